@@ -21,8 +21,7 @@ from vmflow.instructions.failure import Failure
 from vmflow.instructions.instruction import Dependence, Instruction
 from vmflow.instructions.launch_lazy_job import LaunchLazyJob
 from vmflow.instructions.release_tensor import Lease
-from vmflow.interpreter import new_tensor
-from vmflow.tensor_fields import still_have
+from vmflow.tensor_fields import new_tensor, still_have
 from vmflow.vm import inline
 from vmflow.vm.machine_fields import MachineFields
 

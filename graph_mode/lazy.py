@@ -15,10 +15,10 @@ from vmflow.context import MODE
 from vmflow.devices import device as Device
 from vmflow.instructions import origin
 from vmflow.instructions.blob import Array, Blob, Storage, TensorMeta, meta
-from vmflow.interpreter import eagerly, new_tensor, plan_of, view_of
+from vmflow.interpreter import eagerly, plan_of
 from vmflow.operands import check_fits
 from vmflow.ops.table import Attributes, OpExpr, ViewExpr
-from vmflow.tensor_fields import autograd_of, blob_of, blobs_of, meta_of, metas_of
+from vmflow.tensor_fields import autograd_of, blob_of, blobs_of, meta_of, metas_of, new_tensor, view_of
 from vmflow.tensors import settle
 
 from . import accumulation, args_tree, naming

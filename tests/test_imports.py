@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import graphlib
 import importlib
 import os
 import subprocess
@@ -167,6 +168,25 @@ def test_all_modules_are_found() -> None:
 def test_imports_point_one_way() -> None:
     wrong = [it for name in MODULES for it in _imports(name) if _breaks_the_order(it)]
     assert not wrong, f"these imports point the wrong way:\n{_listed(wrong)}"
+
+
+def test_no_modules_import_each_other() -> None:
+    """At import; a module is imported with what it imports, and nothing in between waits for something else."""
+    order = graphlib.TopologicalSorter(
+        {name: {it.imported for it in _imports(name) if it.at_import and it.imported in MODULES} for name in MODULES}
+    )
+    order.prepare()
+
+
+def test_tensors_know_no_op() -> None:
+    """Methods that need ops are declared beside these, and given to the class afterwards."""
+    reached, left = set(), ["vmflow.tensors"]
+    while left:
+        name = left.pop()
+        if name not in reached:
+            reached.add(name)
+            left += [it.imported for it in _imports(name) if it.at_import and it.imported in MODULES]
+    assert {name for name in reached if _within(name, "vmflow.ops")} == {"vmflow.ops.table"}
 
 
 def test_the_engine_knows_no_kind_of_instruction() -> None:

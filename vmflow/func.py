@@ -14,7 +14,8 @@ from . import autograd as _autograd
 from .autograd import functional as _functional
 from .autograd.functional import as_tensors
 from .autograd.grad_mode import enable_grad
-from .autograd.node import Edge, Node, edge_of
+from .autograd.history import edge_of
+from .autograd.node import Edge, Node
 from .tensors import Tensor
 
 

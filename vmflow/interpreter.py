@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from . import tensors as _tensors  # noqa: F401 (here tensors and ops begin, whose modules need each other)
 from .anomaly import checked
-from .autograd import node as _node
 from .autograd import views as _views
+from .autograd.history import check_history, record
+from .autograd.node import OpNode
 from .context import MODE, Mode
 from .devices import device as Device
 from .dtypes import dtype as DType
-from .instructions.blob import Array, Blob, Storage, TensorMeta, meta
+from .instructions.blob import Array, Blob, Storage, TensorMeta
 from .instructions.chain import Step
 from .instructions.op_call import CallPlan, OpCall
 from .instructions.policy import InstructionPolicy
@@ -27,7 +27,7 @@ from .kernels.generation import GENERATION
 from .native import caused_by
 from .operands import check_fits, not_tensors
 from .ops.table import LEASED_FROM, Attributes, OpExpr, OpPlan, Recent, ViewExpr
-from .tensor_fields import CLASS, TensorFields
+from .tensor_fields import TensorFields, new_tensor, view_of
 from .vm import inline
 from .vm.machine_fields import DEFAULT, MachineFields
 from .vm.virtual_machine import VirtualMachine, default_machine
@@ -118,7 +118,7 @@ def dispatch(
     else:
         result = mode.interpreter.call(op, inputs, attributes, scalars, mode)[0]
     if mode.grad and op.rule is not None and any_requires_grad(inputs):
-        _node.record(op, inputs, attributes, scalars, (result,))
+        record(op, inputs, attributes, scalars, (result,))
     return result
 
 
@@ -152,7 +152,7 @@ def _step(plan: OpPlan, blobs: tuple[Blob, ...], attributes: Attributes) -> Step
         if blob.storage.shared:
             return None
     if plan.step is None:
-        from .ops.chains import step_of
+        from .ops.chains import step_of  # which is slow to import, and no small program needs
 
         plan.step = step_of(plan, attributes, tuple([blob.meta for blob in blobs])) or False
     return plan.step or None
@@ -192,7 +192,7 @@ def dispatch_several(
         inputs = mode.autocast.operands(op.name, inputs, mode)
     results: tuple[Tensor, ...] = (mode.interpreter or _EAGER_LOCAL).call(op, inputs, attributes, scalars, mode)
     if mode.grad and op.rule is not None and any_requires_grad(inputs):
-        _node.record(op, inputs, attributes, scalars, results)
+        record(op, inputs, attributes, scalars, results)
     return results
 
 
@@ -213,8 +213,8 @@ def dispatch_into(
     recorded = mode.grad and (any_requires_grad(inputs) or any_requires_grad((target,)))
     before = inputs
     if recorded:
-        _node.OpNode.check_target(op.name.removesuffix("_scalar"), target)
-        _node.check_history(op.name, inputs if target._base is None else (target._base, *inputs))
+        OpNode.check_target(op.name.removesuffix("_scalar"), target)
+        check_history(op.name, inputs if target._base is None else (target._base, *inputs))
         before = tuple([_views.unchanged(tensor) if tensor is target else tensor for tensor in inputs])
     fields: TensorFields = target
     storage = fields._blob.storage
@@ -230,7 +230,7 @@ def dispatch_into(
     if recorded:
         # Before the version goes up: what the op read of the target is no longer there for the backward pass.
         storage.history += 1
-        _node.record(op, before, attributes, scalars, (target,), in_place=True)
+        record(op, before, attributes, scalars, (target,), in_place=True)
         if target._base is not None:
             _views.rebase(target._base, target)
     storage.version += 1
@@ -243,20 +243,9 @@ def dispatch_view(op: ViewExpr, source: Tensor, attributes: Attributes = ()) -> 
     result: Tensor = (mode.interpreter or _EAGER_LOCAL).view(op, source, attributes, mode)
     if mode.grad:
         if source.requires_grad:
-            _node.record(op, (source,), attributes, (), (result,))
+            record(op, (source,), attributes, (), (result,))
         result._base = _views.base_for(source)
     return result
-
-
-def new_tensor(blob: Blob, lease: Lease | None) -> Tensor:
-    """A tensor of this blob, without autograd history."""
-    tensor: Tensor = _new(CLASS[0])
-    fields: TensorFields = tensor
-    fields._blob = blob
-    fields._lease = lease
-    fields._autograd = None
-    fields._base = None
-    return tensor
 
 
 def settled_array(tensor: Tensor) -> Array:
@@ -271,26 +260,6 @@ def settled_array(tensor: Tensor) -> Array:
     if not storage.settled() or (machine is not None and machine.races is not None):
         return None
     return array
-
-
-def view_of(op: ViewExpr, blob: Blob, attributes: Attributes, storage: Storage) -> Blob:
-    """The blob of a view of `blob`, seen in `storage`."""
-    old = blob.meta
-    strides = old.strides if blob.strides is None else blob.strides
-    dtype = old.dtype if op.dtype is None else op.dtype(old.dtype)
-    shape, strides, offset = op.view(attributes, old.shape, strides, blob.offset)
-    return Blob(storage, meta(shape, dtype, old.device), strides, offset)
-
-
-def new_alias(tensor: Tensor) -> Tensor:
-    """Another tensor object with the same memory and the same history."""
-    alias = new_tensor(tensor._blob, tensor._lease)
-    alias._autograd = tensor._autograd
-    alias._base = tensor._base
-    return alias
-
-
-_new: Final[Any] = TensorFields.__new__
 
 
 def _leased(output: TensorMeta) -> bool:

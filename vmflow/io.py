@@ -38,6 +38,7 @@ import numpy as np
 from . import dtypes
 from .devices import device as Device
 from .instructions.blob import Array
+from .ops.creation import from_array
 from .tensors import Tensor
 
 _KEY: Final = "vmflow"
@@ -50,8 +51,6 @@ def rebuild_tensor(kind: type, array: Any, requires_grad: bool, device: Device) 
     Raises:
         DeviceUnavailable: if it was on a device that is not here.
     """
-    from .ops.creation import from_array
-
     device.require()
     tensor: Any = from_array(array, device)
     if kind is not type(tensor):
@@ -551,8 +550,6 @@ class _Reading:
 
     def tensor(self, name: str, seen_as: str = "") -> Tensor:
         """The tensor of an entry, perhaps with its last dimension seen as complex numbers."""
-        from .ops.creation import from_array
-
         key = (name, seen_as)
         found = self._tensors.get(key)
         if found is not None:

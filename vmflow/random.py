@@ -22,7 +22,8 @@ from .dtypes import dtype as DType
 from .forking import lock_held_while_forking
 from .instructions.blob import TensorMeta, meta
 from .ops.copying import copy_
-from .ops.creation import meta_like, sized_meta, tracked
+from .ops.creation import meta_like, sized_meta, tensor, tracked
+from .ops.declaration import function, method, public
 from .ops.elementwise import fitting
 from .ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, broadcast_shapes
 
@@ -78,8 +79,6 @@ class Generator:
         """Seed and position, as 32 bytes in a uint8 tensor."""
         with self._lock:
             state = self._seed.to_bytes(16, "little") + self._position.to_bytes(16, "little")
-        from .ops.creation import tensor
-
         return tensor(np.frombuffer(state, np.uint8))
 
     def set_state(self, new_state: Tensor) -> Generator:
@@ -119,31 +118,37 @@ def _rebuild_generator(device: Device, seed: int, position: int) -> Generator:
 default_generator: Final = Generator()
 
 
+@function()
 def manual_seed(seed: int) -> Generator:
     """Seed the default generator of this context: the process's, or inside `fork_rng` its own."""
     return chosen_generator(None).manual_seed(seed)
 
 
+@function()
 def initial_seed() -> int:
     """The seed of the default generator of this context."""
     return chosen_generator(None).initial_seed()
 
 
+@function()
 def seed() -> int:
     """Seed the default generator of this context from the operating system; returns the seed."""
     return chosen_generator(None).seed()
 
 
+@function()
 def get_rng_state() -> Tensor:
     """The state of the default generator of this context."""
     return chosen_generator(None).get_state()
 
 
+@function()
 def set_rng_state(new_state: Tensor) -> None:
     """Put the default generator of this context where `get_rng_state` was called."""
     chosen_generator(None).set_state(new_state)
 
 
+@function()
 @contextmanager
 def fork_rng() -> Iterator[Generator]:
     """Within the block, the default generator is one of this task's or thread's own.
@@ -239,6 +244,7 @@ def _fractional(name: str, output: TensorMeta) -> TensorMeta:
     return output
 
 
+@function()
 def randn(
     *size: Any,
     generator: Generator | None = None,
@@ -257,6 +263,7 @@ def randn(
     return tracked(draw(_NORMAL, output, generator), requires_grad)
 
 
+@function()
 def rand(
     *size: Any,
     generator: Generator | None = None,
@@ -275,6 +282,7 @@ def rand(
     return tracked(draw(_UNIFORM, output, generator), requires_grad)
 
 
+@function()
 def randn_like(
     input: Tensor,
     *,
@@ -289,6 +297,7 @@ def randn_like(
     return tracked(draw(_NORMAL, output, generator), requires_grad)
 
 
+@function()
 def rand_like(
     input: Tensor,
     *,
@@ -303,6 +312,7 @@ def rand_like(
     return tracked(draw(_UNIFORM, output, generator), requires_grad)
 
 
+@function()
 def randint(
     low: Any = 0,
     high: Any = None,
@@ -338,6 +348,7 @@ def randint(
     return tracked(draw(_RANDINT, output, generator, int(low), int(high)), requires_grad)
 
 
+@function()
 def randperm(
     n: int,
     *,
@@ -360,6 +371,7 @@ def randperm(
     return tracked(draw(_RANDPERM, output, generator), requires_grad)
 
 
+@function()
 def normal(
     mean: float | Tensor,
     std: float | Tensor = 1.0,
@@ -395,6 +407,7 @@ def normal(
     return randn(shape, generator=generator, dtype=wanted, device=tensors[0].device) * std + mean
 
 
+@public()
 def bernoulli(input: Tensor, p: float | None = None, *, generator: Generator | None = None) -> Tensor:
     """One with the probability that `input` holds (or with `p`, if given), else zero, in its shape and dtype.
 
@@ -411,6 +424,7 @@ def bernoulli(input: Tensor, p: float | None = None, *, generator: Generator | N
     return _interpreter.dispatch(_BERNOULLI, (input,), (output,), take(output.numel, generator))
 
 
+@public()
 def multinomial(
     input: Tensor, num_samples: int, replacement: bool = False, *, generator: Generator | None = None
 ) -> Tensor:
@@ -444,6 +458,7 @@ def multinomial(
     return _interpreter.dispatch(_MULTINOMIAL, (input,), (output, bool(replacement)), taken)
 
 
+@method()
 def normal_(input: Tensor, mean: float = 0, std: float = 1, *, generator: Generator | None = None) -> Tensor:
     """Fill with numbers from the normal distribution."""
     if std < 0:
@@ -455,6 +470,7 @@ def normal_(input: Tensor, mean: float = 0, std: float = 1, *, generator: Genera
     return input.add_(mean) if mean else input
 
 
+@method()
 def uniform_(input: Tensor, from_: float = 0, to: float = 1, *, generator: Generator | None = None) -> Tensor:
     """Fill with numbers evenly distributed over [from_, to)."""
     if from_ > to:
@@ -466,6 +482,7 @@ def uniform_(input: Tensor, from_: float = 0, to: float = 1, *, generator: Gener
     return input.add_(from_) if from_ else input
 
 
+@method()
 def bernoulli_(input: Tensor, p: float = 0.5, *, generator: Generator | None = None) -> Tensor:
     """Fill with one, with probability `p`, or zero."""
     _check_probability("bernoulli_", p)

@@ -1,7 +1,7 @@
-"""`TensorFields`: what a tensor consists of, and its commonest operators, apart from its class for both to be compiled.
+"""`TensorFields`: what a tensor consists of, apart from its class for both to be compiled.
 
-So compiled code reaches the fields without a lookup, and an operator is no function of Python's.  Others ask for
-the fields by the functions at the end, because users are not to see them as attributes.
+Compiled code reaches the fields without a lookup.  Other code asks for the fields by the functions at the end, because
+users are not to see them as attributes.
 """
 
 from __future__ import annotations
@@ -9,47 +9,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from . import interpreter as _interpreter
-from .dtypes import bfloat16
-from .instructions.blob import Blob, TensorMeta
+from .instructions.blob import Blob, Storage, TensorMeta, meta
 from .instructions.release_tensor import Lease
 from .native import mypyc_attr
 
 if TYPE_CHECKING:
     from .autograd.node import AutogradMeta
-    from .ops.table import OpExpr
+    from .ops.table import Attributes, ViewExpr
     from .tensors import Tensor
 
-
-class Operator:
-    """What an operator comes to; set by the module that declares the op.
-
-    Attributes:
-        tensors: the op on two tensors.
-        otherwise: the function for a tensor and whatever else, in either order.
-        in_place: the function that changes a tensor by whatever else.
-    """
-
-    __slots__ = ("in_place", "otherwise", "tensors")
-
-    tensors: OpExpr
-    otherwise: Callable[[Any, Any], Tensor]
-    in_place: Callable[[Any, Any], Tensor]
-
-
-ADD: Final = Operator()
-SUB: Final = Operator()
-MUL: Final = Operator()
-DIV: Final = Operator()
-
-
-# `Tensor`, as soon as there is one.
+# `Tensor`, as soon as there is one, and the function that makes an empty one.
 CLASS: Final[list[Any]] = []
+NEW: Final[list[Callable[[Any], Any]]] = []
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class TensorFields:
-    """The base of `Tensor`, which alone derives from it.
+    """The base of `TensorOperators`, from which `Tensor` alone derives.
 
     Attributes:
         _blob: where the values are.
@@ -65,75 +41,34 @@ class TensorFields:
     _autograd: AutogradMeta | None
     _base: Any
 
-    def item(self) -> Any:
-        """The one element, as a Python number.
 
-        Raises:
-            ValueError: if there is not exactly one.
-        """
-        meta = self._blob.meta
-        array = _interpreter.settled_array(self) if meta.numel == 1 else None  # type: ignore[arg-type]
-        return self._item_in_time() if array is None or meta.dtype is bfloat16 else array.item()
-
-    def _item_in_time(self) -> Any:
-        """The same, if that needs more than a look."""
-        raise NotImplementedError
-
-    # Written out, for every other op of a program is one of these.
-
-    def __add__(self, other: Any) -> Tensor:
-        if isinstance(other, TensorFields):
-            return _interpreter.dispatch(ADD.tensors, (self, other))  # type: ignore[arg-type]
-        return ADD.otherwise(self, other)
-
-    def __sub__(self, other: Any) -> Tensor:
-        if isinstance(other, TensorFields):
-            return _interpreter.dispatch(SUB.tensors, (self, other))  # type: ignore[arg-type]
-        return SUB.otherwise(self, other)
-
-    def __mul__(self, other: Any) -> Tensor:
-        if isinstance(other, TensorFields):
-            return _interpreter.dispatch(MUL.tensors, (self, other))  # type: ignore[arg-type]
-        return MUL.otherwise(self, other)
-
-    def __truediv__(self, other: Any) -> Tensor:
-        if isinstance(other, TensorFields):
-            return _interpreter.dispatch(DIV.tensors, (self, other))  # type: ignore[arg-type]
-        return DIV.otherwise(self, other)
-
-    def __radd__(self, other: Any) -> Tensor:
-        return ADD.otherwise(self, other)  # the order makes no difference
-
-    def __rsub__(self, other: Any) -> Tensor:
-        return SUB.otherwise(other, self)
-
-    def __rmul__(self, other: Any) -> Tensor:
-        return MUL.otherwise(self, other)
-
-    def __rtruediv__(self, other: Any) -> Tensor:
-        return DIV.otherwise(other, self)
-
-    def __iadd__(self, other: Any) -> Tensor:
-        return _changed(ADD, self, other)
-
-    def __isub__(self, other: Any) -> Tensor:
-        return _changed(SUB, self, other)
-
-    def __imul__(self, other: Any) -> Tensor:
-        return _changed(MUL, self, other)
-
-    def __itruediv__(self, other: Any) -> Tensor:
-        return _changed(DIV, self, other)
+def new_tensor(blob: Blob, lease: Lease | None) -> Tensor:
+    """A tensor of this blob, without autograd history."""
+    tensor: Tensor = NEW[0](CLASS[0])
+    fields: TensorFields = tensor
+    fields._blob = blob
+    fields._lease = lease
+    fields._autograd = None
+    fields._base = None
+    return tensor
 
 
-def _changed(operator: Operator, target: Any, other: Any) -> Tensor:
-    """`target`, changed in place."""
-    op = operator.tensors
-    operands: Any = (target, other)
-    # Where the gradient needs the old value of the target, that has to be kept.
-    if isinstance(other, TensorFields) and not (op.saves_inputs and _interpreter.any_requires_grad(operands)):
-        return _interpreter.dispatch_into(op, target, operands)
-    return operator.in_place(target, other)
+def new_alias(tensor: TensorFields) -> Tensor:
+    """Another tensor object with the same memory and the same history."""
+    alias = new_tensor(tensor._blob, tensor._lease)
+    fields: TensorFields = alias
+    fields._autograd = tensor._autograd
+    fields._base = tensor._base
+    return alias
+
+
+def view_of(op: ViewExpr, blob: Blob, attributes: Attributes, storage: Storage) -> Blob:
+    """The blob of a view of `blob`, seen in `storage`."""
+    old = blob.meta
+    strides = old.strides if blob.strides is None else blob.strides
+    dtype = old.dtype if op.dtype is None else op.dtype(old.dtype)
+    shape, strides, offset = op.view(attributes, old.shape, strides, blob.offset)
+    return Blob(storage, meta(shape, dtype, old.device), strides, offset)
 
 
 # The fields, for others to read

@@ -1,428 +1,1080 @@
-"""What makes ops methods of tensors: one declaration serves as function, method and operator."""
+"""The methods of `Tensor` that are functions of ops, for type checkers.
+
+Written by ``.ci/declarations.py`` from the declarations of the functions; see `vmflow.ops.declaration`.
+"""
 
 from __future__ import annotations
 
-from . import random
-from .ops import (
-    activation,
-    arithmetic,
-    arrangement,
-    closeness,
-    comparison,
-    composed_reduction,
-    copying,
-    counting,
-    decompositions,
-    error_function,
-    extrema,
-    flat_elements,
-    floating_point,
-    gamma_function,
-    gathering,
-    in_place,
-    index_expression,
-    indexing,
-    joining,
-    linear_algebra,
-    matrix_functions,
-    matrix_products,
-    ordering,
-    pseudo_inverse,
-    quantiles,
-    reduction,
-    rounding,
-    running,
-    running_sums,
-    scatter_reduction,
-    selection,
-    statistics,
-    strided,
-    transcendental,
-)
-from .ops import view as views
+from typing import TYPE_CHECKING
+
+from .tensor_operators import TensorOperators
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
+    from .devices import device as Device
+    from .dtypes import dtype as DType
+    from .instructions.blob import Array
+    from .ops.counting import Histogram
+    from .ops.decompositions import SignLogabsdet
+    from .ops.elementwise import Scalar
+    from .ops.extrema import MinMax, ValuesIndices
+    from .ops.reduction import Dims
+    from .random import Generator
+    from .tensors import Tensor
+
+    _bool = bool
+    _float = float
+    _int = int
 
 
-class TensorOps:
-    """The ops of `Tensor` that are its functions and nothing else.
+class TensorMethods(TensorOperators):
+    """The base of `Tensor` that type checkers see."""
 
-    By kind: operators, functions, in-place forms; each assigned from the module that declares it.
-    """
+    if TYPE_CHECKING:
 
-    __slots__ = ()
+        @property
+        def H(self) -> Tensor: ...
 
-    __floordiv__ = arithmetic.floor_divide
-    __mod__ = arithmetic.remainder
-    __pow__ = arithmetic.pow
-    __matmul__ = linear_algebra.matmul
-    __and__ = comparison.bitwise_and
-    __or__ = comparison.bitwise_or
-    __xor__ = comparison.bitwise_xor
-    __lshift__ = comparison.bitwise_left_shift
-    __rshift__ = comparison.bitwise_right_shift
-    __rand__ = comparison.bitwise_and
-    __ror__ = comparison.bitwise_or
-    __rxor__ = comparison.bitwise_xor
-    __neg__ = arithmetic.neg
-    __abs__ = arithmetic.abs
-    __invert__ = comparison.bitwise_not
-    __ilshift__ = in_place.bitwise_left_shift_
-    __irshift__ = in_place.bitwise_right_shift_
-    __lt__ = comparison.lt
-    __le__ = comparison.le
-    __gt__ = comparison.gt
-    __ge__ = comparison.ge
-    __getitem__ = indexing.getitem
-    __setitem__ = indexing.setitem
-    add = arithmetic.add
-    sub = arithmetic.sub
-    mul = arithmetic.mul
-    div = arithmetic.div
-    pow = arithmetic.pow
-    floor_divide = arithmetic.floor_divide
-    remainder = arithmetic.remainder
-    fmod = arithmetic.fmod
-    maximum = extrema.maximum
-    minimum = extrema.minimum
-    atan2 = arithmetic.atan2
-    neg = arithmetic.neg
-    negative = arithmetic.neg
-    abs = arithmetic.abs
-    absolute = arithmetic.abs
-    sign = arithmetic.sign
-    square = arithmetic.square
-    floor = rounding.floor
-    ceil = rounding.ceil
-    trunc = rounding.trunc
-    round = rounding.round
-    conj = arithmetic.conj
-    exp = transcendental.exp
-    expm1 = transcendental.expm1
-    log = transcendental.log
-    log2 = transcendental.log2
-    log10 = transcendental.log10
-    log1p = transcendental.log1p
-    sqrt = transcendental.sqrt
-    rsqrt = transcendental.rsqrt
-    reciprocal = arithmetic.reciprocal
-    sin = transcendental.sin
-    cos = transcendental.cos
-    tan = transcendental.tan
-    eq = comparison.eq
-    ne = comparison.ne
-    lt = comparison.lt
-    le = comparison.le
-    gt = comparison.gt
-    ge = comparison.ge
-    logical_and = comparison.logical_and
-    logical_or = comparison.logical_or
-    logical_xor = comparison.logical_xor
-    logical_not = comparison.logical_not
-    bitwise_and = comparison.bitwise_and
-    bitwise_or = comparison.bitwise_or
-    bitwise_xor = comparison.bitwise_xor
-    bitwise_not = comparison.bitwise_not
-    bitwise_left_shift = comparison.bitwise_left_shift
-    bitwise_right_shift = comparison.bitwise_right_shift
-    isnan = comparison.isnan
-    isinf = comparison.isinf
-    isfinite = comparison.isfinite
-    masked_fill = selection.masked_fill
-    clamp = selection.clamp
-    clip = selection.clamp
-    lerp = arithmetic.lerp
-    clone = copying.clone
-    contiguous = copying.contiguous
-    add_ = arithmetic.add_
-    sub_ = arithmetic.sub_
-    mul_ = arithmetic.mul_
-    div_ = arithmetic.div_
-    pow_ = arithmetic.pow_
-    copy_ = copying.copy_
-    fill_ = copying.fill_
-    zero_ = copying.zero_
-    matmul = linear_algebra.matmul
-    mm = linear_algebra.mm
-    bmm = linear_algebra.bmm
-    mv = linear_algebra.mv
-    dot = linear_algebra.dot
-    outer = linear_algebra.outer
-    addmm = linear_algebra.addmm
-    baddbmm = linear_algebra.baddbmm
-    cholesky_solve = decompositions.cholesky_solve
-    cross = matrix_products.cross
-    det = linear_algebra.det
-    inner = matrix_products.inner
-    kron = matrix_products.kron
-    inverse = linear_algebra.inv
-    logdet = decompositions.logdet
-    matrix_exp = matrix_functions.matrix_exp
-    matrix_power = matrix_functions.matrix_power
-    pinverse = pseudo_inverse.pinv
-    slogdet = decompositions.slogdet
-    trace = matrix_products.trace
-    vdot = matrix_products.vdot
-    sum = reduction.sum
-    prod = reduction.prod
-    mean = reduction.mean
-    amax = reduction.amax
-    amin = reduction.amin
-    max = extrema.max
-    min = extrema.min
-    all = reduction.all
-    any = reduction.any
-    argmax = extrema.argmax
-    argmin = extrema.argmin
-    var = composed_reduction.var
-    std = composed_reduction.std
-    norm = composed_reduction.norm
-    logsumexp = composed_reduction.logsumexp
-    aminmax = extrema.aminmax
-    count_nonzero = composed_reduction.count_nonzero
-    nanmean = composed_reduction.nanmean
-    nansum = composed_reduction.nansum
-    cumsum = running_sums.cumsum
-    cumprod = running_sums.cumprod
-    cummax = running.cummax
-    cummin = running.cummin
-    logcumsumexp = running.logcumsumexp
-    corrcoef = statistics.corrcoef
-    cov = statistics.cov
-    diff = statistics.diff
-    reshape = views.reshape
-    view = views.view
-    flatten = views.flatten
-    unflatten = views.unflatten
-    squeeze = views.squeeze
-    unsqueeze = views.unsqueeze
-    permute = views.permute
-    transpose = views.transpose
-    swapaxes = views.transpose
-    swapdims = views.transpose
-    t = views.t
-    movedim = views.movedim
-    expand = views.expand
-    expand_as = views.expand_as
-    broadcast_to = views.broadcast_to
-    narrow = views.narrow
-    select = views.select
-    split = views.split
-    chunk = views.chunk
-    unbind = views.unbind
-    diagonal = views.diagonal
-    view_as = views.view_as
-    reshape_as = views.reshape_as
-    ravel = views.ravel
-    tensor_split = views.tensor_split
-    as_strided = strided.as_strided
-    moveaxis = views.movedim
-    unfold = strided.unfold
-    diag_embed = arrangement.diag_embed
-    diagflat = arrangement.diagflat
-    dsplit = arrangement.dsplit
-    hsplit = arrangement.hsplit
-    rot90 = arrangement.rot90
-    split_with_sizes = arrangement.split_with_sizes
-    vsplit = arrangement.vsplit
-    repeat = joining.repeat
-    tile = joining.tile
-    flip = joining.flip
-    roll = joining.roll
-    tril = joining.tril
-    triu = joining.triu
-    diag = joining.diag
-    repeat_interleave = joining.repeat_interleave
-    fliplr = joining.fliplr
-    flipud = joining.flipud
-    gather = gathering.gather
-    scatter = gathering.scatter
-    scatter_add = gathering.scatter_add
-    index_select = indexing.index_select
-    index_add = indexing.index_add
-    index_copy = indexing.index_copy
-    index_fill = indexing.index_fill
-    take_along_dim = gathering.take_along_dim
-    index_put = indexing.index_put
-    index_put_ = indexing.index_put_
-    masked_select = indexing.masked_select
-    nonzero = index_expression.nonzero
-    diagonal_scatter = strided.diagonal_scatter
-    index_reduce = scatter_reduction.index_reduce
-    masked_scatter = flat_elements.masked_scatter
-    put = flat_elements.put
-    scatter_reduce = scatter_reduction.scatter_reduce
-    select_scatter = strided.select_scatter
-    slice_scatter = strided.slice_scatter
-    take = flat_elements.take
-    argwhere = counting.argwhere
-    bincount = counting.bincount
-    histc = counting.histc
-    histogram = counting.histogram
-    unique = counting.unique
-    unique_consecutive = counting.unique_consecutive
-    relu = activation.relu
-    relu_ = activation.relu_
-    sigmoid = activation.sigmoid
-    tanh = activation.tanh
-    erf = activation.erf
-    softmax = activation.softmax
-    log_softmax = activation.log_softmax
-    addcmul = arithmetic.addcmul
-    addcdiv = arithmetic.addcdiv
-    clamp_min = selection.clamp_min
-    clamp_max = selection.clamp_max
-    true_divide = arithmetic.div
-    divide = arithmetic.div
-    multiply = arithmetic.mul
-    subtract = arithmetic.sub
-    greater = comparison.gt
-    greater_equal = comparison.ge
-    less = comparison.lt
-    less_equal = comparison.le
-    not_equal = comparison.ne
-    acos = transcendental.acos
-    acosh = transcendental.acosh
-    asin = transcendental.asin
-    asinh = transcendental.asinh
-    atan = transcendental.atan
-    atanh = transcendental.atanh
-    cosh = transcendental.cosh
-    exp2 = transcendental.exp2
-    copysign = floating_point.copysign
-    deg2rad = transcendental.deg2rad
-    digamma = gamma_function.digamma
-    erfc = error_function.erfc
-    erfinv = error_function.erfinv
-    fmax = floating_point.fmax
-    fmin = floating_point.fmin
-    frac = rounding.frac
-    heaviside = floating_point.heaviside
-    hypot = transcendental.hypot
-    lgamma = gamma_function.lgamma
-    logaddexp = transcendental.logaddexp
-    logaddexp2 = transcendental.logaddexp2
-    logit = transcendental.logit
-    nan_to_num = selection.nan_to_num
-    nextafter = floating_point.nextafter
-    polygamma = gamma_function.polygamma_of
-    positive = floating_point.positive
-    rad2deg = transcendental.rad2deg
-    signbit = floating_point.signbit
-    sinc = transcendental.sinc
-    sinh = transcendental.sinh
-    xlogy = transcendental.xlogy
-    allclose = closeness.allclose
-    equal = closeness.equal
-    isclose = closeness.isclose
-    argsort = ordering.argsort
-    kthvalue = ordering.kthvalue
-    median = ordering.median
-    msort = ordering.msort
-    sort = ordering.sort
-    topk = ordering.topk
-    mode = quantiles.mode
-    nanmedian = quantiles.nanmedian
-    nanquantile = quantiles.nanquantile
-    quantile = quantiles.quantile
-    bernoulli = random.bernoulli
-    bernoulli_ = random.bernoulli_
-    multinomial = random.multinomial
-    normal_ = random.normal_
-    uniform_ = random.uniform_
-    clamp_ = selection.clamp_
-    clip_ = selection.clamp_
-    masked_fill_ = selection.masked_fill_
-    abs_ = in_place.abs_
-    acos_ = in_place.acos_
-    acosh_ = in_place.acosh_
-    asin_ = in_place.asin_
-    asinh_ = in_place.asinh_
-    atan_ = in_place.atan_
-    atanh_ = in_place.atanh_
-    bitwise_not_ = in_place.bitwise_not_
-    ceil_ = in_place.ceil_
-    cos_ = in_place.cos_
-    cosh_ = in_place.cosh_
-    erf_ = in_place.erf_
-    exp_ = in_place.exp_
-    exp2_ = in_place.exp2_
-    expm1_ = in_place.expm1_
-    floor_ = in_place.floor_
-    log_ = in_place.log_
-    log10_ = in_place.log10_
-    log1p_ = in_place.log1p_
-    log2_ = in_place.log2_
-    logical_not_ = in_place.logical_not_
-    neg_ = in_place.neg_
-    reciprocal_ = in_place.reciprocal_
-    rsqrt_ = in_place.rsqrt_
-    sigmoid_ = in_place.sigmoid_
-    sign_ = in_place.sign_
-    sin_ = in_place.sin_
-    sinh_ = in_place.sinh_
-    sqrt_ = in_place.sqrt_
-    square_ = in_place.square_
-    tan_ = in_place.tan_
-    tanh_ = in_place.tanh_
-    trunc_ = in_place.trunc_
-    atan2_ = in_place.atan2_
-    bitwise_and_ = in_place.bitwise_and_
-    bitwise_or_ = in_place.bitwise_or_
-    bitwise_xor_ = in_place.bitwise_xor_
-    clamp_max_ = in_place.clamp_max_
-    clamp_min_ = in_place.clamp_min_
-    eq_ = in_place.eq_
-    floor_divide_ = in_place.floor_divide_
-    fmod_ = in_place.fmod_
-    ge_ = in_place.ge_
-    gt_ = in_place.gt_
-    le_ = in_place.le_
-    logical_and_ = in_place.logical_and_
-    logical_or_ = in_place.logical_or_
-    logical_xor_ = in_place.logical_xor_
-    lt_ = in_place.lt_
-    ne_ = in_place.ne_
-    remainder_ = in_place.remainder_
-    addcdiv_ = in_place.addcdiv_
-    addcmul_ = in_place.addcmul_
-    addmm_ = in_place.addmm_
-    baddbmm_ = in_place.baddbmm_
-    cumprod_ = in_place.cumprod_
-    cumsum_ = in_place.cumsum_
-    frac_ = in_place.frac_
-    index_add_ = in_place.index_add_
-    index_copy_ = in_place.index_copy_
-    index_fill_ = in_place.index_fill_
-    index_reduce_ = in_place.index_reduce_
-    lerp_ = in_place.lerp_
-    logit_ = in_place.logit_
-    masked_scatter_ = in_place.masked_scatter_
-    nan_to_num_ = in_place.nan_to_num_
-    put_ = in_place.put_
-    round_ = in_place.round_
-    scatter_ = in_place.scatter_
-    scatter_add_ = in_place.scatter_add_
-    scatter_reduce_ = in_place.scatter_reduce_
-    tril_ = in_place.tril_
-    triu_ = in_place.triu_
-    as_strided_ = in_place.as_strided_
-    squeeze_ = in_place.squeeze_
-    swapaxes_ = in_place.swapaxes_
-    swapdims_ = in_place.swapaxes_
-    t_ = in_place.t_
-    transpose_ = in_place.transpose_
-    unsqueeze_ = in_place.unsqueeze_
-    bitwise_left_shift_ = in_place.bitwise_left_shift_
-    bitwise_right_shift_ = in_place.bitwise_right_shift_
-    copysign_ = in_place.copysign_
-    deg2rad_ = in_place.deg2rad_
-    digamma_ = in_place.digamma_
-    erfc_ = in_place.erfc_
-    erfinv_ = in_place.erfinv_
-    heaviside_ = in_place.heaviside_
-    hypot_ = in_place.hypot_
-    lgamma_ = in_place.lgamma_
-    nextafter_ = in_place.nextafter_
-    polygamma_ = in_place.polygamma_
-    rad2deg_ = in_place.rad2deg_
-    sinc_ = in_place.sinc_
-    xlogy_ = in_place.xlogy_
+        @property
+        def T(self) -> Tensor: ...
+
+        def __abs__(self, *, out: Tensor | None = None) -> Tensor: ...
+
+        def __and__(self, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor: ...
+
+        def __array__(self, dtype: Any = None, copy: _bool | None = None) -> Array: ...
+
+        def __array_function__(self, func: Callable[..., Any], types: Any, args: Any, kwargs: Any) -> Any: ...
+
+        @property
+        def __array_interface__(self) -> dict[str, Any]: ...
+
+        def __array_namespace__(self, *, api_version: str | None = None) -> Any: ...
+
+        @property
+        def __cuda_array_interface__(self) -> dict[str, Any]: ...
+
+        def __dlpack__(
+            self,
+            *,
+            stream: Any = None,
+            max_version: tuple[_int, _int] | None = None,
+            dl_device: tuple[_int, _int] | None = None,
+            copy: _bool | None = None,
+        ) -> Any: ...
+
+        def __dlpack_device__(self) -> tuple[_int, _int]: ...
+
+        def __eq__(self, other: object) -> Any: ...
+
+        def __floordiv__(self, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor: ...
+
+        def __ge__(self, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor: ...
+
+        def __getitem__(self, index: Any) -> Tensor: ...
+
+        def __gt__(self, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor: ...
+
+        def __ilshift__(self, other: Tensor | Scalar) -> Tensor: ...
+
+        def __init__(self, *data: Any) -> None: ...
+
+        def __invert__(self, *, out: Tensor | None = None) -> Tensor: ...
+
+        def __irshift__(self, other: Tensor | Scalar) -> Tensor: ...
+
+        def __le__(self, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor: ...
+
+        def __lshift__(self, other: Tensor | Scalar) -> Tensor: ...
+
+        def __lt__(self, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor: ...
+
+        def __matmul__(self, other: Tensor, *, out: Tensor | None = None) -> Tensor: ...
+
+        def __mod__(self, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor: ...
+
+        def __ne__(self, other: object) -> Any: ...
+
+        def __neg__(self, *, out: Tensor | None = None) -> Tensor: ...
+
+        def __or__(self, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor: ...
+
+        def __pow__(self, exponent: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor: ...
+
+        def __rand__(self, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor: ...
+
+        def __reduce__(self) -> tuple[Any, ...]: ...
+
+        def __repr__(self) -> str: ...
+
+        def __rfloordiv__(self, other: Any) -> Tensor: ...
+
+        def __rlshift__(self, other: Any) -> Tensor: ...
+
+        def __rmatmul__(self, other: Any) -> Tensor: ...
+
+        def __rmod__(self, other: Any) -> Tensor: ...
+
+        def __ror__(self, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor: ...
+
+        def __rpow__(self, other: Any) -> Tensor: ...
+
+        def __rrshift__(self, other: Any) -> Tensor: ...
+
+        def __rshift__(self, other: Tensor | Scalar) -> Tensor: ...
+
+        def __rxor__(self, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor: ...
+
+        def __setitem__(self, index: Any, value: Any) -> None: ...
+
+        def __xor__(self, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor: ...
+
+        def abs(self, *, out: Tensor | None = None) -> Tensor: ...
+
+        def abs_(self) -> Tensor: ...
+
+        def absolute(self, *, out: Tensor | None = None) -> Tensor: ...
+
+        def acos(self, *, out: Tensor | None = None) -> Tensor: ...
+
+        def acos_(self) -> Tensor: ...
+
+        def acosh(self, *, out: Tensor | None = None) -> Tensor: ...
+
+        def acosh_(self) -> Tensor: ...
+
+        def add(self, other: Tensor | Scalar, *, alpha: Scalar = 1, out: Tensor | None = None) -> Tensor: ...
+
+        def add_(self, other: Tensor | Scalar, *, alpha: Scalar = 1) -> Tensor: ...
+
+        def addcdiv(
+            self, tensor1: Tensor, tensor2: Tensor, *, value: Scalar = 1, out: Tensor | None = None
+        ) -> Tensor: ...
+
+        def addcdiv_(self, *args: Any, **kwargs: Any) -> Tensor: ...
+
+        def addcmul(
+            self, tensor1: Tensor, tensor2: Tensor, *, value: Scalar = 1, out: Tensor | None = None
+        ) -> Tensor: ...
+
+        def addcmul_(self, *args: Any, **kwargs: Any) -> Tensor: ...
+
+        def addmm(
+            self, mat1: Tensor, mat2: Tensor, *, beta: _float = 1, alpha: _float = 1, out: Tensor | None = None
+        ) -> Tensor: ...
+
+        def addmm_(self, *args: Any, **kwargs: Any) -> Tensor: ...
+
+        def all(self, dim: Dims = None, keepdim: _bool = False, *, out: Tensor | None = None) -> Tensor: ...
+
+        def allclose(
+            self, other: Tensor, rtol: _float = 1e-05, atol: _float = 1e-08, equal_nan: _bool = False
+        ) -> _bool: ...
+
+        def amax(self, dim: Dims = None, keepdim: _bool = False, *, out: Tensor | None = None) -> Tensor: ...
+
+        def amin(self, dim: Dims = None, keepdim: _bool = False, *, out: Tensor | None = None) -> Tensor: ...
+
+        def aminmax(self, *, dim: _int | None = None, keepdim: _bool = False) -> MinMax: ...
+
+        def any(self, dim: Dims = None, keepdim: _bool = False, *, out: Tensor | None = None) -> Tensor: ...
+
+        def argmax(self, dim: _int | None = None, keepdim: _bool = False, *, out: Tensor | None = None) -> Tensor: ...
+
+        def argmin(self, dim: _int | None = None, keepdim: _bool = False, *, out: Tensor | None = None) -> Tensor: ...
+
+        def argsort(self, dim: _int = -1, descending: _bool = False, *, stable: _bool = False) -> Tensor: ...
+
+        def argwhere(self) -> Tensor: ...
+
+        def as_strided(
+            self, size: Sequence[_int], stride: Sequence[_int], storage_offset: _int | None = None
+        ) -> Tensor: ...
+
+        def as_strided_(self, *args: Any, **kwargs: Any) -> Tensor: ...
+
+        def asin(self, *, out: Tensor | None = None) -> Tensor: ...
+
+        def asin_(self) -> Tensor: ...
+
+        def asinh(self, *, out: Tensor | None = None) -> Tensor: ...
+
+        def asinh_(self) -> Tensor: ...
+
+        def atan(self, *, out: Tensor | None = None) -> Tensor: ...
+
+        def atan2(self, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor: ...
+
+        def atan2_(self, other: Tensor | Scalar) -> Tensor: ...
+
+        def atan_(self) -> Tensor: ...
+
+        def atanh(self, *, out: Tensor | None = None) -> Tensor: ...
+
+        def atanh_(self) -> Tensor: ...
+
+        def backward(
+            self, gradient: Tensor | None = None, retain_graph: _bool | None = None, create_graph: _bool = False
+        ) -> None: ...
+
+        def baddbmm(
+            self, batch1: Tensor, batch2: Tensor, *, beta: _float = 1, alpha: _float = 1, out: Tensor | None = None
+        ) -> Tensor: ...
+
+        def baddbmm_(self, *args: Any, **kwargs: Any) -> Tensor: ...
+
+        def bernoulli(self, p: _float | None = None, *, generator: Generator | None = None) -> Tensor: ...
+
+        def bernoulli_(self, p: _float = 0.5, *, generator: Generator | None = None) -> Tensor: ...
+
+        def bfloat16(self) -> Tensor: ...
+
+        def bincount(self, weights: Tensor | None = None, minlength: _int = 0) -> Tensor: ...
+
+        def bitwise_and(self, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor: ...
+
+        def bitwise_and_(self, other: Tensor | Scalar) -> Tensor: ...
+
+        def bitwise_left_shift(self, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor: ...
+
+        def bitwise_left_shift_(self, other: Tensor | Scalar) -> Tensor: ...
+
+        def bitwise_not(self, *, out: Tensor | None = None) -> Tensor: ...
+
+        def bitwise_not_(self) -> Tensor: ...
+
+        def bitwise_or(self, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor: ...
+
+        def bitwise_or_(self, other: Tensor | Scalar) -> Tensor: ...
+
+        def bitwise_right_shift(self, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor: ...
+
+        def bitwise_right_shift_(self, other: Tensor | Scalar) -> Tensor: ...
+
+        def bitwise_xor(self, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor: ...
+
+        def bitwise_xor_(self, other: Tensor | Scalar) -> Tensor: ...
+
+        def bmm(self, mat2: Tensor, *, out: Tensor | None = None) -> Tensor: ...
+
+        def bool(self) -> Tensor: ...
+
+        def broadcast_to(self, shape: tuple[_int, ...]) -> Tensor: ...
+
+        def ceil(self, *, out: Tensor | None = None) -> Tensor: ...
+
+        def ceil_(self) -> Tensor: ...
+
+        def cholesky_solve(self, L: Tensor, upper: _bool = False, *, out: Tensor | None = None) -> Tensor: ...
+
+        def chunk(self, chunks: _int, dim: _int = 0) -> tuple[Tensor, ...]: ...
+
+        def clamp(
+            self, min: Tensor | Scalar | None = None, max: Tensor | Scalar | None = None, *, out: Tensor | None = None
+        ) -> Tensor: ...
+
+        def clamp_(self, min: Tensor | Scalar | None = None, max: Tensor | Scalar | None = None) -> Tensor: ...
+
+        def clamp_max(self, max: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor: ...
+
+        def clamp_max_(self, other: Tensor | Scalar) -> Tensor: ...
+
+        def clamp_min(self, min: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor: ...
+
+        def clamp_min_(self, other: Tensor | Scalar) -> Tensor: ...
+
+        def clip(
+            self, min: Tensor | Scalar | None = None, max: Tensor | Scalar | None = None, *, out: Tensor | None = None
+        ) -> Tensor: ...
+
+        def clip_(self, min: Tensor | Scalar | None = None, max: Tensor | Scalar | None = None) -> Tensor: ...
+
+        def clone(self) -> Tensor: ...
+
+        def conj(self) -> Tensor: ...
+
+        def contiguous(self) -> Tensor: ...
+
+        def copy_(self, src: Tensor | Scalar, non_blocking: _bool = False) -> Tensor: ...
+
+        def copysign(self, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor: ...
+
+        def copysign_(self, other: Tensor | Scalar) -> Tensor: ...
+
+        def corrcoef(self) -> Tensor: ...
+
+        def cos(self, *, out: Tensor | None = None) -> Tensor: ...
+
+        def cos_(self) -> Tensor: ...
+
+        def cosh(self, *, out: Tensor | None = None) -> Tensor: ...
+
+        def cosh_(self) -> Tensor: ...
+
+        def count_nonzero(self, dim: Dims = None) -> Tensor: ...
+
+        def cov(
+            self, *, correction: _int = 1, fweights: Tensor | None = None, aweights: Tensor | None = None
+        ) -> Tensor: ...
+
+        def cpu(self) -> Tensor: ...
+
+        def cross(self, other: Tensor, dim: _int | None = None, *, out: Tensor | None = None) -> Tensor: ...
+
+        def cuda(self, device: _int | None = None) -> Tensor: ...
+
+        def cummax(self, dim: _int) -> ValuesIndices: ...
+
+        def cummin(self, dim: _int) -> ValuesIndices: ...
+
+        def cumprod(self, dim: _int, *, dtype: DType | None = None, out: Tensor | None = None) -> Tensor: ...
+
+        def cumprod_(self, *args: Any, **kwargs: Any) -> Tensor: ...
+
+        def cumsum(self, dim: _int, *, dtype: DType | None = None, out: Tensor | None = None) -> Tensor: ...
+
+        def cumsum_(self, *args: Any, **kwargs: Any) -> Tensor: ...
+
+        def deg2rad(self) -> Tensor: ...
+
+        def deg2rad_(self, *args: Any, **kwargs: Any) -> Tensor: ...
+
+        def det(self, *, out: Tensor | None = None) -> Tensor: ...
+
+        def diag(self, diagonal: _int = 0) -> Tensor: ...
+
+        def diag_embed(self, offset: _int = 0, dim1: _int = -2, dim2: _int = -1) -> Tensor: ...
+
+        def diagflat(self, offset: _int = 0) -> Tensor: ...
+
+        def diagonal(self, offset: _int = 0, dim1: _int = 0, dim2: _int = 1) -> Tensor: ...
+
+        def diagonal_scatter(self, src: Tensor, offset: _int = 0, dim1: _int = 0, dim2: _int = 1) -> Tensor: ...
+
+        def diff(
+            self, n: _int = 1, dim: _int = -1, prepend: Tensor | None = None, append: Tensor | None = None
+        ) -> Tensor: ...
+
+        def digamma(self, *, out: Tensor | None = None) -> Tensor: ...
+
+        def digamma_(self) -> Tensor: ...
+
+        def div(
+            self, other: Tensor | Scalar, *, rounding_mode: str | None = None, out: Tensor | None = None
+        ) -> Tensor: ...
+
+        def div_(self, other: Tensor | Scalar, *, rounding_mode: str | None = None) -> Tensor: ...
+
+        def divide(
+            self, other: Tensor | Scalar, *, rounding_mode: str | None = None, out: Tensor | None = None
+        ) -> Tensor: ...
+
+        def dot(self, tensor: Tensor, *, out: Tensor | None = None) -> Tensor: ...
+
+        def double(self) -> Tensor: ...
+
+        def dsplit(self, indices_or_sections: _int | Sequence[_int]) -> tuple[Tensor, ...]: ...
+
+        def eq(self, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor: ...
+
+        def eq_(self, other: Tensor | Scalar) -> Tensor: ...
+
+        def equal(self, other: Tensor) -> _bool: ...
+
+        def erf(self, *, out: Tensor | None = None) -> Tensor: ...
+
+        def erf_(self) -> Tensor: ...
+
+        def erfc(self, *, out: Tensor | None = None) -> Tensor: ...
+
+        def erfc_(self) -> Tensor: ...
+
+        def erfinv(self, *, out: Tensor | None = None) -> Tensor: ...
+
+        def erfinv_(self) -> Tensor: ...
+
+        def exp(self, *, out: Tensor | None = None) -> Tensor: ...
+
+        def exp2(self, *, out: Tensor | None = None) -> Tensor: ...
+
+        def exp2_(self) -> Tensor: ...
+
+        def exp_(self) -> Tensor: ...
+
+        def expand(self, *size: Any, **named: Any) -> Tensor: ...
+
+        def expand_as(self, other: Tensor) -> Tensor: ...
+
+        def expm1(self, *, out: Tensor | None = None) -> Tensor: ...
+
+        def expm1_(self) -> Tensor: ...
+
+        def fill_(self, value: Tensor | Scalar) -> Tensor: ...
+
+        def flatten(self, start_dim: _int = 0, end_dim: _int = -1) -> Tensor: ...
+
+        def flip(self, *dims: Any, **named: Any) -> Tensor: ...
+
+        def fliplr(self) -> Tensor: ...
+
+        def flipud(self) -> Tensor: ...
+
+        def float(self) -> Tensor: ...
+
+        def floor(self, *, out: Tensor | None = None) -> Tensor: ...
+
+        def floor_(self) -> Tensor: ...
+
+        def floor_divide(self, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor: ...
+
+        def floor_divide_(self, other: Tensor | Scalar) -> Tensor: ...
+
+        def fmax(self, other: Tensor, *, out: Tensor | None = None) -> Tensor: ...
+
+        def fmin(self, other: Tensor, *, out: Tensor | None = None) -> Tensor: ...
+
+        def fmod(self, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor: ...
+
+        def fmod_(self, other: Tensor | Scalar) -> Tensor: ...
+
+        def frac(self) -> Tensor: ...
+
+        def frac_(self, *args: Any, **kwargs: Any) -> Tensor: ...
+
+        def gather(self, dim: _int, index: Tensor, *, sparse_grad: _bool = False) -> Tensor: ...
+
+        def ge(self, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor: ...
+
+        def ge_(self, other: Tensor | Scalar) -> Tensor: ...
+
+        def greater(self, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor: ...
+
+        def greater_equal(self, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor: ...
+
+        def gt(self, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor: ...
+
+        def gt_(self, other: Tensor | Scalar) -> Tensor: ...
+
+        def half(self) -> Tensor: ...
+
+        def heaviside(self, values: Tensor, *, out: Tensor | None = None) -> Tensor: ...
+
+        def heaviside_(self, other: Tensor) -> Tensor: ...
+
+        def histc(self, bins: _int = 100, min: _float = 0, max: _float = 0) -> Tensor: ...
+
+        def histogram(
+            self,
+            bins: _int | Tensor,
+            *,
+            range: tuple[_float, _float] | None = None,
+            weight: Tensor | None = None,
+            density: _bool = False,
+        ) -> Histogram: ...
+
+        def hsplit(self, indices_or_sections: _int | Sequence[_int]) -> tuple[Tensor, ...]: ...
+
+        def hypot(self, other: Tensor, *, out: Tensor | None = None) -> Tensor: ...
+
+        def hypot_(self, other: Tensor) -> Tensor: ...
+
+        @property
+        def imag(self) -> Tensor: ...
+
+        @imag.setter
+        def imag(self, value: Tensor | _float) -> None: ...
+
+        def index_add(self, dim: _int, index: Tensor, source: Tensor, *, alpha: _float = 1) -> Tensor: ...
+
+        def index_add_(self, *args: Any, **kwargs: Any) -> Tensor: ...
+
+        def index_copy(self, dim: _int, index: Tensor, source: Tensor) -> Tensor: ...
+
+        def index_copy_(self, *args: Any, **kwargs: Any) -> Tensor: ...
+
+        def index_fill(self, dim: _int, index: Tensor, value: Tensor | _float) -> Tensor: ...
+
+        def index_fill_(self, *args: Any, **kwargs: Any) -> Tensor: ...
+
+        def index_put(
+            self, indices: tuple[Tensor | None, ...], values: Tensor, accumulate: _bool = False
+        ) -> Tensor: ...
+
+        def index_put_(
+            self, indices: tuple[Tensor | None, ...], values: Tensor, accumulate: _bool = False
+        ) -> Tensor: ...
+
+        def index_reduce(
+            self, dim: _int, index: Tensor, source: Tensor, reduce: str, *, include_self: _bool = True
+        ) -> Tensor: ...
+
+        def index_reduce_(self, *args: Any, **kwargs: Any) -> Tensor: ...
+
+        def index_select(self, dim: _int, index: Tensor) -> Tensor: ...
+
+        def inner(self, other: Tensor, *, out: Tensor | None = None) -> Tensor: ...
+
+        def int(self) -> Tensor: ...
+
+        def inverse(self, *, out: Tensor | None = None) -> Tensor: ...
+
+        def is_nonzero(self) -> _bool: ...
+
+        def isclose(
+            self, other: Tensor, rtol: _float = 1e-05, atol: _float = 1e-08, equal_nan: _bool = False
+        ) -> Tensor: ...
+
+        def isfinite(self) -> Tensor: ...
+
+        def isinf(self) -> Tensor: ...
+
+        def isnan(self) -> Tensor: ...
+
+        def kron(self, other: Tensor, *, out: Tensor | None = None) -> Tensor: ...
+
+        def kthvalue(
+            self, k: _int, dim: _int = -1, keepdim: _bool = False, *, out: tuple[Tensor, ...] | None = None
+        ) -> ValuesIndices: ...
+
+        def le(self, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor: ...
+
+        def le_(self, other: Tensor | Scalar) -> Tensor: ...
+
+        def lerp(self, end: Tensor, weight: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor: ...
+
+        def lerp_(self, *args: Any, **kwargs: Any) -> Tensor: ...
+
+        def less(self, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor: ...
+
+        def less_equal(self, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor: ...
+
+        def lgamma(self, *, out: Tensor | None = None) -> Tensor: ...
+
+        def lgamma_(self) -> Tensor: ...
+
+        def log(self, *, out: Tensor | None = None) -> Tensor: ...
+
+        def log10(self, *, out: Tensor | None = None) -> Tensor: ...
+
+        def log10_(self) -> Tensor: ...
+
+        def log1p(self, *, out: Tensor | None = None) -> Tensor: ...
+
+        def log1p_(self) -> Tensor: ...
+
+        def log2(self, *, out: Tensor | None = None) -> Tensor: ...
+
+        def log2_(self) -> Tensor: ...
+
+        def log_(self) -> Tensor: ...
+
+        def log_softmax(self, dim: _int, *, dtype: DType | None = None, out: Tensor | None = None) -> Tensor: ...
+
+        def logaddexp(self, other: Tensor, *, out: Tensor | None = None) -> Tensor: ...
+
+        def logaddexp2(self, other: Tensor, *, out: Tensor | None = None) -> Tensor: ...
+
+        def logcumsumexp(self, dim: _int) -> Tensor: ...
+
+        def logdet(self) -> Tensor: ...
+
+        def logical_and(self, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor: ...
+
+        def logical_and_(self, other: Tensor | Scalar) -> Tensor: ...
+
+        def logical_not(self, *, out: Tensor | None = None) -> Tensor: ...
+
+        def logical_not_(self) -> Tensor: ...
+
+        def logical_or(self, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor: ...
+
+        def logical_or_(self, other: Tensor | Scalar) -> Tensor: ...
+
+        def logical_xor(self, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor: ...
+
+        def logical_xor_(self, other: Tensor | Scalar) -> Tensor: ...
+
+        def logit(self, eps: _float | None = None) -> Tensor: ...
+
+        def logit_(self, *args: Any, **kwargs: Any) -> Tensor: ...
+
+        def logsumexp(
+            self, dim: _int | tuple[_int, ...] | list[_int], keepdim: _bool = False, *, out: Tensor | None = None
+        ) -> Tensor: ...
+
+        def long(self) -> Tensor: ...
+
+        def lt(self, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor: ...
+
+        def lt_(self, other: Tensor | Scalar) -> Tensor: ...
+
+        @property
+        def mH(self) -> Tensor: ...
+
+        @property
+        def mT(self) -> Tensor: ...
+
+        def masked_fill(self, mask: Tensor, value: Tensor | Scalar) -> Tensor: ...
+
+        def masked_fill_(self, mask: Tensor, value: Tensor | Scalar) -> Tensor: ...
+
+        def masked_scatter(self, mask: Tensor, source: Tensor) -> Tensor: ...
+
+        def masked_scatter_(self, *args: Any, **kwargs: Any) -> Tensor: ...
+
+        def masked_select(self, mask: Tensor) -> Tensor: ...
+
+        def matmul(self, other: Tensor, *, out: Tensor | None = None) -> Tensor: ...
+
+        def matrix_exp(self) -> Tensor: ...
+
+        def matrix_power(self, n: _int, *, out: Tensor | None = None) -> Tensor: ...
+
+        def max(self, dim: _int | Tensor | None = None, keepdim: _bool = False) -> Any: ...
+
+        def maximum(self, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor: ...
+
+        def mean(
+            self, dim: Dims = None, keepdim: _bool = False, *, dtype: DType | None = None, out: Tensor | None = None
+        ) -> Tensor: ...
+
+        def median(self, dim: _int | None = None, keepdim: _bool = False) -> Any: ...
+
+        def min(self, dim: _int | Tensor | None = None, keepdim: _bool = False) -> Any: ...
+
+        def minimum(self, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor: ...
+
+        def mm(self, mat2: Tensor, *, out: Tensor | None = None) -> Tensor: ...
+
+        def mode(self, dim: _int = -1, keepdim: _bool = False) -> ValuesIndices: ...
+
+        def moveaxis(self, source: _int | tuple[_int, ...], destination: _int | tuple[_int, ...]) -> Tensor: ...
+
+        def movedim(self, source: _int | tuple[_int, ...], destination: _int | tuple[_int, ...]) -> Tensor: ...
+
+        def msort(self, *, out: Tensor | None = None) -> Tensor: ...
+
+        def mul(self, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor: ...
+
+        def mul_(self, other: Tensor | Scalar) -> Tensor: ...
+
+        def multinomial(
+            self, num_samples: _int, replacement: _bool = False, *, generator: Generator | None = None
+        ) -> Tensor: ...
+
+        def multiply(self, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor: ...
+
+        def mv(self, vec: Tensor, *, out: Tensor | None = None) -> Tensor: ...
+
+        def nan_to_num(
+            self,
+            nan: Scalar | None = None,
+            posinf: Scalar | None = None,
+            neginf: Scalar | None = None,
+            *,
+            out: Tensor | None = None,
+        ) -> Tensor: ...
+
+        def nan_to_num_(self, *args: Any, **kwargs: Any) -> Tensor: ...
+
+        def nanmean(
+            self, dim: Dims = None, keepdim: _bool = False, *, dtype: DType | None = None, out: Tensor | None = None
+        ) -> Tensor: ...
+
+        def nanmedian(self, dim: _int | None = None, keepdim: _bool = False) -> Any: ...
+
+        def nanquantile(
+            self, q: _float | Tensor, dim: _int | None = None, keepdim: _bool = False, *, interpolation: str = "linear"
+        ) -> Tensor: ...
+
+        def nansum(
+            self, dim: Dims = None, keepdim: _bool = False, *, dtype: DType | None = None, out: Tensor | None = None
+        ) -> Tensor: ...
+
+        def narrow(self, dim: _int, start: _int, length: _int) -> Tensor: ...
+
+        def ne(self, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor: ...
+
+        def ne_(self, other: Tensor | Scalar) -> Tensor: ...
+
+        def neg(self, *, out: Tensor | None = None) -> Tensor: ...
+
+        def neg_(self) -> Tensor: ...
+
+        def negative(self, *, out: Tensor | None = None) -> Tensor: ...
+
+        def new_empty(
+            self,
+            *size: Any,
+            dtype: DType | None = None,
+            device: Device | str | None = None,
+            requires_grad: _bool = False,
+            pin_memory: _bool = False,
+            **named: Any,
+        ) -> Tensor: ...
+
+        def new_full(
+            self,
+            size: tuple[Any, ...],
+            fill_value: Any,
+            dtype: DType | None = None,
+            device: Device | str | None = None,
+            requires_grad: _bool = False,
+            pin_memory: _bool = False,
+        ) -> Tensor: ...
+
+        def new_ones(
+            self,
+            *size: Any,
+            dtype: DType | None = None,
+            device: Device | str | None = None,
+            requires_grad: _bool = False,
+            pin_memory: _bool = False,
+            **named: Any,
+        ) -> Tensor: ...
+
+        def new_tensor(
+            self,
+            data: Any,
+            *,
+            dtype: DType | None = None,
+            device: Device | str | None = None,
+            requires_grad: _bool = False,
+            pin_memory: _bool = False,
+        ) -> Tensor: ...
+
+        def new_zeros(
+            self,
+            *size: Any,
+            dtype: DType | None = None,
+            device: Device | str | None = None,
+            requires_grad: _bool = False,
+            pin_memory: _bool = False,
+            **named: Any,
+        ) -> Tensor: ...
+
+        def nextafter(self, other: Tensor, *, out: Tensor | None = None) -> Tensor: ...
+
+        def nextafter_(self, other: Tensor) -> Tensor: ...
+
+        def nonzero(self, *, as_tuple: _bool = False) -> Any: ...
+
+        def norm(
+            self,
+            p: _float | str | None = "fro",
+            dim: Dims = None,
+            keepdim: _bool = False,
+            dtype: DType | None = None,
+            *,
+            out: Tensor | None = None,
+        ) -> Tensor: ...
+
+        def normal_(self, mean: _float = 0, std: _float = 1, *, generator: Generator | None = None) -> Tensor: ...
+
+        def not_equal(self, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor: ...
+
+        def outer(self, vec2: Tensor, *, out: Tensor | None = None) -> Tensor: ...
+
+        def permute(self, *dims: Any, **named: Any) -> Tensor: ...
+
+        def pinverse(
+            self,
+            *,
+            atol: _float | None = None,
+            rtol: _float | None = None,
+            hermitian: _bool = False,
+            out: Tensor | None = None,
+        ) -> Tensor: ...
+
+        def polygamma(self, n: _int) -> Tensor: ...
+
+        def polygamma_(self, *args: Any, **kwargs: Any) -> Tensor: ...
+
+        def positive(self) -> Tensor: ...
+
+        def pow(self, exponent: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor: ...
+
+        def pow_(self, exponent: Tensor | Scalar) -> Tensor: ...
+
+        def prod(
+            self, dim: Dims = None, keepdim: _bool = False, *, dtype: DType | None = None, out: Tensor | None = None
+        ) -> Tensor: ...
+
+        def put(self, index: Tensor, source: Tensor, accumulate: _bool = False) -> Tensor: ...
+
+        def put_(self, *args: Any, **kwargs: Any) -> Tensor: ...
+
+        def quantile(
+            self, q: _float | Tensor, dim: _int | None = None, keepdim: _bool = False, *, interpolation: str = "linear"
+        ) -> Tensor: ...
+
+        def rad2deg(self) -> Tensor: ...
+
+        def rad2deg_(self, *args: Any, **kwargs: Any) -> Tensor: ...
+
+        def ravel(self) -> Tensor: ...
+
+        @property
+        def real(self) -> Tensor: ...
+
+        @real.setter
+        def real(self, value: Tensor | _float) -> None: ...
+
+        def reciprocal(self, *, out: Tensor | None = None) -> Tensor: ...
+
+        def reciprocal_(self) -> Tensor: ...
+
+        def relu(self) -> Tensor: ...
+
+        def relu_(self) -> Tensor: ...
+
+        def remainder(self, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor: ...
+
+        def remainder_(self, other: Tensor | Scalar) -> Tensor: ...
+
+        def repeat(self, *repeats: Any, **named: Any) -> Tensor: ...
+
+        def repeat_interleave(
+            self, repeats: _int | Tensor, dim: _int | None = None, *, output_size: _int | None = None
+        ) -> Tensor: ...
+
+        def reshape(self, *shape: Any, **named: Any) -> Tensor: ...
+
+        def reshape_as(self, other: Tensor) -> Tensor: ...
+
+        def roll(self, shifts: _int | tuple[_int, ...], dims: _int | tuple[_int, ...] | None = None) -> Tensor: ...
+
+        def rot90(self, k: _int = 1, dims: Sequence[_int] = (0, 1)) -> Tensor: ...
+
+        def round(self, *, decimals: _int = 0, out: Tensor | None = None) -> Tensor: ...
+
+        def round_(self, *args: Any, **kwargs: Any) -> Tensor: ...
+
+        def rsqrt(self, *, out: Tensor | None = None) -> Tensor: ...
+
+        def rsqrt_(self) -> Tensor: ...
+
+        def scatter(
+            self,
+            dim: _int,
+            index: Tensor,
+            src: Tensor | _float | None = None,
+            *,
+            value: _float | None = None,
+            reduce: str | None = None,
+        ) -> Tensor: ...
+
+        def scatter_(self, *args: Any, **kwargs: Any) -> Tensor: ...
+
+        def scatter_add(self, dim: _int, index: Tensor, src: Tensor) -> Tensor: ...
+
+        def scatter_add_(self, *args: Any, **kwargs: Any) -> Tensor: ...
+
+        def scatter_reduce(
+            self, dim: _int, index: Tensor, src: Tensor, reduce: str, *, include_self: _bool = True
+        ) -> Tensor: ...
+
+        def scatter_reduce_(self, *args: Any, **kwargs: Any) -> Tensor: ...
+
+        def select(self, dim: _int, index: _int) -> Tensor: ...
+
+        def select_scatter(self, src: Tensor, dim: _int, index: _int) -> Tensor: ...
+
+        def sigmoid(self, *, out: Tensor | None = None) -> Tensor: ...
+
+        def sigmoid_(self) -> Tensor: ...
+
+        def sign(self, *, out: Tensor | None = None) -> Tensor: ...
+
+        def sign_(self) -> Tensor: ...
+
+        def signbit(self, *, out: Tensor | None = None) -> Tensor: ...
+
+        def sin(self, *, out: Tensor | None = None) -> Tensor: ...
+
+        def sin_(self) -> Tensor: ...
+
+        def sinc(self, *, out: Tensor | None = None) -> Tensor: ...
+
+        def sinc_(self) -> Tensor: ...
+
+        def sinh(self, *, out: Tensor | None = None) -> Tensor: ...
+
+        def sinh_(self) -> Tensor: ...
+
+        def slice_scatter(
+            self, src: Tensor, dim: _int = 0, start: _int | None = None, end: _int | None = None, step: _int = 1
+        ) -> Tensor: ...
+
+        def slogdet(self, *, out: tuple[Tensor, ...] | None = None) -> SignLogabsdet: ...
+
+        def softmax(self, dim: _int, *, dtype: DType | None = None, out: Tensor | None = None) -> Tensor: ...
+
+        def sort(
+            self,
+            dim: _int = -1,
+            descending: _bool = False,
+            *,
+            stable: _bool = False,
+            out: tuple[Tensor, ...] | None = None,
+        ) -> ValuesIndices: ...
+
+        def split(
+            self, split_size_or_sections: _int | list[_int] | tuple[_int, ...], dim: _int = 0
+        ) -> tuple[Tensor, ...]: ...
+
+        def split_with_sizes(self, split_sizes: Sequence[_int], dim: _int = 0) -> tuple[Tensor, ...]: ...
+
+        def sqrt(self, *, out: Tensor | None = None) -> Tensor: ...
+
+        def sqrt_(self) -> Tensor: ...
+
+        def square(self, *, out: Tensor | None = None) -> Tensor: ...
+
+        def square_(self) -> Tensor: ...
+
+        def squeeze(self, dim: _int | tuple[_int, ...] | None = None) -> Tensor: ...
+
+        def squeeze_(self, *args: Any, **kwargs: Any) -> Tensor: ...
+
+        def std(
+            self,
+            dim: Dims | _bool = None,
+            unbiased: _bool | None = None,
+            keepdim: _bool = False,
+            *,
+            correction: _float | None = None,
+            out: Tensor | None = None,
+        ) -> Tensor: ...
+
+        def sub(self, other: Tensor | Scalar, *, alpha: Scalar = 1, out: Tensor | None = None) -> Tensor: ...
+
+        def sub_(self, other: Tensor | Scalar, *, alpha: Scalar = 1) -> Tensor: ...
+
+        def subtract(self, other: Tensor | Scalar, *, alpha: Scalar = 1, out: Tensor | None = None) -> Tensor: ...
+
+        def sum(
+            self, dim: Dims = None, keepdim: _bool = False, *, dtype: DType | None = None, out: Tensor | None = None
+        ) -> Tensor: ...
+
+        def sum_to_size(self, *size: Any) -> Tensor: ...
+
+        def swapaxes(self, dim0: _int, dim1: _int) -> Tensor: ...
+
+        def swapaxes_(self, *args: Any, **kwargs: Any) -> Tensor: ...
+
+        def swapdims(self, dim0: _int, dim1: _int) -> Tensor: ...
+
+        def swapdims_(self, *args: Any, **kwargs: Any) -> Tensor: ...
+
+        def t(self) -> Tensor: ...
+
+        def t_(self, *args: Any, **kwargs: Any) -> Tensor: ...
+
+        def take(self, index: Tensor) -> Tensor: ...
+
+        def take_along_dim(self, indices: Tensor, dim: _int | None = None) -> Tensor: ...
+
+        def tan(self, *, out: Tensor | None = None) -> Tensor: ...
+
+        def tan_(self) -> Tensor: ...
+
+        def tanh(self, *, out: Tensor | None = None) -> Tensor: ...
+
+        def tanh_(self) -> Tensor: ...
+
+        def tensor_split(
+            self, indices_or_sections: _int | tuple[_int, ...] | list[_int], dim: _int = 0
+        ) -> tuple[Tensor, ...]: ...
+
+        def tile(self, *dims: Any, **named: Any) -> Tensor: ...
+
+        def to(self, *args: Any, **kwargs: Any) -> Tensor: ...
+
+        def to_device(self, device: Device | str, /, *, stream: None = None) -> Tensor: ...
+
+        def topk(
+            self,
+            k: _int,
+            dim: _int = -1,
+            largest: _bool = True,
+            sorted: _bool = True,
+            *,
+            out: tuple[Tensor, ...] | None = None,
+        ) -> ValuesIndices: ...
+
+        def trace(self) -> Tensor: ...
+
+        def transpose(self, dim0: _int, dim1: _int) -> Tensor: ...
+
+        def transpose_(self, *args: Any, **kwargs: Any) -> Tensor: ...
+
+        def tril(self, diagonal: _int = 0) -> Tensor: ...
+
+        def tril_(self, *args: Any, **kwargs: Any) -> Tensor: ...
+
+        def triu(self, diagonal: _int = 0) -> Tensor: ...
+
+        def triu_(self, *args: Any, **kwargs: Any) -> Tensor: ...
+
+        def true_divide(
+            self, other: Tensor | Scalar, *, rounding_mode: str | None = None, out: Tensor | None = None
+        ) -> Tensor: ...
+
+        def trunc(self, *, out: Tensor | None = None) -> Tensor: ...
+
+        def trunc_(self) -> Tensor: ...
+
+        def type(self, dtype: DType | None = None) -> Any: ...
+
+        def type_as(self, other: Tensor) -> Tensor: ...
+
+        def unbind(self, dim: _int = 0) -> tuple[Tensor, ...]: ...
+
+        def unflatten(self, dim: _int, sizes: tuple[_int, ...]) -> Tensor: ...
+
+        def unfold(self, dimension: _int, size: _int, step: _int) -> Tensor: ...
+
+        def uniform_(self, from_: _float = 0, to: _float = 1, *, generator: Generator | None = None) -> Tensor: ...
+
+        def unique(
+            self,
+            sorted: _bool = True,
+            return_inverse: _bool = False,
+            return_counts: _bool = False,
+            dim: _int | None = None,
+        ) -> Any: ...
+
+        def unique_consecutive(
+            self, return_inverse: _bool = False, return_counts: _bool = False, dim: _int | None = None
+        ) -> Any: ...
+
+        def unsqueeze(self, dim: _int) -> Tensor: ...
+
+        def unsqueeze_(self, *args: Any, **kwargs: Any) -> Tensor: ...
+
+        def var(
+            self,
+            dim: Dims | _bool = None,
+            unbiased: _bool | None = None,
+            keepdim: _bool = False,
+            *,
+            correction: _float | None = None,
+            out: Tensor | None = None,
+        ) -> Tensor: ...
+
+        def vdot(self, other: Tensor, *, out: Tensor | None = None) -> Tensor: ...
+
+        def view(self, *size: Any, **named: Any) -> Tensor: ...
+
+        def view_as(self, other: Tensor) -> Tensor: ...
+
+        def vsplit(self, indices_or_sections: _int | Sequence[_int]) -> tuple[Tensor, ...]: ...
+
+        def xlogy(self, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor: ...
+
+        def xlogy_(self, other: Tensor | Scalar) -> Tensor: ...
+
+        def zero_(self) -> Tensor: ...

@@ -1,6 +1,6 @@
 """`Tensor`: a value that is being computed, its storage, and its place in the autograd graph.
 
-The methods that are ops and no more come from `TensorOps`, their table.
+The methods that need ops are declared beside these, see `vmflow.ops.declaration`, and given to the class later.
 """
 
 from __future__ import annotations
@@ -9,36 +9,32 @@ import sys
 import warnings
 from collections.abc import Callable, Generator, Iterator
 from itertools import count
-from numbers import Number
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from . import dtypes
 from . import interpreter as _interpreter
+from .autograd.node import AutogradMeta
 from .autograd.views import renewed
 from .changes import changed
 from .devices import device as Device
 from .dtypes import dtype as DType
 from .errors import BlockingCallWarning
 from .instructions import origin
-from .instructions.blob import Array, Size, TensorMeta, meta
-from .ops import (
-    arithmetic,
-    comparison,
-    complex_parts,
-    copying,
-    linear_algebra,
-)
-from .ops import view as views
-from .ops.table import broadcast_shapes
-from .tensor_fields import CLASS, TensorFields
-from .tensor_methods import TensorOps
+from .instructions.blob import Array, Size
+from .ops.table import OPS
+from .tensor_fields import CLASS, new_tensor
+from .tensor_operators import TensorOperators
+from .transfers import dispatch_transfer
 from .vm.virtual_machine import writer_of
 from .vm.wakers import running_loop
 
 if TYPE_CHECKING:
-    from .autograd.node import AutogradMeta, Hook, Node
+    from .autograd.node import Hook, Node
+    from .tensor_methods import TensorMethods
+else:
+    TensorMethods = TensorOperators  # the methods of ops are given to the class later
 
 _handles = count()
 
@@ -48,7 +44,7 @@ _int = int
 _float = float
 
 
-class Tensor(TensorFields, TensorOps):
+class Tensor(TensorMethods):
     """An n-dimensional array of one dtype on one device, perhaps still being computed.
 
     Every op returns at once.  ``await tensor`` suspends until the value is there and returns the tensor;
@@ -65,13 +61,6 @@ class Tensor(TensorFields, TensorOps):
 
     # numpy must leave ``array + tensor`` to Tensor.__radd__.
     __array_priority__ = 1000
-
-    def __init__(self, *data: Any) -> None:
-        from .ops import creation
-
-        sizes_given = all(isinstance(it, int) for it in data) or (len(data) == 1 and isinstance(data[0], Size))
-        made = creation.empty(*data) if sizes_given else creation.tensor(*data, dtype=dtypes.get_default_dtype())
-        self._blob, self._lease, self._autograd, self._base = made._blob, made._lease, None, None
 
     # What it is
 
@@ -232,7 +221,7 @@ class Tensor(TensorFields, TensorOps):
         if self.device.type != "cpu":
             # Once the value is there, this takes no longer than reading it would.
             with _interpreter.eagerly():  # which may be asked for while a graph is built
-                tensor = copying.transfer(self.detach(), Device("cpu"))
+                tensor = dispatch_transfer(OPS["to_device"], self.detach(), Device("cpu"))
         storage = tensor._blob.storage
         if not storage.settled():
             pending = writer_of(storage)
@@ -270,105 +259,6 @@ class Tensor(TensorFields, TensorOps):
         array = self._array()
         return (array.astype(np.float32) if self.dtype is dtypes.bfloat16 else array).tolist()
 
-    def __array__(self, dtype: Any = None, copy: _bool | None = None) -> Array:
-        """For numpy, whose functions take tensors and give arrays: the memory itself where possible.
-
-        Waits for the value.  What is shared is ordered with ops issued before and not with those issued later; see
-        `vmflow.exchange`.  `numpy` gives a copy.
-
-        Args:
-            dtype: of numpy, of the array; None for the tensor's.
-            copy: True to copy in any case, False never to copy, None as necessary.
-
-        Raises:
-            RuntimeError: if the tensor requires a gradient.
-            ValueError: if `copy` is False and a copy is needed.
-        """
-        from .exchange import as_array
-
-        return as_array(self, dtype, copy)
-
-    @property
-    def __array_interface__(self) -> dict[str, Any]:
-        """The memory for numpy, on the CPU; waits as `__array__` does.
-
-        Raises:
-            AttributeError: on another device, and for bfloat16.
-            RuntimeError: if the tensor requires a gradient.
-        """
-        from .exchange import array_interface
-
-        return array_interface(self)
-
-    def __array_function__(self, func: Callable[..., Any], types: Any, args: Any, kwargs: Any) -> Any:
-        """numpy's functions on tensors give arrays, as its ufuncs do; see `__array__`."""
-        from .exchange import call_numpy
-
-        return call_numpy(func, args, kwargs)
-
-    @property
-    def __cuda_array_interface__(self) -> dict[str, Any]:
-        """Of tensors on CUDA only.
-
-        Raises:
-            AttributeError: on any other device.
-        """
-        raise AttributeError(f"a tensor on {self.device} has no __cuda_array_interface__")
-
-    def __dlpack__(
-        self,
-        *,
-        stream: Any = None,
-        max_version: tuple[_int, _int] | None = None,
-        dl_device: tuple[_int, _int] | None = None,
-        copy: _bool | None = None,
-    ) -> Any:
-        """A DLPack capsule over the memory, for one consumer; waits as `__array__` does.
-
-        Args:
-            stream: None; the tensor is complete when this returns.
-            max_version: the newest version of DLPack that the consumer understands; None for one before versions.
-            dl_device: ``(1, 0)`` for the CPU, to which tensors on other devices are copied; None for where it is.
-            copy: True to copy in any case, False never to copy, None as necessary.
-
-        Raises:
-            BufferError: if the tensor requires a gradient, or cannot be exported so.
-        """
-        from .exchange import to_capsule
-
-        return to_capsule(self, stream, max_version, dl_device, copy)
-
-    def __dlpack_device__(self) -> tuple[_int, _int]:
-        """DLPack's numbers for the device: ``(1, 0)`` on the CPU."""
-        from .exchange import dlpack_device
-
-        return dlpack_device(self)
-
-    def __array_namespace__(self, *, api_version: str | None = None) -> Any:
-        """`vmflow.array_api`, for libraries that follow the Python array API standard.
-
-        Args:
-            api_version: None or one that is implemented, "2021.12" to "2024.12".
-
-        Raises:
-            ValueError: for another version.
-        """
-        if api_version not in (None, "2021.12", "2022.12", "2023.12", "2024.12"):
-            raise ValueError(f"this is version 2024.12 of the array API standard, not {api_version!r}")
-        from . import array_api
-
-        return array_api
-
-    def to_device(self, device: Device | str, /, *, stream: None = None) -> Tensor:
-        """On another device; the array API standard's name of `to`.
-
-        Raises:
-            ValueError: if a stream is given; the machine orders copies by itself.
-        """
-        if stream is not None:
-            raise ValueError(f"to_device: stream must be None, not {stream!r}")
-        return self.to(device)
-
     def __bool__(self) -> _bool:
         if self.numel() != 1:
             raise RuntimeError(
@@ -404,11 +294,6 @@ class Tensor(TensorFields, TensorOps):
         return bool((self == element).any().item())
 
     __hash__ = object.__hash__
-
-    def __repr__(self) -> str:
-        from .representation import represent
-
-        return represent(self)
 
     def __dir__(self) -> list[str]:
         private = [name for name in object.__dir__(self) if name.startswith("_") and not name.endswith("__")]
@@ -451,8 +336,6 @@ class Tensor(TensorFields, TensorOps):
             renewed(self)
         found = self._autograd
         if found is None:
-            from .autograd.node import AutogradMeta
-
             found = self._autograd = AutogradMeta(False)
         return found
 
@@ -485,23 +368,6 @@ class Tensor(TensorFields, TensorOps):
         """Whether no recorded op made it."""
         return self.grad_fn is None
 
-    def backward(
-        self, gradient: Tensor | None = None, retain_graph: _bool | None = None, create_graph: _bool = False
-    ) -> None:
-        """Accumulate the gradient of this tensor into the leaves it was made from.
-
-        Args:
-            gradient: of the final value by this tensor; may be left out for a single element.
-            retain_graph: whether to allow another pass; by default as `create_graph`.
-            create_graph: whether the pass itself is recorded, for higher derivatives.
-
-        Raises:
-            RuntimeError: if there is nothing to differentiate, or `gradient` is needed or does not fit.
-        """
-        from .autograd import backward
-
-        backward(self, gradient, retain_graph, create_graph)
-
     def retain_grad(self) -> None:
         """Keep the gradient of this non-leaf in `grad`."""
         if not self.requires_grad:
@@ -531,7 +397,7 @@ class Tensor(TensorFields, TensorOps):
 
     def detach(self) -> Tensor:
         """The same memory without history."""
-        return _interpreter.new_tensor(self._blob, self._lease)
+        return new_tensor(self._blob, self._lease)
 
     def detach_(self) -> Tensor:
         """Forget the history; a gradient in `grad` stays."""
@@ -552,170 +418,9 @@ class Tensor(TensorFields, TensorOps):
             raise TypeError(f"data must be a tensor, not {type(other).__name__}")
         self._blob, self._lease, self._base = other._blob, other._lease, None
 
-    # Conversions
-
-    def to(self, *args: Any, **kwargs: Any) -> Tensor:
-        """In another dtype or on another device: ``to(dtype)``, ``to(device)``, ``to(device, dtype)``, ``to(other)``.
-
-        Returns the tensor itself if nothing changes, unless ``copy=True``.
-        """
-        dtype, device, copy = parse_to(args, kwargs)
-        result = self
-        if device is not None and device is not self.device:
-            device.require()
-            if self.device.type == "meta":
-                raise RuntimeError(f"to: a tensor on the meta device holds no data to copy to {device}")
-            result = copying.transfer(result, device)
-        if dtype is not None and dtype is not self.dtype:
-            return copying.cast(result, dtype)
-        return copying.clone(self) if copy and result is self else result
-
-    def cpu(self) -> Tensor:
-        """On the CPU."""
-        return self.to("cpu")
-
-    def cuda(self, device: _int | None = None) -> Tensor:
-        """On a CUDA device."""
-        return self.to(Device("cuda", device))
-
-    def type(self, dtype: DType | None = None) -> Any:
-        """In another dtype, or without one the name of this tensor's type, such as ``vmflow.FloatTensor``."""
-        return _TYPE_NAMES[self.dtype] if dtype is None else self.to(dtype)
-
-    def type_as(self, other: Tensor) -> Tensor:
-        """In the dtype of `other`."""
-        return self.to(other.dtype)
-
-    def bool(self) -> Tensor:
-        """As bool."""
-        return self.to(dtypes.bool_)
-
-    def int(self) -> Tensor:
-        """As int32."""
-        return self.to(dtypes.int32)
-
-    def long(self) -> Tensor:
-        """As int64."""
-        return self.to(dtypes.int64)
-
-    def half(self) -> Tensor:
-        """As float16."""
-        return self.to(dtypes.float16)
-
-    def bfloat16(self) -> Tensor:
-        """As bfloat16."""
-        return self.to(dtypes.bfloat16)
-
-    def float(self) -> Tensor:
-        """As float32."""
-        return self.to(dtypes.float32)
-
-    def double(self) -> Tensor:
-        """As float64."""
-        return self.to(dtypes.float64)
-
-    def new_zeros(
-        self,
-        *size: Any,
-        dtype: DType | None = None,
-        device: Device | str | None = None,
-        requires_grad: _bool = False,
-        pin_memory: _bool = False,
-        **named: Any,
-    ) -> Tensor:
-        """Zeros of this tensor's dtype, on its device, unless another is given."""
-        return _leaf(copying.zeros_of(self._new_meta("new_zeros", size, dtype, device, named)), requires_grad)
-
-    def new_ones(
-        self,
-        *size: Any,
-        dtype: DType | None = None,
-        device: Device | str | None = None,
-        requires_grad: _bool = False,
-        pin_memory: _bool = False,
-        **named: Any,
-    ) -> Tensor:
-        """Ones of this tensor's dtype, on its device, unless another is given."""
-        return _leaf(copying.ones_of(self._new_meta("new_ones", size, dtype, device, named)), requires_grad)
-
-    def new_full(
-        self,
-        size: tuple[Any, ...],
-        fill_value: Any,
-        dtype: DType | None = None,
-        device: Device | str | None = None,
-        requires_grad: _bool = False,
-        pin_memory: _bool = False,
-    ) -> Tensor:
-        """`fill_value` in this tensor's dtype, on its device, unless another is given."""
-        return _leaf(copying.full_of(self._new_meta("new_full", (size,), dtype, device), fill_value), requires_grad)
-
-    def new_empty(
-        self,
-        *size: Any,
-        dtype: DType | None = None,
-        device: Device | str | None = None,
-        requires_grad: _bool = False,
-        pin_memory: _bool = False,
-        **named: Any,
-    ) -> Tensor:
-        """Whatever was in memory, as this tensor's dtype, on its device, unless another is given."""
-        from .ops.creation import empty
-
-        made = self._new_meta("new_empty", size, dtype, device, named)
-        return empty(tuple(made.shape), dtype=made.dtype, device=made.device, requires_grad=requires_grad)
-
-    def new_tensor(
-        self,
-        data: Any,
-        *,
-        dtype: DType | None = None,
-        device: Device | str | None = None,
-        requires_grad: _bool = False,
-        pin_memory: _bool = False,
-    ) -> Tensor:
-        """A copy of `data` in this tensor's dtype, on its device, unless another is given."""
-        from .ops.creation import tensor
-
-        chosen = self.device if device is None else Device(device)
-        return tensor(data, dtype=dtype or self.dtype, device=chosen, requires_grad=requires_grad)
-
-    def _new_meta(
-        self,
-        name: str,
-        size: tuple[Any, ...],
-        dtype: DType | None,
-        device: Device | str | None,
-        named: dict[str, Any] | None = None,
-    ) -> TensorMeta:
-        shape = views.lengths(name, size, named)
-        chosen = self.device
-        if device is not None:
-            chosen = Device(device)
-            chosen.require()
-        return meta(shape, dtype or self.dtype, chosen)
-
-    def sum_to_size(self, *size: Any) -> Tensor:
-        """Summed over the dimensions along which a tensor of these sizes would have to be broadcast to this one.
-
-        Raises:
-            ValueError: if it does not broadcast.
-        """
-        wanted = views.sizes("sum_to_size", size)
-        shape = tuple(self.shape)
-        if len(wanted) > len(shape) or broadcast_shapes("sum_to_size", shape, wanted) != shape:
-            raise ValueError(f"sum_to_size: a tensor of shape {list(wanted)} does not broadcast to {list(shape)}")
-        return copying.conform(self, meta(wanted, self.dtype, self.device))
-
-    def is_nonzero(self) -> _bool:
-        """Whether the one element is not zero; waits for it."""
-        from .ops import inquiry
-
-        return inquiry.is_nonzero(self)
-
     def __copy__(self) -> Tensor:
         """A leaf that shares the memory, of the same class and with the same attributes; without gradient."""
-        made: Tensor = TensorFields.__new__(type(self))
+        made: Tensor = TensorOperators.__new__(type(self))
         made._blob, made._lease, made._autograd, made._base = self._blob, self._lease, None, None
         if hasattr(self, "__dict__"):
             made.__dict__.update(self.__dict__)
@@ -731,103 +436,13 @@ class Tensor(TensorFields, TensorOps):
         memo[id(self)] = copy
         return copy
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        from .io import rebuild_tensor
-
-        return rebuild_tensor, (type(self), self.detach().numpy(), self.requires_grad, self.device)
-
-    # Operators and properties that are more than a function
-
-    def __eq__(self, other: object) -> Any:
-        return comparison.eq(self, cast(Any, other)) if isinstance(other, _OPERANDS) else NotImplemented
-
-    def __ne__(self, other: object) -> Any:
-        return comparison.ne(self, cast(Any, other)) if isinstance(other, _OPERANDS) else NotImplemented
-
     def __pos__(self) -> Tensor:
         return self
 
-    __rdiv__ = TensorFields.__rtruediv__
-
-    def __rlshift__(self, other: Any) -> Tensor:
-        return comparison.bitwise_left_shift(other, self)
-
-    def __rrshift__(self, other: Any) -> Tensor:
-        return comparison.bitwise_right_shift(other, self)
-
-    def __rfloordiv__(self, other: Any) -> Tensor:
-        return arithmetic.floor_divide(other, self)
-
-    def __rmod__(self, other: Any) -> Tensor:
-        return arithmetic.remainder(other, self)
-
-    def __rmatmul__(self, other: Any) -> Tensor:
-        return linear_algebra.matmul(other, self)
-
-    def __rpow__(self, other: Any) -> Tensor:
-        return arithmetic.pow(other, self)
-
-    @property
-    def real(self) -> Tensor:
-        """The real part, a view, to which can be assigned; of a real tensor the tensor itself."""
-        return complex_parts.real(self)
-
-    @real.setter
-    def real(self, value: Tensor | _float) -> None:
-        copying.copy_(complex_parts.real(self), value)
-
-    @property
-    def imag(self) -> Tensor:
-        """The imaginary part of a complex tensor, a view, to which can be assigned."""
-        return complex_parts.imag(self)
-
-    @imag.setter
-    def imag(self, value: Tensor | _float) -> None:
-        copying.copy_(complex_parts.imag(self), value)
-
-    @property
-    def T(self) -> Tensor:
-        """All dimensions reversed."""
-        return views.reversed_dims(self)
-
-    @property
-    def mT(self) -> Tensor:
-        """The last two dimensions exchanged."""
-        return views.transpose(self, -1, -2)
-
-    @property
-    def mH(self) -> Tensor:
-        """The last two dimensions exchanged, and conjugated."""
-        return arithmetic.conj(self.mT)
-
-    @property
-    def H(self) -> Tensor:
-        """The conjugated transpose of a matrix."""
-        if self.ndim not in (0, 2):
-            raise RuntimeError(f"H: expected a matrix, got shape {list(self.shape)}; use mH for batches of matrices")
-        return arithmetic.conj(views.t(self))
+    __rdiv__ = TensorOperators.__rtruediv__
 
 
 CLASS.append(Tensor)
-
-# An array as well, of which the op says what to do: that a tensor differs from every array would be silently wrong.
-_OPERANDS = (Tensor, Number, np.generic, np.ndarray)
-
-_TYPE_NAMES = {
-    dtypes.bool_: "vmflow.BoolTensor",
-    dtypes.uint8: "vmflow.ByteTensor",
-    dtypes.int8: "vmflow.CharTensor",
-    dtypes.int16: "vmflow.ShortTensor",
-    dtypes.int32: "vmflow.IntTensor",
-    dtypes.int64: "vmflow.LongTensor",
-    dtypes.float16: "vmflow.HalfTensor",
-    dtypes.bfloat16: "vmflow.BFloat16Tensor",
-    dtypes.float32: "vmflow.FloatTensor",
-    dtypes.float64: "vmflow.DoubleTensor",
-    dtypes.complex64: "vmflow.ComplexFloatTensor",
-    dtypes.complex128: "vmflow.ComplexDoubleTensor",
-}
-
 
 # For graphs
 
@@ -840,10 +455,6 @@ def settle(tensor: Tensor) -> None:
 def watch_requires_grad(tensor: Tensor) -> None:
     """See to it that every change of its `requires_grad` counts as one; see `changes.changed`."""
     tensor._autograd_meta()
-
-
-def _leaf(tensor: Tensor, requires_grad: bool) -> Tensor:
-    return tensor.requires_grad_() if requires_grad else tensor
 
 
 class Handle:
@@ -870,34 +481,6 @@ class Handle:
 
     def __exit__(self, *exception: object) -> None:
         self.remove()
-
-
-def parse_to(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[DType | None, Device | None, bool]:
-    """The dtype, device and `copy` that the arguments of `to` mean.
-
-    Raises:
-        TypeError: for anything else.
-    """
-    dtype: DType | None = kwargs.pop("dtype", None)
-    device: Any = kwargs.pop("device", None)
-    copy = bool(kwargs.pop("copy", False))
-    kwargs.pop("non_blocking", None)  # nothing here ever blocks
-    if kwargs:
-        raise TypeError(f"to: unexpected arguments {', '.join(kwargs)}")
-    for argument in args:
-        if isinstance(argument, DType):
-            dtype = argument
-        elif isinstance(argument, Tensor):
-            dtype, device = argument.dtype, argument.device
-        elif isinstance(argument, (str, Device)):
-            device = argument
-        elif isinstance(argument, bool):
-            continue  # PyTorch's positional non_blocking
-        elif argument is not None:
-            raise TypeError(f"to: expected a dtype, a device or a tensor, got {argument!r}")
-    if dtype is not None and not isinstance(dtype, DType):
-        raise TypeError(f"to: dtype must be a vmflow dtype such as vmflow.float32, not {dtype!r}")
-    return dtype, None if device is None else Device(device), copy
 
 
 _warned: set[tuple[str, int]] = set()

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from . import interpreter as _interpreter
-from .autograd import node as _node
+from .autograd.history import record
 from .context import MODE
 from .devices import device as Device
 from .instructions.blob import Array, Blob, Storage, meta
 from .instructions.builder import physical_run
 from .instructions.release_tensor import Lease
 from .ops.table import LEASED_FROM, OpExpr
+from .tensor_fields import new_tensor
 from .vm.virtual_machine import VirtualMachine, default_machine
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def dispatch_transfer(op: OpExpr, source: Tensor, device: Device) -> Tensor:
     else:
         result = mode.interpreter.transfer(op, source, device, mode)
     if mode.grad and source.requires_grad:
-        _node.record(op, (source,), (), (), (result,))
+        record(op, (source,), (), (), (result,))
     return result
 
 
@@ -44,7 +44,7 @@ def _transfer(op: OpExpr, source: Tensor, device: Device, machine: VirtualMachin
         machine,
         lambda builder: builder.op_call(op.name, _copy, operands, (copy,), cost=copy.meta.nbytes, stream=stream),
     )
-    return _interpreter.new_tensor(copy, Lease(copy.storage) if copy.meta.nbytes >= LEASED_FROM else None)
+    return new_tensor(copy, Lease(copy.storage) if copy.meta.nbytes >= LEASED_FROM else None)
 
 
 def _copy(array: Array, *more: Array | None) -> Array:

@@ -20,7 +20,7 @@ import numpy as np
 
 import vmflow as flow
 from tests.benchmarks.contenders import restart_with_one_thread
-from vmflow import interpreter
+from vmflow import interpreter, tensor_fields
 from vmflow.context import MODE
 from vmflow.info import compiled_modules
 from vmflow.instructions import Instruction, origin
@@ -47,7 +47,7 @@ def parts_at_once() -> tuple[Callable[[], object], Parts]:
     stream = machine.stream(meta.device)
 
     def result() -> object:
-        return interpreter.new_tensor(Blob(Storage(machine, array, stream), meta), None)
+        return tensor_fields.new_tensor(Blob(Storage(machine, array, stream), meta), None)
 
     add = np.add
     call = op_call("add", add, pair, (flow.empty(TINY)._blob,))

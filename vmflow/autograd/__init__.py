@@ -7,6 +7,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 from vmflow.context import MODE
+from vmflow.ops.creation import ones_like
+from vmflow.tensors import Tensor
 
 from .engine import run_backward
 from .grad_mode import enable_grad as enable_grad
@@ -14,11 +16,11 @@ from .grad_mode import inference_mode as inference_mode
 from .grad_mode import is_grad_enabled as is_grad_enabled
 from .grad_mode import no_grad as no_grad
 from .grad_mode import set_grad_enabled as set_grad_enabled
-from .node import Edge, Place, check_history, edge_of
+from .history import check_history, edge_of
+from .node import Edge, Place
 
 if TYPE_CHECKING:
     from vmflow.interpreters import Recorder
-    from vmflow.tensors import Tensor
 
     from . import functional as functional
     from .function import Function as Function
@@ -109,17 +111,12 @@ def grad(
 
 
 def _as_tuple(tensors: Tensor | Sequence[Tensor]) -> tuple[Tensor, ...]:
-    from vmflow.tensors import Tensor
-
     return (tensors,) if isinstance(tensors, Tensor) else tuple(tensors)
 
 
 def _roots(
     outputs: tuple[Tensor, ...], gradients: Tensor | Sequence[Tensor | None] | None
 ) -> list[tuple[Edge, Tensor]]:
-    from vmflow.ops.creation import ones_like
-    from vmflow.tensors import Tensor
-
     given: Sequence[Tensor | None]
     if gradients is None:
         given = [None] * len(outputs)

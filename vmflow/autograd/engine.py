@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, cast
 from vmflow import interpreter as _interpreter
 from vmflow.context import MODE
 from vmflow.errors import InternalError
+from vmflow.ops.copying import conform
+from vmflow.ops.gathering import DisjointSlices
+from vmflow.tensor_fields import TensorFields
 
 from .node import AutogradMeta, Edge, Node, OpNode, Place
 
 if TYPE_CHECKING:
     from vmflow.interpreters import Recorder
-    from vmflow.ops.gathering import DisjointSlices
     from vmflow.ops.table import ViewExpr
     from vmflow.tensors import Tensor
 
@@ -151,6 +153,8 @@ class _Pass:
         if isinstance(node, OpNode) and node.op.is_slice and self._takes_part(node, arrived[0]):
             return
         given = node.backward(arrived, self.create_graph)
+        if isinstance(node, OpNode):
+            given = _conforming(node, given)
         edges = node.edges  # not before: a checkpoint learns where its gradients go when it calls its function again
         results = given if isinstance(given, tuple) else tuple(given)
         if len(results) != len(edges):
@@ -183,8 +187,6 @@ class _Pass:
         if place in self.parts or self._whole(edge) is None:
             parts = self.parts.get(place)
             if parts is None:
-                from vmflow.ops.gathering import DisjointSlices  # which needs this module
-
                 parts = DisjointSlices(node.meta(0), cast("int", node.attributes[0]))
             if parts.add(gradient, node.attributes):
                 self.parts[place] = parts
@@ -318,6 +320,19 @@ class _Pass:
             autograd.grad = autograd.grad + gradient
         else:
             autograd.grad.add_(gradient)
+
+
+def _conforming(node: OpNode, gradients: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    """The gradients of an op's rule with the shapes and dtypes of the inputs."""
+    for index, gradient in enumerate(gradients):
+        if gradient is not None:
+            fields: TensorFields = gradient
+            if fields._blob.meta is not node.metas[index]:
+                return [
+                    gradient if gradient is None or edge is None else conform(gradient, meta)
+                    for gradient, edge, meta in zip(gradients, node.edges, node.metas, strict=True)
+                ]
+    return gradients
 
 
 def _with_hooks(autograd: AutogradMeta, gradient: Tensor) -> Tensor:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vmflow.context import MODE
 from vmflow.operands import changed_leaf
+from vmflow.ops.copying import broadcasts_to, conform, zeros_of
+from vmflow.tensors import Tensor
 
 from . import views
 from .grad_mode import no_grad
-from .node import AutogradMeta, Edge, Node, SavedTensor, check_history, edge_of
-
-if TYPE_CHECKING:
-    from vmflow.tensors import Tensor
+from .history import check_history, edge_of
+from .node import AutogradMeta, Edge, Node, SavedTensor
 
 
 class FunctionContext:
@@ -95,8 +95,6 @@ class FunctionNode(Node):
         return f"{self.function.__name__}.apply"
 
     def backward(self, gradients: Sequence[Tensor | None], create_graph: bool) -> Sequence[Tensor | None]:
-        from vmflow.ops.copying import conform, zeros_of
-
         if self.context._materialize:
             gradients = [
                 zeros_of(meta) if gradient is None else gradient
@@ -123,9 +121,6 @@ class FunctionNode(Node):
 
         A gradient of a shape to which the argument broadcasts is accepted and summed, as in PyTorch.
         """
-        from vmflow.ops.copying import broadcasts_to
-        from vmflow.tensors import Tensor
-
         if result is None or not self.context.needs_input_grad[position]:
             return
         if not isinstance(result, Tensor):
@@ -184,8 +179,6 @@ class Function:
     @classmethod
     def apply(cls, *args: Any, **kwargs: Any) -> Any:
         """Run forward, and remember how to go back."""
-        from vmflow.tensors import Tensor
-
         recording = MODE.get().grad
         given = tuple([value for value in args if isinstance(value, Tensor)])
         if recording:
@@ -280,8 +273,6 @@ def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
 
 def _end_at(node: FunctionNode, gradients: Sequence[Any], results: tuple[Any, ...]) -> None:
     """Let what `backward` has made of gradients lead to an error, if it would lead anywhere."""
-    from vmflow.tensors import Tensor
-
     edges = tuple([edge_of(it) if isinstance(it, Tensor) else None for it in gradients])
     tensors = [it for it in results if isinstance(it, Tensor) and it.dtype.category >= 2]
     if any([edge is not None for edge in edges]):

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from vmflow import autograd as _autograd
+from vmflow.ops.joining import stack
+from vmflow.tensors import Tensor
 
 from .grad_mode import enable_grad
 
@@ -24,8 +26,6 @@ def as_tensors(name: str, given: Any) -> tuple[Tensors, bool]:
     Raises:
         TypeError: if it is neither.
     """
-    from vmflow.tensors import Tensor
-
     if isinstance(given, Tensor):
         return (given,), True
     if not isinstance(given, (tuple, list)) or not all([isinstance(it, Tensor) for it in given]):
@@ -150,8 +150,6 @@ def jacobian(
 
 def rows(name: str, output: Tensor, inputs: Tensors, create_graph: bool, strict: bool) -> Tensors:
     """The Jacobian of `output` by each of `inputs`, each of the shape of the one followed by that of the other."""
-    from vmflow.ops.joining import stack
-
     flat = output.reshape(-1)
     one = flat.new_ones(())
     each = [_gradients(name, (flat[place],), inputs, (one,), create_graph, strict) for place in range(flat.shape[0])]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vmflow import autograd as _autograd
+from vmflow.tensors import Tensor
 
 from .functional import as_tensors
 from .grad_mode import enable_grad, no_grad
@@ -52,8 +53,6 @@ def gradcheck(
         TypeError: for complex inputs.
         ValueError: if no input requires a gradient.
     """
-    from vmflow.tensors import Tensor
-
     given: tuple[Any, ...] = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
     moved = [place for place, it in enumerate(given) if isinstance(it, Tensor) and it.requires_grad]
     if not moved:
@@ -170,8 +169,6 @@ def gradgradcheck(
     Args:
         grad_outputs: the weights of the results; by default normally distributed numbers, always the same.
     """
-    from vmflow.tensors import Tensor
-
     given: tuple[Any, ...] = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
     with enable_grad():
         outputs, _ = as_tensors("gradgradcheck", func(*given))

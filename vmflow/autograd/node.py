@@ -10,16 +10,13 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from vmflow import interpreter as _interpreter
 from vmflow.errors import InternalError
 from vmflow.instructions import origin
 from vmflow.instructions.blob import Blob, TensorMeta
 from vmflow.instructions.release_tensor import Lease
 from vmflow.native import mypyc_attr
 from vmflow.operands import changed_leaf
-from vmflow.tensor_fields import TensorFields
-
-from . import views
+from vmflow.tensor_fields import TensorFields, new_tensor
 
 if TYPE_CHECKING:
     from vmflow.ops.table import Attributes, OpExpr
@@ -206,7 +203,7 @@ def unpacked(kept: Saved, owner: Node, output: int | None = None) -> Tensor:
     Raises:
         RuntimeError: if it was changed in place since.
     """
-    tensor = _interpreter.new_tensor(saved_blob(kept, owner), kept[1])
+    tensor = new_tensor(saved_blob(kept, owner), kept[1])
     fields: TensorFields = tensor
     fields._autograd = kept[2] if output is None else AutogradMeta(True, owner, output, kept[4])
     return tensor
@@ -339,7 +336,7 @@ class OpNode(Node):
         """The user's line that ran the op."""
         return origin.describe(self.code, self.last)
 
-    def backward(self, gradients: Sequence[Tensor | None], create_graph: bool) -> Sequence[Tensor | None]:
+    def backward(self, gradients: Sequence[Tensor | None], create_graph: bool) -> tuple[Tensor | None, ...]:
         if self.released:
             raise RuntimeError(
                 f"the backward pass went through {self.title} (from {self.where()}) a second time, and what it saved "
@@ -356,17 +353,7 @@ class OpNode(Node):
             raise InternalError(
                 f"the gradient rule of {self.title} gave {len(results)} gradients for {len(self.edges)} inputs"
             )
-        for index, gradient in enumerate(results):
-            if gradient is not None and _blob_of(gradient).meta is not self.metas[index]:
-                return self._conforming(results)
         return results
-
-    def _conforming(self, results: tuple[Tensor | None, ...]) -> list[Tensor | None]:
-        """The gradients of a rule with the shapes and dtypes of the inputs."""
-        return [
-            gradient if gradient is None or edge is None else _conform(gradient, meta)
-            for gradient, edge, meta in zip(results, self.edges, self.metas, strict=True)
-        ]
 
     def may_share(self, gradient: Tensor, gradients: Sequence[Tensor | None]) -> bool:
         blob = _blob_of(gradient)
@@ -400,17 +387,6 @@ class OpNode(Node):
             )
 
 
-def edge_of(tensor: Tensor) -> Edge:
-    """Where a tensor stands in the graph now; None if no gradient flows into it.
-
-    The history of a view is brought up to date first: its base may have changed in place since it was recorded.
-    """
-    fields: TensorFields = tensor
-    if fields._base is not None:
-        views.renewed(tensor)
-    return _edge(fields)
-
-
 def _edge(fields: TensorFields) -> Edge:
     autograd = fields._autograd
     return None if autograd is None else autograd.edge()
@@ -419,48 +395,3 @@ def _edge(fields: TensorFields) -> Edge:
 def _blob_of(tensor: Tensor) -> Blob:
     fields: TensorFields = tensor
     return fields._blob
-
-
-def _conform(gradient: Tensor, meta: TensorMeta) -> Tensor:
-    from vmflow.ops import copying  # which needs this module
-
-    return copying.conform(gradient, meta)
-
-
-def check_history(name: str, operands: tuple[Tensor, ...]) -> None:
-    """Raise if autograd's idea of an operand is older than its memory.
-
-    Raises:
-        RuntimeError: for one whose memory was changed in place through another tensor, if it is no view that can be
-            brought up to date: its gradient would miss that op.
-    """
-    for tensor in operands:
-        fields: TensorFields = tensor
-        if fields._base is not None:
-            views.renewed(tensor)
-        autograd = fields._autograd
-        if autograd is None or autograd.node is None or autograd.history == fields._blob.storage.history:
-            continue
-        raise RuntimeError(
-            f"{name}: an operand shares its memory with a tensor that was changed in place since; its gradient would "
-            "miss the change, so make the view anew"
-        )
-
-
-def record(
-    op: OpExpr,
-    inputs: tuple[Tensor, ...],
-    attributes: Attributes,
-    scalars: tuple[Any, ...],
-    results: tuple[Tensor, ...],
-    in_place: bool = False,
-) -> None:
-    """Make `results` remember how they came about."""
-    if not in_place:
-        check_history(op.name, inputs)
-    node = OpNode(op, inputs, attributes, scalars, results, in_place)
-    for index, result in enumerate(results):
-        fields: TensorFields = result
-        if fields._blob.meta.differentiable:
-            made = AutogradMeta(True, node, index, fields._blob.storage.history)
-            fields._autograd = made.follow(fields._autograd) if in_place else made

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from vmflow import interpreter as _interpreter
+from vmflow.ops.table import OPS, ViewExpr
+from vmflow.tensor_fields import new_alias, new_tensor, view_of
 
 from . import node as _node
 
 if TYPE_CHECKING:
-    from vmflow.ops.table import Attributes, OpExpr, ViewExpr
+    from vmflow.ops.table import Attributes
     from vmflow.tensors import Tensor
 
     from .node import AutogradMeta
@@ -22,6 +23,12 @@ if TYPE_CHECKING:
 
 # As `AutogradMeta.history`, of no version of any memory.
 NEVER: Final = -1
+
+# The ops of which the histories of views are made; declared by modules that come after this one.
+_VIEW_AS_REAL: Final = "view_as_real"
+_VIEW_AS_COMPLEX: Final = "view_as_complex"
+_AS_STRIDED: Final = "as_strided"
+_STRIDED_PUT: Final = "strided_put"
 
 
 def base_for(source: Tensor) -> Tensor | None:
@@ -44,16 +51,14 @@ def renewed(tensor: Tensor) -> bool:
     # Requiring a gradient later does not reach views from before; only what was recorded of the memory does.
     if whole is None or whole.node is None or whole.history != history:
         return autograd is not None and autograd.requires_grad
-    from vmflow.ops import complex_parts, strided  # their modules need this one
-
-    real = _seen(complex_parts.VIEW_AS_REAL, base) if base.dtype.is_complex and not tensor.dtype.is_complex else base
+    real = _seen(_VIEW_AS_REAL, base) if base.dtype.is_complex and not tensor.dtype.is_complex else base
     if tensor.dtype is real.dtype:
-        made = _history(strided.AS_STRIDED, (real,), tensor, (_geometry(tensor), _geometry(real)))
+        made = _history(_AS_STRIDED, (real,), tensor, (_geometry(tensor), _geometry(real)))
         between = None if real is base else real._autograd
     else:
-        pairs = _alias(complex_parts.VIEW_AS_REAL, tensor)
-        between = pairs._autograd = _history(strided.AS_STRIDED, (base,), pairs, (_geometry(pairs), _geometry(base)))
-        made = _history(complex_parts.VIEW_AS_COMPLEX, (pairs,), tensor)
+        pairs = _alias(_VIEW_AS_REAL, tensor)
+        between = pairs._autograd = _history(_AS_STRIDED, (base,), pairs, (_geometry(pairs), _geometry(base)))
+        made = _history(_VIEW_AS_COMPLEX, (pairs,), tensor)
     # A view is as old as its base, whoever looks at it first: a checkpoint that does so must not take it for its own.
     if between is not None and between.node is not None:
         between.node.sequence = whole.node.sequence + 1
@@ -68,7 +73,7 @@ def unchanged(tensor: Tensor) -> Tensor:
 
     Hooks of a view hear of what else was computed from it, not of the change, which is one of the base, as in PyTorch.
     """
-    alias, autograd, base = _interpreter.new_alias(tensor), tensor._autograd, tensor._base
+    alias, autograd, base = new_alias(tensor), tensor._autograd, tensor._base
     if autograd is not None and base is not None and _watched(autograd, base._autograd):
         alias._autograd = _node.AutogradMeta(True, autograd.node, autograd.index, NEVER)
         renewed(alias)
@@ -77,8 +82,6 @@ def unchanged(tensor: Tensor) -> Tensor:
 
 def _watched(autograd: AutogradMeta, base: AutogradMeta | None) -> bool:
     """Whether the backward pass looks at a view, or at another one between it and its base."""
-    from vmflow.ops.table import ViewExpr  # which needs this module
-
     edge: AutogradMeta | None = autograd
     while edge is not None and isinstance(edge.node, _node.OpNode) and isinstance(edge.node.op, ViewExpr):
         if base is None or edge.node is base.node:
@@ -105,17 +108,15 @@ def rebase(base: Tensor, view: Tensor) -> None:
 
 def _with_part(base: Tensor, view: Tensor) -> AutogradMeta:
     """The history of `base` with the values of `view` in it."""
-    from vmflow.ops import complex_parts, indexing  # their modules need this one
-
     if base.dtype is view.dtype:
-        return _history(indexing.STRIDED_PUT, (base, view), base, (_geometry(view),), in_place=True)
+        return _history(_STRIDED_PUT, (base, view), base, (_geometry(view),), in_place=True)
     # One is complex and the other real: the change is recorded among real numbers.
     if view.dtype.is_complex:
-        pairs = _seen(complex_parts.VIEW_AS_REAL, view)
-        return _history(indexing.STRIDED_PUT, (base, pairs), base, (_geometry(pairs),), in_place=True)
-    before, after = _seen(complex_parts.VIEW_AS_REAL, base), _alias(complex_parts.VIEW_AS_REAL, base)
-    after._autograd = _history(indexing.STRIDED_PUT, (before, view), after, (_geometry(view),), in_place=True)
-    return _history(complex_parts.VIEW_AS_COMPLEX, (after,), base)
+        pairs = _seen(_VIEW_AS_REAL, view)
+        return _history(_STRIDED_PUT, (base, pairs), base, (_geometry(pairs),), in_place=True)
+    before, after = _seen(_VIEW_AS_REAL, base), _alias(_VIEW_AS_REAL, base)
+    after._autograd = _history(_STRIDED_PUT, (before, view), after, (_geometry(view),), in_place=True)
+    return _history(_VIEW_AS_COMPLEX, (after,), base)
 
 
 def _geometry(tensor: Tensor) -> tuple[tuple[int, ...], tuple[int, ...], int]:
@@ -123,19 +124,21 @@ def _geometry(tensor: Tensor) -> tuple[tuple[int, ...], tuple[int, ...], int]:
 
 
 def _history(
-    op: OpExpr, inputs: tuple[Tensor, ...], result: Tensor, attributes: Attributes = (), in_place: bool = False
+    op: str, inputs: tuple[Tensor, ...], result: Tensor, attributes: Attributes = (), in_place: bool = False
 ) -> AutogradMeta:
     """What is to be known of `result` if `op` made it."""
-    node = _node.OpNode(op, inputs, attributes, (), (result,), in_place)
+    node = _node.OpNode(OPS[op], inputs, attributes, (), (result,), in_place)
     return _node.AutogradMeta(True, node, 0, result._blob.storage.history)
 
 
-def _alias(op: ViewExpr, tensor: Tensor) -> Tensor:
+def _alias(op: str, tensor: Tensor) -> Tensor:
     """A view of `tensor` without a history."""
-    return _interpreter.new_tensor(_interpreter.view_of(op, tensor._blob, (), tensor._blob.storage), tensor._lease)
+    view = OPS[op]
+    assert isinstance(view, ViewExpr)
+    return new_tensor(view_of(view, tensor._blob, (), tensor._blob.storage), tensor._lease)
 
 
-def _seen(op: ViewExpr, tensor: Tensor) -> Tensor:
+def _seen(op: str, tensor: Tensor) -> Tensor:
     """A view of `tensor` as it is now, with its history."""
     seen = _alias(op, tensor)
     seen._autograd = _history(op, (tensor,), seen)

@@ -17,8 +17,9 @@ from vmflow.context import MODE
 from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
 from vmflow.multi_tensor import zero_gradients
+from vmflow.ops.conversion import parse_to
 from vmflow.ops.creation import empty_like
-from vmflow.tensors import Handle, Tensor, parse_to
+from vmflow.tensors import Handle, Tensor
 
 from . import hooks, state
 from .module_path import ModulePath

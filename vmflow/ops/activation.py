@@ -10,6 +10,7 @@ from vmflow import interpreter as _interpreter
 from vmflow.dtypes import FLOATING, INTEGER
 from vmflow.dtypes import dtype as DType
 
+from .declaration import public
 from .destination import delivered, written
 from .elementwise import CHEAP, DEAR, TO_FLOAT, elementwise
 from .error_function import erf as erf
@@ -47,11 +48,13 @@ def _relu_gradient_gradient(node: OpNode, gradient: Tensor) -> tuple[None, Tenso
     return None, _interpreter.dispatch(_RELU_GRADIENT, (node.input(0), gradient))
 
 
+@public()
 def relu(input: Tensor) -> Tensor:
     """``max(input, 0)``; its derivative at 0 is taken as 0."""
     return _interpreter.dispatch(_RELU, (input,))
 
 
+@public()
 def relu_(input: Tensor) -> Tensor:
     """In-place `relu`."""
     return _interpreter.dispatch_into(_RELU, input, (input,))
@@ -66,6 +69,7 @@ def _sigmoid_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     return (gradient * (value * (1 - value)),)
 
 
+@public()
 def sigmoid(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """``1 / (1 + exp(-input))``."""
     if out is not None:
@@ -82,6 +86,7 @@ def _tanh_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     return (gradient * (1 - value * value),)
 
 
+@public()
 def tanh(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The hyperbolic tangent."""
     if out is not None:
@@ -252,6 +257,7 @@ def _log_softmax_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     return (gradient - exp(node.output(0)) * gradient.sum(dim, keepdim=True),)
 
 
+@public(numpy_names=True)
 def softmax(input: Tensor, dim: int, *, dtype: DType | None = None, out: Tensor | None = None) -> Tensor:
     """``exp(input) / sum(exp(input))`` along `dim`, without overflow.
 
@@ -265,6 +271,7 @@ def softmax(input: Tensor, dim: int, *, dtype: DType | None = None, out: Tensor 
     return _interpreter.dispatch(_SOFTMAX, (input,), (normalize_dim("softmax", dim, input.ndim),))
 
 
+@public(numpy_names=True)
 def log_softmax(input: Tensor, dim: int, *, dtype: DType | None = None, out: Tensor | None = None) -> Tensor:
     """``log(softmax(input, dim))``, accurate also where the softmax is tiny.
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vmflow import dtypes, tensor_fields
+from vmflow import dtypes, tensor_operators
 from vmflow import interpreter as _interpreter
 from vmflow import tensors as _tensors
 from vmflow.dtypes import FLOATING
@@ -19,17 +19,10 @@ from . import arithmetic_gradients
 from .arithmetic_gradients import conj_if_complex as conj_if_complex
 from .autocasting import autocast_as_op
 from .copying import cast
+from .declaration import attribute, method, public
 from .destination import delivered, written
-from .elementwise import (
-    DEAR,
-    REVERSED,
-    TO_FLOAT,
-    TO_REAL,
-    Binary,
-    elementwise,
-    number,
-    result_dtype,
-)
+from .elementwise import DEAR, REVERSED, TO_FLOAT, TO_REAL, elementwise, number, result_dtype
+from .pointwise import Binary
 from .selection import where
 
 if TYPE_CHECKING:
@@ -51,14 +44,15 @@ _FMOD = Binary("fmod", least=dtypes.INTEGER, most=FLOATING, cost=DEAR)
 _ATAN2 = Binary("atan2", TO_FLOAT, cost=DEAR, most=FLOATING)
 
 for _binary, _operator in (
-    (_ADD, tensor_fields.ADD),
-    (_SUB, tensor_fields.SUB),
-    (_MUL, tensor_fields.MUL),
-    (_DIV, tensor_fields.DIV),
+    (_ADD, tensor_operators.ADD),
+    (_SUB, tensor_operators.SUB),
+    (_MUL, tensor_operators.MUL),
+    (_DIV, tensor_operators.DIV),
 ):
     _operator.tensors, _operator.otherwise, _operator.in_place = _binary.tensors, _binary.of, _binary.into
 
 
+@public()
 def add(input: Tensor | Scalar, other: Tensor | Scalar, *, alpha: Scalar = 1, out: Tensor | None = None) -> Tensor:
     """``input + alpha * other``; of bools the logical or.
 
@@ -70,6 +64,7 @@ def add(input: Tensor | Scalar, other: Tensor | Scalar, *, alpha: Scalar = 1, ou
     return _ADD.of(input, other if alpha == 1 else _scaled("add", input, other, alpha))
 
 
+@public("subtract")
 def sub(input: Tensor | Scalar, other: Tensor | Scalar, *, alpha: Scalar = 1, out: Tensor | None = None) -> Tensor:
     """``input - alpha * other``.
 
@@ -81,6 +76,7 @@ def sub(input: Tensor | Scalar, other: Tensor | Scalar, *, alpha: Scalar = 1, ou
     return _SUB.of(input, other if alpha == 1 else _scaled("sub", input, other, alpha))
 
 
+@public("multiply")
 def mul(input: Tensor | Scalar, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
     """``input * other``."""
     if out is not None:
@@ -88,6 +84,7 @@ def mul(input: Tensor | Scalar, other: Tensor | Scalar, *, out: Tensor | None = 
     return _MUL.of(input, other)
 
 
+@public("divide", "true_divide")
 def div(
     input: Tensor | Scalar,
     other: Tensor | Scalar,
@@ -116,6 +113,7 @@ def div(
     return _TRUNC_DIVIDE.of(input, other)
 
 
+@public("__pow__", reflected="__rpow__")
 def pow(input: Tensor | Scalar, exponent: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
     """``input ** exponent``; an integer to a negative power from a tensor is rounded towards zero.
 
@@ -135,6 +133,7 @@ def pow(input: Tensor | Scalar, exponent: Tensor | Scalar, *, out: Tensor | None
     return _POW.of(input, exponent)
 
 
+@public("__floordiv__", reflected="__rfloordiv__")
 def floor_divide(input: Tensor | Scalar, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
     """The quotient rounded down.
 
@@ -147,6 +146,7 @@ def floor_divide(input: Tensor | Scalar, other: Tensor | Scalar, *, out: Tensor 
     return _FLOOR_DIVIDE.of(input, other)
 
 
+@public("__mod__", reflected="__rmod__")
 def remainder(input: Tensor | Scalar, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
     """The remainder of `floor_divide`; it has the divisor's sign.
 
@@ -159,6 +159,7 @@ def remainder(input: Tensor | Scalar, other: Tensor | Scalar, *, out: Tensor | N
     return _REMAINDER.of(input, other)
 
 
+@public()
 def fmod(input: Tensor | Scalar, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
     """The remainder of division rounded towards zero; it has the dividend's sign.
 
@@ -171,6 +172,7 @@ def fmod(input: Tensor | Scalar, other: Tensor | Scalar, *, out: Tensor | None =
     return _FMOD.of(input, other)
 
 
+@public()
 def atan2(input: Tensor | Scalar, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
     """The angle, in radians, of the point (other, input)."""
     if out is not None:
@@ -178,21 +180,25 @@ def atan2(input: Tensor | Scalar, other: Tensor | Scalar, *, out: Tensor | None 
     return _ATAN2.of(input, other)
 
 
+@method()
 def add_(input: Tensor, other: Tensor | Scalar, *, alpha: Scalar = 1) -> Tensor:
     """In-place `add`."""
     return _ADD.into(input, other if alpha == 1 else _scaled("add_", input, other, alpha))
 
 
+@method()
 def sub_(input: Tensor, other: Tensor | Scalar, *, alpha: Scalar = 1) -> Tensor:
     """In-place `sub`."""
     return _SUB.into(input, other if alpha == 1 else _scaled("sub_", input, other, alpha))
 
 
+@method()
 def mul_(input: Tensor, other: Tensor | Scalar) -> Tensor:
     """In-place `mul`."""
     return _MUL.into(input, other)
 
 
+@method()
 def div_(input: Tensor, other: Tensor | Scalar, *, rounding_mode: str | None = None) -> Tensor:
     """In-place `div`."""
     if rounding_mode is None:
@@ -203,6 +209,7 @@ def div_(input: Tensor, other: Tensor | Scalar, *, rounding_mode: str | None = N
     return (_FLOOR_DIVIDE if rounding_mode == "floor" else _TRUNC_DIVIDE).into(input, other)
 
 
+@method()
 def pow_(input: Tensor, exponent: Tensor | Scalar) -> Tensor:
     """In-place `pow`."""
     _check_exponent("pow_", input, exponent)
@@ -342,6 +349,7 @@ _CONJ = elementwise("conj", least=1)
 _RECIPROCAL = elementwise("reciprocal", TO_FLOAT)
 
 
+@public("negative", "__neg__")
 def neg(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """``-input``."""
     if out is not None:
@@ -349,6 +357,7 @@ def neg(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     return _interpreter.dispatch(_NEG, (input,))
 
 
+@public("absolute", "__abs__")
 def abs(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The absolute value; of complex elements the modulus, a real dtype."""
     if out is not None:
@@ -356,6 +365,7 @@ def abs(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     return _interpreter.dispatch(_ABS, (input,))
 
 
+@public()
 def sign(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """-1, 0 or 1 as the element is negative, zero or positive; 0 for nan."""
     if out is not None:
@@ -363,6 +373,7 @@ def sign(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     return _interpreter.dispatch(_SIGN, (input,))
 
 
+@public()
 def square(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """``input * input``; bools become int64."""
     if out is not None:
@@ -370,11 +381,13 @@ def square(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     return _interpreter.dispatch(_SQUARE, (input,)) if input.dtype is not dtypes.bool_ else pow(input, 2)
 
 
+@public()
 def conj(input: Tensor) -> Tensor:
     """The complex conjugate."""
     return _interpreter.dispatch(_CONJ, (input,)) if input.dtype.is_complex else input
 
 
+@public()
 def reciprocal(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """``1 / input``."""
     if out is not None:
@@ -412,6 +425,7 @@ def _reciprocal_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     return (-gradient * (inverse * inverse),)
 
 
+@public()
 @autocast_as_op
 def lerp(input: Tensor, end: Tensor, weight: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
     """``input + weight * (end - input)``.
@@ -426,6 +440,7 @@ def lerp(input: Tensor, end: Tensor, weight: Tensor | Scalar, *, out: Tensor | N
     return input + weight * (end - input)
 
 
+@public()
 def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Scalar = 1, out: Tensor | None = None) -> Tensor:
     """``input + value * tensor1 * tensor2``."""
     if out is not None:
@@ -435,6 +450,7 @@ def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Scalar = 
     return add(input, tensor1 * tensor2, alpha=value)
 
 
+@public()
 def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Scalar = 1, out: Tensor | None = None) -> Tensor:
     """``input + value * tensor1 / tensor2``, of floating-point tensors.
 
@@ -451,3 +467,17 @@ def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Scalar = 
 
 
 _SIGN.gradient()(zero_gradients)
+
+
+@attribute("mH")
+def mH(self: Tensor) -> Tensor:
+    """The last two dimensions exchanged, and conjugated."""
+    return conj(self.mT)
+
+
+@attribute("H")
+def H(self: Tensor) -> Tensor:
+    """The conjugated transpose of a matrix."""
+    if self.ndim not in (0, 2):
+        raise RuntimeError(f"H: expected a matrix, got shape {list(self.shape)}; use mH for batches of matrices")
+    return conj(self.t())

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from vmflow import interpreter as _interpreter
 from vmflow.context import MODE
-from vmflow.tensor_fields import DIV, MUL, TensorFields
-
-from .elementwise import REVERSED
+from vmflow.kernels.problems.elementwise import REVERSED
+from vmflow.tensor_fields import TensorFields
+from vmflow.tensor_operators import DIV, MUL
 
 if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode

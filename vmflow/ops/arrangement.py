@@ -11,6 +11,8 @@ from vmflow.dtypes import int64
 from vmflow.instructions.blob import meta
 
 from .copying import clone
+from .creation import empty, tensor
+from .declaration import function, public
 from .gathering import scatter_diagonal
 from .indexing import index_select
 from .joining import cat, flip, stack
@@ -30,16 +32,19 @@ def _at_least(tensors: tuple[Any, ...], to_shape: Any) -> Any:
     return results[0] if given is tensors and len(results) == 1 else results
 
 
+@function()
 def atleast_1d(*tensors: Any) -> Any:
     """The tensor, or each of several or of a list, with at least one dimension."""
     return _at_least(tensors, lambda shape: shape or (1,))
 
 
+@function()
 def atleast_2d(*tensors: Any) -> Any:
     """The tensor, or each of several or of a list, with at least two dimensions; a vector becomes a row."""
     return _at_least(tensors, lambda shape: (1,) * (2 - len(shape)) + shape)
 
 
+@function()
 def atleast_3d(*tensors: Any) -> Any:
     """The tensor, or each of several or of a list, with at least three dimensions: a vector becomes (1, n, 1)."""
     return _at_least(tensors, _three)
@@ -54,16 +59,19 @@ def _three(shape: tuple[int, ...]) -> tuple[int, ...]:
 # Joined
 
 
+@function()
 def dstack(tensors: Sequence[Tensor]) -> Tensor:
     """One behind the other: along the third dimension, which matrices and vectors are given."""
     return cat(atleast_3d(tuple(tensors)), 2)
 
 
+@function()
 def column_stack(tensors: Sequence[Tensor]) -> Tensor:
     """Side by side; vectors become columns."""
     return cat([reshape(it, (it.numel(), 1)) if it.ndim < 2 else it for it in tensors], 1)
 
 
+@function()
 def block_diag(*tensors: Tensor) -> Tensor:
     """A matrix with the given ones along its diagonal and zeros elsewhere; a vector is a row, a number 1 x 1.
 
@@ -73,8 +81,6 @@ def block_diag(*tensors: Tensor) -> Tensor:
     if any([it.ndim > 2 for it in tensors]):
         raise ValueError(f"block_diag: expected at most 2 dimensions, got shapes {[list(it.shape) for it in tensors]}")
     if not tensors:
-        from .creation import empty
-
         return empty(1, 0)
     blocks = [atleast_2d(it) for it in tensors]
     width = sum([it.shape[1] for it in blocks])
@@ -91,6 +97,7 @@ def block_diag(*tensors: Tensor) -> Tensor:
 # Cut
 
 
+@public()
 def split_with_sizes(input: Tensor, split_sizes: Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
     """Cut a dimension into pieces of the given sizes.
 
@@ -111,6 +118,7 @@ def _split_along(name: str, input: Tensor, given: int | Sequence[int], dim: int,
     return tensor_split(input, tuple(given), dim)
 
 
+@public()
 def hsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Tensor, ...]:
     """Cut the second dimension, or that of a vector, before each of the indices or into so many equal pieces.
 
@@ -120,6 +128,7 @@ def hsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Ten
     return _split_along("hsplit", input, indices_or_sections, 0 if input.ndim == 1 else 1, 1)
 
 
+@public()
 def vsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Tensor, ...]:
     """Cut the first dimension before each of the indices or into so many equal pieces.
 
@@ -129,6 +138,7 @@ def vsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Ten
     return _split_along("vsplit", input, indices_or_sections, 0, 2)
 
 
+@public()
 def dsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Tensor, ...]:
     """Cut the third dimension before each of the indices or into so many equal pieces.
 
@@ -141,6 +151,7 @@ def dsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Ten
 # Turned and put on diagonals
 
 
+@public()
 def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
     """Turned `k` times by a quarter, from the first towards the second of two dimensions.
 
@@ -160,6 +171,7 @@ def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
     return transpose(flip(input, second if turns == 1 else first), first, second)
 
 
+@public()
 def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
     """Matrices of zeros with the last dimension of `input` on a diagonal.
 
@@ -184,6 +196,7 @@ def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -
     return scatter_diagonal(input, meta(shape, input.dtype, input.device), (int(offset), first, second))
 
 
+@public()
 def diagflat(input: Tensor, offset: int = 0) -> Tensor:
     """A matrix of zeros with all elements of `input` on a diagonal."""
     return diag_embed(ravel(input), offset)
@@ -192,6 +205,7 @@ def diagflat(input: Tensor, offset: int = 0) -> Tensor:
 # Sets
 
 
+@function()
 def cartesian_prod(*tensors: Tensor) -> Tensor:
     """All ways to take one element of each vector, as rows; of a single vector itself.
 
@@ -205,6 +219,7 @@ def cartesian_prod(*tensors: Tensor) -> Tensor:
     return stack([ravel(it) for it in meshgrid(*tensors, indexing="ij")], 1)
 
 
+@function()
 def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> Tensor:
     """All ways to take `r` elements of a vector, in its order, as rows.
 
@@ -222,8 +237,6 @@ def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> T
         raise ValueError(f"combinations: r cannot be negative, got {r}")
     if r == 0:
         return input.new_zeros((0,))
-    from .creation import tensor
-
     chosen = (_combinations_with_replacement if with_replacement else _combinations)(range(input.shape[0]), r)
     places = tensor([place for row in chosen for place in row], dtype=int64, device=input.device)
     return reshape(index_select(input, 0, places), (places.shape[0] // r, r))

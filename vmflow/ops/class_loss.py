@@ -15,10 +15,11 @@ from vmflow.kernels.problems.class_loss import Cases
 
 from .activation import log_softmax, softmax
 from .autocasting import autocast_as_op
-from .elementwise import CHEAP, DEAR, check_tensors
+from .elementwise import CHEAP, DEAR
 from .gathering import one_hot
 from .layer_operands import check_floating, check_shape, computes_in
 from .loss import check_reduction, reduced
+from .pointwise import check_tensors
 from .selection import where
 from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, common_device
 

@@ -9,13 +9,15 @@ from vmflow import dtypes
 from .arithmetic import abs
 from .autocasting import autocast_as_op
 from .comparison import eq, isfinite, isnan
-from .elementwise import check_tensors
+from .declaration import public
+from .pointwise import check_tensors
 from .reduction import all as all_of
 
 if TYPE_CHECKING:
     from vmflow.tensors import Tensor
 
 
+@public()
 @autocast_as_op
 def isclose(input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Tensor:
     """Whether ``|input - other| <= atol + rtol * |other|``, element by element; infinities are close to themselves.
@@ -45,11 +47,13 @@ def isclose(input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-
     return same | (isfinite(distance) & isfinite(other) & (distance <= abs(other) * rtol + atol))
 
 
+@public()
 def allclose(input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> bool:
     """Whether all elements are close; see `isclose`.  Waits for the answer."""
     return bool(all_of(isclose(input, other, rtol, atol, equal_nan)).item())
 
 
+@public()
 def equal(input: Tensor, other: Tensor) -> bool:
     """Whether shapes and all elements are equal.  Waits for the answer."""
     check_tensors("equal", input, other)

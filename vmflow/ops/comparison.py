@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from numbers import Number
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
 
 from vmflow import interpreter as _interpreter
+from vmflow import tensors as _tensors
 from vmflow.dtypes import FLOATING, INTEGER
 
+from .declaration import method, public
 from .destination import written
-from .elementwise import TO_BOOL, Binary, elementwise
+from .elementwise import TO_BOOL, elementwise
+from .pointwise import Binary
 
 if TYPE_CHECKING:
     from vmflow.tensors import Tensor
@@ -37,6 +43,7 @@ _ISINF = elementwise("isinf", TO_BOOL)
 _ISFINITE = elementwise("isfinite", TO_BOOL)
 
 
+@public()
 def eq(input: Tensor, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
     """Whether equal, element by element; a bool tensor."""
     if out is not None:
@@ -44,6 +51,7 @@ def eq(input: Tensor, other: Tensor | Scalar, *, out: Tensor | None = None) -> T
     return _EQ.of(input, other)
 
 
+@public("not_equal")
 def ne(input: Tensor, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
     """Whether not equal."""
     if out is not None:
@@ -51,6 +59,7 @@ def ne(input: Tensor, other: Tensor | Scalar, *, out: Tensor | None = None) -> T
     return _NE.of(input, other)
 
 
+@public("less", "__lt__")
 def lt(input: Tensor, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
     """Whether less."""
     if out is not None:
@@ -58,6 +67,7 @@ def lt(input: Tensor, other: Tensor | Scalar, *, out: Tensor | None = None) -> T
     return _LT.of(input, other)
 
 
+@public("less_equal", "__le__")
 def le(input: Tensor, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
     """Whether less or equal."""
     if out is not None:
@@ -65,6 +75,7 @@ def le(input: Tensor, other: Tensor | Scalar, *, out: Tensor | None = None) -> T
     return _LE.of(input, other)
 
 
+@public("greater", "__gt__")
 def gt(input: Tensor, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
     """Whether greater."""
     if out is not None:
@@ -72,6 +83,7 @@ def gt(input: Tensor, other: Tensor | Scalar, *, out: Tensor | None = None) -> T
     return _GT.of(input, other)
 
 
+@public("greater_equal", "__ge__")
 def ge(input: Tensor, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
     """Whether greater or equal."""
     if out is not None:
@@ -79,6 +91,7 @@ def ge(input: Tensor, other: Tensor | Scalar, *, out: Tensor | None = None) -> T
     return _GE.of(input, other)
 
 
+@public()
 def logical_and(input: Tensor, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
     """Whether both are non-zero."""
     if out is not None:
@@ -86,6 +99,7 @@ def logical_and(input: Tensor, other: Tensor | Scalar, *, out: Tensor | None = N
     return _LOGICAL_AND.of(input, other)
 
 
+@public()
 def logical_or(input: Tensor, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
     """Whether one is non-zero."""
     if out is not None:
@@ -93,6 +107,7 @@ def logical_or(input: Tensor, other: Tensor | Scalar, *, out: Tensor | None = No
     return _LOGICAL_OR.of(input, other)
 
 
+@public()
 def logical_xor(input: Tensor, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
     """Whether exactly one is non-zero."""
     if out is not None:
@@ -100,6 +115,7 @@ def logical_xor(input: Tensor, other: Tensor | Scalar, *, out: Tensor | None = N
     return _LOGICAL_XOR.of(input, other)
 
 
+@public()
 def logical_not(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Whether zero."""
     if out is not None:
@@ -107,6 +123,7 @@ def logical_not(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     return _interpreter.dispatch(_LOGICAL_NOT, (input,))
 
 
+@public("__and__", "__rand__")
 def bitwise_and(input: Tensor, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
     """The bits set in both; integers and bools."""
     if out is not None:
@@ -114,6 +131,7 @@ def bitwise_and(input: Tensor, other: Tensor | Scalar, *, out: Tensor | None = N
     return _BITWISE_AND.of(input, other)
 
 
+@public("__or__", "__ror__")
 def bitwise_or(input: Tensor, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
     """The bits set in one; integers and bools."""
     if out is not None:
@@ -121,6 +139,7 @@ def bitwise_or(input: Tensor, other: Tensor | Scalar, *, out: Tensor | None = No
     return _BITWISE_OR.of(input, other)
 
 
+@public("__xor__", "__rxor__")
 def bitwise_xor(input: Tensor, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
     """The bits set in exactly one; integers and bools."""
     if out is not None:
@@ -128,6 +147,7 @@ def bitwise_xor(input: Tensor, other: Tensor | Scalar, *, out: Tensor | None = N
     return _BITWISE_XOR.of(input, other)
 
 
+@public("__invert__")
 def bitwise_not(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The bits inverted; integers and bools."""
     if out is not None:
@@ -135,6 +155,7 @@ def bitwise_not(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     return _interpreter.dispatch(_BITWISE_NOT, (input,))
 
 
+@public("__lshift__", reflected="__rlshift__")
 def bitwise_left_shift(input: Tensor | Scalar, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
     """The bits moved up by `other` places; integers.  Nothing is left after as many places as the dtype has bits."""
     if out is not None:
@@ -142,6 +163,7 @@ def bitwise_left_shift(input: Tensor | Scalar, other: Tensor | Scalar, *, out: T
     return _LEFT_SHIFT.of(input, other)
 
 
+@public("__rshift__", reflected="__rrshift__")
 def bitwise_right_shift(input: Tensor | Scalar, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
     """The bits moved down by `other` places, the sign filling up; integers."""
     if out is not None:
@@ -149,16 +171,33 @@ def bitwise_right_shift(input: Tensor | Scalar, other: Tensor | Scalar, *, out: 
     return _RIGHT_SHIFT.of(input, other)
 
 
+@public()
 def isnan(input: Tensor) -> Tensor:
     """Whether nan."""
     return _interpreter.dispatch(_ISNAN, (input,))
 
 
+@public()
 def isinf(input: Tensor) -> Tensor:
     """Whether infinite."""
     return _interpreter.dispatch(_ISINF, (input,))
 
 
+@public()
 def isfinite(input: Tensor) -> Tensor:
     """Whether neither infinite nor nan."""
     return _interpreter.dispatch(_ISFINITE, (input,))
+
+
+# An array as well, of which the op says what to do: that a tensor differs from every array would be silently wrong.
+_OPERANDS = (_tensors.Tensor, Number, np.generic, np.ndarray)
+
+
+@method()
+def __eq__(self: Tensor, other: object) -> Any:
+    return eq(self, cast(Any, other)) if isinstance(other, _OPERANDS) else NotImplemented
+
+
+@method()
+def __ne__(self: Tensor, other: object) -> Any:
+    return ne(self, cast(Any, other)) if isinstance(other, _OPERANDS) else NotImplemented

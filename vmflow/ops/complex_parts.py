@@ -9,9 +9,10 @@ from vmflow import interpreter as _interpreter
 from vmflow.dtypes import dtype as DType
 
 from .autocasting import autocast_as_op
-from .copying import clone, contiguous
-from .elementwise import check_tensors
+from .copying import clone, contiguous, copy_
+from .declaration import attribute, function
 from .joining import stack
+from .pointwise import check_tensors
 from .table import Attributes, ViewExpr
 from .view import broadcast_tensors, select
 
@@ -67,6 +68,7 @@ def _view_as_complex_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     return (view_as_real(gradient),)
 
 
+@function()
 def view_as_real(input: Tensor) -> Tensor:
     """A complex tensor as a real one with a last dimension for the real and the imaginary part; a view.
 
@@ -77,6 +79,7 @@ def view_as_real(input: Tensor) -> Tensor:
     return _interpreter.dispatch_view(VIEW_AS_REAL, input)
 
 
+@function()
 @autocast_as_op
 def view_as_complex(input: Tensor) -> Tensor:
     """A real tensor, whose last dimension has real and imaginary parts, as a complex one; a view.
@@ -88,12 +91,14 @@ def view_as_complex(input: Tensor) -> Tensor:
     return _interpreter.dispatch_view(VIEW_AS_COMPLEX, input)
 
 
+@function()
 def real(input: Tensor) -> Tensor:
     """The real part, a view; of a real tensor the tensor itself."""
     check_tensors("real", input)
     return select(view_as_real(input), -1, 0) if input.dtype.is_complex else input
 
 
+@function()
 def imag(input: Tensor) -> Tensor:
     """The imaginary part of a complex tensor, a view.
 
@@ -106,6 +111,7 @@ def imag(input: Tensor) -> Tensor:
     return select(view_as_real(input), -1, 1)
 
 
+@function()
 @autocast_as_op
 def complex(real: Tensor, imag: Tensor) -> Tensor:
     """The complex tensor with these parts, which broadcast.
@@ -119,3 +125,23 @@ def complex(real: Tensor, imag: Tensor) -> Tensor:
             f"complex: expected two of float32 or two of float64, got {real.dtype.name} and {imag.dtype.name}"
         )
     return view_as_complex(stack(list(broadcast_tensors(real, imag)), -1))
+
+
+def _set_real(self: Tensor, value: Tensor | float) -> None:
+    copy_(real(self), value)
+
+
+def _set_imag(self: Tensor, value: Tensor | float) -> None:
+    copy_(imag(self), value)
+
+
+@attribute("real", _set_real)
+def real_part(self: Tensor) -> Tensor:
+    """The real part, a view, to which can be assigned; of a real tensor the tensor itself."""
+    return real(self)
+
+
+@attribute("imag", _set_imag)
+def imag_part(self: Tensor) -> Tensor:
+    """The imaginary part of a complex tensor, a view, to which can be assigned."""
+    return imag(self)

@@ -12,6 +12,7 @@ from vmflow.dtypes import dtype as DType
 
 from .arithmetic import abs, square
 from .autocasting import autocast_as_op
+from .declaration import function, public
 from .destination import delivered
 from .index_expression import number_of_nonzero
 from .reduction import Dims, amax, amin, euclidean_norm, half_widened, mean, reduced_shape, sum
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from vmflow.tensors import Tensor
 
 
+@public(numpy_names=True)
 def var(
     input: Tensor,
     dim: Dims | bool = None,
@@ -65,6 +67,7 @@ def var(
     return (sum(squares, dims, keepdim) / builtins.max(freedom, 0)).to(input.dtype.to_real())
 
 
+@public(numpy_names=True)
 def std(
     input: Tensor,
     dim: Dims | bool = None,
@@ -90,6 +93,7 @@ def _root(total: Tensor, p: float) -> Tensor:
     return where(nothing, 0.0, where(nothing, 1.0, total) ** (1.0 / p))
 
 
+@function(numpy_names=True)
 def var_mean(
     input: Tensor,
     dim: Dims | bool = None,
@@ -103,6 +107,7 @@ def var_mean(
     return var(input, dim, unbiased, keepdim, correction=correction), average
 
 
+@function(numpy_names=True)
 def std_mean(
     input: Tensor,
     dim: Dims | bool = None,
@@ -116,6 +121,7 @@ def std_mean(
     return std(input, dim, unbiased, keepdim, correction=correction), average
 
 
+@public(numpy_names=True)
 @autocast_as_op
 def norm(
     input: Tensor,
@@ -162,11 +168,13 @@ def norm(
     return result.to(input.dtype.to_real())
 
 
+@public(numpy_names=True)
 def count_nonzero(input: Tensor, dim: Dims = None) -> Tensor:
     """How many elements along `dim` (None: all) are not zero, int64."""
     return number_of_nonzero(input) if dim is None else sum(input != 0, dim)
 
 
+@public(numpy_names=True)
 def nansum(
     input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None, out: Tensor | None = None
 ) -> Tensor:
@@ -176,6 +184,7 @@ def nansum(
     return sum(where(input.isnan(), 0, input), dim, keepdim, dtype=dtype)
 
 
+@public(numpy_names=True)
 def nanmean(
     input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None, out: Tensor | None = None
 ) -> Tensor:
@@ -185,6 +194,7 @@ def nanmean(
     return nansum(input, dim, keepdim, dtype=dtype) / sum(~input.isnan(), dim, keepdim)
 
 
+@public(numpy_names=True)
 def logsumexp(
     input: Tensor, dim: int | tuple[int, ...] | list[int], keepdim: bool = False, *, out: Tensor | None = None
 ) -> Tensor:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from vmflow import dtypes
 from vmflow import interpreter as _interpreter
 from vmflow import tensors as _tensors
 from vmflow.devices import device as Device
@@ -13,6 +12,7 @@ from vmflow.dtypes import dtype as DType
 from vmflow.instructions.blob import TensorMeta, meta
 from vmflow.transfers import dispatch_transfer
 
+from .declaration import function, method, public
 from .elementwise import CHEAP, fitting
 from .table import (
     Attributes,
@@ -48,6 +48,7 @@ def _cast_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     return (gradient,)  # cast back to the input's dtype by the caller
 
 
+@function()
 def cast(input: Tensor, dtype: DType) -> Tensor:
     """A copy of another dtype.
 
@@ -74,11 +75,13 @@ def transfer(input: Tensor, device: Device) -> Tensor:
     return dispatch_transfer(_TRANSFER, input, device)
 
 
+@public()
 def clone(input: Tensor) -> Tensor:
     """A contiguous copy; gradients flow through."""
     return _interpreter.dispatch(_CAST, (input,), (input.dtype,))
 
 
+@method()
 def contiguous(input: Tensor) -> Tensor:
     """`input` itself if its elements lie in order without gaps, else a copy."""
     return input if input.is_contiguous() else clone(input)
@@ -104,6 +107,7 @@ def _copy_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     return (gradient,)
 
 
+@method()
 def copy_(input: Tensor, src: Tensor | Scalar, non_blocking: bool = False) -> Tensor:
     """Copy the elements of `src`, which broadcasts and may be on another device, into `input`, in `input`'s dtype.
 
@@ -149,6 +153,7 @@ def ones_of(output: TensorMeta) -> Tensor:
     return _interpreter.dispatch(_FILL, (), (output,), (1,))
 
 
+@method()
 def fill_(input: Tensor, value: Tensor | Scalar) -> Tensor:
     """Set every element to `value`, a number or a 0-d tensor.
 
@@ -162,13 +167,7 @@ def fill_(input: Tensor, value: Tensor | Scalar) -> Tensor:
     return _interpreter.dispatch_into(_FILL, input, (), (input._blob.meta,), (fitting("fill_", value, input.dtype),))
 
 
-def fill(input: Tensor, value: Tensor | Scalar) -> Tensor:
-    """A tensor like `input`, of `value` everywhere; `input`'s gradient is zero."""
-    from .selection import masked_fill
-
-    return masked_fill(input, full_of(meta((), dtypes.bool_, input.device), True), value)
-
-
+@method()
 def zero_(input: Tensor) -> Tensor:
     """Set every element to zero."""
     return fill_(input, 0)

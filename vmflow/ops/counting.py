@@ -15,6 +15,7 @@ from vmflow import tensors as _tensors
 from vmflow.dtypes import FLOATING
 from vmflow.instructions.blob import meta
 
+from .declaration import public
 from .elementwise import CHEAP
 from .index_expression import nonzero
 from .table import (
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from vmflow.tensors import Tensor
 
 
+@public()
 def argwhere(input: Tensor) -> Tensor:
     """The indices of the non-zero elements as rows; see `nonzero`.  Waits for the tensor."""
     return cast("Tensor", nonzero(input))
@@ -80,6 +82,7 @@ def _distinct(name: str, input: Tensor, dim: int | None, consecutive: bool, inve
     return results if len(results) > 1 else results[0]
 
 
+@public()
 def unique(
     input: Tensor,
     sorted: bool = True,
@@ -115,6 +118,7 @@ def _slices(name: str, input: Tensor, dim: int) -> int | None:
     return axis if input.ndim else None
 
 
+@public()
 def unique_consecutive(
     input: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
 ) -> Any:
@@ -169,6 +173,7 @@ _BINCOUNT_LENGTH = OpExpr("bincount_length", _infer_bincount_length, Form(1), "s
 _BINCOUNT = OpExpr("bincount", _infer_bincount, Form((1, 2), tuple[Size]), "searching", remembers=256)
 
 
+@public()
 def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
     """How often each number from 0 to the largest occurs.  Waits for the tensor.
 
@@ -219,6 +224,7 @@ _HISTOGRAM = OpExpr(
 )
 
 
+@public()
 def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
     """How many elements lie in each of so many bins of equal width from `min` to `max`; others do not count.
 
@@ -254,6 +260,7 @@ class Histogram(NamedTuple):
     bin_edges: Tensor
 
 
+@public()
 def histogram(
     input: Tensor,
     bins: int | Tensor,

@@ -9,14 +9,16 @@ import numpy as np
 
 from vmflow import dtypes
 from vmflow import interpreter as _interpreter
+from vmflow import tensor_fields as _fields
 from vmflow import tensors as _tensors
 from vmflow.context import MODE
 from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
-from vmflow.instructions.blob import Array, Blob, Storage, TensorMeta, meta
+from vmflow.instructions.blob import Array, Blob, Size, Storage, TensorMeta, meta
 from vmflow.instructions.release_tensor import Lease
 
 from .copying import full_of, ones_of, transfer, zeros_of
+from .declaration import function, method
 from .elementwise import CHEAP, number
 from .table import LEASED_FROM, Attributes, Form, Inferred, Kinds, Metas, OpExpr
 from .view import lengths
@@ -38,6 +40,7 @@ def chosen_device(device: Device | str | None) -> Device:
     return chosen
 
 
+@function()
 def set_default_device(device: Device | str | None) -> None:
     """The device of new tensors, for this thread or task and the tasks it starts from now on; None is the CPU."""
     MODE.set(MODE.get().replace(device=None if device is None else chosen_device(device)))
@@ -91,13 +94,14 @@ def from_array(array: Array, device: Device) -> Tensor:
     kind = dtypes.from_numpy(array.dtype)
     storage = Storage(None, _of(kind, array))
     blob = Blob(storage, meta(array.shape, kind, _HOST))
-    made = _interpreter.new_tensor(blob, Lease(storage) if array.nbytes >= LEASED_FROM else None)
+    made = _fields.new_tensor(blob, Lease(storage) if array.nbytes >= LEASED_FROM else None)
     recorder = MODE.get().interpreter
     if recorder is not None:
         recorder.made(storage)
     return made if device.type == "cpu" else transfer(made, device)
 
 
+@function()
 def tensor(
     data: Any,
     *,
@@ -174,6 +178,7 @@ def _plain(data: Any, found: set[DType]) -> Any:
     raise TypeError(f"tensor: expected numbers, sequences of numbers, arrays or tensors, got {type(data).__name__}")
 
 
+@function()
 def as_tensor(data: Any, dtype: DType | None = None, device: Device | str | None = None) -> Tensor:
     """`data` as a tensor, without a copy where it is one already or an array that `from_numpy` takes."""
     if isinstance(data, _tensors.Tensor):
@@ -206,6 +211,7 @@ def _layout(array: Array) -> tuple[Array, tuple[int, ...], int] | None:
     return block, strides, start // itemsize
 
 
+@function()
 def from_numpy(ndarray: Array) -> Tensor:
     """A tensor that shares memory with a numpy array.
 
@@ -235,12 +241,13 @@ def from_numpy(ndarray: Array) -> Tensor:
     block, strides, offset = layout
     blob = Blob(Storage(None, _of(kind, block)), meta(ndarray.shape, kind, Device("cpu")), strides, offset)
     blob.storage.shared = True
-    return _interpreter.new_tensor(blob, None)
+    return _fields.new_tensor(blob, None)
 
 
 # From sizes
 
 
+@function()
 def zeros(
     *size: Any,
     dtype: DType | None = None,
@@ -253,6 +260,7 @@ def zeros(
     return tracked(zeros_of(sized_meta("zeros", size, dtype, device, named)), requires_grad)
 
 
+@function()
 def ones(
     *size: Any,
     dtype: DType | None = None,
@@ -265,6 +273,7 @@ def ones(
     return tracked(ones_of(sized_meta("ones", size, dtype, device, named)), requires_grad)
 
 
+@function()
 def full(
     size: tuple[int, ...] | list[int],
     fill_value: bool | int | float | complex | Tensor,
@@ -293,6 +302,7 @@ def _infer_empty(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred
 _EMPTY = OpExpr("empty", _infer_empty, Form(0, tuple[TensorMeta]), "creation")
 
 
+@function()
 def empty(
     *size: Any,
     dtype: DType | None = None,
@@ -314,6 +324,7 @@ def meta_like(input: Tensor, dtype: DType | None, device: Device | str | None) -
     )
 
 
+@function()
 def zeros_like(
     input: Tensor,
     *,
@@ -326,6 +337,7 @@ def zeros_like(
     return tracked(zeros_of(meta_like(input, dtype, device)), requires_grad)
 
 
+@function()
 def ones_like(
     input: Tensor,
     *,
@@ -338,6 +350,7 @@ def ones_like(
     return tracked(ones_of(meta_like(input, dtype, device)), requires_grad)
 
 
+@function()
 def full_like(
     input: Tensor,
     fill_value: bool | int | float | complex,
@@ -351,6 +364,7 @@ def full_like(
     return tracked(full_of(meta_like(input, dtype, device), fill_value), requires_grad)
 
 
+@function()
 def empty_like(
     input: Tensor,
     *,
@@ -375,6 +389,7 @@ def _infer_range(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred
 _RANGE = OpExpr("arange", _infer_range, Form(0, tuple[TensorMeta], scalars=2), "creation")
 
 
+@function()
 def arange(
     start: float,
     end: float | None = None,
@@ -425,6 +440,7 @@ def _infer_linspace(attributes: Attributes, metas: Metas, kinds: Kinds) -> Infer
 _LINSPACE = OpExpr("linspace", _infer_linspace, Form(0, tuple[TensorMeta], scalars=2), "creation")
 
 
+@function()
 def linspace(
     start: float,
     end: float,
@@ -460,6 +476,7 @@ def _infer_eye(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
 _EYE = OpExpr("eye", _infer_eye, Form(0, tuple[TensorMeta]), "creation")
 
 
+@function()
 def eye(
     n: int,
     m: int | None = None,
@@ -472,3 +489,101 @@ def eye(
     """An n x m matrix (m is n by default) with ones on the diagonal and zeros elsewhere."""
     output = sized_meta("eye", (n, n if m is None else m), dtype, device)
     return tracked(_interpreter.dispatch(_EYE, (), (output,)), requires_grad)
+
+
+# Like a tensor, as its methods
+
+
+@method()
+def __init__(self: Tensor, *data: Any) -> None:
+    sizes_given = all(isinstance(it, int) for it in data) or (len(data) == 1 and isinstance(data[0], Size))
+    made = empty(*data) if sizes_given else tensor(*data, dtype=dtypes.get_default_dtype())
+    self._blob, self._lease, self._autograd, self._base = made._blob, made._lease, None, None
+
+
+@method()
+def new_zeros(
+    self: Tensor,
+    *size: Any,
+    dtype: DType | None = None,
+    device: Device | str | None = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+    **named: Any,
+) -> Tensor:
+    """Zeros of this tensor's dtype, on its device, unless another is given."""
+    return tracked(zeros_of(_meta_like(self, "new_zeros", size, dtype, device, named)), requires_grad)
+
+
+@method()
+def new_ones(
+    self: Tensor,
+    *size: Any,
+    dtype: DType | None = None,
+    device: Device | str | None = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+    **named: Any,
+) -> Tensor:
+    """Ones of this tensor's dtype, on its device, unless another is given."""
+    return tracked(ones_of(_meta_like(self, "new_ones", size, dtype, device, named)), requires_grad)
+
+
+@method()
+def new_full(
+    self: Tensor,
+    size: tuple[Any, ...],
+    fill_value: Any,
+    dtype: DType | None = None,
+    device: Device | str | None = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Tensor:
+    """`fill_value` in this tensor's dtype, on its device, unless another is given."""
+    return tracked(full_of(_meta_like(self, "new_full", (size,), dtype, device), fill_value), requires_grad)
+
+
+@method()
+def new_empty(
+    self: Tensor,
+    *size: Any,
+    dtype: DType | None = None,
+    device: Device | str | None = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+    **named: Any,
+) -> Tensor:
+    """Whatever was in memory, as this tensor's dtype, on its device, unless another is given."""
+    made = _meta_like(self, "new_empty", size, dtype, device, named)
+    return empty(tuple(made.shape), dtype=made.dtype, device=made.device, requires_grad=requires_grad)
+
+
+@method()
+def new_tensor(
+    self: Tensor,
+    data: Any,
+    *,
+    dtype: DType | None = None,
+    device: Device | str | None = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Tensor:
+    """A copy of `data` in this tensor's dtype, on its device, unless another is given."""
+    chosen = self.device if device is None else Device(device)
+    return tensor(data, dtype=dtype or self.dtype, device=chosen, requires_grad=requires_grad)
+
+
+def _meta_like(
+    self: Tensor,
+    name: str,
+    size: tuple[Any, ...],
+    dtype: DType | None,
+    device: Device | str | None,
+    named: dict[str, Any] | None = None,
+) -> TensorMeta:
+    shape = lengths(name, size, named)
+    chosen = self.device
+    if device is not None:
+        chosen = Device(device)
+        chosen.require()
+    return meta(shape, dtype or self.dtype, chosen)

@@ -13,6 +13,7 @@ from vmflow import dtypes
 from vmflow import interpreter as _interpreter
 from vmflow.dtypes import INTEGER
 from vmflow.instructions.blob import meta
+from vmflow.tensors import Tensor
 
 from .creation import tensor
 from .elementwise import DEAR
@@ -122,8 +123,6 @@ def ctc_loss(
 
 
 def _lengths(what: str, given: Tensor | Sequence[int] | int, batch: int, like: Tensor) -> Tensor:
-    from vmflow.tensors import Tensor
-
     if not isinstance(given, Tensor):
         given = tensor(given, dtype=dtypes.int64, device=like.device)
     if given.dtype.category != INTEGER:

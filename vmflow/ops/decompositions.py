@@ -14,6 +14,7 @@ from vmflow.instructions.blob import TensorMeta, meta
 
 from .autocasting import autocast_as_op
 from .creation import eye
+from .declaration import public
 from .destination import delivered, delivered_all
 from .joining import cat, tril, triu
 from .layer_operands import check_floating
@@ -120,6 +121,7 @@ def _slogdet_gradient(node: OpNode, sign: Gradients, logabsdet: Gradients) -> tu
     return (logabsdet.unsqueeze(-1).unsqueeze(-1) * inv(node.input(0)).mT,)
 
 
+@public()
 def slogdet(A: Tensor, *, out: tuple[Tensor, ...] | None = None) -> SignLogabsdet:
     """The sign and the logarithm of the absolute value of each determinant; 0 and -inf for a singular matrix.
 
@@ -131,6 +133,7 @@ def slogdet(A: Tensor, *, out: tuple[Tensor, ...] | None = None) -> SignLogabsde
     return SignLogabsdet(*_interpreter.dispatch_several(_SLOGDET, (A,)))
 
 
+@public()
 def logdet(A: Tensor) -> Tensor:
     """The logarithm of each determinant; nan where that is negative."""
     sign, logarithm = slogdet(A)
@@ -178,6 +181,7 @@ def cholesky(A: Tensor, *, upper: bool = False, out: Tensor | None = None) -> Te
     return _interpreter.dispatch(_CHOLESKY, (A.mT,)).mT if upper else _interpreter.dispatch(_CHOLESKY, (A,))
 
 
+@public()
 @autocast_as_op
 def cholesky_solve(B: Tensor, L: Tensor, upper: bool = False, *, out: Tensor | None = None) -> Tensor:
     """The X with ``A @ X = B``, given the factor of A that `cholesky` makes.

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import vmflow.tensors as _tensors
 from vmflow import interpreter as _interpreter
+from vmflow import tensors as _tensors
 from vmflow.context import MODE
 from vmflow.operands import check_fits, not_tensors
 
+from .copying import copy_
 from .table import Attributes, OpExpr
 
 if TYPE_CHECKING:
@@ -51,8 +52,6 @@ def delivered(name: str, out: Tensor, inputs: tuple[Any, ...], compute: Callable
         inputs: what the function was given; what is no tensor does not matter.
         compute: gives the result.
     """
-    from .copying import copy_
-
     check_destination(name, out, tuple([it for it in inputs if isinstance(it, _tensors.Tensor)]))
     result = compute()
     check_fits(name, result._blob.meta, out)
@@ -69,8 +68,6 @@ def delivered_all(name: str, out: Any, inputs: tuple[Any, ...], compute: Callabl
         TypeError: if `out` is no tuple or list.
         ValueError: if it has more or fewer tensors than there are results.
     """
-    from .copying import copy_
-
     if not isinstance(out, (tuple, list)):
         raise TypeError(f"{name}: out must be a tuple of tensors, not {type(out).__name__}")
     tensors = tuple([it for it in inputs if isinstance(it, _tensors.Tensor)])

@@ -1,9 +1,9 @@
-"""How an op that treats each element alone is declared, and what its operands make together.
+"""How an op that treats each element alone is inferred, and what its operands make together.
 
 Two tensors broadcast as in numpy.  dtypes promote as in PyTorch: the higher category (bool, integer, floating, complex)
 wins without widening; Python numbers and 0-d tensors raise the category but do not widen.
 
-The ops themselves are in arithmetic, comparison, copying, rounding, selection and transcendental.
+The functions that run them are declared by `pointwise`.
 """
 
 from __future__ import annotations
@@ -15,10 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
-import vmflow.tensors as _tensors
 from vmflow import dtypes
-from vmflow import interpreter as _interpreter
-from vmflow.context import MODE
 from vmflow.dtypes import BOOL, COMPLEX, FLOATING
 from vmflow.dtypes import dtype as DType
 from vmflow.instructions.blob import meta
@@ -26,9 +23,8 @@ from vmflow.kernels.problems.elementwise import CHEAP as CHEAP
 from vmflow.kernels.problems.elementwise import DEAR as DEAR
 from vmflow.kernels.problems.elementwise import REVERSED as REVERSED
 from vmflow.kernels.problems.elementwise import Elementwise
-from vmflow.operands import no_number, not_tensors
+from vmflow.operands import no_number
 
-from .destination import written
 from .table import (
     Attributes,
     Form,
@@ -42,8 +38,6 @@ from .table import (
 
 if TYPE_CHECKING:
     from typing import TypeAlias
-
-    from vmflow.tensors import Tensor
 
     Scalar: TypeAlias = bool | int | float | complex | np.generic
 
@@ -129,75 +123,6 @@ def elementwise(
     return OpExpr(name, infer, form, "elementwise")
 
 
-BINARIES: dict[str, Binary] = {}
-
-
-class Binary:
-    """An op of two operands, of which one may be a Python number.
-
-    Attributes:
-        tensors: the op on two tensors.
-        scalar: the op on a tensor and a number; its attributes are `REVERSED` if the number stands first.
-    """
-
-    __slots__ = ("name", "scalar", "tensors")
-
-    def __init__(self, name: str, result: str = SAME, **options: Any) -> None:
-        BINARIES[name] = self
-        self.name = name
-        self.tensors = elementwise(name, result, operands=2, **options)
-        self.scalar = elementwise(f"{name}_scalar", result, scalars=1, **options)
-
-    def of(self, input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
-        """The op; a method with a name, for Python takes three times as long to call an object."""
-        if isinstance(other, _tensors.Tensor):
-            if isinstance(input, _tensors.Tensor):
-                return _interpreter.dispatch(self.tensors, (input, other))
-            return _interpreter.dispatch(self.scalar, (other,), REVERSED, (number(self.name, input),))
-        if isinstance(input, _tensors.Tensor):
-            return _interpreter.dispatch(self.scalar, (input,), (), (number(self.name, other),))
-        raise TypeError(f"{self.name}: expected a tensor, got {type(input).__name__} and {type(other).__name__}")
-
-    def written(self, out: Tensor, input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
-        """The op with its result in `out`; see `vmflow.ops.destination`."""
-        if isinstance(other, _tensors.Tensor):
-            if isinstance(input, _tensors.Tensor):
-                return written(self.tensors, out, (input, other))
-            return written(self.scalar, out, (other,), REVERSED, (number(self.name, input),))
-        if isinstance(input, _tensors.Tensor):
-            return written(self.scalar, out, (input,), (), (number(self.name, other),))
-        raise TypeError(f"{self.name}: expected a tensor, got {type(input).__name__} and {type(other).__name__}")
-
-    def into(self, input: Tensor, other: Tensor | Scalar) -> Tensor:
-        """``input = input op other``, in place."""
-        if isinstance(other, _tensors.Tensor):
-            return into(self.tensors, input, (input, other))
-        return into(self.scalar, input, (input,), (), (number(self.name, other),))
-
-
-def into(
-    op: OpExpr,
-    target: Tensor,
-    inputs: tuple[Tensor, ...],
-    attributes: Attributes = (),
-    scalars: tuple[Any, ...] = (),
-) -> Tensor:
-    """Write the result of an op into `target`, which may be among the inputs, and return it.
-
-    As `dispatch_into`, but what the gradient needs of the target is kept as it was.
-    """
-    looks_back = op.saves_inputs or op.rule is None
-    if looks_back and MODE.get().grad and any([it.requires_grad for it in (target, *inputs)]):
-        from .copying import clone, copy_
-
-        if op.rule is None:
-            return copy_(target, _interpreter.dispatch(op, inputs, attributes, scalars))
-        inputs = tuple(
-            [clone(it) if it is target and place in op.saves_inputs else it for place, it in enumerate(inputs)]
-        )
-    return _interpreter.dispatch_into(op, target, inputs, attributes, scalars)
-
-
 def number(name: str, value: Any) -> Any:
     """`value` as a Python number.
 
@@ -212,17 +137,6 @@ def number(name: str, value: Any) -> Any:
     if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
         raise OverflowError(f"{name}: {value} does not fit into int64")
     return value
-
-
-def check_tensors(name: str, *given: Any) -> None:
-    """Before anything is asked of them.
-
-    Raises:
-        TypeError: if one is no tensor.
-    """
-    for each in given:
-        if not isinstance(each, _tensors.Tensor):
-            raise not_tensors(name, given)
 
 
 @functools.cache

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from vmflow import interpreter as _interpreter
 from vmflow.dtypes import FLOATING
 
+from .declaration import public
 from .destination import written
 from .elementwise import DEAR, TO_FLOAT, elementwise
 from .table import OpExpr
@@ -31,6 +32,7 @@ def _erf_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     return (gradient * (exp(-(operand * operand)) * (2 / sqrt(pi))),)
 
 
+@public()
 def erf(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The error function."""
     if out is not None:
@@ -54,6 +56,7 @@ def _erfinv_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     return (gradient * (exp(value * value) * (sqrt(pi) / 2)),)
 
 
+@public()
 def erfc(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """``1 - erf(input)``, accurate where that is small."""
     if out is not None:
@@ -61,6 +64,7 @@ def erfc(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     return _interpreter.dispatch(_ERFC, (input,))
 
 
+@public()
 def erfinv(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The number whose `erf` is `input`; infinite at -1 and 1, nan outside."""
     if out is not None:

@@ -12,8 +12,11 @@ from vmflow import interpreter as _interpreter
 from vmflow.dtypes import FLOATING
 from vmflow.instructions.blob import meta
 
+from .declaration import public
 from .destination import written
-from .elementwise import CHEAP, Binary
+from .elementwise import CHEAP
+from .gathering import gather
+from .pointwise import Binary
 from .reduction import amax, amin, reduced_shape
 from .selection import where
 from .table import Attributes, Dim, Form, Inferred, Kinds, Metas, OpExpr, normalize_dim
@@ -31,6 +34,7 @@ _MAXIMUM = Binary("maximum", most=FLOATING)
 _MINIMUM = Binary("minimum", most=FLOATING)
 
 
+@public()
 def maximum(input: Tensor | Scalar, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
     """The larger of two elements; nan if either is."""
     if out is not None:
@@ -38,6 +42,7 @@ def maximum(input: Tensor | Scalar, other: Tensor | Scalar, *, out: Tensor | Non
     return _MAXIMUM.of(input, other)
 
 
+@public()
 def minimum(input: Tensor | Scalar, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
     """The smaller of two elements; nan if either is."""
     if out is not None:
@@ -110,6 +115,7 @@ _ARGMAX = _arg("argmax")
 _ARGMIN = _arg("argmin")
 
 
+@public(numpy_names=True)
 def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False, *, out: Tensor | None = None) -> Tensor:
     """The index, int64, of the largest element along `dim`, or in the flattened tensor; the first of equal ones."""
     axis = None if dim is None else normalize_dim("argmax", dim, input.ndim)
@@ -118,6 +124,7 @@ def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False, *, out:
     return _interpreter.dispatch(_ARGMAX, (input,), (axis, bool(keepdim)))
 
 
+@public(numpy_names=True)
 def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False, *, out: Tensor | None = None) -> Tensor:
     """The index, int64, of the smallest element along `dim`, or in the flattened tensor; the first of equal ones."""
     axis = None if dim is None else normalize_dim("argmin", dim, input.ndim)
@@ -127,8 +134,6 @@ def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False, *, out:
 
 
 def _along(input: Tensor, dim: int, keepdim: bool, indices: Tensor) -> ValuesIndices:
-    from .gathering import gather
-
     if input.ndim == 0:
         return ValuesIndices(input.clone(), indices)
     values = gather(input, dim, indices)
@@ -137,11 +142,13 @@ def _along(input: Tensor, dim: int, keepdim: bool, indices: Tensor) -> ValuesInd
     return ValuesIndices(values.squeeze(dim), indices.squeeze(dim))
 
 
+@public(numpy_names=True)
 def max(input: Tensor, dim: int | Tensor | None = None, keepdim: bool = False) -> Any:
     """The largest element; with `dim` a pair (values, indices); with another tensor the element-wise `maximum`."""
     return _max_or_min(input, dim, keepdim, amax, argmax, maximum)
 
 
+@public(numpy_names=True)
 def min(input: Tensor, dim: int | Tensor | None = None, keepdim: bool = False) -> Any:
     """The smallest element; with `dim` a pair (values, indices); with another tensor the element-wise `minimum`."""
     return _max_or_min(input, dim, keepdim, amin, argmin, minimum)
@@ -164,6 +171,7 @@ class MinMax(NamedTuple):
     max: Tensor
 
 
+@public(numpy_names=True)
 def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False) -> MinMax:
     """`amin` and `amax`."""
     return MinMax(amin(input, dim, keepdim), amax(input, dim, keepdim))

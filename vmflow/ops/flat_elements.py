@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from vmflow import dtypes
 
 from .autocasting import autocast_as_op
+from .declaration import public
 from .gathering import gather
 from .indexing import getitem, index_put
 from .joining import cat
@@ -23,6 +24,7 @@ def _check_index(name: str, index: Tensor) -> None:
         raise TypeError(f"{name}: the index must be an integer tensor, not {index.dtype.name}")
 
 
+@public()
 def take(input: Tensor, index: Tensor) -> Tensor:
     """The elements at these places of the flattened tensor, in the shape of `index`; negative ones count from the end.
 
@@ -34,6 +36,7 @@ def take(input: Tensor, index: Tensor) -> Tensor:
     return getitem(ravel(input), index)
 
 
+@public()
 @autocast_as_op
 def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
     """A copy of `input` with the elements of `source` at these places of the flattened tensor.
@@ -57,6 +60,7 @@ def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) 
     return reshape(index_put(ravel(input), (ravel(index),), ravel(source), accumulate), tuple(input.shape))
 
 
+@public()
 @autocast_as_op
 def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     """A copy of `input` with the elements of `source`, in order, where the bool `mask` holds; the two broadcast.

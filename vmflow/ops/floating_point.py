@@ -9,8 +9,10 @@ from vmflow import interpreter as _interpreter
 from vmflow.dtypes import FLOATING
 
 from .autocasting import autocast_as_op
+from .declaration import public
 from .destination import written
-from .elementwise import TO_BOOL, TO_FLOAT, Binary, check_tensors, elementwise
+from .elementwise import TO_BOOL, TO_FLOAT, elementwise
+from .pointwise import Binary, check_tensors
 from .selection import where
 
 if TYPE_CHECKING:
@@ -64,6 +66,7 @@ def _given_to(node: OpNode, gradient: Tensor, first_wins: Tensor) -> tuple[Tenso
     return where(first_wins, gradient, 0.0) if first else None, where(first_wins, 0.0, gradient) if second else None
 
 
+@public()
 def signbit(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Whether the sign is set: of what is negative, -0.0 and some nan; a bool tensor."""
     if out is not None:
@@ -71,6 +74,7 @@ def signbit(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     return _interpreter.dispatch(_SIGNBIT, (input,))
 
 
+@public()
 def copysign(input: Tensor | Scalar, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
     """The size of `input` with the sign of `other`; integers give the default dtype."""
     if out is not None:
@@ -78,6 +82,7 @@ def copysign(input: Tensor | Scalar, other: Tensor | Scalar, *, out: Tensor | No
     return _COPYSIGN.of(input, other)
 
 
+@public()
 def nextafter(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The number next to `input` towards `other`, of those that the dtype holds."""
     if out is not None:
@@ -85,6 +90,7 @@ def nextafter(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Ten
     return _interpreter.dispatch(_NEXTAFTER, (input, other))
 
 
+@public()
 def fmax(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The larger of two elements; nan only if both are."""
     if out is not None:
@@ -92,6 +98,7 @@ def fmax(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     return _interpreter.dispatch(_FMAX, (input, other))
 
 
+@public()
 def fmin(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The smaller of two elements; nan only if both are."""
     if out is not None:
@@ -99,6 +106,7 @@ def fmin(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     return _interpreter.dispatch(_FMIN, (input, other))
 
 
+@public()
 @autocast_as_op
 def heaviside(input: Tensor, values: Tensor, *, out: Tensor | None = None) -> Tensor:
     """0 where `input` is negative or nan, `values` where it is 0, 1 where it is positive; it has no gradient.
@@ -119,6 +127,7 @@ def check_one_dtype(name: str, input: Tensor, other: Tensor) -> None:
         raise TypeError(f"{name}: expected one dtype, got {input.dtype.name} and {other.dtype.name}")
 
 
+@public()
 def positive(input: Tensor) -> Tensor:
     """`input` itself.
 

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from vmflow import dtypes
 from vmflow import interpreter as _interpreter
+from vmflow.autograd import grad
+from vmflow.autograd.grad_mode import enable_grad
 from vmflow.context import MODE
 from vmflow.dtypes import FLOATING
 
@@ -73,13 +75,13 @@ class Formula:
         return _interpreter.dispatch(self._op, tensors, tuple([encoded(it) for it in numbers]))
 
     def _infer(self, attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
-        from .recording import Recording
+        from .recording import Recording  # which is slow to import, and few programs need
 
         numbers = _numbers(attributes)
         return Recording(self.name).inferred(lambda *tensors: (self.by_steps(*tensors, *numbers),), metas)
 
     def _infer_gradient(self, attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
-        from .recording import Recording
+        from .recording import Recording  # see `_infer`
 
         needs, *rest = cast("tuple[Any, ...]", attributes)
         numbers = _numbers(tuple(rest))
@@ -107,9 +109,6 @@ class Formula:
         self, gradient: Tensor, tensors: Sequence[Tensor], needs: Sequence[bool], numbers: Sequence[Any]
     ) -> tuple[Tensor, ...]:
         """The gradients that are needed, by one op after the other, which can be differentiated in turn."""
-        from vmflow.autograd import grad
-        from vmflow.autograd.grad_mode import enable_grad
-
         with enable_grad():
             result = self.by_steps(*tensors, *numbers)
             wanted = [it for it, needed in zip(tensors, needs, strict=True) if needed]

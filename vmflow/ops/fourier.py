@@ -20,8 +20,9 @@ from vmflow.instructions.blob import TensorMeta, meta
 from .arithmetic import conj
 from .autocasting import autocast_as_op
 from .destination import delivered
-from .elementwise import CHEAP, check_tensors
+from .elementwise import CHEAP
 from .joining import cat, roll
+from .pointwise import check_tensors
 from .table import (
     Attributes,
     Count,

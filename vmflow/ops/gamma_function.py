@@ -13,6 +13,7 @@ from vmflow import interpreter as _interpreter
 from vmflow.dtypes import FLOATING
 from vmflow.instructions.blob import meta
 
+from .declaration import function, method, public
 from .destination import written
 from .elementwise import DEAR, TO_FLOAT, elementwise
 from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, Size
@@ -61,6 +62,7 @@ def _polygamma_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     return (gradient * polygamma(n + 1, node.input(0)),)
 
 
+@public()
 def lgamma(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The logarithm of the absolute value of the gamma function; infinite at 0, -1, -2, ..."""
     if out is not None:
@@ -68,6 +70,7 @@ def lgamma(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     return _interpreter.dispatch(_LGAMMA, (input,))
 
 
+@public()
 def digamma(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The derivative of `lgamma`; -inf at 0, nan at -1, -2, ..."""
     if out is not None:
@@ -75,6 +78,7 @@ def digamma(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     return _interpreter.dispatch(_DIGAMMA_OP, (input,))
 
 
+@function()
 def polygamma(n: int, input: Tensor) -> Tensor:
     """The n-th derivative of `digamma`.
 
@@ -92,6 +96,7 @@ def polygamma(n: int, input: Tensor) -> Tensor:
     return _interpreter.dispatch(_POLYGAMMA, (input,), (n,)) if n else digamma(input)
 
 
+@method("polygamma", own=False)
 def polygamma_of(input: Tensor, n: int) -> Tensor:
     """`polygamma`, with the arguments in the order of the method."""
     return polygamma(n, input)

@@ -16,6 +16,7 @@ from vmflow.instructions.blob import TensorMeta, meta
 from vmflow.kernels.problems.gathering import Slices
 
 from .copying import full_of
+from .declaration import public
 from .elementwise import CHEAP
 from .table import (
     Attributes,
@@ -30,7 +31,7 @@ from .table import (
     common_device,
     normalize_dim,
 )
-from .view import sliced
+from .view import DIAGONAL, SLICE, sliced
 
 if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
@@ -102,6 +103,11 @@ def scatter_slice(part: Tensor, like: TensorMeta, attributes: Attributes) -> Ten
     axis, *place = cast("tuple[int, int, int, int]", attributes)
     output = meta(tuple(like.shape), part.dtype, like.device)
     return _interpreter.dispatch(_SCATTER_SLICES, (part,), (output, axis, tuple(place)))
+
+
+@SLICE.gradient()
+def _slice_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    return (scatter_slice(gradient, node.meta(0), node.attributes),)
 
 
 class DisjointSlices:
@@ -183,6 +189,11 @@ def scatter_diagonal(part: Tensor, like: TensorMeta, attributes: Attributes) -> 
     return _interpreter.dispatch(_SCATTER_DIAGONAL, (part,), (output, *attributes))
 
 
+@DIAGONAL.gradient()
+def _diagonal_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    return (scatter_diagonal(gradient, node.meta(0), node.attributes),)
+
+
 # gather, scatter and their kin
 
 
@@ -216,6 +227,7 @@ def _gather_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor, None]:
     return scatter_add(zeros, cast(int, node.attributes[0]), node.input(1), gradient), None
 
 
+@public(numpy_names=True)
 def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> Tensor:
     """For each place of `index`, the element of `input` there, but at that index along `dim`.
 
@@ -277,6 +289,7 @@ def _scatter_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, No
     return target, None, source
 
 
+@public(numpy_names=True)
 def scatter(
     input: Tensor,
     dim: int,
@@ -314,12 +327,14 @@ def scatter(
     return _interpreter.dispatch(_SCATTER, (input, index, given), (axis, reduce))
 
 
+@public(numpy_names=True)
 def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     """As `scatter`, but added; indices may repeat, and each counts."""
     axis = normalize_dim("scatter_add", dim, input.ndim)
     return _interpreter.dispatch(_SCATTER, (input, index, src), (axis, "add"))
 
 
+@public(numpy_names=True)
 def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
     """As `gather`, but the two broadcast in the other dimensions; with `dim` None both are flattened."""
     if dim is None:

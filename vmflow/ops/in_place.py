@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from vmflow import interpreter as _interpreter
 from vmflow.autograd.grad_mode import set_grad_enabled
 from vmflow.context import MODE
 from vmflow.operands import changed_leaf, check_fits
+from vmflow.tensor_fields import new_alias
 
 from . import (
     activation,
@@ -36,7 +36,8 @@ from . import (
     view,
 )
 from .copying import clone, copy_
-from .elementwise import BINARIES, into
+from .declaration import METHODS
+from .pointwise import BINARIES, into
 from .table import OPS
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
 def _named(form: Form, name: str) -> None:
     form.__name__ = form.__qualname__ = f"{name}_"
     form.__doc__ = f"In-place `{name}`."
+    METHODS[f"{name}_"] = form
 
 
 def _of(function: Form) -> OfOne:
@@ -111,7 +113,7 @@ def _reseen(function: Form) -> Form:
     def form(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         if MODE.get().grad and input.requires_grad and input.is_leaf:
             raise changed_leaf(f"{name}_", input.shape)
-        whole = _interpreter.new_alias(input)
+        whole = new_alias(input)
         # The history of what is no leaf has to say how it is seen, also where nothing is recorded.
         with set_grad_enabled(MODE.get().grad or not input.is_leaf):
             seen = function(input, *args, **kwargs)
@@ -220,7 +222,10 @@ triu_: Form = _copied(joining.triu)
 
 as_strided_: Form = _reseen(strided.as_strided)
 squeeze_: Form = _reseen(view.squeeze)
-swapaxes_: Form = _reseen(view.transpose)
 t_: Form = _reseen(view.t)
 transpose_: Form = _reseen(view.transpose)
 unsqueeze_: Form = _reseen(view.unsqueeze)
+
+METHODS["polygamma_"] = METHODS.pop("polygamma_of_")
+METHODS["swapaxes_"] = METHODS["swapdims_"] = transpose_
+METHODS["__ilshift__"], METHODS["__irshift__"] = bitwise_left_shift_, bitwise_right_shift_

@@ -14,6 +14,8 @@ from vmflow import interpreter as _interpreter
 from vmflow import tensors as _tensors
 from vmflow.instructions.blob import Array, meta
 
+from .creation import tensor
+from .declaration import public
 from .elementwise import CHEAP
 from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, Size
 from .value_shapes import from_values
@@ -105,8 +107,6 @@ def _normal_item(item: Any) -> Any:
 
 
 def _tensor_of(array: Array) -> Tensor:
-    from .creation import tensor
-
     if array.dtype.kind not in "biu":
         raise IndexError(f"arrays used as indices must be integers or bools, not {array.dtype}")
     return tensor(array if array.dtype.kind == "b" else array.astype(np.int64))
@@ -154,6 +154,7 @@ def _infer_nonzero(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferr
 _NONZERO = OpExpr("nonzero", _infer_nonzero, Form(1, _Found), "indexing", remembers=256)
 
 
+@public()
 def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
     """The indices of the non-zero elements: an (n, ndim) int64 tensor, or with `as_tuple` one vector per dimension.
 

@@ -19,6 +19,8 @@ from vmflow.kernels.problems.indexing import Part, Reading, Writing
 
 from .autocasting import autocast_as_op
 from .copying import copy_, full_of
+from .creation import tensor as new_tensor
+from .declaration import method, public
 from .elementwise import CHEAP
 from .gathering import gather
 from .index_expression import flat_masks, normal_index, parted
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from vmflow.tensors import Tensor
 
 
+@method("__getitem__", own=False)
 def getitem(input: Tensor, index: Any) -> Tensor:
     """``input[index]``.
 
@@ -185,6 +188,7 @@ def _put(input: Tensor, indices: tuple[Tensor, ...], value: Tensor, attributes: 
     return _interpreter.dispatch(_INDEX_PUT, (input, value, *indices), attributes)
 
 
+@public()
 def index_put(input: Tensor, indices: tuple[Tensor | None, ...], values: Tensor, accumulate: bool = False) -> Tensor:
     """A copy of `input` with ``copy[indices] = values``, or ``+= values`` where every repetition counts.
 
@@ -199,6 +203,7 @@ def index_put(input: Tensor, indices: tuple[Tensor | None, ...], values: Tensor,
     return _put(part, tensors, values, attributes).reshape(input.shape)
 
 
+@method()
 def index_put_(input: Tensor, indices: tuple[Tensor | None, ...], values: Tensor, accumulate: bool = False) -> Tensor:
     """In-place `index_put`."""
     part, tensors, attributes = _put_indices("index_put_", input, indices, accumulate)
@@ -220,6 +225,7 @@ def _put_indices(
     return part, tuple([item for _, item in tensors]), (tuple([dim for dim, _ in tensors]), bool(accumulate), None)
 
 
+@method("__setitem__", own=False)
 def setitem(input: Tensor, index: Any, value: Any) -> None:
     """``input[index] = value``; the value, a number or a tensor, is cast and broadcasts to what is indexed.
 
@@ -258,8 +264,6 @@ def setitem(input: Tensor, index: Any, value: Any) -> None:
 
 
 def _like(value: Any, tensor: Tensor) -> Tensor:
-    from .creation import tensor as new_tensor
-
     return new_tensor(value, dtype=tensor.dtype, device=tensor.device)
 
 
@@ -319,6 +323,7 @@ def _strided_get_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     return (_interpreter.dispatch(STRIDED_PUT, (zeros, gradient), node.attributes),)
 
 
+@public(numpy_names=True)
 def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
     """The slices along `dim` that the vector `index` names, in that order.
 
@@ -331,6 +336,7 @@ def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
     return _interpreter.dispatch(_INDEX, (input, index.reshape(index.numel())), ((axis,), False))
 
 
+@public(numpy_names=True)
 @autocast_as_op
 def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:
     """A copy of `input` with the slices of `source` added to those that the vector `index` names; each counts."""
@@ -338,6 +344,7 @@ def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: 
     return _put(input, (index,), source if alpha == 1 else source * alpha, ((axis,), True, None))
 
 
+@public(numpy_names=True)
 @autocast_as_op
 def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     """A copy of `input` with the slices of `source` in place of those that the vector `index` names."""
@@ -345,6 +352,7 @@ def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor
     return _put(input, (index,), source, ((axis,), False, None))
 
 
+@public(numpy_names=True)
 def index_fill(input: Tensor, dim: int, index: Tensor, value: Tensor | float) -> Tensor:
     """A copy of `input` with `value`, a number or a 0-d tensor, in the slices that the vector `index` names."""
     axis = index_vector("index_fill", input, dim, index)
@@ -373,6 +381,7 @@ def index_vector(name: str, input: Tensor, dim: int, index: Tensor, source: Tens
     return axis
 
 
+@public()
 def masked_select(input: Tensor, mask: Tensor) -> Tensor:
     """The elements where the bool `mask` holds, as a vector; the two broadcast.  Waits for the mask.
 

@@ -9,6 +9,7 @@ from vmflow.dtypes import BOOL
 from vmflow.dtypes import dtype as DType
 from vmflow.instructions.blob import Size
 
+from .declaration import function, public
 from .elementwise import number, result_dtype
 from .table import broadcast_shapes as _broadcast_shapes
 from .view import sizes
@@ -19,21 +20,25 @@ if TYPE_CHECKING:
     from .elementwise import Scalar
 
 
+@function()
 def is_tensor(obj: Any) -> bool:
     """Whether it is a tensor."""
     return isinstance(obj, _tensors.Tensor)
 
 
+@function()
 def is_floating_point(input: Tensor) -> bool:
     """Whether the dtype is a floating-point one."""
     return input.is_floating_point()
 
 
+@function()
 def is_complex(input: Tensor) -> bool:
     """Whether the dtype is a complex one."""
     return input.is_complex()
 
 
+@public()
 def is_nonzero(input: Tensor) -> bool:
     """Whether the one element is not zero.  Waits for it.
 
@@ -45,11 +50,13 @@ def is_nonzero(input: Tensor) -> bool:
     return bool(input)
 
 
+@function()
 def numel(input: Tensor) -> int:
     """The number of elements."""
     return input.numel()
 
 
+@function()
 def result_type(tensor1: Tensor | Scalar, tensor2: Tensor | Scalar) -> DType:
     """The dtype that an op of these two, tensors or numbers, computes in."""
     given = (tensor1, tensor2)
@@ -58,6 +65,7 @@ def result_type(tensor1: Tensor | Scalar, tensor2: Tensor | Scalar) -> DType:
     return result_dtype(metas, kinds)
 
 
+@function()
 def can_cast(from_: DType, to: DType) -> bool:
     """Whether a result of one dtype may be put into a tensor of another, as in-place ops do.
 
@@ -68,6 +76,7 @@ def can_cast(from_: DType, to: DType) -> bool:
     return from_.category <= to.category
 
 
+@function()
 def broadcast_shapes(*shapes: int | tuple[int, ...]) -> Size:
     """The shape to which these, given as tuples or for vectors as numbers, broadcast together.
 

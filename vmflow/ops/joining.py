@@ -9,8 +9,12 @@ from vmflow import interpreter as _interpreter
 from vmflow.dtypes import INTEGER, int64
 from vmflow.instructions.blob import meta
 
+from .declaration import function, method, public
 from .destination import delivered
-from .elementwise import CHEAP, check_tensors, result_dtype
+from .elementwise import CHEAP, result_dtype
+from .gathering import scatter_diagonal
+from .indexing import index_select
+from .pointwise import check_tensors
 from .table import (
     Attributes,
     Dim,
@@ -63,6 +67,7 @@ def _cat_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, ...]:
     return tuple(pieces)
 
 
+@function("concat", "concatenate", numpy_names=True)
 def cat(tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor | None = None) -> Tensor:
     """The tensors one after the other along `dim`; their other sizes must agree.
 
@@ -86,6 +91,7 @@ def cat(tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor | None = None) -
     return _interpreter.dispatch(_CAT, counted, (normalize_dim("cat", dim, counted[0].ndim),)).to(dtype)
 
 
+@function(numpy_names=True)
 def stack(tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor | None = None) -> Tensor:
     """The tensors, of one shape, along a new dimension."""
     if out is not None:
@@ -101,6 +107,7 @@ def stack(tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor | None = None)
     return _interpreter.dispatch(_CAT, tuple([unsqueeze(it, axis) for it in given]), (axis,))
 
 
+@function()
 def hstack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
     """Side by side: along the second dimension, or the first of vectors."""
     if out is not None:
@@ -109,6 +116,7 @@ def hstack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
     return cat(given, 0 if given and given[0].ndim == 1 else 1)
 
 
+@function()
 def vstack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
     """One below the other; vectors become rows."""
     if out is not None:
@@ -138,6 +146,7 @@ def _repeat_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     return (summed.reshape(shape),)
 
 
+@method()
 def repeat(input: Tensor, *repeats: Any, **named: Any) -> Tensor:
     """Copies of the tensor side by side, this many times along each dimension; new dimensions go in front."""
     times = sizes("repeat", repeats, named, "repeats")
@@ -148,12 +157,14 @@ def repeat(input: Tensor, *repeats: Any, **named: Any) -> Tensor:
     return _interpreter.dispatch(_REPEAT, (input,), (times,))
 
 
+@public()
 def tile(input: Tensor, *dims: Any, **named: Any) -> Tensor:
     """As `repeat`, but fewer numbers than dimensions are for the last ones."""
     times = sizes("tile", dims, named, "dims")
     return repeat(input, (1,) * (input.ndim - len(times)) + times)
 
 
+@public()
 def repeat_interleave(
     input: Tensor, repeats: int | Tensor, dim: int | None = None, *, output_size: int | None = None
 ) -> Tensor:
@@ -177,8 +188,6 @@ def repeat_interleave(
         shape = tuple(input.shape)
         spread = unsqueeze(input, axis + 1).expand(shape[: axis + 1] + (repeats,) + shape[axis + 1 :])
         return spread.reshape(shape[:axis] + (shape[axis] * repeats,) + shape[axis + 1 :])
-    from .indexing import index_select
-
     (places,) = from_values(lambda numbers: _repeated_places(numbers, input.shape[axis]), repeats)
     return index_select(input, axis, places)
 
@@ -221,6 +230,7 @@ def _flip_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     return (_interpreter.dispatch(_FLIP, (gradient,), node.attributes),)
 
 
+@public()
 def flip(input: Tensor, *dims: Any, **named: Any) -> Tensor:
     """A copy with the order along `dims`, given as ``flip(0, 1)`` or ``flip((0, 1))``, reversed."""
     return _interpreter.dispatch(
@@ -228,11 +238,13 @@ def flip(input: Tensor, *dims: Any, **named: Any) -> Tensor:
     )
 
 
+@public()
 def fliplr(input: Tensor) -> Tensor:
     """A copy with the order along the second dimension reversed."""
     return flip(input, 1)
 
 
+@public()
 def flipud(input: Tensor) -> Tensor:
     """A copy with the order along the first dimension reversed."""
     return flip(input, 0)
@@ -247,6 +259,7 @@ def _roll_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     return (_interpreter.dispatch(_ROLL, (gradient,), (tuple([-it for it in shifts]), dims)),)
 
 
+@public()
 def roll(input: Tensor, shifts: int | tuple[int, ...], dims: int | tuple[int, ...] | None = None) -> Tensor:
     """The elements moved by `shifts` along `dims`, those falling off one end coming in at the other.
 
@@ -266,6 +279,7 @@ def roll(input: Tensor, shifts: int | tuple[int, ...], dims: int | tuple[int, ..
     return _interpreter.dispatch(_ROLL, (input,), (amounts, axes))
 
 
+@public()
 def diag(input: Tensor, diagonal: int = 0) -> Tensor:
     """Of a vector the matrix with it on a diagonal; of a matrix a copy of that diagonal.
 
@@ -276,8 +290,6 @@ def diag(input: Tensor, diagonal: int = 0) -> Tensor:
         return input.diagonal(diagonal).clone()
     if input.ndim != 1:
         raise ValueError(f"diag: expected a vector or a matrix, got shape {list(input.shape)}")
-    from .gathering import scatter_diagonal
-
     size = input.shape[0] + abs(diagonal)
     return scatter_diagonal(input, meta((size, size), input.dtype, input.device), (diagonal, 0, 1))
 
@@ -298,11 +310,13 @@ def _triangle_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     return (_interpreter.dispatch(_TRIANGLE, (gradient,), node.attributes),)
 
 
+@public()
 def tril(input: Tensor, diagonal: int = 0) -> Tensor:
     """The matrices' lower triangles, zero above `diagonal` (0 is the main one, 1 the one above)."""
     return _interpreter.dispatch(_TRIANGLE, (input,), (True, int(diagonal)))
 
 
+@public()
 def triu(input: Tensor, diagonal: int = 0) -> Tensor:
     """The matrices' upper triangles, zero below `diagonal` (0 is the main one, 1 the one above)."""
     return _interpreter.dispatch(_TRIANGLE, (input,), (False, int(diagonal)))

@@ -6,8 +6,8 @@ from math import log, pi
 from typing import TYPE_CHECKING
 
 from .autocasting import autocast_as_op
-from .elementwise import check_tensors
 from .loss import check_reduction, check_same, reduced
+from .pointwise import check_tensors
 from .selection import where
 
 if TYPE_CHECKING:

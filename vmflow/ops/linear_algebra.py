@@ -12,8 +12,9 @@ from vmflow.instructions.blob import TensorMeta, meta
 
 from .arithmetic import conj_if_complex
 from .composed_reduction import norm
+from .declaration import function, public
 from .destination import delivered, written
-from .elementwise import check_tensors
+from .pointwise import check_tensors
 from .reduction import Dims
 from .table import (
     Attributes,
@@ -92,6 +93,7 @@ def _matmul_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Ten
     return first, second
 
 
+@public("__matmul__", reflected="__rmatmul__")
 def matmul(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The matrix product; further dimensions in front broadcast, vectors get a dimension that is then removed.
 
@@ -106,6 +108,7 @@ def matmul(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor
     return _interpreter.dispatch(_MATMUL, (input, other))
 
 
+@public()
 def mm(input: Tensor, mat2: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The product of two matrices: (n, k) with (k, m) gives (n, m)."""
     check_tensors("mm", input, mat2)
@@ -113,6 +116,7 @@ def mm(input: Tensor, mat2: Tensor, *, out: Tensor | None = None) -> Tensor:
     return matmul(input, mat2, out=out)
 
 
+@public()
 def bmm(input: Tensor, mat2: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The products of two batches of matrices: (b, n, k) with (b, k, m) gives (b, n, m)."""
     _ranks("bmm", 3, input, mat2)
@@ -121,6 +125,7 @@ def bmm(input: Tensor, mat2: Tensor, *, out: Tensor | None = None) -> Tensor:
     return matmul(input, mat2, out=out)
 
 
+@public()
 def mv(input: Tensor, vec: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The product of a matrix and a vector: (n, k) with (k,) gives (n,)."""
     check_tensors("mv", input, vec)
@@ -129,6 +134,7 @@ def mv(input: Tensor, vec: Tensor, *, out: Tensor | None = None) -> Tensor:
     return matmul(input, vec, out=out)
 
 
+@public()
 def dot(input: Tensor, tensor: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The inner product of two vectors of one length."""
     check_tensors("dot", input, tensor)
@@ -136,6 +142,7 @@ def dot(input: Tensor, tensor: Tensor, *, out: Tensor | None = None) -> Tensor:
     return matmul(input, tensor, out=out)
 
 
+@public()
 def outer(input: Tensor, vec2: Tensor, *, out: Tensor | None = None) -> Tensor:
     """All products of an element of the first vector with one of the second: (n,) with (m,) gives (n, m)."""
     check_tensors("outer", input, vec2)
@@ -145,6 +152,7 @@ def outer(input: Tensor, vec2: Tensor, *, out: Tensor | None = None) -> Tensor:
     return input.unsqueeze(1) * vec2
 
 
+@public()
 def addmm(
     input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1, out: Tensor | None = None
 ) -> Tensor:
@@ -158,6 +166,7 @@ def addmm(
     return _added("addmm", input, mm(mat1, mat2), beta, alpha)
 
 
+@public()
 def baddbmm(
     input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1, out: Tensor | None = None
 ) -> Tensor:
@@ -185,6 +194,7 @@ def _added(name: str, input: Tensor, product: Tensor, beta: float, alpha: float)
     return (input if beta == 1 else input * beta) + product
 
 
+@function()
 def tensordot(
     a: Tensor, b: Tensor, dims: int | tuple[list[int], list[int]] = 2, *, out: Tensor | None = None
 ) -> Tensor:
@@ -241,6 +251,7 @@ def _inv_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     return (-matmul(matmul(turned, gradient), turned),)
 
 
+@public("inverse", own=False)
 def inv(A: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The inverse of each square matrix.
 
@@ -321,6 +332,7 @@ def _det_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     return (scaled.unsqueeze(-1).unsqueeze(-1) * conj_if_complex(inv(node.input(0))).mT,)
 
 
+@public()
 def det(A: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The determinant of each square matrix; its gradient is defined for invertible ones."""
     if out is not None:

@@ -11,8 +11,9 @@ from vmflow.instructions.blob import TensorMeta
 
 from .activation import sigmoid, softplus
 from .autocasting import autocast_as_op
-from .elementwise import DEAR, check_tensors
+from .elementwise import DEAR
 from .formula import formula
+from .pointwise import check_tensors
 from .selection import where
 from .table import (
     Attributes,

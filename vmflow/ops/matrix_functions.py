@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from vmflow import interpreter as _interpreter
 
 from .creation import eye
+from .declaration import public
 from .decompositions import factored
 from .destination import delivered
 from .joining import cat
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from vmflow.tensors import Tensor
 
 
+@public()
 def matrix_power(A: Tensor, n: int, *, out: Tensor | None = None) -> Tensor:
     """The product of `n` times A, by repeated squaring; of its inverse for a negative `n`.
 
@@ -59,6 +61,7 @@ def _matrix_exp_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     return (matrix_exp(cat([above, below], -2)).narrow(-2, 0, size).narrow(-1, size, size),)
 
 
+@public()
 def matrix_exp(A: Tensor) -> Tensor:
     """The exponential of each square matrix.
 

@@ -7,10 +7,11 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from .arithmetic import conj_if_complex
+from .declaration import function, public
 from .destination import delivered
-from .elementwise import check_tensors
 from .joining import roll
 from .linear_algebra import dot, matmul, tensordot
+from .pointwise import check_tensors
 from .table import normalize_dim
 from .view import broadcast_tensors, diagonal
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from vmflow.tensors import Tensor
 
 
+@public()
 def kron(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Kronecker's product: each element of `input`, replaced by itself times `other`.
 
@@ -42,6 +44,7 @@ def kron(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     return (left * right).reshape([one * two for one, two in zip(first, second, strict=True)])
 
 
+@public()
 def cross(input: Tensor, other: Tensor, dim: int | None = None, *, out: Tensor | None = None) -> Tensor:
     """The cross product of vectors of three elements along `dim`; without one, along the first dimension of size 3.
 
@@ -97,6 +100,7 @@ def _cross(name: str, input: Tensor, other: Tensor, dim: int) -> Tensor:
     return roll(input, -1, axis) * roll(other, -2, axis) - roll(input, -2, axis) * roll(other, -1, axis)
 
 
+@public()
 def inner(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The sums of products along the last dimensions; the product, if one is 0-d.
 
@@ -121,6 +125,7 @@ def inner(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     return tensordot(input, other, ([-1], [-1]))
 
 
+@public()
 def vdot(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The inner product of two vectors, the first of them conjugated."""
     if out is not None:
@@ -137,6 +142,7 @@ def vdot(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     return dot(conj_if_complex(input), other)
 
 
+@public()
 def trace(input: Tensor) -> Tensor:
     """The sum of a matrix's diagonal.
 
@@ -204,6 +210,7 @@ def _multiplied(chain: list[Tensor], splits: dict[tuple[int, int], int], start: 
     return matmul(_multiplied(chain, splits, start, cut), _multiplied(chain, splits, cut + 1, end))
 
 
+@function()
 def chain_matmul(*matrices: Tensor) -> Tensor:
     """The product of matrices; see `multi_dot`."""
     for matrix in matrices:

@@ -13,6 +13,7 @@ from vmflow import interpreter as _interpreter
 from vmflow.dtypes import FLOATING
 from vmflow.instructions.blob import meta
 
+from .declaration import public
 from .destination import delivered, delivered_all
 from .elementwise import CHEAP
 from .extrema import ValuesIndices
@@ -33,6 +34,7 @@ def _infer_argsort(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferr
 _ARGSORT = OpExpr("argsort", _infer_argsort, Form(1, tuple[Dim, bool]), "ordering")
 
 
+@public(numpy_names=True)
 def argsort(input: Tensor, dim: int = -1, descending: bool = False, *, stable: bool = False) -> Tensor:
     """The indices, int64, that put the elements along `dim` in order.
 
@@ -46,6 +48,7 @@ def argsort(input: Tensor, dim: int = -1, descending: bool = False, *, stable: b
     return _interpreter.dispatch(_ARGSORT, (input,), (axis, bool(descending)))
 
 
+@public(numpy_names=True)
 def sort(
     input: Tensor,
     dim: int = -1,
@@ -61,6 +64,7 @@ def sort(
     return ValuesIndices(gather(input, dim, indices), indices)
 
 
+@public()
 def msort(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The elements along the first dimension in ascending order."""
     if out is not None:
@@ -83,6 +87,7 @@ def _infer_topk(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
 _TOPK = OpExpr("topk", _infer_topk, Form(1, tuple[Size, Dim, bool]), "ordering")
 
 
+@public(numpy_names=True)
 def topk(
     input: Tensor,
     k: int,
@@ -131,6 +136,7 @@ def _of_rank(name: str, input: Tensor, place: int, dim: int, keepdim: bool, nan_
     return ValuesIndices(values.squeeze(dim), indices.squeeze(dim))
 
 
+@public(numpy_names=True)
 def kthvalue(
     input: Tensor, k: int, dim: int = -1, keepdim: bool = False, *, out: tuple[Tensor, ...] | None = None
 ) -> ValuesIndices:
@@ -148,6 +154,7 @@ def kthvalue(
     return _of_rank("kthvalue", input, k - 1, axis, keepdim, False)
 
 
+@public(numpy_names=True)
 def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
     """The median; with `dim` a pair (values, indices).  Of an even number of elements the lower of the middle two.
 

@@ -8,6 +8,7 @@ from vmflow import dtypes
 from vmflow import interpreter as _interpreter
 
 from .autocasting import autocast_as_op
+from .declaration import public
 from .decompositions import eigvalsh, factored, real_matrices, svdvals
 from .destination import delivered
 from .linear_algebra import matmul
@@ -55,6 +56,7 @@ def _pinv_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     )
 
 
+@public("pinverse", own=False)
 @autocast_as_op
 def pinv(
     A: Tensor,

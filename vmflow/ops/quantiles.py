@@ -13,6 +13,7 @@ from vmflow.instructions.blob import meta
 from .autocasting import autocast_as_op
 from .comparison import isnan
 from .copying import full_of
+from .declaration import public
 from .elementwise import CHEAP
 from .extrema import ValuesIndices
 from .gathering import gather
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 _INTERPOLATIONS = ("linear", "lower", "higher", "midpoint", "nearest")
 
 
+@public(numpy_names=True)
 @autocast_as_op
 def quantile(
     input: Tensor,
@@ -53,6 +55,7 @@ def quantile(
     return _quantile("quantile", input, q, dim, keepdim, interpolation)
 
 
+@public(numpy_names=True)
 @autocast_as_op
 def nanquantile(
     input: Tensor,
@@ -124,6 +127,7 @@ def _interpolated(rows: Tensor, parts: Tensor, interpolation: str, ignores_nan: 
     return low.lerp(high, weight if interpolation == "midpoint" else (ranks - below).to(rows.dtype))
 
 
+@public(numpy_names=True)
 def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
     """As `median`, but of the elements that are not nan; nan if all are.
 
@@ -168,6 +172,7 @@ def _infer_mode(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
 _MODE = OpExpr("mode", _infer_mode, Form(1, tuple[Dim]), "ordering")
 
 
+@public(numpy_names=True)
 def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> ValuesIndices:
     """The most frequent element along `dim`, and the last place where it is; of several the smallest.
 

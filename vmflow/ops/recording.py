@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast, final
 from vmflow import interpreter as _interpreter
 from vmflow.context import MODE, Mode
 from vmflow.instructions.blob import Blob, Storage, TensorMeta
+from vmflow.tensor_fields import new_tensor
 
 from .fused import Step, can_fuse, infer_fused
 from .table import Attributes, Inferred, Metas, OpExpr, encoded
@@ -82,7 +83,7 @@ class Recording:
         return TypeError(f"{self._name}: a formula is made of elementwise ops; this one asks for {what}")
 
     def _unknown(self, number: int, of: TensorMeta) -> Tensor:
-        return _interpreter.new_tensor(Blob(_Unknown(self, number), of), None)
+        return new_tensor(Blob(_Unknown(self, number), of), None)
 
     def _operand(self, tensor: Tensor) -> int:
         storage = tensor._blob.storage
@@ -108,7 +109,7 @@ class Recording:
             self._steps.append(step)
         # Another tensor each time, for each has a history of its own.
         known = self._known[step]._blob
-        return (_interpreter.new_tensor(known, None),)
+        return (new_tensor(known, None),)
 
     def call_into(
         self,

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Final, cast
 
+from vmflow import autograd
 from vmflow import interpreter as _interpreter
 from vmflow.autograd.grad_mode import is_grad_enabled
 from vmflow.dtypes import FLOATING
@@ -161,8 +162,6 @@ def _recorded_gradient(
     layer: Layer, operands: tuple[Tensor, ...], needs: tuple[bool, ...], gradients: Sequence[Tensor | None]
 ) -> tuple[Tensor | None, ...]:
     """The gradient of the layer run again in differentiable ops."""
-    from vmflow import autograd  # which needs the ops
-
     results = composed_layer(layer, *operands)
     pairs = [(result, it) for result, it in zip(results, gradients, strict=True) if it is not None]
     wanted = [it for it, need in zip(operands, needs, strict=True) if need]

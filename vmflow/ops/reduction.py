@@ -18,6 +18,7 @@ from vmflow.instructions.blob import meta
 
 from .arithmetic import conj_if_complex
 from .comparison import ne
+from .declaration import public
 from .destination import delivered, written
 from .elementwise import CHEAP
 from .running_sums import flipped, product_before, widen_integers
@@ -95,6 +96,7 @@ def _reduce(op: OpExpr, input: Tensor, dim: Dims, keepdim: bool, out: Tensor | N
     return _interpreter.dispatch(op, (input,), (dims, bool(keepdim)))
 
 
+@public(numpy_names=True)
 def sum(
     input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None, out: Tensor | None = None
 ) -> Tensor:
@@ -106,6 +108,7 @@ def sum(
     return _reduce(_SUM, input.to(dtype), dim, keepdim).to(dtype)
 
 
+@public(numpy_names=True)
 def prod(
     input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None, out: Tensor | None = None
 ) -> Tensor:
@@ -117,6 +120,7 @@ def prod(
     return _reduce(_PROD, input.to(dtype), dim, keepdim).to(dtype)
 
 
+@public(numpy_names=True)
 def mean(
     input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None, out: Tensor | None = None
 ) -> Tensor:
@@ -128,11 +132,13 @@ def mean(
     return _reduce(_MEAN, input if dtype is None else input.to(dtype), dim, keepdim, out)
 
 
+@public(numpy_names=True)
 def amax(input: Tensor, dim: Dims = None, keepdim: bool = False, *, out: Tensor | None = None) -> Tensor:
     """The largest element along `dim`; equal ones share the gradient."""
     return _reduce(_AMAX, input, dim, keepdim, out)
 
 
+@public(numpy_names=True)
 def amin(input: Tensor, dim: Dims = None, keepdim: bool = False, *, out: Tensor | None = None) -> Tensor:
     """The smallest element along `dim`; equal ones share the gradient."""
     return _reduce(_AMIN, input, dim, keepdim, out)
@@ -143,6 +149,7 @@ def euclidean_norm(input: Tensor, dim: Dims = None, keepdim: bool = False) -> Te
     return _reduce(_NORM, input, dim, keepdim)
 
 
+@public(numpy_names=True)
 def all(input: Tensor, dim: Dims = None, keepdim: bool = False, *, out: Tensor | None = None) -> Tensor:
     """Whether all elements along `dim` are non-zero; of an empty `dim`, each for itself."""
     if dim == () or dim == []:
@@ -150,6 +157,7 @@ def all(input: Tensor, dim: Dims = None, keepdim: bool = False, *, out: Tensor |
     return _reduce(_ALL, input, dim, keepdim, out)
 
 
+@public(numpy_names=True)
 def any(input: Tensor, dim: Dims = None, keepdim: bool = False, *, out: Tensor | None = None) -> Tensor:
     """Whether an element along `dim` is non-zero; of an empty `dim`, each for itself."""
     if dim == () or dim == []:

@@ -8,6 +8,7 @@ from vmflow import interpreter as _interpreter
 from vmflow.dtypes import FLOATING
 
 from .arithmetic import zero_gradients
+from .declaration import public
 from .destination import delivered, written
 from .elementwise import elementwise
 
@@ -23,6 +24,7 @@ for _flat in (_FLOOR, _CEIL, _TRUNC, _ROUND):
     _flat.gradient()(zero_gradients)
 
 
+@public()
 def floor(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The largest integer not above, in the input's dtype."""
     if out is not None:
@@ -30,6 +32,7 @@ def floor(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     return _interpreter.dispatch(_FLOOR, (input,))
 
 
+@public()
 def ceil(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The smallest integer not below, in the input's dtype."""
     if out is not None:
@@ -37,6 +40,7 @@ def ceil(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     return _interpreter.dispatch(_CEIL, (input,))
 
 
+@public()
 def trunc(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The integer part, in the input's dtype."""
     if out is not None:
@@ -44,6 +48,7 @@ def trunc(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     return _interpreter.dispatch(_TRUNC, (input,))
 
 
+@public()
 def round(input: Tensor, *, decimals: int = 0, out: Tensor | None = None) -> Tensor:
     """The nearest value with `decimals` decimals, or with -`decimals` zeros before the point; ties go to even.
 
@@ -63,6 +68,7 @@ def round(input: Tensor, *, decimals: int = 0, out: Tensor | None = None) -> Ten
     return _interpreter.dispatch(_ROUND, (input / scale,)) * scale
 
 
+@public()
 def frac(input: Tensor) -> Tensor:
     """The part behind the point: ``input - trunc(input)``."""
     if input.dtype.category < FLOATING:

@@ -10,6 +10,7 @@ from vmflow import interpreter as _interpreter
 from vmflow.dtypes import FLOATING
 from vmflow.instructions.blob import meta
 
+from .declaration import public
 from .elementwise import CHEAP, DEAR
 from .extrema import ValuesIndices
 from .gathering import gather
@@ -46,6 +47,7 @@ def _chosen(op: OpExpr, input: Tensor, dim: int) -> ValuesIndices:
     return ValuesIndices(gather(input, axis, indices), indices)
 
 
+@public(numpy_names=True)
 def cummax(input: Tensor, dim: int) -> ValuesIndices:
     """The largest element so far along `dim`, and where it was: the last place of equal ones.
 
@@ -55,6 +57,7 @@ def cummax(input: Tensor, dim: int) -> ValuesIndices:
     return _chosen(_CUMMAX, input, dim)
 
 
+@public(numpy_names=True)
 def cummin(input: Tensor, dim: int) -> ValuesIndices:
     """The smallest element so far along `dim`, and where it was: the last place of equal ones.
 
@@ -92,6 +95,7 @@ def _logcumsumexp_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     return (shares(gradient) - shares(-gradient),)
 
 
+@public(numpy_names=True)
 def logcumsumexp(input: Tensor, dim: int) -> Tensor:
     """The logarithm of the running sum of ``exp(input)`` along `dim`, without overflow.
 

@@ -12,8 +12,10 @@ from vmflow.dtypes import dtype as DType
 from vmflow.instructions.blob import meta
 
 from .arithmetic import conj_if_complex
+from .declaration import public
 from .destination import delivered, written
 from .elementwise import CHEAP, result_dtype
+from .joining import cat, flip, roll
 from .table import (
     Attributes,
     Dim,
@@ -46,6 +48,7 @@ _CUMSUM = OpExpr("cumsum", _infer_running, Form(1, tuple[Dim, bool]), "running")
 _CUMPROD = OpExpr("cumprod", _infer_running, Form(1, tuple[Dim, bool]), "running")
 
 
+@public(numpy_names=True)
 def cumsum(input: Tensor, dim: int, *, dtype: DType | None = None, out: Tensor | None = None) -> Tensor:
     """The running sum along `dim`, as `dtype`; without one, of bools and integers int64."""
     axis = normalize_dim("cumsum", dim, input.ndim)
@@ -57,6 +60,7 @@ def cumsum(input: Tensor, dim: int, *, dtype: DType | None = None, out: Tensor |
     return result if dtype is None else result.to(dtype)
 
 
+@public(numpy_names=True)
 def cumprod(input: Tensor, dim: int, *, dtype: DType | None = None, out: Tensor | None = None) -> Tensor:
     """The running product along `dim`, as `dtype`; without one, of bools and integers int64."""
     axis = normalize_dim("cumprod", dim, input.ndim)
@@ -105,8 +109,6 @@ _RECURRENCE = OpExpr("recurrence", _infer_recurrence, Form(2, tuple[Dim]), "runn
 @_RECURRENCE.gradient(inputs=(0,), outputs=(0,))
 def _recurrence_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
     """The same recurrence from the other end."""
-    from .joining import cat, roll
-
     (dim,) = cast("tuple[int]", node.attributes)
     factors = conj_if_complex(node.input(0))
     terms = flipped(_recurrence(roll(flipped(factors, dim), 1, dim), flipped(gradient, dim), dim), dim)
@@ -125,14 +127,10 @@ def _recurrence(factors: Tensor, terms: Tensor, dim: int) -> Tensor:
 
 def product_before(input: Tensor, dim: int) -> Tensor:
     """The product of the elements before each one along `dim`, which is not empty."""
-    from .joining import cat
-
     shape = list(input.shape)
     shape[dim] = 1
     return cumprod(cat([input.new_ones(shape), input.narrow(dim, 0, input.shape[dim] - 1)], dim), dim)
 
 
 def flipped(input: Tensor, dim: int) -> Tensor:
-    from .joining import flip
-
     return flip(input, (dim,))

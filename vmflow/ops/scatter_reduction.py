@@ -9,6 +9,7 @@ from vmflow import interpreter as _interpreter
 from vmflow.dtypes import FLOATING
 
 from .autocasting import autocast_as_op
+from .declaration import public
 from .elementwise import CHEAP
 from .gathering import check_gather, gather, scatter, scatter_add
 from .indexing import index_vector
@@ -95,6 +96,7 @@ def _extremum_gradient(node: OpNode, gradient: Tensor, dim: int, include_self: b
     return chosen * share, chosen_values * gather(share, dim, index)
 
 
+@public()
 def scatter_reduce(
     input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True
 ) -> Tensor:
@@ -125,6 +127,7 @@ def scatter_reduce(
     return _interpreter.dispatch(_SCATTER_REDUCE, (input, index, src), (axis, reduce, bool(include_self)))
 
 
+@public()
 @autocast_as_op
 def index_reduce(
     input: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True

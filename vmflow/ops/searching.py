@@ -11,6 +11,7 @@ from vmflow.dtypes import FLOATING
 from vmflow.instructions.blob import meta
 
 from .copying import full_of
+from .declaration import function
 from .elementwise import CHEAP, number
 from .gathering import gather
 from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, common_device
@@ -45,6 +46,7 @@ def _infer_searchsorted(attributes: Attributes, metas: Metas, kinds: Kinds) -> I
 _SEARCHSORTED = OpExpr("searchsorted", _infer_searchsorted, Form(2, tuple[str, bool, dtypes.dtype]), "searching")
 
 
+@function()
 def searchsorted(
     sorted_sequence: Tensor,
     input: Tensor | Scalar,
@@ -89,6 +91,7 @@ def _search(name: str, sequence: Tensor, values: Tensor | Scalar, right: bool, o
     )
 
 
+@function()
 def bucketize(input: Tensor | Scalar, boundaries: Tensor, *, out_int32: bool = False, right: bool = False) -> Tensor:
     """Between which of the ascending `boundaries` each value lies, counted from 0 for below the first.
 
@@ -117,6 +120,7 @@ def _infer_isin(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
 _ISIN = OpExpr("isin", _infer_isin, Form(2, tuple[bool]), "searching")
 
 
+@function()
 def isin(
     elements: Tensor | Scalar, test_elements: Tensor | Scalar, *, assume_unique: bool = False, invert: bool = False
 ) -> Tensor:

@@ -12,17 +12,12 @@ from vmflow.dtypes import FLOATING, INTEGER
 from vmflow.instructions.blob import meta
 
 from .comparison import isnan, logical_not
+from .copying import full_of
+from .declaration import function, method, public
 from .destination import delivered
-from .elementwise import (
-    CHEAP,
-    ELEMENTWISE,
-    REVERSED,
-    Binary,
-    fitting,
-    into,
-    number,
-    result_dtype,
-)
+from .elementwise import CHEAP, ELEMENTWISE, REVERSED, fitting, number, result_dtype
+from .index_expression import nonzero
+from .pointwise import Binary, into
 from .table import (
     Attributes,
     Form,
@@ -77,6 +72,7 @@ def where(
 ) -> Tensor: ...
 
 
+@function()
 def where(
     condition: Tensor,
     input: Tensor | Scalar | None = None,
@@ -93,8 +89,6 @@ def where(
             raise TypeError("where: give both values to choose from, or neither")
         if out is not None:
             raise TypeError("where: out is for values to choose from, and there are none")
-        from .index_expression import nonzero
-
         return nonzero(condition, as_tuple=True)
     if out is not None:
         return delivered("where", out, (condition, input, other), lambda: where(condition, input, other))
@@ -107,6 +101,7 @@ def where(
     return _interpreter.dispatch(_WHERE, (condition,), (), (number("where", input), number("where", other)))
 
 
+@public()
 def masked_fill(input: Tensor, mask: Tensor, value: Tensor | Scalar) -> Tensor:
     """A copy of `input` with `value`, a number or a 0-d tensor, where the bool `mask` holds; the two broadcast.
 
@@ -118,6 +113,13 @@ def masked_fill(input: Tensor, mask: Tensor, value: Tensor | Scalar) -> Tensor:
     return _interpreter.dispatch(_WHERE, (mask, *filling, input), order, scalars)
 
 
+@function()
+def fill(input: Tensor, value: Tensor | Scalar) -> Tensor:
+    """A tensor like `input`, of `value` everywhere; `input`'s gradient is zero."""
+    return masked_fill(input, full_of(meta((), dtypes.bool_, input.device), True), value)
+
+
+@method()
 def masked_fill_(input: Tensor, mask: Tensor, value: Tensor | Scalar) -> Tensor:
     """In-place `masked_fill`; the mask must broadcast to the tensor."""
     filling, order, scalars = _filling("masked_fill_", input, value)
@@ -194,6 +196,7 @@ def _clamp_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     return (where((node.input(0) < low) | (node.input(0) > high), 0.0, gradient),)
 
 
+@public("clip")
 def clamp(
     input: Tensor,
     min: Tensor | Scalar | None = None,
@@ -228,6 +231,7 @@ def _are_numbers(input: Tensor, min: Any, max: Any) -> bool:
     return max is not None and not tensors and isinstance(input, _tensors.Tensor)
 
 
+@method("clip_")
 def clamp_(input: Tensor, min: Tensor | Scalar | None = None, max: Tensor | Scalar | None = None) -> Tensor:
     """In-place `clamp`."""
     if min is None and max is None:
@@ -239,6 +243,7 @@ def clamp_(input: Tensor, min: Tensor | Scalar | None = None, max: Tensor | Scal
     return input if max is None else _CLAMP_MAX.into(input, max)
 
 
+@public()
 def clamp_min(input: Tensor, min: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
     """Each element, or `min` if that is larger."""
     if out is not None:
@@ -246,6 +251,7 @@ def clamp_min(input: Tensor, min: Tensor | Scalar, *, out: Tensor | None = None)
     return _CLAMP_MIN.of(input, min)
 
 
+@public()
 def clamp_max(input: Tensor, max: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
     """Each element, or `max` if that is smaller."""
     if out is not None:
@@ -253,6 +259,7 @@ def clamp_max(input: Tensor, max: Tensor | Scalar, *, out: Tensor | None = None)
     return _CLAMP_MAX.of(input, max)
 
 
+@public()
 def nan_to_num(
     input: Tensor,
     nan: Scalar | None = None,

@@ -10,9 +10,10 @@ from vmflow.dtypes import FLOATING
 from .arithmetic import conj_if_complex
 from .autocasting import autocast_as_op
 from .composed_reduction import norm
-from .elementwise import check_tensors
+from .declaration import function, public
 from .joining import cat
 from .linear_algebra import matmul
+from .pointwise import check_tensors
 from .selection import where
 from .table import broadcast_shapes, normalize_dim
 from .view import diagonal
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from .elementwise import Scalar
 
 
+@public(numpy_names=True)
 def diff(
     input: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None, append: Tensor | None = None
 ) -> Tensor:
@@ -53,6 +55,7 @@ def diff(
     return result
 
 
+@function()
 def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: Scalar = 1, dim: int = -1) -> Tensor:
     """The integral along `dim` by the trapezoidal rule.
 
@@ -73,6 +76,7 @@ def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: Scalar = 1, dim: int = 
     return (pairs * steps).sum(axis) / 2
 
 
+@public()
 def cov(
     input: Tensor, *, correction: int = 1, fweights: Tensor | None = None, aweights: Tensor | None = None
 ) -> Tensor:
@@ -119,6 +123,7 @@ def cov(
     return (product / where(freedom < 0, 0.0, freedom)).squeeze()
 
 
+@public()
 def corrcoef(input: Tensor) -> Tensor:
     """The correlation coefficients of variables, one a row; see `cov`."""
     covariance = cov(input)
@@ -129,6 +134,7 @@ def corrcoef(input: Tensor) -> Tensor:
     return ratio if ratio.dtype.is_complex else ratio.clamp(-1, 1)
 
 
+@function()
 @autocast_as_op
 def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str = "use_mm_for_euclid_dist_if_necessary") -> Tensor:
     """The distances of each row of `x1` from each row of `x2`: (..., n, k) and (..., m, k) give (..., n, m).

@@ -9,6 +9,8 @@ from vmflow import interpreter as _interpreter
 from vmflow.instructions.blob import contiguous_strides, meta
 from vmflow.kernels.problems.indexing import Geometry, Span
 
+from .creation import arange
+from .declaration import method, public
 from .elementwise import CHEAP
 from .indexing import index_add, put_part
 from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, ViewExpr, normalize_dim
@@ -93,6 +95,7 @@ def _as_strided_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     return (result,)
 
 
+@public()
 def as_strided(input: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None) -> Tensor:
     """A view with these sizes and strides, whatever the input's are.
 
@@ -145,8 +148,6 @@ _UNFOLD = ViewExpr("unfold", _view_unfold)
 
 @_UNFOLD.gradient()
 def _unfold_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
-    from .creation import arange
-
     axis, size, step = cast("tuple[int, int, int]", node.attributes)
     starts, within = [arange(it, device=gradient.device) for it in (gradient.shape[axis], size)]
     places = flatten(unsqueeze(starts * step, 1) + within)
@@ -155,6 +156,7 @@ def _unfold_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     return (index_add(zeros, axis, places, windows),)
 
 
+@method()
 def unfold(input: Tensor, dimension: int, size: int, step: int) -> Tensor:
     """A view of all windows of a dimension: which of them takes that dimension's place, what is in it comes last.
 
@@ -187,6 +189,7 @@ def _replaced(name: str, input: Tensor, src: Tensor, part: Geometry) -> Tensor:
     return put_part(input, src, part)
 
 
+@public()
 def select_scatter(input: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
     """A copy of `input` with `src` in place of ``input.select(dim, index)``.
 
@@ -201,6 +204,7 @@ def select_scatter(input: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
     return _replaced("select_scatter", input, src, without)
 
 
+@public()
 def slice_scatter(
     input: Tensor, src: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
 ) -> Tensor:
@@ -221,6 +225,7 @@ def slice_scatter(
     return _replaced("slice_scatter", input, src, part)
 
 
+@public()
 def diagonal_scatter(input: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
     """A copy of `input` with `src` in place of ``input.diagonal(offset, dim1, dim2)``.
 

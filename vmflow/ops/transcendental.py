@@ -12,8 +12,10 @@ from vmflow.dtypes import FLOATING
 
 from .arithmetic import conj_if_complex, reciprocal
 from .copying import cast
+from .declaration import public
 from .destination import written
-from .elementwise import DEAR, TO_FLOAT, Binary, elementwise
+from .elementwise import DEAR, TO_FLOAT, elementwise
+from .pointwise import Binary
 from .selection import where
 from .table import OpExpr
 
@@ -40,6 +42,7 @@ _TAN = elementwise("tan", TO_FLOAT, cost=DEAR)
 _RSQRT = elementwise("rsqrt", TO_FLOAT)
 
 
+@public()
 def exp(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """e to the power of each element."""
     if out is not None:
@@ -47,6 +50,7 @@ def exp(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     return _interpreter.dispatch(_EXP, (input,))
 
 
+@public()
 def expm1(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """``exp(input) - 1``, accurate near zero."""
     if out is not None:
@@ -54,6 +58,7 @@ def expm1(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     return _interpreter.dispatch(_EXPM1, (input,))
 
 
+@public()
 def log(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The natural logarithm; nan below zero, -inf at zero."""
     if out is not None:
@@ -61,6 +66,7 @@ def log(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     return _interpreter.dispatch(_LOG, (input,))
 
 
+@public()
 def log2(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The logarithm to base 2."""
     if out is not None:
@@ -68,6 +74,7 @@ def log2(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     return _interpreter.dispatch(_LOG2, (input,))
 
 
+@public()
 def log10(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The logarithm to base 10."""
     if out is not None:
@@ -75,6 +82,7 @@ def log10(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     return _interpreter.dispatch(_LOG10, (input,))
 
 
+@public()
 def log1p(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """``log(1 + input)``, accurate near zero."""
     if out is not None:
@@ -82,6 +90,7 @@ def log1p(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     return _interpreter.dispatch(_LOG1P, (input,))
 
 
+@public()
 def sqrt(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The square root; nan below zero."""
     if out is not None:
@@ -89,6 +98,7 @@ def sqrt(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     return _interpreter.dispatch(_SQRT, (input,))
 
 
+@public()
 def rsqrt(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """``1 / sqrt(input)``."""
     if out is not None:
@@ -96,6 +106,7 @@ def rsqrt(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     return _interpreter.dispatch(_RSQRT, (input,))
 
 
+@public()
 def sin(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The sine, of radians."""
     if out is not None:
@@ -103,6 +114,7 @@ def sin(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     return _interpreter.dispatch(_SIN, (input,))
 
 
+@public()
 def cos(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The cosine, of radians."""
     if out is not None:
@@ -110,6 +122,7 @@ def cos(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     return _interpreter.dispatch(_COS, (input,))
 
 
+@public()
 def tan(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The tangent, of radians."""
     if out is not None:
@@ -185,6 +198,78 @@ def _smooth(name: str, derivative: Function, most: int = dtypes.COMPLEX) -> OpEx
     return op
 
 
+@public()
+def sinh(input: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """The hyperbolic sine."""
+    if out is not None:
+        return written(_SINH, out, (input,))
+    return _interpreter.dispatch(_SINH, (input,))
+
+
+@public()
+def cosh(input: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """The hyperbolic cosine."""
+    if out is not None:
+        return written(_COSH, out, (input,))
+    return _interpreter.dispatch(_COSH, (input,))
+
+
+@public()
+def asin(input: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """The arc sine, in radians; nan outside [-1, 1]."""
+    if out is not None:
+        return written(_ASIN, out, (input,))
+    return _interpreter.dispatch(_ASIN, (input,))
+
+
+@public()
+def acos(input: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """The arc cosine, in radians; nan outside [-1, 1]."""
+    if out is not None:
+        return written(_ACOS, out, (input,))
+    return _interpreter.dispatch(_ACOS, (input,))
+
+
+@public()
+def atan(input: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """The arc tangent, in radians."""
+    if out is not None:
+        return written(_ATAN, out, (input,))
+    return _interpreter.dispatch(_ATAN, (input,))
+
+
+@public()
+def asinh(input: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """The inverse hyperbolic sine."""
+    if out is not None:
+        return written(_ASINH, out, (input,))
+    return _interpreter.dispatch(_ASINH, (input,))
+
+
+@public()
+def acosh(input: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """The inverse hyperbolic cosine; nan below 1."""
+    if out is not None:
+        return written(_ACOSH, out, (input,))
+    return _interpreter.dispatch(_ACOSH, (input,))
+
+
+@public()
+def atanh(input: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """The inverse hyperbolic tangent."""
+    if out is not None:
+        return written(_ATANH, out, (input,))
+    return _interpreter.dispatch(_ATANH, (input,))
+
+
+@public()
+def exp2(input: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """2 to the power of each element."""
+    if out is not None:
+        return written(_EXP2, out, (input,))
+    return _interpreter.dispatch(_EXP2, (input,))
+
+
 _SINH = _smooth("sinh", lambda x: cosh(x))
 _COSH = _smooth("cosh", lambda x: sinh(x))
 _ASIN = _smooth("asin", lambda x: rsqrt(1 - x * x))
@@ -194,70 +279,6 @@ _ASINH = _smooth("asinh", lambda x: rsqrt(x * x + 1))
 _ACOSH = _smooth("acosh", lambda x: rsqrt((x - 1) * (x + 1)))
 _ATANH = _smooth("atanh", lambda x: reciprocal(1 - x * x))
 _EXP2 = _smooth("exp2", lambda x: exp2(x) * math.log(2), FLOATING)
-
-
-def sinh(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The hyperbolic sine."""
-    if out is not None:
-        return written(_SINH, out, (input,))
-    return _interpreter.dispatch(_SINH, (input,))
-
-
-def cosh(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The hyperbolic cosine."""
-    if out is not None:
-        return written(_COSH, out, (input,))
-    return _interpreter.dispatch(_COSH, (input,))
-
-
-def asin(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The arc sine, in radians; nan outside [-1, 1]."""
-    if out is not None:
-        return written(_ASIN, out, (input,))
-    return _interpreter.dispatch(_ASIN, (input,))
-
-
-def acos(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The arc cosine, in radians; nan outside [-1, 1]."""
-    if out is not None:
-        return written(_ACOS, out, (input,))
-    return _interpreter.dispatch(_ACOS, (input,))
-
-
-def atan(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The arc tangent, in radians."""
-    if out is not None:
-        return written(_ATAN, out, (input,))
-    return _interpreter.dispatch(_ATAN, (input,))
-
-
-def asinh(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The inverse hyperbolic sine."""
-    if out is not None:
-        return written(_ASINH, out, (input,))
-    return _interpreter.dispatch(_ASINH, (input,))
-
-
-def acosh(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The inverse hyperbolic cosine; nan below 1."""
-    if out is not None:
-        return written(_ACOSH, out, (input,))
-    return _interpreter.dispatch(_ACOSH, (input,))
-
-
-def atanh(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The inverse hyperbolic tangent."""
-    if out is not None:
-        return written(_ATANH, out, (input,))
-    return _interpreter.dispatch(_ATANH, (input,))
-
-
-def exp2(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """2 to the power of each element."""
-    if out is not None:
-        return written(_EXP2, out, (input,))
-    return _interpreter.dispatch(_EXP2, (input,))
-
 
 _HYPOT = elementwise("hypot", TO_FLOAT, operands=2, cost=DEAR, most=FLOATING)
 _LOGADDEXP = elementwise("logaddexp", TO_FLOAT, operands=2, cost=DEAR, most=FLOATING)
@@ -277,6 +298,7 @@ def _logaddexp_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor, Tensor]
     return gradient * exp(node.input(0) - total), gradient * exp(node.input(1) - total)
 
 
+@public()
 def hypot(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """``sqrt(input ** 2 + other ** 2)``, without overflow."""
     if out is not None:
@@ -284,6 +306,7 @@ def hypot(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     return _interpreter.dispatch(_HYPOT, (input, other))
 
 
+@public()
 def logaddexp(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """``log(exp(input) + exp(other))``, without overflow."""
     if out is not None:
@@ -291,6 +314,7 @@ def logaddexp(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Ten
     return _interpreter.dispatch(_LOGADDEXP, (input, other))
 
 
+@public()
 def logit(input: Tensor, eps: float | None = None) -> Tensor:
     """``log(input / (1 - input))``, of numbers first limited to [eps, 1 - eps] if `eps` is given."""
     if input.dtype.category < FLOATING:
@@ -348,6 +372,7 @@ def _logaddexp2_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor, Tensor
     return gradient * exp2(node.input(0) - total), gradient * exp2(node.input(1) - total)
 
 
+@public()
 def xlogy(input: Tensor | Scalar, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
     """``input * log(other)``; 0 where `input` is 0, unless `other` is nan."""
     if out is not None:
@@ -355,6 +380,7 @@ def xlogy(input: Tensor | Scalar, other: Tensor | Scalar, *, out: Tensor | None 
     return _XLOGY.of(input, other)
 
 
+@public()
 def sinc(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """``sin(pi * input) / (pi * input)``; 1 at 0."""
     if out is not None:
@@ -367,6 +393,7 @@ def entr(input: Tensor) -> Tensor:
     return _interpreter.dispatch(_ENTR, (input,))
 
 
+@public()
 def logaddexp2(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """``log2(2 ** input + 2 ** other)``, without overflow."""
     if out is not None:
@@ -374,11 +401,13 @@ def logaddexp2(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Te
     return _interpreter.dispatch(_LOGADDEXP2, (input, other))
 
 
+@public()
 def deg2rad(input: Tensor) -> Tensor:
     """Degrees to radians."""
     return input * (math.pi / 180)
 
 
+@public()
 def rad2deg(input: Tensor) -> Tensor:
     """Radians to degrees."""
     return input * (180 / math.pi)

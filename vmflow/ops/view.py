@@ -10,9 +10,10 @@ from math import prod
 from typing import TYPE_CHECKING, Any, cast
 
 from vmflow import interpreter as _interpreter
-from vmflow.instructions.blob import contiguous_strides
+from vmflow.instructions.blob import contiguous_strides, meta
 
-from .copying import clone
+from .copying import clone, conform
+from .declaration import attribute, function, method, public
 from .table import Attributes, ViewExpr, broadcast_shapes, normalize_dim, normalize_dims
 
 if TYPE_CHECKING:
@@ -128,6 +129,7 @@ def _reshape_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     return (reshape(gradient, node.meta(0).shape),)
 
 
+@public()
 def reshape(input: Tensor, *shape: Any, **named: Any) -> Tensor:
     """The elements, in order, under another shape; one size may be -1.  A view where possible, else a copy."""
     new = _resolve_shape("reshape", sizes("reshape", shape, named, "shape"), input.numel())
@@ -138,6 +140,7 @@ def reshape(input: Tensor, *shape: Any, **named: Any) -> Tensor:
     return _interpreter.dispatch_view(_RESHAPE, input, (new,))
 
 
+@method()
 def view(input: Tensor, *size: Any, **named: Any) -> Tensor:
     """As `reshape`, but never a copy.
 
@@ -153,21 +156,25 @@ def view(input: Tensor, *size: Any, **named: Any) -> Tensor:
     return _interpreter.dispatch_view(_RESHAPE, input, (new,))
 
 
+@method()
 def view_as(input: Tensor, other: Tensor) -> Tensor:
     """`input` seen in the shape of `other`; see `view`."""
     return view(input, other.shape)
 
 
+@method()
 def reshape_as(input: Tensor, other: Tensor) -> Tensor:
     """`input` in the shape of `other`; see `reshape`."""
     return reshape(input, other.shape)
 
 
+@public()
 def ravel(input: Tensor) -> Tensor:
     """All elements, in order, along one dimension."""
     return reshape(input, (-1,)) if input.numel() else reshape(input, (0,))
 
 
+@public()
 def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     """Merge the dimensions from `start_dim` to `end_dim`."""
     first = normalize_dim("flatten", start_dim, input.ndim)
@@ -178,6 +185,7 @@ def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     return reshape(input, shape[:first] + (prod(shape[first : last + 1]),) + shape[last + 1 :])
 
 
+@public(numpy_names=True)
 def unflatten(input: Tensor, dim: int, sizes: tuple[int, ...]) -> Tensor:
     """Split a dimension into several, of the given sizes; one may be -1."""
     axis = normalize_dim("unflatten", dim, input.ndim)
@@ -186,12 +194,14 @@ def unflatten(input: Tensor, dim: int, sizes: tuple[int, ...]) -> Tensor:
     return reshape(input, shape[:axis] + parts + shape[axis + 1 :])
 
 
+@public(numpy_names=True)
 def squeeze(input: Tensor, dim: int | tuple[int, ...] | None = None) -> Tensor:
     """Without the dimensions of size 1: all of them, or those of `dim` that have it."""
     chosen = normalize_dims("squeeze", dim, input.ndim)
     return reshape(input, tuple([size for axis, size in enumerate(input.shape) if axis not in chosen or size != 1]))
 
 
+@public(numpy_names=True)
 def unsqueeze(input: Tensor, dim: int) -> Tensor:
     """With a dimension of size 1 inserted before `dim`."""
     axis = normalize_dim("unsqueeze", dim, input.ndim + 1)
@@ -216,6 +226,7 @@ def _permute_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     return (permute(gradient, sorted(range(len(order)), key=order.__getitem__)),)
 
 
+@public()
 def permute(input: Tensor, *dims: Any, **named: Any) -> Tensor:
     """The dimensions in another order.
 
@@ -231,6 +242,7 @@ def permute(input: Tensor, *dims: Any, **named: Any) -> Tensor:
     return _interpreter.dispatch_view(_PERMUTE, input, (order,))
 
 
+@public("swapaxes", "swapdims")
 def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
     """Two dimensions exchanged."""
     if input.ndim == 0:
@@ -243,6 +255,7 @@ def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
     return _interpreter.dispatch_view(_PERMUTE, input, (tuple(order),))
 
 
+@public()
 def t(input: Tensor) -> Tensor:
     """The transpose of a matrix; a vector as it is.
 
@@ -259,6 +272,7 @@ def reversed_dims(input: Tensor) -> Tensor:
     return _interpreter.dispatch_view(_PERMUTE, input, (tuple(range(input.ndim - 1, -1, -1)),))
 
 
+@public("moveaxis")
 def movedim(input: Tensor, source: int | tuple[int, ...], destination: int | tuple[int, ...]) -> Tensor:
     """Move dimensions to other positions; the rest keep their order."""
     sources = (source,) if isinstance(source, int) else tuple(source)
@@ -293,6 +307,7 @@ def _expand_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     return (gradient,)  # summed over the new dimensions by the caller
 
 
+@method()
 def expand(input: Tensor, *size: Any, **named: Any) -> Tensor:
     """Dimensions of size 1 repeated without copying, and new ones in front; -1 keeps a size."""
     given = sizes("expand", size, named)
@@ -311,16 +326,19 @@ def expand(input: Tensor, *size: Any, **named: Any) -> Tensor:
     return _interpreter.dispatch_view(_EXPAND, input, (tuple(new),))
 
 
+@method()
 def expand_as(input: Tensor, other: Tensor) -> Tensor:
     """`input` expanded to the shape of `other`."""
     return expand(input, other.shape)
 
 
+@public()
 def broadcast_to(input: Tensor, shape: tuple[int, ...]) -> Tensor:
     """`input` expanded to `shape`."""
     return expand(input, shape)
 
 
+@function()
 def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
     """All of them expanded to the one shape they broadcast to."""
     if not tensors:
@@ -329,6 +347,7 @@ def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
     return tuple([expand(it, shape) for it in tensors])
 
 
+@function()
 def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
     """The coordinates of a grid: each vector expanded along the dimensions of the others.
 
@@ -370,21 +389,16 @@ def view_slice(attributes: Attributes, shape: Shape, strides: Shape, offset: int
     )
 
 
-_SLICE = ViewExpr("slice", view_slice, is_slice=True)
-
-
-@_SLICE.gradient()
-def _slice_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
-    from .gathering import scatter_slice
-
-    return (scatter_slice(gradient, node.meta(0), node.attributes),)
+# The gradients of this and of `DIAGONAL` are in `gathering`.
+SLICE = ViewExpr("slice", view_slice, is_slice=True)
 
 
 def sliced(input: Tensor, axis: int, start: int, length: int, step: int = 1) -> Tensor:
     """`length` elements of a dimension, from `start`, every `step`-th; all counted from the front."""
-    return _interpreter.dispatch_view(_SLICE, input, (axis, start, length, step))
+    return _interpreter.dispatch_view(SLICE, input, (axis, start, length, step))
 
 
+@public(numpy_names=True)
 def narrow(input: Tensor, dim: int, start: int, length: int) -> Tensor:
     """`length` elements of a dimension from `start`.
 
@@ -400,6 +414,7 @@ def narrow(input: Tensor, dim: int, start: int, length: int) -> Tensor:
     return sliced(input, axis, begin, length)
 
 
+@public(numpy_names=True)
 def select(input: Tensor, dim: int, index: int) -> Tensor:
     """One index of a dimension, which disappears.
 
@@ -432,6 +447,7 @@ def _size(name: str, input: Tensor, axis: int) -> int:
     return input.shape[axis]
 
 
+@public(numpy_names=True)
 def split(
     tensor: Tensor, split_size_or_sections: int | list[int] | tuple[int, ...], dim: int = 0
 ) -> tuple[Tensor, ...]:
@@ -459,6 +475,7 @@ def split(
     return tuple(pieces)
 
 
+@public(numpy_names=True)
 def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     """Cut a dimension into at most `chunks` pieces of equal size (the last may be smaller); exactly so many of none.
 
@@ -471,6 +488,7 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     return split(input, -(-size // chunks) if size else [0] * chunks, dim)
 
 
+@public(numpy_names=True)
 def tensor_split(
     input: Tensor, indices_or_sections: int | tuple[int, ...] | list[int], dim: int = 0
 ) -> tuple[Tensor, ...]:
@@ -488,6 +506,7 @@ def tensor_split(
     return tuple([sliced(input, axis, first, max(last - first, 0)) for first, last in pairwise(bounds)])
 
 
+@public(numpy_names=True)
 def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     """The slices along a dimension, without it."""
     axis = normalize_dim("unbind", dim, input.ndim)
@@ -508,20 +527,40 @@ def view_diagonal(attributes: Attributes, shape: Shape, strides: Shape, offset: 
     )
 
 
-_DIAGONAL = ViewExpr("diagonal", view_diagonal)
+DIAGONAL = ViewExpr("diagonal", view_diagonal)
 
 
-@_DIAGONAL.gradient()
-def _diagonal_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
-    from .gathering import scatter_diagonal
-
-    return (scatter_diagonal(gradient, node.meta(0), node.attributes),)
-
-
+@public()
 def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
     """The diagonal of two dimensions, as the last one; `offset` > 0 is above the main diagonal."""
     first = normalize_dim("diagonal", dim1, input.ndim)
     second = normalize_dim("diagonal", dim2, input.ndim)
     if first == second:
         raise ValueError(f"diagonal: dim1 and dim2 are the same dimension ({dim1} and {dim2})")
-    return _interpreter.dispatch_view(_DIAGONAL, input, (offset, first, second))
+    return _interpreter.dispatch_view(DIAGONAL, input, (offset, first, second))
+
+
+@attribute("T")
+def T(self: Tensor) -> Tensor:
+    """All dimensions reversed."""
+    return reversed_dims(self)
+
+
+@attribute("mT")
+def mT(self: Tensor) -> Tensor:
+    """The last two dimensions exchanged."""
+    return transpose(self, -1, -2)
+
+
+@method()
+def sum_to_size(self: Tensor, *size: Any) -> Tensor:
+    """Summed over the dimensions along which a tensor of these sizes would have to be broadcast to this one.
+
+    Raises:
+        ValueError: if it does not broadcast.
+    """
+    wanted = sizes("sum_to_size", size)
+    shape = tuple(self.shape)
+    if len(wanted) > len(shape) or broadcast_shapes("sum_to_size", shape, wanted) != shape:
+        raise ValueError(f"sum_to_size: a tensor of shape {list(wanted)} does not broadcast to {list(shape)}")
+    return conform(self, meta(wanted, self.dtype, self.device))

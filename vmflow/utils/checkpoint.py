@@ -7,7 +7,8 @@ from typing import Any
 
 from vmflow import random
 from vmflow.autograd.engine import run_backward
-from vmflow.autograd.node import AutogradMeta, Edge, Node, Place, SavedTensor, edge_of, next_sequence
+from vmflow.autograd.history import edge_of
+from vmflow.autograd.node import AutogradMeta, Edge, Node, Place, SavedTensor, next_sequence
 from vmflow.context import MODE, Mode
 from vmflow.instructions.blob import TensorMeta
 from vmflow.tensors import Tensor

@@ -1,0 +1,224 @@
+#!/usr/bin/env python3
+"""Write what type checkers read of declared functions: `vmflow/functions.py` and `vmflow/tensor_methods.py`.
+
+Without arguments it writes both files.  A test compares them with what `functions` and `methods` return.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import importlib
+import inspect
+import re
+import sys
+import typing
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "vmflow"
+NOTE = "Written by ``.ci/declarations.py`` from the declarations of the functions; see `vmflow.ops.declaration`."
+WIDTH = 116  # of lines, without the indentation of all methods
+
+# Of which type checkers want one signature.
+_OPERATORS = {f"__{prefix}{name}__" for name in ("lshift", "rshift") for prefix in ("", "i")}
+
+# Those declared outside of `vmflow.ops`.
+OTHERS = ("autograd.methods", "protocols", "random")
+
+
+def declaring() -> list[str]:
+    """The modules of `vmflow` that declare functions, without the package's name."""
+    found = [
+        f"ops.{path.stem}"
+        for path in (PACKAGE / "ops").glob("*.py")
+        if re.search(r"^from \.declaration import", path.read_text(encoding="utf-8"), re.MULTILINE)
+    ]
+    return sorted([*found, *OTHERS])
+
+
+def functions() -> str:
+    """The text of `vmflow/functions.py`."""
+    declared = _tables().FUNCTIONS
+    lines = [f'"""The functions of `vmflow`.\n\n{NOTE}\n"""', "", "from typing import TYPE_CHECKING", ""]
+    for module in declaring():
+        package, _, name = module.rpartition(".")
+        lines.append(f"from .{package} import {name} as {name}")
+    homes = {name: _home(function) for name, function in declared.items()}
+    imports = sorted({(home, own) for home, own in homes.values()})
+    lines += ["", "if TYPE_CHECKING:"]
+    lines += [f"    from .{home} import {own} as {own if own in homes else '_' + own}" for home, own in imports]
+    lines.append("")
+    for name, (_, own) in sorted(homes.items()):
+        if name != own:
+            lines.append(f"    {name} = {own if own in homes else '_' + own}")
+    lines += ["", "    __all__ = ["]  # without, type checkers would see the modules too
+    lines += [f'        "{name}",' for name in sorted(homes)]
+    return "\n".join([*lines, "    ]"]) + "\n"
+
+
+def methods() -> str:
+    """The text of `vmflow/tensor_methods.py`."""
+    declared = _tables().METHODS
+    names = _Names(set(declared))
+    body: list[str] = []
+    for name, method in sorted(declared.items()):
+        body += ["", *_method(name, method, names)]
+    imports = [f"    {line}" if line else line for line in names.imports()]
+    shadowed = [f"    _{name} = {name}" for name in sorted(names.shadowed)]
+    inner = [f"    {line}" if line else line for line in body]
+    lines = [f'"""The methods of `Tensor` that are functions of ops, for type checkers.\n\n{NOTE}\n"""', ""]
+    lines += ["from __future__ import annotations", "", "from typing import TYPE_CHECKING", ""]
+    lines += ["from .tensor_operators import TensorOperators", "", "if TYPE_CHECKING:", *imports, "", *shadowed]
+    lines += ["", "", "class TensorMethods(TensorOperators):", '    """The base of `Tensor` that type checkers see."""']
+    return "\n".join([*lines, "", "    if TYPE_CHECKING:", *inner]) + "\n"
+
+
+def _tables() -> Any:
+    importlib.import_module("vmflow")
+    return importlib.import_module("vmflow.ops.declaration")
+
+
+def _home(function: Callable[..., Any]) -> tuple[str, str]:
+    """Where a function is declared, and by which name."""
+    original = inspect.unwrap(function)
+    return original.__module__.removeprefix("vmflow."), original.__name__
+
+
+def _method(name: str, method: Any, names: _Names) -> Iterator[str]:
+    if isinstance(method, property):
+        yield "    @property"
+        yield from _definition(name, method.fget, names)
+        if method.fset is not None:
+            yield ""
+            yield f"    @{name}.setter"
+            yield from _definition(name, method.fset, names)
+        return
+    original = inspect.unwrap(method)
+    several = typing.get_overloads(original)
+    for number, each in enumerate(several or [original]):
+        if several:
+            yield from ["", "    @overload"] if number else ["    @overload"]
+            names.used["overload"] = "typing"
+        yield from _definition(name, each, names)
+
+
+def _definition(name: str, function: Any, names: _Names) -> Iterator[str]:
+    """The signature, with `self` as the first parameter."""
+    signature = inspect.signature(function)
+    first, *rest = signature.parameters.values()
+    if name in _OPERATORS:
+        rest = [each for each in rest if each.name != "out"]
+    said = [_parameter(each, function, names) for each in rest]
+    marks = [each.kind for each in rest]
+    if inspect.Parameter.KEYWORD_ONLY in marks and inspect.Parameter.VAR_POSITIONAL not in marks:
+        said.insert(marks.index(inspect.Parameter.KEYWORD_ONLY), "*")
+    if inspect.Parameter.POSITIONAL_ONLY in marks:
+        said.insert(len(marks) - marks[::-1].index(inspect.Parameter.POSITIONAL_ONLY), "/")
+    result = names.annotation(signature.return_annotation, function)
+    given = ["self", *said] if first.kind is not inspect.Parameter.VAR_POSITIONAL else said
+    line = f"    def {name}({', '.join(given)}) -> {result}: ..."
+    if len(line) <= WIDTH:
+        yield line
+        return
+    one = f"        {', '.join(given)}"
+    yield f"    def {name}("
+    if len(one) <= WIDTH:
+        yield one
+    else:
+        yield from [f"        {each}," for each in given]
+    yield f"    ) -> {result}: ..."
+
+
+def _parameter(parameter: inspect.Parameter, function: Any, names: _Names) -> str:
+    star = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
+    text = f"{star}{parameter.name}: {names.annotation(parameter.annotation, function)}"
+    if parameter.default is inspect.Parameter.empty:
+        return text
+    plain = parameter.default is None or isinstance(parameter.default, (bool, int, float, str, tuple))
+    return f"{text} = {_quoted(parameter.default) if plain else '...'}"
+
+
+def _quoted(value: Any) -> str:
+    return f'"{value}"' if isinstance(value, str) else repr(value)
+
+
+class _Names:
+    """The names that annotations use, and where they come from.
+
+    Args:
+        methods: the names that mean something else within the class.
+    """
+
+    def __init__(self, methods: set[str]) -> None:
+        self._methods = methods
+        self._modules: dict[str, dict[str, tuple[str, str]]] = {}
+        self.used: dict[str, Any] = {}
+        self.shadowed: set[str] = set()
+
+    def annotation(self, written: Any, function: Any) -> str:
+        tree = ast.parse(written, mode="eval")
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Name):
+                builtin = node.id.removeprefix("_")  # as modules call them where a function has that name
+                if hasattr(builtins, builtin):
+                    node.id = builtin
+                    if builtin in self._methods:
+                        self.shadowed.add(builtin)
+                        node.id = f"_{builtin}"
+                    continue
+                source = self._source(function.__module__, node.id)
+                if self.used.setdefault(node.id, source) != source:
+                    raise SystemExit(f"{node.id} is {source} in {function.__module__}, elsewhere {self.used[node.id]}")
+        return ast.unparse(tree).replace("'", '"')
+
+    def _source(self, module: str, name: str) -> tuple[str, str]:
+        if module not in self._modules:
+            self._modules[module] = dict(_defined(module))
+        return self._modules[module].get(name, (module, name))
+
+    def imports(self) -> list[str]:
+        """The statements, in the order that ruff wants."""
+        standard: list[tuple[str, str, str]] = []
+        own: list[tuple[str, str, str]] = []
+        for alias, (module, name) in self.used.items():
+            if module.split(".")[0] == "vmflow":
+                own.append((module.removeprefix("vmflow"), name, alias))
+            else:
+                standard.append((module, name, alias))
+        return [*_statements(standard), "", *_statements(own)]
+
+
+def _statements(wanted: list[tuple[str, str, str]]) -> list[str]:
+    modules: dict[str, list[str]] = {}
+    lines: list[tuple[str, str]] = []
+    for module, name, alias in sorted(wanted):
+        if name == alias:
+            modules.setdefault(module, []).append(name)
+        else:
+            lines.append((module, f"from {module} import {name} as {alias}"))
+    for module, found in modules.items():
+        lines.append((module, f"from {module} import {', '.join(sorted(found))}"))
+    return [line for _, line in sorted(lines)]
+
+
+def _defined(module: str) -> Iterator[tuple[str, tuple[str, str]]]:
+    """The names that a module imports, also for type checkers alone, each with its source."""
+    path = Path(str(sys.modules[module].__file__))
+    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom):
+            base = package
+            for _ in range(node.level - 1):
+                base = base.rpartition(".")[0]
+            source = ".".join(([base] if node.level else []) + ([node.module] if node.module else []))
+            for alias in node.names:
+                yield alias.asname or alias.name, (source, alias.name)
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT))
+    for file, text in (("functions.py", functions()), ("tensor_methods.py", methods())):
+        (PACKAGE / file).write_text(text, encoding="utf-8")

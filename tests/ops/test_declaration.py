@@ -1,0 +1,84 @@
+"""What users call the functions of ops, and what type checkers know of it."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import vmflow as flow
+from vmflow.ops import declaration
+from vmflow.ops.declaration import FUNCTIONS, METHODS, attribute, function, method, public
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = ROOT / ".ci" / "declarations.py"
+
+
+@pytest.fixture(scope="module")
+def program() -> ModuleType:
+    """What writes the files for type checkers."""
+    spec = importlib.util.spec_from_file_location("declarations", PROGRAM)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def tables(monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, object], dict[str, object]]:
+    """Tables of this test's own."""
+    functions: dict[str, object] = {}
+    methods: dict[str, object] = {}
+    monkeypatch.setattr(declaration, "FUNCTIONS", functions)
+    monkeypatch.setattr(declaration, "METHODS", methods)
+    return functions, methods
+
+
+@pytest.mark.skipif(not PROGRAM.is_file(), reason="only in a checkout")
+@pytest.mark.parametrize("name", ["functions", "tensor_methods"])
+def test_type_checkers_read_what_is_declared(program: ModuleType, name: str) -> None:
+    written: Callable[[], str] = program.functions if name == "functions" else program.methods
+    kept = (ROOT / "vmflow" / f"{name}.py").read_text(encoding="utf-8")
+    assert kept == written(), "run .ci/declarations.py"
+
+
+def test_all_that_is_declared_is_there() -> None:
+    for name in FUNCTIONS:
+        assert callable(getattr(flow, name)), name
+    for name, declared in METHODS.items():
+        assert vars(flow.Tensor)[name] is declared, name
+
+
+def test_a_function_has_all_its_names(tables: tuple[dict[str, object], dict[str, object]]) -> None:
+    functions, methods = tables
+
+    @public("half", "__rshift__", reflected="__rrshift__")
+    def halve(input: int, other: int = 2) -> int:
+        return input // other
+
+    @function(own=False)
+    def hidden() -> None: ...
+
+    @method("only", own=False)
+    def of_tensors() -> None: ...
+
+    @attribute("size")
+    def size_of(self: object) -> int:
+        return 3
+
+    assert functions == {"halve": halve, "half": halve}
+    assert list(methods) == ["halve", "half", "__rshift__", "__rrshift__", "only", "size"]
+    assert methods["__rrshift__"](4, 20) == 5  # type: ignore[operator]
+    assert methods["size"].fget(None) == 3  # type: ignore[attr-defined]
+
+
+def test_no_name_is_given_twice(tables: tuple[dict[str, object], dict[str, object]]) -> None:
+    @function()
+    def one() -> None: ...
+
+    with pytest.raises(ValueError, match="'one' is declared twice"):
+        function("one")(lambda: None)

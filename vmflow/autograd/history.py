@@ -1,0 +1,65 @@
+"""How tensors come to have a history: each recorded op leaves a node, to which its results then lead."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from vmflow.tensor_fields import TensorFields
+
+from . import views
+from .node import AutogradMeta, Edge, OpNode
+
+if TYPE_CHECKING:
+    from vmflow.ops.table import Attributes, OpExpr
+    from vmflow.tensors import Tensor
+
+
+def edge_of(tensor: Tensor) -> Edge:
+    """Where a tensor stands in the graph now; None if no gradient flows into it.
+
+    The history of a view is brought up to date first: its base may have changed in place since it was recorded.
+    """
+    fields: TensorFields = tensor
+    if fields._base is not None:
+        views.renewed(tensor)
+    autograd = fields._autograd
+    return None if autograd is None else autograd.edge()
+
+
+def check_history(name: str, operands: tuple[Tensor, ...]) -> None:
+    """Raise if autograd's idea of an operand is older than its memory.
+
+    Raises:
+        RuntimeError: for one whose memory was changed in place through another tensor, if it is no view that can be
+            brought up to date: its gradient would miss that op.
+    """
+    for tensor in operands:
+        fields: TensorFields = tensor
+        if fields._base is not None:
+            views.renewed(tensor)
+        autograd = fields._autograd
+        if autograd is None or autograd.node is None or autograd.history == fields._blob.storage.history:
+            continue
+        raise RuntimeError(
+            f"{name}: an operand shares its memory with a tensor that was changed in place since; its gradient would "
+            "miss the change, so make the view anew"
+        )
+
+
+def record(
+    op: OpExpr,
+    inputs: tuple[Tensor, ...],
+    attributes: Attributes,
+    scalars: tuple[Any, ...],
+    results: tuple[Tensor, ...],
+    in_place: bool = False,
+) -> None:
+    """Make `results` remember how they came about."""
+    if not in_place:
+        check_history(op.name, inputs)
+    node = OpNode(op, inputs, attributes, scalars, results, in_place)
+    for index, result in enumerate(results):
+        fields: TensorFields = result
+        if fields._blob.meta.differentiable:
+            made = AutogradMeta(True, node, index, fields._blob.storage.history)
+            fields._autograd = made.follow(fields._autograd) if in_place else made

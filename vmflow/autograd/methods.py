@@ -1,0 +1,28 @@
+"""`Tensor.backward`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vmflow import autograd as _autograd
+from vmflow.ops.declaration import method
+
+if TYPE_CHECKING:
+    from vmflow.tensors import Tensor
+
+
+@method()
+def backward(
+    self: Tensor, gradient: Tensor | None = None, retain_graph: bool | None = None, create_graph: bool = False
+) -> None:
+    """Accumulate the gradient of this tensor into the leaves it was made from.
+
+    Args:
+        gradient: of the final value by this tensor; may be left out for a single element.
+        retain_graph: whether to allow another pass; by default as `create_graph`.
+        create_graph: whether the pass itself is recorded, for higher derivatives.
+
+    Raises:
+        RuntimeError: if there is nothing to differentiate, or `gradient` is needed or does not fit.
+    """
+    _autograd.backward(self, gradient, retain_graph, create_graph)

@@ -1,0 +1,160 @@
+"""Tensors in another dtype or on another device: the methods of `Tensor` for that."""
+
+from __future__ import annotations
+
+import builtins
+from typing import TYPE_CHECKING, Any
+
+from vmflow import dtypes
+from vmflow import tensors as _tensors
+from vmflow.devices import device as Device
+from vmflow.dtypes import dtype as DType
+
+from .copying import cast, clone, transfer
+from .declaration import method
+
+if TYPE_CHECKING:
+    from vmflow.tensors import Tensor
+
+# In this module these names are methods.
+_bool = builtins.bool
+_int = builtins.int
+
+_TYPE_NAMES = {
+    dtypes.bool_: "vmflow.BoolTensor",
+    dtypes.uint8: "vmflow.ByteTensor",
+    dtypes.int8: "vmflow.CharTensor",
+    dtypes.int16: "vmflow.ShortTensor",
+    dtypes.int32: "vmflow.IntTensor",
+    dtypes.int64: "vmflow.LongTensor",
+    dtypes.float16: "vmflow.HalfTensor",
+    dtypes.bfloat16: "vmflow.BFloat16Tensor",
+    dtypes.float32: "vmflow.FloatTensor",
+    dtypes.float64: "vmflow.DoubleTensor",
+    dtypes.complex64: "vmflow.ComplexFloatTensor",
+    dtypes.complex128: "vmflow.ComplexDoubleTensor",
+}
+
+
+def parse_to(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[DType | None, Device | None, _bool]:
+    """The dtype, device and `copy` that the arguments of `to` mean.
+
+    Raises:
+        TypeError: for anything else.
+    """
+    dtype: DType | None = kwargs.pop("dtype", None)
+    device: Any = kwargs.pop("device", None)
+    copy = _bool(kwargs.pop("copy", False))
+    kwargs.pop("non_blocking", None)  # nothing here ever blocks
+    if kwargs:
+        raise TypeError(f"to: unexpected arguments {', '.join(kwargs)}")
+    for argument in args:
+        if isinstance(argument, DType):
+            dtype = argument
+        elif isinstance(argument, _tensors.Tensor):
+            dtype, device = argument.dtype, argument.device
+        elif isinstance(argument, (str, Device)):
+            device = argument
+        elif isinstance(argument, _bool):
+            continue  # PyTorch's positional non_blocking
+        elif argument is not None:
+            raise TypeError(f"to: expected a dtype, a device or a tensor, got {argument!r}")
+    if dtype is not None and not isinstance(dtype, DType):
+        raise TypeError(f"to: dtype must be a vmflow dtype such as vmflow.float32, not {dtype!r}")
+    return dtype, None if device is None else Device(device), copy
+
+
+@method()
+def to(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    """In another dtype or on another device: ``to(dtype)``, ``to(device)``, ``to(device, dtype)``, ``to(other)``.
+
+    Returns the tensor itself if nothing changes, unless ``copy=True``.
+    """
+    dtype, device, copy = parse_to(args, kwargs)
+    result = self
+    if device is not None and device is not self.device:
+        device.require()
+        if self.device.type == "meta":
+            raise RuntimeError(f"to: a tensor on the meta device holds no data to copy to {device}")
+        result = transfer(result, device)
+    if dtype is not None and dtype is not self.dtype:
+        return cast(result, dtype)
+    return clone(self) if copy and result is self else result
+
+
+@method()
+def cpu(self: Tensor) -> Tensor:
+    """On the CPU."""
+    return self.to("cpu")
+
+
+@method()
+def cuda(self: Tensor, device: _int | None = None) -> Tensor:
+    """On a CUDA device."""
+    return self.to(Device("cuda", device))
+
+
+@method()
+def type(self: Tensor, dtype: DType | None = None) -> Any:
+    """In another dtype, or without one the name of this tensor's type, such as ``vmflow.FloatTensor``."""
+    return _TYPE_NAMES[self.dtype] if dtype is None else self.to(dtype)
+
+
+@method()
+def type_as(self: Tensor, other: Tensor) -> Tensor:
+    """In the dtype of `other`."""
+    return self.to(other.dtype)
+
+
+@method()
+def bool(self: Tensor) -> Tensor:
+    """As bool."""
+    return self.to(dtypes.bool_)
+
+
+@method()
+def int(self: Tensor) -> Tensor:
+    """As int32."""
+    return self.to(dtypes.int32)
+
+
+@method()
+def long(self: Tensor) -> Tensor:
+    """As int64."""
+    return self.to(dtypes.int64)
+
+
+@method()
+def half(self: Tensor) -> Tensor:
+    """As float16."""
+    return self.to(dtypes.float16)
+
+
+@method()
+def bfloat16(self: Tensor) -> Tensor:
+    """As bfloat16."""
+    return self.to(dtypes.bfloat16)
+
+
+@method()
+def float(self: Tensor) -> Tensor:
+    """As float32."""
+    return self.to(dtypes.float32)
+
+
+@method()
+def double(self: Tensor) -> Tensor:
+    """As float64."""
+    return self.to(dtypes.float64)
+
+
+@method()
+def to_device(self: Tensor, device: Device | str, /, *, stream: None = None) -> Tensor:
+    """On another device; the array API standard's name of `to`.
+
+    Raises:
+        ValueError: if a stream is given; the machine orders copies by itself.
+    """
+    if stream is not None:
+        raise ValueError(f"to_device: stream must be None, not {stream!r}")
+    return self.to(device)

@@ -1,0 +1,119 @@
+"""What users call the functions of ops: a module says so where it declares a function.
+
+`FUNCTIONS` become those of `vmflow`, `METHODS` those of `Tensor`.  Type checkers read the same from `vmflow.functions`
+and `vmflow.tensor_methods`, which ``.ci/declarations`` writes.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+if TYPE_CHECKING:
+    from vmflow.tensors import Tensor
+
+FUNCTIONS: Final[dict[str, Any]] = {}
+METHODS: Final[dict[str, Any]] = {}
+
+Declared = TypeVar("Declared", bound=Callable[..., Any])
+
+# numpy's names of arguments, and PyTorch's.
+_NUMPY_NAMES: Final = (("axis", "dim"), ("keepdims", "keepdim"))
+
+
+def public(
+    *others: str, own: bool = True, numpy_names: bool = False, reflected: str | None = None
+) -> Callable[[Declared], Declared]:
+    """Declare the decorated function one of `vmflow`, and a method of `Tensor`.
+
+    Args:
+        others: further names; those of operators are the method's alone.
+        own: whether its own name is one of the names.
+        numpy_names: whether users may also call it with ``axis`` and ``keepdims``.  The function itself, which other
+            ops call, knows one name for each argument.
+        reflected: the operator that calls it with the tensor as the second operand.
+    """
+
+    def declare(declared: Declared) -> Declared:
+        function(*[name for name in others if not name.startswith("__")], own=own, numpy_names=numpy_names)(declared)
+        return method(*others, own=own, numpy_names=numpy_names, reflected=reflected)(declared)
+
+    return declare
+
+
+def function(*others: str, own: bool = True, numpy_names: bool = False) -> Callable[[Declared], Declared]:
+    """Declare the decorated function one of `vmflow`; see `public`."""
+
+    def declare(declared: Declared) -> Declared:
+        _enter(FUNCTIONS, declared, others, own, numpy_names)
+        return declared
+
+    return declare
+
+
+def method(
+    *others: str, own: bool = True, numpy_names: bool = False, reflected: str | None = None
+) -> Callable[[Declared], Declared]:
+    """Declare the decorated function a method of `Tensor`; see `public`."""
+
+    def declare(declared: Declared) -> Declared:
+        _enter(METHODS, declared, others, own, numpy_names)
+        if reflected is not None:
+            METHODS[reflected] = _reflected(reflected, declared)
+        return declared
+
+    return declare
+
+
+def attribute(name: str, setter: Callable[[Any, Any], None] | None = None) -> Callable[[Declared], Declared]:
+    """Declare the decorated function the getter of an attribute of `Tensor`."""
+
+    def declare(getter: Declared) -> Declared:
+        METHODS[name] = property(getter, setter)
+        return getter
+
+    return declare
+
+
+def _enter(table: dict[str, Any], declared: Any, others: tuple[str, ...], own: bool, numpy_names: bool) -> None:
+    called = with_numpy_names(declared) if numpy_names else declared
+    for name in (declared.__name__, *others) if own else others:
+        if name in table:
+            raise ValueError(f"{name!r} is declared twice")
+        table[name] = called
+
+
+def _reflected(name: str, declared: Callable[..., Any]) -> Callable[..., Any]:
+    def operator(self: Tensor, other: Any) -> Tensor:
+        result: Tensor = declared(other, self)
+        return result
+
+    operator.__name__ = operator.__qualname__ = name
+    operator.__module__ = declared.__module__
+    return operator
+
+
+def with_numpy_names(declared: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, which may also be called with ``axis`` and ``keepdims`` where PyTorch says ``dim`` and ``keepdim``.
+
+    Called so, it raises TypeError if an argument is given by both of its names.
+    """
+
+    @functools.wraps(declared)
+    def named(*args: Any, **kwargs: Any) -> Any:
+        if kwargs:
+            for theirs, ours in _NUMPY_NAMES:
+                if theirs in kwargs:
+                    if ours in kwargs:
+                        raise TypeError(f"{declared.__name__}: {theirs} is another name of {ours}; give one of them")
+                    kwargs[ours] = kwargs.pop(theirs)
+        return declared(*args, **kwargs)
+
+    return named
+
+
+def give_methods(kind: type) -> None:
+    """Let a class, which is `Tensor`, have all methods that are declared."""
+    for name, declared in METHODS.items():
+        setattr(kind, name, declared)

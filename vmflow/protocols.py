@@ -1,0 +1,127 @@
+"""How tensors meet numpy, DLPack, the array API, pickle and `repr`: methods of `Tensor`, loaded when first called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from .instructions.blob import Array
+from .ops.declaration import attribute, method
+
+if TYPE_CHECKING:
+    from .tensors import Tensor
+
+
+@method()
+def __array__(self: Tensor, dtype: Any = None, copy: bool | None = None) -> Array:
+    """For numpy, whose functions take tensors and give arrays: the memory itself where possible.
+
+    Waits for the value.  What is shared is ordered with ops issued before and not with those issued later; see
+    `vmflow.exchange`.  `numpy` gives a copy.
+
+    Args:
+        dtype: of numpy, of the array; None for the tensor's.
+        copy: True to copy in any case, False never to copy, None as necessary.
+
+    Raises:
+        RuntimeError: if the tensor requires a gradient.
+        ValueError: if `copy` is False and a copy is needed.
+    """
+    from .exchange import as_array
+
+    return as_array(self, dtype, copy)
+
+
+@attribute("__array_interface__")
+def __array_interface__(self: Tensor) -> dict[str, Any]:
+    """The memory for numpy, on the CPU; waits as `__array__` does.
+
+    Raises:
+        AttributeError: on another device, and for bfloat16.
+        RuntimeError: if the tensor requires a gradient.
+    """
+    from .exchange import array_interface
+
+    return array_interface(self)
+
+
+@method()
+def __array_function__(self: Tensor, func: Callable[..., Any], types: Any, args: Any, kwargs: Any) -> Any:
+    """numpy's functions on tensors give arrays, as its ufuncs do; see `__array__`."""
+    from .exchange import call_numpy
+
+    return call_numpy(func, args, kwargs)
+
+
+@attribute("__cuda_array_interface__")
+def __cuda_array_interface__(self: Tensor) -> dict[str, Any]:
+    """Of tensors on CUDA only.
+
+    Raises:
+        AttributeError: on any other device.
+    """
+    raise AttributeError(f"a tensor on {self.device} has no __cuda_array_interface__")
+
+
+@method()
+def __dlpack__(
+    self: Tensor,
+    *,
+    stream: Any = None,
+    max_version: tuple[int, int] | None = None,
+    dl_device: tuple[int, int] | None = None,
+    copy: bool | None = None,
+) -> Any:
+    """A DLPack capsule over the memory, for one consumer; waits as `__array__` does.
+
+    Args:
+        stream: None; the tensor is complete when this returns.
+        max_version: the newest version of DLPack that the consumer understands; None for one before versions.
+        dl_device: ``(1, 0)`` for the CPU, to which tensors on other devices are copied; None for where it is.
+        copy: True to copy in any case, False never to copy, None as necessary.
+
+    Raises:
+        BufferError: if the tensor requires a gradient, or cannot be exported so.
+    """
+    from .exchange import to_capsule
+
+    return to_capsule(self, stream, max_version, dl_device, copy)
+
+
+@method()
+def __dlpack_device__(self: Tensor) -> tuple[int, int]:
+    """DLPack's numbers for the device: ``(1, 0)`` on the CPU."""
+    from .exchange import dlpack_device
+
+    return dlpack_device(self)
+
+
+@method()
+def __array_namespace__(self: Tensor, *, api_version: str | None = None) -> Any:
+    """`vmflow.array_api`, for libraries that follow the Python array API standard.
+
+    Args:
+        api_version: None or one that is implemented, "2021.12" to "2024.12".
+
+    Raises:
+        ValueError: for another version.
+    """
+    if api_version not in (None, "2021.12", "2022.12", "2023.12", "2024.12"):
+        raise ValueError(f"this is version 2024.12 of the array API standard, not {api_version!r}")
+    from . import array_api
+
+    return array_api
+
+
+@method()
+def __repr__(self: Tensor) -> str:
+    from .representation import represent
+
+    return represent(self)
+
+
+@method()
+def __reduce__(self: Tensor) -> tuple[Any, ...]:
+    from .io import rebuild_tensor
+
+    return rebuild_tensor, (type(self), self.detach().numpy(), self.requires_grad, self.device)

@@ -1,0 +1,120 @@
+"""`TensorOperators`: the commonest operators of tensors, apart from their class to be compiled.
+
+So an operator is no function of Python's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from . import interpreter as _interpreter
+from .dtypes import bfloat16
+from .native import mypyc_attr
+from .tensor_fields import NEW, TensorFields
+
+if TYPE_CHECKING:
+    from .ops.table import OpExpr
+    from .tensors import Tensor
+
+
+class Operator:
+    """What an operator comes to; set by the module that declares the op.
+
+    Attributes:
+        tensors: the op on two tensors.
+        otherwise: the function for a tensor and whatever else, in either order.
+        in_place: the function that changes a tensor by whatever else.
+    """
+
+    __slots__ = ("in_place", "otherwise", "tensors")
+
+    tensors: OpExpr
+    otherwise: Callable[[Any, Any], Tensor]
+    in_place: Callable[[Any, Any], Tensor]
+
+
+ADD: Final = Operator()
+SUB: Final = Operator()
+MUL: Final = Operator()
+DIV: Final = Operator()
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class TensorOperators(TensorFields):
+    """The base of `Tensor`, which alone derives from it."""
+
+    __slots__ = ()
+
+    def item(self) -> Any:
+        """The one element, as a Python number.
+
+        Raises:
+            ValueError: if there is not exactly one.
+        """
+        meta = self._blob.meta
+        array = _interpreter.settled_array(self) if meta.numel == 1 else None  # type: ignore[arg-type]
+        return self._item_in_time() if array is None or meta.dtype is bfloat16 else array.item()
+
+    def _item_in_time(self) -> Any:
+        """The same, if that needs more than a look."""
+        raise NotImplementedError
+
+    # Written out, for every other op of a program is one of these.
+
+    def __add__(self, other: Any) -> Tensor:
+        if isinstance(other, TensorFields):
+            return _interpreter.dispatch(ADD.tensors, (self, other))  # type: ignore[arg-type]
+        return ADD.otherwise(self, other)
+
+    def __sub__(self, other: Any) -> Tensor:
+        if isinstance(other, TensorFields):
+            return _interpreter.dispatch(SUB.tensors, (self, other))  # type: ignore[arg-type]
+        return SUB.otherwise(self, other)
+
+    def __mul__(self, other: Any) -> Tensor:
+        if isinstance(other, TensorFields):
+            return _interpreter.dispatch(MUL.tensors, (self, other))  # type: ignore[arg-type]
+        return MUL.otherwise(self, other)
+
+    def __truediv__(self, other: Any) -> Tensor:
+        if isinstance(other, TensorFields):
+            return _interpreter.dispatch(DIV.tensors, (self, other))  # type: ignore[arg-type]
+        return DIV.otherwise(self, other)
+
+    def __radd__(self, other: Any) -> Tensor:
+        return ADD.otherwise(self, other)  # the order makes no difference
+
+    def __rsub__(self, other: Any) -> Tensor:
+        return SUB.otherwise(other, self)
+
+    def __rmul__(self, other: Any) -> Tensor:
+        return MUL.otherwise(self, other)
+
+    def __rtruediv__(self, other: Any) -> Tensor:
+        return DIV.otherwise(other, self)
+
+    def __iadd__(self, other: Any) -> Tensor:
+        return _changed(ADD, self, other)
+
+    def __isub__(self, other: Any) -> Tensor:
+        return _changed(SUB, self, other)
+
+    def __imul__(self, other: Any) -> Tensor:
+        return _changed(MUL, self, other)
+
+    def __itruediv__(self, other: Any) -> Tensor:
+        return _changed(DIV, self, other)
+
+
+NEW.append(TensorOperators.__new__)
+
+
+def _changed(operator: Operator, target: Any, other: Any) -> Tensor:
+    """`target`, changed in place."""
+    op = operator.tensors
+    operands: Any = (target, other)
+    # Where the gradient needs the old value of the target, that has to be kept.
+    if isinstance(other, TensorFields) and not (op.saves_inputs and _interpreter.any_requires_grad(operands)):
+        return _interpreter.dispatch_into(op, target, operands)
+    return operator.in_place(target, other)
