@@ -160,6 +160,7 @@ class _Names:
 
     def annotation(self, written: Any, function: Any) -> str:
         tree = ast.parse(written, mode="eval")
+        module = function.__globals__["__name__"]
         for node in ast.walk(tree):
             if isinstance(node, ast.Name):
                 builtin = node.id.removeprefix("_")  # as modules call them where a function has that name
@@ -169,9 +170,9 @@ class _Names:
                         self.shadowed.add(builtin)
                         node.id = f"_{builtin}"
                     continue
-                source = self._source(function.__module__, node.id)
+                source = self._source(module, node.id)
                 if self.used.setdefault(node.id, source) != source:
-                    raise SystemExit(f"{node.id} is {source} in {function.__module__}, elsewhere {self.used[node.id]}")
+                    raise SystemExit(f"{node.id} is {source} in {module}, elsewhere {self.used[node.id]}")
         return ast.unparse(tree).replace("'", '"')
 
     def _source(self, module: str, name: str) -> tuple[str, str]:

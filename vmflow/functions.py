@@ -18,7 +18,6 @@ from .ops import copying as copying
 from .ops import counting as counting
 from .ops import creation as creation
 from .ops import decompositions as decompositions
-from .ops import error_function as error_function
 from .ops import extrema as extrema
 from .ops import flat_elements as flat_elements
 from .ops import floating_point as floating_point
@@ -33,6 +32,7 @@ from .ops import linear_algebra as linear_algebra
 from .ops import matrix_functions as matrix_functions
 from .ops import matrix_products as matrix_products
 from .ops import ordering as ordering
+from .ops import pointwise as pointwise
 from .ops import pseudo_inverse as pseudo_inverse
 from .ops import quantiles as quantiles
 from .ops import reduction as reduction

@@ -11,11 +11,12 @@ from vmflow.dtypes import FLOATING, INTEGER
 from vmflow.dtypes import dtype as DType
 
 from .declaration import public
-from .destination import delivered, written
+from .destination import delivered
 from .elementwise import CHEAP, DEAR, TO_FLOAT, elementwise
 from .error_function import erf as erf
 from .formula import formula
 from .layer_operands import check_floating
+from .pointwise import unary
 from .selection import where
 from .table import Attributes, Dim, Form, Inferred, Kinds, Metas, OpExpr, normalize_dim
 from .transcendental import exp
@@ -60,38 +61,22 @@ def relu_(input: Tensor) -> Tensor:
     return _interpreter.dispatch_into(_RELU, input, (input,))
 
 
-_SIGMOID: OpExpr = elementwise("sigmoid", TO_FLOAT, cost=DEAR, most=FLOATING)
+sigmoid = unary("sigmoid", TO_FLOAT, cost=DEAR, most=FLOATING, doc="``1 / (1 + exp(-input))``.")
 
 
-@_SIGMOID.gradient(outputs=(0,))
+@sigmoid.op.gradient(outputs=(0,))
 def _sigmoid_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     value = node.output(0)
     return (gradient * (value * (1 - value)),)
 
 
-@public()
-def sigmoid(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """``1 / (1 + exp(-input))``."""
-    if out is not None:
-        return written(_SIGMOID, out, (input,))
-    return _interpreter.dispatch(_SIGMOID, (input,))
+tanh = unary("tanh", TO_FLOAT, cost=DEAR, doc="The hyperbolic tangent.")
 
 
-_TANH: OpExpr = elementwise("tanh", TO_FLOAT, cost=DEAR)
-
-
-@_TANH.gradient(outputs=(0,))
+@tanh.op.gradient(outputs=(0,))
 def _tanh_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     value = node.output(0)
     return (gradient * (1 - value * value),)
-
-
-@public()
-def tanh(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The hyperbolic tangent."""
-    if out is not None:
-        return written(_TANH, out, (input,))
-    return _interpreter.dispatch(_TANH, (input,))
 
 
 _GELU: OpExpr = elementwise("gelu", least=FLOATING, most=FLOATING, cost=DEAR)

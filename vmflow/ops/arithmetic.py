@@ -22,7 +22,8 @@ from .copying import cast
 from .declaration import attribute, method, public
 from .destination import delivered, written
 from .elementwise import DEAR, REVERSED, TO_FLOAT, TO_REAL, elementwise, number, result_dtype
-from .pointwise import Binary
+from .in_place import copied_in_place
+from .pointwise import Binary, binary, change_by, unary
 from .selection import where
 
 if TYPE_CHECKING:
@@ -32,21 +33,71 @@ if TYPE_CHECKING:
     from .elementwise import Scalar
 
 
+def _check_divisor(name: str, input: Tensor | Scalar, other: Tensor | Scalar) -> None:
+    """Raise ZeroDivisionError if integers are to be divided by the number 0."""
+    if isinstance(other, Number) and other == 0 and _common_dtype(input, other).category < FLOATING:
+        raise ZeroDivisionError(f"{name}: integer division by zero")
+
+
+def _common_dtype(*operands: Any) -> DType:
+    return result_dtype(
+        tuple([it._blob.meta for it in operands if isinstance(it, _tensors.Tensor)]),
+        tuple([type(number("dtype", it)) for it in operands if not isinstance(it, _tensors.Tensor)]),
+    )
+
+
 _ADD = Binary("add")
 _SUB = Binary("sub", bools="use logical_xor, or ~ to invert a mask")
-_MUL = Binary("mul")
+mul = binary("mul", also=("multiply",), in_place=False, doc="``input * other``.")
 _DIV = Binary("div", TO_FLOAT)
 _POW = Binary("pow", cost=DEAR, least=dtypes.INTEGER)
-_FLOOR_DIVIDE = Binary("floor_divide", least=dtypes.INTEGER, most=FLOATING, cost=DEAR)
+floor_divide = binary(
+    "floor_divide",
+    least=dtypes.INTEGER,
+    most=FLOATING,
+    cost=DEAR,
+    also=("__floordiv__",),
+    reflected="__rfloordiv__",
+    check=_check_divisor,
+    doc="""The quotient rounded down.
+
+    Raises:
+        ZeroDivisionError: for an integer divided by zero; at the call if the divisor is a number.
+    """,
+)
 _TRUNC_DIVIDE = Binary("trunc_divide", least=dtypes.INTEGER, most=FLOATING, cost=DEAR)
-_REMAINDER = Binary("remainder", least=dtypes.INTEGER, most=FLOATING, cost=DEAR)
-_FMOD = Binary("fmod", least=dtypes.INTEGER, most=FLOATING, cost=DEAR)
-_ATAN2 = Binary("atan2", TO_FLOAT, cost=DEAR, most=FLOATING)
+remainder = binary(
+    "remainder",
+    least=dtypes.INTEGER,
+    most=FLOATING,
+    cost=DEAR,
+    also=("__mod__",),
+    reflected="__rmod__",
+    check=_check_divisor,
+    doc="""The remainder of `floor_divide`; it has the divisor's sign.
+
+    Raises:
+        ZeroDivisionError: for an integer divided by zero; at the call if the divisor is a number.
+    """,
+)
+fmod = binary(
+    "fmod",
+    least=dtypes.INTEGER,
+    most=FLOATING,
+    cost=DEAR,
+    check=_check_divisor,
+    doc="""The remainder of division rounded towards zero; it has the dividend's sign.
+
+    Raises:
+        ZeroDivisionError: for an integer divided by zero; at the call if the divisor is a number.
+    """,
+)
+atan2 = binary("atan2", TO_FLOAT, cost=DEAR, most=FLOATING, doc="The angle, in radians, of the point (other, input).")
 
 for _binary, _operator in (
     (_ADD, tensor_operators.ADD),
     (_SUB, tensor_operators.SUB),
-    (_MUL, tensor_operators.MUL),
+    (mul.op, tensor_operators.MUL),
     (_DIV, tensor_operators.DIV),
 ):
     _operator.tensors, _operator.otherwise, _operator.in_place = _binary.tensors, _binary.of, _binary.into
@@ -76,14 +127,6 @@ def sub(input: Tensor | Scalar, other: Tensor | Scalar, *, alpha: Scalar = 1, ou
     return _SUB.of(input, other if alpha == 1 else _scaled("sub", input, other, alpha))
 
 
-@public("multiply")
-def mul(input: Tensor | Scalar, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
-    """``input * other``."""
-    if out is not None:
-        return _MUL.written(out, input, other)
-    return _MUL.of(input, other)
-
-
 @public("divide", "true_divide")
 def div(
     input: Tensor | Scalar,
@@ -107,7 +150,7 @@ def div(
         return floor_divide(input, other, out=out)
     if rounding_mode != "trunc":
         raise ValueError(f"div: rounding_mode must be None, 'trunc' or 'floor', not {rounding_mode!r}")
-    check_divisor("div", input, other)
+    _check_divisor("div", input, other)
     if out is not None:
         return _TRUNC_DIVIDE.written(out, input, other)
     return _TRUNC_DIVIDE.of(input, other)
@@ -133,53 +176,6 @@ def pow(input: Tensor | Scalar, exponent: Tensor | Scalar, *, out: Tensor | None
     return _POW.of(input, exponent)
 
 
-@public("__floordiv__", reflected="__rfloordiv__")
-def floor_divide(input: Tensor | Scalar, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
-    """The quotient rounded down.
-
-    Raises:
-        ZeroDivisionError: for an integer divided by zero; at the call if the divisor is a number.
-    """
-    check_divisor("floor_divide", input, other)
-    if out is not None:
-        return _FLOOR_DIVIDE.written(out, input, other)
-    return _FLOOR_DIVIDE.of(input, other)
-
-
-@public("__mod__", reflected="__rmod__")
-def remainder(input: Tensor | Scalar, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
-    """The remainder of `floor_divide`; it has the divisor's sign.
-
-    Raises:
-        ZeroDivisionError: for an integer divided by zero; at the call if the divisor is a number.
-    """
-    check_divisor("remainder", input, other)
-    if out is not None:
-        return _REMAINDER.written(out, input, other)
-    return _REMAINDER.of(input, other)
-
-
-@public()
-def fmod(input: Tensor | Scalar, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
-    """The remainder of division rounded towards zero; it has the dividend's sign.
-
-    Raises:
-        ZeroDivisionError: for an integer divided by zero; at the call if the divisor is a number.
-    """
-    check_divisor("fmod", input, other)
-    if out is not None:
-        return _FMOD.written(out, input, other)
-    return _FMOD.of(input, other)
-
-
-@public()
-def atan2(input: Tensor | Scalar, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
-    """The angle, in radians, of the point (other, input)."""
-    if out is not None:
-        return _ATAN2.written(out, input, other)
-    return _ATAN2.of(input, other)
-
-
 @method()
 def add_(input: Tensor, other: Tensor | Scalar, *, alpha: Scalar = 1) -> Tensor:
     """In-place `add`."""
@@ -195,7 +191,7 @@ def sub_(input: Tensor, other: Tensor | Scalar, *, alpha: Scalar = 1) -> Tensor:
 @method()
 def mul_(input: Tensor, other: Tensor | Scalar) -> Tensor:
     """In-place `mul`."""
-    return _MUL.into(input, other)
+    return mul.op.into(input, other)
 
 
 @method()
@@ -205,8 +201,8 @@ def div_(input: Tensor, other: Tensor | Scalar, *, rounding_mode: str | None = N
         return _DIV.into(input, other)
     if rounding_mode not in ("trunc", "floor"):
         raise ValueError(f"div_: rounding_mode must be None, 'trunc' or 'floor', not {rounding_mode!r}")
-    check_divisor("div_", input, other)
-    return (_FLOOR_DIVIDE if rounding_mode == "floor" else _TRUNC_DIVIDE).into(input, other)
+    _check_divisor("div_", input, other)
+    return (floor_divide.op if rounding_mode == "floor" else _TRUNC_DIVIDE).into(input, other)
 
 
 @method()
@@ -234,25 +230,12 @@ def _scaled(name: str, input: Tensor | Scalar, other: Tensor | Scalar, alpha: Sc
     return scaled
 
 
-def check_divisor(name: str, input: Tensor | Scalar, other: Tensor | Scalar) -> None:
-    """Raise ZeroDivisionError if integers are to be divided by the number 0."""
-    if isinstance(other, Number) and other == 0 and _common_dtype(input, other).category < FLOATING:
-        raise ZeroDivisionError(f"{name}: integer division by zero")
-
-
-def _common_dtype(*operands: Any) -> DType:
-    return result_dtype(
-        tuple([it._blob.meta for it in operands if isinstance(it, _tensors.Tensor)]),
-        tuple([type(number("dtype", it)) for it in operands if not isinstance(it, _tensors.Tensor)]),
-    )
-
-
 _ADD.tensors.gradient()(arithmetic_gradients.of_add)
 _ADD.scalar.gradient()(arithmetic_gradients.of_add_scalar)
 _SUB.tensors.gradient()(arithmetic_gradients.of_sub)
 _SUB.scalar.gradient()(arithmetic_gradients.of_sub_scalar)
-_MUL.tensors.gradient(inputs=(0, 1), readers={0: 1, 1: 0})(arithmetic_gradients.of_mul)
-_MUL.scalar.gradient()(arithmetic_gradients.of_mul_scalar)
+mul.op.tensors.gradient(inputs=(0, 1), readers={0: 1, 1: 0})(arithmetic_gradients.of_mul)
+mul.op.scalar.gradient()(arithmetic_gradients.of_mul_scalar)
 _DIV.tensors.gradient(inputs=(0, 1))(arithmetic_gradients.of_div)
 _DIV.scalar.gradient(inputs=(0,))(arithmetic_gradients.of_div_scalar)
 
@@ -289,26 +272,26 @@ def _pow_scalar_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     return (gradient * conj_if_complex(operand ** (value - 1) * value),)
 
 
-@_REMAINDER.tensors.gradient(inputs=(0, 1))
+@remainder.op.tensors.gradient(inputs=(0, 1))
 def _remainder_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
     second = -gradient * floor_divide(node.input(0), node.input(1)) if node.needs[1] else None
     return gradient, second
 
 
-@_REMAINDER.scalar.gradient(inputs=(0,))
+@remainder.op.scalar.gradient(inputs=(0,))
 def _remainder_scalar_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     if node.attributes == REVERSED:
         return (-gradient * floor_divide(node.scalars[0], node.input(0)),)
     return (gradient,)
 
 
-@_FMOD.tensors.gradient(inputs=(0, 1))
+@fmod.op.tensors.gradient(inputs=(0, 1))
 def _fmod_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
     second = -gradient * _TRUNC_DIVIDE.of(node.input(0), node.input(1)) if node.needs[1] else None
     return gradient, second
 
 
-@_FMOD.scalar.gradient(inputs=(0,))
+@fmod.op.scalar.gradient(inputs=(0,))
 def _fmod_scalar_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     if node.attributes == REVERSED:
         return (-gradient * _TRUNC_DIVIDE.of(node.scalars[0], node.input(0)),)
@@ -320,12 +303,12 @@ def zero_gradients(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, ...]:
     return tuple([zero if needed else None for needed in node.needs])
 
 
-for _steps in (_FLOOR_DIVIDE, _TRUNC_DIVIDE):
+for _steps in (floor_divide.op, _TRUNC_DIVIDE):
     _steps.tensors.gradient()(zero_gradients)
     _steps.scalar.gradient()(zero_gradients)
 
 
-@_ATAN2.tensors.gradient(inputs=(0, 1))
+@atan2.op.tensors.gradient(inputs=(0, 1))
 def _atan2_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
     y, x = node.input(0), node.input(1)
     distance = x * x + y * y
@@ -334,43 +317,26 @@ def _atan2_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Tens
     return scaled * x if node.needs[0] else None, -scaled * y if node.needs[1] else None
 
 
-@_ATAN2.scalar.gradient(inputs=(0,))
+@atan2.op.scalar.gradient(inputs=(0,))
 def _atan2_scalar_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     operand, value = node.input(0), node.scalars[0]
     scaled = gradient * value / (operand * operand + value * value)
     return (-scaled if node.attributes == REVERSED else scaled,)
 
 
-_NEG = elementwise("neg", least=1)
-_ABS = elementwise("abs", TO_REAL, least=1)
-_SIGN = elementwise("sign", most=FLOATING)
+neg = unary("neg", least=1, also=("negative", "__neg__"), doc="``-input``.")
+abs = unary(
+    "abs",
+    TO_REAL,
+    least=1,
+    also=("absolute", "__abs__"),
+    doc="The absolute value; of complex elements the modulus, a real dtype.",
+)
+sign = unary("sign", most=FLOATING, doc="-1, 0 or 1 as the element is negative, zero or positive; 0 for nan.")
 _SQUARE = elementwise("square", least=1)
+change_by(_SQUARE)
 _CONJ = elementwise("conj", least=1)
-_RECIPROCAL = elementwise("reciprocal", TO_FLOAT)
-
-
-@public("negative", "__neg__")
-def neg(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """``-input``."""
-    if out is not None:
-        return written(_NEG, out, (input,))
-    return _interpreter.dispatch(_NEG, (input,))
-
-
-@public("absolute", "__abs__")
-def abs(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The absolute value; of complex elements the modulus, a real dtype."""
-    if out is not None:
-        return written(_ABS, out, (input,))
-    return _interpreter.dispatch(_ABS, (input,))
-
-
-@public()
-def sign(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """-1, 0 or 1 as the element is negative, zero or positive; 0 for nan."""
-    if out is not None:
-        return written(_SIGN, out, (input,))
-    return _interpreter.dispatch(_SIGN, (input,))
+reciprocal = unary("reciprocal", TO_FLOAT, doc="``1 / input``.")
 
 
 @public()
@@ -387,20 +353,12 @@ def conj(input: Tensor) -> Tensor:
     return _interpreter.dispatch(_CONJ, (input,)) if input.dtype.is_complex else input
 
 
-@public()
-def reciprocal(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """``1 / input``."""
-    if out is not None:
-        return written(_RECIPROCAL, out, (input,))
-    return _interpreter.dispatch(_RECIPROCAL, (input,))
-
-
-@_NEG.gradient()
+@neg.op.gradient()
 def _neg_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     return (-gradient,)
 
 
-@_ABS.gradient(inputs=(0,))
+@abs.op.gradient(inputs=(0,))
 def _abs_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     operand = node.input(0)
     if operand.dtype.is_complex:
@@ -419,13 +377,14 @@ def _conj_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     return (conj(gradient),)
 
 
-@_RECIPROCAL.gradient(outputs=(0,))
+@reciprocal.op.gradient(outputs=(0,))
 def _reciprocal_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     inverse = conj_if_complex(node.output(0))
     return (-gradient * (inverse * inverse),)
 
 
 @public()
+@copied_in_place()
 @autocast_as_op
 def lerp(input: Tensor, end: Tensor, weight: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
     """``input + weight * (end - input)``.
@@ -441,6 +400,7 @@ def lerp(input: Tensor, end: Tensor, weight: Tensor | Scalar, *, out: Tensor | N
 
 
 @public()
+@copied_in_place()
 def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Scalar = 1, out: Tensor | None = None) -> Tensor:
     """``input + value * tensor1 * tensor2``."""
     if out is not None:
@@ -451,6 +411,7 @@ def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Scalar = 
 
 
 @public()
+@copied_in_place()
 def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Scalar = 1, out: Tensor | None = None) -> Tensor:
     """``input + value * tensor1 / tensor2``, of floating-point tensors.
 
@@ -466,7 +427,7 @@ def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Scalar = 
     return add(input, tensor1 / tensor2, alpha=value)
 
 
-_SIGN.gradient()(zero_gradients)
+sign.op.gradient()(zero_gradients)
 
 
 @attribute("mH")

@@ -9,13 +9,10 @@ from __future__ import annotations
 from math import pi, sqrt
 from typing import TYPE_CHECKING
 
-from vmflow import interpreter as _interpreter
 from vmflow.dtypes import FLOATING
 
-from .declaration import public
-from .destination import written
-from .elementwise import DEAR, TO_FLOAT, elementwise
-from .table import OpExpr
+from .elementwise import DEAR, TO_FLOAT
+from .pointwise import unary
 from .transcendental import exp
 
 if TYPE_CHECKING:
@@ -23,50 +20,32 @@ if TYPE_CHECKING:
     from vmflow.tensors import Tensor
 
 
-_ERF: OpExpr = elementwise("erf", TO_FLOAT, cost=DEAR, most=FLOATING)
+erf = unary("erf", TO_FLOAT, cost=DEAR, most=FLOATING, doc="The error function.")
 
 
-@_ERF.gradient(inputs=(0,))
+@erf.op.gradient(inputs=(0,))
 def _erf_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     operand = node.input(0)
     return (gradient * (exp(-(operand * operand)) * (2 / sqrt(pi))),)
 
 
-@public()
-def erf(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The error function."""
-    if out is not None:
-        return written(_ERF, out, (input,))
-    return _interpreter.dispatch(_ERF, (input,))
+erfc = unary("erfc", TO_FLOAT, cost=DEAR * 4, most=FLOATING, doc="``1 - erf(input)``, accurate where that is small.")
+erfinv = unary(
+    "erfinv",
+    TO_FLOAT,
+    cost=DEAR * 4,
+    most=FLOATING,
+    doc="The number whose `erf` is `input`; infinite at -1 and 1, nan outside.",
+)
 
 
-_ERFC: OpExpr = elementwise("erfc", TO_FLOAT, cost=DEAR * 4, most=FLOATING)
-_ERFINV: OpExpr = elementwise("erfinv", TO_FLOAT, cost=DEAR * 4, most=FLOATING)
-
-
-@_ERFC.gradient(inputs=(0,))
+@erfc.op.gradient(inputs=(0,))
 def _erfc_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     operand = node.input(0)
     return (gradient * (exp(-(operand * operand)) * (-2 / sqrt(pi))),)
 
 
-@_ERFINV.gradient(outputs=(0,))
+@erfinv.op.gradient(outputs=(0,))
 def _erfinv_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     value = node.output(0)
     return (gradient * (exp(value * value) * (sqrt(pi) / 2)),)
-
-
-@public()
-def erfc(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """``1 - erf(input)``, accurate where that is small."""
-    if out is not None:
-        return written(_ERFC, out, (input,))
-    return _interpreter.dispatch(_ERFC, (input,))
-
-
-@public()
-def erfinv(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The number whose `erf` is `input`; infinite at -1 and 1, nan outside."""
-    if out is not None:
-        return written(_ERFINV, out, (input,))
-    return _interpreter.dispatch(_ERFINV, (input,))

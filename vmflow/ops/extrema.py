@@ -16,7 +16,7 @@ from .declaration import public
 from .destination import written
 from .elementwise import CHEAP
 from .gathering import gather
-from .pointwise import Binary
+from .pointwise import binary
 from .reduction import amax, amin, reduced_shape
 from .selection import where
 from .table import Attributes, Dim, Form, Inferred, Kinds, Metas, OpExpr, normalize_dim
@@ -25,38 +25,20 @@ if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
     from vmflow.tensors import Tensor
 
-    from .elementwise import Scalar
-
 
 # Of two
 
-_MAXIMUM = Binary("maximum", most=FLOATING)
-_MINIMUM = Binary("minimum", most=FLOATING)
+maximum = binary("maximum", most=FLOATING, in_place=False, doc="The larger of two elements; nan if either is.")
+minimum = binary("minimum", most=FLOATING, in_place=False, doc="The smaller of two elements; nan if either is.")
 
 
-@public()
-def maximum(input: Tensor | Scalar, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
-    """The larger of two elements; nan if either is."""
-    if out is not None:
-        return _MAXIMUM.written(out, input, other)
-    return _MAXIMUM.of(input, other)
-
-
-@public()
-def minimum(input: Tensor | Scalar, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
-    """The smaller of two elements; nan if either is."""
-    if out is not None:
-        return _MINIMUM.written(out, input, other)
-    return _MINIMUM.of(input, other)
-
-
-@_MAXIMUM.tensors.gradient(inputs=(0, 1))
+@maximum.op.tensors.gradient(inputs=(0, 1))
 def _maximum_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
     first, second = node.input(0), node.input(1)
     return _shared_gradient(node, gradient, first < second, second < first)
 
 
-@_MINIMUM.tensors.gradient(inputs=(0, 1))
+@minimum.op.tensors.gradient(inputs=(0, 1))
 def _minimum_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
     first, second = node.input(0), node.input(1)
     return _shared_gradient(node, gradient, second < first, first < second)
@@ -74,13 +56,13 @@ def _shared_gradient(
     )
 
 
-@_MAXIMUM.scalar.gradient(inputs=(0,))
+@maximum.op.scalar.gradient(inputs=(0,))
 def _maximum_scalar_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     operand, value = node.input(0), node.scalars[0]
     return (where(operand < value, 0.0, where(operand == value, gradient * 0.5, gradient)),)
 
 
-@_MINIMUM.scalar.gradient(inputs=(0,))
+@minimum.op.scalar.gradient(inputs=(0,))
 def _minimum_scalar_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     operand, value = node.input(0), node.scalars[0]
     return (where(operand > value, 0.0, where(operand == value, gradient * 0.5, gradient)),)

@@ -9,6 +9,7 @@ from vmflow import dtypes
 from .autocasting import autocast_as_op
 from .declaration import public
 from .gathering import gather
+from .in_place import copied_in_place
 from .indexing import getitem, index_put
 from .joining import cat
 from .selection import where
@@ -37,6 +38,7 @@ def take(input: Tensor, index: Tensor) -> Tensor:
 
 
 @public()
+@copied_in_place()
 @autocast_as_op
 def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
     """A copy of `input` with the elements of `source` at these places of the flattened tensor.
@@ -61,6 +63,7 @@ def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) 
 
 
 @public()
+@copied_in_place()
 @autocast_as_op
 def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     """A copy of `input` with the elements of `source`, in order, where the bool `mask` holds; the two broadcast.

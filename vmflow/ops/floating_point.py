@@ -12,25 +12,49 @@ from .autocasting import autocast_as_op
 from .declaration import public
 from .destination import written
 from .elementwise import TO_BOOL, TO_FLOAT, elementwise
-from .pointwise import Binary, check_tensors
+from .pointwise import binary, change_by_pair, check_tensors, pair, unary
 from .selection import where
 
 if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
     from vmflow.tensors import Tensor
 
-    from .elementwise import Scalar
 
-
-_SIGNBIT = elementwise("signbit", TO_BOOL, most=FLOATING)
-_COPYSIGN = Binary("copysign", TO_FLOAT, most=FLOATING)
-_NEXTAFTER = elementwise("nextafter", operands=2, least=FLOATING, most=FLOATING)
-_FMAX = elementwise("fmax", operands=2, most=FLOATING)
-_FMIN = elementwise("fmin", operands=2, most=FLOATING)
+signbit = unary(
+    "signbit",
+    TO_BOOL,
+    most=FLOATING,
+    in_place=False,
+    doc="Whether the sign is set: of what is negative, -0.0 and some nan; a bool tensor.",
+)
+copysign = binary(
+    "copysign",
+    TO_FLOAT,
+    most=FLOATING,
+    doc="The size of `input` with the sign of `other`; integers give the default dtype.",
+)
+nextafter = pair(
+    "nextafter",
+    least=FLOATING,
+    most=FLOATING,
+    in_place=True,
+    doc="The number next to `input` towards `other`, of those that the dtype holds.",
+)
+fmax = pair("fmax", most=FLOATING, doc="The larger of two elements; nan only if both are.")
+fmin = pair("fmin", most=FLOATING, doc="The smaller of two elements; nan only if both are.")
 _HEAVISIDE = elementwise("heaviside", operands=2, most=FLOATING)
 
 
-@_COPYSIGN.tensors.gradient(inputs=(0,), outputs=(0,))
+def _check_one_dtype(name: str, input: Tensor, other: Tensor) -> None:
+    """Raise TypeError unless both have the same dtype."""
+    if input.dtype is not other.dtype:
+        raise TypeError(f"{name}: expected one dtype, got {input.dtype.name} and {other.dtype.name}")
+
+
+change_by_pair(_HEAVISIDE, _check_one_dtype)
+
+
+@copysign.op.tensors.gradient(inputs=(0,), outputs=(0,))
 def _copysign_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
     first, second = node.needs
     return (
@@ -39,7 +63,7 @@ def _copysign_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, T
     )
 
 
-@_COPYSIGN.scalar.gradient(inputs=(0,), outputs=(0,))
+@copysign.op.scalar.gradient(inputs=(0,), outputs=(0,))
 def _copysign_scalar_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     return (_turned(gradient, node.input(0), node.output(0)) if not node.attributes else gradient * 0.0,)
 
@@ -49,12 +73,12 @@ def _turned(gradient: Tensor, before: Tensor, after: Tensor) -> Tensor:
     return where(before == 0, 0.0, where(before == after, gradient, -gradient))
 
 
-@_FMAX.gradient(inputs=(0, 1))
+@fmax.op.gradient(inputs=(0, 1))
 def _fmax_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
     return _given_to(node, gradient, node.input(0) >= node.input(1))
 
 
-@_FMIN.gradient(inputs=(0, 1))
+@fmin.op.gradient(inputs=(0, 1))
 def _fmin_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
     return _given_to(node, gradient, node.input(0) <= node.input(1))
 
@@ -67,46 +91,6 @@ def _given_to(node: OpNode, gradient: Tensor, first_wins: Tensor) -> tuple[Tenso
 
 
 @public()
-def signbit(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """Whether the sign is set: of what is negative, -0.0 and some nan; a bool tensor."""
-    if out is not None:
-        return written(_SIGNBIT, out, (input,))
-    return _interpreter.dispatch(_SIGNBIT, (input,))
-
-
-@public()
-def copysign(input: Tensor | Scalar, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
-    """The size of `input` with the sign of `other`; integers give the default dtype."""
-    if out is not None:
-        return _COPYSIGN.written(out, input, other)
-    return _COPYSIGN.of(input, other)
-
-
-@public()
-def nextafter(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The number next to `input` towards `other`, of those that the dtype holds."""
-    if out is not None:
-        return written(_NEXTAFTER, out, (input, other))
-    return _interpreter.dispatch(_NEXTAFTER, (input, other))
-
-
-@public()
-def fmax(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The larger of two elements; nan only if both are."""
-    if out is not None:
-        return written(_FMAX, out, (input, other))
-    return _interpreter.dispatch(_FMAX, (input, other))
-
-
-@public()
-def fmin(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The smaller of two elements; nan only if both are."""
-    if out is not None:
-        return written(_FMIN, out, (input, other))
-    return _interpreter.dispatch(_FMIN, (input, other))
-
-
-@public()
 @autocast_as_op
 def heaviside(input: Tensor, values: Tensor, *, out: Tensor | None = None) -> Tensor:
     """0 where `input` is negative or nan, `values` where it is 0, 1 where it is positive; it has no gradient.
@@ -115,16 +99,10 @@ def heaviside(input: Tensor, values: Tensor, *, out: Tensor | None = None) -> Te
         TypeError: for two dtypes.
     """
     check_tensors("heaviside", input, values)
-    check_one_dtype("heaviside", input, values)
+    _check_one_dtype("heaviside", input, values)
     if out is not None:
         return written(_HEAVISIDE, out, (input, values))
     return _interpreter.dispatch(_HEAVISIDE, (input, values))
-
-
-def check_one_dtype(name: str, input: Tensor, other: Tensor) -> None:
-    """Raise TypeError unless both have the same dtype."""
-    if input.dtype is not other.dtype:
-        raise TypeError(f"{name}: expected one dtype, got {input.dtype.name} and {other.dtype.name}")
 
 
 @public()

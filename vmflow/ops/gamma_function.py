@@ -13,9 +13,10 @@ from vmflow import interpreter as _interpreter
 from vmflow.dtypes import FLOATING
 from vmflow.instructions.blob import meta
 
-from .declaration import function, method, public
-from .destination import written
-from .elementwise import DEAR, TO_FLOAT, elementwise
+from .declaration import function, method
+from .elementwise import DEAR, TO_FLOAT
+from .in_place import copied_in_place
+from .pointwise import unary
 from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, Size
 
 if TYPE_CHECKING:
@@ -23,8 +24,16 @@ if TYPE_CHECKING:
     from vmflow.tensors import Tensor
 
 # From here on the asymptotic series below give all digits.
-_LGAMMA = elementwise("lgamma", TO_FLOAT, cost=DEAR * 20, most=FLOATING)
-_DIGAMMA_OP = elementwise("digamma", TO_FLOAT, cost=DEAR * 15, most=FLOATING)
+lgamma = unary(
+    "lgamma",
+    TO_FLOAT,
+    cost=DEAR * 20,
+    most=FLOATING,
+    doc="The logarithm of the absolute value of the gamma function; infinite at 0, -1, -2, ...",
+)
+digamma = unary(
+    "digamma", TO_FLOAT, cost=DEAR * 15, most=FLOATING, doc="The derivative of `lgamma`; -inf at 0, nan at -1, -2, ..."
+)
 
 
 # The largest n whose factorial is a float.
@@ -46,12 +55,12 @@ def _infer_polygamma(attributes: Attributes, metas: Metas, kinds: Kinds) -> Infe
 _POLYGAMMA = OpExpr("polygamma", _infer_polygamma, Form(1, tuple[Size]), "special")
 
 
-@_LGAMMA.gradient(inputs=(0,))
+@lgamma.op.gradient(inputs=(0,))
 def _lgamma_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     return (gradient * digamma(node.input(0)),)
 
 
-@_DIGAMMA_OP.gradient(inputs=(0,))
+@digamma.op.gradient(inputs=(0,))
 def _digamma_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     return (gradient * polygamma(1, node.input(0)),)
 
@@ -60,22 +69,6 @@ def _digamma_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 def _polygamma_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     (n,) = cast("tuple[int]", node.attributes)
     return (gradient * polygamma(n + 1, node.input(0)),)
-
-
-@public()
-def lgamma(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The logarithm of the absolute value of the gamma function; infinite at 0, -1, -2, ..."""
-    if out is not None:
-        return written(_LGAMMA, out, (input,))
-    return _interpreter.dispatch(_LGAMMA, (input,))
-
-
-@public()
-def digamma(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The derivative of `lgamma`; -inf at 0, nan at -1, -2, ..."""
-    if out is not None:
-        return written(_DIGAMMA_OP, out, (input,))
-    return _interpreter.dispatch(_DIGAMMA_OP, (input,))
 
 
 @function()
@@ -97,6 +90,7 @@ def polygamma(n: int, input: Tensor) -> Tensor:
 
 
 @method("polygamma", own=False)
+@copied_in_place("polygamma")
 def polygamma_of(input: Tensor, n: int) -> Tensor:
     """`polygamma`, with the arguments in the order of the method."""
     return polygamma(n, input)

@@ -18,6 +18,7 @@ from vmflow.kernels.problems.gathering import Slices
 from .copying import full_of
 from .declaration import public
 from .elementwise import CHEAP
+from .in_place import copied_in_place
 from .table import (
     Attributes,
     Dim,
@@ -290,6 +291,7 @@ def _scatter_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, No
 
 
 @public(numpy_names=True)
+@copied_in_place()
 def scatter(
     input: Tensor,
     dim: int,
@@ -328,6 +330,7 @@ def scatter(
 
 
 @public(numpy_names=True)
+@copied_in_place()
 def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     """As `scatter`, but added; indices may repeat, and each counts."""
     axis = normalize_dim("scatter_add", dim, input.ndim)

@@ -23,6 +23,7 @@ from .creation import tensor as new_tensor
 from .declaration import method, public
 from .elementwise import CHEAP
 from .gathering import gather
+from .in_place import copied_in_place
 from .index_expression import flat_masks, normal_index, parted
 from .selection import masked_fill_
 from .table import (
@@ -337,6 +338,7 @@ def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
 
 
 @public(numpy_names=True)
+@copied_in_place()
 @autocast_as_op
 def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:
     """A copy of `input` with the slices of `source` added to those that the vector `index` names; each counts."""
@@ -345,6 +347,7 @@ def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: 
 
 
 @public(numpy_names=True)
+@copied_in_place()
 @autocast_as_op
 def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     """A copy of `input` with the slices of `source` in place of those that the vector `index` names."""
@@ -353,6 +356,7 @@ def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor
 
 
 @public(numpy_names=True)
+@copied_in_place()
 def index_fill(input: Tensor, dim: int, index: Tensor, value: Tensor | float) -> Tensor:
     """A copy of `input` with `value`, a number or a 0-d tensor, in the slices that the vector `index` names."""
     axis = index_vector("index_fill", input, dim, index)

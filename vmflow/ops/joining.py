@@ -13,6 +13,7 @@ from .declaration import function, method, public
 from .destination import delivered
 from .elementwise import CHEAP, result_dtype
 from .gathering import scatter_diagonal
+from .in_place import copied_in_place
 from .indexing import index_select
 from .pointwise import check_tensors
 from .table import (
@@ -311,12 +312,14 @@ def _triangle_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 
 
 @public()
+@copied_in_place()
 def tril(input: Tensor, diagonal: int = 0) -> Tensor:
     """The matrices' lower triangles, zero above `diagonal` (0 is the main one, 1 the one above)."""
     return _interpreter.dispatch(_TRIANGLE, (input,), (True, int(diagonal)))
 
 
 @public()
+@copied_in_place()
 def triu(input: Tensor, diagonal: int = 0) -> Tensor:
     """The matrices' upper triangles, zero below `diagonal` (0 is the main one, 1 the one above)."""
     return _interpreter.dispatch(_TRIANGLE, (input,), (False, int(diagonal)))

@@ -14,6 +14,7 @@ from .arithmetic import conj_if_complex
 from .composed_reduction import norm
 from .declaration import function, public
 from .destination import delivered, written
+from .in_place import copied_in_place
 from .pointwise import check_tensors
 from .reduction import Dims
 from .table import (
@@ -153,6 +154,7 @@ def outer(input: Tensor, vec2: Tensor, *, out: Tensor | None = None) -> Tensor:
 
 
 @public()
+@copied_in_place()
 def addmm(
     input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1, out: Tensor | None = None
 ) -> Tensor:
@@ -167,6 +169,7 @@ def addmm(
 
 
 @public()
+@copied_in_place()
 def baddbmm(
     input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1, out: Tensor | None = None
 ) -> Tensor:

@@ -1,8 +1,13 @@
-"""Functions that treat each element alone, declared with their ops."""
+"""Functions that treat each element alone, declared with their ops.
+
+A declaration gives the function of `vmflow`, the method of `Tensor`, the in-place form, and `out`.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 from vmflow import interpreter as _interpreter
 from vmflow import tensors as _tensors
@@ -10,6 +15,7 @@ from vmflow.context import MODE
 from vmflow.operands import not_tensors
 
 from .copying import clone, copy_
+from .declaration import METHODS, public
 from .destination import written
 from .elementwise import REVERSED, SAME, elementwise, number
 from .table import Attributes, OpExpr
@@ -19,8 +25,29 @@ if TYPE_CHECKING:
 
     from .elementwise import Scalar
 
+    # From the function's name and its operands; raises.
+    Check: TypeAlias = Callable[[str, Any, Any], None]
 
-BINARIES: dict[str, Binary] = {}
+    class UnaryFunction(Protocol):
+        """A function of one tensor, and its op."""
+
+        op: OpExpr
+
+        def __call__(self, input: Tensor, *, out: Tensor | None = None) -> Tensor: ...
+
+    class PairFunction(Protocol):
+        """A function of two tensors, and its op."""
+
+        op: OpExpr
+
+        def __call__(self, input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor: ...
+
+    class BinaryFunction(Protocol):
+        """A function of two operands, of which one may be a number, and its ops."""
+
+        op: Binary
+
+        def __call__(self, input: Tensor | Scalar, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor: ...
 
 
 class Binary:
@@ -34,7 +61,6 @@ class Binary:
     __slots__ = ("name", "scalar", "tensors")
 
     def __init__(self, name: str, result: str = SAME, **options: Any) -> None:
-        BINARIES[name] = self
         self.name = name
         self.tensors = elementwise(name, result, operands=2, **options)
         self.scalar = elementwise(f"{name}_scalar", result, scalars=1, **options)
@@ -96,3 +122,135 @@ def check_tensors(name: str, *given: Any) -> None:
     for each in given:
         if not isinstance(each, _tensors.Tensor):
             raise not_tensors(name, given)
+
+
+def unary(
+    name: str, result: str = SAME, *, doc: str, also: tuple[str, ...] = (), in_place: bool = True, **options: Any
+) -> UnaryFunction:
+    """Declare a function of one tensor.
+
+    Args:
+        name: of the function and its op.
+        result: see `elementwise`.
+        doc: the docstring.
+        also: further names; see `public`.
+        in_place: whether there is an in-place form.
+        options: of `elementwise`.
+    """
+    op = elementwise(name, result, **options)
+
+    def function(input: Tensor, *, out: Tensor | None = None) -> Tensor:
+        if out is not None:
+            return written(op, out, (input,))
+        return _interpreter.dispatch(op, (input,))
+
+    if in_place:
+        change_by(op)
+    return cast("UnaryFunction", _published(function, op, name, doc, also))
+
+
+def pair(
+    name: str, result: str = SAME, *, doc: str, also: tuple[str, ...] = (), in_place: bool = False, **options: Any
+) -> PairFunction:
+    """Declare a function of two tensors; see `unary`."""
+    op = elementwise(name, result, operands=2, **options)
+
+    def function(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
+        if out is not None:
+            return written(op, out, (input, other))
+        return _interpreter.dispatch(op, (input, other))
+
+    if in_place:
+        change_by_pair(op)
+    return cast("PairFunction", _published(function, op, name, doc, also))
+
+
+def binary(
+    name: str,
+    result: str = SAME,
+    *,
+    doc: str,
+    also: tuple[str, ...] = (),
+    reflected: str | None = None,
+    in_place: bool = True,
+    check: Check | None = None,
+    **options: Any,
+) -> BinaryFunction:
+    """Declare a function of two operands, of which one may be a number.
+
+    Args:
+        name, result, doc, also, in_place, options: see `unary`.
+        reflected: see `public`.
+        check: called first, with the name and the operands, to refuse some.
+    """
+    op = Binary(name, result, **options)
+
+    if check is None:
+
+        def function(input: Tensor | Scalar, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
+            if out is not None:
+                return op.written(out, input, other)
+            return op.of(input, other)
+    else:
+
+        def function(input: Tensor | Scalar, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
+            check(name, input, other)
+            if out is not None:
+                return op.written(out, input, other)
+            return op.of(input, other)
+
+    if in_place:
+        change_by_binary(op, check)
+    return cast("BinaryFunction", _published(function, op, name, doc, also, reflected))
+
+
+def _published(
+    function: Any, op: OpExpr | Binary, name: str, doc: str, also: tuple[str, ...], reflected: str | None = None
+) -> Any:
+    """The function with its name, as if it were written out in the module that declares it."""
+    function.__module__ = sys._getframe(2).f_globals["__name__"]
+    function.__name__ = function.__qualname__ = name
+    function.__code__ = function.__code__.replace(co_name=name, co_qualname=name)
+    function.__doc__ = doc
+    function.op = op
+    return public(*also, reflected=reflected)(function)
+
+
+# In place
+
+
+def change_by(op: OpExpr) -> None:
+    """Declare the in-place form of an op of one tensor."""
+
+    def form(input: Tensor) -> Tensor:
+        return into(op, input, (input,))
+
+    _enter_form(form, op.name)
+
+
+def change_by_pair(op: OpExpr, check: Check | None = None) -> None:
+    """Declare the in-place form of an op of two tensors; for `check`, see `binary`."""
+
+    def form(input: Tensor, other: Tensor) -> Tensor:
+        if check is not None:
+            check(f"{op.name}_", input, other)
+        return into(op, input, (input, other))
+
+    _enter_form(form, op.name)
+
+
+def change_by_binary(op: Binary, check: Check | None = None) -> None:
+    """Declare the in-place form of an op of a tensor and a tensor or number; for `check`, see `binary`."""
+
+    def form(input: Tensor, other: Tensor | Scalar) -> Tensor:
+        if check is not None:
+            check(f"{op.name}_", input, other)
+        return op.into(input, other)
+
+    _enter_form(form, op.name)
+
+
+def _enter_form(form: Callable[..., Tensor], name: str) -> None:
+    form.__name__ = form.__qualname__ = f"{name}_"
+    form.__doc__ = f"In-place `{name}`."
+    METHODS[f"{name}_"] = form

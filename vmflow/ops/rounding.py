@@ -9,46 +9,25 @@ from vmflow.dtypes import FLOATING
 
 from .arithmetic import zero_gradients
 from .declaration import public
-from .destination import delivered, written
+from .destination import delivered
 from .elementwise import elementwise
+from .in_place import copied_in_place
+from .pointwise import unary
 
 if TYPE_CHECKING:
     from vmflow.tensors import Tensor
 
-_FLOOR = elementwise("floor", least=1, most=FLOATING)
-_CEIL = elementwise("ceil", least=1, most=FLOATING)
-_TRUNC = elementwise("trunc", least=1, most=FLOATING)
+floor = unary("floor", least=1, most=FLOATING, doc="The largest integer not above, in the input's dtype.")
+ceil = unary("ceil", least=1, most=FLOATING, doc="The smallest integer not below, in the input's dtype.")
+trunc = unary("trunc", least=1, most=FLOATING, doc="The integer part, in the input's dtype.")
 _ROUND = elementwise("round", least=1, most=FLOATING)
 
-for _flat in (_FLOOR, _CEIL, _TRUNC, _ROUND):
+for _flat in (floor.op, ceil.op, trunc.op, _ROUND):
     _flat.gradient()(zero_gradients)
 
 
 @public()
-def floor(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The largest integer not above, in the input's dtype."""
-    if out is not None:
-        return written(_FLOOR, out, (input,))
-    return _interpreter.dispatch(_FLOOR, (input,))
-
-
-@public()
-def ceil(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The smallest integer not below, in the input's dtype."""
-    if out is not None:
-        return written(_CEIL, out, (input,))
-    return _interpreter.dispatch(_CEIL, (input,))
-
-
-@public()
-def trunc(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The integer part, in the input's dtype."""
-    if out is not None:
-        return written(_TRUNC, out, (input,))
-    return _interpreter.dispatch(_TRUNC, (input,))
-
-
-@public()
+@copied_in_place()
 def round(input: Tensor, *, decimals: int = 0, out: Tensor | None = None) -> Tensor:
     """The nearest value with `decimals` decimals, or with -`decimals` zeros before the point; ties go to even.
 
@@ -69,6 +48,7 @@ def round(input: Tensor, *, decimals: int = 0, out: Tensor | None = None) -> Ten
 
 
 @public()
+@copied_in_place()
 def frac(input: Tensor) -> Tensor:
     """The part behind the point: ``input - trunc(input)``."""
     if input.dtype.category < FLOATING:

@@ -15,6 +15,7 @@ from .arithmetic import conj_if_complex
 from .declaration import public
 from .destination import delivered, written
 from .elementwise import CHEAP, result_dtype
+from .in_place import copied_in_place
 from .joining import cat, flip, roll
 from .table import (
     Attributes,
@@ -49,6 +50,7 @@ _CUMPROD = OpExpr("cumprod", _infer_running, Form(1, tuple[Dim, bool]), "running
 
 
 @public(numpy_names=True)
+@copied_in_place()
 def cumsum(input: Tensor, dim: int, *, dtype: DType | None = None, out: Tensor | None = None) -> Tensor:
     """The running sum along `dim`, as `dtype`; without one, of bools and integers int64."""
     axis = normalize_dim("cumsum", dim, input.ndim)
@@ -61,6 +63,7 @@ def cumsum(input: Tensor, dim: int, *, dtype: DType | None = None, out: Tensor |
 
 
 @public(numpy_names=True)
+@copied_in_place()
 def cumprod(input: Tensor, dim: int, *, dtype: DType | None = None, out: Tensor | None = None) -> Tensor:
     """The running product along `dim`, as `dtype`; without one, of bools and integers int64."""
     axis = normalize_dim("cumprod", dim, input.ndim)

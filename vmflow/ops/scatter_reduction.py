@@ -12,6 +12,7 @@ from .autocasting import autocast_as_op
 from .declaration import public
 from .elementwise import CHEAP
 from .gathering import check_gather, gather, scatter, scatter_add
+from .in_place import copied_in_place
 from .indexing import index_vector
 from .selection import masked_fill, where
 from .table import (
@@ -97,6 +98,7 @@ def _extremum_gradient(node: OpNode, gradient: Tensor, dim: int, include_self: b
 
 
 @public()
+@copied_in_place()
 def scatter_reduce(
     input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True
 ) -> Tensor:
@@ -128,6 +130,7 @@ def scatter_reduce(
 
 
 @public()
+@copied_in_place()
 @autocast_as_op
 def index_reduce(
     input: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True

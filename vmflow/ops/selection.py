@@ -16,8 +16,9 @@ from .copying import full_of
 from .declaration import function, method, public
 from .destination import delivered
 from .elementwise import CHEAP, ELEMENTWISE, REVERSED, fitting, number, result_dtype
+from .in_place import copied_in_place
 from .index_expression import nonzero
-from .pointwise import Binary, into
+from .pointwise import Binary, change_by_binary, into
 from .table import (
     Attributes,
     Form,
@@ -147,6 +148,8 @@ _CLAMP_MAX = Binary(
     least=1,
     most=FLOATING,
 )
+change_by_binary(_CLAMP_MIN)
+change_by_binary(_CLAMP_MAX)
 
 
 @_CLAMP_MIN.tensors.gradient(inputs=(0, 1))
@@ -260,6 +263,7 @@ def clamp_max(input: Tensor, max: Tensor | Scalar, *, out: Tensor | None = None)
 
 
 @public()
+@copied_in_place()
 def nan_to_num(
     input: Tensor,
     nan: Scalar | None = None,

@@ -12,6 +12,7 @@ from vmflow.kernels.problems.indexing import Geometry, Span
 from .creation import arange
 from .declaration import method, public
 from .elementwise import CHEAP
+from .in_place import reseen_in_place
 from .indexing import index_add, put_part
 from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, ViewExpr, normalize_dim
 from .view import flatten, movedim, place_in, reshape, sizes, sliced, unsqueeze, view_diagonal, view_slice
@@ -96,6 +97,7 @@ def _as_strided_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 
 
 @public()
+@reseen_in_place()
 def as_strided(input: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None) -> Tensor:
     """A view with these sizes and strides, whatever the input's are.
 

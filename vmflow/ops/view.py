@@ -14,6 +14,7 @@ from vmflow.instructions.blob import contiguous_strides, meta
 
 from .copying import clone, conform
 from .declaration import attribute, function, method, public
+from .in_place import reseen_in_place
 from .table import Attributes, ViewExpr, broadcast_shapes, normalize_dim, normalize_dims
 
 if TYPE_CHECKING:
@@ -195,6 +196,7 @@ def unflatten(input: Tensor, dim: int, sizes: tuple[int, ...]) -> Tensor:
 
 
 @public(numpy_names=True)
+@reseen_in_place()
 def squeeze(input: Tensor, dim: int | tuple[int, ...] | None = None) -> Tensor:
     """Without the dimensions of size 1: all of them, or those of `dim` that have it."""
     chosen = normalize_dims("squeeze", dim, input.ndim)
@@ -202,6 +204,7 @@ def squeeze(input: Tensor, dim: int | tuple[int, ...] | None = None) -> Tensor:
 
 
 @public(numpy_names=True)
+@reseen_in_place()
 def unsqueeze(input: Tensor, dim: int) -> Tensor:
     """With a dimension of size 1 inserted before `dim`."""
     axis = normalize_dim("unsqueeze", dim, input.ndim + 1)
@@ -243,6 +246,7 @@ def permute(input: Tensor, *dims: Any, **named: Any) -> Tensor:
 
 
 @public("swapaxes", "swapdims")
+@reseen_in_place("swapaxes", "swapdims")
 def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
     """Two dimensions exchanged."""
     if input.ndim == 0:
@@ -256,6 +260,7 @@ def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
 
 
 @public()
+@reseen_in_place()
 def t(input: Tensor) -> Tensor:
     """The transpose of a matrix; a vector as it is.
 
