@@ -25,6 +25,8 @@ WIDTH = 116  # of lines, without the indentation of all methods
 # Of which type checkers want one signature.
 _OPERATORS = {f"__{prefix}{name}__" for name in ("lshift", "rshift") for prefix in ("", "i")}
 
+DECLARES = re.compile(r"^from \.declaration import .*(public|function|method|METHODS)", re.MULTILINE)
+
 # Those declared outside of `vmflow.ops`.
 OTHERS = ("autograd.methods", "protocols", "random")
 
@@ -34,7 +36,7 @@ def declaring() -> list[str]:
     found = [
         f"ops.{path.stem}"
         for path in (PACKAGE / "ops").glob("*.py")
-        if re.search(r"^from \.declaration import", path.read_text(encoding="utf-8"), re.MULTILINE)
+        if DECLARES.search(path.read_text(encoding="utf-8"))
     ]
     return sorted([*found, *OTHERS])
 

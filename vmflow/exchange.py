@@ -9,7 +9,7 @@ before changing it wait for the results of ops that read it.
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -18,9 +18,7 @@ from .devices import device as Device
 from .instructions.blob import Array
 from .instructions.builder import physical_run
 from .ops.creation import chosen_device, from_array, from_numpy, tensor
-
-if TYPE_CHECKING:
-    from .tensors import Tensor
+from .tensors import Tensor
 
 # DLPack's numbers for devices (12 is "an extension's device", which no other library can look into).
 _CPU: Final = (1, 0)
@@ -116,8 +114,6 @@ def call_numpy(function: Any, args: Any, kwargs: Any) -> Any:
 
 def _as_arrays(given: Any) -> Any:
     """Arguments with arrays in place of tensors, also inside of lists, tuples and dicts."""
-    from .tensors import Tensor
-
     if isinstance(given, Tensor):
         return np.asarray(given)
     if type(given) in (list, tuple):
@@ -192,8 +188,6 @@ def from_dlpack(x: Any, /, *, device: Device | str | None = None, copy: bool | N
         TypeError: if it is neither, or no dtype fits.
         BufferError: if `copy` is False and a copy is needed, or its owner cannot bring it to the CPU.
     """
-    from .tensors import Tensor
-
     target = None if device is None else chosen_device(device)
     made = _taken_over(x, copy) if not isinstance(x, Tensor) else x.detach()
     if target is None or target is made.device:

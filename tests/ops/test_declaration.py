@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
+import pickle
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -82,3 +85,32 @@ def test_no_name_is_given_twice(tables: tuple[dict[str, object], dict[str, objec
 
     with pytest.raises(ValueError, match="'one' is declared twice"):
         function("one")(lambda: None)
+
+
+@pytest.mark.parametrize("name", ["exp", "mul", "floor_divide", "hypot"])
+def test_a_pointwise_function_is_as_if_it_were_written_out(name: str) -> None:
+    found = getattr(flow, name)
+    assert inspect.isfunction(found)
+    assert found.__name__ == found.__qualname__ == name
+    assert found.__module__ in ("vmflow.ops.arithmetic", "vmflow.ops.transcendental")
+    assert found.__doc__
+    assert pickle.loads(pickle.dumps(found)) is found
+    operands = ["input"] if name == "exp" else ["input", "other"]
+    assert list(inspect.signature(found).parameters) == [*operands, "out"]
+    assert getattr(flow.Tensor, name) is found
+
+
+def test_a_traceback_shows_the_name_of_a_pointwise_function() -> None:
+    with pytest.raises(TypeError) as error:
+        flow.exp("x")  # type: ignore[arg-type]
+    assert "exp" in [frame.name for frame in traceback.extract_tb(error.value.__traceback__)]
+
+
+def test_out_of_several_ops_takes_operands_in_lists_and_by_name() -> None:
+    out = flow.zeros(4)
+    parts = [flow.ones(2), flow.ones(2)]
+    assert flow.hstack(parts, out=out) is out
+    assert out.tolist() == [1, 1, 1, 1]
+    parts[1].requires_grad_()
+    with pytest.raises(RuntimeError, match="hstack: functions with out"):
+        flow.hstack(tensors=parts, out=out)

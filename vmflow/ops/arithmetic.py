@@ -20,7 +20,7 @@ from .arithmetic_gradients import conj_if_complex as conj_if_complex
 from .autocasting import autocast_as_op
 from .copying import cast
 from .declaration import attribute, method, public
-from .destination import delivered, written
+from .destination import out_by_copy, written
 from .elementwise import DEAR, REVERSED, TO_FLOAT, TO_REAL, elementwise, number, result_dtype
 from .in_place import copied_in_place
 from .pointwise import Binary, binary, change_by, unary
@@ -48,7 +48,7 @@ def _common_dtype(*operands: Any) -> DType:
 
 _ADD = Binary("add")
 _SUB = Binary("sub", bools="use logical_xor, or ~ to invert a mask")
-mul = binary("mul", also=("multiply",), in_place=False, doc="``input * other``.")
+mul = binary("mul", also=("multiply",), doc="``input * other``.")
 _DIV = Binary("div", TO_FLOAT)
 _POW = Binary("pow", cost=DEAR, least=dtypes.INTEGER)
 floor_divide = binary(
@@ -186,12 +186,6 @@ def add_(input: Tensor, other: Tensor | Scalar, *, alpha: Scalar = 1) -> Tensor:
 def sub_(input: Tensor, other: Tensor | Scalar, *, alpha: Scalar = 1) -> Tensor:
     """In-place `sub`."""
     return _SUB.into(input, other if alpha == 1 else _scaled("sub_", input, other, alpha))
-
-
-@method()
-def mul_(input: Tensor, other: Tensor | Scalar) -> Tensor:
-    """In-place `mul`."""
-    return mul.op.into(input, other)
 
 
 @method()
@@ -386,14 +380,13 @@ def _reciprocal_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 @public()
 @copied_in_place()
 @autocast_as_op
+@out_by_copy()
 def lerp(input: Tensor, end: Tensor, weight: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
     """``input + weight * (end - input)``.
 
     Raises:
         TypeError: if `input` and `end` differ in dtype.
     """
-    if out is not None:
-        return delivered("lerp", out, (input, end, weight), lambda: lerp(input, end, weight))
     if input.dtype is not end.dtype:
         raise TypeError(f"lerp: expected one dtype, got {input.dtype.name} and {end.dtype.name}")
     return input + weight * (end - input)
@@ -401,27 +394,21 @@ def lerp(input: Tensor, end: Tensor, weight: Tensor | Scalar, *, out: Tensor | N
 
 @public()
 @copied_in_place()
+@out_by_copy()
 def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Scalar = 1, out: Tensor | None = None) -> Tensor:
     """``input + value * tensor1 * tensor2``."""
-    if out is not None:
-        return delivered(
-            "addcmul", out, (input, tensor1, tensor2), lambda: addcmul(input, tensor1, tensor2, value=value)
-        )
     return add(input, tensor1 * tensor2, alpha=value)
 
 
 @public()
 @copied_in_place()
+@out_by_copy()
 def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Scalar = 1, out: Tensor | None = None) -> Tensor:
     """``input + value * tensor1 / tensor2``, of floating-point tensors.
 
     Raises:
         TypeError: for two integer tensors, whose quotient would not be of their dtype.
     """
-    if out is not None:
-        return delivered(
-            "addcdiv", out, (input, tensor1, tensor2), lambda: addcdiv(input, tensor1, tensor2, value=value)
-        )
     if tensor1.dtype.category < FLOATING and tensor2.dtype.category < FLOATING:
         raise TypeError("addcdiv: integer division is not supported; convert with .float() first")
     return add(input, tensor1 / tensor2, alpha=value)

@@ -13,7 +13,7 @@ from vmflow.dtypes import dtype as DType
 from .arithmetic import abs, square
 from .autocasting import autocast_as_op
 from .declaration import function, public
-from .destination import delivered
+from .destination import out_by_copy
 from .index_expression import number_of_nonzero
 from .reduction import Dims, amax, amin, euclidean_norm, half_widened, mean, reduced_shape, sum
 from .selection import where
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 
 @public(numpy_names=True)
+@out_by_copy()
 def var(
     input: Tensor,
     dim: Dims | bool = None,
@@ -49,8 +50,6 @@ def var(
         TypeError: for bools and integers.
         ValueError: if both `unbiased` and `correction` are given.
     """
-    if out is not None:
-        return delivered("var", out, (input,), lambda: var(input, dim, unbiased, keepdim, correction=correction))
     if isinstance(dim, bool):
         dim, unbiased = None, dim
     if unbiased is not None:
@@ -68,6 +67,7 @@ def var(
 
 
 @public(numpy_names=True)
+@out_by_copy()
 def std(
     input: Tensor,
     dim: Dims | bool = None,
@@ -78,8 +78,6 @@ def std(
     out: Tensor | None = None,
 ) -> Tensor:
     """The square root of `var`; where it is 0 its gradient is taken as 0."""
-    if out is not None:
-        return delivered("std", out, (input,), lambda: std(input, dim, unbiased, keepdim, correction=correction))
     spread = var(half_widened(input), dim, unbiased, keepdim, correction=correction)
     return _root(spread, 2).to(input.dtype.to_real())
 
@@ -123,6 +121,7 @@ def std_mean(
 
 @public(numpy_names=True)
 @autocast_as_op
+@out_by_copy()
 def norm(
     input: Tensor,
     p: float | str | None = "fro",
@@ -140,8 +139,6 @@ def norm(
         TypeError: for bools and integers.
         ValueError: for another string as `p`.
     """
-    if out is not None:
-        return delivered("norm", out, (input,), lambda: norm(input, p, dim, keepdim, dtype))
     if dtype is not None:
         input = input.to(dtype)
     if p is None or p == "fro":
@@ -175,26 +172,25 @@ def count_nonzero(input: Tensor, dim: Dims = None) -> Tensor:
 
 
 @public(numpy_names=True)
+@out_by_copy()
 def nansum(
     input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None, out: Tensor | None = None
 ) -> Tensor:
     """The sum of what is not nan."""
-    if out is not None:
-        return delivered("nansum", out, (input,), lambda: nansum(input, dim, keepdim, dtype=dtype))
     return sum(where(input.isnan(), 0, input), dim, keepdim, dtype=dtype)
 
 
 @public(numpy_names=True)
+@out_by_copy()
 def nanmean(
     input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None, out: Tensor | None = None
 ) -> Tensor:
     """The mean of what is not nan."""
-    if out is not None:
-        return delivered("nanmean", out, (input,), lambda: nanmean(input, dim, keepdim, dtype=dtype))
     return nansum(input, dim, keepdim, dtype=dtype) / sum(~input.isnan(), dim, keepdim)
 
 
 @public(numpy_names=True)
+@out_by_copy()
 def logsumexp(
     input: Tensor, dim: int | tuple[int, ...] | list[int], keepdim: bool = False, *, out: Tensor | None = None
 ) -> Tensor:
@@ -203,8 +199,6 @@ def logsumexp(
     Raises:
         TypeError: for complex tensors.
     """
-    if out is not None:
-        return delivered("logsumexp", out, (input,), lambda: logsumexp(input, dim, keepdim))
     if input.dtype.is_complex:
         raise TypeError(f"logsumexp is not defined for {input.dtype.name} tensors")
     dims = normalize_dims("logsumexp", dim if dim != () and dim != [] else None, input.ndim)

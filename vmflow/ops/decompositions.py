@@ -15,7 +15,7 @@ from vmflow.instructions.blob import TensorMeta, meta
 from .autocasting import autocast_as_op
 from .creation import eye
 from .declaration import public
-from .destination import delivered, delivered_all
+from .destination import out_by_copy, outs_by_copy
 from .joining import cat, tril, triu
 from .layer_operands import check_floating
 from .linear_algebra import inv, matmul, square_matrices
@@ -122,14 +122,13 @@ def _slogdet_gradient(node: OpNode, sign: Gradients, logabsdet: Gradients) -> tu
 
 
 @public()
+@outs_by_copy()
 def slogdet(A: Tensor, *, out: tuple[Tensor, ...] | None = None) -> SignLogabsdet:
     """The sign and the logarithm of the absolute value of each determinant; 0 and -inf for a singular matrix.
 
     Raises:
         TypeError, ValueError: for integer and complex matrices, and those that are not square.
     """
-    if out is not None:
-        return delivered_all("slogdet", out, (A,), lambda: slogdet(A))
     return SignLogabsdet(*_interpreter.dispatch_several(_SLOGDET, (A,)))
 
 
@@ -165,6 +164,7 @@ def _diagonal_of(matrix: Tensor) -> Tensor:
     return tril(triu(matrix))
 
 
+@out_by_copy()
 def cholesky(A: Tensor, *, upper: bool = False, out: Tensor | None = None) -> Tensor:
     """The lower triangular L with ``L @ L.mT = A``, or the upper triangular L.mT.
 
@@ -176,13 +176,12 @@ def cholesky(A: Tensor, *, upper: bool = False, out: Tensor | None = None) -> Te
         TypeError, ValueError: for integer and complex matrices, and those that are not square.
         LinAlgError: for a matrix that is not positive definite, when the result is looked at.
     """
-    if out is not None:
-        return delivered("cholesky", out, (A,), lambda: cholesky(A, upper=upper))
     return _interpreter.dispatch(_CHOLESKY, (A.mT,)).mT if upper else _interpreter.dispatch(_CHOLESKY, (A,))
 
 
 @public()
 @autocast_as_op
+@out_by_copy()
 def cholesky_solve(B: Tensor, L: Tensor, upper: bool = False, *, out: Tensor | None = None) -> Tensor:
     """The X with ``A @ X = B``, given the factor of A that `cholesky` makes.
 
@@ -191,16 +190,6 @@ def cholesky_solve(B: Tensor, L: Tensor, upper: bool = False, *, out: Tensor | N
         L: (..., n, n).
         upper: whether `L` is the upper factor.
     """
-    if out is not None:
-        return delivered(
-            "cholesky_solve",
-            out,
-            (
-                B,
-                L,
-            ),
-            lambda: cholesky_solve(B, L, upper),
-        )
     lower = L.mT if upper else L
     return solve_triangular(lower.mT, solve_triangular(lower, B, upper=False), upper=True)
 
@@ -235,6 +224,7 @@ def _solve_triangular_gradient(node: OpNode, gradient: Tensor) -> tuple[Gradient
     return triu(of_matrix, first) if upper else tril(of_matrix, -first), right
 
 
+@out_by_copy()
 def solve_triangular(
     A: Tensor, B: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False, out: Tensor | None = None
 ) -> Tensor:
@@ -251,16 +241,6 @@ def solve_triangular(
         TypeError, ValueError: for integer and complex matrices, two dtypes, and shapes that do not fit.
         LinAlgError: for a zero on the diagonal, when the result is looked at.
     """
-    if out is not None:
-        return delivered(
-            "solve_triangular",
-            out,
-            (
-                A,
-                B,
-            ),
-            lambda: solve_triangular(A, B, upper=upper, left=left, unitriangular=unitriangular),
-        )
     if not left:
         return solve_triangular(A.mT, B.mT, upper=not upper, unitriangular=unitriangular).mT
     return _interpreter.dispatch(_SOLVE_TRIANGULAR, (A, B), (bool(upper), bool(unitriangular)))
@@ -307,6 +287,7 @@ def _tall_qr_gradient(q: Tensor, r: Tensor, of_q: Tensor, of_r: Tensor) -> Tenso
     return solve_triangular(r.mT, (of_q + matmul(q, symmetric)), upper=False, left=False)
 
 
+@outs_by_copy()
 def qr(A: Tensor, mode: str = "reduced", *, out: tuple[Tensor, ...] | None = None) -> QR:
     """An orthogonal Q and an upper triangular R with ``Q @ R = A``.
 
@@ -318,8 +299,6 @@ def qr(A: Tensor, mode: str = "reduced", *, out: tuple[Tensor, ...] | None = Non
     Raises:
         TypeError, ValueError: for integer and complex matrices, and another `mode`.
     """
-    if out is not None:
-        return delivered_all("qr", out, (A,), lambda: qr(A, mode))
     if mode == "r":
         reduced = qr(A.detach())
         return QR(reduced.R.new_zeros(0), reduced.R)
@@ -392,6 +371,7 @@ def _svdvals_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     return (matmul(u * gradient.unsqueeze(-2), vh),)
 
 
+@outs_by_copy()
 def svd(A: Tensor, full_matrices: bool = True, *, out: tuple[Tensor, ...] | None = None) -> SVD:
     """Orthogonal U and Vh and non-negative S with ``U @ diag(S) @ Vh = A``.
 
@@ -405,15 +385,12 @@ def svd(A: Tensor, full_matrices: bool = True, *, out: tuple[Tensor, ...] | None
         TypeError, ValueError: for integer and complex matrices, and fewer than two dimensions.
         LinAlgError: if the iteration does not converge, when the result is looked at.
     """
-    if out is not None:
-        return delivered_all("svd", out, (A,), lambda: svd(A, full_matrices))
     return SVD(*_interpreter.dispatch_several(_SVD, (A,), (bool(full_matrices),)))
 
 
+@out_by_copy()
 def svdvals(A: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The singular values, from the largest to the smallest; their gradients are always defined."""
-    if out is not None:
-        return delivered("svdvals", out, (A,), lambda: svdvals(A))
     return _interpreter.dispatch(_SVDVALS, (A,))
 
 
@@ -441,6 +418,7 @@ def _eigh_gradient(node: OpNode, of_values: Gradients, of_vectors: Gradients) ->
     return (matmul(matmul(vectors, middle), vectors.mT),)
 
 
+@outs_by_copy()
 def eigh(A: Tensor, UPLO: str = "L", *, out: tuple[Tensor, ...] | None = None) -> Eigen:
     """The eigenvalues and eigenvectors of symmetric matrices.
 
@@ -454,15 +432,12 @@ def eigh(A: Tensor, UPLO: str = "L", *, out: tuple[Tensor, ...] | None = None) -
         TypeError, ValueError: for integer and complex matrices, those that are not square, and another `UPLO`.
         LinAlgError: if the iteration does not converge, when the result is looked at.
     """
-    if out is not None:
-        return delivered_all("eigh", out, (A,), lambda: eigh(A, UPLO))
     if UPLO not in ("L", "U"):
         raise ValueError(f"eigh: UPLO must be 'L' or 'U', not {UPLO!r}")
     return Eigen(*_interpreter.dispatch_several(_EIGH, (A,), (UPLO,)))
 
 
+@out_by_copy()
 def eigvalsh(A: Tensor, UPLO: str = "L", *, out: Tensor | None = None) -> Tensor:
     """The eigenvalues of symmetric matrices, from the smallest to the largest; see `eigh`."""
-    if out is not None:
-        return delivered("eigvalsh", out, (A,), lambda: eigvalsh(A, UPLO))
     return eigh(A, UPLO).eigenvalues

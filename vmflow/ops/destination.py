@@ -6,8 +6,9 @@ the tensor is not resized: it must have the result's shape, and a dtype that can
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from vmflow import interpreter as _interpreter
 from vmflow import tensors as _tensors
@@ -15,6 +16,7 @@ from vmflow.context import MODE
 from vmflow.operands import check_fits, not_tensors
 
 from .copying import copy_
+from .declaration import Declared
 from .table import Attributes, OpExpr
 
 if TYPE_CHECKING:
@@ -98,3 +100,40 @@ def check_destination(name: str, out: Tensor, inputs: tuple[Tensor, ...]) -> Non
             f"{name}: functions with out=... do not support automatic differentiation, but one of the tensors requires "
             "a gradient; detach() it, work under vmflow.no_grad(), or leave out=... away"
         )
+
+
+def out_by_copy(name: str | None = None) -> Callable[[Declared], Declared]:
+    """Give ``out`` to the decorated function, which is made of several ops; see `delivered`.
+
+    Args:
+        name: of the function, if users call it by another.
+    """
+    return _with_out(delivered, name)
+
+
+def outs_by_copy(name: str | None = None) -> Callable[[Declared], Declared]:
+    """The same for a function of several results; see `delivered_all`."""
+    return _with_out(delivered_all, name)
+
+
+def _with_out(deliver: Callable[..., Any], name: str | None) -> Callable[[Declared], Declared]:
+    def declare(function: Declared) -> Declared:
+        called = name or function.__name__
+
+        @functools.wraps(function)
+        def with_out(*args: Any, out: Any = None, **kwargs: Any) -> Any:
+            if out is None:
+                return function(*args, **kwargs)
+            return deliver(called, out, _operands((*args, *kwargs.values())), lambda: function(*args, **kwargs))
+
+        return cast(Declared, with_out)
+
+    return declare
+
+
+def _operands(given: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Also those in lists."""
+    operands: list[Any] = []
+    for each in given:
+        operands += each if isinstance(each, (list, tuple)) else (each,)
+    return tuple(operands)

@@ -10,7 +10,7 @@ from vmflow.dtypes import INTEGER, int64
 from vmflow.instructions.blob import meta
 
 from .declaration import function, method, public
-from .destination import delivered
+from .destination import delivered, out_by_copy
 from .elementwise import CHEAP, result_dtype
 from .gathering import scatter_diagonal
 from .in_place import copied_in_place
@@ -109,19 +109,17 @@ def stack(tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor | None = None)
 
 
 @function()
+@out_by_copy()
 def hstack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
     """Side by side: along the second dimension, or the first of vectors."""
-    if out is not None:
-        return delivered("hstack", out, tuple(tensors), lambda: hstack(tensors))
     given = [it.reshape(1) if it.ndim == 0 else it for it in tensors]
     return cat(given, 0 if given and given[0].ndim == 1 else 1)
 
 
 @function()
+@out_by_copy()
 def vstack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
     """One below the other; vectors become rows."""
-    if out is not None:
-        return delivered("vstack", out, tuple(tensors), lambda: vstack(tensors))
     return cat([it.reshape(1, -1) if it.ndim < 2 else it for it in tensors], 0)
 
 

@@ -13,7 +13,7 @@ from vmflow.instructions.blob import TensorMeta, meta
 from .arithmetic import conj_if_complex
 from .composed_reduction import norm
 from .declaration import function, public
-from .destination import delivered, written
+from .destination import out_by_copy, written
 from .in_place import copied_in_place
 from .pointwise import check_tensors
 from .reduction import Dims
@@ -144,17 +144,17 @@ def dot(input: Tensor, tensor: Tensor, *, out: Tensor | None = None) -> Tensor:
 
 
 @public()
+@out_by_copy()
 def outer(input: Tensor, vec2: Tensor, *, out: Tensor | None = None) -> Tensor:
     """All products of an element of the first vector with one of the second: (n,) with (m,) gives (n, m)."""
     check_tensors("outer", input, vec2)
-    if out is not None:
-        return delivered("outer", out, (input, vec2), lambda: outer(input, vec2))
     _ranks("outer", 1, input, vec2)
     return input.unsqueeze(1) * vec2
 
 
 @public()
 @copied_in_place()
+@out_by_copy()
 def addmm(
     input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1, out: Tensor | None = None
 ) -> Tensor:
@@ -163,13 +163,12 @@ def addmm(
     Raises:
         ValueError: if `input` does not broadcast to the product's shape, or the matrices do not fit.
     """
-    if out is not None:
-        return delivered("addmm", out, (input, mat1, mat2), lambda: addmm(input, mat1, mat2, beta=beta, alpha=alpha))
     return _added("addmm", input, mm(mat1, mat2), beta, alpha)
 
 
 @public()
 @copied_in_place()
+@out_by_copy()
 def baddbmm(
     input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1, out: Tensor | None = None
 ) -> Tensor:
@@ -178,10 +177,6 @@ def baddbmm(
     Raises:
         ValueError: if `input` does not broadcast to the product's shape, or the matrices do not fit.
     """
-    if out is not None:
-        return delivered(
-            "baddbmm", out, (input, batch1, batch2), lambda: baddbmm(input, batch1, batch2, beta=beta, alpha=alpha)
-        )
     return _added("baddbmm", input, bmm(batch1, batch2), beta, alpha)
 
 
@@ -198,6 +193,7 @@ def _added(name: str, input: Tensor, product: Tensor, beta: float, alpha: float)
 
 
 @function()
+@out_by_copy()
 def tensordot(
     a: Tensor, b: Tensor, dims: int | tuple[list[int], list[int]] = 2, *, out: Tensor | None = None
 ) -> Tensor:
@@ -208,8 +204,6 @@ def tensordot(
         dims: how many of the last of `a` to pair with the first of `b`, or which of `a` with which of `b`.
     """
     check_tensors("tensordot", a, b)
-    if out is not None:
-        return delivered("tensordot", out, (a, b), lambda: tensordot(a, b, dims))
     if isinstance(dims, int):
         if not 0 <= dims <= min(a.ndim, b.ndim):
             raise ValueError(f"tensordot: {dims} dimensions cannot be paired of {a.ndim} and {b.ndim}")
@@ -255,6 +249,7 @@ def _inv_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 
 
 @public("inverse", own=False)
+@out_by_copy()
 def inv(A: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The inverse of each square matrix.
 
@@ -262,8 +257,6 @@ def inv(A: Tensor, *, out: Tensor | None = None) -> Tensor:
         TypeError, ValueError: for integers, and for matrices that are not square.
         LinAlgError: for a singular matrix, when the result is looked at.
     """
-    if out is not None:
-        return delivered("inv", out, (A,), lambda: inv(A))
     return _interpreter.dispatch(_INV, (A,))
 
 
@@ -290,6 +283,7 @@ def _solve_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Tens
     return -matmul(right, conj_if_complex(node.output(0)).mT) if node.needs[0] else None, right
 
 
+@out_by_copy()
 def solve(A: Tensor, B: Tensor, *, left: bool = True, out: Tensor | None = None) -> Tensor:
     """The X with ``A @ X = B``, or with ``X @ A = B`` if not `left`.
 
@@ -302,16 +296,6 @@ def solve(A: Tensor, B: Tensor, *, left: bool = True, out: Tensor | None = None)
         TypeError, ValueError: for integers, two dtypes, and shapes that do not fit.
         LinAlgError: for a singular matrix, when the result is looked at.
     """
-    if out is not None:
-        return delivered(
-            "solve",
-            out,
-            (
-                A,
-                B,
-            ),
-            lambda: solve(A, B, left=left),
-        )
     if B.ndim == 1:
         return _interpreter.dispatch(_SOLVE, (A, B.unsqueeze(-1))).squeeze(-1)
     if not left:
@@ -336,13 +320,13 @@ def _det_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 
 
 @public()
+@out_by_copy()
 def det(A: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The determinant of each square matrix; its gradient is defined for invertible ones."""
-    if out is not None:
-        return delivered("det", out, (A,), lambda: det(A))
     return _interpreter.dispatch(_DET, (A,))
 
 
+@out_by_copy()
 def vector_norm(
     x: Tensor,
     ord: float = 2,
@@ -353,8 +337,6 @@ def vector_norm(
     out: Tensor | None = None,
 ) -> Tensor:
     """The norm of the elements along `dim`, as of a vector; see `vmflow.norm`."""
-    if out is not None:
-        return delivered("vector_norm", out, (x,), lambda: vector_norm(x, ord, dim, keepdim, dtype=dtype))
     return norm(x, ord, dim, keepdim, dtype)
 
 

@@ -9,7 +9,7 @@ from vmflow import interpreter as _interpreter
 from .creation import eye
 from .declaration import public
 from .decompositions import factored
-from .destination import delivered
+from .destination import out_by_copy
 from .joining import cat
 from .linear_algebra import inv, matmul
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 
 @public()
+@out_by_copy()
 def matrix_power(A: Tensor, n: int, *, out: Tensor | None = None) -> Tensor:
     """The product of `n` times A, by repeated squaring; of its inverse for a negative `n`.
 
@@ -27,8 +28,6 @@ def matrix_power(A: Tensor, n: int, *, out: Tensor | None = None) -> Tensor:
             matrices to a negative power.
         LinAlgError: for a singular matrix and a negative `n`, when the result is looked at.
     """
-    if out is not None:
-        return delivered("matrix_power", out, (A,), lambda: matrix_power(A, n))
     if not isinstance(n, int):
         raise TypeError(f"matrix_power: n is an integer, not {n!r}")
     if A.ndim < 2 or A.shape[-1] != A.shape[-2]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from .arithmetic import conj_if_complex
 from .declaration import function, public
-from .destination import delivered
+from .destination import out_by_copy
 from .joining import roll
 from .linear_algebra import dot, matmul, tensordot
 from .pointwise import check_tensors
@@ -20,21 +20,12 @@ if TYPE_CHECKING:
 
 
 @public()
+@out_by_copy()
 def kron(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Kronecker's product: each element of `input`, replaced by itself times `other`.
 
     The shapes are filled up with ones in front to one length, and multiplied.
     """
-    if out is not None:
-        return delivered(
-            "kron",
-            out,
-            (
-                input,
-                other,
-            ),
-            lambda: kron(input, other),
-        )
     check_tensors("kron", input, other)
     rank = max(input.ndim, other.ndim)
     first = [1] * (rank - input.ndim) + list(input.shape)
@@ -45,22 +36,13 @@ def kron(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
 
 
 @public()
+@out_by_copy()
 def cross(input: Tensor, other: Tensor, dim: int | None = None, *, out: Tensor | None = None) -> Tensor:
     """The cross product of vectors of three elements along `dim`; without one, along the first dimension of size 3.
 
     Raises:
         ValueError: if there is no such dimension, or it has another size.
     """
-    if out is not None:
-        return delivered(
-            "cross",
-            out,
-            (
-                input,
-                other,
-            ),
-            lambda: cross(input, other, dim),
-        )
     check_tensors("cross", input, other)
     if dim is None:
         threes = [axis for axis, size in enumerate(input.shape) if size == 3]
@@ -70,22 +52,13 @@ def cross(input: Tensor, other: Tensor, dim: int | None = None, *, out: Tensor |
     return _cross("cross", input, other, dim)
 
 
+@out_by_copy("cross")
 def linalg_cross(input: Tensor, other: Tensor, *, dim: int = -1, out: Tensor | None = None) -> Tensor:
     """The cross product of vectors of three elements along `dim`; the other dimensions broadcast.
 
     Raises:
         ValueError: if they have not three elements.
     """
-    if out is not None:
-        return delivered(
-            "cross",
-            out,
-            (
-                input,
-                other,
-            ),
-            lambda: linalg_cross(input, other, dim=dim),
-        )
     return _cross("linalg.cross", input, other, dim)
 
 
@@ -101,22 +74,13 @@ def _cross(name: str, input: Tensor, other: Tensor, dim: int) -> Tensor:
 
 
 @public()
+@out_by_copy()
 def inner(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The sums of products along the last dimensions; the product, if one is 0-d.
 
     Raises:
         ValueError: if the last dimensions differ in size.
     """
-    if out is not None:
-        return delivered(
-            "inner",
-            out,
-            (
-                input,
-                other,
-            ),
-            lambda: inner(input, other),
-        )
     check_tensors("inner", input, other)
     if not input.ndim or not other.ndim:
         return input * other
@@ -126,18 +90,9 @@ def inner(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
 
 
 @public()
+@out_by_copy()
 def vdot(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The inner product of two vectors, the first of them conjugated."""
-    if out is not None:
-        return delivered(
-            "vdot",
-            out,
-            (
-                input,
-                other,
-            ),
-            lambda: vdot(input, other),
-        )
     check_tensors("vdot", input, other)
     return dot(conj_if_complex(input), other)
 
@@ -154,6 +109,7 @@ def trace(input: Tensor) -> Tensor:
     return diagonal(input).sum()
 
 
+@out_by_copy()
 def multi_dot(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
     """The product of two or more matrices, multiplied in the order that takes the fewest operations.
 
@@ -162,8 +118,6 @@ def multi_dot(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor
     Raises:
         ValueError: for fewer than two, or shapes that do not fit.
     """
-    if out is not None:
-        return delivered("multi_dot", out, tuple(tensors), lambda: multi_dot(tensors))
     chain = list(tensors)
     if len(chain) < 2:
         raise ValueError(f"multi_dot: expected at least two tensors, got {len(chain)}")

@@ -10,7 +10,7 @@ from vmflow.dtypes import dtype as DType
 
 from .composed_reduction import norm
 from .decompositions import svdvals
-from .destination import delivered
+from .destination import out_by_copy
 from .reduction import Dims
 from .table import normalize_dim
 from .view import movedim
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from vmflow.tensors import Tensor
 
 
+@out_by_copy()
 def matrix_norm(
     A: Tensor,
     ord: float | str = "fro",
@@ -42,8 +43,6 @@ def matrix_norm(
     Raises:
         TypeError, ValueError, IndexError: for integers, another `ord`, and dimensions that do not exist or are equal.
     """
-    if out is not None:
-        return delivered("matrix_norm", out, (A,), lambda: matrix_norm(A, ord, dim, keepdim, dtype=dtype))
     if len(dim) != 2:
         raise ValueError(f"matrix_norm: dim must be two dimensions, not {tuple(dim)}")
     if A.ndim < 2:
@@ -73,6 +72,7 @@ def matrix_norm(
     return result
 
 
+@out_by_copy("norm")
 def linalg_norm(
     A: Tensor,
     ord: float | str | None = None,
@@ -95,8 +95,6 @@ def linalg_norm(
     Raises:
         ValueError: for an `ord` without `dim` of a tensor that is neither 1-d nor 2-d.
     """
-    if out is not None:
-        return delivered("norm", out, (A,), lambda: linalg_norm(A, ord, dim, keepdim, dtype=dtype))
     if ord is None:
         return norm(A, 2, dim, keepdim, dtype)
     if dim is None:

@@ -14,7 +14,7 @@ from vmflow.dtypes import FLOATING
 from vmflow.instructions.blob import meta
 
 from .declaration import public
-from .destination import delivered, delivered_all
+from .destination import out_by_copy, outs_by_copy
 from .elementwise import CHEAP
 from .extrema import ValuesIndices
 from .gathering import gather
@@ -49,6 +49,7 @@ def argsort(input: Tensor, dim: int = -1, descending: bool = False, *, stable: b
 
 
 @public(numpy_names=True)
+@outs_by_copy()
 def sort(
     input: Tensor,
     dim: int = -1,
@@ -58,17 +59,14 @@ def sort(
     out: tuple[Tensor, ...] | None = None,
 ) -> ValuesIndices:
     """The elements along `dim` in order, and where they were; see `argsort`."""
-    if out is not None:
-        return delivered_all("sort", out, (input,), lambda: sort(input, dim, descending, stable=stable))
     indices = argsort(input, dim, descending, stable=stable)
     return ValuesIndices(gather(input, dim, indices), indices)
 
 
 @public()
+@out_by_copy()
 def msort(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The elements along the first dimension in ascending order."""
-    if out is not None:
-        return delivered("msort", out, (input,), lambda: msort(input))
     return sort(input, 0).values
 
 
@@ -88,6 +86,7 @@ _TOPK = OpExpr("topk", _infer_topk, Form(1, tuple[Size, Dim, bool]), "ordering")
 
 
 @public(numpy_names=True)
+@outs_by_copy()
 def topk(
     input: Tensor,
     k: int,
@@ -109,8 +108,6 @@ def topk(
     Raises:
         ValueError: if there are not so many.
     """
-    if out is not None:
-        return delivered_all("topk", out, (input,), lambda: topk(input, k, dim, largest, sorted))
     axis = normalize_dim("topk", dim, input.ndim)
     indices = _interpreter.dispatch(_TOPK, (input,), (k, axis, bool(largest)))
     return ValuesIndices(gather(input, axis, indices), indices)
@@ -137,6 +134,7 @@ def _of_rank(name: str, input: Tensor, place: int, dim: int, keepdim: bool, nan_
 
 
 @public(numpy_names=True)
+@outs_by_copy()
 def kthvalue(
     input: Tensor, k: int, dim: int = -1, keepdim: bool = False, *, out: tuple[Tensor, ...] | None = None
 ) -> ValuesIndices:
@@ -145,8 +143,6 @@ def kthvalue(
     Raises:
         ValueError: if there are not so many.
     """
-    if out is not None:
-        return delivered_all("kthvalue", out, (input,), lambda: kthvalue(input, k, dim, keepdim))
     axis = normalize_dim("kthvalue", dim, input.ndim)
     size = input.shape[axis] if input.ndim else 1
     if not 1 <= k <= size:

@@ -10,7 +10,7 @@ from vmflow import interpreter as _interpreter
 from .autocasting import autocast_as_op
 from .declaration import public
 from .decompositions import eigvalsh, factored, real_matrices, svdvals
-from .destination import delivered
+from .destination import out_by_copy
 from .linear_algebra import matmul
 from .reduction import amax
 from .reduction import sum as sum_of
@@ -58,6 +58,7 @@ def _pinv_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 
 @public("pinverse", own=False)
 @autocast_as_op
+@out_by_copy()
 def pinv(
     A: Tensor,
     *,
@@ -78,8 +79,6 @@ def pinv(
     Raises:
         TypeError, ValueError: for integer and complex matrices, and a tolerance below 0.
     """
-    if out is not None:
-        return delivered("pinv", out, (A,), lambda: pinv(A, atol=atol, rtol=rtol, hermitian=hermitian))
     absolute, relative = _tolerances("pinv", A, atol, rtol)
     return _interpreter.dispatch(_PINV, (A,), (absolute, relative, bool(hermitian)))
 
@@ -93,6 +92,7 @@ def _tolerances(name: str, A: Tensor, atol: float | None, rtol: float | None) ->
 
 
 @autocast_as_op
+@out_by_copy()
 def matrix_rank(
     A: Tensor,
     *,
@@ -102,8 +102,6 @@ def matrix_rank(
     out: Tensor | None = None,
 ) -> Tensor:
     """How many singular values are not 0, int64; see `pinv`, which has the same tolerances."""
-    if out is not None:
-        return delivered("matrix_rank", out, (A,), lambda: matrix_rank(A, atol=atol, rtol=rtol, hermitian=hermitian))
     absolute, relative = _tolerances("matrix_rank", A, atol, rtol)
     values = eigvalsh(A).abs() if hermitian else svdvals(A)
     return _rank(values.detach(), absolute, relative)

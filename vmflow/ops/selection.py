@@ -14,7 +14,7 @@ from vmflow.instructions.blob import meta
 from .comparison import isnan, logical_not
 from .copying import full_of
 from .declaration import function, method, public
-from .destination import delivered
+from .destination import delivered, out_by_copy
 from .elementwise import CHEAP, ELEMENTWISE, REVERSED, fitting, number, result_dtype
 from .in_place import copied_in_place
 from .index_expression import nonzero
@@ -264,6 +264,7 @@ def clamp_max(input: Tensor, max: Tensor | Scalar, *, out: Tensor | None = None)
 
 @public()
 @copied_in_place()
+@out_by_copy()
 def nan_to_num(
     input: Tensor,
     nan: Scalar | None = None,
@@ -273,8 +274,6 @@ def nan_to_num(
     out: Tensor | None = None,
 ) -> Tensor:
     """nan replaced by `nan`, or 0, and infinities by `posinf` and `neginf`, or the dtype's extremes."""
-    if out is not None:
-        return delivered("nan_to_num", out, (input,), lambda: nan_to_num(input, nan, posinf, neginf))
     if input.dtype.category < FLOATING:
         return input.clone()
     limits = dtypes.finfo(input.dtype)

@@ -272,8 +272,9 @@ def t(input: Tensor) -> Tensor:
     return transpose(input, 0, 1) if input.ndim == 2 else input
 
 
+@attribute("T")
 def reversed_dims(input: Tensor) -> Tensor:
-    """All dimensions in reverse order (the `T` property)."""
+    """All dimensions reversed."""
     return _interpreter.dispatch_view(_PERMUTE, input, (tuple(range(input.ndim - 1, -1, -1)),))
 
 
@@ -543,12 +544,6 @@ def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Te
     if first == second:
         raise ValueError(f"diagonal: dim1 and dim2 are the same dimension ({dim1} and {dim2})")
     return _interpreter.dispatch_view(DIAGONAL, input, (offset, first, second))
-
-
-@attribute("T")
-def T(self: Tensor) -> Tensor:
-    """All dimensions reversed."""
-    return reversed_dims(self)
 
 
 @attribute("mT")
