@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import graphlib
 import importlib
 import os
 import subprocess
@@ -41,28 +40,19 @@ LAYERS = (
 # Packages that import nothing of vmflow but themselves and what is named here: they could stand alone.
 ALONE = {"vmflow.graph_mode.actors": ("vmflow.errors",)}
 
-# The eager front still goes round in circles, which includes what these import within functions.
-CIRCULAR = (
-    "vmflow.array_api",
-    "vmflow.autograd",
-    "vmflow.exchange",
-    "vmflow.interpreter",
-    "vmflow.io",
-    "vmflow.ops",
-    "vmflow.random",
-    "vmflow.tensor_fields",
-    "vmflow.tensor_methods",
-    "vmflow.tensors",
-    "vmflow.transfers",
-)
-
 # What is imported within functions, by who does so.
 _COMPILING = ("vmflow.kernels.native.cache", "vmflow.kernels.native.compiling", "vmflow.kernels.native.kept")
 _LARGE_ARRAYS = ("vmflow.kernels.native.elementwise", "vmflow.kernels.native.single_loop")
+_LOADED_BY_METHODS = ("vmflow.array_api", "vmflow.exchange", "vmflow.io", "vmflow.representation")
 _SIMULATION = ("vmflow.streams", "vmflow.streams.simulated")
 LATE = {
     # Each command has its own needs, serving optional packages among them.
     "vmflow.__main__": ("vmflow.info", "vmflow.serving.command"),
+    # attrs, and what fuses ops.
+    "vmflow.interpreter": ("vmflow.ops.chains",),
+    "vmflow.ops.formula": ("vmflow.ops.recording",),
+    # Methods that few programs call.
+    "vmflow.protocols": _LOADED_BY_METHODS,
     # Much of the standard library, and only once a C library is to be had.
     "vmflow.kernels.native.loading": _COMPILING,
     # The writing of C, which small arrays do without.
@@ -170,25 +160,6 @@ def test_imports_point_one_way() -> None:
     assert not wrong, f"these imports point the wrong way:\n{_listed(wrong)}"
 
 
-def test_no_modules_import_each_other() -> None:
-    """At import; a module is imported with what it imports, and nothing in between waits for something else."""
-    order = graphlib.TopologicalSorter(
-        {name: {it.imported for it in _imports(name) if it.at_import and it.imported in MODULES} for name in MODULES}
-    )
-    order.prepare()
-
-
-def test_tensors_know_no_op() -> None:
-    """Methods that need ops are declared beside these, and given to the class afterwards."""
-    reached, left = set(), ["vmflow.tensors"]
-    while left:
-        name = left.pop()
-        if name not in reached:
-            reached.add(name)
-            left += [it.imported for it in _imports(name) if it.at_import and it.imported in MODULES]
-    assert {name for name in reached if _within(name, "vmflow.ops")} == {"vmflow.ops.table"}
-
-
 def test_the_engine_knows_no_kind_of_instruction() -> None:
     """How they are chained, fused and give back memory is asked of the policy."""
     known = {f"vmflow.instructions.{name}" for name in ("instruction", "policy", "scope")}
@@ -201,10 +172,6 @@ def test_the_engine_knows_no_kind_of_instruction() -> None:
 
 def _of_the_project(at_import: bool) -> list[Import]:
     return [it for name in MODULES for it in _imports(name) if it.imported in MODULES and it.at_import == at_import]
-
-
-def _is_circular(name: str) -> bool:
-    return any([_within(name, it) for it in CIRCULAR])
 
 
 def _in_circles(edges: dict[str, set[str]]) -> set[str]:
@@ -226,8 +193,17 @@ def test_no_imports_go_in_circles() -> None:
     edges: dict[str, set[str]] = {name: set() for name in MODULES}
     for it in _of_the_project(at_import=True):
         edges[it.importer].add(it.imported)
-    wrong = [name for name in _in_circles(edges) if not _is_circular(name)]
+    wrong = _in_circles(edges)
     assert not wrong, f"these go in circles: {', '.join(sorted(wrong))}"
+
+
+def test_tensors_know_no_op() -> None:
+    """Methods that need ops are declared beside these, and given to the class afterwards."""
+    edges: dict[str, set[str]] = {name: set() for name in MODULES}
+    for it in _of_the_project(at_import=True):
+        edges[it.importer].add(it.imported)
+    ops = {name for name in _reached("vmflow.tensors", edges) if _within(name, "vmflow.ops")}
+    assert ops == {"vmflow.ops.table"}
 
 
 def test_a_circle_is_found() -> None:
@@ -237,8 +213,7 @@ def test_a_circle_is_found() -> None:
 
 
 def test_functions_import_only_what_is_better_late() -> None:
-    late = [it for it in _of_the_project(at_import=False) if not _is_circular(it.importer)]
-    found = {(it.importer, it.imported) for it in late}
+    found = {(it.importer, it.imported) for it in _of_the_project(at_import=False)}
     assert found == {(importer, imported) for importer, targets in LATE.items() for imported in targets}
 
 

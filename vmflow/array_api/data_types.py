@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 from vmflow import dtypes
 from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
+from vmflow.ops import creation
 from vmflow.tensors import Tensor
 
 _KINDS: Final[dict[str, Callable[[DType], bool]]] = {
@@ -112,8 +113,6 @@ def together(name: str, *operands: Any) -> list[Tensor]:
             raise TypeError(f"{name}: expected tensors and Python numbers, got {type(it).__name__}")
     if not tensors:
         raise TypeError(f"{name}: expected at least one tensor")
-    from vmflow.ops import creation
-
     kind = result_type(*operands)
     return [
         it.to(kind) if isinstance(it, Tensor) else creation.full((), it, dtype=kind, device=tensors[0].device)

@@ -114,8 +114,8 @@ def _differentiate(function: UnaryFunction, derivative: Callable[[Tensor], Tenso
         return (gradient * derivative(conj_if_complex(node.input(0))),)
 
 
-_differentiate(sinh, lambda x: cosh(x))
-_differentiate(cosh, lambda x: sinh(x))
+_differentiate(sinh, cosh)
+_differentiate(cosh, sinh)
 _differentiate(asin, lambda x: rsqrt(1 - x * x))
 _differentiate(acos, lambda x: -rsqrt(1 - x * x))
 _differentiate(atan, lambda x: reciprocal(x * x + 1))
