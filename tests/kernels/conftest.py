@@ -41,7 +41,7 @@ def compiled(kept: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.fixture
 def panels(compiled: None) -> None:
     """Within the test, products of matrices are computed in C, and attention is."""
-    library = LOADER.request(functions.product_source())
+    library = LOADER.request(functions.source("products"))
     assert library is not None
     if not functions.panels_pay(library):
         pytest.skip("without vectors that multiply and add at once, products of matrices are left to BLAS")

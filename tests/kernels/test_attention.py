@@ -197,8 +197,8 @@ def test_all_numbers_of_threads_make_the_same(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_whoever_has_no_attention_does_not_wait_for_it() -> None:
-    assert "void attention" not in functions.handwritten_source()
-    assert "void softmax" not in functions.attention_source()
+    assert "void attention" not in functions.source("rows")
+    assert "void softmax" not in functions.source("attention")
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux tells how much memory is in use")

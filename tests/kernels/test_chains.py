@@ -14,7 +14,7 @@ import vmflow as flow
 from vmflow.dtypes import by_name, from_numpy
 from vmflow.instructions.blob import meta
 from vmflow.kernels.native import arrays as by_hand
-from vmflow.kernels.native import fused_loops
+from vmflow.kernels.native import loops
 from vmflow.kernels.native.elementwise import lay_out
 from vmflow.kernels.native.expressions import C_TYPES, RULES
 from vmflow.kernels.numpy.fused import FusedKernel
@@ -265,7 +265,7 @@ def test_results_may_be_written_past_the_cache(
         *(_step("where", 3, 0, 2), _step("cast", 3, attributes=(flow.int16,))),
     ]
     expected = _results(_kernel(steps, range(5), arrays), arrays)
-    monkeypatch.setattr(fused_loops, "streamed_from", lambda: 0)
+    monkeypatch.setattr(loops, "streamed_from", lambda: 0)
     kernel = _kernel(steps, range(5), arrays)
     outs = [_at_a_line(it, shift) for it in expected]
     assert kernel.native(arrays, outs) is not None

@@ -19,7 +19,7 @@ from vmflow.instructions.blob import TensorMeta, meta
 from vmflow.kernels import choosing, updates
 from vmflow.kernels.choosing import Kernel, Problem, builds, choose
 from vmflow.kernels.generation import GENERATION
-from vmflow.kernels.updates import builds_update, choose_update
+from vmflow.kernels.updates import choose_update, declares_rule
 from vmflow.ops.table import OPS, Inferred, OpExpr, OpPlan, ViewExpr
 
 pytestmark = pytest.mark.host
@@ -254,10 +254,10 @@ def test_what_remembers_is_chosen_anew_each_time() -> None:
     assert choose_update("zero", host) is choose_update("zero", host)
 
 
-def test_two_builders_of_one_update_are_refused() -> None:
+def test_two_kernels_of_one_update_are_refused() -> None:
     choose_update("zero", Device("cpu"))
-    with pytest.raises(ValueError, match=r"the update 'zero' has two builders in vmflow\.kernels\.numpy"):
-        builds_update("zero")(lambda: lambda inputs, outputs: None)
+    with pytest.raises(ValueError, match=r"the update 'zero' has two kernels in vmflow\.kernels\.numpy"):
+        declares_rule("zero")(lambda inputs, outputs: None)
 
 
 @pytest.fixture

@@ -162,7 +162,8 @@ def test_softmax(op: Any, shape: tuple[int, int]) -> None:
 
 def test_softmax_in_place_and_of_other_layouts() -> None:
     x = _random((50, 300))
-    softmax, logarithm = [rows.Softmax.of(name, x.dtype, x.size) for name in ("softmax", "log_softmax")]
+    softmax = rows.Softmax.of("softmax", x.dtype, x.size, False)
+    logarithm = rows.Softmax.of("log_softmax", x.dtype, x.size, True)
     assert softmax is not None
     assert logarithm is not None
     out = np.zeros_like(x)
@@ -270,7 +271,7 @@ def test_sums_of_columns(shape: tuple[int, int], threads: int) -> None:
     flow.set_num_threads(threads)
     try:
         found = flow.tensor(matrix).sum(0).numpy()
-        assert rows.ColumnSums.of(matrix.dtype, matrix.size) is not None
+        assert rows.ColumnSums.of("column_sums", matrix.dtype, matrix.size) is not None
     finally:
         flow.set_num_threads(before)
     scale = np.abs(matrix).sum(0, dtype=np.float64)

@@ -150,25 +150,25 @@ def test_a_wrong_index_leaves_memory_shared_with_numpy_as_it_was(threads: None) 
 
 def test_what_is_left_to_numpy() -> None:
     array, places = hard_numbers((500, 400)), _index((500, 400), 400)
-    assert Gather.of(np.dtype("complex128"), 1, places.size) is None
-    gather = Gather.of(array.dtype, 1, places.size)
+    assert Gather.of("gather", np.dtype("complex128"), places.size, 1) is None
+    gather = Gather.of("gather", array.dtype, places.size, 1)
     assert gather is not None
     assert gather.call(array[:, ::2], places[:3]) is None  # a copy would cost more than it wins
     few = gather.call(array[:, ::2], places % 200)
     assert few is not None
     np.testing.assert_array_equal(few, np.take_along_axis(array[:, ::2], places % 200, 1))
     target = array.copy()
-    assert Scatter.of(np.dtype("float16"), 1, adds=True, elements=81) is None
-    puts = Scatter.of(array.dtype, 1, adds=False, elements=places.size)
+    assert Scatter.of("scatter_add", np.dtype("float16"), 81, 1) is None
+    puts = Scatter.of("scatter", array.dtype, places.size, 1)
     assert puts is not None
     assert not puts.call(target.T, places.T, array.T)
-    adds = Scatter.of(array.dtype, 0, adds=True, elements=places.size)
+    adds = Scatter.of("scatter_add", array.dtype, places.size, 0)
     assert adds is not None
     assert not adds.call(target, places, target)  # added to itself while it is read
     assert not adds.call(np.ones((9, 9), "float16"), places[:9, :9] % 9, np.ones((9, 9), "float16"))
     locked = array.copy()
     locked.flags.writeable = False
-    rows = AddRows.of(array.dtype, 0, array[:400].size)
+    rows = AddRows.of("add_rows", array.dtype, array[:400].size, 0)
     assert rows is not None
     assert not rows.call(locked, places[0], array[:400])
     np.testing.assert_array_equal(target, array)

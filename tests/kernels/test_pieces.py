@@ -53,7 +53,7 @@ def cuts(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     monkeypatch.setattr(team, "LEAST", WORTH)
     monkeypatch.setattr(team, "job", seen)
     monkeypatch.setattr("vmflow.kernels.numpy.spreading.IN_C_FROM", 2 * WORTH)
-    monkeypatch.setattr("vmflow.kernels.native.single_loop._COMPILED_FROM", 0)
+    monkeypatch.setattr("vmflow.kernels.native.loops._COMPILED_FROM", 0)
     # Short arrays have another kernel, which takes the other of two zeros; pieces are never so short.
     monkeypatch.setattr("vmflow.kernels.numpy.arithmetic._MANY", 0)
     before = flow.get_num_threads()

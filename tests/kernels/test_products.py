@@ -68,10 +68,10 @@ def in_c() -> products.MatrixProduct:
 
 def multiplied(left: Array, right: Array, out: Array | None = None, added: Array | None = None) -> Array:
     product = in_c()
-    found: Any = product.call(left, right, out, added)
+    found: Any = product(left, right, out, added)
     assert found is not None
     first = found.copy()
-    found = product.call(left, right, out, added)  # which may do what it has remembered
+    found = product(left, right, out, added)  # which may do what it has remembered
     assert found is not None
     assert same_bits(found, first)
     result: Array = found
@@ -156,12 +156,12 @@ def test_sums_of_rows_are_those_of_the_columns_of_what_was_transposed(
     of, right = normal((depth, rows), 1), laid_out(depth, columns, way, 2)
     flow.set_num_threads(count)
     product, expected = in_c(), np.empty(rows, np.float32)
-    column_sums = ColumnSums.of(of.dtype, of.size)
+    column_sums = ColumnSums.of("column_sums", of.dtype, of.size)
     assert column_sums is not None
     assert column_sums.call(of, expected)
     for _ in range(2):  # the second time as it was remembered
         sums = np.full(rows, np.nan, np.float32)
-        found = product.call_with_sums(of.T, right, None, sums)
+        found = product.with_sums(of.T, right, None, sums)[0]
         assert found is not None
         assert same_bits(sums, expected)
         assert same_bits(found, multiplied(of.T, right))
@@ -276,7 +276,7 @@ class TestWhereTheResultGoes:
             "right": right,
             "overlap": right.T,
         }[kind]
-        assert in_numpy.ProductInC(in_c())(left, right, out) is out
+        assert in_c()(left, right, out) is out
         assert np.array_equal(out, expected)
 
 
@@ -284,7 +284,7 @@ def test_where_nothing_may_be_written_nothing_is() -> None:
     left = normal((20, 20))
     out = np.zeros((20, 20), np.float32)
     out.flags.writeable = False
-    multiply = in_numpy.ProductInC(in_c())
+    multiply = in_c()
     for _ in range(2):
         with pytest.raises(ValueError, match="read-only"):
             multiply(left, left, out)
@@ -296,9 +296,9 @@ def test_what_is_added_is_not_taken_for_where_sums_go() -> None:
     left, right, added = normal((30, 12)), normal((30, 12), 1), normal((12,), 2)
     product = in_c()
     for _ in range(2):
-        with_row = product.call(left.T, right, None, added)
+        with_row = product(left.T, right, None, added)
         sums = np.zeros(12, np.float32)
-        plain = product.call_with_sums(left.T, right, None, sums)
+        plain = product.with_sums(left.T, right, None, sums)[0]
         assert with_row is not None
         assert plain is not None
         check(plain, left.T, right)
@@ -338,8 +338,8 @@ class TestWho:
 
             monkeypatch.setattr(products.MatrixProduct, name, seen)
 
-        watch("call")
-        watch("call_with_sums")
+        watch("__call__")
+        watch("with_sums")
         return shapes
 
     @pytest.mark.parametrize(
@@ -568,7 +568,7 @@ def test_without_memory_to_work_in() -> None:
     left, right = [random.standard_normal((1000, 1000)).astype(np.float32) for _ in range(2)]
     out = np.empty((1000, 1000), np.float32)
     product = products.MatrixProduct.of()
-    product.call(left[:8, :8].copy(), right[:8, :8].copy(), None)
+    product(left[:8, :8].copy(), right[:8, :8].copy(), None)
     (size,) = [it.split()[1] for it in pathlib.Path("/proc/self/status").read_text().splitlines() if "VmSize" in it]
     unlimited = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (int(size) * 1024 + (1 << 20), unlimited[1]))
@@ -576,9 +576,9 @@ def test_without_memory_to_work_in() -> None:
         np.empty(1 << 20, np.float32).fill(0)
     except MemoryError:
         print("none")
-    product.call(left, right, out)
+    product(left, right, out)
     resource.setrlimit(resource.RLIMIT_AS, unlimited)
-    print((out == product.call(left, right, None)).all())
+    print((out == product(left, right, None)).all())
     """
     for _ in range(2):  # the first leaves memory behind in which it has made the kernels
         found = run_program(program, VMFLOW_JIT="1", OPENBLAS_NUM_THREADS="1")
@@ -613,10 +613,10 @@ def test_in_a_forked_child(threads: None) -> None:
     random = np.random.default_rng(0)
     left, right = [random.standard_normal((300, 300)).astype(np.float32) for _ in range(2)]
     product = products.MatrixProduct.of()
-    expected = product.call(left, right, None)
+    expected = product(left, right, None)
     child = os.fork()
     if not child:
-        os._exit(0 if (product.call(left, right, None) == expected).all() else 1)
+        os._exit(0 if (product(left, right, None) == expected).all() else 1)
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     """
     assert run_program(program, VMFLOW_JIT="1") == "0"

@@ -76,7 +76,7 @@ def test_sums_of_negative_zeros_are_negative(dim: int) -> None:
 
 def test_where_results_go() -> None:
     array = hard_numbers((60, 50))
-    running = Running.of("cumsum", array.dtype, 1, reverses=False, elements=array.size)
+    running = Running.of("cumsum", array.dtype, array.size, 1, False)
     assert running is not None
     expected = running.call(array, None)
     assert expected is not None

@@ -19,9 +19,8 @@ import vmflow as flow
 from tests.support import run_program
 from vmflow.kernels.native import team
 from vmflow.kernels.native.addresses import address
-from vmflow.kernels.native.chain import Chain
 from vmflow.kernels.native.elementwise import OUTER, Block, Layout, Operation, write_loop
-from vmflow.kernels.native.functions import address_of
+from vmflow.kernels.native.loops import Chain
 
 pytestmark = [pytest.mark.usefixtures("compiled"), pytest.mark.host]
 
@@ -49,9 +48,9 @@ class Sum:
         function = Chain(loop).function()
         assert function is not None
         block = Block(loop, Layout((False, False), length, (1,) * OUTER, ((0,) * OUTER,) * 2))
-        self.function = address_of(function)
+        self.function = function.by_words
         self.words = block.words([address(self.array)] * 2)
-        self.cut = team.Cut(*block.cut([4, 4]))
+        self.cut = block.cut([4, 4])
 
     def job(self, work: float = 1e9) -> team.Job | None:
         """Of all of it, which is said to be so much work."""
@@ -99,7 +98,9 @@ def test_pieces_are_as_large_as_they_are_worth() -> None:
 
 def test_a_call_keeps_what_it_needs() -> None:
     it = Sum(100_000)
-    call = team.shared(it.function, it.words, it.cut, 1e9)
+    job = it.job()
+    assert job is not None
+    call = team.call_of(job, 1e9)
     assert call is not None
     run, arguments, _ = call
     for _ in range(3):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, final
 
 from .choosing import PACKAGES, declare_family, origin_of
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 # kernel(arrays of the inputs, arrays of the outputs); see `vmflow.instructions.multi_tensor_update`.
 UpdateKernel: TypeAlias = "Callable[[list[Array], list[Array]], object]"
 
-# builder(settings), or builder(memory, settings) of a rule that has a memory.
-UpdateBuilder: TypeAlias = Callable[..., UpdateKernel]
+# change(memory if the rule has one, settings if it has some, arrays of the inputs, arrays of the outputs).
+Change = TypeVar("Change", bound=Callable[..., object])
 
 
 @final
@@ -34,34 +34,34 @@ class Rule:
     again and again keeps a rule for them.
 
     Args:
-        builder: makes the kernel.
-        memory: what it is given before the settings, if anything.
-
-    Attributes:
-        kernel: called with the settings, of the type that the rule has in `vmflow.kernels.problems.updates`, and with
-            nothing for a rule that has none: the kernel of one update.
+        change: changes the arrays; see `Change`.
+        memory: what it is given first, if anything.
     """
 
-    __slots__ = ("kernel",)
+    __slots__ = ("_change", "_memory")
 
-    def __init__(self, builder: UpdateBuilder, *memory: Any) -> None:
-        self.kernel: UpdateBuilder = partial(builder, *memory) if memory else builder
+    def __init__(self, change: Callable[..., object], *memory: Any) -> None:
+        self._change = change
+        self._memory = memory
+
+    def kernel(self, *settings: Any) -> UpdateKernel:
+        """The kernel of one update, for settings of the type that the rule has in `vmflow.kernels.problems.updates`."""
+        return partial(self._change, *self._memory, *settings)
 
 
-# By package, the rules by name, or what makes them where they have a memory.
-_RULES: Final[dict[str, dict[str, Rule | Callable[[], Rule]]]] = {"vmflow.kernels.numpy": {}}
+# By package and name, what changes arrays by a rule, and what makes the rule's memory, if it has one.
+_RULES: Final[dict[str, dict[str, tuple[Callable[..., object], Callable[[], Any] | None]]]] = {
+    "vmflow.kernels.numpy": {}
+}
 
-# By package and name, which function is the builder.
-_DECLARED: Final[dict[tuple[str, str], tuple[str, str]]] = {}
-
-# By name and device, those without a memory, once they were chosen: some are chosen for each batch.
+# By name and device, the rules without a memory that were chosen: some are chosen for each batch.
 _CHOSEN: Final[dict[tuple[str, Device], Rule]] = {}
 
 
-def builds_update(
+def declares_rule(
     rule: str, memory: Callable[[], Any] | None = None, package: str = "vmflow.kernels.numpy"
-) -> Callable[[UpdateBuilder], UpdateBuilder]:
-    """Declare the decorated function the builder of this rule's kernels, or again that it is; see `choosing.builds`.
+) -> Callable[[Change], Change]:
+    """Declare that the decorated function changes arrays by this rule, or again that it does; see `choosing.builds`.
 
     Args:
         rule: its name.
@@ -69,15 +69,15 @@ def builds_update(
         package: of the device.
 
     Raises:
-        ValueError: if another function is the builder already.
+        ValueError: if another function does so already.
     """
-    rules = _RULES[package]
 
-    def declare(builder: UpdateBuilder) -> UpdateBuilder:
-        if _DECLARED.setdefault((package, rule), origin_of(builder)) != origin_of(builder):
-            raise ValueError(f"the update {rule!r} has two builders in {package}")
-        rules[rule] = Rule(builder) if memory is None else lambda: Rule(builder, memory())
-        return builder
+    def declare(change: Change) -> Change:
+        before, _ = _RULES[package].setdefault(rule, (change, memory))
+        if origin_of(before) != origin_of(change):
+            raise ValueError(f"the update {rule!r} has two kernels in {package}")
+        _RULES[package][rule] = change, memory
+        return change
 
     return declare
 
@@ -94,13 +94,12 @@ def choose_update(rule: str, device: Device) -> Rule:
         return chosen
     device.require()
     package = PACKAGES[device.type]
-    rules = _RULES[package]
-    if rule not in rules:
+    if rule not in _RULES[package]:
         declare_family(f"{package}.updates")
-    found = rules.get(rule)
-    if found is None:
+    if rule not in _RULES[package]:
         raise NotImplementedError(f"the update {rule!r} has no kernel for {device}")
-    if not isinstance(found, Rule):
-        return found()
-    _CHOSEN[rule, device] = found
+    change, memory = _RULES[package][rule]
+    if memory is not None:
+        return Rule(change, memory())
+    found = _CHOSEN[rule, device] = Rule(change)
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -61,3 +61,11 @@ def realigned(array: Any) -> Any:
     """A copy if nothing but its address keeps C from the array, so that results do not depend on that; else itself."""
     wrong = isinstance(array, np.ndarray) and array.flags.c_contiguous and not is_aligned(array)
     return array.copy() if wrong else array
+
+
+def places_of(array: Any, leading: Sequence[int]) -> Any:
+    """Where each of the arrays begins of which this one consists, by its leading dimensions."""
+    found = np.full(1, address(array), np.int64)
+    for count, stride in zip(leading, array.strides, strict=False):
+        found = (found[:, np.newaxis] + np.arange(count) * stride).reshape(-1)
+    return found

@@ -10,6 +10,8 @@ from typing import Any, Final, NamedTuple, Self, TypeAlias
 
 import numpy as np
 
+from vmflow.kernels.choosing import Call
+
 from . import team
 from .addresses import address, is_plain, plain
 from .call_site import CallSite
@@ -17,23 +19,21 @@ from .functions import CFunction, function
 
 Array: TypeAlias = Any
 
-# A function, its arguments, and the array that it returns, or None.
-Call: TypeAlias = tuple[Callable[..., Any], tuple[Any, ...], Array | None]
-
-_SINGLE: Final = np.dtype(np.float32)
+SINGLE: Final = np.dtype(np.float32)
+INDEX: Final = np.dtype(np.int64)
 
 # As many additions as an element of an op of one operand takes the time of, about.
 _ADDITIONS: Final = 2
 
 
-def fits(array: Array, dtype: np.dtype[Any] = _SINGLE) -> bool:
+def fits(array: Array, dtype: np.dtype[Any] = SINGLE) -> bool:
     """Whether it is as the kernels take arrays."""
     return type(array) is np.ndarray and array.dtype is dtype and is_plain(array)
 
 
-def takes(out: Array, shape: tuple[int, ...]) -> bool:
-    """Whether a result of float32 can be written there."""
-    return fits(out) and out.shape == shape and bool(out.flags.writeable)
+def takes(out: Array, shape: tuple[int, ...], dtype: np.dtype[Any] = SINGLE) -> bool:
+    """Whether a result can be written there."""
+    return fits(out, dtype) and out.shape == shape and bool(out.flags.writeable)
 
 
 def clear_of(out: Array, array: Array) -> bool:
@@ -42,34 +42,108 @@ def clear_of(out: Array, array: Array) -> bool:
     return start == other or start + out.nbytes <= other or other + array.nbytes <= start
 
 
-class Single:
-    """An op of one or two operands of float32, element by element, as it is called from one place.
+def cut_by_row(arrays: Sequence[Array]) -> team.Cut:
+    """For kernels whose arguments begin with the addresses of what has something for each row, and how many rows."""
+    return team.Cut(len(arrays), tuple([(place, it.nbytes // len(it)) for place, it in enumerate(arrays)]))
 
-    Arrays with gaps are copied and not left to numpy: however they lie, an op makes the same of the same numbers.
 
-    Args:
-        kernel: the C function.
+class NativeCall(NamedTuple):
+    """A kernel in C, and what it is called with for the whole.
 
     Attributes:
+        kernel: the function.
+        arguments: for the whole.
+        cut: makes the pieces' `team.Cut`; not called where nobody would help.
+        work: see `intra_op.LEAST`.
+        arrays, written, in_place: see `CallSite.note`.
+        places: which of the arguments are the addresses of the arrays; None for the first ones.
+    """
+
+    kernel: CFunction
+    arguments: tuple[Any, ...]
+    cut: Callable[[], team.Cut]
+    work: float
+    arrays: tuple[Array, ...]
+    places: Sequence[int] | None = None
+    written: int = 1
+    in_place: bool = False
+
+    def placed(self) -> Call:
+        """The call, for arrays that stay where they are; of several threads where that is worth it."""
+        job = self._job()
+        shared = None if job is None else team.call_of(job, self.work)
+        return shared or self.kernel.alone(self.arguments)
+
+    def make(self, site: CallSite | None) -> None:
+        """Make it, by several threads where that is worth it, for the site to remember unless that is None."""
+        job = self._job()
+        if job is None or not team.run(job, self.work):
+            job = None
+            call, arguments, _ = self.kernel.alone(self.arguments)
+            call(*arguments)
+        if site is not None and all([it.size for it in self.arrays]):
+            at, words = (self.kernel.by_words, self.kernel.words(self.arguments)) if job is None else (0, job)
+            before = len(words) - len(self.arguments)
+            places = [before + it for it in self.places or range(len(self.arrays))]
+            site.note(at, words, places, self.arrays, self.work, written=self.written, in_place=self.in_place)
+
+    def _job(self) -> team.Job | None:
+        if not team.helps(self.work):
+            return None
+        return team.job(self.kernel.by_words, self.kernel.words(self.arguments), self.cut(), self.work)
+
+
+class InC:
+    """A function in C, as it is called from one place.
+
+    Args:
+        kernel: the function.
+        dtype: of the arrays.
+
+    Attributes:
+        kernel, dtype: as given.
         site: where its calls are remembered.
     """
 
-    __slots__ = ("_kernel", "site")
-
-    def __init__(self, kernel: CFunction) -> None:
-        self._kernel = kernel
+    def __init__(self, kernel: CFunction, dtype: np.dtype[Any]) -> None:
+        self.kernel = kernel
+        self.dtype = dtype
         self.site = CallSite()
 
     @classmethod
-    def of(cls, name: str, dtype: np.dtype[Any], elements: int) -> Self | None:
-        """The op for operands of this dtype and a result of so many elements; None if C has none now.
+    def of(cls, name: str, dtype: np.dtype[Any], elements: int, *settings: Any) -> Self | None:
+        """What computes arrays of this dtype and so many elements; None if C has nothing for them now.
 
         Args:
-            name: see `functions.SINGLE`.
+            name: of what is computed.
             dtype, elements: those.
+            settings: what the class takes behind the dtype.
         """
-        kernel = function(f"single_{name}", elements) if dtype == _SINGLE else None
-        return None if kernel is None else cls(kernel)
+        in_c = cls._name_in_c(name, dtype)
+        kernel = function(in_c, elements) if in_c is not None and elements else None
+        return None if kernel is None else cls(kernel, dtype, *settings)
+
+    @staticmethod
+    def _name_in_c(name: str, dtype: np.dtype[Any]) -> str | None:
+        """The name of the function for this dtype; None if there is none."""
+        return name if dtype == SINGLE else None
+
+    def makes(self, call: NativeCall | None) -> bool:
+        """Make a call, which is remembered; whether there was one to make."""
+        if call is not None:
+            call.make(self.site)
+        return call is not None
+
+
+class Single(InC):
+    """An op of one or two operands of float32, element by element.
+
+    Arrays with gaps are copied and not left to numpy: however they lie, an op makes the same of the same numbers.
+    """
+
+    @staticmethod
+    def _name_in_c(name: str, dtype: np.dtype[Any]) -> str | None:
+        return f"single_{name}" if dtype == SINGLE else None
 
     def call(self, arrays: Sequence[Array], out: Array | None) -> Array | None:
         """Compute it.
@@ -85,14 +159,14 @@ class Single:
         return self._found(arrays, out) if found is None else found
 
     def _found(self, arrays: Sequence[Array], out: Array | None) -> Array | None:
-        if not all([type(it) is np.ndarray and it.dtype is _SINGLE for it in arrays]):
+        if not all([type(it) is np.ndarray and it.dtype is SINGLE for it in arrays]):
             return None
         alike = [*arrays] if len(arrays) == 1 else np.broadcast_arrays(*arrays)
         shape = alike[0].shape
         given = [plain(it) for it in alike]
         if out is None or not takes(out, shape) or not all([clear_of(out, it) for it in given]):
-            out = np.empty(shape, _SINGLE)
-        _single(self._kernel, (*given, out)).make(self.site)
+            out = np.empty(shape, SINGLE)
+        self._call((*given, out)).make(self.site)
         return out
 
     def calls(self, arrays: Sequence[Array], outs: Sequence[Array]) -> list[Call] | None:
@@ -103,76 +177,12 @@ class Single:
         together = (*arrays, *outs)
         if not all([fits(it) and it.shape == outs[0].shape for it in together]):
             return None
-        if not all([clear_of(outs[0], it) for it in arrays]):
-            return None
-        return [_single(self._kernel, together).placed()]
+        return [self._call(together).placed()] if all([clear_of(outs[0], it) for it in arrays]) else None
 
-
-def _single(kernel: CFunction, arrays: tuple[Array, ...]) -> NativeCall:
-    """The call of a kernel on arrays of one shape, the last of them the result's."""
-    arguments = (*[address(it) for it in arrays], arrays[0].size)
-    work = _ADDITIONS * arrays[0].size
-    return NativeCall(kernel, arguments, lambda: _by_element(arrays), work, arrays, in_place=True)
-
-
-class NativeCall(NamedTuple):
-    """A kernel written by hand, and what it is called with for the whole.
-
-    Attributes:
-        kernel: the function.
-        arguments: for the whole.
-        cut, work: see `as_call`.
-        arrays, written, in_place: see `CallSite.note`.
-        places: which of the arguments are the addresses of the arrays; None for the first ones.
-    """
-
-    kernel: CFunction
-    arguments: tuple[Any, ...]
-    cut: Callable[[], team.Cut]
-    work: float
-    arrays: tuple[Array, ...]
-    places: tuple[int, ...] | None = None
-    written: int = 1
-    in_place: bool = False
-
-    def placed(self) -> Call:
-        """The call, for arrays that stay where they are."""
-        return as_call(self.kernel, self.arguments, self.cut, self.work)
-
-    def make(self, site: CallSite) -> None:
-        """Make it, by several threads where that is worth it, for the site to remember."""
-        at = self.kernel.by_words
-        words = self.kernel.words(self.arguments)
-        job = team.job(at, words, self.cut(), self.work) if team.helps(self.work) else None
-        if job is not None and team.run(job, self.work):
-            at = 0
-        else:
-            job = None
-            self.kernel.call(*self.arguments)
-        if all([it.size for it in self.arrays]):
-            taken = words if job is None else job
-            before = len(taken) - len(words)
-            places = [before + it for it in self.places or range(len(self.arrays))]
-            site.note(at, taken, places, self.arrays, self.work, written=self.written, in_place=self.in_place)
-
-
-def _by_element(arrays: Sequence[Array]) -> team.Cut:
-    """For kernels whose arguments begin with the addresses of arrays of one shape and dtype, and how many elements."""
-    itemsize = arrays[0].itemsize
-    return team.Cut(len(arrays), tuple([(place, itemsize) for place in range(len(arrays))]), team.TOGETHER)
-
-
-def as_call(kernel: CFunction, arguments: tuple[Any, ...], cut: Callable[[], team.Cut], work: float) -> Call:
-    """A kernel written by hand with its arguments, as one call, by several threads where that is worth it.
-
-    Args:
-        kernel: the function.
-        arguments: for the whole.
-        cut: makes one, for which arguments are words; not called where nobody would help.
-        work: see `intra_op.LEAST`.
-    """
-    if team.helps(work):
-        found = team.shared(kernel.by_words, kernel.words(arguments), cut(), work)
-        if found is not None:
-            return found
-    return kernel.call, arguments, None
+    def _call(self, arrays: tuple[Array, ...]) -> NativeCall:
+        """Of arrays of one shape, the last of them the result's."""
+        arguments = (*[address(it) for it in arrays], arrays[0].size)
+        moves = tuple([(place, SINGLE.itemsize) for place in range(len(arrays))])
+        work = _ADDITIONS * arrays[0].size
+        cut = team.Cut(len(arrays), moves, team.TOGETHER)
+        return NativeCall(self.kernel, arguments, lambda: cut, work, arrays, in_place=True)

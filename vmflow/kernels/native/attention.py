@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any, Final, Self, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
 from . import team
-from .addresses import address, is_aligned
-from .arrays import as_call, fits
-from .functions import CFunction, function
+from .addresses import address, is_aligned, places_of
+from .arrays import INDEX, SINGLE, InC, NativeCall, fits
+from .functions import CFunction
 
 Array: TypeAlias = Any
-
-_SINGLE: Final = np.dtype(np.float32)
-_WORD: Final = np.dtype(np.int64)
 
 # See attention.c, where vectors are widest.
 _PANEL: Final = 32
@@ -28,49 +25,22 @@ _LARGEST: Final = 1 << 18
 _AS_AN_ADDITION: Final = 7
 
 
-class Attention:
-    """Attention of float32 without a mask, or its gradients.
+class Attention(InC):
+    """Attention of float32 without a mask ("attention"), or its gradients ("attention_gradient").
 
     Args:
-        kernel: the C function, of one of both.
+        kernel, dtype: see `InC`.
         factor: by which scores are multiplied.
         causal: whether query l attends to keys up to l only.
         keeps: whether the weights are kept, (..., length, others); else it is the logarithms of what they were divided
             by, (..., length).
     """
 
-    __slots__ = ("_causal", "_factor", "_keeps", "_kernel")
-
-    def __init__(self, kernel: CFunction, factor: float, causal: bool, keeps: bool) -> None:
-        self._kernel = kernel
+    def __init__(self, kernel: CFunction, dtype: np.dtype[Any], factor: float, causal: bool, keeps: bool) -> None:
+        super().__init__(kernel, dtype)
         self._factor = factor
         self._causal = causal
         self._keeps = keeps
-
-    @classmethod
-    def of(
-        cls,
-        name: str,
-        dtype: np.dtype[Any],
-        sizes: tuple[int, int, int, int, int],
-        factor: float,
-        causal: bool,
-        keeps: bool,
-    ) -> Self | None:
-        """The op for arrays of this dtype; None if C has none now, or BLAS does as well.
-
-        Args:
-            name: "attention" or "attention_gradient".
-            dtype: of the arrays.
-            sizes: how many heads, queries, and keys; and how long a query and a value are.
-            factor, causal, keeps: see the class.
-        """
-        heads, length, others, size, value_size = sizes
-        if dtype != _SINGLE or others * _padded(max(size, value_size)) > _LARGEST:
-            return None
-        elements = heads * length * others
-        kernel = function(name, elements) if elements else None
-        return None if kernel is None else cls(kernel, factor, causal, keeps)
 
     def forward(self, operands: Sequence[Array], result: Array, kept: Array) -> bool:
         """Compute attention; whether it was computed.
@@ -111,22 +81,20 @@ class Attention:
         others, value_size = value.shape[-2:]
         heads, scores = prod(leading), length * others
         rows = [it.strides[-2] // it.itemsize for it in arrays[:4] if it is not None]
-        problem = np.array([length, others, size, value_size, *rows, self._causal, self._keeps, 0, 0], _WORD)
+        problem = np.array([length, others, size, value_size, *rows, self._causal, self._keeps, 0, 0], INDEX)
         problem[-2:-1].view(np.float64)[0] = self._factor
-        table = np.empty((heads, len(arrays)), _WORD)
+        table = np.empty((heads, len(arrays)), INDEX)
         for column, array in enumerate(arrays):
-            table[:, column] = 0 if array is None else _places(array, leading)
+            table[:, column] = 0 if array is None else places_of(array, leading)
         work = products * heads * scores * (size + value_size) / (2 if self._causal else 1) / _AS_AN_ADDITION
         words = address(table), heads, address(problem)
-        cut = team.Cut(1, ((0, table.strides[0]),))
-        call, arguments, _ = as_call(self._kernel, words, lambda: cut, work)
-        call(*arguments)
+        NativeCall(self.kernel, words, lambda: team.Cut(1, ((0, table.strides[0]),)), work, ()).make(None)
         return int(problem[-1]) == 0
 
 
 def _of_heads(*arrays: Array) -> list[Array] | None:
     """Arrays of the same leading dimensions in whose rows one element follows the other; None if they cannot be."""
-    if len({it.shape[:-2] for it in arrays}) != 1 or not all([it.dtype is _SINGLE and it.size for it in arrays]):
+    if len({it.shape[:-2] for it in arrays}) != 1 or not all([it.dtype is SINGLE and it.size for it in arrays]):
         return None
     return [it if _in_rows(it) else it.copy() for it in arrays]
 
@@ -139,14 +107,7 @@ def _in_rows(array: Array) -> bool:
     )
 
 
-def _padded(size: int) -> int:
-    """As wide as a row of so many elements is worked on, at most."""
-    return -(-size // _PANEL) * _PANEL
-
-
-def _places(array: Array, leading: Sequence[int]) -> Array:
-    """Where each head is."""
-    found = np.full(1, address(array), _WORD)
-    for count, stride in zip(leading, array.strides, strict=False):
-        found = (found[:, np.newaxis] + np.arange(count) * stride).reshape(-1)
-    return found
+def pays(others: int, size: int) -> bool:
+    """Whether BLAS does not do as well, for so many keys; queries or values are so long."""
+    padded = -(-size // _PANEL) * _PANEL  # as wide as a row is worked on, at most
+    return others * padded <= _LARGEST

@@ -3,45 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, Self, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 
 from . import team
 from .addresses import address
-from .arrays import NativeCall, clear_of, fits
-from .call_site import CallSite
-from .functions import CFunction, function
-from .rows import cut_by_row
+from .arrays import INDEX, SINGLE, InC, NativeCall, clear_of, cut_by_row, fits
+from .functions import CFunction
 
 Array: TypeAlias = Any
-
-_SINGLE: Final = np.dtype(np.float32)
-_INDEX: Final = np.dtype(np.int64)
 
 
 class CrossEntropy:
     """The loss of rows of scores of float32, as it is called from one place.
 
     Args:
-        by_row: the C function that finds what each row loses.
-        whole: the C function that finds what all of them lose.
+        by_row: finds what each row loses.
+        whole: finds what all of them lose.
         averages: whether to take the mean instead of the sum.
     """
 
-    __slots__ = ("_averages", "_by_row", "_rows", "_sum", "_whole")
-
-    def __init__(self, by_row: CFunction, whole: CFunction, averages: bool) -> None:
+    def __init__(self, by_row: InC, whole: InC, averages: bool) -> None:
         self._by_row = by_row
         self._whole = whole
         self._averages = averages
-        self._rows = CallSite()
-        self._sum = CallSite()
 
     @classmethod
     def of(cls, averages: bool, elements: int) -> Self | None:
         """The loss of so many scores; None if C has none now."""
-        by_row, whole = [function(name, elements) if elements else None for name in ("class_losses", "class_loss")]
+        by_row, whole = [InC.of(name, SINGLE, elements) for name in ("class_losses", "class_loss")]
         return None if by_row is None or whole is None else cls(by_row, whole, averages)
 
     def call(self, scores: Array, classes: Array) -> tuple[Array, Array, Array] | None:
@@ -55,39 +46,35 @@ class CrossEntropy:
             The loss, how many rows there are, and their `log_softmax`; None if that is not possible, as for arrays of
             other kinds, and where a class does not exist.
         """
-        logs, losses, wrong = np.empty(scores.shape, _SINGLE), np.empty(len(scores), _SINGLE), np.zeros((), _INDEX)
-        loss, total = np.empty((), _SINGLE), np.empty((), _SINGLE)
-        if not self._rows.again((scores, classes, logs, losses, wrong)):
-            by_row = self._losses(scores, classes, logs, losses, wrong)
-            if by_row is None:
-                return None
-            by_row.make(self._rows)
-        if wrong.item():
+        logs, losses, wrong = np.empty(scores.shape, SINGLE), np.empty(len(scores), SINGLE), np.zeros((), INDEX)
+        loss, total = np.empty((), SINGLE), np.empty((), SINGLE)
+        by_row, whole = self._by_row, self._whole
+        done = by_row.site.again((scores, classes, logs, losses, wrong)) or by_row.makes(
+            self._losses(scores, classes, logs, losses, wrong)
+        )
+        if not done or wrong.item():
             return None
-        if not self._sum.again((losses, loss, total)):
-            whole = self._loss(losses, loss, total)
-            if whole is None:
-                return None
-            whole.make(self._sum)
-        return loss, total, logs
+        if whole.site.again((losses, loss, total)) or whole.makes(self._loss(losses, loss, total)):
+            return loss, total, logs
+        return None
 
     def placed(
         self, scores: Array, classes: Array, loss: Array, total: Array, logs: Array
     ) -> Callable[[], bool] | None:
         """The same for arrays that stay where they are: it says whether it could, by the classes."""
-        losses, wrong = np.empty(len(scores), _SINGLE), np.zeros((), _INDEX)
+        losses, wrong = np.empty(len(scores), SINGLE), np.zeros((), INDEX)
         by_row, whole = self._losses(scores, classes, logs, losses, wrong), self._loss(losses, loss, total)
         return None if by_row is None or whole is None else _UnlessWrong(wrong, by_row, whole)
 
     def _losses(self, scores: Array, classes: Array, logs: Array, losses: Array, wrong: Array) -> NativeCall | None:
         """The logarithms of each row's softmax, and what it has lost."""
-        if not scores.size or not fits(classes, _INDEX) or classes.shape != losses.shape:
+        if not scores.size or not fits(classes, INDEX) or classes.shape != losses.shape:
             return None
         if not fits(scores) or not fits(logs) or not clear_of(logs, scores) or address(logs) == address(scores):
             return None
         by_row = scores, classes, logs, losses
         return NativeCall(
-            self._by_row,
+            self._by_row.kernel,
             (*[address(it) for it in by_row], *scores.shape, address(wrong)),
             lambda: cut_by_row(by_row),
             scores.size * 4,
@@ -103,58 +90,47 @@ class CrossEntropy:
         arrays = losses, loss, total
         arguments = (*[address(it) for it in arrays], losses.size, self._averages)
         # It cannot be cut: there is no work that could be shared.
-        return NativeCall(self._whole, arguments, lambda: team.Cut(3, ()), 0, arrays, written=2)
+        return NativeCall(self._whole.kernel, arguments, lambda: team.Cut(3, ()), 0, arrays, written=2)
 
 
-class CrossEntropyGradient:
-    """The gradient of `CrossEntropy` by the scores, as it is called from one place.
+class CrossEntropyGradient(InC):
+    """The gradient of `CrossEntropy` by the scores.
 
     Args:
-        kernel: the C function.
-        averages: see there.
+        kernel, dtype: see `InC`.
+        averages: see `CrossEntropy`.
     """
 
-    __slots__ = ("_averages", "_kernel", "_site")
-
-    def __init__(self, kernel: CFunction, averages: bool) -> None:
-        self._kernel = kernel
+    def __init__(self, kernel: CFunction, dtype: np.dtype[Any], averages: bool) -> None:
+        super().__init__(kernel, dtype)
         self._averages = averages
-        self._site = CallSite()
-
-    @classmethod
-    def of(cls, averages: bool, elements: int) -> Self | None:
-        """The gradient by so many scores; None if C has none now."""
-        kernel = function("cross_entropy_gradient", elements) if elements else None
-        return None if kernel is None else cls(kernel, averages)
 
     def call(self, gradient: Array, classes: Array, total: Array, logs: Array) -> Array | None:
         """Compute it, of the gradient of the loss; None if that is not possible, as where a class does not exist."""
-        result, wrong = np.empty(logs.shape, _SINGLE), np.zeros((), _INDEX)
-        if not self._site.again((logs, classes, gradient, total, result, wrong)):
-            found = self._found(gradient, classes, total, logs, result, wrong)
-            if found is None:
-                return None
-            found.make(self._site)
-        return None if wrong.item() else result
+        result, wrong = np.empty(logs.shape, SINGLE), np.zeros((), INDEX)
+        done = self.site.again((logs, classes, gradient, total, result, wrong)) or self.makes(
+            self._found(gradient, classes, total, logs, result, wrong)
+        )
+        return result if done and not wrong.item() else None
 
     def placed(
         self, gradient: Array, classes: Array, total: Array, logs: Array, out: Array
     ) -> Callable[[], bool] | None:
         """The same for arrays that stay where they are; see `CrossEntropy.placed`."""
-        wrong = np.zeros((), _INDEX)
+        wrong = np.zeros((), INDEX)
         found = self._found(gradient, classes, total, logs, out, wrong)
         return None if found is None else _UnlessWrong(wrong, found)
 
     def _found(
         self, gradient: Array, classes: Array, total: Array, logs: Array, out: Array, wrong: Array
     ) -> NativeCall | None:
-        if not logs.size or not fits(classes, _INDEX) or classes.shape != logs.shape[:1]:
+        if not logs.size or not fits(classes, INDEX) or classes.shape != logs.shape[:1]:
             return None
         if not all([fits(it) for it in (gradient, total, logs, out)]) or not clear_of(out, logs):
             return None
         by_row, numbers = (logs, classes, out), (gradient, total)
         return NativeCall(
-            self._kernel,
+            self.kernel,
             (*map(address, by_row), *logs.shape, *map(address, numbers), self._averages, address(wrong)),
             lambda: cut_by_row(by_row),
             logs.size * 3,

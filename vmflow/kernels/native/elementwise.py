@@ -18,7 +18,7 @@ import numpy as np
 
 from .blocks import in_blocks, in_streamed_blocks
 from .expressions import C_TYPES, RULES, clamped, converted
-from .team import TOGETHER
+from .team import TOGETHER, Cut
 
 # Loops around the inner one.
 OUTER: Final = 4
@@ -308,8 +308,8 @@ class Block:
             words[place] = found
         return words
 
-    def cut(self, itemsizes: Sequence[int]) -> tuple[int, tuple[tuple[int, int], ...], int]:
-        """Along which loop it can be shared out; see `vmflow.kernels.native.team.Cut`.
+    def cut(self, itemsizes: Sequence[int]) -> Cut:
+        """Along which loop it can be shared out.
 
         Args:
             itemsizes: of the arrays.
@@ -323,4 +323,4 @@ class Block:
             step = self._numbers[place + axis] if axis else 0 if still else itemsize
             if step:
                 moves.append((place, step))
-        return axis, tuple(moves), 1 if axis else TOGETHER
+        return Cut(axis, tuple(moves), 1 if axis else TOGETHER)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
+
+from vmflow.kernels.choosing import Call
 
 from .blocks import in_blocks
 from .expressions import RULES
@@ -26,10 +28,68 @@ def common_source() -> str:
     return text_of("functions.h")
 
 
-# Those written by hand
-
 _POINTER: Final = ctypes.c_void_p
 _COUNT: Final = ctypes.c_int64
+
+
+class CFunction:
+    """A function in C, which is there and may be used.
+
+    Args:
+        call: the function itself.
+        by_words: see below.
+        arguments: the types of what it takes; None if that is an array of words.
+
+    Attributes:
+        call: as given.
+        by_words: the address of its form that takes an array of words; 0 if it has none.
+    """
+
+    __slots__ = ("_arguments", "by_words", "call")
+
+    def __init__(self, call: Callable[..., Any], by_words: int, arguments: tuple[Any, ...] | None = None) -> None:
+        self.call = call
+        self.by_words = by_words
+        self._arguments = arguments
+
+    def words(self, arguments: Sequence[Any]) -> list[int]:
+        """Arguments as words; a number with a fraction is one of a double's bits."""
+        if self._arguments is None:
+            return list(arguments)
+        return [
+            ctypes.c_int64.from_buffer_copy(ctypes.c_double(value)).value
+            if kind not in (_POINTER, _COUNT)
+            else int(value or 0)
+            for value, kind in zip(arguments, self._arguments, strict=True)
+        ]
+
+    def alone(self, arguments: tuple[Any, ...]) -> Call:
+        """A call with these arguments, in the thread that makes it."""
+        if self._arguments is None:
+            arguments = ((_COUNT * len(arguments))(*arguments),)
+        return self.call, arguments, None
+
+
+def address_of(function: Callable[..., Any]) -> int:
+    """Where a C function is."""
+    found = ctypes.cast(function, ctypes.c_void_p).value  # type: ignore[arg-type]
+    assert found is not None
+    return found
+
+
+class _Declared(NamedTuple):
+    """A function written by hand.
+
+    Attributes:
+        library: in which it is; see `source`.
+        exact: whether its results are numpy's to the bit.
+        arguments: their types.
+    """
+
+    library: str
+    exact: bool
+    arguments: tuple[Any, ...]
+
 
 # Whole arrays of float32, element by element: name in the op table -> how many operands.
 SINGLE: Final = {
@@ -47,89 +107,82 @@ SINGLE: Final = {
     "tanh": 1,
 }
 
-
-# Those of images, which are a library of their own: whoever has no images need not wait for it.
-_OF_IMAGES: Final[dict[str, tuple[bool, tuple[Any, ...]]]] = {
-    "convolution": (False, (_POINTER,) * 6),
-    "convolution_input_gradient": (False, (_POINTER,) * 5),
-    "convolution_weight_gradient": (False, (_POINTER,) * 6),
-    "convolution_room": (False, (_POINTER,)),
-    "batch_norm": (False, (_POINTER,) * 8 + (ctypes.c_float,)),
-    "batch_norm_gradient": (False, (_POINTER,) * 10 + (ctypes.c_float,)),
-    "batch_norm_room": (False, (_POINTER,)),
-    "max_pool": (True, (_POINTER,) * 5),
-    "plane_scatter": (True, (_POINTER,) * 3 + (_COUNT,) * 3),
-}
-
-# Those of attention, which are another.
-_OF_ATTENTION: Final[dict[str, tuple[bool, tuple[Any, ...]]]] = {
-    "attention": (False, (_POINTER, _COUNT, _POINTER)),
-    "attention_gradient": (False, (_POINTER, _COUNT, _POINTER)),
-}
-
-# Those of products of matrices, which are a third.
-_OF_PRODUCTS: Final[dict[str, tuple[bool, tuple[Any, ...]]]] = {
-    "matrix_product": (False, (_POINTER,)),
-    "matrix_products": (False, (_POINTER, _COUNT, _POINTER)),
-}
-
-# Those by index, which are a fourth: of what is only moved, for the sizes there are.
-_MOVES: Final = ("gather", "scatter")
-_ADDS: Final = ("scatter_add", "add_rows")
+# What is only moved is moved by its size.
 _INTEGERS: Final = ("int8_t", "int16_t", "int32_t", "int64_t")
-_OF_INDEXING: Final[dict[str, tuple[bool, tuple[Any, ...]]]] = {
-    f"{name}_{kind}": (True, (_POINTER,) * 3 + (_COUNT,) * 5 + (_POINTER,))
-    for names, kinds in ((_MOVES, _INTEGERS), (_ADDS, (*_INTEGERS, "float", "double")))
-    for name in names
-    for kind in kinds
-}
+_NUMBERS: Final = (*_INTEGERS, "float", "double")
 
 # Types of elements, and in which running sums of them are accumulated.
 _ACCUMULATED: Final = {"float": "double", "double": "double", "int64_t": "int64_t"}
 
-_OF_PANELS: Final = _OF_ATTENTION.keys() | _OF_PRODUCTS.keys()
-_OF_OTHERS: Final = _OF_PANELS | _OF_INDEXING.keys()
+
+def _declared() -> dict[str, _Declared]:
+    """All functions written by hand."""
+    pointers, counts = [(kind,) * 11 for kind in (_POINTER, _COUNT)]
+    rows = (*pointers[:2], *counts[:2])
+    reduction = (*rows, _POINTER, _COUNT)
+    index = (*pointers[:3], *counts[:5], _POINTER)
+    running = (*pointers[:2], *counts[:5])
+    inexact: dict[str, dict[str, tuple[Any, ...]]] = {
+        "rows": {
+            "softmax": rows,
+            "log_softmax": rows,
+            "class_losses": (*pointers[:4], *counts[:2], _POINTER),
+            "class_loss": (*pointers[:3], *counts[:2]),
+            "cross_entropy_gradient": (*pointers[:3], *counts[:2], *pointers[:2], _COUNT, _POINTER),
+            "layer_norm": (*pointers[:4], *counts[:2], *pointers[:2], ctypes.c_float),
+            "layer_norm_gradient": (*pointers[:5], *counts[:4], *pointers[:2]),
+            "column_sums": (*pointers[:2], *counts[:3]),
+            **{f"row_{name}": reduction for name in ("sums", "squares", "products")},
+        },
+        "images": {
+            "convolution": pointers[:6],
+            "convolution_input_gradient": pointers[:5],
+            "convolution_weight_gradient": pointers[:6],
+            "convolution_room": pointers[:1],
+            "batch_norm": (*pointers[:8], ctypes.c_float),
+            "batch_norm_gradient": (*pointers[:10], ctypes.c_float),
+            "batch_norm_room": pointers[:1],
+        },
+        "attention": {name: (_POINTER, _COUNT, _POINTER) for name in ("attention", "attention_gradient")},
+        "products": {"matrix_product": pointers[:1], "matrix_products": (_POINTER, _COUNT, _POINTER)},
+    }
+    exact: dict[str, dict[str, tuple[Any, ...]]] = {
+        "rows": {
+            "add_to_rows": (_POINTER, *counts[:2], _POINTER),
+            **{f"row_{name}": reduction for name in ("largest", "smallest")},
+            **{f"{name}_{kind}": running for kind in _ACCUMULATED for name in ("cumsum", "cumprod")},
+            **{
+                f"{name}_{kind}": rows
+                for kind in ("float", "double")
+                for name in ("sgd_steps", "sgd_momentum_steps", "adam_steps")
+            },
+        },
+        "images": {"max_pool": pointers[:5], "plane_scatter": (*pointers[:3], *counts[:3])},
+        "indexing": {
+            f"{name}_{kind}": index
+            for names, kinds in ((("gather", "scatter"), _INTEGERS), (("scatter_add", "add_rows"), _NUMBERS))
+            for name in names
+            for kind in kinds
+        },
+    }
+    found = {
+        name: _Declared(library, is_exact, arguments)
+        for is_exact, libraries in ((False, inexact), (True, exact))
+        for library, functions in libraries.items()
+        for name, arguments in functions.items()
+    }
+    for name, operands in SINGLE.items():
+        found[f"single_{name}"] = _Declared("rows", RULES[name].exact, (*pointers[: operands + 1], _COUNT))
+    return found
+
+
+_DECLARED: Final = _declared()
 
 # Those that take an array of words anyway.
 _OF_WORDS: Final = ("matrix_product",)
 
 # Those that return a number.
 _COUNTING: Final = ("convolution_room", "batch_norm_room", "plane_scatter")
-
-
-def _declared() -> dict[str, tuple[bool, tuple[Any, ...]]]:
-    """Of all functions, whether the results are numpy's to the bit, and the arguments."""
-    found: dict[str, tuple[bool, tuple[Any, ...]]] = {
-        "softmax": (False, (_POINTER,) * 2 + (_COUNT,) * 2),
-        "log_softmax": (False, (_POINTER,) * 2 + (_COUNT,) * 2),
-        "class_losses": (False, (_POINTER,) * 4 + (_COUNT,) * 2 + (_POINTER,)),
-        "class_loss": (False, (_POINTER,) * 3 + (_COUNT,) * 2),
-        "cross_entropy_gradient": (False, (_POINTER,) * 3 + (_COUNT,) * 2 + (_POINTER,) * 2 + (_COUNT, _POINTER)),
-        "layer_norm": (False, (_POINTER,) * 4 + (_COUNT,) * 2 + (_POINTER,) * 2 + (ctypes.c_float,)),
-        "layer_norm_gradient": (False, (_POINTER,) * 5 + (_COUNT,) * 4 + (_POINTER,) * 2),
-        "column_sums": (False, (_POINTER,) * 2 + (_COUNT,) * 3),
-        "add_to_rows": (True, (_POINTER,) + (_COUNT,) * 2 + (_POINTER,)),
-    }
-    for name, exact in (
-        ("sums", False),
-        ("squares", False),
-        ("products", False),
-        ("largest", True),
-        ("smallest", True),
-    ):
-        found[f"row_{name}"] = (exact, (_POINTER,) * 2 + (_COUNT,) * 2 + (_POINTER, _COUNT))
-    for kind in _ACCUMULATED:
-        for name in ("cumsum", "cumprod"):
-            found[f"{name}_{kind}"] = (True, (_POINTER,) * 2 + (_COUNT,) * 5)
-    for kind in ("float", "double"):
-        for name in ("sgd_steps", "sgd_momentum_steps", "adam_steps"):
-            found[f"{name}_{kind}"] = (True, (_POINTER,) * 2 + (_COUNT,) * 2)
-    for name, operands in SINGLE.items():
-        found[f"single_{name}"] = (RULES[name].exact, (_POINTER,) * (operands + 1) + (_COUNT,))
-    return found | _OF_IMAGES | _OF_ATTENTION | _OF_PRODUCTS | _OF_INDEXING
-
-
-_DECLARED: Final = _declared()
 
 # Rows whose part of the gradients by weight and bias is added up by itself.  Fewer would be more to write, and more
 # could not be given to so many threads.
@@ -138,124 +191,60 @@ LAYER_NORM_PART: Final = 64
 # For fewer elements nothing is compiled; what has been compiled computes also those, from the first one on.
 WORTHWHILE: Final = 1 << 12
 
+# Libraries, apart so that whoever has no images, say, need not wait for them, and the files of each.
+_FILES: Final = {
+    "rows": ("vectors.h", "columns.h"),
+    "images": ("vectors.h", "convolution.c", "convolution_gradient.c", "pooling.c", "channels.c"),
+    "attention": ("vectors.h", "columns.h", "panels.h", "attention.c"),
+    "products": ("vectors.h", "columns.h", "panels.h", "products.c"),
+    "indexing": (),
+}
+
 
 @cache
-def handwritten_source() -> str:
-    """The source of everything that is known beforehand, but for what has a library of its own."""
-    updates = text_of("updates.c")
-    by_words = [_by_words(name) for name in _DECLARED if _can_be_cut(name) and name not in _OF_OTHERS]
-    singles = []
-    for name, operands in SINGLE.items():
-        if name == "exp":
-            continue  # as rows.c has it
-        given = [f"x{number}" for number in range(operands)]
-        pointers = "".join([f"const float *{it}, " for it in given])
-        line = f"y[i] = {RULES[name].write('float32', *[f'{it}[i]' for it in given])};"
-        body = [
-            "int64_t done = 0;",
-            *in_blocks(given, ["y"], [line]),
-            "LANES",
-            f"for (int64_t i = done; i < n; i++) {line}",
-        ]
-        lines = "".join([f"    {it}\n" for it in body])
-        singles.append(f"void single_{name}({pointers}float *y, int64_t n) {{\n{lines}}}\n")
-    return "\n".join(
-        [
-            common_source(),
-            text_of("vectors.h"),
-            text_of("columns.h"),
+def source(library: str) -> str:
+    """The source of a library: "rows", "images", "attention", "products" or "indexing"."""
+    parts = [common_source(), *[text_of(file) for file in _FILES[library]]]
+    if library == "rows":
+        updates = text_of("updates.c")
+        parts += [
             text_of("rows.c").replace("LAYER_NORM_PART", str(LAYER_NORM_PART)),
             updates.replace("REAL", "float").replace("ROOT", "__builtin_sqrtf"),
             updates.replace("REAL", "double").replace("ROOT", "__builtin_sqrt"),
             *[text_of("running.c").replace("TYPE", it).replace("WIDE", wide) for it, wide in _ACCUMULATED.items()],
-            *singles,
-            *by_words,
+            *[_single(name) for name in SINGLE if name != "exp"],  # which rows.c has
         ]
-    )
+    elif library == "indexing":
+        parts += [text_of("indexing.c").replace("TYPE", kind) for kind in _NUMBERS]
+    names = [name for name, it in _DECLARED.items() if it.library == library]
+    return "\n".join([*parts, *[_by_words(name) for name in names if _can_be_cut(name) and name not in _OF_WORDS]])
+
+
+def _single(name: str) -> str:
+    """A function of whole arrays."""
+    given = [f"x{number}" for number in range(SINGLE[name])]
+    pointers = "".join([f"const float *{it}, " for it in given])
+    line = f"y[i] = {RULES[name].write('float32', *[f'{it}[i]' for it in given])};"
+    body = [
+        "int64_t done = 0;",
+        *in_blocks(given, ["y"], [line]),
+        "LANES",
+        f"for (int64_t i = done; i < n; i++) {line}",
+    ]
+    lines = "".join([f"    {it}\n" for it in body])
+    return f"void single_{name}({pointers}float *y, int64_t n) {{\n{lines}}}\n"
 
 
 def _can_be_cut(name: str) -> bool:
-    return name not in _OF_IMAGES and name not in _COUNTING
+    return _DECLARED[name].library != "images" and name not in _COUNTING
 
 
 def _by_words(name: str) -> str:
     """The same function of an array of words; see `vmflow.kernels.native.team`."""
-    arguments = _DECLARED[name][1]
     forms = {_POINTER: "(void *)w[%d]", _COUNT: "w[%d]"}
-    given = [forms.get(kind, "*(const double *)(w + %d)") % place for place, kind in enumerate(arguments)]
+    kinds = _DECLARED[name].arguments
+    given = [forms.get(kind, "*(const double *)(w + %d)") % place for place, kind in enumerate(kinds)]
     return f"void {name}_by_words(const int64_t *w) {{ {name}({', '.join(given)}); }}"
-
-
-@cache
-def image_source() -> str:
-    """The source of what is known beforehand of images."""
-    files = ("vectors.h", "convolution.c", "convolution_gradient.c", "pooling.c", "channels.c")
-    return "\n".join([common_source(), *[text_of(it) for it in files]])
-
-
-@cache
-def attention_source() -> str:
-    """The source of attention."""
-    return _source_in_panels("attention.c", _OF_ATTENTION)
-
-
-@cache
-def product_source() -> str:
-    """The source of products of matrices."""
-    return _source_in_panels("products.c", [it for it in _OF_PRODUCTS if it not in _OF_WORDS])
-
-
-@cache
-def indexing_source() -> str:
-    """The source of what reaches elements by index."""
-    text = text_of("indexing.c")
-    kinds = [text.replace("TYPE", it) for it in (*_INTEGERS, "float", "double")]
-    return "\n".join([common_source(), *kinds, *map(_by_words, _OF_INDEXING)])
-
-
-def _source_in_panels(file: str, names: Iterable[str]) -> str:
-    files = ("vectors.h", "columns.h", "panels.h", file)
-    return "\n".join([common_source(), *[text_of(it) for it in files], *map(_by_words, names)])
-
-
-def _source_of(name: str) -> str:
-    if name in _OF_IMAGES:
-        return image_source()
-    if name in _OF_PRODUCTS:
-        return product_source()
-    if name in _OF_INDEXING:
-        return indexing_source()
-    return attention_source() if name in _OF_ATTENTION else handwritten_source()
-
-
-class CFunction:
-    """A function written by hand, which is there and may be used.
-
-    Args:
-        call: the function itself.
-        by_words: see below.
-        arguments: the types of what it takes.
-
-    Attributes:
-        call: as given.
-        by_words: the address of its form of an array of words; 0 if it has none.
-    """
-
-    __slots__ = ("_arguments", "by_words", "call")
-
-    def __init__(self, call: Callable[..., Any], by_words: int, arguments: tuple[Any, ...]) -> None:
-        self.call = call
-        self.by_words = by_words
-        self._arguments = arguments
-
-    def words(self, arguments: Sequence[float | None]) -> list[int]:
-        """Arguments as words; a number with a fraction is one of a double's bits."""
-        return [
-            ctypes.c_int64.from_buffer_copy(ctypes.c_double(value)).value  # type: ignore[arg-type]
-            if kind not in (_POINTER, _COUNT)
-            else int(value or 0)
-            for value, kind in zip(arguments, self._arguments, strict=True)
-        ]
 
 
 # Those that are there and may be used; and of the others when they were looked for last, and whether to be made.
@@ -282,19 +271,23 @@ def function(name: str, elements: int) -> CFunction | None:
 
 
 def _look_for(name: str, looked: tuple[int, bool]) -> CFunction | None:
-    exact, arguments = _DECLARED[name]
-    library = LOADER.request(_source_of(name), looked[1])
-    if library is None or not library.usable(exact) or (name in _OF_PANELS and not panels_pay(library)):
+    in_library, exact, arguments = _DECLARED[name]
+    library = LOADER.request(source(in_library), looked[1])
+    if (
+        library is None
+        or not library.usable(exact)
+        or (in_library in ("attention", "products") and not panels_pay(library))
+    ):
         _missing[name] = looked
         return None
     call: Any = library.function(name)
     call.argtypes = arguments
     if name in _COUNTING:
         call.restype = _COUNT
-    at = 0
+    takes_words, at = name in _OF_WORDS, 0
     if _can_be_cut(name):
-        at = address_of(call if name in _OF_WORDS else library.function(f"{name}_by_words"))
-    found = _functions[name] = CFunction(call, at, arguments)
+        at = address_of(call if takes_words else library.function(f"{name}_by_words"))
+    found = _functions[name] = CFunction(call, at, None if takes_words else arguments)
     return found
 
 
@@ -303,10 +296,3 @@ def panels_pay(library: Library) -> bool:
     pays: Any = library.function("panels_pay")
     pays.restype = _COUNT
     return bool(pays())
-
-
-def address_of(function: Callable[..., Any]) -> int:
-    """Where a C function is."""
-    found = ctypes.cast(function, ctypes.c_void_p).value  # type: ignore[arg-type]
-    assert found is not None
-    return found

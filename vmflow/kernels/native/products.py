@@ -8,32 +8,25 @@ and the shapes.  Here a row of the result depends on nothing but its row of the 
 
 from __future__ import annotations
 
-import ctypes
-from array import array
-from math import prod
 from typing import Any, Final, Self, TypeAlias
 
 import numpy as np
 
+from vmflow.kernels.choosing import Call
 from vmflow.kernels.intra_op import get_num_threads
 
 from . import team
-from .addresses import address, is_aligned, is_plain, plain
-from .arrays import Call, as_call
+from .addresses import address, is_aligned, is_plain, places_of, plain
+from .arrays import SINGLE, NativeCall
 from .call_site import CallSite
 from .functions import CFunction, function
 
 Array: TypeAlias = Any
 
-# The C functions for one product, and for several.
-_Kernels: TypeAlias = tuple[CFunction, CFunction]
-
-_SINGLE: Final = np.dtype(np.float32)
 # Elements for which it is worth compiling; whoever calls has enough of them.
 _ALWAYS: Final = 1 << 12
 
-_ITEM: Final = _SINGLE.itemsize
-_WORD: Final = np.dtype(np.int64)
+_ITEM: Final = SINGLE.itemsize
 
 # So many products of two numbers take as long as an addition from memory; see `intra_op.LEAST`.
 _AS_AN_ADDITION: Final = 12
@@ -52,16 +45,13 @@ _ROWS_OF_A_SHARE: Final = 512
 class MatrixProduct:
     """Products of matrices of float32, as they are called from one place.
 
-    Each method returns None if C has been switched off meanwhile.
-
     Args:
-        kernels: the C functions for one product, and for several.
+        one, several: the C functions for one product, and for several.
     """
 
-    __slots__ = ("_kernels", "_site", "_with_sums")
-
-    def __init__(self, kernels: _Kernels) -> None:
-        self._kernels = kernels
+    def __init__(self, one: CFunction, several: CFunction) -> None:
+        self._one = one
+        self._several = several
         self._site = CallSite()
         self._with_sums = CallSite()  # its own, for what is added may look as the sums do
 
@@ -69,56 +59,59 @@ class MatrixProduct:
     def of(cls) -> Self | None:
         """The products, which are enough to be worth it; None if C has none now."""
         one, several = [function(name, _ALWAYS) for name in ("matrix_product", "matrix_products")]
-        return None if one is None or several is None else cls((one, several))
+        return None if one is None or several is None else cls(one, several)
 
-    def call(self, left: Array, right: Array, out: Array | None, added: Array | None = None) -> Array | None:
+    def __call__(self, left: Array, right: Array, out: Array | None = None, added: Array | None = None) -> Array:
         """The product of matrices, or of batches of them that broadcast.
 
         Args:
             left: (..., rows, depth), not empty.
             right: (..., depth, columns).
-            out: where the result should go, or None.
+            out: where the result goes, or None.
             added: (columns,), which is added to each row of the result.
-
-        Returns:
-            The result, which is elsewhere if it cannot be put there.
         """
         found = self._site.result((left, right) if added is None else (left, right, added), out)
-        return self._found(left, right, out, added, None) if found is None else found
+        return self._computed(left, right, out, added, None) if found is None else found
 
-    def call_with_sums(self, left: Array, right: Array, out: Array | None, sums: Array) -> Array | None:
+    def with_sums(
+        self, left: Array, right: Array, out: Array | None = None, sums: Array | None = None
+    ) -> tuple[Array, Array]:
         """The product of two matrices, and the sum of each row of the left one.
 
         Args:
-            left, right, out: see `call`; the rows of `left` lie side by side.
-            sums: (rows,), contiguous, where these go.
+            left, right, out: see `__call__`; the rows of `left` lie side by side.
+            sums: (rows,), contiguous, where these go, or None.
         """
         if out is None:
-            out = np.empty((left.shape[0], right.shape[1]), _SINGLE)
-        return out if self._with_sums.again((left, right, sums, out)) else self._found(left, right, out, None, sums)
+            out = np.empty((left.shape[0], right.shape[1]), SINGLE)
+        if sums is None:
+            sums = np.empty(len(left), SINGLE)
+        if not self._with_sums.again((left, right, sums, out)):
+            self._computed(left, right, out, None, sums)
+        return out, sums
 
-    def _found(
-        self, left: Array, right: Array, out: Array | None, added: Array | None, sums: Array | None
-    ) -> Array | None:
-        if out is not None and (out.dtype is not _SINGLE or _shares(out, left, right, added) or not _takes(out)):
-            out = None
-        lie_well = _is_in_lines(left) and _is_in_lines(right) and (added is None or is_plain(added))
-        if not lie_well:
-            left, right = _in_lines(left), _in_lines(right)
-            added = None if added is None else plain(added)
-        form = _Form(self._kernels, left, right, out, added, sums)
-        if out is None:
-            out = np.empty(form.shape, _SINGLE)
-        if not form.compute(left, right, out, added, sums):
-            return None
-        if lie_well:
-            form.note(self._site if sums is None else self._with_sums, left, right, out, added, sums)
-        return out
+    def _computed(
+        self, left: Array, right: Array, wanted: Array | None, added: Array | None, sums: Array | None
+    ) -> Array:
+        site: CallSite | None = self._site if sums is None else self._with_sums
+        if not (_is_in_lines(left) and _is_in_lines(right) and (added is None or is_plain(added))):
+            site = None
+            left, right, added = _in_lines(left), _in_lines(right), None if added is None else plain(added)
+        out = wanted
+        if out is None or out.dtype is not SINGLE or _shares(out, left, right, added) or not _takes(out):
+            leading = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
+            out = np.empty((*leading, left.shape[-2], right.shape[-1]), SINGLE)
+        call = self._call(left, right, out, added, sums)
+        call.make(site if call.kernel is self._one else None)
+        if wanted is None or wanted is out:
+            return out
+        np.copyto(wanted, out)
+        return wanted
 
     def placed(
         self, left: Array, right: Array, out: Array, added: Array | None = None, sums: Array | None = None
     ) -> Call | None:
-        """The same as one call, for arrays that stay where they are; None also if it cannot be had for these.
+        """The same as one call, for arrays that stay where they are; None if it cannot be had for these.
 
         The number of threads is that of now.
         """
@@ -126,128 +119,40 @@ class MatrixProduct:
             return None
         if _shares(out, left, right, added) or (added is not None and not is_plain(added)):
             return None
-        return _Form(self._kernels, left, right, out, added, sums).call(left, right, out, added, sums)
+        found = self._call(left, right, out, added, sums)
+        call = found.placed()
+        # Of what is not a caller's array, the call knows the address only.
+        return (lambda *kept: call[0](*call[1]), found.arrays, None) if found.kernel is self._several else call
 
-
-class _Form:
-    """How to multiply arrays of certain shapes and strides.
-
-    Args:
-        kernels: see `MatrixProduct`.
-        left, right, out, added, sums: such arrays, of `MatrixProduct`.
-
-    Attributes:
-        shape: of the result.
-    """
-
-    __slots__ = ("_at", "_kernel", "_leading", "_several", "_shared", "_words", "_work", "shape")
-
-    def __init__(
-        self,
-        kernels: _Kernels,
-        left: Array,
-        right: Array,
-        out: Array | None,
-        added: Array | None,
-        sums: Array | None,
-    ) -> None:
+    def _call(self, left: Array, right: Array, out: Array, added: Array | None, sums: Array | None) -> NativeCall:
+        """The call for such arrays."""
         (rows, depth), columns = left.shape[-2:], right.shape[-1]
-        leading = left.shape[:-2]
-        if right.shape[:-2] != leading:
-            leading = np.broadcast_shapes(leading, right.shape[:-2])
-        self.shape = (*leading, rows, columns)
-        size = prod(self.shape)
-        of_left, of_right = _strides(left), _strides(right)
-        of_out = columns if out is None else out.strides[-2] // _ITEM
-        contiguous = left.flags.c_contiguous and (out is None or out.flags.c_contiguous)
-        if leading and right.ndim == 2 and contiguous:
+        leading = out.shape[:-2]
+        work = out.size * depth / _AS_AN_ADDITION
+        of_left, of_right, of_out = _strides(left), _strides(right), out.strides[-2] // _ITEM
+        if leading and right.ndim == 2 and left.flags.c_contiguous and out.flags.c_contiguous:
             rows, leading, of_left, of_out = left.size // depth, (), (depth, 1), columns
         strides = *of_left, *of_right, of_out
-        words = array("q", (0, 0, 0, rows, columns, depth, *strides, 0, 0))
-        self._kernel, self._several = kernels
-        self._leading = leading
-        self._work = size * depth / _AS_AN_ADDITION
-        cut = _cut(rows, columns, depth, strides, added is not None, sums is not None)
-        # The function takes words, as those do that are shared out.
-        shared = None if leading else team.job(self._kernel.by_words, words, cut, self._work)
-        self._words = shared or words
-        self._at = len(self._words) - len(words)
-        self._shared = shared is not None
-
-    def compute(self, left: Array, right: Array, out: Array, added: Array | None, sums: Array | None) -> bool:
-        """Multiply; whether C was still there."""
-        if self._leading:
-            call, arguments, _ = self._call_of_several(left, right, out, added)
-            call(*arguments)
-            return True
-        words = self._for(left, right, out, added, sums)
-        if self._shared:
-            return team.run(words, self._work)
-        self._kernel.call(words.buffer_info()[0])
-        return True
-
-    def call(self, left: Array, right: Array, out: Array, added: Array | None, sums: Array | None) -> Call | None:
-        """The same as one call; None if C is not there any more."""
-        if self._leading:
-            return self._call_of_several(left, right, out, added)
-        words = self._for(left, right, out, added, sums)
-        return team.call_of(words, self._work) if self._shared else (self._kernel.call, (_kept(words),), None)
-
-    def note(
-        self, site: CallSite, left: Array, right: Array, out: Array, added: Array | None, sums: Array | None
-    ) -> None:
-        """Have such a call remembered, if it can be."""
-        if self._leading:
-            return
-        places, arrays = [0, 1], [left, right]
-        for place, further in ((_ADDED, added), (_SUMS, sums)):
-            if further is not None:
-                places.append(place)
-                arrays.append(further)
-        site.note(
-            0 if self._shared else self._kernel.by_words,
-            self._words,
-            [self._at + it for it in (*places, _RESULT)],
-            (*arrays, out),
-            self._work,
+        further = [(place, it) for place, it in ((_ADDED, added), (_SUMS, sums)) if it is not None]
+        words = [address(left), address(right), address(out), rows, columns, depth, *strides, 0, 0]
+        for place, it in further:
+            words[place] = address(it)
+        if leading:
+            spread = [np.broadcast_to(it, (*leading, *it.shape[-2:])) for it in (left, right, out)]
+            places = np.stack([places_of(it, leading) for it in spread], 1)
+            given = np.array(words, np.int64)
+            arguments = address(places), len(places), address(given)
+            cut = team.Cut(1, ((0, places.strides[0]),))
+            return NativeCall(self._several, arguments, lambda: cut, work, (places, given))
+        return NativeCall(
+            self._one,
+            tuple(words),
+            lambda: _cut(rows, columns, depth, strides, added is not None, sums is not None),
+            work,
+            (left, right, *[it for _, it in further], out),
+            places=(0, 1, *[place for place, _ in further], _RESULT),
             written=1 if sums is None else 2,
         )
-
-    def _for(self, left: Array, right: Array, out: Array, added: Array | None, sums: Array | None) -> array[int]:
-        words, at = self._words[:], self._at
-        words[at], words[at + 1], words[at + _RESULT] = address(left), address(right), address(out)
-        if added is not None:
-            words[at + _ADDED] = address(added)
-        if sums is not None:
-            words[at + _SUMS] = address(sums)
-        return words
-
-    def _call_of_several(self, left: Array, right: Array, out: Array, added: Array | None) -> Call:
-        places = np.stack([_places(it, self._leading) for it in (left, right, out)], 1)
-        words = _kept(self._words)
-        if added is not None:
-            words[_ADDED] = address(added)
-        arguments = address(places), len(places), ctypes.addressof(words)
-        cut = team.Cut(1, ((0, places.strides[0]),))
-        call, given, _ = as_call(self._several, arguments, lambda: cut, self._work)
-
-        def compute(*of: Any) -> None:
-            call(*given)
-
-        return compute, (places, words), None
-
-
-def _kept(words: array[int]) -> ctypes.Array[ctypes.c_int64]:
-    return (ctypes.c_int64 * len(words))(*words)
-
-
-def _places(of: Array, leading: tuple[int, ...]) -> Array:
-    """Where each matrix of a batch is that is broadcast to these leading dimensions."""
-    of = np.broadcast_to(of, (*leading, *of.shape[-2:]))
-    found = np.full(1, address(of), _WORD)
-    for count, stride in zip(leading, of.strides, strict=False):
-        found = (found[:, np.newaxis] + np.arange(count) * stride).reshape(-1)
-    return found
 
 
 def _cut(rows: int, columns: int, depth: int, strides: tuple[int, ...], adds: bool, sums: bool) -> team.Cut:
@@ -303,4 +208,4 @@ def _takes(out: Array) -> bool:
     by_row, by_column = out.strides[-2:]
     if not (out.flags.writeable and is_aligned(out)):
         return False
-    return bool((by_column == _ITEM or out.shape[-1] == 1) and by_row % _ITEM == 0 and out.dtype == _SINGLE)
+    return bool((by_column == _ITEM or out.shape[-1] == 1) and by_row % _ITEM == 0 and out.dtype == SINGLE)

@@ -15,6 +15,7 @@ from array import array
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from vmflow.kernels.choosing import Call
 from vmflow.kernels.intra_op import get_num_threads
 
 from .functions import address_of, text_of
@@ -31,10 +32,6 @@ _MOST_PIECES: Final = 1 << 12
 
 # See team.c.
 Job: TypeAlias = "array[int]"
-
-# function, its arguments, and no array in which the result is wanted: the function sees to that.
-Call: TypeAlias = tuple[Callable[..., Any], tuple[Any, ...], None]
-
 
 # Elements that threads do not share: no line of the cache should be written by two.
 TOGETHER: Final = 64
@@ -62,23 +59,11 @@ def helps(work: float) -> bool:
     return work >= 2 * LEAST and get_num_threads() > 1 and _run() is not None
 
 
-def shared(function: int, words: Sequence[int], cut: Cut, work: float) -> Call | None:
-    """One call of a kernel that several threads compute; None if it is not worth sharing, or nobody is there.
+def call_of(job: Job, work: float) -> Call | None:
+    """A job as one call; None if nobody is there.
 
     The arrays must be kept alive as long as it is used, and the number of threads is that of now.
-
-    Args:
-        function: the address of a C function of an array of words.
-        words: what it would be called with for the whole.
-        cut: see there.
-        work: see `intra_op.LEAST`.
     """
-    found = job(function, words, cut, work)
-    return None if found is None else call_of(found, work)
-
-
-def call_of(job: Job, work: float) -> Call | None:
-    """A job as one call; None if nobody is there."""
     run = _run()
     return None if run is None else (run, ((ctypes.c_int64 * len(job))(*job), wakes(work)), None)
 
@@ -95,7 +80,14 @@ def address_of_run() -> int:
 
 
 def job(function: int, words: Sequence[int], cut: Cut, work: float) -> Job | None:
-    """What `run` computes: `shared` as numbers, of which the last are the words."""
+    """What `run` computes, as numbers of which the last are the words; None if it is not worth sharing.
+
+    Args:
+        function: the address of a C function of an array of words.
+        words: what it would be called with for the whole.
+        cut: see there.
+        work: see `intra_op.LEAST`.
+    """
     if not helps(work):
         return None
     threads, count = get_num_threads(), words[cut.count_at]

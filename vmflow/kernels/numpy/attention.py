@@ -15,7 +15,7 @@ import numpy as np
 
 from vmflow.instructions.blob import Array, TensorMeta, meta
 from vmflow.kernels.choosing import Function, Problem, builds
-from vmflow.kernels.native.attention import Attention
+from vmflow.kernels.native.attention import Attention, pays
 from vmflow.kernels.native.rows import Softmax
 from vmflow.kernels.problems.attention import Extent
 
@@ -263,10 +263,12 @@ def _probabilities(it: Scores, query: TensorMeta) -> TensorMeta:
 
 
 def _in_c(problem: Problem, it: Scores, query: TensorMeta, value: TensorMeta, keeps: bool) -> Attention | None:
-    """Attention without mask and dropout in C, or its gradient; None if C has none now."""
-    sizes = prod(it.leading), it.length, it.others, query.shape[-1], value.shape[-1]
+    """Attention without mask and dropout in C, or its gradient; None if C has none now, or BLAS does as well."""
+    if not pays(it.others, max(query.shape[-1], value.shape[-1])):
+        return None
     name = "attention_gradient" if problem.op.endswith("_gradient") else "attention"
-    return Attention.of(name, computes_in(query.dtype), sizes, float(it.factor), it.causal, keeps)
+    elements = prod((*it.leading, it.length, it.others))
+    return Attention.of(name, computes_in(query.dtype), elements, float(it.factor), it.causal, keeps)
 
 
 def _dropout(arguments: Sequence[Any], probabilities: TensorMeta, p: float, compute: np.dtype[Any]) -> Array:
@@ -294,7 +296,7 @@ def _attention(problem: Problem) -> Function:
     in_c = None if masked or p else _in_c(problem, it, query, problem.inputs[2], keeps)
     # Not asked for unless it is needed: whoever has attention as a whole need not wait for it.
     by_blocks = in_c is None and keeps and not masked
-    softmax = Softmax.of("softmax", compute, weights.numel) if by_blocks else None
+    softmax = Softmax.of("softmax", compute, weights.numel, False) if by_blocks else None
 
     def kernel(*arguments: Any) -> tuple[Array, Array]:
         out = arguments[-1]

@@ -176,7 +176,8 @@ def _cross_entropy_gradient(problem: Problem) -> Kernel:
     smoothing = compute.type(cases.smoothing)
     share = compute.type(cases.smoothing / max(cases.classes, 1))
     plain = _is_plain(cases) and len(problem.inputs) == 4
-    in_c = CrossEntropyGradient.of(cases.reduction == "mean", cases.rows * cases.classes) if plain else None
+    elements, averages = cases.rows * cases.classes, cases.reduction == "mean"
+    in_c = CrossEntropyGradient.of(problem.op, np.dtype(np.float32), elements, averages) if plain else None
 
     def kernel(gradient: Array, target: Array, total: Array, logs: Array, *rest: Any) -> Array:
         if in_c is not None:

@@ -40,8 +40,8 @@ def _forward_placed(native: Convolution) -> Placed:
     """See `vmflow.kernels.choosing.Placed`."""
 
     def placed(inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array | None) -> list[Call] | None:
-        given = (*inputs, None)[:3]
-        return native.calls(("convolution", (*given, *outputs)))
+        call = native.forward.placed((*(*inputs, None)[:3], *outputs))
+        return None if call is None else [call]
 
     return placed
 
@@ -51,12 +51,13 @@ def _gradients_placed(native: Convolution, wanted: Wanted) -> Placed:
 
     def placed(inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array | None) -> list[Call] | None:
         gradient, source, weight = inputs
-        calls: list[tuple[str, tuple[Array | None, ...]]] = []
+        calls: list[Call | None] = []
         if wanted[0]:
-            calls.append(("convolution_input_gradient", (gradient, weight, outputs[0])))
+            calls.append(native.by_input.placed((gradient, weight, outputs[0])))
         if wanted[1]:
-            calls.append(("convolution_weight_gradient", (source, gradient, *outputs[wanted[0] :], None)[:4]))
-        return native.calls(*calls)
+            calls.append(native.by_weight.placed((source, gradient, *outputs[wanted[0] :], None)[:4]))
+        found = [call for call in calls if call is not None]
+        return found if len(found) == len(calls) else None
 
     return placed
 
@@ -74,7 +75,7 @@ def _forward(it: Geometry, native: Convolution | None) -> Function:
         out = rest[-1]
         bias = rest[0] if len(rest) > 1 else None
         if native is not None:
-            return native.forward(array, weight, bias, out)
+            return native.convolved(array, weight, bias, out)
         if out is None:
             out = np.empty((it.samples, it.filters, *it.output), array.dtype)
         matrix = _matrices(weight, it)

@@ -28,7 +28,7 @@ from .ufuncs import Number, function_of, number_of
 
 if TYPE_CHECKING:
     from vmflow.dtypes import dtype as DType
-    from vmflow.kernels.native.single_loop import SingleLoop
+    from vmflow.kernels.native.loops import SingleLoop
 
 
 def _single_or(single: Single, otherwise: Function) -> Function:
@@ -99,7 +99,7 @@ def _in_c(
         return None
     # Not with this module: not all have large arrays.
     from vmflow.kernels.native.elementwise import Operation
-    from vmflow.kernels.native.single_loop import SingleLoop
+    from vmflow.kernels.native.loops import SingleLoop
 
     operation = Operation(name, tuple(range(len(given))), (), False, compute.name, output.dtype.name)
     return SingleLoop(operation, given, output, whole)

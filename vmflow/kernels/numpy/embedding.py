@@ -38,7 +38,7 @@ def _embedding_gradient(problem: Problem) -> Function:
     (output,) = problem.outputs
     width = output.shape[1]
     wide = dtypes.float32.numpy if dtypes.is_half(output.dtype) else output.dtype.numpy
-    in_c = AddRows.of(wide, 0, problem.inputs[0].numel) if output.device.type == "cpu" else None
+    in_c = AddRows.of("add_rows", wide, problem.inputs[0].numel, 0) if output.device.type == "cpu" else None
 
     def kernel(array: Array, places: Array, out: Any) -> Array:
         _check_rows(places, rows)

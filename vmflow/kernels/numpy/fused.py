@@ -3,7 +3,7 @@
 What is computed within a tile stays in the cache until it is used, so that memory is read and written once, however
 many ops there are.  To each element happens what would happen without fusing, by the kernels of the ops themselves, and
 the results are equal to the bit.  Where there is a C compiler all of it becomes one loop instead, see
-`vmflow.kernels.native.fused_loops`.
+`vmflow.kernels.native.loops`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 from vmflow.instructions.blob import Array, TensorMeta
 from vmflow.kernels import intra_op
 from vmflow.kernels.choosing import Call, Function, Kernel, Problem, builds
-from vmflow.kernels.native.fused_loops import FusedLoops, operation_of
+from vmflow.kernels.native.loops import FusedLoops, operation_of
 from vmflow.kernels.numpy.spreading import work
 from vmflow.kernels.problems.fused import Fused, FusedStep
 

@@ -106,7 +106,7 @@ def _gather(problem: Problem) -> Function:
     (dim,) = problem.attributes
     (output,) = problem.outputs
     is_for_c = output.shape and output.device.type == "cpu"
-    in_c = Gather.of(output.dtype.numpy, dim, output.numel) if is_for_c else None
+    in_c = Gather.of("gather", output.dtype.numpy, output.numel, dim) if is_for_c else None
 
     def kernel(array: Array, places: Array, out: Array | None) -> Array:
         if in_c is not None:
@@ -127,7 +127,8 @@ def _scatter(problem: Problem) -> Function:
     name = "scatter" if how is None else f"scatter with reduce={how!r}"
     target, index, _ = problem.inputs
     is_for_c = how != "multiply" and index.shape and target.device.type == "cpu"
-    in_c = Scatter.of(target.dtype.numpy, dim, how == "add", index.numel) if is_for_c else None
+    in_name = "scatter_add" if how == "add" else "scatter"
+    in_c = Scatter.of(in_name, target.dtype.numpy, index.numel, dim) if is_for_c else None
 
     def kernel(array: Array, places: Array, values: Array, out: Array | None) -> Array:
         values = values[tuple([slice(size) for size in places.shape])]

@@ -73,7 +73,7 @@ def _add_rows(
 ) -> AddRows | None:
     """What adds in C, where that can: along one dimension."""
     is_for_c = len(dims) == 1 and indices[0].shape and target.device.type == "cpu"
-    return AddRows.of(target.dtype.numpy, dims[0], elements) if is_for_c else None
+    return AddRows.of("add_rows", target.dtype.numpy, elements, dims[0]) if is_for_c else None
 
 
 @builds("index_put")

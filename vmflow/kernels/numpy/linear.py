@@ -15,7 +15,7 @@ from vmflow.kernels.native.rows import AddToRows
 
 from . import sums
 from .half import in_single
-from .products import ProductInC, call_of, call_with, is_for_c, product_kernel
+from .products import MatrixProduct, call_of, call_with, is_for_c, product_kernel
 
 # Elements of which numpy has added the bias before a call of C is made ready.
 _FEW: Final = 4096
@@ -32,15 +32,15 @@ def _linear(problem: Problem) -> Kernel:
     compute = dtypes.float32 if half else source.dtype
     multiply = product_kernel(compute, rows, features, outputs)
     # The product in C adds the bias itself.
-    apart = len(problem.inputs) > 2 and not isinstance(multiply, ProductInC)
-    add = AddToRows.of(compute.numpy, rows * outputs) if apart and rows * outputs >= _FEW else None
+    apart = len(problem.inputs) > 2 and not isinstance(multiply, MatrixProduct)
+    add = AddToRows.of("add_to_rows", compute.numpy, rows * outputs) if apart and rows * outputs >= _FEW else None
 
     def kernel(array: Array, matrix: Array, *rest: Any) -> Array:
         target = out = rest[-1]
         if not plain:  # a reshape takes as long as a small sum
             array = array.reshape(rows, features)
             target = out.reshape(rows, outputs) if out is not None and out.flags.c_contiguous else None
-        if isinstance(multiply, ProductInC):
+        if isinstance(multiply, MatrixProduct):
             result = multiply(array, matrix.T, target, *rest[:-1])
         else:
             result = multiply(array, matrix.T, target)
@@ -84,7 +84,7 @@ def _linear_gradient(problem: Problem) -> Kernel:
     to_input = product_kernel(compute, rows, outputs, features)
     to_weight = product_kernel(compute, outputs, rows, features)
     # The sums of the gradient's columns for the bias, by the way: whoever multiplies reads it anyway.
-    together = to_weight if by_bias and by_weight and isinstance(to_weight, ProductInC) else None
+    together = to_weight if by_bias and by_weight and isinstance(to_weight, MatrixProduct) else None
     columns = sums.columns_in_c(compute.numpy, rows * outputs) if by_bias and together is None else None
     # Both results are the same then, however the gradient lies.
     in_lines = by_bias and by_weight and is_for_c(compute, outputs, rows, features)

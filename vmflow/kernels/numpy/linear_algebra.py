@@ -14,7 +14,7 @@ from vmflow.instructions.blob import Array
 from vmflow.kernels.choosing import Call, Function, Kernel, Problem, builds
 
 from .half import computes_in
-from .products import ProductInC, call_of, product_kernel
+from .products import MatrixProduct, call_of, product_kernel
 
 
 @builds("matmul")
@@ -38,7 +38,7 @@ def _matmul(problem: Problem) -> Kernel:
     def placed(inputs: Sequence[Array], outs: Sequence[Array], scratch: Array | None) -> list[Call] | None:
         return [call_of(multiply, *inputs, *outs)]
 
-    by_c = wide is None and isinstance(multiply, ProductInC)
+    by_c = wide is None and isinstance(multiply, MatrixProduct)
     return Kernel(kernel, placed=placed if by_c else None)
 
 

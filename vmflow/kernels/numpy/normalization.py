@@ -75,6 +75,11 @@ class _Channels:
         return np.einsum("scv,scv->c", first.reshape(self.split), second.reshape(self.split))
 
 
+def _placed(in_c: BatchNorm | None, arrays: Sequence[Array | None]) -> list[Call] | None:
+    call = None if in_c is None else in_c.placed(arrays)
+    return None if call is None else [call]
+
+
 def _unless_half(placed: Placed, in_c: BatchNorm | None, source: TensorMeta) -> Placed | None:
     return None if in_c is None or dtypes.is_half(source.dtype) else placed
 
@@ -86,7 +91,7 @@ def _batch_norm(problem: Problem) -> Kernel:
     over = _Channels(tuple(source.shape))
     compute = problem.outputs[1].dtype.numpy
     eps = compute.type(options[0])
-    in_c = BatchNorm.of(problem.op, compute, over.split, tuple(source.shape), options[0])
+    in_c = BatchNorm.of(problem.op, compute, over.split, options[0])
     columns = over.in_c(compute)
 
     def kernel(array: Array, *rest: Any) -> tuple[Array, Array, Array]:
@@ -96,7 +101,7 @@ def _batch_norm(problem: Problem) -> Kernel:
         array = np.ascontiguousarray(array, compute).reshape(over.view)
         if in_c is not None:
             factor, more = [None if it is None else it.astype(compute, copy=False) for it in (weight, bias)]
-            found = in_c.forward(array, factor, more, to)
+            found = in_c.call(to, array, factor, more)
             if found is not None:
                 return handed(found[0], to, source.shape, source.dtype.numpy), *found[1:]
         mean = over.sum(array) / compute.type(over.count)
@@ -111,7 +116,7 @@ def _batch_norm(problem: Problem) -> Kernel:
 
     def placed(inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array | None) -> list[Call] | None:
         array, *parameters = inputs
-        return None if in_c is None else in_c.calls((array, *_split(options, parameters), *outputs))
+        return _placed(in_c, (array, *_split(options, parameters), *outputs))
 
     return Kernel(kernel, placed=_unless_half(placed, in_c, source))
 
@@ -123,7 +128,7 @@ def _batch_norm_gradient(problem: Problem) -> Kernel:
     over = _Channels(tuple(source.shape))
     compute = problem.outputs[1].dtype.numpy
     eps, count = compute.type(options[0]), compute.type(over.count)
-    in_c = BatchNorm.of(problem.op, compute, over.split, tuple(source.shape), options[0])
+    in_c = BatchNorm.of(problem.op, compute, over.split, options[0])
     columns = over.in_c(compute)
 
     def kernel(gradient: Array, array: Array, mean: Array, variance: Array, *rest: Any) -> tuple[Array, Array, Array]:
@@ -133,7 +138,7 @@ def _batch_norm_gradient(problem: Problem) -> Kernel:
         array = np.ascontiguousarray(array, compute).reshape(over.view)
         if in_c is not None:
             weight = parameters[0].astype(compute, copy=False) if parameters else None
-            found = in_c.gradient(gradient, array, mean, variance, weight, to)
+            found = in_c.call(to, gradient, array, mean, variance, weight)
             if found is not None:
                 return handed(found[0], to, source.shape, source.dtype.numpy), *found[1:]
         target = None if to is None or to.dtype != compute else to.reshape(over.view)
@@ -150,7 +155,7 @@ def _batch_norm_gradient(problem: Problem) -> Kernel:
 
     def placed(inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array | None) -> list[Call] | None:
         arrays = (*inputs, *[None] * (5 - len(inputs)), *outputs)
-        return None if in_c is None else in_c.calls(arrays)
+        return _placed(in_c, arrays)
 
     return Kernel(kernel, placed=_unless_half(placed, in_c, source))
 
@@ -190,7 +195,7 @@ def _layer_norm(problem: Problem) -> Function:
     rows, features = statistics.shape[0], prod(normalized)
     compute = statistics.dtype.numpy
     eps = compute.type(options[0])
-    in_c = LayerNorm.of(compute, options[0], rows * features)
+    in_c = LayerNorm.of(problem.op, compute, rows * features, options[0])
 
     def kernel(array: Array, *rest: Any) -> tuple[Array, Array, Array]:
         *parameters, out = rest
@@ -213,7 +218,8 @@ def _layer_norm_gradient(problem: Problem) -> Function:
     source, statistics = problem.inputs[1:3]
     rows, features = statistics.shape[0], prod(normalized)
     compute = statistics.dtype.numpy
-    in_c, columns = LayerNormGradient.of(compute, rows * features), sums.columns_in_c(compute, rows * features)
+    in_c = LayerNormGradient.of(problem.op, compute, rows * features)
+    columns = sums.columns_in_c(compute, rows * features)
 
     def kernel(gradient: Array, array: Array, mean: Array, scale: Array, *rest: Any) -> tuple[Array, Array, Array]:
         *parameters, out = rest

@@ -211,7 +211,8 @@ def _max_with_indices(problem: Problem) -> Kernel:
         return planes.outside(best), planes.outside(indices)
 
     def placed(inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array | None) -> list[Call] | None:
-        return None if native is None else native.calls(*inputs, *outputs)
+        call = None if native is None else native.placed(*inputs, *outputs)
+        return None if call is None else [call]
 
     return Kernel(with_indices, placed=None if native is None else placed)
 

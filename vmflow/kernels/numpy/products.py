@@ -18,9 +18,7 @@ from vmflow.dtypes import dtype as DType
 from vmflow.instructions.blob import Array
 from vmflow.kernels import blas_core
 from vmflow.kernels.choosing import Call
-from vmflow.kernels.native.products import MatrixProduct
-
-from .sums import of_columns
+from vmflow.kernels.native.products import MatrixProduct as MatrixProduct
 
 # From two arrays, and where the result should go or None, to the result, which is there.
 Product: TypeAlias = Callable[[Array, Array, Array | None], Array]
@@ -42,56 +40,6 @@ def _most() -> float:
     return inf if narrow else _MOST
 
 
-class ProductInC:
-    """``numpy.matmul`` of float32 by C; of at least a row, a column and a product.
-
-    Like `CallSite`, it is for one place.
-
-    Args:
-        product: what multiplies, unless C has been switched off meanwhile.
-
-    Attributes:
-        product: that.
-    """
-
-    __slots__ = ("product",)
-
-    def __init__(self, product: MatrixProduct) -> None:
-        self.product = product
-
-    def __call__(self, left: Array, right: Array, out: Array | None = None, added: Array | None = None) -> Array:
-        """Multiply.
-
-        Args:
-            added: is added to each row of the result.
-        """
-        found = self.product.call(left, right, out, added)
-        if found is None:
-            found = np.matmul(left, right, out)
-            return found if added is None else np.add(found, added, found)
-        return _delivered(found, out)
-
-    def with_sums(self, left: Array, right: Array, out: Array | None, sums: Array | None) -> tuple[Array, Array]:
-        """Multiply two matrices, and add up each row of the left one, which is the transpose of a contiguous one.
-
-        Args:
-            out, sums: where the results should go, or None; the latter is contiguous.
-        """
-        if sums is None:
-            sums = np.empty(len(left), left.dtype)
-        found = self.product.call_with_sums(left, right, out, sums)
-        if found is None:
-            return np.matmul(left, right, out), of_columns(left.T, sums)
-        return _delivered(found, out), sums
-
-
-def _delivered(found: Array, out: Array | None) -> Array:
-    if out is None or found is out:
-        return found
-    np.copyto(out, found)
-    return out
-
-
 def product_kernel(dtype: DType, rows: int, depth: int, columns: int, batch: int = 1) -> Product:
     """What multiplies so many matrices of (rows, depth) and (depth, columns), from one place.
 
@@ -99,7 +47,7 @@ def product_kernel(dtype: DType, rows: int, depth: int, columns: int, batch: int
         dtype: in which that is done.
     """
     in_c = MatrixProduct.of() if is_for_c(dtype, rows, depth, columns, batch) else None
-    return np.matmul if in_c is None else ProductInC(in_c)
+    return np.matmul if in_c is None else in_c
 
 
 def is_for_c(dtype: DType, rows: int, depth: int, columns: int, batch: int = 1) -> bool:
@@ -118,5 +66,5 @@ def call_of(multiply: Product, left: Array, right: Array, out: Array) -> Call:
 def call_with(
     multiply: Product, left: Array, right: Array, out: Array, added: Array | None = None, sums: Array | None = None
 ) -> Call | None:
-    """What `ProductInC` does as one call; None if it cannot be had."""
-    return multiply.product.placed(left, right, out, added, sums) if isinstance(multiply, ProductInC) else None
+    """What a `MatrixProduct` does as one call; None if it cannot be had."""
+    return multiply.placed(left, right, out, added, sums) if isinstance(multiply, MatrixProduct) else None

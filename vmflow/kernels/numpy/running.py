@@ -26,7 +26,7 @@ def _running(problem: Problem) -> Function:
     # Errors of single precision would add up; C does the same.
     wide = dtypes.float64.numpy if kept == dtypes.float32.numpy else kept
     is_for_c = source.shape and source.device.type == "cpu"
-    in_c = Running.of(problem.op, kept, dim, reverses, source.numel) if is_for_c else None
+    in_c = Running.of(problem.op, kept, source.numel, dim, reverses) if is_for_c else None
 
     def kernel(array: Array, out: Array | None) -> Array:
         if array.ndim == 0:

@@ -20,7 +20,7 @@ def _softmax(problem: Problem) -> Function:
     to = source.dtype.numpy
     half = dtypes.is_half(source.dtype)
     is_last = dim == max(len(source.shape), 1) - 1
-    in_c = Softmax.of(problem.op, np.dtype(np.float32) if half else to, source.numel) if is_last else None
+    in_c = Softmax.of(problem.op, np.dtype(np.float32) if half else to, source.numel, logarithm) if is_last else None
 
     def kernel(array: Array, out: Array | None) -> Array:
         if array.ndim == 0:

@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 
 from vmflow.instructions.blob import Array
-from vmflow.kernels.native.arrays import Call
+from vmflow.kernels.choosing import Call
 from vmflow.kernels.native.rows import ColumnSums, RowReduction
 
 # Of a thousand equal numbers, the worst there is since all errors go one way, BLAS loses 1e-6 of the sum.
@@ -73,7 +73,7 @@ def _of_vector(vector: Array) -> Array:
 
 def columns_in_c(dtype: np.dtype[Any], elements: int) -> ColumnSums | None:
     """The C function that sums the columns of matrices of this dtype and at most so many elements, if there is one."""
-    return ColumnSums.of(dtype, elements) if elements >= _FEW else None
+    return ColumnSums.of("column_sums", dtype, elements) if elements >= _FEW else None
 
 
 def of_columns(matrix: Array, out: Array | None = None, in_c: ColumnSums | None = None) -> Array:

@@ -2,9 +2,5 @@
 
 from . import adam as adam
 from . import adaptive as adaptive
-from . import averages as averages
-from . import gradients as gradients
-from . import lamb as lamb
-from . import lbfgs as lbfgs
-from . import scaling as scaling
+from . import arrays as arrays
 from . import sgd as sgd

@@ -3,147 +3,171 @@
 from __future__ import annotations
 
 from math import sqrt
+from typing import Final, TypeAlias
 
 import numpy as np
 
 from vmflow.instructions.blob import Array
 from vmflow.kernels.native.steps import Steps
-from vmflow.kernels.problems.updates import COSTS, Adam, Adamax, NAdam, RAdam
-from vmflow.kernels.updates import UpdateKernel, builds_update
+from vmflow.kernels.problems.updates import COSTS, LAMB, Adam, Adamax, NAdam, RAdam
+from vmflow.kernels.updates import declares_rule
 
-from .elementwise import average, average_square, decayed, elementwise_kernel, root, step_along
+from .elementwise import Moving, average, average_both, decayed, moves, rate_of, root, slope_of, step_along
+from .pieces import updated
 
-
-@builds_update("adam", memory=lambda: Steps("adam_steps"))
-def _adam(steps: Steps, settings: Adam) -> UpdateKernel:
-    lr, beta1, beta2, eps, weight_decay, decoupled, amsgrad, maximize = settings
-    coupled, apart = _decays(weight_decay, decoupled)
-
-    def plan(lr: float, counts: list[Array]) -> tuple[float, float, float]:
-        counts[0] += 1
-        taken = float(counts[0])
-        return lr, lr / (1 - beta1**taken), sqrt(1 - beta2**taken)
-
-    def move(planned: tuple[float, float, float], arrays: list[Array]) -> None:
-        lr, size, correction = planned
-        parameter, running, square, *largest, gradient, room, work = arrays
-        if apart:
-            np.multiply(parameter, 1 - lr * apart, out=parameter)
-        gradient = decayed(parameter, gradient, coupled, maximize, room)
-        average(running, gradient, 1 - beta1, work)
-        average_square(square, gradient, beta2, work)
-        if amsgrad:
-            square = np.maximum(largest[0], square, out=largest[0])
-        # The correction of the root, taken out of the fraction, is a number and not one more pass.
-        step_along(parameter, running, root(square, eps * correction, work), size * correction)
-
-    def numbers(planned: tuple[float, float, float]) -> tuple[float, float, float]:
-        lr, size, correction = planned
-        return 1 - lr * apart if apart else 1.0, eps * correction, size * correction
-
-    cost = COSTS["adam"]
-    if amsgrad:
-        return elementwise_kernel(lr, plan, move, kinds=4, scratch=2, cost=cost)
-    shared = coupled, maximize, beta1, beta2
-    return elementwise_kernel(
-        lr, plan, move, kinds=3, scratch=2, cost=cost, steps=steps, numbers=numbers, shared=shared
-    )
+# The learning rate; the same, corrected for the first average's beginning at 0; and by what the root of the second is
+# divided for the same reason.
+_Rates: TypeAlias = tuple[float, float, float]
 
 
-@builds_update("nadam")
-def _nadam(settings: NAdam) -> UpdateKernel:
-    lr, beta1, beta2, eps, weight_decay, decoupled, slowness, maximize = settings
-    coupled, apart = _decays(weight_decay, decoupled)
-
-    def momentum(step: float) -> float:
-        return float(beta1 * (1 - 0.5 * 0.96 ** (step * slowness)))
-
-    def plan(lr: float, counts: list[Array]) -> tuple[float, float, float, float]:
-        step, product = counts
-        step += 1
-        taken = float(step)
-        now, ahead = momentum(taken), momentum(taken + 1)
-        product *= now
-        so_far = float(product)
-        return (
-            lr,
-            lr * (1 - now) / (1 - so_far),
-            lr * ahead / (1 - so_far * ahead),
-            sqrt(1 - beta2**taken),
-        )
-
-    def move(planned: tuple[float, float, float, float], arrays: list[Array]) -> None:
-        lr, by_gradient, by_average, correction = planned
-        parameter, running, square, gradient, room, work, below = arrays
-        if apart:
-            np.multiply(parameter, 1 - lr * apart, out=parameter)
-        gradient = decayed(parameter, gradient, coupled, maximize, room)
-        average(running, gradient, 1 - beta1, work)
-        average_square(square, gradient, beta2, work)
-        root(square, eps, below, correction)
-        work[...] = below
-        step_along(parameter, gradient, work, by_gradient)
-        step_along(parameter, running, below, by_average)
-
-    return elementwise_kernel(lr, plan, move, kinds=3, scratch=3, cost=COSTS["nadam"])
+def _plan_adam(settings: Adam, lr: float, counts: list[Array]) -> _Rates:
+    counts[0] += 1
+    taken = float(counts[0])
+    return lr, lr / (1 - settings.beta1**taken), sqrt(1 - settings.beta2**taken)
 
 
-@builds_update("radam")
-def _radam(settings: RAdam) -> UpdateKernel:
-    lr, beta1, beta2, eps, weight_decay, decoupled, maximize = settings
-    coupled, apart = _decays(weight_decay, decoupled)
+def _move_adam(settings: Adam, rates: _Rates, arrays: list[Array]) -> None:
+    lr, size, correction = rates
+    parameter, running, square, *largest, gradient, room, work = arrays
+    gradient = slope_of(settings, lr, parameter, gradient, room)
+    average_both(settings, running, square, gradient, work)
+    if settings.amsgrad:
+        square = np.maximum(largest[0], square, out=largest[0])
+    # The correction of the root, taken out of the fraction, is a number and not one more pass.
+    step_along(parameter, running, root(square, settings.eps * correction, work), size * correction)
+
+
+_ADAM: Final = Moving(_move_adam, _plan_adam, scratch=2, counts=1, cost=COSTS["adam"])
+
+
+@declares_rule("adam", memory=lambda: Steps("adam_steps"))
+def _adam(steps: Steps, settings: Adam, inputs: list[Array], outputs: list[Array]) -> None:
+    lr = rate_of(settings, inputs)
+    done = () if settings.amsgrad else set(_together(steps, settings, lr, inputs, outputs))
+    _ADAM.step(settings, lr, inputs, outputs, done)
+
+
+def _together(steps: Steps, settings: Adam, lr: float, gradients: list[Array], outputs: list[Array]) -> list[int]:
+    """Take the steps that C can take, and say of which parameters."""
+    count = len(gradients)
+    step = steps.begin([outputs[start : start + count] for start in range(0, 3 * count, count)], gradients)
+    if step is None:
+        return []
+    apart = settings.weight_decay if settings.decoupled else 0.0
+    own: list[float] = []
+    for position in step.positions:
+        _, size, correction = _plan_adam(settings, lr, [outputs[3 * count + position]])
+        own += [1 - lr * apart if apart else 1.0, settings.eps * correction, size * correction]
+    coupled = 0.0 if settings.decoupled else settings.weight_decay
+    step.take(own, coupled, settings.maximize, settings.beta1, settings.beta2)
+    return step.positions
+
+
+def _plan_nadam(settings: NAdam, lr: float, counts: list[Array]) -> tuple[float, float, float, float]:
+    step, product = counts
+    step += 1
+    taken = float(step)
+    now, ahead = [settings.beta1 * (1 - 0.5 * 0.96 ** (it * settings.momentum_decay)) for it in (taken, taken + 1)]
+    product *= now
+    so_far = float(product)
+    correction = sqrt(1 - settings.beta2**taken)
+    return lr, lr * (1 - now) / (1 - so_far), lr * ahead / (1 - so_far * ahead), correction
+
+
+@moves("nadam", _plan_nadam, scratch=3, counts=2)
+def _nadam(settings: NAdam, planned: tuple[float, float, float, float], arrays: list[Array]) -> None:
+    lr, by_gradient, by_average, correction = planned
+    parameter, running, square, gradient, room, work, below = arrays
+    gradient = slope_of(settings, lr, parameter, gradient, room)
+    average_both(settings, running, square, gradient, work)
+    root(square, settings.eps, below, correction)
+    work[...] = below
+    step_along(parameter, gradient, work, by_gradient)
+    step_along(parameter, running, below, by_average)
+
+
+def _plan_radam(settings: RAdam, lr: float, counts: list[Array]) -> tuple[float, float, bool]:
+    counts[0] += 1
+    taken = float(counts[0])
+    beta2 = settings.beta2
     longest = 2 / (1 - beta2) - 1
+    left = 1 - beta2**taken
+    size = lr / (1 - settings.beta1**taken)
+    length = longest - 2 * taken * beta2**taken / left
+    if length <= 5:
+        return lr, size, False
+    trust = (length - 4) * (length - 2) * longest / ((longest - 4) * (longest - 2) * length)
+    return lr, size * sqrt(trust) * sqrt(left), True
 
-    def plan(lr: float, counts: list[Array]) -> tuple[float, float, bool]:
-        counts[0] += 1
-        taken = float(counts[0])
-        left = 1 - beta2**taken
-        size = lr / (1 - beta1**taken)
-        length = longest - 2 * taken * beta2**taken / left
-        if length <= 5:
-            return lr, size, False
-        trust = (length - 4) * (length - 2) * longest / ((longest - 4) * (longest - 2) * length)
-        return lr, size * sqrt(trust) * sqrt(left), True
 
-    def move(planned: tuple[float, float, bool], arrays: list[Array]) -> None:
-        lr, size, scaled = planned
-        parameter, running, square, gradient, room, work = arrays
+@moves("radam", _plan_radam, scratch=2)
+def _radam(settings: RAdam, planned: tuple[float, float, bool], arrays: list[Array]) -> None:
+    lr, size, scaled = planned
+    parameter, running, square, gradient, room, work = arrays
+    gradient = slope_of(settings, lr, parameter, gradient, room)
+    average_both(settings, running, square, gradient, work)
+    if scaled:
+        step_along(parameter, running, root(square, settings.eps, work), size)
+    else:
+        np.multiply(running, size, out=work)
+        np.subtract(parameter, work, out=parameter)
+
+
+def _plan_adamax(settings: Adamax, lr: float, counts: list[Array]) -> float:
+    counts[0] += 1
+    return float(lr / (1 - settings.beta1 ** float(counts[0])))
+
+
+@moves("adamax", _plan_adamax, scratch=2)
+def _adamax(settings: Adamax, size: float, arrays: list[Array]) -> None:
+    parameter, running, largest, gradient, room, work = arrays
+    gradient = decayed(parameter, gradient, settings.weight_decay, settings.maximize, room)
+    average(running, gradient, 1 - settings.beta1, work)
+    np.abs(gradient, out=work)
+    np.add(work, settings.eps, out=work)
+    np.multiply(largest, settings.beta2, out=largest)
+    np.maximum(largest, work, out=largest)
+    work[...] = largest
+    step_along(parameter, running, work, size)
+
+
+# Adam's direction, with a step for each parameter in proportion to its norm
+
+
+@declares_rule("lamb")
+def _lamb(settings: LAMB, inputs: list[Array], outputs: list[Array]) -> None:
+    lr = rate_of(settings, inputs)
+    for position, gradient in enumerate(inputs):
+        _step_of_lamb(settings, lr, gradient, outputs[position :: len(inputs)])
+
+
+def _step_of_lamb(settings: LAMB, lr: float, gradient: Array, written: list[Array]) -> None:
+    """One parameter, in two passes: both norms must be known before anything moves."""
+    parameter, running, square, step = written
+    apart, coupled = (settings.weight_decay, 0.0)[:: 1 if settings.decoupled else -1]
+    step += 1
+    first = 1 - settings.beta1 ** float(step) if settings.corrected else 1.0
+    second = sqrt(1 - settings.beta2 ** float(step)) if settings.corrected else 1.0
+
+    def direction(mean: Array, variance: Array, out: Array) -> Array:
+        root(variance, settings.eps, out, second)
+        np.divide(mean, out, out=out)
+        return np.divide(out, first, out=out)
+
+    of_parameter, of_direction = 0.0, 0.0
+    for mean, variance, place, slope, room, work in updated([running, square], [parameter, gradient], scratch=2):
+        slope = decayed(place, slope, coupled, settings.maximize, room)
+        average_both(settings, mean, variance, slope, work)
+        of_parameter += _sum_of_squares(place)
+        of_direction += _sum_of_squares(direction(mean, variance, work))
+    ratio = sqrt(of_parameter / of_direction) if of_parameter > 0 and of_direction > 0 else 1.0
+    for place, mean, variance, room, work in updated([parameter], [running, square], scratch=2):
+        way = direction(mean, variance, work)
         if apart:
-            np.multiply(parameter, 1 - lr * apart, out=parameter)
-        gradient = decayed(parameter, gradient, coupled, maximize, room)
-        average(running, gradient, 1 - beta1, work)
-        average_square(square, gradient, beta2, work)
-        if scaled:
-            step_along(parameter, running, root(square, eps, work), size)
-        else:
-            np.multiply(running, size, out=work)
-            np.subtract(parameter, work, out=parameter)
-
-    return elementwise_kernel(lr, plan, move, kinds=3, scratch=2, cost=COSTS["radam"])
+            way = np.add(way, np.multiply(place, apart, out=room), out=way)
+        np.subtract(place, np.multiply(way, lr * ratio, out=way), out=place)
 
 
-@builds_update("adamax")
-def _adamax(settings: Adamax) -> UpdateKernel:
-    lr, beta1, beta2, eps, weight_decay, maximize = settings
-
-    def plan(lr: float, counts: list[Array]) -> float:
-        counts[0] += 1
-        return float(lr / (1 - beta1 ** float(counts[0])))
-
-    def move(size: float, arrays: list[Array]) -> None:
-        parameter, running, largest, gradient, room, work = arrays
-        gradient = decayed(parameter, gradient, weight_decay, maximize, room)
-        average(running, gradient, 1 - beta1, work)
-        np.abs(gradient, out=work)
-        np.add(work, eps, out=work)
-        np.multiply(largest, beta2, out=largest)
-        np.maximum(largest, work, out=largest)
-        work[...] = largest
-        step_along(parameter, running, work, size)
-
-    return elementwise_kernel(lr, plan, move, kinds=3, scratch=2, cost=COSTS["adamax"])
-
-
-def _decays(weight_decay: float, decoupled: bool) -> tuple[float, float]:
-    """The decay of weights that passes through the averages, and that which does not; one of them is 0."""
-    return (0.0, weight_decay) if decoupled else (weight_decay, 0.0)
+def _sum_of_squares(array: Array) -> float:
+    flat = array.reshape(-1)
+    return float(np.dot(flat, flat))

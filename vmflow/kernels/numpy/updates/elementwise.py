@@ -2,100 +2,80 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeAlias, TypeVar
+from collections.abc import Callable, Collection
+from functools import partial, wraps
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
 from vmflow.instructions.blob import Array
-from vmflow.kernels.native.steps import Steps
-from vmflow.kernels.updates import UpdateKernel
+from vmflow.kernels.problems.updates import COSTS
+from vmflow.kernels.updates import declares_rule
 
 from .pieces import change_pieces
 
-Planned = TypeVar("Planned")
+# plan(settings, learning rate, the parameter's counts): advances the counts, and returns what `Move` needs of them.
+Plan: TypeAlias = Callable[[Any, float, list[Array]], Any]
 
-# plan(learning rate, the parameter's counts): advances the counts, and returns what `Move` needs of them.
-Plan: TypeAlias = Callable[[float, list[Array]], Planned]
-
-# move(what was planned, [parameter, *shaped, gradient, *scratch]) for one piece of a parameter.
-Move: TypeAlias = Callable[[Planned, list[Array]], None]
-
-# change(learning rate, gradient, [parameter, *shaped, *counts]) for one parameter.
-Change: TypeAlias = Callable[[float, Array, list[Array]], None]
-
-# together(learning rate, gradients, [*parameters, *shaped of the first kind, ..., *counts]): changes some parameters by
-# one call, and says which, by position.
-Together: TypeAlias = Callable[[float, list[Array], list[Array]], list[int]]
+# move(settings, what was planned, [parameter, *shaped, gradient, *scratch]) for one piece of a parameter.
+Move = TypeVar("Move", bound=Callable[..., None])
 
 
-def group_kernel(lr: float | None, change: Change, together: Together | None = None) -> UpdateKernel:
-    """A step of some parameters, one after the other.
-
-    Args:
-        lr: the learning rate; None if it is the last input.
-        change: see `Change`.
-        together: asked first, see `Together`.
-    """
-
-    def kernel(inputs: list[Array], outputs: list[Array]) -> None:
-        rate = float(inputs[-1].item()) if lr is None else lr
-        count = len(inputs) - (lr is None)
-        done = set(() if together is None else together(rate, inputs[:count], outputs))
-        for position, gradient in enumerate(inputs[:count]):
-            if position not in done:
-                change(rate, gradient, outputs[position::count])
-
-    return kernel
+def rate_of(settings: Any, inputs: list[Array]) -> float:
+    """The learning rate, which is taken out of the inputs where it is the last of them."""
+    rate: float = float(inputs.pop().item()) if settings.lr is None else settings.lr
+    return rate
 
 
-def elementwise_kernel(
-    lr: float | None,
-    plan: Plan[Planned],
-    move: Move[Planned],
-    *,
-    kinds: int,
-    scratch: int,
-    cost: int,
-    steps: Steps | None = None,
-    numbers: Callable[[Planned], tuple[float, ...]] | None = None,
-    shared: tuple[float, ...] = (),
-) -> UpdateKernel:
-    """A step of some parameters, piece by piece.
-
-    Args:
-        lr: see `group_kernel`.
-        plan, move: see `Plan` and `Move`.
-        kinds: how many arrays of its shape are written of each parameter, itself among them.
-        scratch: how many arrays `move` wants to work in.
-        cost: nanoseconds per element, estimated.
-        steps, numbers, shared: the same in C of many parameters at once, what each of them has for itself, and what all
-            have in common; see `Steps`.
-    """
-
-    def change(rate: float, gradient: Array, written: list[Array]) -> None:
-        planned = plan(rate, written[kinds:])
-        change_pieces(lambda arrays: move(planned, arrays), written[:kinds], [gradient], scratch, cost)
-
-    def together(rate: float, gradients: list[Array], outputs: list[Array]) -> list[int]:
-        assert steps is not None
-        assert numbers is not None
-        count = len(gradients)
-        columns = [outputs[kind * count : (kind + 1) * count] for kind in range(kinds)]
-        step = steps.begin(columns, gradients)
-        if step is None:
-            return []
-        own = [number for it in step.positions for number in numbers(plan(rate, outputs[it::count][kinds:]))]
-        step.take(own, *shared)
-        return step.positions
-
-    return group_kernel(lr, change, None if steps is None else together)
-
-
-def counted(lr: float, counts: list[Array]) -> float:
+def counted(settings: Any, lr: float, counts: list[Array]) -> float:
     """The plan of a rule that needs the rate alone."""
     counts[0] += 1
     return lr
+
+
+class Moving(NamedTuple):
+    """How parameters move one by one, each piece by piece.
+
+    Attributes:
+        move: see `Move`.
+        plan: called before each parameter is moved; see `Plan`.
+        scratch: how many arrays `move` wants to work in.
+        counts: how many counts each parameter has.
+        cost: nanoseconds per element, estimated.
+    """
+
+    move: Callable[..., None]
+    plan: Plan
+    scratch: int
+    counts: int
+    cost: int
+
+    def step(
+        self, settings: Any, lr: float, gradients: list[Array], outputs: list[Array], done: Collection[int] = ()
+    ) -> None:
+        """Move all parameters but those at some positions, which were moved already."""
+        for position, gradient in enumerate(gradients):
+            if position not in done:
+                written = outputs[position :: len(gradients)]
+                shaped, counts = written[: -self.counts], written[-self.counts :]
+                move = partial(self.move, settings, self.plan(settings, lr, counts))
+                change_pieces(move, shaped, [gradient], self.scratch, self.cost)
+
+
+def moves(rule: str, plan: Plan = counted, *, scratch: int, counts: int = 1) -> Callable[[Move], Move]:
+    """Declare that the decorated function moves parameters by this rule; see `Moving`."""
+
+    def declare(move: Move) -> Move:
+        moving = Moving(move, plan, scratch, counts, COSTS[rule])
+
+        @declares_rule(rule)
+        @wraps(move)
+        def step(settings: Any, inputs: list[Array], outputs: list[Array]) -> None:
+            moving.step(settings, rate_of(settings, inputs), inputs, outputs)
+
+        return move
+
+    return declare
 
 
 def decayed(parameter: Array, gradient: Array, weight_decay: float, maximize: bool, room: Array) -> Array:
@@ -104,6 +84,14 @@ def decayed(parameter: Array, gradient: Array, weight_decay: float, maximize: bo
         decay = np.multiply(parameter, weight_decay, out=room)
         return np.subtract(decay, gradient, out=room) if maximize else np.add(decay, gradient, out=room)
     return np.negative(gradient, out=room) if maximize else gradient
+
+
+def slope_of(settings: Any, lr: float, parameter: Array, gradient: Array, room: Array) -> Array:
+    """As `decayed`, but where the decay is decoupled the parameter itself is scaled down at once."""
+    decay, decoupled = settings.weight_decay, settings.decoupled
+    if decay and decoupled:
+        np.multiply(parameter, 1 - lr * decay, out=parameter)
+    return decayed(parameter, gradient, 0.0 if decoupled else decay, settings.maximize, room)
 
 
 def average(running: Array, value: Array, weight: float, work: Array) -> None:
@@ -119,6 +107,12 @@ def average_square(running: Array, value: Array, keep: float, work: Array) -> No
     np.multiply(work, 1 - keep, out=work)
     np.multiply(running, keep, out=running)
     np.add(running, work, out=running)
+
+
+def average_both(settings: Any, running: Array, square: Array, gradient: Array, work: Array) -> None:
+    """Advance the averages of the gradient and of its square."""
+    average(running, gradient, 1 - settings.beta1, work)
+    average_square(square, gradient, settings.beta2, work)
 
 
 def root(square: Array, eps: float, out: Array, correction: float = 1.0) -> Array:

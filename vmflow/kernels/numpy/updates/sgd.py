@@ -10,24 +10,19 @@ import numpy as np
 from vmflow.instructions.blob import Array
 from vmflow.kernels.native.steps import Steps
 from vmflow.kernels.problems.updates import SGD
-from vmflow.kernels.updates import UpdateKernel, builds_update
+from vmflow.kernels.updates import declares_rule
 
-from .elementwise import decayed
+from .elementwise import decayed, rate_of
 from .pieces import change_pieces
 
 # Steps without momentum and with it, each of which writes other arrays.
 _Steps: TypeAlias = tuple[Steps, Steps]
 
 
-@builds_update("sgd", memory=lambda: (Steps("sgd_steps"), Steps("sgd_momentum_steps")))
-def _sgd(memory: _Steps, settings: SGD) -> UpdateKernel:
-    return partial(_step, settings, memory[1 if settings.momentum else 0])
-
-
-def _step(settings: SGD, steps: Steps, inputs: list[Array], outputs: list[Array]) -> None:
-    lr = float(inputs.pop().item()) if settings.lr is None else settings.lr
-    count = len(inputs)
-    taken = set(_together(settings, steps, inputs, outputs, lr))
+@declares_rule("sgd", memory=lambda: (Steps("sgd_steps"), Steps("sgd_momentum_steps")))
+def _sgd(memory: _Steps, settings: SGD, inputs: list[Array], outputs: list[Array]) -> None:
+    lr, count = rate_of(settings, inputs), len(inputs)
+    taken = set(_together(settings, memory[1 if settings.momentum else 0], inputs, outputs, lr))
     for position, gradient in enumerate(inputs):
         if position in taken:
             continue

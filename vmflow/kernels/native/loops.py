@@ -1,0 +1,272 @@
+"""Elementwise ops in C: those of a fused op as one loop, and a single one on large arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, TypeAlias
+
+import numpy as np
+
+from vmflow.dtypes import by_name
+from vmflow.instructions.blob import Array, TensorMeta
+from vmflow.kernels.choosing import Call
+from vmflow.kernels.problems.elementwise import REVERSED
+from vmflow.kernels.problems.fused import FusedStep
+
+from .addresses import address, is_aligned, is_plain
+from .arrays import NativeCall
+from .call_site import CallSite
+from .elementwise import OUTER, Block, Layout, Loop, Operation, layout_of, write_loop
+from .functions import WORTHWHILE, CFunction, address_of, common_source, function
+from .loading import LOADER
+from .processor import streamed_from
+
+# How often a single op must have been met before it is worth a run of the C compiler.
+_COMPILED_FROM: Final = 3
+
+# Of how many ways in which the arrays of a fused op may lie a function is kept.
+_KEPT: Final = 64
+
+# The shapes and strides of all arrays.
+_Key: TypeAlias = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
+
+
+class Chain:
+    """The function of one chain.
+
+    If it is not there when it is asked for, it is for kernels that are chosen when it is.
+
+    Args:
+        loop: its source.
+    """
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+        self._function: CFunction | None = None
+        # Whether it was to be made when it was asked for in vain; None before.
+        self._missed: bool | None = None
+
+    def function(self, makes: bool = True) -> CFunction | None:
+        """The function, which takes the words of a `Block`, if it is there and may be used.
+
+        Args:
+            makes: whether it is to be made if it was not before.
+        """
+        if self._function is None and (self._missed is None or (makes and not self._missed)):
+            self._missed = makes
+            self._function = self._found(makes)
+        return self._function
+
+    def _found(self, makes: bool) -> CFunction | None:
+        # What eager ops compute is the measure, whether that is C or numpy.
+        alike = all([function(f"single_{name}", WORTHWHILE if makes else 0) for name in self._loop.inexact])
+        library = LOADER.request(common_source() + "\n" + self._loop.source, makes)
+        if not alike or library is None or not library.usable(exact=True):
+            return None
+        found = library.function(self._loop.name)
+        return CFunction(found, address_of(found))
+
+
+class _Form:
+    """The function of a loop, for arrays that lie in one way.
+
+    Args:
+        chain: has the function.
+        block: what it is called with.
+        work: see `intra_op.LEAST`.
+    """
+
+    def __init__(self, chain: Chain, block: Block, work: float) -> None:
+        self._chain = chain
+        self._block = block
+        self._work = work
+
+    def call(
+        self, arrays: tuple[Array, ...], written: int = 1, compiles: bool = True, in_place: bool = False
+    ) -> NativeCall | None:
+        """The call for such arrays, so many of which are written; None if the function is not there, or not yet."""
+        function, block = self._chain.function(compiles), self._block
+        if function is None:
+            return None
+        words = tuple(block.words([address(it) for it in arrays]))
+        return NativeCall(
+            function,
+            words,
+            lambda: block.cut([it.itemsize for it in arrays]),
+            self._work,
+            arrays,
+            places=block.places,
+            written=written,
+            in_place=in_place,
+        )
+
+
+# Fused ops
+
+
+def operation_of(step: FusedStep) -> Operation:
+    """A step as the emitter sees it."""
+    reversed_ = step.attributes == REVERSED
+    return Operation(step.name, step.operands, step.scalars, reversed_, step.compute.name, step.output.dtype.name)
+
+
+class FusedLoops:
+    """The C functions of one fused op: one for each way in which its arrays may lie in memory, made when first met.
+
+    Args:
+        inputs: the metas of the inputs.
+        operations: the steps.
+        outputs: the steps whose results are wanted.
+        work: see `intra_op.LEAST`.
+    """
+
+    def __init__(
+        self,
+        inputs: tuple[TensorMeta, ...],
+        operations: Sequence[Operation],
+        outputs: tuple[int, ...],
+        work: float,
+    ) -> None:
+        self._inputs = [it.dtype.name for it in inputs]
+        self._operations = operations
+        self._outputs = outputs
+        self._host = all([it.device.type in ("cpu", "sim") for it in inputs])
+        self._work = work
+        self._known: dict[_Key, _Form | None] = {}
+        self._site = CallSite()
+
+    def call(self, arrays: Sequence[Array], outs: Sequence[Array], shape: tuple[int, ...]) -> Call | None:
+        """One call that computes all; None if there is none, or not yet.
+
+        The arrays must be kept alive as long as it is used, and the number of threads is that of now.
+        """
+        found = self._found((*arrays, *outs), shape)
+        return None if found is None else found.placed()
+
+    def compute(self, arrays: Sequence[Array], outs: Sequence[Array], shape: tuple[int, ...], compiles: bool) -> bool:
+        """The same, done at once and remembered; whether it was done.
+
+        Args:
+            arrays, outs: which have no memory in common.
+            shape: see `call`.
+            compiles: whether it is worth a run of the C compiler.
+        """
+        together = (*arrays, *outs)
+        if self._site.again(together):
+            return True
+        found = self._found(together, shape, compiles)
+        if found is not None:
+            found.make(self._site)
+        return found is not None
+
+    def _found(self, together: tuple[Array, ...], shape: tuple[int, ...], compiles: bool = True) -> NativeCall | None:
+        if not self._host or not self._operations or not all(map(is_aligned, together)):
+            return None
+        key = tuple([(it.shape, it.strides) for it in together])
+        # Others may be at this, and clear it, at the same time.
+        try:
+            form = self._known[key]
+        except KeyError:
+            if len(self._known) >= _KEPT:
+                self._known.clear()
+            form = self._known[key] = self._form(together, shape)
+        return None if form is None else form.call(together, len(self._outputs), compiles)
+
+    def _form(self, together: Sequence[Array], shape: tuple[int, ...]) -> _Form | None:
+        layout = layout_of(together, shape) if all([type(it) is np.ndarray for it in together]) else None
+        if layout is None:
+            return None
+        streams = sum([it.nbytes for it in together]) >= streamed_from()
+        steady = layout.steady[: len(self._inputs)]
+        loop = write_loop(self._inputs, self._operations, self._outputs, steady, streams)
+        if loop is None:
+            self._operations = ()
+            return None
+        return _Form(Chain(loop), Block(loop, layout), self._work)
+
+
+# A single op
+
+
+class SingleLoop:
+    """The C function of one elementwise op on large arrays.
+
+    It asks for what lies ahead, which numpy's loops do not, may be shared out among threads, and writes results that no
+    cache holds past it.
+
+    Args:
+        operation: the op; its operands are those of `call`, in order.
+        inputs: the names of their dtypes, without which nothing is computed.
+        output: the meta of the result.
+        work: see `intra_op.LEAST`.
+
+    Attributes:
+        site: where its calls are remembered.
+    """
+
+    def __init__(self, operation: Operation, inputs: Sequence[str], output: TensorMeta, work: float) -> None:
+        self._operation = operation
+        self._inputs = inputs
+        self._dtypes = [by_name(it).numpy for it in inputs]
+        self._output = output
+        self._work = work
+        self._streams = (1 + len(inputs)) * output.nbytes >= streamed_from()
+        self._met = 0
+        self.site = CallSite()
+        # By which of the operands are one number for all, and whether the result is streamed.
+        self._known: dict[tuple[bool, ...], _Form | None] = {}
+
+    def call(self, operands: Sequence[Array], out: Array | None) -> Array | None:
+        """The result; None if it cannot be had so, or not yet.
+
+        Args:
+            operands: arrays that broadcast to the result.
+            out: where it should go, or None.
+        """
+        found = self.site.result(operands, out)
+        if found is not None:
+            return found
+        if self._met < _COMPILED_FROM:
+            self._met += 1
+            return None
+        shape, to = self._output.shape, self._output.dtype.numpy
+        if out is None:
+            out = np.empty(shape, to)
+        elif type(out) is not np.ndarray or out.dtype is not to or out.shape != shape or not is_plain(out):
+            return None
+        steady: list[bool] = []
+        in_place = False
+        written = address(out)
+        for array, dtype in zip(operands, self._dtypes, strict=True):
+            if type(array) is not np.ndarray or array.dtype != dtype or not is_plain(array):
+                return None
+            still, place = array.ndim == 0, address(array)
+            if not still and array.shape != shape:
+                return None
+            # What is read at one place must not be written at another before that.
+            overlaps = place < written + out.nbytes and written < place + array.nbytes
+            if overlaps and (still or place != written or array.itemsize != out.itemsize):
+                return None
+            steady.append(still)
+            in_place = in_place or place == written
+        # In place it would be written past a line that has just been read.
+        streams = self._streams and not in_place
+        kind = (*steady, streams)
+        try:
+            form = self._known[kind]
+        except KeyError:
+            form = self._known[kind] = self._form(tuple(steady), streams)
+        call = None if form is None else form.call((*operands, out), in_place=not streams)
+        if call is None:
+            return None
+        # What does not stream, since it is done in place, is not to be done again where that is not so.
+        call.make(self.site if streams is self._streams else None)
+        return out
+
+    def _form(self, steady: tuple[bool, ...], streams: bool) -> _Form | None:
+        loop = write_loop(self._inputs, (self._operation,), (0,), steady, streams)
+        if loop is None or all(steady):
+            return None
+        arrays = len(steady) + 1
+        layout = Layout((*steady, False), self._output.numel, (1,) * OUTER, ((0,) * OUTER,) * arrays)
+        return _Form(Chain(loop), Block(loop, layout), self._work)
