@@ -10,6 +10,7 @@ A device has a package of modules, one for each family of ops, which declare bui
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from functools import partial, wraps
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
 
@@ -151,6 +152,23 @@ def builds(*names: str, package: str = "vmflow.kernels.numpy") -> Callable[[Buil
                 raise ValueError(f"{name!r} has two builders in {package}")
             builders[name] = builder
         return builder
+
+    return declare
+
+
+def kernel_of(*names: str, package: str = "vmflow.kernels.numpy") -> Callable[[Function], Function]:
+    """Declare that ``function(problem, *input arrays, *scalars, out)`` computes these ops; see `builds`.
+
+    It is for functions that find nothing out beforehand.
+    """
+
+    def declare(function: Function) -> Function:
+        @builds(*names, package=package)
+        @wraps(function)
+        def build(problem: Problem) -> Function:
+            return partial(function, problem)
+
+        return function
 
     return declare
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from vmflow.dtypes import float32
 from vmflow.instructions.blob import Array
-from vmflow.kernels.choosing import Call, Function, Kernel, Problem, builds
+from vmflow.kernels.choosing import Call, Kernel, Problem, builds, kernel_of
 from vmflow.kernels.native.class_loss import CrossEntropy, CrossEntropyGradient
 from vmflow.kernels.problems.class_loss import Cases
 
@@ -97,34 +97,24 @@ def _counted(kept: Array | None, values: Array) -> Array:
     return values if kept is None else np.where(kept, values, 0)
 
 
-@builds("nll_loss")
-def _nll_loss(problem: Problem) -> Function:
+@kernel_of("nll_loss")
+def _nll_loss(problem: Problem, array: Array, target: Array, *rest: Any) -> tuple[Array, Array]:
     cases: Cases = problem.details
-    to, compute = cases.dtype.numpy, cases.compute.numpy
-
-    def kernel(array: Array, target: Array, *rest: Any) -> tuple[Array, Array]:
-        weight = rest[0].astype(compute, copy=False) if len(rest) > 1 else None
-        loss, total = _reduced(cases, _rows(cases, array), target, weight)
-        return loss.astype(to, copy=False), total
-
-    return kernel
+    weight = rest[0].astype(cases.compute.numpy, copy=False) if len(rest) > 1 else None
+    loss, total = _reduced(cases, _rows(cases, array), target, weight)
+    return loss.astype(cases.dtype.numpy, copy=False), total
 
 
-@builds("nll_loss_gradient")
-def _nll_loss_gradient(problem: Problem) -> Function:
+@kernel_of("nll_loss_gradient")
+def _nll_loss_gradient(problem: Problem, gradient: Array, target: Array, total: Array, *rest: Any) -> Array:
     cases: Cases = problem.details
-    to, compute = cases.dtype.numpy, cases.compute.numpy
-
-    def kernel(gradient: Array, target: Array, total: Array, *rest: Any) -> Array:
-        places, kept = _places(cases, target)
-        factors = _factors(cases, gradient, total, kept)
-        if len(rest) > 1:
-            factors = factors * rest[0].astype(compute, copy=False)[places]
-        result = np.zeros((cases.rows, cases.classes), to)
-        result[np.arange(cases.rows), places] = -factors
-        return np.ascontiguousarray(_back(cases, result))
-
-    return kernel
+    places, kept = _places(cases, target)
+    factors = _factors(cases, gradient, total, kept)
+    if len(rest) > 1:
+        factors = factors * rest[0].astype(cases.compute.numpy, copy=False)[places]
+    result = np.zeros((cases.rows, cases.classes), cases.dtype.numpy)
+    result[np.arange(cases.rows), places] = -factors
+    return np.ascontiguousarray(_back(cases, result))
 
 
 @builds("cross_entropy")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from vmflow.instructions.blob import Array
-from vmflow.kernels.choosing import Function, Problem, builds
+from vmflow.kernels.choosing import Function, Problem, builds, kernel_of
 
 
 @builds("empty")
@@ -18,56 +18,39 @@ def _empty(problem: Problem) -> Function:
     return kernel
 
 
-@builds("arange")
-def _range(problem: Problem) -> Function:
+@kernel_of("arange")
+def _range(problem: Problem, start: float, step: float, out: Array | None) -> Array:
     (output,) = problem.outputs
     to = output.dtype.numpy
-
-    def kernel(start: float, step: float, out: Array | None) -> Array:
-        count = np.arange(output.numel)
-        return (start + step * count).astype(to) if step != 1 or start != 0 else count.astype(to)
-
-    return kernel
+    count = np.arange(output.numel)
+    return (start + step * count).astype(to) if step != 1 or start != 0 else count.astype(to)
 
 
-@builds("linspace")
-def _linspace(problem: Problem) -> Function:
+@kernel_of("linspace")
+def _linspace(problem: Problem, start: float, end: float, out: Array | None) -> Array:
     (output,) = problem.outputs
     steps = output.numel
-
-    def kernel(start: float, end: float, out: Array | None) -> Array:
-        step = (end - start) / (steps - 1) if steps > 1 else 0.0
-        count = np.arange(steps)
-        # From both ends, so that both are met exactly.
-        values = np.where(count < steps / 2, start + step * count, end - step * (steps - 1 - count))
-        return values.astype(output.dtype.numpy)
-
-    return kernel
+    step = (end - start) / (steps - 1) if steps > 1 else 0.0
+    count = np.arange(steps)
+    # From both ends, so that both are met exactly.
+    values = np.where(count < steps / 2, start + step * count, end - step * (steps - 1 - count))
+    return values.astype(output.dtype.numpy)
 
 
-@builds("eye")
-def _eye(problem: Problem) -> Function:
+@kernel_of("eye")
+def _eye(problem: Problem, out: Array | None) -> Array:
     (output,) = problem.outputs
-    rows, columns = output.shape
-
-    def kernel(out: Array | None) -> Array:
-        return np.eye(rows, columns, dtype=output.dtype.numpy)
-
-    return kernel
+    return np.eye(*output.shape, dtype=output.dtype.numpy)
 
 
-@builds("triangle_places")
-def _triangle_places(problem: Problem) -> Function:
+@kernel_of("triangle_places")
+def _triangle_places(problem: Problem, out: Array | None) -> Array:
     output, row, col, offset, lower = problem.attributes
-
-    def kernel(out: Array | None) -> Array:
-        # Where each row meets the diagonal.
-        met = (np.arange(row) + (offset + lower)).clip(0, col)
-        counts = met if lower else col - met
-        first = (0 if lower else met) - (np.cumsum(counts) - counts)
-        found = np.empty(output.shape, output.dtype.numpy)
-        found[0] = np.repeat(np.arange(row), counts)
-        found[1] = np.arange(found.shape[1]) + np.repeat(first, counts)
-        return found
-
-    return kernel
+    # Where each row meets the diagonal.
+    met = (np.arange(row) + (offset + lower)).clip(0, col)
+    counts = met if lower else col - met
+    first = (0 if lower else met) - (np.cumsum(counts) - counts)
+    found = np.empty(output.shape, output.dtype.numpy)
+    found[0] = np.repeat(np.arange(row), counts)
+    found[1] = np.arange(found.shape[1]) + np.repeat(first, counts)
+    return found

@@ -11,7 +11,7 @@ import numpy as np
 
 from vmflow import dtypes
 from vmflow.instructions.blob import Array
-from vmflow.kernels.choosing import Function, Problem, builds
+from vmflow.kernels.choosing import Problem, kernel_of
 
 _LOWEST: Final = dtypes.finfo(dtypes.float64).min
 
@@ -136,33 +136,25 @@ class _States:
         return losses, result
 
 
-@builds("ctc_loss")
-def _ctc_loss(problem: Problem) -> Function:
+@kernel_of("ctc_loss")
+def _ctc_loss(
+    problem: Problem, log_probs: Array, targets: Array, times: Array, lengths: Array, out: Array | None
+) -> Array:
     blank, zero_infinity = problem.attributes
-    to = problem.outputs[0].dtype.numpy
-
-    def kernel(log_probs: Array, targets: Array, times: Array, lengths: Array, out: Array | None) -> Array:
-        states = _States(blank, log_probs, targets, times, lengths)
-        losses = states.losses(states.forwards())
-        if zero_infinity:
-            losses = np.where(np.isinf(losses), 0.0, losses)
-        return losses.astype(to)
-
-    return kernel
+    states = _States(blank, log_probs, targets, times, lengths)
+    losses = states.losses(states.forwards())
+    if zero_infinity:
+        losses = np.where(np.isinf(losses), 0.0, losses)
+    return losses.astype(problem.outputs[0].dtype.numpy)
 
 
-@builds("ctc_loss_gradient")
-def _ctc_loss_gradient(problem: Problem) -> Function:
+@kernel_of("ctc_loss_gradient")
+def _ctc_loss_gradient(
+    problem: Problem, log_probs: Array, targets: Array, times: Array, lengths: Array, gradient: Array, out: Array | None
+) -> Array:
     blank, zero_infinity = problem.attributes
-    to = problem.outputs[0].dtype.numpy
-
-    def kernel(
-        log_probs: Array, targets: Array, times: Array, lengths: Array, gradient: Array, out: Array | None
-    ) -> Array:
-        losses, result = _States(blank, log_probs, targets, times, lengths).gradient()
-        result *= np.asarray(gradient, dtype=np.float64)[:, None]
-        if zero_infinity:
-            result[:, np.isinf(losses)] = 0
-        return result.astype(to)
-
-    return kernel
+    losses, result = _States(blank, log_probs, targets, times, lengths).gradient()
+    result *= np.asarray(gradient, dtype=np.float64)[:, None]
+    if zero_infinity:
+        result[:, np.isinf(losses)] = 0
+    return result.astype(problem.outputs[0].dtype.numpy)

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias, cast
 import numpy as np
 
 from vmflow.instructions.blob import Array
-from vmflow.kernels.choosing import Function, Problem, builds
+from vmflow.kernels.choosing import Problem, kernel_of
 
 from .half import computes_in
 from .linear_algebra import explained
@@ -20,42 +20,30 @@ from .linear_algebra import explained
 Factor: TypeAlias = Callable[[Array, Any], tuple[Array, ...]]
 
 
-@builds("decompositions")
-def _factored(problem: Problem) -> Function:
+@kernel_of("decompositions")
+def _factored(problem: Problem, array: Array, out: Any) -> Any:
     """From a batch of matrices to one or several results."""
-    name, attributes = problem.op, problem.attributes
-    factor = _FACTORS[name]
     dtype = problem.inputs[0].dtype
-    wide, to = computes_in(dtype), dtype.numpy
-    several = len(problem.outputs) > 1
-
-    def kernel(array: Array, out: Any) -> Any:
-        with explained(name):
-            results = factor(array.astype(wide, copy=False), attributes)
-        rounded = tuple([np.asarray(it, order="C").astype(to, copy=False) for it in results])
-        return rounded if several else rounded[0]
-
-    return kernel
+    with explained(problem.op):
+        results = _FACTORS[problem.op](array.astype(computes_in(dtype), copy=False), problem.attributes)
+    rounded = tuple([np.asarray(it, order="C").astype(dtype.numpy, copy=False) for it in results])
+    return rounded if len(rounded) > 1 else rounded[0]
 
 
-@builds("solve_triangular")
-def _solve_triangular(problem: Problem) -> Function:
+@kernel_of("solve_triangular")
+def _solve_triangular(problem: Problem, array: Array, values: Array, out: Array | None) -> Array:
     upper, unitriangular = cast("tuple[bool, bool]", problem.attributes)
     (output,) = problem.outputs
     wide, to = computes_in(output.dtype), output.dtype.numpy
-
-    def kernel(array: Array, values: Array, out: Array | None) -> Array:
-        # LAPACK is given an upper triangle, which needs no pivots: it only substitutes backwards.
-        triangle = np.triu(array) if upper else np.tril(array)[..., ::-1, ::-1]
-        triangle = triangle.astype(wide)
-        if unitriangular:
-            places = range(triangle.shape[-1])
-            triangle[..., places, places] = 1
-        with explained("solve_triangular"):
-            solved = np.linalg.solve(triangle, (values if upper else values[..., ::-1, :]).astype(wide, copy=False))
-        return np.ascontiguousarray(solved if upper else solved[..., ::-1, :]).astype(to, copy=False)
-
-    return kernel
+    # LAPACK is given an upper triangle, which needs no pivots: it only substitutes backwards.
+    triangle = np.triu(array) if upper else np.tril(array)[..., ::-1, ::-1]
+    triangle = triangle.astype(wide)
+    if unitriangular:
+        places = range(triangle.shape[-1])
+        triangle[..., places, places] = 1
+    with explained("solve_triangular"):
+        solved = np.linalg.solve(triangle, (values if upper else values[..., ::-1, :]).astype(wide, copy=False))
+    return np.ascontiguousarray(solved if upper else solved[..., ::-1, :]).astype(to, copy=False)
 
 
 # Pseudo-inverses

@@ -8,7 +8,7 @@ import numpy as np
 
 from vmflow import dtypes
 from vmflow.instructions.blob import Array
-from vmflow.kernels.choosing import Function, Problem, builds
+from vmflow.kernels.choosing import Function, Problem, builds, kernel_of
 from vmflow.kernels.native.indexing import AddRows
 
 
@@ -57,41 +57,31 @@ def _embedding_gradient(problem: Problem) -> Function:
     return kernel
 
 
-@builds("embedding_limit_norms")
-def _limit_norms(problem: Problem) -> Function:
+@kernel_of("embedding_limit_norms")
+def _limit_norms(problem: Problem, values: Array, places: Array, out: Array | None) -> Array:
     limit, order = problem.attributes
-    rows = problem.outputs[0].shape[0]
-
-    def kernel(values: Array, places: Array, out: Array | None) -> Array:
-        if out is None:
-            out = values.copy()
-        elif out is not values:
-            out[...] = values
-        # An index out of range is left to the look-up, which fails; failing here would cost the table its values.
-        named = np.unique(places)
-        named = named[(named >= 0) & (named < rows)]
-        norms = np.linalg.norm(values[named].astype(np.float64), order, 1)
-        named, norms = named[norms > limit], norms[norms > limit]
-        out[named] = (values[named] * (limit / (norms + 1e-7))[:, None]).astype(out.dtype)
-        return out
-
-    return kernel
+    if out is None:
+        out = values.copy()
+    elif out is not values:
+        out[...] = values
+    # An index out of range is left to the look-up, which fails; failing here would cost the table its values.
+    named = np.unique(places)
+    named = named[(named >= 0) & (named < len(values))]
+    norms = np.linalg.norm(values[named].astype(np.float64), order, 1)
+    named, norms = named[norms > limit], norms[norms > limit]
+    out[named] = (values[named] * (limit / (norms + 1e-7))[:, None]).astype(out.dtype)
+    return out
 
 
-@builds("largest_of_bag")
-def _largest_of_bag(problem: Problem) -> Function:
+@kernel_of("largest_of_bag")
+def _largest_of_bag(problem: Problem, values: Array, bag: Array, out: Array | None) -> Array:
     (bags,) = problem.attributes
-    shape = problem.outputs[0].shape
-
-    def kernel(values: Array, bag: Array, out: Array | None) -> Array:
-        result = np.full(shape, -1, np.int64)
-        kept = np.flatnonzero(bag >= 0)
-        # Bags follow one another.
-        borders = np.searchsorted(bag[kept], np.arange(bags + 1))
-        for number in range(bags):
-            places = kept[borders[number] : borders[number + 1]]
-            if places.size:
-                result[number] = places[values[places].argmax(0)]
-        return result
-
-    return kernel
+    result = np.full(problem.outputs[0].shape, -1, np.int64)
+    kept = np.flatnonzero(bag >= 0)
+    # Bags follow one another.
+    borders = np.searchsorted(bag[kept], np.arange(bags + 1))
+    for number in range(bags):
+        places = kept[borders[number] : borders[number + 1]]
+        if places.size:
+            result[number] = places[values[places].argmax(0)]
+    return result

@@ -8,23 +8,19 @@ from typing import Any, Final, TypeAlias, cast
 import numpy as np
 
 from vmflow.instructions.blob import Array
-from vmflow.kernels.choosing import Function, Problem, builds
+from vmflow.kernels.choosing import Function, Problem, builds, kernel_of
 
 # From an array and the attributes, of which the first are the dimensions, to the result.
 Transform: TypeAlias = Callable[[Array, Any], Array]
 
 
-@builds("fourier")
-def _transformed(problem: Problem) -> Function:
-    transform, attributes = _TRANSFORMS[problem.op], problem.attributes
+@kernel_of("fourier")
+def _transformed(problem: Problem, array: Array, out: Array | None) -> Array:
     (output,) = problem.outputs
-
-    def kernel(array: Array, out: Array | None) -> Array:
-        if output.numel == 0:
-            return np.empty(output.shape, output.dtype.numpy)
-        return np.ascontiguousarray(transform(array, attributes)).astype(output.dtype.numpy, copy=False)
-
-    return kernel
+    if output.numel == 0:
+        return np.empty(output.shape, output.dtype.numpy)
+    found = _TRANSFORMS[problem.op](array, problem.attributes)
+    return np.ascontiguousarray(found).astype(output.dtype.numpy, copy=False)
 
 
 def _whole(array: Array, attributes: Any) -> Array:

@@ -9,7 +9,7 @@ import numpy as np
 from vmflow import dtypes
 from vmflow.dtypes import FLOATING
 from vmflow.instructions.blob import Array
-from vmflow.kernels.choosing import Function, Problem, builds
+from vmflow.kernels.choosing import Function, Problem, builds, kernel_of
 from vmflow.kernels.native.indexing import Gather, Scatter
 from vmflow.kernels.problems.gathering import Slices
 
@@ -43,34 +43,26 @@ def _scatter_slices(problem: Problem) -> Function:
     return kernel
 
 
-@builds("scatter_diagonal")
-def _scatter_diagonal(problem: Problem) -> Function:
+@kernel_of("scatter_diagonal")
+def _scatter_diagonal(problem: Problem, part: Array, out: Array | None) -> Array:
     _, offset, first, second = problem.attributes
     (output,) = problem.outputs
-
-    def kernel(part: Array, out: Array | None) -> Array:
-        whole = np.zeros(output.shape, output.dtype.numpy)
-        count = part.shape[-1]
-        rows = np.arange(count) + (-offset if offset < 0 else 0)
-        columns = np.arange(count) + (offset if offset > 0 else 0)
-        np.moveaxis(whole, (first, second), (0, 1))[rows, columns] = np.moveaxis(part, -1, 0)
-        return whole
-
-    return kernel
+    whole = np.zeros(output.shape, output.dtype.numpy)
+    count = part.shape[-1]
+    rows = np.arange(count) + (-offset if offset < 0 else 0)
+    columns = np.arange(count) + (offset if offset > 0 else 0)
+    np.moveaxis(whole, (first, second), (0, 1))[rows, columns] = np.moveaxis(part, -1, 0)
+    return whole
 
 
-@builds("one_hot")
-def _one_hot(problem: Problem) -> Function:
+@kernel_of("one_hot")
+def _one_hot(problem: Problem, array: Array, out: Array | None) -> Array:
     (classes,) = problem.attributes
-
-    def kernel(array: Array, out: Array | None) -> Array:
-        if array.size and not (array.min() >= 0 and array.max() < classes):
-            raise ValueError(f"one_hot: {array.min()} to {array.max()} are not all classes from 0 to {classes - 1}")
-        result = np.zeros((array.size, classes), np.int64)
-        result[np.arange(array.size), array.reshape(-1)] = 1
-        return result.reshape(*array.shape, classes)
-
-    return kernel
+    if array.size and not (array.min() >= 0 and array.max() < classes):
+        raise ValueError(f"one_hot: {array.min()} to {array.max()} are not all classes from 0 to {classes - 1}")
+    result = np.zeros((array.size, classes), np.int64)
+    result[np.arange(array.size), array.reshape(-1)] = 1
+    return result.reshape(*array.shape, classes)
 
 
 def add_at(array: Array, place: tuple[Any, ...], part: Array) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from vmflow.instructions.blob import Array, TensorMeta
-from vmflow.kernels.choosing import Function, Problem, builds
+from vmflow.kernels.choosing import Function, Problem, builds, kernel_of
 from vmflow.kernels.native.indexing import AddRows
-from vmflow.kernels.problems.indexing import Geometry, Part, Reading, Span, Writing
+from vmflow.kernels.problems.indexing import Geometry, Part, Reading, Writing
 
 from .copying import loses_imaginary_part
 from .gathering import add_at, check_places
@@ -133,42 +133,29 @@ def _destination(array: Array, out: Array | None) -> Array:
     return out
 
 
-@builds("strided_put")
-def _strided_put(problem: Problem) -> Function:
+@kernel_of("strided_put")
+def _strided_put(problem: Problem, array: Array, new: Array, out: Array | None) -> Array:
     (part,) = problem.attributes
     target, value = problem.inputs
-    loses_imaginary = loses_imaginary_part(value.dtype, target.dtype)
-
-    def kernel(array: Array, new: Array, out: Array | None) -> Array:
-        out = _destination(array, out)
-        np.copyto(_seen(out, part), new.real if loses_imaginary else new, casting="unsafe")
-        return out
-
-    return kernel
+    if loses_imaginary_part(value.dtype, target.dtype):
+        new = new.real
+    out = _destination(array, out)
+    np.copyto(_seen(out, part), new, casting="unsafe")
+    return out
 
 
-@builds("strided_get")
-def _strided_get(problem: Problem) -> Function:
-    (part,) = problem.attributes
-
-    def kernel(array: Array, out: Array | None) -> Array:
-        return _seen(np.ascontiguousarray(array), part).copy(order="C")
-
-    return kernel
+@kernel_of("strided_get")
+def _strided_get(problem: Problem, array: Array, out: Array | None) -> Array:
+    return _seen(np.ascontiguousarray(array), *problem.attributes).copy(order="C")
 
 
-@builds("respread")
-def _respread(problem: Problem) -> Function:
+@kernel_of("respread")
+def _respread(problem: Problem, array: Array, out: Array | None) -> Array:
     written, read = problem.attributes
-    details: Span = problem.details
-    low, size = details
-
-    def kernel(array: Array, out: Array | None) -> Array:
-        memory = np.zeros(size, array.dtype)
-        add_at(memory, (_places(written, low),), array)
-        return memory[_places(read, low)]
-
-    return kernel
+    low, size = problem.details
+    memory = np.zeros(size, array.dtype)
+    add_at(memory, (_places(written, low),), array)
+    return memory[_places(read, low)]
 
 
 def _places(geometry: Geometry, low: int) -> Array:
@@ -180,32 +167,21 @@ def _places(geometry: Geometry, low: int) -> Array:
     return places
 
 
-@builds("count_nonzero")
-def _count_nonzero(problem: Problem) -> Function:
-    def kernel(array: Array, out: Array | None) -> Array:
-        if out is None:
-            out = np.empty((), np.int64)
-        out[...] = np.count_nonzero(array)
-        return out
-
-    return kernel
+@kernel_of("count_nonzero")
+def _count_nonzero(problem: Problem, array: Array, out: Array | None) -> Array:
+    return np.asarray(np.count_nonzero(array), np.int64)
 
 
-@builds("nonzero")
-def _nonzero(problem: Problem) -> Function:
+@kernel_of("nonzero")
+def _nonzero(problem: Problem, array: Array, out: Array | None) -> Array:
     count, by_dimension = problem.attributes
-    shape = problem.outputs[0].shape
-
-    def kernel(array: Array, out: Array | None) -> Array:
-        if out is None:
-            out = np.empty(shape, np.int64)
-        found = np.nonzero(array) if array.ndim else ()
-        if found and len(found[0]) != count:
-            raise RuntimeError(
-                f"nonzero: {count} elements were counted, and {len(found[0])} found: the tensor was changed meanwhile"
-            )
-        for axis, places in enumerate(found):
-            out[axis if by_dimension else (slice(None), axis)] = places
-        return out
-
-    return kernel
+    if out is None:
+        out = np.empty(problem.outputs[0].shape, np.int64)
+    found = np.nonzero(array) if array.ndim else ()
+    if found and len(found[0]) != count:
+        raise RuntimeError(
+            f"nonzero: {count} elements were counted, and {len(found[0])} found: the tensor was changed meanwhile"
+        )
+    for axis, places in enumerate(found):
+        out[axis if by_dimension else (slice(None), axis)] = places
+    return out

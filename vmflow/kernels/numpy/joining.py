@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 
 from vmflow.instructions.blob import Array
-from vmflow.kernels.choosing import Function, Problem, builds
+from vmflow.kernels.choosing import Function, Problem, builds, kernel_of
 
 
 @builds("cat")
@@ -25,63 +25,40 @@ def _cat(problem: Problem) -> Function:
     return kernel
 
 
-@builds("repeat")
-def _repeat(problem: Problem) -> Function:
-    (repeats,) = problem.attributes
-    (output,) = problem.outputs
-
-    def kernel(array: Array, out: Array | None) -> Array:
-        return np.ascontiguousarray(np.tile(array, repeats)).reshape(output.shape)
-
-    return kernel
+@kernel_of("repeat")
+def _repeat(problem: Problem, array: Array, out: Array | None) -> Array:
+    return np.ascontiguousarray(np.tile(array, *problem.attributes)).reshape(problem.outputs[0].shape)
 
 
-@builds("repetitions")
-def _repetitions(problem: Problem) -> Function:
-    def kernel(array: Array, out: Array | None) -> Array:
-        if (array < 0).any():
-            raise ValueError(
-                f"repeat_interleave: expected {len(array)} numbers that are not negative, got {array.tolist()}"
-            )
-        return np.asarray(np.add.reduce(array, dtype=np.int64))
-
-    return kernel
+@kernel_of("repetitions")
+def _repetitions(problem: Problem, array: Array, out: Array | None) -> Array:
+    if (array < 0).any():
+        raise ValueError(
+            f"repeat_interleave: expected {len(array)} numbers that are not negative, got {array.tolist()}"
+        )
+    return np.asarray(np.add.reduce(array, dtype=np.int64))
 
 
-@builds("repeated_places")
-def _repeated_places(problem: Problem) -> Function:
+@kernel_of("repeated_places")
+def _repeated_places(problem: Problem, array: Array, out: Array | None) -> Array:
     (total,) = problem.attributes
-
-    def kernel(array: Array, out: Array | None) -> Array:
-        found = np.repeat(np.arange(len(array)), array)
-        if len(found) != total:
-            raise RuntimeError(
-                f"repeat_interleave: {len(found)} repetitions where {total} were counted: they were changed meanwhile"
-            )
-        return found
-
-    return kernel
+    found = np.repeat(np.arange(len(array)), array)
+    if len(found) != total:
+        raise RuntimeError(
+            f"repeat_interleave: {len(found)} repetitions where {total} were counted: they were changed meanwhile"
+        )
+    return found
 
 
-@builds("flip")
-def _flip(problem: Problem) -> Function:
+@kernel_of("flip")
+def _flip(problem: Problem, array: Array, out: Array | None) -> Array:
     (dims,) = problem.attributes
-
-    def kernel(array: Array, out: Array | None) -> Array:
-        return np.flip(array, dims).copy(order="C") if dims else array.copy(order="C")
-
-    return kernel
+    return np.flip(array, dims).copy(order="C") if dims else array.copy(order="C")
 
 
-@builds("roll")
-def _roll(problem: Problem) -> Function:
-    shifts, dims = problem.attributes
-    (source,) = problem.inputs
-
-    def kernel(array: Array, out: Array | None) -> Array:
-        return np.ascontiguousarray(np.roll(array, shifts, dims)).reshape(source.shape)
-
-    return kernel
+@kernel_of("roll")
+def _roll(problem: Problem, array: Array, out: Array | None) -> Array:
+    return np.ascontiguousarray(np.roll(array, *problem.attributes)).reshape(array.shape)
 
 
 # Rows of a matrix that are cut together.

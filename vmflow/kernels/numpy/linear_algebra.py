@@ -11,7 +11,7 @@ import numpy as np
 from vmflow import dtypes
 from vmflow.errors import LinAlgError
 from vmflow.instructions.blob import Array
-from vmflow.kernels.choosing import Call, Function, Kernel, Problem, builds
+from vmflow.kernels.choosing import Call, Kernel, Problem, builds, kernel_of
 
 from .half import computes_in
 from .products import MatrixProduct, call_of, product_kernel
@@ -54,37 +54,25 @@ def explained(name: str) -> Iterator[None]:
         raise LinAlgError(f"linalg.{name}: {error}") from error
 
 
-@builds("inv")
-def _inv(problem: Problem) -> Function:
+@kernel_of("inv")
+def _inv(problem: Problem, array: Array, out: Array | None) -> Array:
     (output,) = problem.outputs
     to, wide = output.dtype.numpy, computes_in(output.dtype)
-
-    def kernel(array: Array, out: Array | None) -> Array:
-        with explained("inv"):
-            return np.linalg.inv(array.astype(wide, copy=False)).astype(to, copy=False)
-
-    return kernel
+    with explained("inv"):
+        return np.linalg.inv(array.astype(wide, copy=False)).astype(to, copy=False)
 
 
-@builds("solve")
-def _solve(problem: Problem) -> Function:
+@kernel_of("solve")
+def _solve(problem: Problem, array: Array, values: Array, out: Array | None) -> Array:
     (output,) = problem.outputs
     to, wide = output.dtype.numpy, computes_in(output.dtype)
-
-    def kernel(array: Array, values: Array, out: Array | None) -> Array:
-        with explained("solve"):
-            solved = np.linalg.solve(array.astype(wide, copy=False), values.astype(wide, copy=False))
-        return np.ascontiguousarray(solved.astype(to, copy=False))
-
-    return kernel
+    with explained("solve"):
+        solved = np.linalg.solve(array.astype(wide, copy=False), values.astype(wide, copy=False))
+    return np.ascontiguousarray(solved.astype(to, copy=False))
 
 
-@builds("det")
-def _det(problem: Problem) -> Function:
+@kernel_of("det")
+def _det(problem: Problem, array: Array, out: Array | None) -> Array:
     (output,) = problem.outputs
     to, wide = output.dtype.numpy, computes_in(output.dtype)
-
-    def kernel(array: Array, out: Array | None) -> Array:
-        return np.asarray(np.linalg.det(array.astype(wide, copy=False))).astype(to, copy=False)
-
-    return kernel
+    return np.asarray(np.linalg.det(array.astype(wide, copy=False))).astype(to, copy=False)

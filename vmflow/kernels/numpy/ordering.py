@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
+from typing import TypeVar
+
 import numpy as np
 
 from vmflow import dtypes
 from vmflow.instructions.blob import Array
-from vmflow.kernels.choosing import Function, Problem, builds
+from vmflow.kernels.choosing import Problem, kernel_of
+
+# find(problem, array of at least one dimension, which numpy sorts) -> indices
+Find = TypeVar("Find", bound=Callable[..., Array])
 
 
 def comparable(array: Array) -> Array:
@@ -22,76 +29,63 @@ def _order(array: Array, dim: int, descending: bool) -> Array:
     return array.shape[dim] - 1 - np.flip(backwards, dim)
 
 
-@builds("argsort")
-def _argsort(problem: Problem) -> Function:
-    dim, descending = problem.attributes
+def _finds(op: str) -> Callable[[Find], Find]:
+    """Declare that ``function(problem, array)`` finds the indices that this op wants."""
 
-    def kernel(array: Array, out: Array | None) -> Array:
-        if array.ndim == 0:
-            return np.zeros((), np.int64)
-        return np.ascontiguousarray(_order(comparable(array), dim, descending))
+    def declare(find: Find) -> Find:
+        @kernel_of(op)
+        @wraps(find)
+        def kernel(problem: Problem, array: Array, out: Array | None) -> Array:
+            if array.ndim == 0:
+                return np.zeros((), np.int64)
+            return np.ascontiguousarray(find(problem, comparable(array)))
 
-    return kernel
+        return find
+
+    return declare
 
 
-@builds("topk")
-def _topk(problem: Problem) -> Function:
+@_finds("argsort")
+def _argsort(problem: Problem, array: Array) -> Array:
+    return _order(array, *problem.attributes)
+
+
+@_finds("topk")
+def _topk(problem: Problem, array: Array) -> Array:
     k, dim, largest = problem.attributes
-    (source,) = problem.inputs
-    size = source.shape[dim] if source.shape else 1
-
-    def kernel(array: Array, out: Array | None) -> Array:
-        if array.ndim == 0:
-            return np.zeros((), np.int64)
-        array = np.moveaxis(comparable(array), dim, -1)
-        if 0 < k < size // 4:
-            # Sorting a few of many is cheaper when the many are only parted first.
-            parted = np.argpartition(array, size - k if largest else k - 1, axis=-1)
-            chosen = np.sort(parted[..., size - k :] if largest else parted[..., :k], axis=-1)
-            order = _order(np.take_along_axis(array, chosen, -1), -1, largest)
-            indices = np.take_along_axis(chosen, order, -1)
-        else:
-            indices = _order(array, -1, largest)[..., :k]
-        return np.ascontiguousarray(np.moveaxis(indices, -1, dim))
-
-    return kernel
+    size = array.shape[dim]
+    array = np.moveaxis(array, dim, -1)
+    if 0 < k < size // 4:
+        # Sorting a few of many is cheaper when the many are only parted first.
+        parted = np.argpartition(array, size - k if largest else k - 1, axis=-1)
+        chosen = np.sort(parted[..., size - k :] if largest else parted[..., :k], axis=-1)
+        order = _order(np.take_along_axis(array, chosen, -1), -1, largest)
+        indices = np.take_along_axis(chosen, order, -1)
+    else:
+        indices = _order(array, -1, largest)[..., :k]
+    return np.moveaxis(indices, -1, dim)
 
 
-@builds("element_of_rank")
-def _rank(problem: Problem) -> Function:
+@_finds("element_of_rank")
+def _rank(problem: Problem, array: Array) -> Array:
     _, place, dim, nan_wins = problem.attributes
-
-    def kernel(array: Array, out: Array | None) -> Array:
-        if array.ndim == 0:
-            return np.zeros((), np.int64)
-        array = comparable(array)
-        chosen = np.take(_order(array, dim, False), [place], axis=dim)
-        if nan_wins and array.dtype.kind == "f":
-            nans = np.isnan(array)
-            first = np.argmax(nans, axis=dim, keepdims=True)
-            chosen = np.where(nans.any(axis=dim, keepdims=True), first, chosen)
-        return np.ascontiguousarray(chosen)
-
-    return kernel
+    chosen = np.take(_order(array, dim, False), [place], axis=dim)
+    if nan_wins and array.dtype.kind == "f":
+        nans = np.isnan(array)
+        first = np.argmax(nans, axis=dim, keepdims=True)
+        chosen = np.where(nans.any(axis=dim, keepdims=True), first, chosen)
+    return chosen
 
 
-@builds("mode")
-def _mode(problem: Problem) -> Function:
+@_finds("mode")
+def _mode(problem: Problem, array: Array) -> Array:
     (dim,) = problem.attributes
-    (source,) = problem.inputs
-    size = source.shape[dim] if source.shape else 1
-
-    def kernel(array: Array, out: Array | None) -> Array:
-        if array.ndim == 0:
-            return np.zeros((), np.int64)
-        rows = np.moveaxis(comparable(array), dim, -1)
-        order = np.argsort(rows, axis=-1, kind="stable")
-        ordered = np.take_along_axis(rows, order, -1)
-        starts = np.zeros(rows.shape, np.int64)
-        starts[..., 1:] = np.where(ordered[..., 1:] != ordered[..., :-1], np.arange(1, size), 0)
-        run = np.arange(size) - np.maximum.accumulate(starts, axis=-1)
-        # The first longest run is that of the smallest of the most frequent; it is longest at its last element.
-        chosen = np.take_along_axis(order, run.argmax(-1, keepdims=True), -1)
-        return np.ascontiguousarray(np.moveaxis(chosen, -1, dim))
-
-    return kernel
+    rows, size = np.moveaxis(array, dim, -1), array.shape[dim]
+    order = np.argsort(rows, axis=-1, kind="stable")
+    ordered = np.take_along_axis(rows, order, -1)
+    starts = np.zeros(rows.shape, np.int64)
+    starts[..., 1:] = np.where(ordered[..., 1:] != ordered[..., :-1], np.arange(1, size), 0)
+    run = np.arange(size) - np.maximum.accumulate(starts, axis=-1)
+    # The first longest run is that of the smallest of the most frequent; it is longest at its last element.
+    chosen = np.take_along_axis(order, run.argmax(-1, keepdims=True), -1)
+    return np.moveaxis(chosen, -1, dim)

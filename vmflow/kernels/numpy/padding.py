@@ -9,7 +9,7 @@ import numpy as np
 
 from vmflow import dtypes
 from vmflow.instructions.blob import Array
-from vmflow.kernels.choosing import Function, Problem, builds
+from vmflow.kernels.choosing import Function, Problem, builds, kernel_of
 
 from .half import in_single
 from .ufuncs import constant
@@ -65,22 +65,18 @@ def _copies(mode: str, pair: tuple[int, int], length: int) -> list[tuple[slice, 
     return [it for it, size in zip(found, pair, strict=True) if size]
 
 
-@builds("pad_borders")
-def _borders(problem: Problem) -> Function:
+@kernel_of("pad_borders")
+def _borders(problem: Problem, array: Array, out: Array | None) -> Array:
     mode, pairs = problem.attributes
     (output,) = problem.outputs
     shape, to = output.shape, output.dtype.numpy
     inside = _interior(pairs, shape)
-
-    def kernel(array: Array, out: Array | None) -> Array:
-        result = np.empty(shape, to) if out is None else out
-        result[inside] = array
-        for axis, pair in enumerate(pairs):
-            for border, origin in _copies(mode, pair, shape[axis]):
-                result[_part(axis, border, pairs, shape)] = result[_part(axis, origin, pairs, shape)]
-        return result
-
-    return kernel
+    result = np.empty(shape, to) if out is None else out
+    result[inside] = array
+    for axis, pair in enumerate(pairs):
+        for border, origin in _copies(mode, pair, shape[axis]):
+            result[_part(axis, border, pairs, shape)] = result[_part(axis, origin, pairs, shape)]
+    return result
 
 
 @builds("pad_borders_gradient")

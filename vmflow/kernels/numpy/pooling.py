@@ -16,7 +16,7 @@ import numpy as np
 
 from vmflow import dtypes
 from vmflow.instructions.blob import Array
-from vmflow.kernels.choosing import Call, Function, Kernel, Problem, builds
+from vmflow.kernels.choosing import Call, Function, Kernel, Problem, builds, kernel_of
 from vmflow.kernels.native.images import MaxPool, PlaneScatter
 from vmflow.kernels.problems.pooling import Window
 
@@ -239,19 +239,12 @@ def _plane_scatter(problem: Problem) -> Function:
     return kernel
 
 
-@builds("plane_gather")
-def _plane_gather(problem: Problem) -> Function:
-    source, _ = problem.inputs
+@kernel_of("plane_gather")
+def _plane_gather(problem: Problem, array: Array, places: Array, out: Array | None) -> Array:
     (output,) = problem.outputs
-    shape, numel, plane = output.shape, output.numel, prod(source.shape[2:])
-    to = output.dtype.numpy
-
-    def kernel(array: Array, places: Array, out: Array | None) -> Array:
-        if not numel:
-            return np.empty(shape, to)
-        return array.reshape(-1)[_flat(places, plane)].reshape(shape)
-
-    return kernel
+    if not output.numel:
+        return np.empty(output.shape, output.dtype.numpy)
+    return array.reshape(-1)[_flat(places, prod(array.shape[2:]))].reshape(output.shape)
 
 
 def _flat(indices: Array, plane: int) -> Array:
@@ -399,11 +392,6 @@ def _adaptive_means_gradient(problem: Problem) -> Function:
     return in_single(kernel, dtypes.is_half(problem.inputs[0].dtype))
 
 
-@builds("adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d")
-def _adaptive_maxima(problem: Problem) -> Function:
-    wanted = problem.attributes
-
-    def kernel(array: Array, out: Any) -> tuple[Array, Array]:
-        return _adaptive_largest(array, wanted)
-
-    return kernel
+@kernel_of("adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d")
+def _adaptive_maxima(problem: Problem, array: Array, out: Any) -> tuple[Array, Array]:
+    return _adaptive_largest(array, problem.attributes)

@@ -13,7 +13,7 @@ from vmflow.dtypes import FLOATING
 from vmflow.dtypes import dtype as DType
 from vmflow.instructions.blob import Array, TensorMeta
 from vmflow.kernels import intra_op
-from vmflow.kernels.choosing import Function, Problem, builds
+from vmflow.kernels.choosing import Function, Problem, builds, kernel_of
 from vmflow.kernels.native.rows import RowReduction
 
 from . import sums
@@ -194,14 +194,8 @@ def _in_c(
 # Where extrema are
 
 
-@builds("argmax", "argmin")
-def _arg(problem: Problem) -> Function:
+@kernel_of("argmax", "argmin")
+def _arg(problem: Problem, array: Array, out: Array | None) -> Array:
     dim, keepdim = problem.attributes
-    (source,) = problem.inputs
     find = np.argmax if problem.op == "argmax" else np.argmin
-    axis = dim if source.shape else None
-
-    def kernel(array: Array, out: Array | None) -> Array:
-        return find(array, axis=axis, keepdims=keepdim)
-
-    return kernel
+    return find(array, axis=dim if array.ndim else None, keepdims=keepdim)

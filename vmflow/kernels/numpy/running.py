@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from vmflow import dtypes
 from vmflow.instructions.blob import Array
-from vmflow.kernels.choosing import Function, Problem, builds
+from vmflow.kernels.choosing import Function, Problem, builds, kernel_of
 from vmflow.kernels.native.running import Running
 
+from .ordering import comparable
 from .reduction import accumulated
 
 _UFUNCS: Final = {"cumsum": np.add, "cumprod": np.multiply, "cummax": np.maximum, "cummin": np.minimum}
@@ -42,58 +43,39 @@ def _running(problem: Problem) -> Function:
     return kernel
 
 
-@builds("recurrence")
-def _recurrence(problem: Problem) -> Function:
+@kernel_of("recurrence")
+def _recurrence(problem: Problem, factor: Array, term: Array, out: Array | None) -> Array:
     (dim,) = problem.attributes
     (output,) = problem.outputs
-    to = output.dtype.numpy
-    wide = accumulated(output.dtype, output.dtype)
-    length = output.shape[dim]
-
-    def kernel(factor: Array, term: Array, out: Array | None) -> Array:
-        # Doubling: after each round `total` covers twice as many terms, and `product` the factors between.  It takes
-        # log2(length) passes, where following the recurrence would take a Python step for each element.
-        total = np.moveaxis(term.astype(wide, order="C"), dim, -1)
-        product = np.moveaxis(factor.astype(wide, order="C"), dim, -1)[..., 1:]
-        reach = 1
-        while reach < length:
-            total[..., :-reach] += product * total[..., reach:]
-            product = product[..., :-reach] * product[..., reach:]
-            reach *= 2
-        return np.ascontiguousarray(np.moveaxis(total, -1, dim)).astype(to, copy=False)
-
-    return kernel
+    wide, length = accumulated(output.dtype, output.dtype), output.shape[dim]
+    # Doubling: after each round `total` covers twice as many terms, and `product` the factors between.  It takes
+    # log2(length) passes, where following the recurrence would take a Python step for each element.
+    total = np.moveaxis(term.astype(wide, order="C"), dim, -1)
+    product = np.moveaxis(factor.astype(wide, order="C"), dim, -1)[..., 1:]
+    reach = 1
+    while reach < length:
+        total[..., :-reach] += product * total[..., reach:]
+        product = product[..., :-reach] * product[..., reach:]
+        reach *= 2
+    return np.ascontiguousarray(np.moveaxis(total, -1, dim)).astype(output.dtype.numpy, copy=False)
 
 
-@builds("cummax", "cummin")
-def _places(problem: Problem) -> Function:
+@kernel_of("cummax", "cummin")
+def _places(problem: Problem, array: Array, out: Array | None) -> Array:
     """The index of the extremum up to each place; the last of equal ones."""
     (dim,) = problem.attributes
-    running = _UFUNCS[problem.op].accumulate
-
-    def kernel(array: Array, out: Array | None) -> Array:
-        if array.ndim == 0:
-            return np.zeros((), np.int64)
-        if array.dtype == dtypes.bfloat16.numpy:
-            array = array.astype(np.float32)
-        # A nan is the extremum from its place on; it equals nothing.
-        reached = (array == running(array, dim)) | (array != array)
-        places = np.arange(array.shape[dim]).reshape([-1 if axis == dim else 1 for axis in range(array.ndim)])
-        return np.maximum.accumulate(np.where(reached, places, 0), dim)
-
-    return kernel
+    if array.ndim == 0:
+        return np.zeros((), np.int64)
+    array = comparable(array)
+    # A nan is the extremum from its place on; it equals nothing.
+    reached = (array == _UFUNCS[problem.op].accumulate(array, dim)) | (array != array)
+    places = np.arange(array.shape[dim]).reshape([-1 if axis == dim else 1 for axis in range(array.ndim)])
+    return np.maximum.accumulate(np.where(reached, places, 0), dim)
 
 
-@builds("logcumsumexp")
-def _logcumsumexp(problem: Problem) -> Function:
-    (dim,) = problem.attributes
-    (source,) = problem.inputs
-    to = source.dtype.numpy
-    wide: Any = np.float32 if source.dtype.itemsize == 2 else to
-
-    def kernel(array: Array, out: Array | None) -> Array:
-        if array.ndim == 0:
-            return array.copy()
-        return np.logaddexp.accumulate(array.astype(wide, copy=False), dim).astype(to, copy=False)
-
-    return kernel
+@kernel_of("logcumsumexp")
+def _logcumsumexp(problem: Problem, array: Array, out: Array | None) -> Array:
+    if array.ndim == 0:
+        return array.copy()
+    wide = array.astype(np.float32) if array.dtype.itemsize == 2 else array
+    return np.logaddexp.accumulate(wide, *problem.attributes).astype(array.dtype, copy=False)

@@ -11,63 +11,49 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from vmflow.instructions.blob import Array
-from vmflow.kernels.choosing import Function, Problem, builds
+from vmflow.kernels.choosing import Problem, kernel_of
 
 from .ordering import comparable
 
 
-@builds("searchsorted")
-def _searchsorted(problem: Problem) -> Function:
+@kernel_of("searchsorted")
+def _searchsorted(problem: Problem, array: Array, sought: Array, out: Array | None) -> Array:
     _, right, result = problem.attributes
-    to = result.numpy
     side: Literal["left", "right"] = "right" if right else "left"
-
-    def kernel(array: Array, sought: Array, out: Array | None) -> Array:
-        array, sought = comparable(array), comparable(sought)
-        found = np.empty(sought.shape, to)
-        if array.ndim == 1:
-            found[...] = np.searchsorted(array, sought, side)
-            return found
-        for row in np.ndindex(array.shape[:-1]):
-            found[row] = np.searchsorted(array[row], sought[row], side)
+    array, sought = comparable(array), comparable(sought)
+    found = np.empty(sought.shape, result.numpy)
+    if array.ndim == 1:
+        found[...] = np.searchsorted(array, sought, side)
         return found
+    for row in np.ndindex(array.shape[:-1]):
+        found[row] = np.searchsorted(array[row], sought[row], side)
+    return found
 
-    return kernel
 
-
-@builds("isin")
-def _isin(problem: Problem) -> Function:
+@kernel_of("isin")
+def _isin(problem: Problem, array: Array, others: Array, out: Array | None) -> Array:
     (invert,) = problem.attributes
-    (output,) = problem.outputs
-
-    def kernel(array: Array, others: Array, out: Array | None) -> Array:
-        found = np.isin(comparable(array), comparable(others), invert=invert)
-        return np.ascontiguousarray(found).reshape(output.shape)
-
-    return kernel
+    found = np.isin(comparable(array), comparable(others), invert=invert)
+    return np.ascontiguousarray(found).reshape(problem.outputs[0].shape)
 
 
 # The distinct ones, which of them each element, or slice, is, and how many there are of each.
 _Distinct: TypeAlias = tuple[Array, Array, Array]
 
 
-@builds("distinct")
-def _distinct(problem: Problem) -> Function:
+@kernel_of("distinct")
+def _distinct(problem: Problem, array: Array, out: Array | None) -> tuple[Array, ...]:
     consecutive, dim = problem.attributes
     outputs = problem.outputs
     find = _neighbours if consecutive else _sorted
-
-    def kernel(array: Array, out: Array | None) -> tuple[Array, ...]:
-        array = comparable(array)
-        values, inverse, counts = find(array if dim is not None else array.reshape(-1), dim)
-        results = tuple([np.zeros(it.shape, it.dtype.numpy) for it in outputs])
-        results[0][(*[slice(None)] * (dim or 0), slice(len(counts)))] = values
-        results[1][...] = inverse.reshape(outputs[1].shape)
-        results[2][: len(counts)] = counts
-        results[3][...] = len(counts)
-        return results
-
-    return kernel
+    array = comparable(array)
+    values, inverse, counts = find(array if dim is not None else array.reshape(-1), dim)
+    results = tuple([np.zeros(it.shape, it.dtype.numpy) for it in outputs])
+    results[0][(*[slice(None)] * (dim or 0), slice(len(counts)))] = values
+    results[1][...] = inverse.reshape(outputs[1].shape)
+    results[2][: len(counts)] = counts
+    results[3][...] = len(counts)
+    return results
 
 
 def _sorted(array: Array, dim: int | None) -> _Distinct:
@@ -87,48 +73,34 @@ def _neighbours(array: Array, dim: int | None) -> _Distinct:
     return np.moveaxis(rows[starts], 0, dim or 0), np.cumsum(first) - 1, counts
 
 
-@builds("bincount_length")
-def _bincount_length(problem: Problem) -> Function:
-    def kernel(array: Array, out: Array | None) -> Array:
-        if array.size and array.min() < 0:
-            raise ValueError(f"bincount: the numbers cannot be negative, got {array.min()}")
-        return np.asarray(int(array.max(initial=0)) + 1 if array.size else 0, np.int64)
-
-    return kernel
+@kernel_of("bincount_length")
+def _bincount_length(problem: Problem, array: Array, out: Array | None) -> Array:
+    if array.size and array.min() < 0:
+        raise ValueError(f"bincount: the numbers cannot be negative, got {array.min()}")
+    return np.asarray(int(array.max(initial=0)) + 1 if array.size else 0, np.int64)
 
 
-@builds("bincount")
-def _bincount(problem: Problem) -> Function:
+@kernel_of("bincount")
+def _bincount(problem: Problem, array: Array, *rest: Any) -> Array:
     (length,) = problem.attributes
-    to = problem.outputs[0].dtype.numpy
-
-    def kernel(array: Array, *rest: Any) -> Array:
-        weights = rest[0].astype(np.float64) if len(rest) > 1 else None
-        found = np.bincount(array.astype(np.int64), weights, length)
-        if len(found) != length:
-            raise RuntimeError(
-                f"bincount: {len(found)} numbers where {length} were counted: they were changed meanwhile"
-            )
-        return found.astype(to)
-
-    return kernel
+    weights = rest[0].astype(np.float64) if len(rest) > 1 else None
+    found = np.bincount(array.astype(np.int64), weights, length)
+    if len(found) != length:
+        raise RuntimeError(f"bincount: {len(found)} numbers where {length} were counted: they were changed meanwhile")
+    return found.astype(problem.outputs[0].dtype.numpy)
 
 
-@builds("histogram")
-def _histogram(problem: Problem) -> Function:
+@kernel_of("histogram")
+def _histogram(problem: Problem, *arguments: Any) -> tuple[Array, Array]:
     _, bins, low, high, weighted, density = problem.attributes
     to = problem.outputs[0].dtype.numpy
-
-    def kernel(*arguments: Any) -> tuple[Array, Array]:
-        *arrays, _ = arguments
-        wide = [it.astype(np.float64).reshape(-1) for it in arrays]
-        edges = wide[-1] if bins is None else np.linspace(*_limits(low, high, wide[0]), bins + 1)
-        known = ~np.isnan(wide[0])
-        weights = wide[1][known] if weighted else None
-        found, _ = np.histogram(wide[0][known], edges, weights=weights, density=density)
-        return found.astype(to), edges.astype(to)
-
-    return kernel
+    *arrays, _ = arguments
+    wide = [it.astype(np.float64).reshape(-1) for it in arrays]
+    edges = wide[-1] if bins is None else np.linspace(*_limits(low, high, wide[0]), bins + 1)
+    known = ~np.isnan(wide[0])
+    weights = wide[1][known] if weighted else None
+    found, _ = np.histogram(wide[0][known], edges, weights=weights, density=density)
+    return found.astype(to), edges.astype(to)
 
 
 def _limits(low: float, high: float, array: Array) -> tuple[float, float]:
