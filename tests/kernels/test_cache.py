@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import vmflow as flow
-from vmflow.kernels.native import cache, kept
+from vmflow.kernels.native import cache
 from vmflow.kernels.native.compiling import CompileError, compiler_command
 from vmflow.kernels.native.loading import Loader
 
@@ -31,7 +31,7 @@ STRANGER = 12345
 def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder that VMFLOW_CACHE_DIR lies two levels below."""
     monkeypatch.setenv("VMFLOW_CACHE_DIR", str(tmp_path / "above" / "chosen"))
-    monkeypatch.setattr(kept, "_told", set())
+    monkeypatch.setattr(cache, "_told", set())
     folder = tmp_path / "above" / "chosen" / "kernels"
     folder.mkdir(parents=True)
     for each in (folder, folder.parent, folder.parent.parent):
@@ -133,9 +133,9 @@ def test_links_are_resolved_before_what_they_lead_to_is_looked_at(
 ) -> None:
     (tmp_path / "link").symlink_to(base / "chosen")
     monkeypatch.setenv("VMFLOW_CACHE_DIR", str(tmp_path / "link"))
-    assert kept.usable_path() == str(base / "chosen" / "kernels")
+    assert cache.usable_path() == str(base / "chosen" / "kernels")
     base.chmod(0o777)
-    assert kept.usable_path() is None
+    assert cache.usable_path() is None
 
 
 def test_missing_folders_are_made_for_this_user_alone(base: Path) -> None:

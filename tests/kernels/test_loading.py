@@ -18,7 +18,7 @@ import pytest
 import vmflow as flow
 from tests.support import run_program
 from vmflow import info
-from vmflow.kernels.native import cache, kept
+from vmflow.kernels.native import cache
 from vmflow.kernels.native.compiling import CompileError, compiler_command
 from vmflow.kernels.native.loading import LOADER, Library, Loader
 
@@ -303,7 +303,7 @@ def test_a_whole_file_that_is_no_library_is_made_anew(folder: Path, works: None)
     loader = _loader()
     source = SOURCE + "// loaded by no other test: what is loaded already is not loaded again\n"
     key = loader._key(compiler_command(), source)
-    with kept.cache_folder() as place:
+    with cache.cache_folder() as place:
         assert place.path == str(folder)
         path = folder / cache.store(place, key, b"no library at all")
     assert _answer(loader.request(source)) == 42
@@ -323,17 +323,17 @@ def test_old_libraries_go_first(tmp_path: Path) -> None:
 def test_no_folder_at_all(tmp_path: Path, works: None, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("VMFLOW_CACHE_DIR", str(tmp_path / "file"))
-    assert kept.usable_path() is None
+    assert cache.usable_path() is None
     assert _answer(_loader().request(SOURCE)) == 42
 
 
 def test_the_usual_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("VMFLOW_CACHE_DIR", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert kept.usable_path() == str(tmp_path / "vmflow" / "kernels")
+    assert cache.usable_path() == str(tmp_path / "vmflow" / "kernels")
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    assert kept.usable_path() == str(tmp_path / "home" / ".cache" / "vmflow" / "kernels")
+    assert cache.usable_path() == str(tmp_path / "home" / ".cache" / "vmflow" / "kernels")
 
 
 # Other processes

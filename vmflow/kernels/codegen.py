@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from .native.cache import usable_path
 from .native.compiling import CompileError, compiler_command
-from .native.kept import usable_path
 from .native.loading import LOADER
 
 

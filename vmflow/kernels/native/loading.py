@@ -92,7 +92,6 @@ class Loader:
     Attributes:
         arrived: how many have been loaded; whoever has looked in vain looks again when it has changed.
         problem: why no more are made; None if they are.
-        compiler: by which they are made, as far as is known.
         watchers: called when what may be used has changed other than by a library more.
 
     Args:
@@ -109,7 +108,6 @@ class Loader:
     ) -> None:
         self.arrived = 0
         self.problem: str | None = None
-        self.compiler: str | None = None
         self.watchers: list[Callable[[], None]] = []
         self._delay = delay
         self._patience = patience
@@ -303,9 +301,8 @@ class Loader:
             import subprocess  # noqa: F401
             import tempfile
 
-            from .cache import store
+            from .cache import cache_folder, store
             from .compiling import CompileError, compiler_command
-            from .kept import cache_folder
 
             with suppress(OSError), tempfile.TemporaryDirectory(prefix="vmflow-"):
                 pass  # the first one finds out where they go, under a lock
@@ -313,9 +310,8 @@ class Loader:
         try:
             command = compiler_command()
             made = self._compile(command, library)
-            key = self._key(command, library.source)
             with cache_folder() as folder:
-                self._load(library, folder.place(store(folder, key, made)), command)
+                self._load(library, folder.place(store(folder, self._key(command, library.source), made)))
         except (CompileError, OSError, MemoryError) as error:
             self._give_up(library, error)
 
@@ -343,26 +339,22 @@ class Loader:
         import shlex  # noqa: F401
         import shutil  # noqa: F401
 
-        from .cache import find
+        from .cache import cache_folder, find
         from .compiling import CompileError, compiler_command
-        from .kept import cache_folder
 
-        try:
-            command = compiler_command()
-            key = self._key(command, library.source)
+        with suppress(CompileError, OSError):
+            key = self._key(compiler_command(), library.source)
             with cache_folder() as folder:
                 name = find(folder, key)
                 if name is not None:
-                    self._load_found(library, folder, name, command)
-        except (CompileError, OSError):
-            return
+                    self._load_found(library, folder, name)
 
-    def _load_found(self, library: Library, folder: Folder, name: str, command: tuple[str, ...]) -> None:
+    def _load_found(self, library: Library, folder: Folder, name: str) -> None:
         from .cache import remove
 
         path = folder.place(name)
         try:
-            self._load(library, path, command)
+            self._load(library, path)
             library.settled.set()
         except OSError as error:
             told = str(error).replace(path, "")
@@ -376,9 +368,8 @@ class Loader:
 
         return cache_key(source, " ".join(flags()), compiler_identity(command), processor_identity())
 
-    def _load(self, library: Library, path: str, command: tuple[str, ...]) -> None:
+    def _load(self, library: Library, path: str) -> None:
         library.loaded = ctypes.CDLL(path)
-        self.compiler = " ".join(command)
         self.arrived += 1
         GENERATION.advance()
 

@@ -9,8 +9,9 @@ for a step is one product with the state and a handful of passes over its gates.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from math import prod
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
@@ -68,14 +69,48 @@ def _halved(weights: Weights, parts: int, straight: int) -> tuple[Array, Weights
     return factor, halved
 
 
+def _sums_from_input(rows: Array, weights: Weights) -> Array:
+    """What goes into the activations of all rows but for what comes from the state."""
+    result = np.matmul(rows, weights.by_input.T)
+    if weights.input_bias is not None:
+        result += weights.input_bias + weights.state_bias
+    return result
+
+
+class _Passed(NamedTuple):
+    """What a backward pass has: the operands of the layer, what it has kept, and the gradients that came.
+
+    Attributes:
+        rows: the input, all steps one below the other.
+        initial, weights: see `Layer.split`.
+        states, every: the state after each step, and what else was kept.
+        before: the state before each step.
+        by_states, by_last: the gradients by the states, None for none, and by what was there after the last step.
+    """
+
+    rows: Array
+    initial: list[Array]
+    weights: Weights
+    states: Array
+    every: list[Array]
+    before: Array
+    by_states: Array | None
+    by_last: list[Array]
+
+
+# The gradients by the sums that come from the input and from the state, by the initial state, and by the projection.
+_Found: TypeAlias = tuple[Array, Array, list[Array], "Array | None"]
+
+
 # Plain layers
 
 
-def rnn_forward(steps: list[Step], rectified: bool, rows: Array, initial: Array, weights: Weights) -> Array:
+def _rnn_forward(
+    rectified: bool, steps: list[Step], rows: Array, begin: list[Array], weights: Weights
+) -> tuple[Array, ...]:
     """The state after each step."""
-    states = np.matmul(rows, weights.by_input.T)
-    if weights.input_bias is not None:
-        states += weights.input_bias + weights.state_bias
+    (initial,) = begin
+    states = _sums_from_input(rows, weights)
     by_state = np.ascontiguousarray(weights.by_state.T)
     room = np.empty_like(initial)
     state = initial
@@ -84,38 +119,33 @@ def rnn_forward(steps: list[Step], rectified: bool, rows: Array, initial: Array,
         current = states[step.start : step.stop]
         np.add(current, np.matmul(state, by_state, room[: step.size]), current)
         state = np.maximum(current, 0, out=current) if rectified else np.tanh(current, current)
-    return states
+    return (states,)
 
 
-def rnn_backward(
-    steps: list[Step], rectified: bool, states: Array, by_states: Array | None, by_last: Array, by_state: Array
-) -> tuple[Array, Array]:
-    """The gradients by the sums that go into the activation, and by the initial state."""
+def _rnn_backward(rectified: bool, steps: list[Step], had: _Passed) -> _Found:
+    states = had.states
     sums = (states > 0).astype(states.dtype) if rectified else 1 - states * states
-    carried = by_last.copy()
+    carried = had.by_last[0].copy()
     for step in reversed(steps):
         current = sums[step.start : step.stop]
         gradient = carried[: step.size]
-        if by_states is not None:
-            gradient += by_states[step.start : step.stop]
+        if had.by_states is not None:
+            gradient += had.by_states[step.start : step.stop]
         np.multiply(current, gradient, current)
-        np.matmul(current, by_state, gradient)
-    return sums, carried
+        np.matmul(current, had.weights.by_state, gradient)
+    return sums, sums, [carried], None
 
 
 # Long short-term memory: gates in the order input, forget, cell, output
 
 
-def lstm_forward(
-    steps: list[Step], rows: Array, initial: Array, initial_cell: Array, weights: Weights
-) -> tuple[Array, Array, Array]:
+def _lstm_forward(steps: list[Step], rows: Array, begin: list[Array], weights: Weights) -> tuple[Array, ...]:
     """State, gates and cell after each step."""
+    initial, initial_cell = begin
     factor, weights = _halved(weights, 4, 2)
     offset = 1 - factor
     hidden = initial_cell.shape[1]
-    gates = np.matmul(rows, weights.by_input.T)
-    if weights.input_bias is not None:
-        gates += weights.input_bias + weights.state_bias
+    gates = _sums_from_input(rows, weights)
     by_state = np.ascontiguousarray(weights.by_state.T)
     projection = weights.projection
     states = np.empty((len(rows), initial.shape[1]), gates.dtype)
@@ -142,39 +172,21 @@ def lstm_forward(
     return states, gates, cells
 
 
-class LstmGradients(NamedTuple):
-    """Gradients by the sums that go into the gates, by the initial state and cell, and by the projection."""
-
-    sums: Array
-    initial: Array
-    initial_cell: Array
-    projection: Array | None
-
-
-def lstm_backward(
-    steps: list[Step],
-    gates: Array,
-    cells: Array,
-    initial_cell: Array,
-    by_states: Array | None,
-    by_last: list[Array],
-    weights: Weights,
-) -> LstmGradients:
-    """See `LstmGradients`."""
+def _lstm_backward(steps: list[Step], had: _Passed) -> _Found:
+    (gates, cells), initial_cell, projection = had.every, had.initial[1], had.weights.projection
     hidden = initial_cell.shape[1]
     bent = np.tanh(cells)
     sums = _lstm_factors(gates, bent, previous(cells, initial_cell, steps))
-    carried, carried_cell = by_last[0].copy(), by_last[1].copy()
+    carried, carried_cell = [it.copy() for it in had.by_last]
     room = np.empty_like(initial_cell)
-    projection = weights.projection
     # With a projection: the gradient by the projected state after each step.
     kept = None if projection is None else np.empty((len(gates), carried.shape[1]), gates.dtype)
     for step in reversed(steps):
         rows_of = slice(step.start, step.stop)
         current, gate, free = sums[rows_of], gates[rows_of], room[: step.size]
         gradient, by_cell = carried[: step.size], carried_cell[: step.size]
-        if by_states is not None:
-            gradient += by_states[rows_of]
+        if had.by_states is not None:
+            gradient += had.by_states[rows_of]
         by_hidden = gradient
         if kept is not None:
             kept[rows_of] = gradient
@@ -190,9 +202,9 @@ def lstm_backward(
         np.multiply(three, by_cell[:, None], three)
         np.multiply(current[:, 3 * hidden :], by_hidden, current[:, 3 * hidden :])
         np.multiply(by_cell, gate[:, hidden : 2 * hidden], by_cell)
-        np.matmul(current, weights.by_state, gradient)
+        np.matmul(current, had.weights.by_state, gradient)
     by_projection = None if kept is None else np.matmul(kept.T, gates[:, 3 * hidden :] * bent)
-    return LstmGradients(sums, carried, carried_cell, by_projection)
+    return sums, sums, [carried, carried_cell], by_projection
 
 
 def _lstm_factors(gates: Array, bent: Array, before: Array) -> Array:
@@ -235,8 +247,9 @@ def new_last(parameter: Array) -> Array:
     return np.concatenate([parameter[third:], parameter[:third]])
 
 
-def gru_forward(steps: list[Step], rows: Array, initial: Array, weights: Weights) -> tuple[Array, Array]:
+def _gru_forward(steps: list[Step], rows: Array, begin: list[Array], weights: Weights) -> tuple[Array, ...]:
     """State and gates after each step."""
+    (initial,) = begin
     hidden = initial.shape[1]
     _, weights = _halved(weights, 3, 2)
     half = rows.dtype.type(0.5)
@@ -276,30 +289,24 @@ def gru_forward(steps: list[Step], rows: Array, initial: Array, weights: Weights
     return states, gates
 
 
-def gru_backward(
-    steps: list[Step],
-    gates: Array,
-    before: Array,
-    by_states: Array | None,
-    by_last: Array,
-    by_state: Array,
-) -> tuple[Array, Array]:
-    """The gradients by the sums, four for each row, and by the initial state."""
+def _gru_backward(steps: list[Step], had: _Passed) -> _Found:
+    (gates,), (by_last,) = had.every, had.by_last
     hidden = by_last.shape[1]
-    sums = _gru_factors(gates, before)
+    # Four for each row; see above.
+    sums = _gru_factors(gates, had.before)
     carried = by_last.copy()
     room = np.empty_like(carried)
     for step in reversed(steps):
         rows_of = slice(step.start, step.stop)
         current, gradient, free = sums[rows_of], carried[: step.size], room[: step.size]
-        if by_states is not None:
-            gradient += by_states[rows_of]
+        if had.by_states is not None:
+            gradient += had.by_states[rows_of]
         four = current.reshape(step.size, 4, hidden)
         np.multiply(four, gradient[:, None], four)
-        np.matmul(current[:, hidden:], by_state, free)
+        np.matmul(current[:, hidden:], had.weights.by_state, free)
         np.multiply(gradient, gates[rows_of, 2 * hidden : 3 * hidden], gradient)
         np.add(gradient, free, gradient)
-    return sums, carried
+    return sums[:, : 3 * hidden], sums[:, hidden:], [carried], None
 
 
 def _gru_factors(gates: Array, before: Array) -> Array:
@@ -326,6 +333,20 @@ def _gru_factors(gates: Array, before: Array) -> Array:
 
 # Layers
 
+_FORWARD: Final[dict[str, Callable[[list[Step], Array, list[Array], Weights], tuple[Array, ...]]]] = {
+    "rnn_tanh": partial(_rnn_forward, False),
+    "rnn_relu": partial(_rnn_forward, True),
+    "lstm": _lstm_forward,
+    "gru": _gru_forward,
+}
+
+_BACKWARD: Final[dict[str, Callable[[list[Step], _Passed], _Found]]] = {
+    "rnn_tanh": partial(_rnn_backward, False),
+    "rnn_relu": partial(_rnn_backward, True),
+    "lstm": _lstm_backward,
+    "gru": _gru_backward,
+}
+
 
 @builds("rnn_layer", "lstm_layer", "gru_layer")
 def _forward(problem: Problem) -> Function:
@@ -336,55 +357,17 @@ def _forward(problem: Problem) -> Function:
 
     def kernel(*arguments: Any) -> tuple[Array, ...]:
         array, *rest = [it.astype(compute, copy=False) for it in arguments[:-1]]
-        initial, given = layer.split(rest)
-        flat = array.reshape(rows, features)
-        finals: list[Array] = []
-        saved: tuple[Array, ...] = ()
-        if layer.kind == "lstm":
-            states, every, cells = lstm_forward(steps, flat, initial[0], initial[1], given)
-            finals, saved = [last(cells, initial[1], steps)], (every, cells)
-        elif layer.kind == "gru":
-            states, every = gru_forward(steps, flat, initial[0], given)
-            saved = (every,)
-        else:
-            states = rnn_forward(steps, layer.kind == "rnn_relu", flat, initial[0], given)
-        finals.insert(0, last(states, initial[0], steps))
-        to = source.dtype.numpy
+        initial, weights = layer.split(rest)
+        states, *saved = _FORWARD[layer.kind](steps, array.reshape(rows, features), initial, weights)
+        # Of the gates, which are kept first, none are a state; of the cells, behind them, the last ones are.
+        finals = [last(every, first, steps) for every, first in zip((states, *saved[1:]), initial, strict=True)]
         shown = [states.reshape(output.shape), *finals]
-        return (*[it.astype(to, copy=False) for it in shown], *saved)
+        return (*[it.astype(source.dtype.numpy, copy=False) for it in shown], *saved)
 
     return kernel
 
 
-class _Passed(NamedTuple):
-    """What a backward pass has: the operands of the layer, what it has kept, and the gradients that came.
-
-    Attributes:
-        rows: the input, all steps one below the other.
-        initial, weights: see `Layer.split`.
-        states, every: the state after each step, and what else was kept.
-        by_states, by_last: the gradients by the states, None for none, and by what was there after the last step.
-    """
-
-    rows: Array
-    initial: list[Array]
-    weights: Weights
-    states: Array
-    every: list[Array]
-    by_states: Array | None
-    by_last: list[Array]
-
-
-class _Found(NamedTuple):
-    """Gradients by the sums that come from the input and from the state, by the initial state, by the projection."""
-
-    from_input: Array
-    from_state: Array
-    by_initial: list[Array]
-    by_projection: Array | None = None
-
-
-def _passed(layer: Layer, rows: int, present: tuple[bool, ...], arrays: list[Array]) -> _Passed:
+def _passed(layer: Layer, steps: list[Step], rows: int, present: tuple[bool, ...], arrays: list[Array]) -> _Passed:
     """The arrays by their names."""
     gradients, saved = sum(present), layer.saved
     given = iter(arrays[:gradients])
@@ -392,35 +375,20 @@ def _passed(layer: Layer, rows: int, present: tuple[bool, ...], arrays: list[Arr
     source, *rest = arrays[gradients + saved :]
     initial, weights = layer.split(rest)
     shown = initial[0].shape[1]
+    states = arrays[gradients].reshape(rows, shown)
     return _Passed(
         source.reshape(rows, source.shape[-1]),
         initial,
         weights,
-        arrays[gradients].reshape(rows, shown),
+        states,
         arrays[gradients + 1 : gradients + saved],
+        previous(states, initial[0], steps),
         None if by_states is None else by_states.reshape(rows, shown),
         [np.zeros_like(it) if have is None else have for have, it in zip(by_rest, initial, strict=True)],
     )
 
 
-def _found(layer: Layer, steps: list[Step], had: _Passed, before: Array) -> _Found:
-    """Go back through the steps; `before` are the states before each."""
-    by_state, by_last = had.weights.by_state, had.by_last
-    if layer.kind == "lstm":
-        cells = had.every[1]
-        found = lstm_backward(steps, had.every[0], cells, had.initial[1], had.by_states, by_last, had.weights)
-        return _Found(found.sums, found.sums, [found.initial, found.initial_cell], found.projection)
-    if layer.kind == "gru":
-        hidden = had.initial[0].shape[1]
-        sums, carried = gru_backward(steps, had.every[0], before, had.by_states, by_last[0], by_state)
-        # Gradients by sums from the input stand in another order than the weights; see `new_last`.
-        return _Found(sums[:, : 3 * hidden], sums[:, hidden:], [carried])
-    rectified = layer.kind == "rnn_relu"
-    sums, carried = rnn_backward(steps, rectified, had.states, had.by_states, by_last[0], by_state)
-    return _Found(sums, sums, [carried])
-
-
-def _by_operands(layer: Layer, had: _Passed, found: _Found, before: Array) -> list[Callable[[], Array]]:
+def _by_operands(layer: Layer, had: _Passed, found: _Found) -> list[Callable[[], Array]]:
     """For each operand what makes the gradient by it, since not all are wanted."""
     from_input, from_state, by_initial, by_projection = found
 
@@ -432,7 +400,7 @@ def _by_operands(layer: Layer, had: _Passed, found: _Found, before: Array) -> li
         return np.matmul(from_input, new_first(matrix) if layer.kind == "gru" else matrix)
 
     makers: list[Callable[[], Any]] = [by_input, *[lambda it=it: it for it in by_initial]]
-    makers += [lambda: ordered(np.matmul(from_input.T, had.rows)), lambda: np.matmul(from_state.T, before)]
+    makers += [lambda: ordered(np.matmul(from_input.T, had.rows)), lambda: np.matmul(from_state.T, had.before)]
     if layer.biased:
         makers += [lambda: ordered(np.add.reduce(from_input, 0)), lambda: np.add.reduce(from_state, 0)]
     if layer.projected:
@@ -449,16 +417,14 @@ def _backward(problem: Problem) -> Function:
     given, present, wanted = cast("tuple[Any, tuple[bool, ...], tuple[bool, ...]]", problem.attributes)
     layer = Layer(*given)
     source = problem.inputs[sum(present) + layer.saved]
-    results = problem.outputs
     steps = layer.steps(source.shape)
-    rows, compute = prod(source.shape[:-1]), computes_in(source.dtype)
+    rows, compute, to = prod(source.shape[:-1]), computes_in(source.dtype), source.dtype.numpy
 
     def kernel(*arguments: Any) -> tuple[Array, ...]:
-        had = _passed(layer, rows, present, [it.astype(compute, copy=False) for it in arguments[:-1]])
-        before = previous(had.states, had.initial[0], steps)
-        makers = _by_operands(layer, had, _found(layer, steps, had, before), before)
+        had = _passed(layer, steps, rows, present, [it.astype(compute, copy=False) for it in arguments[:-1]])
+        makers = _by_operands(layer, had, _BACKWARD[layer.kind](steps, had))
         made = [make() for make, want in zip(makers, wanted, strict=True) if want]
-        to = source.dtype.numpy
-        return tuple([it.astype(to, copy=False).reshape(of.shape) for it, of in zip(made, results, strict=True)])
+        results = zip(made, problem.outputs, strict=True)
+        return tuple([it.astype(to, copy=False).reshape(of.shape) for it, of in results])
 
     return kernel
