@@ -144,9 +144,9 @@ def test_memory_that_overlaps() -> None:
 def test_a_step_sees_all_operands_alike() -> None:
     seen: list[tuple[Any, ...]] = []
 
-    def step(operands: list[Array], out: Array, scratch: list[Array]) -> None:
-        seen.append(tuple([(it.dtype.name, it.size) for it in (*operands, out, *scratch)]))
-        np.add(operands[0], operands[1], out)
+    def step(first: Array, second: Array, out: Array, *scratch: Array) -> None:
+        seen.append(tuple([(it.dtype.name, it.size) for it in (first, second, out, *scratch)]))
+        np.add(first, second, out)
 
     kernel = in_tiles(step, 2, single=True)
     first, second = np.arange(6, dtype=np.float16).reshape(2, 3), np.ones((2, 3), np.float16)

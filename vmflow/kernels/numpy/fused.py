@@ -9,11 +9,11 @@ the results are equal to the bit.  Where there is a C compiler all of it becomes
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from itertools import product
 from typing import Any, Final
 
-import attrs
 import numpy as np
 
 from vmflow.instructions.blob import Array, TensorMeta
@@ -21,7 +21,7 @@ from vmflow.kernels import intra_op
 from vmflow.kernels.choosing import Call, Function, Kernel, Problem, builds
 from vmflow.kernels.native.loops import FusedLoops, operation_of
 from vmflow.kernels.numpy.spreading import work
-from vmflow.kernels.problems.fused import Fused, FusedStep
+from vmflow.kernels.problems.fused import Fused
 
 # Bytes of one array's tile.  Chains of cheap ops over 4M floats, medians on a busy machine, as shares of the time that
 # numpy takes for one op after the other:
@@ -62,84 +62,53 @@ def _is_met_often(form: Hashable) -> bool:
 _CALLS: Final = 2048
 
 
-@attrs.frozen
-class _Step:
-    """A step, ready to be called as ``function(*before, *operands, *after, out)``.
-
-    Attributes:
-        operands: see `FusedStep`.
-        output: the meta of what it makes.
-        in_place: whether `out` may be an operand.
-    """
-
-    function: Function
-    before: tuple[Any, ...]
-    operands: tuple[int, ...]
-    after: tuple[Any, ...]
-    output: TensorMeta
-    in_place: bool
-
-
-def _prepared(step: FusedStep) -> _Step:
-    function, before, after = step.kernel.with_scalars(step.scalars)
-    return _Step(function, before, step.operands, after, step.output, bool(step.kernel.sharing))
-
-
 # Where results lie
 
 
-@attrs.frozen
-class _Place:
-    """Where a step's result lies.
-
-    Attributes:
-        output: which output of the fused op it is; -1 if it is none.
-        offset: else, of its tile in the workspace, in bytes.
-    """
-
-    output: int
-    offset: int
-
-
-def _places(steps: Sequence[_Step], outputs: tuple[int, ...], inputs: int, elements: int) -> tuple[list[_Place], int]:
-    """The places of all results, and the bytes of the workspace.
+def _offsets(fused: Fused, inputs: int, elements: int) -> tuple[list[int | None], int]:
+    """Where the tile of each step's result begins in the workspace, None for an output; and the workspace's bytes.
 
     Args:
+        inputs: how many the fused op has.
         elements: of a tile.
     """
+    steps, outputs = fused.steps, fused.outputs
     last = list(range(len(steps)))
     for position, step in enumerate(steps):
         for operand in step.operands:
             if operand >= inputs:
                 last[operand - inputs] = position
-    places: list[_Place] = []
-    free: dict[int, list[int]] = {}
+    offsets: list[int | None] = []
+    # By the size of an element, the tiles that nobody needs any more.
+    free: defaultdict[int, list[int]] = defaultdict(list)
     nbytes = 0
+
+    def release(number: int) -> None:
+        offset = offsets[number]
+        assert offset is not None
+        free[steps[number].output.dtype.itemsize].append(offset)
+
     for position, step in enumerate(steps):
-        ending = [
-            it
-            for it in dict.fromkeys([operand - inputs for operand in step.operands if operand >= inputs])
-            if last[it] == position and it not in outputs
-        ]
-        if step.in_place:
-            # An operand of another dtype would be overwritten before it was read.
-            same = [it for it in ending if steps[it].output.dtype is step.output.dtype]
-            for it in same[:1]:
-                free.setdefault(step.output.dtype.itemsize, []).append(places[it].offset)
+        read = dict.fromkeys([operand - inputs for operand in step.operands if operand >= inputs])
+        ending = [it for it in read if last[it] == position and it not in outputs]
+        if step.kernel.sharing:
+            # In place; an operand of another dtype would be overwritten before it was read.
+            for it in [it for it in ending if steps[it].output.dtype is step.output.dtype][:1]:
+                release(it)
                 ending.remove(it)
         if position in outputs:
-            places.append(_Place(outputs.index(position), 0))
+            offsets.append(None)
         else:
             size = step.output.dtype.itemsize
-            if not free.get(size):
-                free.setdefault(size, []).append(nbytes)
+            if not free[size]:
+                free[size].append(nbytes)
                 nbytes += -(-elements * size // _LINE) * _LINE
-            places.append(_Place(-1, free[size].pop()))
+            offsets.append(free[size].pop())
             if last[position] == position:
                 ending.append(position)
         for it in ending:
-            free.setdefault(steps[it].output.dtype.itemsize, []).append(places[it].offset)
-    return places, nbytes
+            release(it)
+    return offsets, nbytes
 
 
 class FusedKernel:
@@ -148,11 +117,14 @@ class FusedKernel:
     Args:
         fused: see `Fused`.
         metas: of the inputs.
+
+    Attributes:
+        scratch: how many bytes it works in.
     """
 
     def __init__(self, fused: Fused, metas: tuple[TensorMeta, ...]) -> None:
         self._inputs = len(metas)
-        self._steps = [_prepared(step) for step in fused.steps]
+        self._steps = fused.steps
         self._outputs = outputs = fused.outputs
         self._made = tuple([self._steps[it].output for it in outputs])
         self._shape = tuple(self._steps[0].output.shape)
@@ -168,18 +140,16 @@ class FusedKernel:
         widest = max([it.dtype.itemsize for it in (*metas, *[step.output for step in self._steps])])
         self._tile = max(1, TILE // widest // _WHOLE) * _WHOLE
         elements = min(numel, self._tile)
-        self._places, self._workspace = _places(self._steps, outputs, len(metas), elements)
-        # What each call takes of them: looked at for every tile of every launch that lends its memory.
-        self._recipe = [
-            (step.function, step.before, step.operands, step.after, place.output)
-            for step, place in zip(self._steps, self._places, strict=True)
-        ]
+        self._offsets, self.scratch = _offsets(fused, len(metas), elements)
+        # Function, arguments before the operands, operands, arguments behind them, and which output it makes, if any:
+        # looked at for every tile of every launch that lends its memory.
+        self._recipe: list[tuple[Function, tuple[Any, ...], tuple[int, ...], tuple[Any, ...], int]] = []
+        for position, step in enumerate(fused.steps):
+            function, before, after = step.kernel.with_scalars(step.scalars)
+            output = outputs.index(position) if position in outputs else -1
+            self._recipe.append((function, before, step.operands, after, output))
         # At least; arrays that are not contiguous may need more tiles.
         self._calls_at_least = max(1, -(-numel // self._tile)) * len(self._steps)
-
-    def kernel(self) -> Kernel:
-        """The same as others see it."""
-        return Kernel(self.compute, placed=self.placed, scratch=self._workspace, sharing=self._sharing())
 
     def compute(self, *arguments: Any) -> Any:
         arrays = arguments[: self._inputs]
@@ -195,7 +165,7 @@ class FusedKernel:
             if self._shape and self._numel <= self._tile:
                 self._run_whole(arrays, outs)
             else:
-                _make(self.calls(arrays, outs, np.empty(self._workspace, np.uint8)))
+                _make(self.calls(arrays, outs, np.empty(self.scratch, np.uint8)))
         return tuple(outs) if several else outs[0]
 
     def _run_whole(self, arrays: Sequence[Array], outs: Sequence[Array]) -> None:
@@ -217,7 +187,7 @@ class FusedKernel:
         native = self.native(arrays, outs)
         if native is not None:
             return [native]
-        workspace = np.empty(self._workspace, np.uint8) if scratch is None else scratch
+        workspace = np.empty(self.scratch, np.uint8) if scratch is None else scratch
         if self._calls_at_least > _CALLS:
             return [(lambda: _make(self.calls(arrays, outs, workspace)), (), None)]
         return list(self.calls(arrays, outs, workspace))
@@ -228,7 +198,7 @@ class FusedKernel:
         if pieces > 1:
             parts: list[tuple[list[Call]]] = []
             for given, wanted, shape in tiles(arrays, outs, self._shape, -(-self._numel // pieces)):
-                room = np.empty(self._workspace, np.uint8) if parts else workspace
+                room = np.empty(self.scratch, np.uint8) if parts else workspace
                 parts.append((list(self._calls_of(given, wanted, shape, room)),))
             yield intra_op.run, (_make, parts), None
             return
@@ -251,13 +221,13 @@ class FusedKernel:
     def _scratch(self, shape: tuple[int, ...], workspace: Array) -> list[Array]:
         """By step, the array for its result; None where that is an output."""
         # numpy looks long at arrays that have their memory in common, but not at one that is given twice.
-        made: dict[tuple[int, np.dtype[Any]], Array] = {}
+        made: dict[tuple[int | None, np.dtype[Any]], Array] = {}
         found: list[Array] = []
-        for step, place in zip(self._steps, self._places, strict=True):
-            key = (place.offset, step.output.dtype.numpy)
-            if place.output < 0 and key not in made:
-                made[key] = np.ndarray(shape, key[1], workspace, key[0])
-            found.append(made[key] if place.output < 0 else None)
+        for step, offset in zip(self._steps, self._offsets, strict=True):
+            key = (offset, step.output.dtype.numpy)
+            if offset is not None and key not in made:
+                made[key] = np.ndarray(shape, key[1], workspace, offset)
+            found.append(made.get(key))
         return found
 
     def _calls(self, arrays: Sequence[Array], outs: Sequence[Array], scratch: Sequence[Array]) -> list[Call]:
@@ -269,7 +239,7 @@ class FusedKernel:
             values.append(out)
         return calls
 
-    def _sharing(self) -> list[tuple[int, int]]:
+    def sharing(self) -> list[tuple[int, int]]:
         """Which output may lie where an input does: (input, output), if their dtypes and layouts are the same.
 
         Where an input has been read for the last time before, or by the step that writes the output.
@@ -278,7 +248,7 @@ class FusedKernel:
         for number in range(self._inputs):
             last = max([at for at, step in enumerate(self._steps) if number in step.operands])
             for output, at in enumerate(self._outputs):
-                if last < at or (last == at and self._steps[at].in_place):
+                if last < at or (last == at and self._steps[at].kernel.sharing):
                     pairs.append((number, output))
         return pairs
 
@@ -346,4 +316,5 @@ def _merged(arrays: list[Array], shape: tuple[int, ...]) -> tuple[tuple[int, ...
 
 @builds("fused")
 def _fused(problem: Problem) -> Kernel:
-    return FusedKernel(problem.details, problem.inputs).kernel()
+    it = FusedKernel(problem.details, problem.inputs)
+    return Kernel(it.compute, placed=it.placed, scratch=it.scratch, sharing=it.sharing())

@@ -60,9 +60,7 @@ def _minus_eighth_power(x: Array) -> None:
     np.reciprocal(x, x)
 
 
-def _erf_step(operands: list[Array], out: Array, scratch: list[Array]) -> None:
-    (x,) = operands
-    near, distance, square, power = scratch
+def _erf_step(x: Array, out: Array, near: Array, distance: Array, square: Array, power: Array) -> None:
     np.abs(x, distance)
     np.minimum(distance, _BORDERS[: x.size], out=near)
     np.subtract(distance, near, distance)
@@ -89,10 +87,8 @@ _ERFC_AT_BORDER: Final = np.array(_BEYOND[0])
 _minus_eighth_power(_ERFC_AT_BORDER)
 
 
-def _gelu_step(operands: list[Array], out: Array, scratch: list[Array]) -> None:
+def _gelu_step(x: Array, out: Array, size: Array, power: Array) -> None:
     """``max(x, 0) - |x| P(X > |x|)``, which loses nothing where x is negative."""
-    (x,) = operands
-    size, power = scratch
     np.abs(x, size)
     np.minimum(size, _FARTHEST[: x.size], out=size)
     polynomial(size, _TAIL, power)
@@ -103,9 +99,7 @@ def _gelu_step(operands: list[Array], out: Array, scratch: list[Array]) -> None:
     np.subtract(size, power, out)
 
 
-def _gelu_gradient_step(operands: list[Array], out: Array, scratch: list[Array]) -> None:
-    gradient, x = operands
-    size, power, density = scratch
+def _gelu_gradient_step(gradient: Array, x: Array, out: Array, size: Array, power: Array, density: Array) -> None:
     np.square(x, density)
     np.multiply(density, _MINUS_HALF, density)
     np.exp(density, density)

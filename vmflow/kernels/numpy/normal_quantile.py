@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 # Numerator and denominator by region, the highest power first.
-_CENTRE = (
+CENTRE = (
     (
         2509.0809287301226727,
         33430.575583588128105,
@@ -34,7 +34,7 @@ _CENTRE = (
         1.0,
     ),
 )
-_SIDE = (
+SIDE = (
     (
         7.7454501427834140764e-4,
         2.27238449892691845833e-2,
@@ -56,7 +56,7 @@ _SIDE = (
         1.0,
     ),
 )
-_TAIL = (
+TAIL = (
     (
         2.01033439929228813265e-7,
         2.71155556874348757815e-5,
@@ -88,13 +88,24 @@ def normal_quantile(probability: NDArray[Any]) -> NDArray[Any]:
         # Taken from the probability itself where it is small: 0.5 - |p - 0.5| has lost its last digits.
         lower = np.sqrt(-np.log(probability))
         outer = np.where(centred < 0, lower, outer)
-        centre = _ratio(_CENTRE, 0.180625 - centred * centred) * centred
-        side = np.where(outer <= 5.0, _ratio(_SIDE, outer - 1.6), _ratio(_TAIL, outer - 5.0))
+        centre = ratio(0.180625 - centred * centred, *CENTRE) * centred
+        side = np.where(outer <= 5.0, ratio(outer - 1.6, *SIDE), ratio(outer - 5.0, *TAIL))
         side = np.where(np.isinf(outer), np.inf, side)
         result = np.where(np.abs(centred) <= 0.425, centre, np.copysign(side, centred))
     return np.asarray(result)
 
 
-def _ratio(coefficients: tuple[tuple[float, ...], tuple[float, ...]], at: NDArray[Any]) -> NDArray[Any]:
-    numerator, denominator = coefficients
-    return np.asarray(np.polyval(numerator, at) / np.polyval(denominator, at))
+def ratio(x: NDArray[Any], numerator: tuple[float, ...], denominator: tuple[float, ...]) -> NDArray[Any]:
+    """A ratio of polynomials, highest power first."""
+    top = x * numerator[0]
+    for coefficient in numerator[1:-1]:
+        top += coefficient
+        top *= x
+    top += numerator[-1]
+    bottom = x * denominator[0]
+    for coefficient in denominator[1:-1]:
+        bottom += coefficient
+        bottom *= x
+    bottom += denominator[-1]
+    top /= bottom
+    return top

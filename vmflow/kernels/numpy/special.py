@@ -17,24 +17,23 @@ import numpy as np
 from vmflow.instructions.blob import Array
 from vmflow.kernels.choosing import Function, Problem, builds
 from vmflow.kernels.numpy.normal import erf_of_single
-from vmflow.kernels.numpy.tiles import in_tiles
+from vmflow.kernels.numpy.tiles import by_precision, in_tiles
 
+from .normal_quantile import CENTRE, SIDE, TAIL, ratio
 from .ufuncs import computes
 
 # The error function
 
 
-def _erf_step(operands: list[Array], out: Array, scratch: list[Array]) -> None:
+def _erf_step(x: Array, out: Array, size: Array) -> None:
     """W. J. Cody's rational approximations (Math. Comp. 23, 1969), as tabulated in his CALERF; numpy has no erf."""
-    (x,) = operands
-    (size,) = scratch
     np.abs(x, size)
     near, middle, far = _ranges(size)
     result = np.empty_like(size)
     part = size[near]
-    result[near] = part * _ratio(part * part, _ERF_P, _ERF_Q)
+    result[near] = part * ratio(part * part, _ERF_P, _ERF_Q)
     part = size[middle]
-    result[middle] = 1.0 - np.exp(-part * part) * _ratio(part, _ERFC_P, _ERFC_Q)
+    result[middle] = 1.0 - np.exp(-part * part) * ratio(part, _ERFC_P, _ERFC_Q)
     part = np.minimum(size[far], 6.0)  # where 1 is reached
     result[far] = 1.0 - np.exp(-part * part) * _far(part)
     np.copysign(result, x, out)
@@ -49,23 +48,7 @@ def _ranges(size: Array) -> tuple[Array, Array, Array]:
 
 def _far(x: Array) -> Array:
     inverse = 1.0 / (x * x)
-    return (_ONE_OVER_ROOT_PI - inverse * _ratio(inverse, _FAR_P, _FAR_Q)) / x
-
-
-def _ratio(x: Array, numerator: tuple[float, ...], denominator: tuple[float, ...]) -> Array:
-    """A ratio of polynomials, highest power first."""
-    top = x * numerator[0]
-    for coefficient in numerator[1:-1]:
-        top += coefficient
-        top *= x
-    top += numerator[-1]
-    bottom = x * denominator[0]
-    for coefficient in denominator[1:-1]:
-        bottom += coefficient
-        bottom *= x
-    bottom += denominator[-1]
-    top /= bottom
-    return top
+    return (_ONE_OVER_ROOT_PI - inverse * ratio(inverse, _FAR_P, _FAR_Q)) / x
 
 
 _ONE_OVER_ROOT_PI = 1 / sqrt(pi)
@@ -118,23 +101,18 @@ _FAR_Q = (
 
 erf_of_double = in_tiles(_erf_step, 1, single=False)
 
-
-@computes("erf")
-def _erf(array: Array, out: Array | None) -> Array:
-    return (erf_of_double if array.dtype == np.float64 else erf_of_single)(array, out)
+computes("erf")(by_precision(erf_of_single, erf_of_double))
 
 
-def _erfc_step(operands: list[Array], out: Array, scratch: list[Array]) -> None:
+def _erfc_step(x: Array, out: Array, size: Array) -> None:
     """As `erf`, by the same approximations; far out the complement keeps its digits, which 1 - erf would lose."""
-    (x,) = operands
-    (size,) = scratch
     np.abs(x, size)
     near, middle, far = _ranges(size)
     beyond = np.empty_like(size)
     part = size[near]
-    beyond[near] = 1.0 - part * _ratio(part * part, _ERF_P, _ERF_Q)
+    beyond[near] = 1.0 - part * ratio(part * part, _ERF_P, _ERF_Q)
     part = size[middle]
-    beyond[middle] = _gaussian(part) * _ratio(part, _ERFC_P, _ERFC_Q)
+    beyond[middle] = _gaussian(part) * ratio(part, _ERFC_P, _ERFC_Q)
     part = np.minimum(size[far], 40.0)  # behind 27 nothing is left in float64
     beyond[far] = _gaussian(part) * _far(part)
     # Below 0 it is what is missing to 2: with the sign s of x, (1 - s) + s * beyond.
@@ -154,19 +132,17 @@ def _gaussian(x: Array) -> Array:
     return np.asarray(np.exp(-coarse * coarse) * np.exp(-(x - coarse) * (x + coarse)))
 
 
-def _erfinv_step(operands: list[Array], out: Array, scratch: list[Array]) -> None:
-    """By the normal distribution's quantiles: M. J. Wichura's algorithm AS 241 (Applied Statistics 37, 1988)."""
-    (x,) = operands
-    (result,) = scratch
+def _erfinv_step(x: Array, out: Array, result: Array) -> None:
+    """By the normal distribution's quantiles."""
     inside = np.abs(x) <= 0.85
     central, outer = inside.nonzero()[0], (~inside).nonzero()[0]
     half = x[central] * 0.5
-    result[central] = half * _ratio(0.180625 - half * half, _CENTRAL_P, _CENTRAL_Q)
+    result[central] = half * ratio(0.180625 - half * half, *CENTRE)
     part = x[outer]
     # Half of what is missing to 1 is the probability of the tail; the difference is exact.
     distance = np.sqrt(-np.log((1.0 - np.abs(part)) * 0.5))
-    middle = _ratio(np.minimum(distance, 5.0) - 1.6, _MIDDLE_P, _MIDDLE_Q)
-    far = _ratio(np.clip(distance, 5.0, 30.0) - 5.0, _TAIL_P, _TAIL_Q)
+    middle = ratio(np.minimum(distance, 5.0) - 1.6, *SIDE)
+    far = ratio(np.clip(distance, 5.0, 30.0) - 5.0, *TAIL)
     quantile = np.where(distance <= 5.0, middle, np.where(distance == np.inf, np.inf, far))
     result[outer] = np.where(np.abs(part) <= 1.0, np.copysign(quantile, part), np.nan)
     np.multiply(result, _ROOT_HALF, out)
@@ -174,66 +150,6 @@ def _erfinv_step(operands: list[Array], out: Array, scratch: list[Array]) -> Non
 
 computes("erfinv")(in_tiles(_erfinv_step, 1, single=False))
 _ROOT_HALF = sqrt(0.5)
-_CENTRAL_P = (
-    2.5090809287301226727e3,
-    3.3430575583588128105e4,
-    6.7265770927008700853e4,
-    4.5921953931549871457e4,
-    1.3731693765509461125e4,
-    1.9715909503065514427e3,
-    1.3314166789178437745e2,
-    3.3871328727963666080e0,
-)
-_CENTRAL_Q = (
-    5.2264952788528545610e3,
-    2.8729085735721942674e4,
-    3.9307895800092710610e4,
-    2.1213794301586595867e4,
-    5.3941960214247511077e3,
-    6.8718700749205790830e2,
-    4.2313330701600911252e1,
-    1.0,
-)
-_MIDDLE_P = (
-    7.74545014278341407640e-4,
-    2.27238449892691845833e-2,
-    2.41780725177450611770e-1,
-    1.27045825245236838258e0,
-    3.64784832476320460504e0,
-    5.76949722146069140550e0,
-    4.63033784615654529590e0,
-    1.42343711074968357734e0,
-)
-_MIDDLE_Q = (
-    1.05075007164441684324e-9,
-    5.47593808499534494600e-4,
-    1.51986665636164571966e-2,
-    1.48103976427480074590e-1,
-    6.89767334985100004550e-1,
-    1.67638483018380384940e0,
-    2.05319162663775882187e0,
-    1.0,
-)
-_TAIL_P = (
-    2.01033439929228813265e-7,
-    2.71155556874348757815e-5,
-    1.24266094738807843860e-3,
-    2.65321895265761230930e-2,
-    2.96560571828504891230e-1,
-    1.78482653991729133580e0,
-    5.46378491116411436990e0,
-    6.65790464350110377720e0,
-)
-_TAIL_Q = (
-    2.04426310338993978564e-15,
-    1.42151175831644588870e-7,
-    1.84631831751005468180e-5,
-    7.86869131145613259100e-4,
-    1.48753612908506148525e-2,
-    1.36929880922735805310e-1,
-    5.99832206555887937690e-1,
-    1.0,
-)
 
 
 # The gamma function

@@ -13,13 +13,13 @@ from vmflow.instructions.blob import Array
 # the ufuncs' calls; with twice as much the tiles would leave the second-level cache.
 TILE: Final = 1 << 17
 
-# step(operands, out, scratch): all of one length and dtype and contiguous; `out` may be one of the operands, the
+# step(*operands, out, *scratch): all of one length and dtype and contiguous; `out` may be one of the operands, the
 # scratch arrays are the step's own.
-Step: TypeAlias = Callable[[list[Array], Array, list[Array]], None]
+Step: TypeAlias = Callable[..., None]
 
 
 def in_tiles(step: Step, scratch: int, single: bool) -> Callable[..., Array]:
-    """A kernel that walks through operands of one shape in tiles.
+    """A kernel that walks through operands, which broadcast, in tiles.
 
     Args:
         step: what is done to each tile.
@@ -32,6 +32,8 @@ def in_tiles(step: Step, scratch: int, single: bool) -> Callable[..., Array]:
 
     def kernel(*arguments: Any) -> Array:
         *arrays, out = arguments
+        if any([it.shape != arrays[0].shape for it in arrays[1:]]):
+            arrays = list(np.broadcast_arrays(*arrays))
         shape, dtype = arrays[0].shape, arrays[0].dtype
         # Of an array that is not contiguous this makes a copy.
         flat = [array.reshape(-1) for array in arrays]
@@ -42,7 +44,7 @@ def in_tiles(step: Step, scratch: int, single: bool) -> Callable[..., Array]:
         converts = dtype != compute
         target = result.reshape(-1)
         if target.size <= longest and not converts:
-            step(flat, target, [np.empty(target.size, compute) for _ in range(scratch)])
+            step(*flat, target, *[np.empty(target.size, compute) for _ in range(scratch)])
             return result
         length = min(longest, target.size)
         work = [np.empty(length, compute) for _ in range(scratch + (len(arrays) + 1 if converts else 0))]
@@ -51,16 +53,25 @@ def in_tiles(step: Step, scratch: int, single: bool) -> Callable[..., Array]:
             room = work if piece.size == length else [it[: piece.size] for it in work]
             operands = [it[start : start + longest] for it in flat]
             if not converts:
-                step(operands, piece, room)
+                step(*operands, piece, *room)
                 continue
             wide = room[scratch:]
             for array, operand in zip(wide, operands, strict=False):
                 np.copyto(array, operand, casting="unsafe")
-            step(wide[:-1], wide[-1], room[:scratch])
+            step(*wide, *room[:scratch])
             np.copyto(piece, wide[-1], casting="unsafe")
         return result
 
     return kernel
+
+
+def by_precision(single: Callable[..., Array], double: Callable[..., Array]) -> Callable[..., Array]:
+    """A kernel that leaves operands of float64 to `double`, and others to `single`."""
+
+    def chosen(*arguments: Any) -> Array:
+        return (double if arguments[0].dtype == np.float64 else single)(*arguments)
+
+    return chosen
 
 
 def _is_ahead_of(out: Array, array: Array) -> bool:
