@@ -9,10 +9,10 @@ A device has a package of modules, one for each family of ops, which declare bui
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial, wraps
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, final
 
 from vmflow.forking import lock_held_while_forking
 
@@ -78,43 +78,26 @@ class Kernel:
         return self.function, (), scalars
 
 
-@final
-class Problem:
+class Problem(NamedTuple):
     """What a kernel is to compute: all that inference knows of a call.
 
-    Args:
+    Attributes:
         op: its name in the op table.
         family: the module of each device's package in which the op's builder is declared.
-        attributes: of the call.
+        attributes: of the call; each family knows the types of its own.
         inputs: the metas of the operands.
         scalars: the types of the numbers behind them.
         outputs: the metas of the results.
         details: whatever inference has found out that the family's kernels need as well; see the family's builder.
-
-    Attributes:
-        op, family, attributes, inputs, scalars, outputs, details: as given.
     """
 
-    __slots__ = ("attributes", "details", "family", "inputs", "op", "outputs", "scalars")
-
-    def __init__(
-        self,
-        op: str,
-        family: str,
-        attributes: tuple[Hashable, ...],
-        inputs: tuple[TensorMeta, ...],
-        scalars: tuple[type, ...],
-        outputs: tuple[TensorMeta, ...],
-        details: Any,
-    ) -> None:
-        self.op = op
-        self.family = family
-        # Any, since each family knows the types of its own.
-        self.attributes: Any = attributes
-        self.inputs = inputs
-        self.scalars = scalars
-        self.outputs = outputs
-        self.details = details
+    op: str
+    family: str
+    attributes: Any
+    inputs: tuple[TensorMeta, ...]
+    scalars: tuple[type, ...]
+    outputs: tuple[TensorMeta, ...]
+    details: Any
 
 
 # From a problem to the kernel, or only its function.

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Self, TypeAlias
 
 import numpy as np
+
+from vmflow.kernels.choosing import Call
 
 from . import team
 from .addresses import address
@@ -59,12 +61,18 @@ class CrossEntropy:
         return None
 
     def placed(
-        self, scores: Array, classes: Array, loss: Array, total: Array, logs: Array
-    ) -> Callable[[], bool] | None:
-        """The same for arrays that stay where they are: it says whether it could, by the classes."""
+        self, arrays: tuple[Array, Array, Array, Array, Array], otherwise: Callable[[], None]
+    ) -> list[Call] | None:
+        """The same for arrays that stay where they are.
+
+        Args:
+            arrays: scores, classes, loss, number of rows, and logarithms.
+            otherwise: called instead where a class does not exist.
+        """
+        scores, classes, loss, total, logs = arrays
         losses, wrong = np.empty(len(scores), SINGLE), np.zeros((), INDEX)
         by_row, whole = self._losses(scores, classes, logs, losses, wrong), self._loss(losses, loss, total)
-        return None if by_row is None or whole is None else _UnlessWrong(wrong, by_row, whole)
+        return None if by_row is None or whole is None else _unless_wrong(wrong, (by_row, whole), otherwise)
 
     def _losses(self, scores: Array, classes: Array, logs: Array, losses: Array, wrong: Array) -> NativeCall | None:
         """The logarithms of each row's softmax, and what it has lost."""
@@ -114,12 +122,12 @@ class CrossEntropyGradient(InC):
         return result if done and not wrong.item() else None
 
     def placed(
-        self, gradient: Array, classes: Array, total: Array, logs: Array, out: Array
-    ) -> Callable[[], bool] | None:
-        """The same for arrays that stay where they are; see `CrossEntropy.placed`."""
+        self, arrays: tuple[Array, Array, Array, Array, Array], otherwise: Callable[[], None]
+    ) -> list[Call] | None:
+        """The same for arrays that stay where they are: those of `call`, and that of the result; see `CrossEntropy`."""
         wrong = np.zeros((), INDEX)
-        found = self._found(gradient, classes, total, logs, out, wrong)
-        return None if found is None else _UnlessWrong(wrong, found)
+        found = self._found(*arrays, wrong)
+        return None if found is None else _unless_wrong(wrong, (found,), otherwise)
 
     def _found(
         self, gradient: Array, classes: Array, total: Array, logs: Array, out: Array, wrong: Array
@@ -140,19 +148,17 @@ class CrossEntropyGradient(InC):
         )
 
 
-class _UnlessWrong:
-    """Calls for arrays that stay where they are, one after the other, but none behind one that is `wrong`."""
+def _unless_wrong(wrong: Array, calls: Sequence[NativeCall], otherwise: Callable[[], None]) -> list[Call]:
+    """One call that makes several in order, and something else instead once one has set `wrong`."""
+    placed = [it.placed() for it in calls]
 
-    def __init__(self, wrong: Array, *calls: NativeCall) -> None:
-        self._wrong = wrong
-        self._calls = [it.placed() for it in calls]
-        self._arrays = [it.arrays for it in calls]  # of which those know the addresses only
-
-    def __call__(self) -> bool:
-        """Whether all was well."""
-        self._wrong[...] = 0
-        for kernel, arguments, _ in self._calls:
+    def compute(*kept: Any) -> None:
+        wrong[...] = 0
+        for kernel, arguments, _ in placed:
             kernel(*arguments)
-            if self._wrong.item():
-                return False
-        return True
+            if wrong.item():
+                otherwise()
+                return
+
+    # Of their arrays the calls know the addresses only.
+    return [(compute, tuple([it.arrays for it in calls]), None)]

@@ -46,7 +46,9 @@ class _OfSizes:
         """Compute, of arrays that fit, in the order in which the function takes them."""
         self._compute([None if it is None else address(it) for it in arrays])
 
-    def placed(self, arrays: Sequence[Array | None], dtypes: Sequence[np.dtype[Any]] | None = None) -> Call | None:
+    def placed(
+        self, arrays: Sequence[Array | None], dtypes: Sequence[np.dtype[Any]] | None = None
+    ) -> list[Call] | None:
         """The same as one call, for arrays that stay where they are; None if they do not fit.
 
         Args:
@@ -56,7 +58,7 @@ class _OfSizes:
         for array, dtype in zip(arrays, dtypes or [SINGLE] * len(arrays), strict=True):
             if array is not None and not fits(array, dtype):
                 return None
-        return self._compute, ([None if it is None else address(it) for it in arrays],), None
+        return [(self._compute, ([None if it is None else address(it) for it in arrays],), None)]
 
     def _compute(self, places: list[int | None]) -> None:
         # Not kept: most of the time it would lie there unused.
@@ -64,11 +66,11 @@ class _OfSizes:
         self._kernel(ctypes.addressof(self._sizes), *places, address(room), *self._further)
 
 
-def _made(call: Call | None) -> bool:
-    """Make a call; whether there is one."""
-    if call is not None:
-        call[0](*call[1])
-    return call is not None
+def _made(calls: list[Call] | None) -> bool:
+    """Make calls; whether there are any."""
+    for call, arguments, _ in calls or ():
+        call(*arguments)
+    return calls is not None
 
 
 def _bytes_of_room(counting: Callable[..., int], sizes: Sequence[int]) -> int:
@@ -187,7 +189,7 @@ class MaxPool:
             return None
         return (result,) if places is None else (result, places)
 
-    def placed(self, array: Array, out: Array, indices: Array | None) -> Call | None:
+    def placed(self, array: Array, out: Array, indices: Array | None) -> list[Call] | None:
         """The same for arrays that stay where they are."""
         return self._kernel.placed((array, out, indices), (SINGLE, SINGLE, INDEX))
 

@@ -274,12 +274,7 @@ def _in_c(problem: Problem, it: Scores, query: TensorMeta, value: TensorMeta, ke
 def _dropout(arguments: Sequence[Any], probabilities: TensorMeta, p: float, compute: np.dtype[Any]) -> Array:
     """What weights are multiplied by: 0 where they are dropped."""
     kept = kept_elements(generator_at(*arguments[-3:-1]), probabilities, p)
-    return np.asarray(kept * compute.type(_growth(p)))
-
-
-def _growth(p: float) -> float:
-    """What is not dropped is multiplied by this."""
-    return 1 / (1 - p) if p < 1 else 0.0
+    return np.asarray(kept * compute.type(1 / (1 - p) if p < 1 else 0.0))
 
 
 @builds("scaled_dot_product_attention")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,11 @@ def _rows(cases: Cases, array: Array) -> Array:
     """The scores as a matrix of the dtype to compute in."""
     moved = np.moveaxis(array, cases.axis, -1) if array.ndim > 2 else array
     return np.ascontiguousarray(moved, cases.compute.numpy).reshape(cases.rows, cases.classes)
+
+
+def _weight(cases: Cases, rest: Sequence[Any]) -> Array | None:
+    """The weights of the classes, if they are among the arguments, of which the last one is no operand."""
+    return rest[0].astype(cases.compute.numpy, copy=False) if len(rest) > 1 else None
 
 
 def _back(cases: Cases, matrix: Array) -> Array:
@@ -100,8 +105,7 @@ def _counted(kept: Array | None, values: Array) -> Array:
 @kernel_of("nll_loss")
 def _nll_loss(problem: Problem, array: Array, target: Array, *rest: Any) -> tuple[Array, Array]:
     cases: Cases = problem.details
-    weight = rest[0].astype(cases.compute.numpy, copy=False) if len(rest) > 1 else None
-    loss, total = _reduced(cases, _rows(cases, array), target, weight)
+    loss, total = _reduced(cases, _rows(cases, array), target, _weight(cases, rest))
     return loss.astype(cases.dtype.numpy, copy=False), total
 
 
@@ -109,9 +113,9 @@ def _nll_loss(problem: Problem, array: Array, target: Array, *rest: Any) -> tupl
 def _nll_loss_gradient(problem: Problem, gradient: Array, target: Array, total: Array, *rest: Any) -> Array:
     cases: Cases = problem.details
     places, kept = _places(cases, target)
-    factors = _factors(cases, gradient, total, kept)
-    if len(rest) > 1:
-        factors = factors * rest[0].astype(cases.compute.numpy, copy=False)[places]
+    factors, weight = _factors(cases, gradient, total, kept), _weight(cases, rest)
+    if weight is not None:
+        factors = factors * weight[places]
     result = np.zeros((cases.rows, cases.classes), cases.dtype.numpy)
     result[np.arange(cases.rows), places] = -factors
     return np.ascontiguousarray(_back(cases, result))
@@ -120,7 +124,6 @@ def _nll_loss_gradient(problem: Problem, gradient: Array, target: Array, total: 
 @builds("cross_entropy")
 def _cross_entropy(problem: Problem) -> Kernel:
     cases: Cases = problem.details
-    to, compute = cases.dtype.numpy, cases.compute.numpy
     plain = _is_plain(cases) and len(problem.inputs) == 2
     in_c = CrossEntropy.of(cases.reduction == "mean", cases.rows * cases.classes) if plain else None
     is_matrix = len(cases.shape) == 2 and cases.compute is cases.dtype
@@ -131,32 +134,28 @@ def _cross_entropy(problem: Problem) -> Kernel:
             found = in_c.call(scores, target if is_matrix else target.reshape(-1))
             if found is not None:
                 return found
-        weight = rest[0].astype(compute, copy=False) if len(rest) > 1 else None
+        weight = _weight(cases, rest)
         logs = rows.room(None if rest[-1] is None else rest[-1][2], scores)
         if scores.size:
             rows.softmax(scores, logs, logarithm=True)
         loss, total = _reduced(cases, logs, target, weight)
-        return loss.astype(to, copy=False), total, logs
+        return loss.astype(cases.dtype.numpy, copy=False), total, logs
 
     def placed(inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array | None) -> list[Call] | None:
         scores, target = inputs
         if in_c is None or not (scores.flags.c_contiguous and target.flags.c_contiguous):
             return None
-        compute = in_c.placed(scores.reshape(cases.rows, cases.classes), target.reshape(-1), *outputs)
 
         def otherwise() -> None:
             for out, result in zip(outputs, kernel(*inputs, None), strict=True):
                 np.copyto(out, result)
 
-        return None if compute is None else [(_compute, (compute, otherwise), None)]
+        loss, total, logs = outputs
+        return in_c.placed(
+            (scores.reshape(cases.rows, cases.classes), target.reshape(-1), loss, total, logs), otherwise
+        )
 
     return Kernel(kernel, placed=placed if in_c is not None and len(cases.shape) < 3 else None)
-
-
-def _compute(compute: Callable[[], bool], otherwise: Callable[[], None]) -> None:
-    """What can be computed so unless a class does not count, or does not exist."""
-    if not compute():
-        otherwise()
 
 
 @builds("cross_entropy_gradient")
@@ -174,7 +173,7 @@ def _cross_entropy_gradient(problem: Problem) -> Kernel:
             found = in_c.call(gradient, target.reshape(-1), total, logs)
             if found is not None:
                 return np.ascontiguousarray(_back(cases, found))
-        weight = rest[0].astype(compute, copy=False) if len(rest) > 1 else None
+        weight = _weight(cases, rest)
         places, kept = _places(cases, target)
         factors = _factors(cases, gradient, total, kept)
         hard = factors * (1 - smoothing) if weight is None else factors * weight[places] * (1 - smoothing)
@@ -192,11 +191,8 @@ def _cross_entropy_gradient(problem: Problem) -> Kernel:
         if in_c is None or not (target.flags.c_contiguous and outputs[0].flags.c_contiguous):
             return None
         out = outputs[0].reshape(cases.rows, cases.classes)
-        compute = in_c.placed(gradient, target.reshape(-1), total, logs, out)
-
-        def otherwise() -> None:
-            np.copyto(outputs[0], kernel(*inputs, None))
-
-        return None if compute is None else [(_compute, (compute, otherwise), None)]
+        return in_c.placed(
+            (gradient, target.reshape(-1), total, logs, out), lambda: np.copyto(outputs[0], kernel(*inputs, None))
+        )
 
     return Kernel(kernel, placed=placed if in_c is not None and len(cases.shape) < 3 else None)

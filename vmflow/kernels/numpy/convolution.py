@@ -38,12 +38,7 @@ def _in_c(it: Geometry, dtype: np.dtype[Any]) -> Convolution | None:
 
 def _forward_placed(native: Convolution) -> Placed:
     """See `vmflow.kernels.choosing.Placed`."""
-
-    def placed(inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array | None) -> list[Call] | None:
-        call = native.forward.placed((*(*inputs, None)[:3], *outputs))
-        return None if call is None else [call]
-
-    return placed
+    return lambda inputs, outputs, scratch: native.forward.placed((*(*inputs, None)[:3], *outputs))
 
 
 def _gradients_placed(native: Convolution, wanted: Wanted) -> Placed:
@@ -51,13 +46,11 @@ def _gradients_placed(native: Convolution, wanted: Wanted) -> Placed:
 
     def placed(inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array | None) -> list[Call] | None:
         gradient, source, weight = inputs
-        calls: list[Call | None] = []
-        if wanted[0]:
-            calls.append(native.by_input.placed((gradient, weight, outputs[0])))
-        if wanted[1]:
-            calls.append(native.by_weight.placed((source, gradient, *outputs[wanted[0] :], None)[:4]))
-        found = [call for call in calls if call is not None]
-        return found if len(found) == len(calls) else None
+        by_input = native.by_input.placed((gradient, weight, outputs[0])) if wanted[0] else []
+        if not wanted[1]:
+            return by_input
+        by_weight = native.by_weight.placed((source, gradient, *outputs[wanted[0] :], None)[:4])
+        return None if by_input is None or by_weight is None else by_input + by_weight
 
     return placed
 

@@ -6,13 +6,12 @@ arrays among threads, or leaves them to C, which does the same to the bit.
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from vmflow.instructions.blob import Array, TensorMeta
-from vmflow.kernels.choosing import Bound, Function, Kernel, Problem, builds
+from vmflow.kernels.choosing import Function, Kernel, Placed, Problem, builds
 from vmflow.kernels.native.arrays import Single
 from vmflow.kernels.native.expressions import RULES
 from vmflow.kernels.native.functions import SINGLE
@@ -23,8 +22,8 @@ from . import activation as activation
 from . import arithmetic as arithmetic
 from . import special as special
 from . import spreading
-from .spreading import InC, spread, work
-from .ufuncs import Number, function_of, number_of
+from .spreading import spread, work
+from .ufuncs import function_of, number_of
 
 if TYPE_CHECKING:
     from vmflow.dtypes import dtype as DType
@@ -47,35 +46,36 @@ def _elementwise(problem: Problem) -> Kernel:
     details: Elementwise = problem.details
     compute, cost = details
     (output,) = problem.outputs
-    metas, kinds = problem.inputs, problem.scalars
+    metas, has_number = problem.inputs, bool(problem.scalars)
     base = problem.op.removesuffix("_scalar")
-    function = function_of(problem.op)
-    single = Single.of(base, compute.numpy, output.numel) if base in SINGLE else None
+    function, number, to = function_of(problem.op), number_of(problem.op), compute.numpy
+    single = Single.of(base, to, output.numel) if base in SINGLE else None
     if single is not None:
         function = _single_or(single, function)
-    number = number_of(problem.op)
     reversed_ = problem.attributes == REVERSED
-    given = [it.dtype.name for it in metas] + [compute.name] * len(kinds)
+    given = [it.dtype.name for it in metas] + [compute.name] * has_number
     if reversed_:
         given.reverse()
-    found = _in_c(base, single, given, compute, output, cost) if len(kinds) < 2 else None
+    found = _in_c(base, single, given, compute, output, cost)
     in_c, site = (None, None) if found is None else (found.call, found.site)
+    kernel = spread(_with_casts(function, compute, metas), output, cost, in_c, site)
     sharing = [(operand, 0) for operand in range(len(metas))]
-    if not kinds:
-        kernel = spread(_with_casts(function, compute, metas), output, cost, in_c, site)
-        placed = None if single is None else functools.partial(_placed_single, single)
-        return Kernel(kernel, placed=placed, sharing=sharing)
-    to = compute.numpy
-    with_number = _with_number(function, to, metas[0].dtype is not compute, number, reversed_)
-    kernel = spread(with_number, output, cost, _of_number(in_c, number, to, reversed_))
-    bound = None
-    if metas[0].dtype is compute:
-        bound = _bound(spread(function, output, cost, in_c, site), to, number, reversed_)
-    return Kernel(kernel, bound=bound, sharing=sharing)
+    if not has_number:
+        return Kernel(kernel, placed=None if single is None else _placed(single), sharing=sharing)
+
+    def bound(value: Any) -> tuple[Function, tuple[Any, ...], tuple[Any, ...]]:
+        as_operand = (number(value, to),)
+        return (kernel, as_operand, ()) if reversed_ else (kernel, (), as_operand)
+
+    def with_number(array: Array, value: Any, out: Array | None) -> Array:
+        as_operand = number(value, to)
+        return kernel(as_operand, array, out) if reversed_ else kernel(array, as_operand, out)
+
+    return Kernel(with_number, bound=bound, sharing=sharing)
 
 
-def _placed_single(single: Single, inputs: Any, outputs: Any, scratch: Any) -> list[Any] | None:
-    return single.calls(inputs, outputs)
+def _placed(single: Single) -> Placed:
+    return lambda inputs, outputs, scratch: single.calls(inputs, outputs)
 
 
 def _in_c(
@@ -105,32 +105,6 @@ def _in_c(
     return SingleLoop(operation, given, output, whole)
 
 
-def _of_number(in_c: InC | None, number: Number, to: np.dtype[Any], reversed_: bool) -> InC | None:
-    """The same for an array and a Python number behind it, of which the number may be the first operand."""
-    if in_c is None:
-        return None
-
-    def with_number(operands: list[Any], out: Array | None) -> Array | None:
-        array, value = operands
-        given = number(value, to)
-        return in_c([given, array] if reversed_ else [array, given], out)
-
-    return with_number
-
-
-def _with_number(function: Function, to: np.dtype[Any], casts: bool, number: Number, reversed_: bool) -> Function:
-    """The function of an array and a Python number."""
-
-    def with_number(array: Array, value: Any, out: Array | None) -> Array:
-        if casts:
-            array = array.astype(to)
-        if reversed_:
-            return function(number(value, to), array, out)
-        return function(array, number(value, to), out)
-
-    return with_number
-
-
 def _with_casts(function: Function, compute: DType, metas: tuple[TensorMeta, ...]) -> Function:
     """The function, with the operands cast to `compute` where they are not."""
     if all([it.dtype is compute for it in metas]):
@@ -138,19 +112,12 @@ def _with_casts(function: Function, compute: DType, metas: tuple[TensorMeta, ...
     to = compute.numpy
 
     def with_casts(*arguments: Any) -> Array:
-        return function(*[array.astype(to, copy=False) for array in arguments[:-1]], arguments[-1])
+        *operands, out = arguments
+        # A number that does not fit is left as it is; see `ufuncs.comparable`.
+        wide = [it.astype(to, copy=False) if isinstance(it, np.ndarray) else it for it in operands]
+        return function(*wide, out)
 
     return with_casts
-
-
-def _bound(function: Function, to: np.dtype[Any], number: Number, reversed_: bool) -> Bound:
-    """The kernel for a number, with the number converted beforehand."""
-
-    def bound(value: Any) -> tuple[Function, tuple[Any, ...], tuple[Any, ...]]:
-        given = (number(value, to),)
-        return (function, given, ()) if reversed_ else (function, (), given)
-
-    return bound
 
 
 # Of 0.0 and -0.0 numpy takes the one or the other, by where in its loops it meets them.

@@ -75,11 +75,6 @@ class _Channels:
         return np.einsum("scv,scv->c", first.reshape(self.split), second.reshape(self.split))
 
 
-def _placed(in_c: BatchNorm | None, arrays: Sequence[Array | None]) -> list[Call] | None:
-    call = None if in_c is None else in_c.placed(arrays)
-    return None if call is None else [call]
-
-
 def _unless_half(placed: Placed, in_c: BatchNorm | None, source: TensorMeta) -> Placed | None:
     return None if in_c is None or dtypes.is_half(source.dtype) else placed
 
@@ -116,7 +111,7 @@ def _batch_norm(problem: Problem) -> Kernel:
 
     def placed(inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array | None) -> list[Call] | None:
         array, *parameters = inputs
-        return _placed(in_c, (array, *_split(options, parameters), *outputs))
+        return None if in_c is None else in_c.placed((array, *_split(options, parameters), *outputs))
 
     return Kernel(kernel, placed=_unless_half(placed, in_c, source))
 
@@ -154,8 +149,7 @@ def _batch_norm_gradient(problem: Problem) -> Kernel:
         return handed(result, to, source.shape, source.dtype.numpy), by_weight, by_bias
 
     def placed(inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array | None) -> list[Call] | None:
-        arrays = (*inputs, *[None] * (5 - len(inputs)), *outputs)
-        return _placed(in_c, arrays)
+        return None if in_c is None else in_c.placed((*inputs, *[None] * (5 - len(inputs)), *outputs))
 
     return Kernel(kernel, placed=_unless_half(placed, in_c, source))
 

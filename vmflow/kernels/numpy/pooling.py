@@ -16,7 +16,7 @@ import numpy as np
 
 from vmflow import dtypes
 from vmflow.instructions.blob import Array
-from vmflow.kernels.choosing import Call, Function, Kernel, Problem, builds, kernel_of
+from vmflow.kernels.choosing import Function, Kernel, Problem, builds, kernel_of
 from vmflow.kernels.native.images import MaxPool, PlaneScatter
 from vmflow.kernels.problems.pooling import Window
 
@@ -210,11 +210,9 @@ def _max_with_indices(problem: Problem) -> Kernel:
             indices += tap if spacing == 1 else np.multiply(tap, spacing, dtype=np.int64)
         return planes.outside(best), planes.outside(indices)
 
-    def placed(inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array | None) -> list[Call] | None:
-        call = None if native is None else native.placed(*inputs, *outputs)
-        return None if call is None else [call]
-
-    return Kernel(with_indices, placed=None if native is None else placed)
+    if native is None:
+        return Kernel(with_indices)
+    return Kernel(with_indices, placed=lambda inputs, outputs, scratch: native.placed(*inputs, *outputs))
 
 
 @builds("plane_scatter")
