@@ -274,21 +274,15 @@ def _several_gradients(problem: Problem) -> Kernel:
 @builds("conv1d_input_gradient", "conv2d_input_gradient", "conv3d_input_gradient")
 def _input_gradient(problem: Problem) -> Function:
     gradients = _lone_gradient(problem, (True, False, False))
-
-    def kernel(array: Array, weight: Array, out: Array | None) -> Array:
-        return gradients(array, None, None, weight, out)[0]
-
-    return in_single(kernel, dtypes.is_half(problem.inputs[0].dtype))
+    half = dtypes.is_half(problem.inputs[0].dtype)
+    return in_single(lambda array, weight, out: gradients(array, None, None, weight, out)[0], half)
 
 
 @builds("conv1d_weight_gradient", "conv2d_weight_gradient", "conv3d_weight_gradient")
 def _weight_gradient(problem: Problem) -> Function:
     gradients = _lone_gradient(problem, (False, True, False))
-
-    def kernel(array: Array, gradient: Array, out: Array | None) -> Array:
-        return gradients(gradient, array, None, None)[0]
-
-    return in_single(kernel, dtypes.is_half(problem.inputs[0].dtype))
+    half = dtypes.is_half(problem.inputs[0].dtype)
+    return in_single(lambda array, gradient, out: gradients(gradient, array, None, None)[0], half)
 
 
 def _lone_gradient(problem: Problem, wanted: Wanted) -> _Gradients:

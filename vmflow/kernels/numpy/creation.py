@@ -11,11 +11,7 @@ from vmflow.kernels.choosing import Function, Problem, builds, kernel_of
 @builds("empty")
 def _empty(problem: Problem) -> Function:
     (output,) = problem.outputs
-
-    def kernel(out: Array | None) -> Array:
-        return np.empty(output.shape, output.dtype.numpy) if out is None else out
-
-    return kernel
+    return lambda out: np.empty(output.shape, output.dtype.numpy) if out is None else out
 
 
 @kernel_of("arange")

@@ -5,8 +5,7 @@ Half precision is computed in float32, since LAPACK has none.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, cast
 
 import numpy as np
 
@@ -14,20 +13,9 @@ from vmflow.instructions.blob import Array
 from vmflow.kernels.choosing import Problem, kernel_of
 
 from .half import computes_in
-from .linear_algebra import explained
+from .linear_algebra import FACTORS, explained, factored
 
-# From an array of matrices and the attributes to the results.
-Factor: TypeAlias = Callable[[Array, Any], tuple[Array, ...]]
-
-
-@kernel_of("decompositions")
-def _factored(problem: Problem, array: Array, out: Any) -> Any:
-    """From a batch of matrices to one or several results."""
-    dtype = problem.inputs[0].dtype
-    with explained(problem.op):
-        results = _FACTORS[problem.op](array.astype(computes_in(dtype), copy=False), problem.attributes)
-    rounded = tuple([np.asarray(it, order="C").astype(dtype.numpy, copy=False) for it in results])
-    return rounded if len(rounded) > 1 else rounded[0]
+kernel_of("decompositions")(factored)
 
 
 @kernel_of("solve_triangular")
@@ -109,13 +97,15 @@ def _matrix_exp(array: Array, attributes: Any) -> tuple[Array, ...]:
     return (result,)
 
 
-_FACTORS: Final[dict[str, Factor]] = {
-    "slogdet": lambda array, attributes: tuple(np.linalg.slogdet(array)),
-    "cholesky": lambda array, attributes: (np.linalg.cholesky(array),),
-    "qr": lambda array, attributes: tuple(np.linalg.qr(array, attributes[0])),
-    "svd": lambda array, attributes: tuple(np.linalg.svd(array, attributes[0])),
-    "svdvals": lambda array, attributes: (np.linalg.svd(array, compute_uv=False),),
-    "eigh": lambda array, attributes: tuple(np.linalg.eigh(array, attributes[0])),
-    "pinv": _pinv,
-    "matrix_exp": _matrix_exp,
-}
+FACTORS.update(
+    {
+        "slogdet": lambda array, attributes: tuple(np.linalg.slogdet(array)),
+        "cholesky": lambda array, attributes: (np.linalg.cholesky(array),),
+        "qr": lambda array, attributes: tuple(np.linalg.qr(array, attributes[0])),
+        "svd": lambda array, attributes: tuple(np.linalg.svd(array, attributes[0])),
+        "svdvals": lambda array, attributes: (np.linalg.svd(array, compute_uv=False),),
+        "eigh": lambda array, attributes: tuple(np.linalg.eigh(array, attributes[0])),
+        "pinv": _pinv,
+        "matrix_exp": _matrix_exp,
+    }
+)

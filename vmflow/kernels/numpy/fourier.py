@@ -55,11 +55,7 @@ def _weighted(problem: Problem) -> Function:
     if length % 2 == 0:
         weights[-1] = 1
     weights = weights.reshape((-1,) + (1,) * (len(source.shape) - dim - 1))
-
-    def kernel(array: Array, out: Array | None) -> Array:
-        return np.ascontiguousarray(np.multiply(array, weights))
-
-    return kernel
+    return lambda array, out: np.ascontiguousarray(np.multiply(array, weights))
 
 
 @builds("frequencies")
@@ -68,8 +64,4 @@ def _frequencies(problem: Problem) -> Function:
     count = np.arange(output.numel)
     if not half:
         count[(length + 1) // 2 :] -= length
-
-    def kernel(distance: float, out: Array | None) -> Array:
-        return (count / (length * distance)).astype(output.dtype.numpy)
-
-    return kernel
+    return lambda distance, out: (count / (length * distance)).astype(output.dtype.numpy)

@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from vmflow import dtypes
 from vmflow.dtypes import FLOATING
 from vmflow.instructions.blob import Array
 from vmflow.kernels.choosing import Function, Problem, builds, kernel_of
 from vmflow.kernels.native.indexing import Gather, Scatter
 from vmflow.kernels.problems.gathering import Slices
+
+from .half import computes_in
 
 # Zeros with parts filled in
 
@@ -145,25 +146,19 @@ def _scatter(problem: Problem) -> Function:
     return kernel
 
 
-@builds("scatter_reduce")
-def _scatter_reduce(problem: Problem) -> Function:
+@kernel_of("scatter_reduce")
+def _scatter_reduce(problem: Problem, array: Array, places: Array, values: Array, out: Array | None) -> Array:
     dim, how, include_self = problem.attributes
-    (target,) = problem.outputs
-    to = target.dtype.numpy
-    # Half precision would soon stop growing.
-    wide = np.dtype(np.float32) if target.dtype in (dtypes.float16, dtypes.bfloat16) else to
-
-    def kernel(array: Array, places: Array, values: Array, out: Array | None) -> Array:
-        check_places("scatter_reduce", places, array.shape, dim)
-        result = array.astype(wide, order="C")
-        if places.ndim:
-            _reduce_at(result, _along_axis(places, dim), values.astype(wide), how, include_self)
-        else:
-            seen = result.reshape(1)
-            _reduce_at(seen, (places.reshape(1),), values.astype(wide).reshape(1), how, include_self)
-        return result.astype(to, copy=False)
-
-    return kernel
+    to = problem.outputs[0].dtype.numpy
+    wide = computes_in(problem.outputs[0].dtype)  # half precision would soon stop growing
+    check_places("scatter_reduce", places, array.shape, dim)
+    result = array.astype(wide, order="C")
+    if places.ndim:
+        _reduce_at(result, _along_axis(places, dim), values.astype(wide), how, include_self)
+    else:
+        seen = result.reshape(1)
+        _reduce_at(seen, (places.reshape(1),), values.astype(wide).reshape(1), how, include_self)
+    return result.astype(to, copy=False)
 
 
 def _reduce_at(array: Array, place: tuple[Any, ...], values: Array, how: str, include_self: bool) -> None:

@@ -65,26 +65,21 @@ def _roll(problem: Problem, array: Array, out: Array | None) -> Array:
 _BAND: Final = 64
 
 
-@builds("triangle")
-def _triangle(problem: Problem) -> Function:
+@kernel_of("triangle")
+def _triangle(problem: Problem, array: Array, out: Array | None) -> Array:
     lower, diagonal = problem.attributes
-    (source,) = problem.inputs
-    nothing = np.zeros((), source.dtype.numpy)
-
-    def kernel(array: Array, out: Array | None) -> Array:
-        result = np.empty(array.shape, array.dtype) if out is None else out
-        rows, columns = array.shape[-2:]
-        for start in range(0, rows, _BAND):
-            band = slice(start, min(start + _BAND, rows))
-            # Up to `first` all of the band is below the diagonal, from `second` on all of it is above.
-            first = min(max(band.start + diagonal + (1 if lower else 0), 0), columns)
-            second = min(max(band.stop + diagonal, first), columns)
-            kept, cleared = (slice(first), slice(second, None)) if lower else (slice(second, None), slice(first))
-            result[..., band, kept] = array[..., band, kept]
-            result[..., band, cleared] = 0
-            offset = start + diagonal - first - (0 if lower else 1)
-            below = np.tri(band.stop - start, second - first, offset, dtype=bool)
-            result[..., band, first:second] = np.where(below == lower, array[..., band, first:second], nothing)
-        return result
-
-    return kernel
+    nothing = np.zeros((), array.dtype)
+    result = np.empty(array.shape, array.dtype) if out is None else out
+    rows, columns = array.shape[-2:]
+    for start in range(0, rows, _BAND):
+        band = slice(start, min(start + _BAND, rows))
+        # Up to `first` all of the band is below the diagonal, from `second` on all of it is above.
+        first = min(max(band.start + diagonal + (1 if lower else 0), 0), columns)
+        second = min(max(band.stop + diagonal, first), columns)
+        kept, cleared = (slice(first), slice(second, None)) if lower else (slice(second, None), slice(first))
+        result[..., band, kept] = array[..., band, kept]
+        result[..., band, cleared] = 0
+        offset = start + diagonal - first - (0 if lower else 1)
+        below = np.tri(band.stop - start, second - first, offset, dtype=bool)
+        result[..., band, first:second] = np.where(below == lower, array[..., band, first:second], nothing)
+    return result

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from math import prod
+from typing import Any, Final
 
 import numpy as np
 
 from vmflow import dtypes
 from vmflow.errors import LinAlgError
 from vmflow.instructions.blob import Array
-from vmflow.kernels.choosing import Call, Kernel, Problem, builds, kernel_of
+from vmflow.kernels.choosing import Kernel, Problem, builds, kernel_of
 
 from .half import computes_in
 from .products import MatrixProduct, call_of, product_kernel
@@ -35,11 +36,9 @@ def _matmul(problem: Problem) -> Kernel:
         # The result is C-contiguous whatever the operands' strides are.
         return multiply(left, right, out)
 
-    def placed(inputs: Sequence[Array], outs: Sequence[Array], scratch: Array | None) -> list[Call] | None:
-        return [call_of(multiply, *inputs, *outs)]
-
-    by_c = wide is None and isinstance(multiply, MatrixProduct)
-    return Kernel(kernel, placed=placed if by_c else None)
+    if wide is not None or not isinstance(multiply, MatrixProduct):
+        return Kernel(kernel)
+    return Kernel(kernel, placed=lambda inputs, outs, scratch: [call_of(multiply, *inputs, *outs)])
 
 
 # What LAPACK does, which has no half precision
@@ -54,12 +53,21 @@ def explained(name: str) -> Iterator[None]:
         raise LinAlgError(f"linalg.{name}: {error}") from error
 
 
-@kernel_of("inv")
-def _inv(problem: Problem, array: Array, out: Array | None) -> Array:
-    (output,) = problem.outputs
-    to, wide = output.dtype.numpy, computes_in(output.dtype)
-    with explained("inv"):
-        return np.linalg.inv(array.astype(wide, copy=False)).astype(to, copy=False)
+# By op, what makes one or several results of a batch of matrices and the attributes.
+FACTORS: Final[dict[str, Callable[[Array, Any], tuple[Array, ...]]]] = {
+    "inv": lambda array, attributes: (np.linalg.inv(array),),
+    "det": lambda array, attributes: (np.linalg.det(array),),
+}
+
+
+@kernel_of("inv", "det")
+def factored(problem: Problem, array: Array, out: Any) -> Any:
+    """What one of the `FACTORS` makes."""
+    dtype = problem.inputs[0].dtype
+    with explained(problem.op):
+        results = FACTORS[problem.op](array.astype(computes_in(dtype), copy=False), problem.attributes)
+    rounded = tuple([np.asarray(it, order="C").astype(dtype.numpy, copy=False) for it in results])
+    return rounded if len(rounded) > 1 else rounded[0]
 
 
 @kernel_of("solve")
@@ -69,10 +77,3 @@ def _solve(problem: Problem, array: Array, values: Array, out: Array | None) -> 
     with explained("solve"):
         solved = np.linalg.solve(array.astype(wide, copy=False), values.astype(wide, copy=False))
     return np.ascontiguousarray(solved.astype(to, copy=False))
-
-
-@kernel_of("det")
-def _det(problem: Problem, array: Array, out: Array | None) -> Array:
-    (output,) = problem.outputs
-    to, wide = output.dtype.numpy, computes_in(output.dtype)
-    return np.asarray(np.linalg.det(array.astype(wide, copy=False))).astype(to, copy=False)

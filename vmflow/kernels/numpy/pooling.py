@@ -333,27 +333,30 @@ def _intervals(size: int, output: int) -> list[tuple[int, int]]:
     return [(it * size // output, -(-(it + 1) * size // output)) for it in range(output)]
 
 
-def _adaptive_mean(array: Array, output: int, axis: int) -> Array:
-    result = np.empty((*array.shape[:axis], output, *array.shape[axis + 1 :]), array.dtype)
-    for position, (begin, end) in enumerate(_intervals(array.shape[axis], output)):
-        np.mean(array[_at(axis, slice(begin, end))], axis, out=result[_at(axis, position)])
-    return result
+def _adaptive_mean(array: Array, sizes: Sequence[int]) -> Array:
+    for axis, output in list(enumerate(sizes, 2))[::-1]:
+        result = np.empty((*array.shape[:axis], output, *array.shape[axis + 1 :]), array.dtype)
+        for position, (begin, end) in enumerate(_intervals(array.shape[axis], output)):
+            np.mean(array[_at(axis, slice(begin, end))], axis, out=result[_at(axis, position)])
+        array = result
+    return array
 
 
-def _adaptive_spread(array: Array, size: int, axis: int) -> Array:
-    result = np.zeros((*array.shape[:axis], size, *array.shape[axis + 1 :]), array.dtype)
-    for position, (begin, end) in enumerate(_intervals(size, array.shape[axis])):
-        target = result[_at(axis, slice(begin, end))]
-        target += array[_at(axis, slice(position, position + 1))] / array.dtype.type(end - begin)
-    return result
+def _adaptive_spread(array: Array, sizes: Sequence[int]) -> Array:
+    for axis, size in enumerate(sizes, 2):
+        result = np.zeros((*array.shape[:axis], size, *array.shape[axis + 1 :]), array.dtype)
+        for position, (begin, end) in enumerate(_intervals(size, array.shape[axis])):
+            target = result[_at(axis, slice(begin, end))]
+            target += array[_at(axis, slice(position, position + 1))] / array.dtype.type(end - begin)
+        array = result
+    return array
 
 
 def _adaptive_largest(array: Array, sizes: Sequence[int]) -> tuple[Array, Array]:
     """The largest elements of windows of planes, (samples, channels, ...), and their indices into flat planes."""
     plane = array.shape[2:]
     places = np.broadcast_to(np.arange(prod(plane)).reshape(plane), array.shape)
-    for number in range(len(sizes))[::-1]:
-        axis, output = number + 2, sizes[number]
+    for axis, output in list(enumerate(sizes, 2))[::-1]:
         shape = (*array.shape[:axis], output, *array.shape[axis + 1 :])
         best, where = np.empty(shape, array.dtype), np.empty(shape, np.int64)
         for position, (begin, end) in enumerate(_intervals(array.shape[axis], output)):
@@ -369,25 +372,13 @@ def _adaptive_largest(array: Array, sizes: Sequence[int]) -> tuple[Array, Array]
 @builds("adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d")
 def _adaptive_means(problem: Problem) -> Function:
     wanted, _ = problem.attributes
-
-    def kernel(array: Array, out: Array | None) -> Array:
-        for number in range(len(wanted))[::-1]:
-            array = _adaptive_mean(array, wanted[number], number + 2)
-        return array
-
-    return in_single(kernel, dtypes.is_half(problem.inputs[0].dtype))
+    return in_single(lambda array, out: _adaptive_mean(array, wanted), dtypes.is_half(problem.inputs[0].dtype))
 
 
 @builds("adaptive_avg_pool1d_gradient", "adaptive_avg_pool2d_gradient", "adaptive_avg_pool3d_gradient")
 def _adaptive_means_gradient(problem: Problem) -> Function:
     _, given = problem.attributes
-
-    def kernel(array: Array, out: Array | None) -> Array:
-        for axis, size in enumerate(given, 2):
-            array = _adaptive_spread(array, size, axis)
-        return array
-
-    return in_single(kernel, dtypes.is_half(problem.inputs[0].dtype))
+    return in_single(lambda array, out: _adaptive_spread(array, given), dtypes.is_half(problem.inputs[0].dtype))
 
 
 @kernel_of("adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d")

@@ -8,19 +8,20 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable
+from functools import wraps
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 
 from vmflow import dtypes
 from vmflow.instructions.blob import Array, TensorMeta
-from vmflow.kernels.choosing import Function, Problem, builds
+from vmflow.kernels.choosing import Problem, kernel_of
 
 from .normal_quantile import normal_quantile
 
 _WORD: Final = (1 << 64) - 1
 
-# draw(numpy's generator, meta of the result, parameters, *input arrays) -> the numbers
+# draw(numpy's generator, meta of the result, *parameters, *input arrays) -> the numbers
 Draw: TypeAlias = Callable[..., Array]
 
 _local = threading.local()
@@ -47,16 +48,11 @@ def _draws(name: str) -> Callable[[Draw], Draw]:
     """Declare the decorated function to be what draws for this op."""
 
     def declare(draw: Draw) -> Draw:
-        @builds(name)
-        def build(problem: Problem) -> Function:
-            output, *rest = problem.attributes
-            fixed = tuple(rest)
-
-            def kernel(*arguments: Any) -> Array:
-                *arrays, seed, position, _ = arguments
-                return draw(generator_at(seed, position), output, fixed, *arrays)
-
-            return kernel
+        @kernel_of(name)
+        @wraps(draw)
+        def kernel(problem: Problem, *arguments: Any) -> Array:
+            *arrays, seed, position, _ = arguments
+            return draw(generator_at(seed, position), *problem.attributes, *arrays)
 
         return draw
 
@@ -64,7 +60,7 @@ def _draws(name: str) -> Callable[[Draw], Draw]:
 
 
 @_draws("randn")
-def _draw_normal(generator: np.random.Generator, output: TensorMeta, fixed: tuple[Any, ...]) -> Array:
+def _draw_normal(generator: np.random.Generator, output: TensorMeta) -> Array:
     if output.dtype.is_complex:
         # Real and imaginary part share the variance of 1.
         part = output.dtype.to_real().numpy
@@ -79,7 +75,7 @@ _BITS: Final = {dtypes.float16: 11, dtypes.bfloat16: 8}
 
 
 @_draws("rand")
-def _draw_uniform(generator: np.random.Generator, output: TensorMeta, fixed: tuple[Any, ...]) -> Array:
+def _draw_uniform(generator: np.random.Generator, output: TensorMeta) -> Array:
     if output.dtype.is_complex:
         part = output.dtype.to_real().numpy
         return generator.random((*output.shape, 2), part).view(output.dtype.numpy).reshape(output.shape)
@@ -92,30 +88,24 @@ def _draw_uniform(generator: np.random.Generator, output: TensorMeta, fixed: tup
 
 
 @_draws("randint")
-def _draw_integers(generator: np.random.Generator, output: TensorMeta, fixed: tuple[Any, ...]) -> Array:
-    low, high = fixed
+def _draw_integers(generator: np.random.Generator, output: TensorMeta, low: int, high: int) -> Array:
     return np.asarray(generator.integers(low, high, output.shape)).astype(output.dtype.numpy)
 
 
 @_draws("randperm")
-def _draw_permutation(generator: np.random.Generator, output: TensorMeta, fixed: tuple[Any, ...]) -> Array:
+def _draw_permutation(generator: np.random.Generator, output: TensorMeta) -> Array:
     return generator.permutation(output.numel).astype(output.dtype.numpy)
 
 
 @_draws("bernoulli")
-def _draw_bernoulli(
-    generator: np.random.Generator, output: TensorMeta, fixed: tuple[Any, ...], probabilities: Array
-) -> Array:
+def _draw_bernoulli(generator: np.random.Generator, output: TensorMeta, probabilities: Array) -> Array:
     if not ((probabilities >= 0) & (probabilities <= 1)).all():
         raise ValueError("bernoulli: a probability is not within [0, 1]")
     return np.asarray(generator.random(output.shape) < probabilities).astype(output.dtype.numpy)
 
 
 @_draws("multinomial")
-def _draw_categories(
-    generator: np.random.Generator, output: TensorMeta, fixed: tuple[Any, ...], weights: Array
-) -> Array:
-    (replacement,) = fixed
+def _draw_categories(generator: np.random.Generator, output: TensorMeta, replacement: bool, weights: Array) -> Array:
     weights = weights.astype(np.float64)
     if not (np.isfinite(weights).all() and (weights >= 0).all() and (weights.sum(-1) > 0).all()):
         raise ValueError("multinomial: the weights of each row must be finite, not negative, and not all zero")
@@ -132,8 +122,9 @@ def _draw_categories(
 
 
 @_draws("trunc_normal_")
-def _draw_truncated(generator: np.random.Generator, output: TensorMeta, fixed: tuple[Any, ...]) -> Array:
-    mean, std, a, b = fixed
+def _draw_truncated(
+    generator: np.random.Generator, output: TensorMeta, mean: float, std: float, a: float, b: float
+) -> Array:
     low, high = (a - mean) / std, (b - mean) / std
     # Far above the mean, probabilities are too close to 1 to tell apart; below it they are not.
     sign = -1.0 if low > 0 else 1.0
@@ -144,10 +135,10 @@ def _draw_truncated(generator: np.random.Generator, output: TensorMeta, fixed: t
 
 
 @_draws("orthogonal_")
-def _draw_orthogonal(generator: np.random.Generator, output: TensorMeta, fixed: tuple[Any, ...]) -> Array:
+def _draw_orthogonal(generator: np.random.Generator, output: TensorMeta, gain: float) -> Array:
     rows = output.shape[0]
     columns = output.numel // rows
     q, r = np.linalg.qr(generator.standard_normal((max(rows, columns), min(rows, columns))))
     # The signs that QR leaves open must be fixed, or the result is not evenly distributed (Mezzadri, 2007).
-    q = q * np.where(np.diagonal(r) < 0, -1.0, 1.0) * fixed[0]
+    q = q * np.where(np.diagonal(r) < 0, -1.0, 1.0) * gain
     return np.ascontiguousarray(q if rows >= columns else q.T).reshape(output.shape).astype(output.dtype.numpy)

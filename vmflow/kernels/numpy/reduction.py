@@ -24,8 +24,6 @@ Reduce: TypeAlias = Callable[[Array, "tuple[int, ...]", bool], Array]
 # Any, since numpy's types know no `keepdims` but literal ones.
 _ADD: Final[Any] = np.add.reduce
 _MULTIPLY: Final[Any] = np.multiply.reduce
-_LARGEST: Final[Any] = np.maximum.reduce
-_SMALLEST: Final[Any] = np.minimum.reduce
 
 
 def accumulated(source: DType, output: DType) -> np.dtype[Any]:
@@ -75,20 +73,9 @@ def _norm(source: TensorMeta, output: TensorMeta) -> Reduce:
     return lambda array, axis, keepdims: np.sqrt(add_up(np.square(array, dtype=wide), axis, keepdims))
 
 
-def _amax(source: TensorMeta, output: TensorMeta) -> Reduce:
-    return lambda array, axis, keepdims: _LARGEST(array, axis, None, None, keepdims)
-
-
-def _amin(source: TensorMeta, output: TensorMeta) -> Reduce:
-    return lambda array, axis, keepdims: _SMALLEST(array, axis, None, None, keepdims)
-
-
-def _all(source: TensorMeta, output: TensorMeta) -> Reduce:
-    return lambda array, axis, keepdims: np.all(array, axis, keepdims=keepdims)
-
-
-def _any(source: TensorMeta, output: TensorMeta) -> Reduce:
-    return lambda array, axis, keepdims: np.any(array, axis, keepdims=keepdims)
+def _by(reduce: Callable[..., Array]) -> Callable[[TensorMeta, TensorMeta], Reduce]:
+    """What reduces by a function of numpy's, whatever the metas are."""
+    return lambda source, output: lambda array, axis, keepdims: reduce(array, axis, keepdims=keepdims)
 
 
 class _Reduction(NamedTuple):
@@ -113,11 +100,11 @@ _REDUCTIONS: Final = {
     "sum": _Reduction(_sum, by_products=True),
     "prod": _Reduction(_prod, in_c="products"),
     "mean": _Reduction(_mean, by_products=True),
-    "amax": _Reduction(_amax, in_c="largest"),
-    "amin": _Reduction(_amin, in_c="smallest"),
+    "amax": _Reduction(_by(np.maximum.reduce), in_c="largest"),
+    "amin": _Reduction(_by(np.minimum.reduce), in_c="smallest"),
     "norm": _Reduction(_norm, by_products=True, in_c="squares", finish=lambda squares: np.sqrt(squares, squares)),
-    "all": _Reduction(_all),
-    "any": _Reduction(_any),
+    "all": _Reduction(_by(np.all)),
+    "any": _Reduction(_by(np.any)),
 }
 
 
