@@ -11,7 +11,7 @@ import pytest
 
 import vmflow as flow
 from tests.ops.oracle import Array
-from vmflow.kernels.numpy.normal import erf_of_single
+from vmflow.kernels.numpy.activation import erf_of_single
 from vmflow.kernels.numpy.special import erf_of_double, erfc_of_double
 from vmflow.kernels.numpy.tiles import TILE, in_tiles
 from vmflow.nn import functional as F

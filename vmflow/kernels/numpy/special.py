@@ -1,8 +1,8 @@
 """Special functions that numpy does not have: the error function and its kin, the gamma function's, sinc and entropy.
 
-They are computed in float64, whatever the operand's dtype, and rounded once.  Only the error function of float32, which
-many models call, has a kernel of its own.  Numbers in brackets are formulas of the NIST's Digital Library of
-Mathematical Functions (https://dlmf.nist.gov).
+They are computed in float64, whatever the operand's dtype, and rounded once; `activation` has the error function of
+float32.  Numbers in brackets are formulas of the NIST's Digital Library of Mathematical Functions
+(https://dlmf.nist.gov).
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ import numpy as np
 
 from vmflow.instructions.blob import Array
 from vmflow.kernels.choosing import Function, Problem, builds
-from vmflow.kernels.numpy.normal import erf_of_single
-from vmflow.kernels.numpy.tiles import by_precision, in_tiles
+from vmflow.kernels.numpy.tiles import in_tiles
 
 from .normal_quantile import CENTRE, SIDE, TAIL, ratio
 from .ufuncs import computes
@@ -100,8 +99,6 @@ _FAR_Q = (
 )
 
 erf_of_double = in_tiles(_erf_step, 1, single=False)
-
-computes("erf")(by_precision(erf_of_single, erf_of_double))
 
 
 def _erfc_step(x: Array, out: Array, size: Array) -> None:
