@@ -15,7 +15,7 @@ from vmflow.dtypes import by_name, from_numpy
 from vmflow.instructions.blob import meta
 from vmflow.kernels.native import arrays as by_hand
 from vmflow.kernels.native import loops
-from vmflow.kernels.native.elementwise import lay_out
+from vmflow.kernels.native.elementwise import layout_of
 from vmflow.kernels.native.expressions import C_TYPES, RULES
 from vmflow.kernels.numpy.fused import FusedKernel
 from vmflow.ops.fused import infer_fused
@@ -217,8 +217,8 @@ def test_rows_with_gaps_between_them_are_not(compiled: None) -> None:
 def test_more_loops_than_there_are() -> None:
     shape = (2,) * 6
     alternating = tuple([1 if axis % 2 else 2 for axis in range(6)])
-    arrays = [((it), np.empty(it, np.float32).strides, 4) for it in (shape, alternating)]
-    assert lay_out([*arrays, arrays[0]], shape) is None
+    arrays = [np.empty(it, np.float32) for it in (shape, alternating, shape)]
+    assert layout_of(arrays, shape) is None
 
 
 @pytest.mark.parametrize("size", [1, 2, 7, 8, 9, 31, 33, 63, 65, 1000, 4097])

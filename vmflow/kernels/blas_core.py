@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from .native.processor import CPUINFO, first_processor
+from .native.processor import cpu_flags as cpu_flags
 
 # The functions that tell, in the builds for numpy's wheels and in others.
 _FUNCTIONS: Final = (
@@ -61,15 +61,6 @@ def loaded_core() -> str | None:
                 found: bytes | None = function()
                 return None if found is None else found.decode("ascii", "replace")
     return None
-
-
-def cpu_flags(cpuinfo: str | os.PathLike[str] = CPUINFO) -> frozenset[str]:
-    """What the processor can do, in Linux's words; nothing where there is no such file."""
-    for line in first_processor(cpuinfo) or []:
-        name, _, value = line.partition(":")
-        if name.strip() == "flags":
-            return frozenset(value.split())
-    return frozenset()
 
 
 def hint(core: str | None, flags: Iterable[str]) -> str | None:

@@ -187,12 +187,9 @@ def set_num_threads(threads: int) -> None:
 
 def get_num_threads() -> int:
     """How many threads kernels of large arrays use: OMP_NUM_THREADS, or else the cores that this process may run on."""
-    return _POOL.threads or _usual_number()
-
-
-def _usual_number() -> int:
-    said = os.environ.get("OMP_NUM_THREADS", "")
-    _POOL.threads = int(said) if said.isdecimal() and int(said) else usable_cpus() or 1
+    if not _POOL.threads:
+        said = os.environ.get("OMP_NUM_THREADS", "")
+        _POOL.threads = int(said) if said.isdecimal() and int(said) else usable_cpus() or 1
     return _POOL.threads
 
 

@@ -11,7 +11,6 @@ its address and what it goes on by in each of the four, in bytes; then the Pytho
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -232,20 +231,16 @@ class Layout(NamedTuple):
     steps: tuple[tuple[int, ...], ...]
 
 
-# A shape, strides in bytes, and the size of an element.
-Strided = tuple[tuple[int, ...], tuple[int, ...], int]
+def layout_of(arrays: Sequence[Any], shape: tuple[int, ...]) -> Layout | None:
+    """The loops over arrays that broadcast to a shape.
 
-
-def lay_out(arrays: Sequence[Strided], shape: tuple[int, ...]) -> Layout | None:
-    """The loops over arrays that broadcast to a shape; None if there would be too many, or in steps that are not one.
-
-    Args:
-        arrays: see `Strided`.
-        shape: of the results.
+    None if there is nothing to do, if there would be too many loops, or some in steps that are not one.
     """
+    if 0 in shape:
+        return None
     sizes: list[int] = []
     strides: list[list[int]] = []
-    spread = [_spread(it, shape) for it in arrays]
+    spread = [np.broadcast_to(it, shape).strides for it in arrays]
     for axis in reversed(range(len(shape))):
         if shape[axis] == 1:
             continue
@@ -259,26 +254,13 @@ def lay_out(arrays: Sequence[Strided], shape: tuple[int, ...]) -> Layout | None:
         sizes, strides = [1], [[0] * len(arrays)]
     if len(sizes) > 1 + OUTER:
         return None
-    for step, (_, _, itemsize) in zip(strides[0], arrays, strict=True):
-        if step not in (0, itemsize):
-            return None
+    if any([step not in (0, it.itemsize) for step, it in zip(strides[0], arrays, strict=True)]):
+        return None
     still = tuple([step == 0 for step in strides[0]])
     padding = [0] * (OUTER - len(sizes) + 1)
     outer = tuple([*sizes[1:], *[1] * len(padding)])
     steps_ = tuple([tuple([*[it[number] for it in strides[1:]], *padding]) for number in range(len(arrays))])
     return Layout(still, sizes[0], outer, steps_)
-
-
-def _spread(array: Strided, shape: tuple[int, ...]) -> list[int]:
-    """The strides of an array that is broadcast to a shape."""
-    given, strides, _ = array
-    missing = len(shape) - len(given)
-    return [0] * missing + [0 if size == 1 else stride for size, stride in zip(given, strides, strict=True)]
-
-
-def layout_of(arrays: Sequence[Any], shape: tuple[int, ...]) -> Layout | None:
-    """The same for numpy arrays."""
-    return lay_out([(it.shape, it.strides, it.itemsize) for it in arrays], shape) if prod(shape) else None
 
 
 class Block:

@@ -48,22 +48,14 @@ def _form(pattern: str) -> Callable[..., str]:
     return write
 
 
-def _absolute(dtype: str, x: str) -> str:
-    return _form("__builtin_fabs{f}({0})" if dtype in _FLOATS else "({0} < 0 ? -{0} : {0})")(dtype, x)
+def _by_kind(floats: str, others: str) -> Callable[..., str]:
+    """A pattern for floating-point numbers, and one for others."""
+    return lambda dtype, *operands: _form(floats if dtype in _FLOATS else others)(dtype, *operands)
 
 
-def _larger(dtype: str, x: str, y: str) -> str:
-    # As numpy's vectors have it: of two zeros the second, and nan if either is.
-    return f"(({x} > {y}) | ({x} != {x}) ? {x} : {y})" if dtype in _FLOATS else f"({x} > {y} ? {x} : {y})"
-
-
-def _smaller(dtype: str, x: str, y: str) -> str:
-    return f"(({x} < {y}) | ({x} != {x}) ? {x} : {y})" if dtype in _FLOATS else f"({x} < {y} ? {x} : {y})"
-
-
-def _inverted(dtype: str, x: str) -> str:
-    return f"!{x}" if dtype == "bool" else f"~{x}"
-
+# As numpy's vectors have it: of two zeros the second, and nan if either is.
+_larger: Final = _by_kind("(({0} > {1}) | ({0} != {0}) ? {0} : {1})", "({0} > {1} ? {0} : {1})")
+_smaller: Final = _by_kind("(({0} < {1}) | ({0} != {0}) ? {0} : {1})", "({0} < {1} ? {0} : {1})")
 
 _EXTREMA: Final = {"maximum": _larger, "clamp_min": _larger, "minimum": _smaller, "clamp_max": _smaller}
 _COMPARISONS: Final = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
@@ -78,7 +70,7 @@ RULES: Final[dict[str, Rule]] = {
     "neg": Rule(_NUMBERS, _form("-{0}")),
     "sign": Rule(_NUMBERS, _form("({0} > 0) - ({0} < 0)")),  # 0 of nan, as the op has it
     "square": Rule(_NUMBERS, _form("{0} * {0}")),
-    "abs": Rule(_NUMBERS, _absolute),
+    "abs": Rule(_NUMBERS, _by_kind("__builtin_fabs{f}({0})", "({0} < 0 ? -{0} : {0})")),
     "reciprocal": Rule(_FLOATS, _form("1 / {0}")),
     "sqrt": Rule(_FLOATS, _form("__builtin_sqrt{f}({0})")),
     "rsqrt": Rule(_FLOATS, _form("1 / __builtin_sqrt{f}({0})")),
@@ -94,7 +86,7 @@ RULES: Final[dict[str, Rule]] = {
     "logical_or": Rule(_ALL, _form("({0} != 0) | ({1} != 0)")),
     "logical_xor": Rule(_ALL, _form("({0} != 0) ^ ({1} != 0)")),
     "logical_not": Rule(_ALL, _form("{0} == 0")),
-    "bitwise_not": Rule(_INTEGERS | _BOOL, _inverted),
+    "bitwise_not": Rule(_INTEGERS | _BOOL, lambda dtype, x: f"!{x}" if dtype == "bool" else f"~{x}"),
     "relu": Rule(_NUMBERS, lambda dtype, x: _larger(dtype, x, "0")),
     "relu_gradient": Rule(_FLOATS, _form("{0} <= 0 ? 0 : {1}")),
     "exp": Rule(_SINGLE, _form("exp_f({0})"), exact=False),

@@ -25,14 +25,22 @@ def first_processor(cpuinfo: str | os.PathLike[str] = CPUINFO) -> list[str] | No
         return None
 
 
+def cpu_flags(cpuinfo: str | os.PathLike[str] = CPUINFO) -> frozenset[str]:
+    """What the processor can do, in Linux's words; nothing where there is no such file."""
+    for line in first_processor(cpuinfo) or []:
+        name, _, value = line.partition(":")
+        if name.strip() == "flags":
+            return frozenset(value.split())
+    return frozenset()
+
+
 def has_quick_wide_vectors(cpuinfo: str | os.PathLike[str] = CPUINFO) -> bool:
     """Whether to compute in vectors of 512 bits, where compilers by themselves take 256.
 
     The first processors with AVX-512 became slower while they did, for all else too.  Those since Ice Lake and Zen 4 do
     not, and are told by an extension that came with them.  False where that is not known.
     """
-    told = first_processor(cpuinfo) or []
-    return any([line.startswith("flags") and "avx512_vbmi2" in line.split() for line in told])
+    return "avx512_vbmi2" in cpu_flags(cpuinfo)
 
 
 def last_level_cache(folder: str | os.PathLike[str] = _FOLDER) -> int:

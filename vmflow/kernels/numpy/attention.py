@@ -7,9 +7,9 @@ softmaxes is complete.  Of causal attention, what lies wholly behind a block's l
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import prod
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
@@ -34,6 +34,9 @@ _CAUSAL_ROWS: Final = 64
 _SHORT: Final = 1024
 
 Index = tuple[Any, ...]
+
+# From a block, see `Scores.blocks`, to its softmaxes.
+Weights: TypeAlias = Callable[[Index, slice, int], Array]
 
 
 class Scores(NamedTuple):
@@ -157,34 +160,11 @@ def forward(
         np.matmul(scores, value[index][..., :keys, :], result[index][..., rows, :])
 
 
-class Kept(NamedTuple):
-    """What the backward pass has of the forward one.
-
-    Attributes:
-        probabilities: as from `forward`, or None.
-        logarithms: likewise; one of both is there.
-        mask: the mask, which the logarithms alone do not tell.
-    """
-
-    probabilities: Array | None
-    logarithms: Array | None
-    mask: Array | None
-
-    def block(self, it: Scores, query: Array, key: Array, index: Index, rows: slice, keys: int) -> Array:
-        """The softmaxes of a block."""
-        if self.probabilities is not None:
-            return self.probabilities[index][..., rows, :keys]
-        assert self.logarithms is not None
-        scores = it.block(query, key, self.mask, index, rows, keys)
-        np.subtract(scores, self.logarithms[index][..., rows, None], scores)
-        return np.exp(scores, scores)
-
-
 def backward(
     it: Scores,
     by_result: Array | None,
     by_weights: Array | None,
-    kept: Kept,
+    weights_of: Weights,
     operands: Sequence[Array],
     scale: Array | None,
     found: Sequence[Array | None],
@@ -195,6 +175,7 @@ def backward(
 
     Args:
         by_result, by_weights: the gradients by what the forward pass returned; one of them may be None.
+        weights_of: the softmaxes of a block, by the index of its heads, its rows, and how many keys they see.
         operands: query, key and value, with all leading dimensions.
         scale: as for `forward`.
     """
@@ -205,7 +186,7 @@ def backward(
         if array is not None and (array is by_mask or not it.length or it.length < it.others or by_result is None):
             array[...] = 0
     for index, rows, keys in it.blocks():
-        weights = kept.block(it, query, key, index, rows, keys)
+        weights = weights_of(index, rows, keys)
         part = None if scale is None else scale[index][..., rows, :keys]
         if by_result is None:
             assert by_weights is not None
@@ -253,10 +234,6 @@ def _put(it: Scores, target: Array, weights: Array, outer: Array, rows: slice, k
 _Options = tuple[float, bool, float, bool]
 
 
-def _scores(extent: Extent, options: _Options, compute: np.dtype[Any]) -> Scores:
-    return Scores(*extent, compute.type(options[0]), options[1])
-
-
 def _probabilities(it: Scores, query: TensorMeta) -> TensorMeta:
     """One for each query and key."""
     return meta((*it.leading, it.length, it.others), query.dtype, query.device)
@@ -279,12 +256,12 @@ def _dropout(arguments: Sequence[Any], probabilities: TensorMeta, p: float, comp
 
 @builds("scaled_dot_product_attention")
 def _attention(problem: Problem) -> Function:
-    options = cast("_Options", problem.attributes)
-    _, _, p, keeps = options
+    factor, causal, p, keeps = cast("_Options", problem.attributes)
     query = problem.inputs[0]
     inputs = len(problem.inputs)
     compute, to = computes_in(query.dtype), query.dtype.numpy
-    it = _scores(problem.details, options, compute)
+    extent: Extent = problem.details
+    it = Scores(*extent, compute.type(factor), causal)
     weights = _probabilities(it, query)
     output, kept = problem.outputs
     masked = inputs > 3
@@ -316,12 +293,13 @@ def _attention_gradient(problem: Problem) -> Function:
     Operands: the gradients there are, what was kept, query, key, value; a mask if probabilities were not kept.
     """
     options, present, wanted = cast("tuple[_Options, tuple[bool, bool], tuple[bool, ...]]", problem.attributes)
-    _, _, p, keeps = options
+    factor, causal, p, keeps = options
     gradients = sum(present)
     query = problem.inputs[gradients + 1]
     masked = len(problem.inputs) > gradients + 4
     compute, to = computes_in(query.dtype), query.dtype.numpy
-    it = _scores(problem.details, options, compute)
+    extent: Extent = problem.details
+    it = Scores(*extent, compute.type(factor), causal)
     probabilities = _probabilities(it, query)
     whole = problem.outputs
     by_mask = (*wanted, False)[3]
@@ -338,13 +316,21 @@ def _attention_gradient(problem: Problem) -> Function:
         if masked:
             mask = np.broadcast_to(arguments[gradients + 4], (*it.leading, it.length, it.others))
         scale = _dropout(arguments, probabilities, p, compute) if p else None
+
+        def weights_of(index: Index, rows: slice, keys: int) -> Array:
+            if keeps:
+                return kept[index][..., rows, :keys]
+            # The logarithms alone do not tell the mask.
+            scores = it.block(three[0], three[1], mask, index, rows, keys)
+            np.subtract(scores, kept[index][..., rows, None], scores)
+            return np.exp(scores, scores)
+
         fits = out is not None and to == compute
         results = list(out) if fits else [np.empty(each.shape, compute) for each in whole]
         places = iter(results)
         found = [next(places) if want else None for want in (*wanted, False)[:4]]
         if in_c is None or not in_c.gradient(three, by_result, kept, found[:3]):
-            memory = Kept(kept, None, None) if keeps else Kept(None, kept, mask)
-            backward(it, by_result, by_weights, memory, three, scale, found)
+            backward(it, by_result, by_weights, weights_of, three, scale, found)
         return tuple([array.astype(to, copy=False) for array in results])
 
     return kernel

@@ -86,15 +86,10 @@ def _forward(it: Geometry, native: Convolution | None) -> Function:
         source = array.reshape(it.samples, it.groups, it.channels // it.groups, pixels)
         np.matmul(matrix, source, out.reshape(it.samples, it.groups, it.filters // it.groups, pixels))
         if bias is not None:
-            np.add(out, _on_filters(bias, it), out)
+            np.add(out, bias.reshape(-1, *[1] * it.rank), out)  # along the filters
         return out
 
     return forward
-
-
-def _on_filters(vector: Array, it: Geometry) -> Array:
-    """A vector over filters, shaped to broadcast over outputs."""
-    return vector.reshape(-1, *[1] * it.rank)
 
 
 def _with_bias(pixels: Array, bias: Array | None) -> Array:

@@ -5,7 +5,7 @@ Half precision is computed in float32, since LAPACK has none.
 
 from __future__ import annotations
 
-from typing import Any, Final, cast
+from typing import Final, cast
 
 import numpy as np
 
@@ -37,21 +37,15 @@ def _solve_triangular(problem: Problem, array: Array, values: Array, out: Array 
 # Pseudo-inverses
 
 
-def _pinv(array: Array, attributes: Any) -> tuple[Array, ...]:
-    atol, rtol, hermitian = cast("tuple[float, float, bool]", attributes)
+def _pinv(array: Array, atol: float, rtol: float, hermitian: bool) -> tuple[Array, ...]:
     if hermitian:
         array = np.tril(array) + np.swapaxes(np.tril(array, -1), -1, -2)
-    if _empty(array):
+    if 0 in array.shape[-2:]:  # LAPACK would be given a matrix without rows or columns
         return (np.zeros((*array.shape[:-2], array.shape[-1], array.shape[-2]), array.dtype),)
     u, s, vh = np.linalg.svd(array, full_matrices=False)
     kept = s > np.maximum(atol, rtol * s[..., :1])
     inverse = np.where(kept, 1 / np.where(kept, s, 1), 0).astype(s.dtype)
     return (np.matmul(np.swapaxes(vh, -1, -2) * inverse[..., None, :], np.swapaxes(u, -1, -2)),)
-
-
-def _empty(array: Array) -> bool:
-    """Whether LAPACK would be given a matrix without rows or columns."""
-    return 0 in array.shape[-2:]
 
 
 # The exponential
@@ -76,7 +70,7 @@ _PADE: Final = (
 _PADE_NORM: Final = 5.371920351148152
 
 
-def _matrix_exp(array: Array, attributes: Any) -> tuple[Array, ...]:
+def _matrix_exp(array: Array) -> tuple[Array, ...]:
     """N. J. Higham, The scaling and squaring method for the matrix exponential revisited (2005)."""
     if not array.size:
         return (array.copy(),)
@@ -99,12 +93,12 @@ def _matrix_exp(array: Array, attributes: Any) -> tuple[Array, ...]:
 
 FACTORS.update(
     {
-        "slogdet": lambda array, attributes: tuple(np.linalg.slogdet(array)),
-        "cholesky": lambda array, attributes: (np.linalg.cholesky(array),),
-        "qr": lambda array, attributes: tuple(np.linalg.qr(array, attributes[0])),
-        "svd": lambda array, attributes: tuple(np.linalg.svd(array, attributes[0])),
-        "svdvals": lambda array, attributes: (np.linalg.svd(array, compute_uv=False),),
-        "eigh": lambda array, attributes: tuple(np.linalg.eigh(array, attributes[0])),
+        "slogdet": lambda array: tuple(np.linalg.slogdet(array)),
+        "cholesky": lambda array: (np.linalg.cholesky(array),),
+        "qr": lambda array, mode: tuple(np.linalg.qr(array, mode)),
+        "svd": lambda array, whole: tuple(np.linalg.svd(array, whole)),
+        "svdvals": lambda array: (np.linalg.svd(array, compute_uv=False),),
+        "eigh": lambda array, triangle: tuple(np.linalg.eigh(array, triangle)),
         "pinv": _pinv,
         "matrix_exp": _matrix_exp,
     }

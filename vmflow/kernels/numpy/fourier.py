@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
 from vmflow.instructions.blob import Array
 from vmflow.kernels.choosing import Function, Problem, builds, kernel_of
 
-# From an array and the attributes, of which the first are the dimensions, to the result.
-Transform: TypeAlias = Callable[[Array, Any], Array]
+# transform(array, *attributes), of which the first are the dimensions
+Transform: TypeAlias = Callable[..., Array]
 
 
 @kernel_of("fourier")
@@ -19,26 +19,21 @@ def _transformed(problem: Problem, array: Array, out: Array | None) -> Array:
     (output,) = problem.outputs
     if output.numel == 0:
         return np.empty(output.shape, output.dtype.numpy)
-    found = _TRANSFORMS[problem.op](array, problem.attributes)
+    found = _TRANSFORMS[problem.op](array, *problem.attributes)
     return np.ascontiguousarray(found).astype(output.dtype.numpy, copy=False)
 
 
-def _whole(array: Array, attributes: Any) -> Array:
-    """Attributes: (dimensions, whether inverse, norm)."""
-    dims, inverse, norm = cast("tuple[tuple[int, ...], bool, Any]", attributes)
+def _whole(array: Array, dims: tuple[int, ...], inverse: bool, norm: Any) -> Array:
     function = np.fft.ifftn if inverse else np.fft.fftn
     return function(array, axes=dims, norm=norm)
 
 
-def _to_half(array: Array, attributes: Any) -> Array:
-    """Attributes: (dimensions, norm)."""
-    dims, norm = cast("tuple[tuple[int, ...], Any]", attributes)
+def _to_half(array: Array, dims: tuple[int, ...], norm: Any) -> Array:
     return np.fft.rfftn(array, axes=dims, norm=norm)
 
 
-def _from_half(array: Array, attributes: Any) -> Array:
-    """Attributes: (dimensions, length of the result's last dimension, norm)."""
-    dims, length, norm = cast("tuple[tuple[int, ...], int, Any]", attributes)
+def _from_half(array: Array, dims: tuple[int, ...], length: int, norm: Any) -> Array:
+    """`length` is that of the result's last dimension."""
     lengths = [*[array.shape[dim] for dim in dims[:-1]], length]
     return np.fft.irfftn(array, lengths, dims, norm)
 

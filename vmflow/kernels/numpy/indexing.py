@@ -89,7 +89,8 @@ def _index_put(problem: Problem) -> Function:
     def kernel(array: Array, new: Array, *rest: Any) -> Array:
         *places, out = rest
         # A copy of the value, since it may be a part of what is changed.
-        new = _leading_ones_dropped(new.real if loses_imaginary else new, len(shape)).astype(to)
+        new = new.real if loses_imaginary else new
+        new = new.reshape(new.shape[max(new.ndim - len(shape), 0) :]).astype(to)  # without leading dimensions of 1
         out = _destination(array, out)
         if accumulate:
             # numpy 2.4 reads past the end of a value that is repeated for an index of two dimensions.
@@ -104,10 +105,6 @@ def _index_put(problem: Problem) -> Function:
         return out
 
     return kernel
-
-
-def _leading_ones_dropped(value: Array, rank: int) -> Array:
-    return value.reshape(value.shape[value.ndim - rank :]) if value.ndim > rank else value
 
 
 # By how they lie in memory

@@ -44,8 +44,8 @@ def _linear(problem: Problem) -> Kernel:
             result = multiply(array, matrix.T, target, *rest[:-1])
         else:
             result = multiply(array, matrix.T, target)
-            if len(rest) > 1:
-                _add_bias(add, result, rest[0])
+            if len(rest) > 1 and (add is None or not add.call(rest[0], result)):
+                np.add(result, rest[0], result)
         if plain:
             return result
         return result.reshape(output.shape) if target is None else out
@@ -65,11 +65,6 @@ def _linear(problem: Problem) -> Kernel:
         return found
 
     return Kernel(in_single(kernel, half), placed=None if half else placed)
-
-
-def _add_bias(add: AddToRows | None, result: Array, bias: Array) -> None:
-    if add is None or not add.call(bias, result):
-        np.add(result, bias, result)
 
 
 @builds("linear_gradient")

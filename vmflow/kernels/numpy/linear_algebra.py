@@ -53,10 +53,10 @@ def explained(name: str) -> Iterator[None]:
         raise LinAlgError(f"linalg.{name}: {error}") from error
 
 
-# By op, what makes one or several results of a batch of matrices and the attributes.
-FACTORS: Final[dict[str, Callable[[Array, Any], tuple[Array, ...]]]] = {
-    "inv": lambda array, attributes: (np.linalg.inv(array),),
-    "det": lambda array, attributes: (np.linalg.det(array),),
+# By op, what makes one or several results of a batch of matrices, and of the attributes behind it.
+FACTORS: Final[dict[str, Callable[..., tuple[Array, ...]]]] = {
+    "inv": lambda array: (np.linalg.inv(array),),
+    "det": lambda array: (np.linalg.det(array),),
 }
 
 
@@ -65,7 +65,7 @@ def factored(problem: Problem, array: Array, out: Any) -> Any:
     """What one of the `FACTORS` makes."""
     dtype = problem.inputs[0].dtype
     with explained(problem.op):
-        results = FACTORS[problem.op](array.astype(computes_in(dtype), copy=False), problem.attributes)
+        results = FACTORS[problem.op](array.astype(computes_in(dtype), copy=False), *problem.attributes)
     rounded = tuple([np.asarray(it, order="C").astype(dtype.numpy, copy=False) for it in results])
     return rounded if len(rounded) > 1 else rounded[0]
 

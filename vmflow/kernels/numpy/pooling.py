@@ -159,10 +159,8 @@ def _in_c(planes: _Planes, dtype: np.dtype[Any]) -> MaxPool | None:
         return None
     # A line is an image of one row.
     down, across = windows if len(windows) == 2 else (Window(1, 1, 1, 1, 0, 1), *windows)
-    sizes = [
-        (getattr(down, it), getattr(across, it)) for it in ("size", "output", "kernel", "stride", "padding", "dilation")
-    ]
-    return MaxPool.of(dtype, (planes.count, *[it for pair in sizes for it in pair]), planes.output())
+    sizes = [size for pair in zip(down, across, strict=True) for size in pair]
+    return MaxPool.of(dtype, (planes.count, *sizes), planes.output())
 
 
 @builds("max_pool1d", "max_pool2d", "max_pool3d")
