@@ -73,20 +73,15 @@ def _forward(it: Geometry, native: Convolution | None) -> Function:
             out = np.empty((it.samples, it.filters, *it.output), array.dtype)
         matrix = _matrices(weight, it)
         if it.pointwise():
-            return _forward_pointwise(array, matrix, bias, out)
-        columns = pixels = None
+            pixels = prod(it.output)
+            source = array.reshape(it.samples, it.groups, it.channels // it.groups, pixels)
+            np.matmul(matrix, source, out.reshape(it.samples, it.groups, it.filters // it.groups, pixels))
+            return out if bias is None else np.add(out, bias.reshape(-1, *[1] * it.rank), out)
+        columns = found = None
         for piece, layout in pieces(it, array.itemsize):
             columns = layout.columns(array[piece], columns)
-            pixels = np.matmul(matrix, columns, room_for(pixels, (*matrix.shape[:2], columns.shape[2]), array))
-            out[piece] = layout.from_pixels(_with_bias(pixels, bias))
-        return out
-
-    def _forward_pointwise(array: Array, matrix: Array, bias: Array | None, out: Array) -> Array:
-        pixels = prod(it.output)
-        source = array.reshape(it.samples, it.groups, it.channels // it.groups, pixels)
-        np.matmul(matrix, source, out.reshape(it.samples, it.groups, it.filters // it.groups, pixels))
-        if bias is not None:
-            np.add(out, bias.reshape(-1, *[1] * it.rank), out)  # along the filters
+            found = np.matmul(matrix, columns, room_for(found, (*matrix.shape[:2], columns.shape[2]), array))
+            out[piece] = layout.from_pixels(_with_bias(found, bias))
         return out
 
     return forward
@@ -98,20 +93,6 @@ def _with_bias(pixels: Array, bias: Array | None) -> Array:
     Here it runs along whole images; while they are copied to where they go, along other strides, it would cost more.
     """
     return pixels if bias is None else np.add(pixels, bias.reshape(*pixels.shape[:2], 1), pixels)
-
-
-def _forward_with_columns(it: Geometry) -> Function:
-    layout = Layout(it, it.samples)
-
-    def forward(array: Array, weight: Array, *rest: Any) -> tuple[Array, Array]:
-        *bias, out = rest
-        result = np.empty((it.samples, it.filters, *it.output), array.dtype) if out is None else out[0]
-        columns = layout.columns(array, None if out is None else out[1])
-        pixels = _with_bias(np.matmul(_matrices(weight, it), columns), bias[0] if bias else None)
-        result[...] = layout.from_pixels(pixels)
-        return result, columns
-
-    return forward
 
 
 def _turned(it: Geometry) -> Geometry | None:
@@ -150,10 +131,9 @@ _Gradients: TypeAlias = Callable[..., tuple[Array, ...]]
 
 
 def _gradients(it: Geometry, wanted: Wanted, native: Convolution | None, dtype: np.dtype[Any]) -> _Gradients:
-    return _gradients_by_columns(it, wanted, dtype) if native is None else _gradients_in_c(native, wanted)
+    if native is None:
+        return _gradients_by_columns(it, wanted, dtype)
 
-
-def _gradients_in_c(native: Convolution, wanted: Wanted) -> _Gradients:
     def gradients(
         gradient: Array, array: Any, columns: Any, weight: Any, out: Array | None = None
     ) -> tuple[Array, ...]:
@@ -243,7 +223,18 @@ def _convolution(problem: Problem) -> Kernel:
 
 @builds("conv1d_with_columns", "conv2d_with_columns", "conv3d_with_columns")
 def _convolution_with_columns(problem: Problem) -> Function:
-    return _forward_with_columns(problem.details)
+    it: Geometry = problem.details
+    layout = Layout(it, it.samples)
+
+    def forward(array: Array, weight: Array, *rest: Any) -> tuple[Array, Array]:
+        *bias, out = rest
+        result = np.empty((it.samples, it.filters, *it.output), array.dtype) if out is None else out[0]
+        columns = layout.columns(array, None if out is None else out[1])
+        pixels = _with_bias(np.matmul(_matrices(weight, it), columns), bias[0] if bias else None)
+        result[...] = layout.from_pixels(pixels)
+        return result, columns
+
+    return forward
 
 
 @builds("conv1d_gradient", "conv2d_gradient", "conv3d_gradient")

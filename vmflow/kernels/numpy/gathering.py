@@ -89,9 +89,16 @@ def check_places(name: str, places: Array, shape: tuple[int, ...], dim: int) -> 
 
 def _along_axis(index: Array, dim: int) -> tuple[Array, ...]:
     """`index` for one dimension, and its own coordinates for the others."""
-    place = list(np.ogrid[tuple([slice(size) for size in index.shape])]) if index.ndim else []
+    place = list(np.ogrid[tuple([slice(size) for size in index.shape])])
     place[dim : dim + 1] = [index]
     return tuple(place)
+
+
+def _named(array: Array, places: Array, values: Array, dim: int) -> tuple[Array, tuple[Array, ...], Array]:
+    """The array, the index that `places` make, and the values; where these are 0-d, all of one dimension."""
+    if places.ndim:
+        return array, _along_axis(places, dim), values
+    return array.reshape(1), (places.reshape(1),), values.reshape(1)
 
 
 @builds("gather")
@@ -131,10 +138,7 @@ def _scatter(problem: Problem) -> Function:
             return result
         check_places(name, places, array.shape, dim)
         assert done is None, "an index is out of range, which has been told of"
-        if places.ndim == 0:
-            seen, place, part = result.reshape(1), (places.reshape(1),), values.reshape(1)
-        else:
-            seen, place, part = result, _along_axis(places, dim), values
+        seen, place, part = _named(result, places, values, dim)
         if how is None:
             seen[place] = part
         elif how == "multiply":
@@ -153,11 +157,7 @@ def _scatter_reduce(problem: Problem, array: Array, places: Array, values: Array
     wide = computes_in(problem.outputs[0].dtype)  # half precision would soon stop growing
     check_places("scatter_reduce", places, array.shape, dim)
     result = array.astype(wide, order="C")
-    if places.ndim:
-        _reduce_at(result, _along_axis(places, dim), values.astype(wide), how, include_self)
-    else:
-        seen = result.reshape(1)
-        _reduce_at(seen, (places.reshape(1),), values.astype(wide).reshape(1), how, include_self)
+    _reduce_at(*_named(result, places, values.astype(wide), dim), how, include_self)
     return result.astype(to, copy=False)
 
 
