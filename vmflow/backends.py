@@ -57,11 +57,11 @@ class _Codegen:
         Raises:
             ValueError: if it is set to something else.
         """
-        return _switch.mode()
+        return _switch.LOADER.mode
 
     @mode.setter
     def mode(self, value: str) -> None:
-        _switch.set_mode(value)
+        _switch.LOADER.mode = value
 
     def is_available(self) -> bool:
         """Whether there is a compiler, it has not failed, and the mode is not "off"."""
@@ -69,7 +69,7 @@ class _Codegen:
 
     def pending(self) -> int:
         """How many libraries of kernels are being compiled, or wait for their turn."""
-        return _switch.pending()
+        return _switch.LOADER.pending()
 
     def wait(self, timeout: float | None = None, say: Callable[[str], object] | None = None) -> bool:
         """Wait for everything that is being compiled, and use all of it from now on, whatever was used before.
@@ -87,7 +87,7 @@ class _Codegen:
         awaited = None if say is None else _switch.being_compiled()
         if say is not None and awaited is not None:
             say(awaited)
-        return _switch.settle(timeout)
+        return _switch.LOADER.settle(timeout)
 
 
 codegen = _Codegen()

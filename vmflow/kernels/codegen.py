@@ -6,31 +6,7 @@ from typing import Any
 
 from .native.cache import usable_path
 from .native.compiling import CompileError, compiler_command
-from .native.loading import LOADER
-
-
-def mode() -> str:
-    """When C kernels are used: "off", "background" or "wait"; see `vmflow.backends`."""
-    return LOADER.mode
-
-
-def set_mode(value: str) -> None:
-    """Use C kernels so from now on.
-
-    Raises:
-        ValueError: for another mode.
-    """
-    LOADER.mode = value
-
-
-def pending() -> int:
-    """How many libraries are being compiled, or will be."""
-    return LOADER.pending()
-
-
-def settle(timeout: float | None = None) -> bool:
-    """Wait until nothing is being compiled, and use all of it; see `Loader.settle`."""
-    return LOADER.settle(timeout)
+from .native.loading import LOADER as LOADER
 
 
 def describe() -> dict[str, Any]:
@@ -62,7 +38,7 @@ def one_line(found: dict[str, Any]) -> str:
 
 def being_compiled() -> str | None:
     """What is being compiled, by which compiler and where it will be kept, as a sentence; None if there is nothing."""
-    count = pending()
+    count = LOADER.pending()
     if not count or LOADER.problem is not None:
         return None
     found = describe()

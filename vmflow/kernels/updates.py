@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from .choosing import PACKAGES, declare_family, origin_of
 
@@ -26,27 +26,23 @@ UpdateKernel: TypeAlias = "Callable[[list[Array], list[Array]], object]"
 Change = TypeVar("Change", bound=Callable[..., object])
 
 
-@final
-class Rule:
+class Rule(NamedTuple):
     """How some arrays are changed.
 
     It may remember something from one update to the next, such as where the arrays lie: whoever changes the same arrays
     again and again keeps a rule for them.
 
-    Args:
+    Attributes:
         change: changes the arrays; see `Change`.
         memory: what it is given first, if anything.
     """
 
-    __slots__ = ("_change", "_memory")
-
-    def __init__(self, change: Callable[..., object], *memory: Any) -> None:
-        self._change = change
-        self._memory = memory
+    change: Callable[..., object]
+    memory: tuple[Any, ...] = ()
 
     def kernel(self, *settings: Any) -> UpdateKernel:
         """The kernel of one update, for settings of the type that the rule has in `vmflow.kernels.problems.updates`."""
-        return partial(self._change, *self._memory, *settings)
+        return partial(self.change, *self.memory, *settings)
 
 
 # By package and name, what changes arrays by a rule, and what makes the rule's memory, if it has one.
@@ -100,6 +96,6 @@ def choose_update(rule: str, device: Device) -> Rule:
         raise NotImplementedError(f"the update {rule!r} has no kernel for {device}")
     change, memory = _RULES[package][rule]
     if memory is not None:
-        return Rule(change, memory())
+        return Rule(change, (memory(),))
     found = _CHOSEN[rule, device] = Rule(change)
     return found

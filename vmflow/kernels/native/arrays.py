@@ -6,18 +6,16 @@ They can where the arrays are contiguous, of the dtypes that the kernels are wri
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple, Self, TypeAlias
+from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
 
 from vmflow.kernels.choosing import Call
 
 from . import team
-from .addresses import address, is_plain, plain
+from .addresses import Array, address, is_plain, plain
 from .call_site import CallSite
 from .functions import CFunction, function
-
-Array: TypeAlias = Any
 
 SINGLE: Final = np.dtype(np.float32)
 INDEX: Final = np.dtype(np.int64)

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import numpy as np
 
 from . import team
-from .addresses import address, is_aligned, places_of
+from .addresses import Array, address, is_aligned, places_of
 from .arrays import INDEX, SINGLE, InC, NativeCall, fits
 from .functions import CFunction
-
-Array: TypeAlias = Any
 
 # See attention.c, where vectors are widest.
 _PANEL: Final = 32

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import numpy as np
 
 from vmflow.kernels.generation import GENERATION
 
 from . import team
-from .addresses import alignment
+from .addresses import Array, alignment
 from .loading import LOADER
 
 # An extension module, which is built with the package where there is a C compiler.  Without it no call is remembered.
@@ -27,8 +27,6 @@ try:
     from . import _call_site as _extension
 except ImportError:
     _extension = None
-
-Array: TypeAlias = Any
 
 # Calls that a place keeps, and how many it notes in all: one that is different each time is looked up each time.
 _KEPT: Final = 4

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Self, TypeAlias
+from typing import Any, Self
 
 import numpy as np
 
 from vmflow.kernels.choosing import Call
 
 from . import team
-from .addresses import address
+from .addresses import Array, address
 from .arrays import INDEX, SINGLE, InC, NativeCall, clear_of, cut_by_row, fits
 from .functions import CFunction
-
-Array: TypeAlias = Any
 
 
 class CrossEntropy:

@@ -32,40 +32,33 @@ _POINTER: Final = ctypes.c_void_p
 _COUNT: Final = ctypes.c_int64
 
 
-class CFunction:
+class CFunction(NamedTuple):
     """A function in C, which is there and may be used.
 
-    Args:
-        call: the function itself.
-        by_words: see below.
-        arguments: the types of what it takes; None if that is an array of words.
-
     Attributes:
-        call: as given.
+        call: the function itself.
         by_words: the address of its form that takes an array of words; 0 if it has none.
+        arguments: the types of what it takes; None if that is an array of words.
     """
 
-    __slots__ = ("_arguments", "by_words", "call")
-
-    def __init__(self, call: Callable[..., Any], by_words: int, arguments: tuple[Any, ...] | None = None) -> None:
-        self.call = call
-        self.by_words = by_words
-        self._arguments = arguments
+    call: Callable[..., Any]
+    by_words: int
+    arguments: tuple[Any, ...] | None = None
 
     def words(self, arguments: Sequence[Any]) -> list[int]:
         """Arguments as words; a number with a fraction is one of a double's bits."""
-        if self._arguments is None:
+        if self.arguments is None:
             return list(arguments)
         return [
             ctypes.c_int64.from_buffer_copy(ctypes.c_double(value)).value
             if kind not in (_POINTER, _COUNT)
             else int(value or 0)
-            for value, kind in zip(arguments, self._arguments, strict=True)
+            for value, kind in zip(arguments, self.arguments, strict=True)
         ]
 
     def alone(self, arguments: tuple[Any, ...]) -> Call:
         """A call with these arguments, in the thread that makes it."""
-        if self._arguments is None:
+        if self.arguments is None:
             arguments = ((_COUNT * len(arguments))(*arguments),)
         return self.call, arguments, None
 

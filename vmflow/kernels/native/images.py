@@ -8,17 +8,15 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Self, TypeAlias
+from typing import Any, Self
 
 import numpy as np
 
 from vmflow.kernels.choosing import Call
 
-from .addresses import address
+from .addresses import Array, address
 from .arrays import INDEX, SINGLE, fits
 from .functions import function
-
-Array: TypeAlias = Any
 
 
 def _result(out: Array | None, shape: tuple[int, ...], dtype: np.dtype[Any] = SINGLE) -> Array:

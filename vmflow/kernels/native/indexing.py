@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import numpy as np
 
 from . import team
-from .addresses import address, is_plain, plain
+from .addresses import Array, address, is_plain, plain
 from .arrays import INDEX, InC, NativeCall
 from .functions import CFunction
-
-Array: TypeAlias = Any
 
 # What is only moved is moved by its size.
 _BY_SIZE: Final = {1: "int8_t", 2: "int16_t", 4: "int32_t", 8: "int64_t"}

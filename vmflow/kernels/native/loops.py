@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -67,25 +67,24 @@ class Chain:
         return CFunction(found, address_of(found))
 
 
-class _Form:
+class _Form(NamedTuple):
     """The function of a loop, for arrays that lie in one way.
 
-    Args:
+    Attributes:
         chain: has the function.
         block: what it is called with.
         work: see `intra_op.LEAST`.
     """
 
-    def __init__(self, chain: Chain, block: Block, work: float) -> None:
-        self._chain = chain
-        self._block = block
-        self._work = work
+    chain: Chain
+    block: Block
+    work: float
 
     def call(
         self, arrays: tuple[Array, ...], written: int = 1, compiles: bool = True, in_place: bool = False
     ) -> NativeCall | None:
         """The call for such arrays, so many of which are written; None if the function is not there, or not yet."""
-        function, block = self._chain.function(compiles), self._block
+        function, block = self.chain.function(compiles), self.block
         if function is None:
             return None
         words = tuple(block.words([address(it) for it in arrays]))
@@ -93,7 +92,7 @@ class _Form:
             function,
             words,
             lambda: block.cut([it.itemsize for it in arrays]),
-            self._work,
+            self.work,
             arrays,
             places=block.places,
             written=written,

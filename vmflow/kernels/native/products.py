@@ -8,7 +8,7 @@ and the shapes.  Here a row of the result depends on nothing but its row of the 
 
 from __future__ import annotations
 
-from typing import Any, Final, Self, TypeAlias
+from typing import Final, Self
 
 import numpy as np
 
@@ -16,12 +16,10 @@ from vmflow.kernels.choosing import Call
 from vmflow.kernels.intra_op import get_num_threads
 
 from . import team
-from .addresses import address, is_aligned, is_plain, places_of, plain
+from .addresses import Array, address, is_aligned, is_plain, places_of, plain
 from .arrays import SINGLE, NativeCall
 from .call_site import CallSite
 from .functions import CFunction, function
-
-Array: TypeAlias = Any
 
 # Elements for which it is worth compiling; whoever calls has enough of them.
 _ALWAYS: Final = 1 << 12

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Self, TypeAlias
+from typing import Any, Final, Self
 
 import numpy as np
 
 from vmflow.kernels.choosing import Call
 
 from . import team
-from .addresses import address, realigned
+from .addresses import Array, address, realigned
 from .arrays import SINGLE, InC, NativeCall, clear_of, cut_by_row, fits, takes
 from .functions import LAYER_NORM_PART, CFunction
-
-Array: TypeAlias = Any
 
 # Columns of a piece: whole lines of the cache.
 _COLUMNS: Final = 16

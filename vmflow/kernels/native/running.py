@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import numpy as np
 
 from . import team
-from .addresses import address, is_plain
+from .addresses import Array, address, is_plain
 from .arrays import InC, NativeCall, clear_of, takes
 from .functions import CFunction
-
-Array: TypeAlias = Any
 
 _TYPES: Final = {np.dtype(np.float32): "float", np.dtype(np.float64): "double", np.dtype(np.int64): "int64_t"}
 

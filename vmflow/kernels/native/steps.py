@@ -11,7 +11,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 from weakref import ref
 
 import numpy as np
@@ -20,10 +20,8 @@ from vmflow.kernels.generation import GENERATION
 from vmflow.kernels.intra_op import get_num_threads
 
 from . import team
-from .addresses import address, is_plain
+from .addresses import Array, address, is_plain
 from .functions import function
-
-Array: TypeAlias = Any
 
 _KINDS: Final = {np.dtype(np.float32): "float", np.dtype(np.float64): "double"}
 

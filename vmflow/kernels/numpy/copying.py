@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from vmflow import dtypes
-from vmflow.dtypes import dtype as DType
 from vmflow.instructions.blob import Array
 from vmflow.kernels.choosing import Function, Problem, builds
 from vmflow.kernels.problems.elementwise import CHEAP
@@ -34,7 +33,7 @@ def _copy(problem: Problem) -> Function:
     return spread(kernel, output, CHEAP)
 
 
-def loses_imaginary_part(source: DType, target: DType) -> bool:
+def loses_imaginary_part(source: dtypes.dtype, target: dtypes.dtype) -> bool:
     """Whether numbers are cut to their real parts, of which numpy would warn; a truth value is that of the whole."""
     return source.is_complex and not target.is_complex and target is not dtypes.bool_
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from vmflow.dtypes import FLOATING
+from vmflow import dtypes
 from vmflow.instructions.blob import Array
 from vmflow.kernels.choosing import Function, Problem, builds, kernel_of
 from vmflow.kernels.native.indexing import Gather, Scatter
@@ -25,7 +25,7 @@ def _scatter_slices(problem: Problem) -> Function:
     every = (slice(None),) * axis
     filled: list[Any] = [(*every, slice(*place)) for place in details.filled]
     empty: list[Any] = [(*every, slice(*gap)) for gap in details.gaps]
-    has_signs = output.dtype.category >= FLOATING and all([it.dtype is output.dtype for it in problem.inputs])
+    has_signs = output.dtype.category >= dtypes.FLOATING and all([it.dtype is output.dtype for it in problem.inputs])
 
     def kernel(*arguments: Any) -> Array:
         *parts, out = arguments

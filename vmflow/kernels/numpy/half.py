@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from vmflow import dtypes
-from vmflow.dtypes import dtype as DType
 from vmflow.instructions.blob import Array
 from vmflow.kernels.choosing import Function
 
 
-def computes_in(dtype: DType) -> Any:
+def computes_in(dtype: dtypes.dtype) -> Any:
     """The numpy dtype to compute in: float32 for half precision, else the same."""
     return (dtypes.float32 if dtypes.is_half(dtype) else dtype).numpy
 

@@ -14,7 +14,6 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from vmflow import dtypes
-from vmflow.dtypes import dtype as DType
 from vmflow.instructions.blob import Array
 from vmflow.kernels import blas_core
 from vmflow.kernels.choosing import Call
@@ -40,7 +39,7 @@ def _most() -> float:
     return inf if narrow else _MOST
 
 
-def product_kernel(dtype: DType, rows: int, depth: int, columns: int, batch: int = 1) -> Product:
+def product_kernel(dtype: dtypes.dtype, rows: int, depth: int, columns: int, batch: int = 1) -> Product:
     """What multiplies so many matrices of (rows, depth) and (depth, columns), from one place.
 
     Args:
@@ -50,7 +49,7 @@ def product_kernel(dtype: DType, rows: int, depth: int, columns: int, batch: int
     return np.matmul if in_c is None else in_c
 
 
-def is_for_c(dtype: DType, rows: int, depth: int, columns: int, batch: int = 1) -> bool:
+def is_for_c(dtype: dtypes.dtype, rows: int, depth: int, columns: int, batch: int = 1) -> bool:
     """Whether these are multiplied by C where that is there; see `product_kernel`."""
     products = batch * rows * depth * columns
     # Of a column and a row numpy makes a product by itself, which takes ten times as long as it should.

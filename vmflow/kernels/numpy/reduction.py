@@ -9,8 +9,6 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 
 from vmflow import dtypes
-from vmflow.dtypes import FLOATING
-from vmflow.dtypes import dtype as DType
 from vmflow.instructions.blob import Array, TensorMeta
 from vmflow.kernels import intra_op
 from vmflow.kernels.choosing import Function, Problem, builds, kernel_of
@@ -26,7 +24,7 @@ _ADD: Final[Any] = np.add.reduce
 _MULTIPLY: Final[Any] = np.multiply.reduce
 
 
-def accumulated(source: DType, output: DType) -> np.dtype[Any]:
+def accumulated(source: dtypes.dtype, output: dtypes.dtype) -> np.dtype[Any]:
     """The dtype to accumulate in: sums of half precision would lose everything past 2048 ones."""
     return dtypes.float32.numpy if source in (dtypes.float16, dtypes.bfloat16) else output.numpy
 
@@ -114,7 +112,7 @@ def _reduction(problem: Problem) -> Function:
     (source,), (output,) = problem.inputs, problem.outputs
     function, by_products, in_c, finish = _REDUCTIONS[problem.op]
     reduces = function(source, output)
-    whole = by_products and source.dtype.category == FLOATING
+    whole = by_products and source.dtype.category == dtypes.FLOATING
     kernel = _kernel(reduces, dims, keepdim, output) if whole else _by_rows(reduces, dims, keepdim, source, output)
     rows = None
     if in_c is not None and source.numel and _are_last(dims, source):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import math
-from math import pi, sqrt
 from typing import Any, cast
 
 import numpy as np
@@ -50,7 +49,7 @@ def _far(x: Array) -> Array:
     return (_ONE_OVER_ROOT_PI - inverse * ratio(inverse, _FAR_P, _FAR_Q)) / x
 
 
-_ONE_OVER_ROOT_PI = 1 / sqrt(pi)
+_ONE_OVER_ROOT_PI = 1 / math.sqrt(math.pi)
 _ERF_P = (
     1.85777706184603153e-1,
     3.16112374387056560e0,
@@ -146,7 +145,7 @@ def _erfinv_step(x: Array, out: Array, result: Array) -> None:
 
 
 computes("erfinv")(in_tiles(_erfinv_step, 1, single=False))
-_ROOT_HALF = sqrt(0.5)
+_ROOT_HALF = math.sqrt(0.5)
 
 
 # The gamma function
