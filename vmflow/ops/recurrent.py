@@ -216,7 +216,7 @@ def composed_layer(layer: Layer, *operands: Tensor) -> tuple[Tensor, ...]:
             state = [it[: step.size] for it in state]
         elif step.size > size:
             state = [cat([it, first[size : step.size]]) for it, first in zip(state, initial, strict=True)]
-        state = _STEPS[layer.kind](flat[step.start : step.stop], state, weights)
+        state = _STEPS[layer.kind](flat[step.rows], state, weights)
         every.append(state[0])
         ends = position + 1 == len(steps)
         size_after = 0 if ends else steps[position + 1].size

@@ -20,16 +20,11 @@ def _check_rows(index: Array, rows: int) -> None:
             raise IndexError(f"embedding: index {low if low < 0 else high} is out of range for a table of {rows} rows")
 
 
-@builds("embedding")
-def _embedding(problem: Problem) -> Function:
-    rows = problem.inputs[1].shape[0]
-
-    def kernel(places: Array, values: Array, out: Array | None) -> Array:
-        _check_rows(places, rows)
-        # Within its range, the index is clipped to nothing else; checked by numpy, it would go through a buffer.
-        return np.take(values, places, 0, out, "clip")
-
-    return kernel
+@kernel_of("embedding")
+def _embedding(problem: Problem, places: Array, values: Array, out: Array | None) -> Array:
+    _check_rows(places, len(values))
+    # Within its range, the index is clipped to nothing else; checked by numpy, it would go through a buffer.
+    return np.take(values, places, 0, out, "clip")
 
 
 @builds("embedding_gradient")

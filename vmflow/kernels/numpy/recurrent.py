@@ -40,8 +40,8 @@ def previous(states: Array, initial: Array, steps: list[Step]) -> Array:
     state = initial
     for step in steps:
         state = _carried(state, initial, step)
-        result[step.start : step.stop] = state
-        state = states[step.start : step.stop]
+        result[step.rows] = state
+        state = states[step.rows]
     return result
 
 
@@ -50,7 +50,7 @@ def last(states: Array, initial: Array, steps: list[Step]) -> Array:
     result = initial.copy()
     for step, size_after in zip(steps, [*[it.size for it in steps[1:]], 0], strict=True):
         if size_after < step.size:
-            result[size_after : step.size] = states[step.start + size_after : step.stop]
+            result[size_after : step.size] = states[step.rows][size_after:]
     return result
 
 
@@ -116,7 +116,7 @@ def _rnn_forward(
     state = initial
     for step in steps:
         state = _carried(state, initial, step)
-        current = states[step.start : step.stop]
+        current = states[step.rows]
         np.add(current, np.matmul(state, by_state, room[: step.size]), current)
         state = np.maximum(current, 0, out=current) if rectified else np.tanh(current, current)
     return (states,)
@@ -127,10 +127,10 @@ def _rnn_backward(rectified: bool, steps: list[Step], had: _Passed) -> _Found:
     sums = (states > 0).astype(states.dtype) if rectified else 1 - states * states
     carried = had.by_last[0].copy()
     for step in reversed(steps):
-        current = sums[step.start : step.stop]
+        current = sums[step.rows]
         gradient = carried[: step.size]
         if had.by_states is not None:
-            gradient += had.by_states[step.start : step.stop]
+            gradient += had.by_states[step.rows]
         np.multiply(current, gradient, current)
         np.matmul(current, had.weights.by_state, gradient)
     return sums, sums, [carried], None
@@ -154,21 +154,20 @@ def _lstm_forward(steps: list[Step], rows: Array, begin: list[Array], weights: W
     state, cell = initial, initial_cell
     for step in steps:
         state, cell = _carried(state, initial, step), _carried(cell, initial_cell, step)
-        rows_of = slice(step.start, step.stop)
-        current, free = gates[rows_of], small[: step.size]
+        current, free = gates[step.rows], small[: step.size]
         np.add(current, np.matmul(state, by_state, room[: step.size]), current)
         np.tanh(current, current)
         np.multiply(current, factor, current)
         np.add(current, offset, current)
-        cell = np.multiply(current[:, hidden : 2 * hidden], cell, cells[rows_of])
+        cell = np.multiply(current[:, hidden : 2 * hidden], cell, cells[step.rows])
         np.multiply(current[:, :hidden], current[:, 2 * hidden : 3 * hidden], free)
         np.add(cell, free, cell)
         np.tanh(cell, free)
         if projection is None:
-            state = np.multiply(current[:, 3 * hidden :], free, states[rows_of])
+            state = np.multiply(current[:, 3 * hidden :], free, states[step.rows])
         else:
             np.multiply(current[:, 3 * hidden :], free, free)
-            state = np.matmul(free, projection.T, states[rows_of])
+            state = np.matmul(free, projection.T, states[step.rows])
     return states, gates, cells
 
 
@@ -182,17 +181,16 @@ def _lstm_backward(steps: list[Step], had: _Passed) -> _Found:
     # With a projection: the gradient by the projected state after each step.
     kept = None if projection is None else np.empty((len(gates), carried.shape[1]), gates.dtype)
     for step in reversed(steps):
-        rows_of = slice(step.start, step.stop)
-        current, gate, free = sums[rows_of], gates[rows_of], room[: step.size]
+        current, gate, free = sums[step.rows], gates[step.rows], room[: step.size]
         gradient, by_cell = carried[: step.size], carried_cell[: step.size]
         if had.by_states is not None:
-            gradient += had.by_states[rows_of]
+            gradient += had.by_states[step.rows]
         by_hidden = gradient
         if kept is not None:
-            kept[rows_of] = gradient
+            kept[step.rows] = gradient
             by_hidden = np.matmul(gradient, projection)
         # output * (1 - tanh(cell)**2), by which the cell hears from the state
-        now = bent[rows_of]
+        now = bent[step.rows]
         np.multiply(now, now, free)
         np.subtract(1, free, free)
         np.multiply(free, gate[:, 3 * hidden :], free)
@@ -266,8 +264,7 @@ def _gru_forward(steps: list[Step], rows: Array, begin: list[Array], weights: We
     state = initial
     for step in steps:
         state = _carried(state, initial, step)
-        rows_of = slice(step.start, step.stop)
-        current, free = gates[rows_of], small[: step.size]
+        current, free = gates[step.rows], small[: step.size]
         from_state = np.matmul(state, by_state, room[: step.size])
         both = current[:, hidden : 3 * hidden]
         np.add(both, from_state[:, : 2 * hidden], both)
@@ -285,7 +282,7 @@ def _gru_forward(steps: list[Step], rows: Array, begin: list[Array], weights: We
         np.tanh(new, new)
         np.subtract(state, new, free)
         np.multiply(free, both[:, hidden:], free)
-        state = np.add(free, new, states[rows_of])
+        state = np.add(free, new, states[step.rows])
     return states, gates
 
 
@@ -297,14 +294,13 @@ def _gru_backward(steps: list[Step], had: _Passed) -> _Found:
     carried = by_last.copy()
     room = np.empty_like(carried)
     for step in reversed(steps):
-        rows_of = slice(step.start, step.stop)
-        current, gradient, free = sums[rows_of], carried[: step.size], room[: step.size]
+        current, gradient, free = sums[step.rows], carried[: step.size], room[: step.size]
         if had.by_states is not None:
-            gradient += had.by_states[rows_of]
+            gradient += had.by_states[step.rows]
         four = current.reshape(step.size, 4, hidden)
         np.multiply(four, gradient[:, None], four)
         np.matmul(current[:, hidden:], had.weights.by_state, free)
-        np.multiply(gradient, gates[rows_of, 2 * hidden : 3 * hidden], gradient)
+        np.multiply(gradient, gates[step.rows, 2 * hidden : 3 * hidden], gradient)
         np.add(gradient, free, gradient)
     return sums[:, : 3 * hidden], sums[:, hidden:], [carried], None
 

@@ -10,10 +10,9 @@ GATES: Final = {"rnn_tanh": 1, "rnn_relu": 1, "lstm": 4, "gru": 3}
 
 
 class Step(NamedTuple):
-    """One step: its `size` rows are ``start`` up to ``stop``."""
+    """One step, of so many rows among those of all steps."""
 
-    start: int
-    stop: int
+    rows: slice
     size: int
 
 
@@ -66,6 +65,6 @@ class Layer(NamedTuple):
         found: list[Step] = []
         start = 0
         for size in self.sizes or (shape[1],) * shape[0]:
-            found.append(Step(start, start + size, size))
+            found.append(Step(slice(start, start + size), size))
             start += size
         return found[::-1] if self.reverse else found
