@@ -24,7 +24,7 @@ _FUNCTIONS: Final = (
     "openblas_get_corename",
 )
 
-# What kernels with AVX-512 need of a processor, by the names in /proc/cpuinfo; and their own names in OpenBLAS.
+# Abilities that kernels with AVX-512 need, by their names in /proc/cpuinfo; and the kernels' names in OpenBLAS.
 _NEEDED: Final = frozenset({"avx512f", "avx512cd", "avx512bw", "avx512dq", "avx512vl"})
 _WITH_AVX512: Final = frozenset({"skylakex", "cooperlake", "sapphirerapids"})
 
@@ -64,7 +64,7 @@ def loaded_core() -> str | None:
 
 
 def hint(core: str | None, flags: Iterable[str]) -> str | None:
-    """What to try if the kernels leave out the half of the processor's vectors; None if there is nothing to gain.
+    """Advice if BLAS's kernels use only half of the processor's vectors; None if there is nothing to gain.
 
     Args:
         core: as from `loaded_core`.

@@ -1,7 +1,8 @@
-"""The door to what computes: a `Problem` says what is wanted, and `choose` finds the `Kernel` for it.
+"""The door to the kernels of ops: a `Problem` describes the computation, and `choose` finds the `Kernel` for it.
 
-A kernel is chosen once for each inference, by op, metas and device, and kept with it.  Where operands lie in memory is
-not known then: a kernel looks at layout, alignment and overlap itself, and what it does about them changes no bit.
+A kernel is chosen once for each inference, by op, metas and device, and kept with it.  At that time nobody knows where
+operands lie in memory.  So each kernel checks layout, alignment and overlap itself; its result is the same to the bit,
+however the operands lie.
 
 A device has a package of modules, one for each family of ops, which declare builders of kernels.  The host's is
 `vmflow.kernels.numpy`.  A module is imported when the first op of its family is inferred.
@@ -79,7 +80,7 @@ class Kernel:
 
 
 class Problem(NamedTuple):
-    """What a kernel is to compute: all that inference knows of a call.
+    """A computation that a kernel is wanted for: all that inference knows of a call.
 
     Attributes:
         op: its name in the op table.
@@ -88,7 +89,7 @@ class Problem(NamedTuple):
         inputs: the metas of the operands.
         scalars: the types of the numbers behind them.
         outputs: the metas of the results.
-        details: whatever inference has found out that the family's kernels need as well; see the family's builder.
+        details: further facts that inference has found out for the family's kernels; see the family's builder.
     """
 
     op: str
@@ -100,22 +101,24 @@ class Problem(NamedTuple):
     details: Any
 
 
-# From a problem to the kernel, or only its function.
+# builder(problem) -> the kernel, or only its function.
 Builder: TypeAlias = "Callable[[Problem], Kernel | Function]"
 
 # By the type of the device, the package in which each family has a module.  The simulated device computes as the host.
 PACKAGES: Final = {"cpu": "vmflow.kernels.numpy", "sim": "vmflow.kernels.numpy"}
 
 # By package, the builders by op or family.
-_BUILDERS: Final[dict[str, dict[str, Builder]]] = {"vmflow.kernels.numpy": {}}
+_BUILDERS: Final[dict[str, dict[str, Builder]]] = {package: {} for package in PACKAGES.values()}
 
 
-# Nobody forks meanwhile: the child would wait for ever for a module that a thread of its parent has half imported.
+# No thread may fork during an import: the child would wait for ever for a half-imported module.
 _importing = lock_held_while_forking()
 
 
 def builds(*names: str, package: str = "vmflow.kernels.numpy") -> Callable[[Builder], Builder]:
-    """Declare the decorated function the builder of these ops, or of all ops of a family that have none of their own.
+    """Declare that the decorated function builds the kernels of these ops.
+
+    The name of a family stands for all of its ops that have no builder of their own.
 
     A function may declare itself again, since Ctrl-C may interrupt the import of a module, which then is repeated.
 
@@ -142,7 +145,7 @@ def builds(*names: str, package: str = "vmflow.kernels.numpy") -> Callable[[Buil
 def kernel_of(*names: str, package: str = "vmflow.kernels.numpy") -> Callable[[Function], Function]:
     """Declare that ``function(problem, *input arrays, *scalars, out)`` computes these ops; see `builds`.
 
-    It is for functions that find nothing out beforehand.
+    This is for functions that prepare nothing when the kernel is chosen.
     """
 
     def declare(function: Function) -> Function:

@@ -29,7 +29,7 @@ def describe() -> dict[str, Any]:
 
 
 def one_line(found: dict[str, Any]) -> str:
-    """What `describe` found, as text."""
+    """The findings of `describe` as text."""
     if found["problem"] is not None:
         return f"not in use: {found['problem']}"
     loaded = f"{found['libraries']} libraries loaded" if found["libraries"] else "none needed so far"
@@ -37,7 +37,7 @@ def one_line(found: dict[str, Any]) -> str:
 
 
 def being_compiled() -> str | None:
-    """What is being compiled, by which compiler and where it will be kept, as a sentence; None if there is nothing."""
+    """A sentence on the libraries being compiled: how many, by what, and where they go; None if there are none."""
     count = LOADER.pending()
     if not count or LOADER.problem is not None:
         return None

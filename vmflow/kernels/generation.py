@@ -10,8 +10,8 @@ from typing import Final
 class Generation:
     """A number that changes when a problem may get another kernel than before.
 
-    That is when a compiled library has arrived, when C kernels are switched on or off, and when the number of threads
-    has changed.  Kernels chosen before remain right, as do the arguments that were prepared for them; they may be
+    It changes when a compiled library has arrived, when C kernels are switched on or off, and when the number of
+    threads changes.  Kernels chosen before remain right, as do the arguments that were prepared for them; they may be
     slower, or use C or threads that are no longer wanted.
 
     Attributes:

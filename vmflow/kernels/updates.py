@@ -1,7 +1,8 @@
-"""The door to what changes many arrays in place: `choose_update` finds the `Rule`, which makes the kernels of updates.
+"""The door to updates, which change many arrays in place: `choose_update` finds the `Rule` that makes their kernels.
 
-Such are the steps of optimizers above all.  They are not ops, and see arrays only when they run: no metas are told.
-What a kernel has to know beside the arrays are the rule's settings; see `vmflow.kernels.problems.updates`.
+Most updates are steps of optimizers.  They are not ops: a rule is chosen by its name alone, without metas, and its
+kernel sees the arrays when it runs.  All else that a kernel needs are the rule's settings; see
+`vmflow.kernels.problems.updates`.
 
 A device's package, see `vmflow.kernels.choosing`, has a package `updates` of modules, which declare the rules.  It is
 imported when the first update is chosen.
@@ -47,7 +48,7 @@ class Rule(NamedTuple):
 
 # By package and name, what changes arrays by a rule, and what makes the rule's memory, if it has one.
 _RULES: Final[dict[str, dict[str, tuple[Callable[..., object], Callable[[], Any] | None]]]] = {
-    "vmflow.kernels.numpy": {}
+    package: {} for package in PACKAGES.values()
 }
 
 # By name and device, the rules without a memory that were chosen: some are chosen for each batch.
@@ -57,7 +58,7 @@ _CHOSEN: Final[dict[tuple[str, Device], Rule]] = {}
 def declares_rule(
     rule: str, memory: Callable[[], Any] | None = None, package: str = "vmflow.kernels.numpy"
 ) -> Callable[[Change], Change]:
-    """Declare that the decorated function changes arrays by this rule, or again that it does; see `choosing.builds`.
+    """Declare that the decorated function changes arrays by this rule; see `choosing.builds`.
 
     Args:
         rule: its name.

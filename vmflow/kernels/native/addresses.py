@@ -37,7 +37,7 @@ _WIDEST: Final = 8
 
 
 def alignment(of: np.dtype[Any]) -> int:
-    """What the address of an element in C is a multiple of.
+    """The number that the addresses of elements must be multiples of in C.
 
     numpy asks for less of complex numbers, which C may move as integers of their size.
     """

@@ -1,6 +1,6 @@
-"""From numpy arrays to the kernels written by hand: each function here computes, or says that it cannot.
+"""Calls of C functions with numpy arrays.  Each caller computes a result, or says that it cannot.
 
-They can where the arrays are contiguous, of the dtypes that the kernels are written for, and where these are there.
+It can where the function is loaded, and the arrays are contiguous and of the dtypes that the function is written for.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ADDITIONS: Final = 2
 
 
 def fits(array: Array, dtype: np.dtype[Any] = SINGLE) -> bool:
-    """Whether it is as the kernels take arrays."""
+    """Whether C takes an array: a plain numpy array of this very dtype."""
     return type(array) is np.ndarray and array.dtype is dtype and is_plain(array)
 
 
@@ -110,12 +110,12 @@ class InC:
 
     @classmethod
     def of(cls, name: str, dtype: np.dtype[Any], elements: int, *settings: Any) -> Self | None:
-        """What computes arrays of this dtype and so many elements; None if C has nothing for them now.
+        """An instance for arrays of this dtype and so many elements; None if C has no function for them now.
 
         Args:
-            name: of what is computed.
-            dtype, elements: those.
-            settings: what the class takes behind the dtype.
+            name: of the computation.
+            dtype, elements: of the arrays.
+            settings: the arguments of the class behind the dtype.
         """
         in_c = cls._name_in_c(name, dtype)
         kernel = function(in_c, elements) if in_c is not None and elements else None
@@ -178,7 +178,7 @@ class Single(InC):
         return [self._call(together).placed()] if all([clear_of(outs[0], it) for it in arrays]) else None
 
     def _call(self, arrays: tuple[Array, ...]) -> NativeCall:
-        """Of arrays of one shape, the last of them the result's."""
+        """The call for arrays of one shape; the last of them is the result's."""
         arguments = (*[address(it) for it in arrays], arrays[0].size)
         moves = tuple([(place, SINGLE.itemsize) for place in range(len(arrays))])
         work = _ADDITIONS * arrays[0].size

@@ -1,4 +1,4 @@
-"""From numpy arrays to the kernels of attention.  As in `arrays`, which has what rows of numbers need."""
+"""Calls of the functions in attention.c."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .functions import CFunction
 # See attention.c, where vectors are widest.
 _PANEL: Final = 32
 
-# Of a head: more is left to BLAS, since keys and values are to stay in the cache.
+# Numbers of one head's keys or values that stay in the cache; attention with more is left to BLAS.
 _LARGEST: Final = 1 << 18
 
 # So many products take as long as an addition from memory, where all of a head is in the cache.

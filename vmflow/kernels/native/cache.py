@@ -17,7 +17,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Final
 
-# What all of them together may take, in bytes; the ones used longest ago go first.
+# Bytes that all libraries together may take; those used longest ago are removed first.
 LIMIT: Final = 64 << 20
 
 _SUFFIX: Final = ".so"

@@ -3,8 +3,8 @@
 To find out which function computes something, whether the arrays are such as it takes, and where they are, takes longer
 than to compute some thousand numbers; behind a kernel that has filled the caches it takes twice as long.  But most
 calls are like the one before, only that arrays are elsewhere.  So each place keeps its latest calls, and asks a
-function in C to make one again: that looks whether arrays are of the same kind and lie alike, and where.  In compilers
-this is an inline cache (Deutsch and Schiffman, 1984).
+function in C to make one again, which checks that arrays are of the same kind and lie alike, and finds their addresses.
+In compilers this is an inline cache (Deutsch and Schiffman, 1984).
 """
 
 from __future__ import annotations
@@ -141,6 +141,6 @@ class _Call:
 
 
 def _extent(of: Array) -> tuple[int, int]:
-    """Of an array's bytes, counted from where its first element is: the first, and the one behind the last."""
+    """The first byte of an array and the one behind the last, counted from its first element."""
     reaches = [(size - 1) * stride for size, stride in zip(of.shape, of.strides, strict=True)]
     return sum([min(it, 0) for it in reaches]), sum([max(it, 0) for it in reaches]) + of.itemsize

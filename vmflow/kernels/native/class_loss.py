@@ -1,4 +1,4 @@
-"""From numpy arrays to the kernels of rows.c that compute losses of class indices."""
+"""Calls of the functions in rows.c that compute losses of class indices."""
 
 from __future__ import annotations
 
@@ -158,5 +158,5 @@ def _unless_wrong(wrong: Array, calls: Sequence[NativeCall], otherwise: Callable
                 otherwise()
                 return
 
-    # Of their arrays the calls know the addresses only.
+    # The calls have only the addresses of their arrays: here they are kept alive.
     return [(compute, tuple([it.arrays for it in calls]), None)]

@@ -88,7 +88,7 @@ def compiler_command() -> tuple[str, ...]:
 
 
 def compiler_identity(command: tuple[str, ...]) -> str:
-    """What is different for another version of the compiler, without running it."""
+    """A text that differs between versions of the compiler, found without running it."""
     path = os.path.realpath(command[0])
     status = os.stat(path)
     return " ".join([*command, path, str(status.st_size), str(status.st_mtime_ns)])
@@ -106,7 +106,7 @@ def flags() -> tuple[str, ...]:
 
 @cache
 def processor_identity() -> str:
-    """What is different for a processor for which other instructions would be chosen."""
+    """A text that differs between processors for which the compiler chooses other instructions."""
     told = first_processor()
     if told is None:
         return f"{platform.machine()} {platform.processor()}"

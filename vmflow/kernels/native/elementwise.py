@@ -27,7 +27,7 @@ _ARRAYS_AT: Final = 1 + OUTER
 # How often a loop must run for its turns to be shared out evenly enough.
 _SHAREABLE: Final = 16
 
-# Of the powers that the op does not leave to numpy's, those that have a name.
+# Powers for which there is an op of another name.
 _POWERS: Final = {2: "square", 0.5: "sqrt", -0.5: "rsqrt", -1: "reciprocal"}
 
 
@@ -264,7 +264,7 @@ def layout_of(arrays: Sequence[Any], shape: tuple[int, ...]) -> Layout | None:
 
 
 class Block:
-    """What a function is called with, but for the addresses.
+    """The arguments of a function but for the addresses of its arrays.
 
     Args:
         loop: the function.

@@ -106,7 +106,7 @@ RULES: Final[dict[str, Rule]] = {
 
 
 def clamped(dtype: str, x: str, low: str, high: str) -> str:
-    """What lies between two limits, as C; `x` is an expression without effects."""
+    """A value limited to a range, as C; `x` is an expression without effects."""
     return _smaller(dtype, _larger(dtype, x, low), high)
 
 

@@ -24,7 +24,7 @@ def text_of(name: str) -> str:
 
 @cache
 def common_source() -> str:
-    """What all sources begin with."""
+    """The beginning of all sources."""
     return text_of("functions.h")
 
 
@@ -100,7 +100,7 @@ SINGLE: Final = {
     "tanh": 1,
 }
 
-# What is only moved is moved by its size.
+# Elements that are only moved are treated as integers of their size.
 _INTEGERS: Final = ("int8_t", "int16_t", "int32_t", "int64_t")
 _NUMBERS: Final = (*_INTEGERS, "float", "double")
 
@@ -171,10 +171,10 @@ def _declared() -> dict[str, _Declared]:
 
 _DECLARED: Final = _declared()
 
-# Those that take an array of words anyway.
+# The functions whose only argument is an array of words.
 _OF_WORDS: Final = ("matrix_product",)
 
-# Those that return a number.
+# The functions that return a number.
 _COUNTING: Final = ("convolution_room", "batch_norm_room", "plane_scatter")
 
 # Rows whose part of the gradients by weight and bias is added up by itself.  Fewer would be more to write, and more
@@ -240,7 +240,8 @@ def _by_words(name: str) -> str:
     return f"void {name}_by_words(const int64_t *w) {{ {name}({', '.join(given)}); }}"
 
 
-# Those that are there and may be used; and of the others when they were looked for last, and whether to be made.
+# Functions that are loaded and may be used.  For others: `LOADER.arrived` at the last look, and whether that look asked
+# for the library to be made.
 _functions: dict[str, CFunction] = {}
 _missing: dict[str, tuple[int, bool]] = {}
 LOADER.watchers += [_functions.clear, _missing.clear]
@@ -249,7 +250,7 @@ LOADER.watchers += [_functions.clear, _missing.clear]
 def function(name: str, elements: int) -> CFunction | None:
     """A function written by hand, if it is there and may be used; else it may be there later.
 
-    It is for whoever chooses a kernel: what arrives later has kernels chosen anew.
+    Call it when a kernel is chosen: when a library arrives later, kernels are chosen anew.
 
     Args:
         name: see `_declared`.

@@ -1,6 +1,6 @@
-"""From numpy arrays to the kernels of images: each function here computes, or says that it cannot.
+"""Calls of the C functions for images: convolutions, pooling and batch norm.
 
-As in `arrays`, which has what rows of numbers need.
+Each of them computes, or says that it cannot, as in `arrays`.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _made(calls: list[Call] | None) -> bool:
 
 
 def _bytes_of_room(counting: Callable[..., int], sizes: Sequence[int]) -> int:
-    """What a C function asks for, in numbers of float32."""
+    """The memory that a function works in, which C tells in numbers of float32."""
     kept = (ctypes.c_int64 * len(sizes))(*sizes)
     return counting(ctypes.addressof(kept)) * SINGLE.itemsize
 
@@ -248,7 +248,7 @@ class BatchNorm(_OfSizes):
         return cls(kernel.call, sizes, _bytes_of_room(counting.call, sizes), eps)
 
     def call(self, out: Array | None, first: Array, *others: Array | None) -> tuple[Array, Array, Array] | None:
-        """What it makes: an array like the first one, and two numbers for each channel; None if it cannot.
+        """The results: an array like the first one, and two numbers for each channel; None if it cannot compute them.
 
         Args:
             out: memory for the array, or None.

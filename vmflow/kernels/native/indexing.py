@@ -1,4 +1,4 @@
-"""From numpy arrays to the kernels of indexing.c: elements by index, and rows added where an index names them."""
+"""Calls of the functions in indexing.c: elements by index, and rows added where an index names them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .addresses import Array, address, is_plain, plain
 from .arrays import INDEX, InC, NativeCall
 from .functions import CFunction
 
-# What is only moved is moved by its size.
+# Elements that are only moved are treated as integers of their size.
 _BY_SIZE: Final = {1: "int8_t", 2: "int16_t", 4: "int32_t", 8: "int64_t"}
 _ADDED: Final = {
     np.dtype(np.float32): "float",
@@ -29,7 +29,7 @@ _WORK: Final = 8
 # Columns of a piece: whole lines of the cache, also where elements have one byte.
 _COLUMNS: Final = 64
 
-# Of an array with gaps a copy is needed: not for fewer elements than one in so many of it.
+# An array with gaps has to be copied, which pays if at least one element in so many is wanted.
 _COPIED: Final = 8
 
 
@@ -90,7 +90,7 @@ class _ByIndex(InC):
                 return team.Cut(3, ((0, size * inner * itemsize), (1, by_outer), (2, count * inner * itemsize)))
             return team.Cut(6, ((0, itemsize), (1, by_column), (2, itemsize)), _COLUMNS)
 
-        # Those that are written come last.
+        # Arrays that are written come last.
         order = (0, 1, 2) if self.gathers else (1, 2, 0)
         return NativeCall(
             self.kernel,

@@ -1,4 +1,4 @@
-"""What is compiled, loaded and being waited for: one `Library` for each source, in one process.
+"""The libraries of this process, one `Library` for each source: loaded, or being compiled.
 
 A thread that lives as long as there is something to do runs the compiler; nobody else waits for it, unless VMFLOW_JIT
 is 1.  What cannot be had is said once, in the log, and numpy does the work.
@@ -380,7 +380,7 @@ class Loader:
 
         from .compiling import NoCompiler
 
-        # Who has no compiler and has not named one has not asked for any of this.
+        # A user without a compiler, who has not named one either, need not be warned.
         missing = isinstance(error, NoCompiler)
         level = logging.WARNING if "CC" in os.environ or self.mode == "wait" or not missing else logging.INFO
         log = logging.getLogger("vmflow.codegen")
@@ -402,7 +402,7 @@ class Loader:
         self._lock.release()
 
     def in_child(self) -> None:
-        """What was being made is made by a thread of the child, once somebody asks for something."""
+        """Let a thread of the child go on with unfinished libraries, once one is requested."""
         self._lock = threading.RLock()
         self._bell = threading.Condition(self._lock)
         self._thread = self._compilation = None

@@ -24,7 +24,7 @@ from .processor import streamed_from
 # How often a single op must have been met before it is worth a run of the C compiler.
 _COMPILED_FROM: Final = 3
 
-# Of how many ways in which the arrays of a fused op may lie a function is kept.
+# For how many layouts of its arrays a fused op keeps functions.
 _KEPT: Final = 64
 
 # The shapes and strides of all arrays.
@@ -34,7 +34,7 @@ _Key: TypeAlias = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
 class Chain:
     """The function of one chain.
 
-    If it is not there when it is asked for, it is for kernels that are chosen when it is.
+    A chain whose function is missing stays without: kernels are chosen anew when a library arrives.
 
     Args:
         loop: its source.
@@ -58,7 +58,7 @@ class Chain:
         return self._function
 
     def _found(self, makes: bool) -> CFunction | None:
-        # What eager ops compute is the measure, whether that is C or numpy.
+        # A chain must agree with eager ops: it is used only if they use C for the same inexact functions.
         alike = all([function(f"single_{name}", WORTHWHILE if makes else 0) for name in self._loop.inexact])
         library = LOADER.request(common_source() + "\n" + self._loop.source, makes)
         if not alike or library is None or not library.usable(exact=True):
@@ -242,7 +242,7 @@ class SingleLoop:
             still, place = array.ndim == 0, address(array)
             if not still and array.shape != shape:
                 return None
-            # What is read at one place must not be written at another before that.
+            # No element may be written before it is read.
             overlaps = place < written + out.nbytes and written < place + array.nbytes
             if overlaps and (still or place != written or array.itemsize != out.itemsize):
                 return None
@@ -258,7 +258,7 @@ class SingleLoop:
         call = None if form is None else form.call((*operands, out), in_place=not streams)
         if call is None:
             return None
-        # What does not stream, since it is done in place, is not to be done again where that is not so.
+        # A call in place does not stream; it must not be repeated for operands that would.
         call.make(self.site if streams is self._streams else None)
         return out
 

@@ -1,4 +1,4 @@
-"""What is to be known of the processor."""
+"""The processor's abilities and caches, as the system tells them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def first_processor(cpuinfo: str | os.PathLike[str] = CPUINFO) -> list[str] | No
 
 
 def cpu_flags(cpuinfo: str | os.PathLike[str] = CPUINFO) -> frozenset[str]:
-    """What the processor can do, in Linux's words; nothing where there is no such file."""
+    """The processor's abilities, in Linux's words; empty where there is no such file."""
     for line in first_processor(cpuinfo) or []:
         name, _, value = line.partition(":")
         if name.strip() == "flags":
@@ -59,7 +59,7 @@ def last_level_cache(folder: str | os.PathLike[str] = _FOLDER) -> int:
 
 @functools.cache
 def streamed_from() -> int:
-    """Of arrays of so many bytes together the first would have left the cache when the last has been written.
+    """From how many bytes on arrays do not fit into the cache together.
 
     A result written past it takes 0.8 of the time from half of this on, but who reads it next may then have to wait for
     longer.  A cache that the system says is larger is a whole host's, of which a virtual machine on it has a part.

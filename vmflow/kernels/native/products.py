@@ -1,9 +1,9 @@
-"""From numpy arrays to products of matrices in C.
+"""Products of matrices in C.
 
-What BLAS does here it does as well as anybody where matrices are large.  Where they are not, it copies more than it
-multiplies; it cuts results across their rows, half of which are then in the cache of another core than whoever treats
-them row by row; and it chooses its kernels, and the order of its sums, by the processor's name, the number of threads
-and the shapes.  Here a row of the result depends on nothing but its row of the left operand, and on the right one.
+For large matrices BLAS is as fast as anything.  For others it copies more than it multiplies; it cuts results across
+their rows, half of which are then in the cache of another core than whoever treats them row by row; and it chooses its
+kernels, and the order of its sums, by the processor's name, the number of threads and the shapes.  Here a row of the
+result depends on nothing but its row of the left operand, and on the right one.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class MatrixProduct:
             return None
         found = self._call(left, right, out, added, sums)
         call = found.placed()
-        # Of what is not a caller's array, the call knows the address only.
+        # The call has only the addresses of arrays that are not the caller's: here they are kept alive.
         return (lambda *kept: call[0](*call[1]), found.arrays, None) if found.kernel is self._several else call
 
     def _call(self, left: Array, right: Array, out: Array, added: Array | None, sums: Array | None) -> NativeCall:
@@ -175,7 +175,7 @@ def _cut(rows: int, columns: int, depth: int, strides: tuple[int, ...], adds: bo
 
 
 def _strides(of: Array) -> tuple[int, int]:
-    """Of a matrix by rows and by columns, in elements: one of them is 1."""
+    """The strides of a matrix by rows and by columns, in elements; one of them is 1."""
     (rows, columns), (by_row, by_column) = of.shape[-2:], of.strides[-2:]
     if columns == 1 or by_column == _ITEM:
         return by_row // _ITEM, 1

@@ -1,4 +1,4 @@
-"""From numpy arrays to the kernels of rows.c: what works on the rows of matrices, or on their columns."""
+"""Calls of the functions in rows.c, which work on the rows of matrices, or on their columns."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class LayerNormGradient(InC):
     ) -> tuple[Array, Array, Array] | None:
         """The gradients by the array, the weight and the bias; None if that is not possible."""
         rows, features = array.shape
-        # Of each, the gradients by weight and bias, and room for two rows to work in.
+        # Each part has the gradients by weight and bias, and room for two rows to work in.
         parts = np.empty((-(-rows // LAYER_NORM_PART), 4, features), SINGLE)
         read = (array, gradient, mean, scale, *([] if weight is None else [weight]))
         if not self.site.again((*read, out, parts)):
@@ -149,7 +149,7 @@ class _EachRow(InC):
     """One number of each row."""
 
     def call(self, array: Array, rows: int, length: int) -> Array | None:
-        """That of so many rows of such a length, of which the last one may be shorter; None if it is not possible."""
+        """The numbers of so many rows of this length, the last of which may be shorter; None if it is not possible."""
         found = np.empty(rows, SINGLE)
         if self.site.again((array, array, found)):
             return found
@@ -191,9 +191,9 @@ class RowReduction:
         return None if rows is None or parts is None else cls(rows, parts)
 
     def call(self, matrix: Array) -> Array | None:
-        """That of each row of a matrix, which is not empty; None if that is not possible.
+        """The numbers of the rows of a matrix, which is not empty; None if that is not possible.
 
-        Of a single row that is long, it is found for blocks first, the same for any number of threads.
+        A single long row is reduced block by block first, in the same blocks for any number of threads.
         """
         rows, length = matrix.shape
         if rows > 1 or length <= _BLOCK:

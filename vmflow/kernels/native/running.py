@@ -1,4 +1,4 @@
-"""From numpy arrays to the kernels of running.c: running sums and products."""
+"""Calls of the functions in running.c: running sums and products."""
 
 from __future__ import annotations
 

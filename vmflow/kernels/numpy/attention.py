@@ -35,12 +35,12 @@ _SHORT: Final = 1024
 
 Index = tuple[Any, ...]
 
-# From a block, see `Scores.blocks`, to its softmaxes.
+# weights(a block as in `Scores.blocks`) -> its softmaxes
 Weights: TypeAlias = Callable[[Index, slice, int], Array]
 
 
 class Scores(NamedTuple):
-    """What queries and keys have to do with each other.
+    """The scores of queries and keys.
 
     Attributes:
         leading: the dimensions before the last two.
@@ -60,7 +60,7 @@ class Scores(NamedTuple):
         return np.broadcast_to(array, (*self.leading, *array.shape[-2:]))
 
     def blocks(self) -> Iterator[tuple[Index, slice, int]]:
-        """Of each block the index of its heads, its rows, and how many keys they see; the last rows come first."""
+        """Each block's index of heads, its rows, and the number of keys that they see; the last rows come first."""
         most = max(min(self.length, _CAUSAL_ROWS) if self.causal else self.length, 1)
         rows = max(min(most, BLOCK // max(self.others, 1)), 1)
         together = max(BLOCK // (rows * max(self.others, 1)), 1)
@@ -249,7 +249,7 @@ def _in_c(problem: Problem, it: Scores, query: TensorMeta, value: TensorMeta, ke
 
 
 def _dropout(arguments: Sequence[Any], probabilities: TensorMeta, p: float, compute: np.dtype[Any]) -> Array:
-    """What weights are multiplied by: 0 where they are dropped."""
+    """The factors of the weights: 0 where they are dropped."""
     kept = kept_elements(generator_at(*arguments[-3:-1]), probabilities, p)
     return np.asarray(kept * compute.type(1 / (1 - p) if p < 1 else 0.0))
 

@@ -120,5 +120,5 @@ def _with_casts(function: Function, compute: DType, metas: tuple[TensorMeta, ...
     return with_casts
 
 
-# Of 0.0 and -0.0 numpy takes the one or the other, by where in its loops it meets them.
+# numpy takes 0.0 or -0.0, depending on where in its loops it meets them.
 _EITHER_ZERO: Final = frozenset(["maximum", "minimum", "clamp_min", "clamp_max"])

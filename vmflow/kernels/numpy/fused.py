@@ -1,9 +1,8 @@
 """Several elementwise ops as one, which walks through large arrays in tiles.
 
-What is computed within a tile stays in the cache until it is used, so that memory is read and written once, however
-many ops there are.  To each element happens what would happen without fusing, by the kernels of the ops themselves, and
-the results are equal to the bit.  Where there is a C compiler all of it becomes one loop instead, see
-`vmflow.kernels.native.loops`.
+The results within a tile stay in the cache until they are used, so that memory is read and written once, however many
+ops there are.  The kernels of the ops themselves compute each tile: results are the same to the bit as without fusing.
+Where there is a C compiler all of it becomes one loop instead, see `vmflow.kernels.native.loops`.
 """
 
 from __future__ import annotations
@@ -57,8 +56,7 @@ def _is_met_often(form: Hashable) -> bool:
     return times >= COMPILED_FROM_TIMES
 
 
-# Of how many calls it may consist over arrays that stay where they are; one of more makes them anew, tile by tile, each
-# time.
+# Calls that are prepared for arrays that stay where they are, at most; if there are more, they are made anew each time.
 _CALLS: Final = 2048
 
 

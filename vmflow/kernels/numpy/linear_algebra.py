@@ -41,7 +41,7 @@ def _matmul(problem: Problem) -> Kernel:
     return Kernel(kernel, placed=lambda inputs, outs, scratch: [call_of(multiply, *inputs, *outs)])
 
 
-# What LAPACK does, which has no half precision
+# By LAPACK, which has no half precision
 
 
 @contextmanager
@@ -53,7 +53,7 @@ def explained(name: str) -> Iterator[None]:
         raise LinAlgError(f"linalg.{name}: {error}") from error
 
 
-# By op, what makes one or several results of a batch of matrices, and of the attributes behind it.
+# By op, factor(matrices, *attributes) -> one or several results.
 FACTORS: Final[dict[str, Callable[..., tuple[Array, ...]]]] = {
     "inv": lambda array: (np.linalg.inv(array),),
     "det": lambda array: (np.linalg.det(array),),
@@ -62,7 +62,7 @@ FACTORS: Final[dict[str, Callable[..., tuple[Array, ...]]]] = {
 
 @kernel_of("inv", "det")
 def factored(problem: Problem, array: Array, out: Any) -> Any:
-    """What one of the `FACTORS` makes."""
+    """The results of one of the `FACTORS`."""
     dtype = problem.inputs[0].dtype
     with explained(problem.op):
         results = FACTORS[problem.op](array.astype(computes_in(dtype), copy=False), *problem.attributes)

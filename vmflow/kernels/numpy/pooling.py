@@ -283,7 +283,7 @@ def _spread(array: Array, window: Window, axis: int) -> Array:
 
 
 def _divisor(windows: Sequence[Window], with_padding: bool, override: int | None) -> Callable[[Any], Any]:
-    """From a dtype to what each window's sum is divided by: a number, or an array over the output."""
+    """The function from a dtype to the divisors of windows' sums: a number, or an array over the output."""
     if override is not None:
         return lambda dtype: dtype.type(override)
     counts = functools.reduce(np.multiply.outer, [_counts(it, with_padding) for it in windows])

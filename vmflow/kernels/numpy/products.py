@@ -19,7 +19,7 @@ from vmflow.kernels import blas_core
 from vmflow.kernels.choosing import Call
 from vmflow.kernels.native.products import MatrixProduct as MatrixProduct
 
-# From two arrays, and where the result should go or None, to the result, which is there.
+# product(left, right, out or None) -> the result, which is `out` if that is given.
 Product: TypeAlias = Callable[[Array, Array, Array | None], Array]
 
 # Products of two numbers from which on C is not slower than BLAS, which would call its threads then, and these keep
@@ -40,7 +40,7 @@ def _most() -> float:
 
 
 def product_kernel(dtype: dtypes.dtype, rows: int, depth: int, columns: int, batch: int = 1) -> Product:
-    """What multiplies so many matrices of (rows, depth) and (depth, columns), from one place.
+    """The function that multiplies so many matrices of (rows, depth) and (depth, columns), called from one place.
 
     Args:
         dtype: in which that is done.
@@ -52,7 +52,7 @@ def product_kernel(dtype: dtypes.dtype, rows: int, depth: int, columns: int, bat
 def is_for_c(dtype: dtypes.dtype, rows: int, depth: int, columns: int, batch: int = 1) -> bool:
     """Whether these are multiplied by C where that is there; see `product_kernel`."""
     products = batch * rows * depth * columns
-    # Of a column and a row numpy makes a product by itself, which takes ten times as long as it should.
+    # numpy multiplies a column and a row by loops of its own, which take ten times as long as they should.
     worthwhile = _LEAST <= products <= _most() or (depth == batch == 1)
     return dtype is dtypes.float32 and worthwhile and rows >= _FEWEST and columns >= _FEWEST
 
@@ -65,5 +65,5 @@ def call_of(multiply: Product, left: Array, right: Array, out: Array) -> Call:
 def call_with(
     multiply: Product, left: Array, right: Array, out: Array, added: Array | None = None, sums: Array | None = None
 ) -> Call | None:
-    """What a `MatrixProduct` does as one call; None if it cannot be had."""
+    """A call of a `MatrixProduct`; None if there is none for these arrays."""
     return multiply.placed(left, right, out, added, sums) if isinstance(multiply, MatrixProduct) else None

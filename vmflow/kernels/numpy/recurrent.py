@@ -70,7 +70,7 @@ def _halved(weights: Weights, parts: int, straight: int) -> tuple[Array, Weights
 
 
 def _sums_from_input(rows: Array, weights: Weights) -> Array:
-    """What goes into the activations of all rows but for what comes from the state."""
+    """The inputs of the activations of all rows, without the part that comes from the state."""
     result = np.matmul(rows, weights.by_input.T)
     if weights.input_bias is not None:
         result += weights.input_bias + weights.state_bias
@@ -78,7 +78,7 @@ def _sums_from_input(rows: Array, weights: Weights) -> Array:
 
 
 class _Passed(NamedTuple):
-    """What a backward pass has: the operands of the layer, what it has kept, and the gradients that came.
+    """The arrays of a backward pass: the layer's operands, the results that it has kept, and the gradients that came.
 
     Attributes:
         rows: the input, all steps one below the other.
@@ -206,7 +206,7 @@ def _lstm_backward(steps: list[Step], had: _Passed) -> _Found:
 
 
 def _lstm_factors(gates: Array, bent: Array, before: Array) -> Array:
-    """What the gradient by the cell (three gates) or by the state (the last) is multiplied by, for each gate."""
+    """For each gate, the factor of the gradient by the cell (three gates) or by the state (the last)."""
     hidden = bent.shape[1]
     result = np.empty_like(gates)
     several = max(_IN_CACHE // max(4 * hidden, 1), 1)
@@ -306,7 +306,7 @@ def _gru_backward(steps: list[Step], had: _Passed) -> _Found:
 
 
 def _gru_factors(gates: Array, before: Array) -> Array:
-    """What the gradient by the state is multiplied by, for each of the four."""
+    """For each of the four, the factor of the gradient by the state."""
     hidden = before.shape[1]
     result = np.empty_like(gates)
     several = max(_IN_CACHE // max(4 * hidden, 1), 1)
@@ -355,7 +355,7 @@ def _forward(problem: Problem) -> Function:
         array, *rest = [it.astype(compute, copy=False) for it in arguments[:-1]]
         initial, weights = layer.split(rest)
         states, *saved = _FORWARD[layer.kind](steps, array.reshape(rows, features), initial, weights)
-        # Of the gates, which are kept first, none are a state; of the cells, behind them, the last ones are.
+        # The gates, which are kept first, are no state; the cells behind them are.
         finals = [last(every, first, steps) for every, first in zip((states, *saved[1:]), initial, strict=True)]
         shown = [states.reshape(output.shape), *finals]
         return (*[it.astype(source.dtype.numpy, copy=False) for it in shown], *saved)

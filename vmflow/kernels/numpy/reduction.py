@@ -72,7 +72,7 @@ def _norm(source: TensorMeta, output: TensorMeta) -> Reduce:
 
 
 def _by(reduce: Callable[..., Array]) -> Callable[[TensorMeta, TensorMeta], Reduce]:
-    """What reduces by a function of numpy's, whatever the metas are."""
+    """Reduce by a function of numpy's, whatever the metas are."""
     return lambda source, output: lambda array, axis, keepdims: reduce(array, axis, keepdims=keepdims)
 
 

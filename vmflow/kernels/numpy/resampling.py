@@ -83,7 +83,7 @@ def _transposed(table: _Table, size: int) -> _Table:
     starts = np.cumsum(counts) - counts
     slots = np.arange(len(places)) - starts[places]
     wide = max(int(counts.max()), 1)
-    # What fills a row up refers to one of the row's own elements, so that others' infinities stay out of it.
+    # Unused slots of a row refer to one of the row's own elements, so that others' infinities stay out of it.
     first = origins[np.minimum(starts, max(len(origins) - 1, 0))] if len(origins) else np.zeros(size, np.int64)
     result = _Table(np.repeat(first[:, None], wide, 1), np.zeros((size, wide)))
     result.places[places, slots] = origins

@@ -17,7 +17,7 @@ from vmflow.kernels.problems.elementwise import DEAR
 if TYPE_CHECKING:
     from vmflow.kernels.native.call_site import CallSite
 
-# From the operands and where the result should go, or None, to the result, or None if it cannot be had so.
+# in_c(operands, out or None) -> the result, or None if C cannot compute it.
 InC: TypeAlias = Callable[[list[Any], "Array | None"], "Array | None"]
 
 # Work, see `intra_op.LEAST`, of which it pays to look whether it can be shared: as an addition of 256 x 256.
@@ -25,7 +25,7 @@ IN_C_FROM: Final = 1 << 16
 
 
 def work(output: TensorMeta, cost: float) -> float:
-    """What several threads may do of an op, as `intra_op.LEAST` counts it; on the simulated device nothing.
+    """The work of an op that threads may share, counted as by `intra_op.LEAST`; 0 on the simulated device.
 
     Args:
         output: the meta of the result.

@@ -1,6 +1,6 @@
 """Sums of floating-point numbers as products with ones, which BLAS forms two to three times as fast as numpy adds up.
 
-Those of columns of float32, and of rows that are not short, are left to C, if it is there: it is as fast, has as many
+Sums of columns of float32, and of rows that are not short, are left to C, if it is there.  It is as fast, uses as many
 threads as it is allowed, and starts none of BLAS's, which keep their cores from others for a tenth of a second.
 
 BLAS adds in fewer strands than numpy does, each of them longer, and rounding errors grow with their length.  So nothing
@@ -20,16 +20,16 @@ from vmflow.instructions.blob import Array
 from vmflow.kernels.choosing import Call
 from vmflow.kernels.native.rows import ColumnSums, RowReduction
 
-# Of a thousand equal numbers, the worst there is since all errors go one way, BLAS loses 1e-6 of the sum.
+# BLAS loses 1e-6 of the sum of a thousand equal numbers, which are the worst case: all errors go one way.
 _LONGEST: Final = 1024
 
 _SINGLE: Final = np.dtype(np.float32)
 
-# From how many rows on columns are worth a product, and below how many elements nothing is.
+# A product pays for columns of at least so many rows, and for arrays of at least so many elements.
 _ROWS: Final = 8
 _FEW: Final = 8192
 
-# Of shorter rows BLAS finds the sums in two thirds of the time that C takes.
+# For shorter rows BLAS takes two thirds of C's time.
 _LONG: Final = 128
 
 
@@ -57,7 +57,7 @@ def of_rows(matrix: Array, in_c: RowReduction | None = None) -> Array:
         return np.dot(matrix, ones(length, matrix.dtype))
     if rows == 1:
         return np.reshape(_of_vector(matrix[0]), 1)
-    # Of a part of each row, `dot` would make a copy.
+    # `dot` would copy a part of each row.
     parts = [
         np.matmul(matrix[:, start : start + _LONGEST], ones(min(_LONGEST, length - start), matrix.dtype))
         for start in range(0, length, _LONGEST)

@@ -1,4 +1,4 @@
-"""Which function computes an elementwise op, and what that is given for a Python number."""
+"""The functions that compute elementwise ops, and their operands for Python numbers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from vmflow.instructions.blob import Array
 from vmflow.kernels.choosing import Function
 
-# From a Python number and the dtype in which the op computes to what the function is given.
+# number(Python number, dtype in which the op computes) -> the operand that the function is given.
 Number: TypeAlias = "Callable[[Any, np.dtype[Any]], Any]"
 
 
@@ -80,7 +80,7 @@ _NAMES: Final = {
 
 
 def computes(*ops: str) -> Callable[[Function], Function]:
-    """Declare ``function(*operands, out)`` to be what computes these ops; else it is numpy's of the same name."""
+    """Declare that ``function(*operands, out)`` computes these ops; others are computed by numpy's of the same name."""
 
     def declare(function: Function) -> Function:
         for op in ops:
@@ -91,7 +91,7 @@ def computes(*ops: str) -> Callable[[Function], Function]:
 
 
 def takes_numbers(number: Number, *ops: str) -> None:
-    """Say what these ops make of a Python number; for others it is `constant`."""
+    """Declare how these ops turn a Python number into an operand; others do so by `constant`."""
     for op in ops:
         _NUMBERS[op] = number
 
@@ -104,5 +104,5 @@ def function_of(op: str) -> Function:
 
 
 def number_of(op: str) -> Number:
-    """What it makes of a Python number."""
+    """The function that turns a Python number into an operand of this op."""
     return _NUMBERS.get(op.removesuffix("_scalar"), constant)

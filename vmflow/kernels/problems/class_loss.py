@@ -1,4 +1,4 @@
-"""What is told of losses of class indices."""
+"""Details of losses of class indices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is told of convolutions: their sizes."""
+"""Details of convolutions: their sizes."""
 
 from __future__ import annotations
 
@@ -46,6 +46,6 @@ class Geometry(NamedTuple):
         return set(self.kernel) == {1} and set(self.stride) == {1} and not any(self.before) and self.output == self.size
 
     def columns_shape(self) -> tuple[int, int, int]:
-        """That of the windows as columns: groups, taps of a group, output pixels."""
+        """The shape of the windows as columns: groups, taps of a group, output pixels."""
         taps = self.channels // self.groups * prod(self.kernel)
         return self.groups, taps, self.samples * prod(self.output)

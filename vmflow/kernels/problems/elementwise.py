@@ -1,4 +1,4 @@
-"""What is told of ops that treat each element alone."""
+"""Details of ops that treat each element alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is told of several elementwise ops that are computed as one."""
+"""Details of several elementwise ops that are computed as one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is told of ops that put elements into zeros."""
+"""Details of ops that put elements into zeros."""
 
 from __future__ import annotations
 

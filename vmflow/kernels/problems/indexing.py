@@ -1,4 +1,4 @@
-"""What is told of ops that read and write parts of a tensor by indices and by geometry."""
+"""Details of ops that read and write parts of a tensor by indices and by geometry."""
 
 from __future__ import annotations
 

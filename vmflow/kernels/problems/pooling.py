@@ -1,4 +1,4 @@
-"""What is told of pooling: how windows lie."""
+"""Details of pooling: how windows lie."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What recurrent layers consist of: their gates and parameters, and the steps of a sequence."""
+"""Recurrent layers: their gates and parameters, and the steps of a sequence."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Weights(NamedTuple):
 
 
 class Layer(NamedTuple):
-    """What a call is besides its operands.
+    """A call of a layer, but for its operands.
 
     Attributes:
         kind: a key of `GATES`.

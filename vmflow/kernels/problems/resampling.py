@@ -1,4 +1,4 @@
-"""What is told of resampling: how each dimension is."""
+"""Details of resampling: how each dimension is resampled."""
 
 from __future__ import annotations
 

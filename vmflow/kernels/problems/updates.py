@@ -1,10 +1,10 @@
-"""What is told of updates, which change many arrays in place: the settings of each rule.
+"""The settings of each rule of updates, which change many arrays in place.
 
 A rule's kernel is called with the arrays that are read, and those that are read and written.
 
-Those of optimizers are called with the gradients, and behind them the learning rate where it is an array: `lr` is None
-then.  They write the parameters, behind them what is kept for each parameter in its shape, one kind after the other,
-and at last what is counted for each.  Which kinds there are, in order, is said of each.
+Rules of optimizers read the gradients, and behind them the learning rate where it is an array: `lr` is None then.  They
+write the parameters, behind them the arrays kept for each parameter in its shape, one kind after the other, and at last
+the counts of each.  Each rule says which kinds it keeps, in order.
 """
 
 from __future__ import annotations

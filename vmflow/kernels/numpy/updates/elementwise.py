@@ -1,4 +1,4 @@
-"""What elementwise rules of optimizers share: one parameter after the other, each piece by piece, and arithmetic."""
+"""The parts that elementwise rules of optimizers share: steps of one parameter after the other, and arithmetic."""
 
 from __future__ import annotations
 
