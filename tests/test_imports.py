@@ -41,8 +41,8 @@ LAYERS = (
 ALONE = {"vmflow.graph_mode.actors": ("vmflow.errors",)}
 
 # What is imported within functions, by who does so.
-_COMPILING = ("vmflow.kernels.native.cache", "vmflow.kernels.native.compiling", "vmflow.kernels.native.kept")
-_LARGE_ARRAYS = ("vmflow.kernels.native.elementwise", "vmflow.kernels.native.single_loop")
+_COMPILING = ("vmflow.kernels.native.cache", "vmflow.kernels.native.compiling")
+_LARGE_ARRAYS = ("vmflow.kernels.native.elementwise", "vmflow.kernels.native.loops")
 _LOADED_BY_METHODS = ("vmflow.array_api", "vmflow.exchange", "vmflow.io", "vmflow.representation")
 _SIMULATION = ("vmflow.streams", "vmflow.streams.simulated")
 LATE = {

@@ -14,8 +14,7 @@ import hashlib
 import os
 import stat
 from contextlib import suppress
-from types import TracebackType
-from typing import Final
+from typing import Final, NamedTuple
 
 # Bytes that all libraries together may take; those used longest ago are removed first.
 LIMIT: Final = 64 << 20
@@ -34,26 +33,21 @@ class Untrusted(Exception):
     """Others could put libraries into the folder; the message says where, and why."""
 
 
-class Folder:
+class Folder(NamedTuple):
     """An open folder of libraries, to be used as a context manager.
 
-    Args:
+    Attributes:
         path: absolute, without symbolic links.
-        descriptor: by which it is open; is closed at the end.
+        descriptor: by which it is open; it is closed at the end.
     """
 
-    __slots__ = ("descriptor", "path")
-
-    def __init__(self, path: str, descriptor: int) -> None:
-        self.path = path
-        self.descriptor = descriptor
+    path: str
+    descriptor: int
 
     def __enter__(self) -> Folder:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         os.close(self.descriptor)
 
     def place(self, name: str) -> str:

@@ -154,9 +154,7 @@ def _round(array: Array, out: Array | None) -> Array:
     return array.copy() if array.dtype.kind in "iu" else np.rint(array, out)
 
 
-@computes("rsqrt")
-def _rsqrt(array: Array, out: Array | None) -> Array:
-    return np.reciprocal(np.sqrt(array, out), out)
+computes("rsqrt")(_QUICKLY[-0.5])
 
 
 # The larger and the smaller
