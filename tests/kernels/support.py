@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from vmflow.kernels.native.functions import text_of
 from vmflow.kernels.native.loading import LOADER
 
 Array = NDArray[Any]
+
+
+def helpers() -> int:
+    """How many threads help C's kernels now."""
+    library = LOADER.request(text_of("team.c"), apart=True)
+    if library is None or library.loaded is None:
+        return 0
+    found = library.loaded.team_helpers
+    found.restype = ctypes.c_int64
+    return int(found())
+
 
 HARD = (
     *(0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 0.5, -0.5, 2.0, -1.5, 2.5, 1e-40, -1e-40, 1e-45, 1.1754944e-38),

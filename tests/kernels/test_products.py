@@ -18,13 +18,13 @@ import vmflow as flow
 from tests.support import run_program
 from vmflow import nn
 from vmflow.kernels import blas_core
-from vmflow.kernels.native import products, team
+from vmflow.kernels.native import products
 from vmflow.kernels.native.compiling import compiler_command
 from vmflow.kernels.native.loading import LOADER
 from vmflow.kernels.native.rows import ColumnSums
 from vmflow.kernels.numpy import products as in_numpy
 
-from .support import same_bits
+from .support import helpers, same_bits
 
 pytestmark = [pytest.mark.usefixtures("panels"), pytest.mark.host]
 
@@ -553,7 +553,7 @@ def test_helpers_share_it(threads: None) -> None:
     assert call is not None
     call[0](*call[1])
     assert same_bits(out, multiplied(left, right))
-    assert team.helpers() >= 2
+    assert helpers() >= 2
 
 
 def test_without_memory_to_work_in() -> None:

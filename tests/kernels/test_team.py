@@ -22,6 +22,8 @@ from vmflow.kernels.native.addresses import address
 from vmflow.kernels.native.elementwise import OUTER, Block, Layout, Operation, write_loop
 from vmflow.kernels.native.loops import Chain
 
+from .support import helpers
+
 pytestmark = [pytest.mark.usefixtures("compiled"), pytest.mark.host]
 
 # Seconds, after which something is locked up.
@@ -112,13 +114,13 @@ def test_a_call_keeps_what_it_needs() -> None:
 
 
 def test_there_are_as_many_helpers_as_were_wanted() -> None:
-    before = team.helpers()
+    before = helpers()
     flow.set_num_threads(before + 3)
     assert compute()
-    assert team.helpers() == before + 2
+    assert helpers() == before + 2
     flow.set_num_threads(2)
     assert compute()
-    assert team.helpers() == before + 2
+    assert helpers() == before + 2
 
 
 def test_others_compute_alone_meanwhile() -> None:
@@ -148,7 +150,7 @@ def _of_helpers(line: str) -> list[str]:
                 if (task / "comm").read_text().strip() == "vmflow-kernel":
                     told = dict(it.split(":", 1) for it in (task / "status").read_text().splitlines() if ":" in it)
                     found.append(told[line].strip())
-        return len(found) == team.helpers()
+        return len(found) == helpers()
 
     # Who has just been made may not have said yet who it is.
     _until(all_are_there)
@@ -187,7 +189,7 @@ def test_helpers_that_are_not_wanted_any_more_sleep() -> None:
     program = """
     from tests.kernels.test_team import _of_helpers
     flow.set_num_threads(6)
-    assert compute() and team.helpers() == 5
+    assert compute() and helpers() == 5
     flow.set_num_threads(2)
 
     def left_in_peace():
@@ -226,7 +228,7 @@ def test_helpers_follow_when_the_process_is_told_to_stay_on_fewer_cores() -> Non
         assert compute(1_000_000)
     os.sched_setaffinity(0, [core])
     _until(lambda: compute() and set(_of_helpers("Cpus_allowed_list")) <= {str(core)})
-    print(team.helpers())
+    print(helpers())
     """
     assert _run(program) in ("0", "2")  # of one core from the beginning, or of more
 
@@ -243,7 +245,7 @@ def test_helpers_are_as_urgent_as_who_has_the_job() -> None:
     assert compute() and of_helpers() <= {os.nice(0)}
     os.setpriority(os.PRIO_PROCESS, 0, os.nice(0) + 3)
     _until(lambda: compute() and of_helpers() <= {os.nice(0)})
-    print(team.helpers(), of_helpers() <= {os.nice(0)})
+    print(helpers(), of_helpers() <= {os.nice(0)})
     """
     assert _run(program).endswith("True")
 
@@ -255,6 +257,7 @@ PROGRAM = """
     import numpy as np
     import vmflow as flow
     from vmflow.kernels.native import team
+    from tests.kernels.support import helpers
     from tests.kernels.test_team import compute
 """
 
@@ -268,17 +271,17 @@ def test_nothing_starts_for_one_thread() -> None:
     flow.set_num_threads(1)
     x = flow.rand(1000, 1000)
     (x + x).exp().softmax(1).sum().item()
-    print(team.helpers())
+    print(helpers())
     """
     assert _run(program) == "0"
 
 
 def test_a_forked_child_has_helpers_of_its_own() -> None:
     program = """
-    assert compute() and team.helpers() == 2
+    assert compute() and helpers() == 2
     child = os.fork()
     if not child:
-        os._exit(0 if team.helpers() == 0 and compute(times=20) and team.helpers() == 2 else 1)
+        os._exit(0 if helpers() == 0 and compute(times=20) and helpers() == 2 else 1)
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), compute(times=20))
     """
     assert _run(program) == "0 True"
@@ -323,6 +326,6 @@ def test_one_core_is_enough() -> None:
     program = """
     os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
     flow.set_num_threads(3)
-    print(compute(times=50), team.helpers())
+    print(compute(times=50), helpers())
     """
     assert _run(program) == "True 0"

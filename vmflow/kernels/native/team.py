@@ -108,14 +108,8 @@ def run(job: Job, work: float) -> bool:
     return True
 
 
-def helpers() -> int:
-    """How many threads help now."""
-    return int(_library.team_helpers()) if _run() is not None and _library is not None else 0
+# The library is the only one of its source, since the threads are its own.
 
-
-# The library: the only one of its source, since it holds what is known of the threads.
-
-_library: ctypes.CDLL | None = None
 _function: Callable[..., Any] | None = None
 # When it was looked for in vain; see `Loader.arrived`.
 _looked = -1
@@ -126,7 +120,7 @@ def _run() -> Callable[..., Any] | None:
 
 
 def _look() -> Callable[..., Any] | None:
-    global _library, _function, _looked
+    global _function, _looked
     arrived = LOADER.arrived
     library = LOADER.request(text_of("team.c"), apart=True)
     if library is None or library.loaded is None:
@@ -134,8 +128,7 @@ def _look() -> Callable[..., Any] | None:
         return None
     found: Any = library.function("team_run")
     found.argtypes = (ctypes.c_void_p, ctypes.c_int64)
-    library.loaded.team_helpers.restype = ctypes.c_int64
-    _library, _function = library.loaded, found
+    _function = found
     return _function
 
 
