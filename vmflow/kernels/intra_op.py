@@ -265,11 +265,14 @@ def over_elements(kernel: Callable[..., Array], operands: Sequence[Any], out: Ar
     """
     if pieces(work) == 1 or not out.flags.c_contiguous:
         return False
-    arrays = [it for it in operands if isinstance(it, np.ndarray)]
-    if not all([_clear_of(out, it) for it in arrays]):
+    arrays = [array for array in operands if isinstance(array, np.ndarray)]
+    if not all([_clear_of(out, array) for array in arrays]):
         return False
-    if all([it.size == 1 or (it.shape == out.shape and it.flags.c_contiguous) for it in arrays]):
-        given = [it.reshape(-1 if it.size > 1 else ()) if isinstance(it, np.ndarray) else it for it in operands]
+    if all([array.size == 1 or (array.shape == out.shape and array.flags.c_contiguous) for array in arrays]):
+        given = [
+            array.reshape(-1 if array.size > 1 else ()) if isinstance(array, np.ndarray) else array
+            for array in operands
+        ]
         whole: Array = out.reshape(-1)
         multiple = _WHOLE
     else:
@@ -277,7 +280,9 @@ def over_elements(kernel: Callable[..., Array], operands: Sequence[Any], out: Ar
     # The first dimension that can be cut, counted from the last one, as arrays broadcast.
     behind = whole.ndim - 1 - next((axis for axis, size in enumerate(whole.shape) if size > 1), 0)
     count = whole.shape[-1 - behind]
-    cut = [isinstance(it, np.ndarray) and it.ndim > behind and it.shape[-1 - behind] == count for it in given]
+    cut = [
+        isinstance(array, np.ndarray) and array.ndim > behind and array.shape[-1 - behind] == count for array in given
+    ]
 
     def part(start: int, stop: int) -> None:
         where: Any = (..., slice(start, stop), *[slice(None)] * behind)

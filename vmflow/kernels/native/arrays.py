@@ -79,10 +79,10 @@ class NativeCall(NamedTuple):
             job = None
             call, arguments, _ = self.kernel.alone(self.arguments)
             call(*arguments)
-        if site is not None and all([it.size for it in self.arrays]):
+        if site is not None and all([array.size for array in self.arrays]):
             at, words = (self.kernel.by_words, self.kernel.words(self.arguments)) if job is None else (0, job)
             before = len(words) - len(self.arguments)
-            places = [before + it for it in self.places or range(len(self.arrays))]
+            places = [before + place for place in self.places or range(len(self.arrays))]
             site.note(at, words, places, self.arrays, self.work, written=self.written, in_place=self.in_place)
 
     def _job(self) -> team.Job | None:
@@ -157,12 +157,12 @@ class Single(InC):
         return self._found(arrays, out) if found is None else found
 
     def _found(self, arrays: Sequence[Array], out: Array | None) -> Array | None:
-        if not all([type(it) is np.ndarray and it.dtype is SINGLE for it in arrays]):
+        if not all([type(array) is np.ndarray and array.dtype is SINGLE for array in arrays]):
             return None
         alike = [*arrays] if len(arrays) == 1 else np.broadcast_arrays(*arrays)
         shape = alike[0].shape
         given = [plain(it) for it in alike]
-        if out is None or not takes(out, shape) or not all([clear_of(out, it) for it in given]):
+        if out is None or not takes(out, shape) or not all([clear_of(out, array) for array in given]):
             out = np.empty(shape, SINGLE)
         self._call((*given, out)).make(self.site)
         return out
@@ -173,13 +173,13 @@ class Single(InC):
         The number of threads is that of now.
         """
         together = (*arrays, *outs)
-        if not all([fits(it) and it.shape == outs[0].shape for it in together]):
+        if not all([fits(array) and array.shape == outs[0].shape for array in together]):
             return None
-        return [self._call(together).placed()] if all([clear_of(outs[0], it) for it in arrays]) else None
+        return [self._call(together).placed()] if all([clear_of(outs[0], array) for array in arrays]) else None
 
     def _call(self, arrays: tuple[Array, ...]) -> NativeCall:
         """The call for arrays of one shape; the last of them is the result's."""
-        arguments = (*[address(it) for it in arrays], arrays[0].size)
+        arguments = (*[address(array) for array in arrays], arrays[0].size)
         moves = tuple([(place, SINGLE.itemsize) for place in range(len(arrays))])
         work = _ADDITIONS * arrays[0].size
         cut = team.Cut(len(arrays), moves, team.TOGETHER)

@@ -62,7 +62,7 @@ class Attention(InC):
             found: C-contiguous.
         """
         given = _of_heads(*operands, by_result)
-        if given is None or not fits(kept) or not all([it is None or fits(it) for it in found]):
+        if given is None or not fits(kept) or not all([array is None or fits(array) for array in found]):
             return False
         return self._compute([*given, kept, *found], operands, 2.5)
 
@@ -78,7 +78,7 @@ class Attention(InC):
         leading, (length, size) = query.shape[:-2], query.shape[-2:]
         others, value_size = value.shape[-2:]
         heads, scores = prod(leading), length * others
-        rows = [it.strides[-2] // it.itemsize for it in arrays[:4] if it is not None]
+        rows = [array.strides[-2] // array.itemsize for array in arrays[:4] if array is not None]
         problem = np.array([length, others, size, value_size, *rows, self._causal, self._keeps, 0, 0], INDEX)
         problem[-2:-1].view(np.float64)[0] = self._factor
         table = np.empty((heads, len(arrays)), INDEX)
@@ -92,9 +92,11 @@ class Attention(InC):
 
 def _of_heads(*arrays: Array) -> list[Array] | None:
     """Arrays of the same leading dimensions in whose rows one element follows the other; None if they cannot be."""
-    if len({it.shape[:-2] for it in arrays}) != 1 or not all([it.dtype is SINGLE and it.size for it in arrays]):
+    if len({array.shape[:-2] for array in arrays}) != 1 or not all(
+        [array.dtype is SINGLE and array.size for array in arrays]
+    ):
         return None
-    return [it if _in_rows(it) else it.copy() for it in arrays]
+    return [array if _in_rows(array) else array.copy() for array in arrays]
 
 
 def _in_rows(array: Array) -> bool:

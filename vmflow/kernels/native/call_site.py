@@ -93,7 +93,7 @@ class CallSite:
         generation = GENERATION.number
         if LOADER.mode == "off" or _extension is None or not (function or run):
             return
-        kept = [it for it in self._calls if it.generation == generation]
+        kept = [call for call in self._calls if call.generation == generation]
         if not kept:
             self._noted = 0  # whatever was noted before was of other times
         if self._noted >= _NOTED:
@@ -124,7 +124,7 @@ class _Call:
         self.shape = arrays[-1].shape
         self.dtype = arrays[-1].dtype
         # By their addresses they are told from others.
-        self._dtypes = [it.dtype for it in arrays]
+        self._dtypes = [array.dtype for array in arrays]
         for place, it in zip(places, arrays, strict=True):
             low, high = _extent(it)
             words += [

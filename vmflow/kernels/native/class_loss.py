@@ -81,7 +81,7 @@ class CrossEntropy:
         by_row = scores, classes, logs, losses
         return NativeCall(
             self._by_row.kernel,
-            (*[address(it) for it in by_row], *scores.shape, address(wrong)),
+            (*[address(array) for array in by_row], *scores.shape, address(wrong)),
             lambda: cut_by_row(by_row),
             scores.size * 4,
             (*by_row, wrong),
@@ -94,7 +94,7 @@ class CrossEntropy:
         if not fits(loss) or not fits(total):
             return None
         arrays = losses, loss, total
-        arguments = (*[address(it) for it in arrays], losses.size, self._averages)
+        arguments = (*[address(array) for array in arrays], losses.size, self._averages)
         # It cannot be cut: there is no work that could be shared.
         return NativeCall(self._whole.kernel, arguments, lambda: team.Cut(3, ()), 0, arrays, written=2)
 
@@ -132,7 +132,7 @@ class CrossEntropyGradient(InC):
     ) -> NativeCall | None:
         if not logs.size or not fits(classes, INDEX) or classes.shape != logs.shape[:1]:
             return None
-        if not all([fits(it) for it in (gradient, total, logs, out)]) or not clear_of(out, logs):
+        if not all([fits(array) for array in (gradient, total, logs, out)]) or not clear_of(out, logs):
             return None
         by_row, numbers = (logs, classes, out), (gradient, total)
         return NativeCall(
@@ -148,7 +148,7 @@ class CrossEntropyGradient(InC):
 
 def _unless_wrong(wrong: Array, calls: Sequence[NativeCall], otherwise: Callable[[], None]) -> list[Call]:
     """One call that makes several in order, and something else instead once one has set `wrong`."""
-    placed = [it.placed() for it in calls]
+    placed = [call.placed() for call in calls]
 
     def compute(*kept: Any) -> None:
         wrong[...] = 0
@@ -159,4 +159,4 @@ def _unless_wrong(wrong: Array, calls: Sequence[NativeCall], otherwise: Callable
                 return
 
     # The calls have only the addresses of their arrays: here they are kept alive.
-    return [(compute, tuple([it.arrays for it in calls]), None)]
+    return [(compute, tuple([call.arrays for call in calls]), None)]

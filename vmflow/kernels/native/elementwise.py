@@ -121,10 +121,10 @@ class _Writer:
 
     def _values(self, operation: Operation, operands: Sequence[int]) -> list[str] | None:
         """The operands as C of the dtype to compute in."""
-        arrays = [converted(*self.known[it], operation.compute) for it in operands]
+        arrays = [converted(*self.known[operand], operation.compute) for operand in operands]
         numbers = [self._scalar(it, operation.compute) for it in operation.scalars]
         values = [*numbers, *arrays] if operation.reversed else [*arrays, *numbers]
-        found = [it for it in values if it is not None]
+        found = [value for value in values if value is not None]
         return found if len(found) == len(values) else None
 
     def _scalar(self, value: bool | int | float, dtype: str) -> str | None:
@@ -162,7 +162,7 @@ def write_loop(
     for operation in operations:
         if not writer.add(operation):
             return None
-    kinds = [*inputs, *[operations[it].result for it in outputs]]
+    kinds = [*inputs, *[operations[number].result for number in outputs]]
     scalars_at = _ARRAYS_AT + len(kinds) * (1 + OUTER)
     before = [
         f"const {C_TYPES[dtype]} s{number} = *(const {C_TYPES[dtype]} *)(block + {scalars_at + number});"
@@ -240,7 +240,7 @@ def layout_of(arrays: Sequence[Any], shape: tuple[int, ...]) -> Layout | None:
         return None
     sizes: list[int] = []
     strides: list[list[int]] = []
-    spread = [np.broadcast_to(it, shape).strides for it in arrays]
+    spread = [np.broadcast_to(array, shape).strides for array in arrays]
     for axis in reversed(range(len(shape))):
         if shape[axis] == 1:
             continue
@@ -259,7 +259,7 @@ def layout_of(arrays: Sequence[Any], shape: tuple[int, ...]) -> Layout | None:
     still = tuple([step == 0 for step in strides[0]])
     padding = [0] * (OUTER - len(sizes) + 1)
     outer = tuple([*sizes[1:], *[1] * len(padding)])
-    steps_ = tuple([tuple([*[it[number] for it in strides[1:]], *padding]) for number in range(len(arrays))])
+    steps_ = tuple([tuple([*[stride[number] for stride in strides[1:]], *padding]) for number in range(len(arrays))])
     return Layout(still, sizes[0], outer, steps_)
 
 

@@ -216,8 +216,8 @@ def source(library: str) -> str:
 def _single(name: str) -> str:
     """A function of whole arrays."""
     given = [f"x{number}" for number in range(SINGLE[name])]
-    pointers = "".join([f"const float *{it}, " for it in given])
-    line = f"y[i] = {RULES[name].write('float32', *[f'{it}[i]' for it in given])};"
+    pointers = "".join([f"const float *{operand}, " for operand in given])
+    line = f"y[i] = {RULES[name].write('float32', *[f'{operand}[i]' for operand in given])};"
     body = [
         "int64_t done = 0;",
         *in_blocks(given, ["y"], [line]),

@@ -42,7 +42,7 @@ class _OfSizes:
 
     def compute(self, arrays: Sequence[Array | None]) -> None:
         """Compute, of arrays that fit, in the order in which the function takes them."""
-        self._compute([None if it is None else address(it) for it in arrays])
+        self._compute([None if array is None else address(array) for array in arrays])
 
     def placed(
         self, arrays: Sequence[Array | None], dtypes: Sequence[np.dtype[Any]] | None = None
@@ -56,7 +56,7 @@ class _OfSizes:
         for array, dtype in zip(arrays, dtypes or [SINGLE] * len(arrays), strict=True):
             if array is not None and not fits(array, dtype):
                 return None
-        return [(self._compute, ([None if it is None else address(it) for it in arrays],), None)]
+        return [(self._compute, ([None if array is None else address(array) for array in arrays],), None)]
 
     def _compute(self, places: list[int | None]) -> None:
         # Not kept: most of the time it would lie there unused.
@@ -221,7 +221,7 @@ class PlaneScatter:
         if not fits(values) or not fits(indices, INDEX):
             return None
         result = _result(out, self._shape)
-        places = [address(it) for it in (values, indices, result)]
+        places = [address(array) for array in (values, indices, result)]
         planes, plane = self._shape[0] * self._shape[1], math.prod(self._shape[2:])
         return None if self._kernel(*places, planes, values.size // planes, plane) else result
 

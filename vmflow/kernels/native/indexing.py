@@ -76,10 +76,10 @@ class _ByIndex(InC):
         array, places, values = arrays
         if not values.size or array.dtype != self.dtype:
             return None
-        if not all([type(it) is np.ndarray and is_plain(it) for it in arrays]):
+        if not all([type(array) is np.ndarray and is_plain(array) for array in arrays]):
             return None
         written, read = (values, array) if self.gathers else (array, values)
-        if not written.flags.writeable or any([np.may_share_memory(written, it) for it in (read, places)]):
+        if not written.flags.writeable or any([np.may_share_memory(written, array) for array in (read, places)]):
             return None
         outer, count, size, inner = sizes
         by_column, by_outer = steps

@@ -175,7 +175,7 @@ class Loader:
     def loaded(self) -> int:
         """How many libraries there are."""
         with self._lock:
-            return len([it for it in self._known.values() if it.loaded is not None])
+            return len([library for library in self._known.values() if library.loaded is not None])
 
     def pending(self) -> int:
         """How many libraries are being compiled, or will be."""

@@ -87,11 +87,11 @@ class _Form(NamedTuple):
         function, block = self.chain.function(compiles), self.block
         if function is None:
             return None
-        words = tuple(block.words([address(it) for it in arrays]))
+        words = tuple(block.words([address(array) for array in arrays]))
         return NativeCall(
             function,
             words,
-            lambda: block.cut([it.itemsize for it in arrays]),
+            lambda: block.cut([array.itemsize for array in arrays]),
             self.work,
             arrays,
             places=block.places,
@@ -161,7 +161,7 @@ class FusedLoops:
     def _found(self, together: tuple[Array, ...], shape: tuple[int, ...], compiles: bool = True) -> NativeCall | None:
         if not self._host or not self._operations or not all(map(is_aligned, together)):
             return None
-        key = tuple([(it.shape, it.strides) for it in together])
+        key = tuple([(array.shape, array.strides) for array in together])
         # Others may be at this, and clear it, at the same time.
         try:
             form = self._known[key]
@@ -172,10 +172,10 @@ class FusedLoops:
         return None if form is None else form.call(together, len(self._outputs), compiles)
 
     def _form(self, together: Sequence[Array], shape: tuple[int, ...]) -> _Form | None:
-        layout = layout_of(together, shape) if all([type(it) is np.ndarray for it in together]) else None
+        layout = layout_of(together, shape) if all([type(array) is np.ndarray for array in together]) else None
         if layout is None:
             return None
-        streams = sum([it.nbytes for it in together]) >= streamed_from()
+        streams = sum([array.nbytes for array in together]) >= streamed_from()
         steady = layout.steady[: len(self._inputs)]
         loop = write_loop(self._inputs, self._operations, self._outputs, steady, streams)
         if loop is None:

@@ -136,7 +136,7 @@ class MatrixProduct:
         for place, it in further:
             words[place] = address(it)
         if leading:
-            spread = [np.broadcast_to(it, (*leading, *it.shape[-2:])) for it in (left, right, out)]
+            spread = [np.broadcast_to(array, (*leading, *array.shape[-2:])) for array in (left, right, out)]
             places = np.stack([places_of(it, leading) for it in spread], 1)
             given = np.array(words, np.int64)
             arguments = address(places), len(places), address(given)
@@ -198,7 +198,7 @@ def _in_lines(given: Array) -> Array:
 
 def _shares(out: Array, *read: Array | None) -> bool:
     """Whether a result would be written over what is still to be read."""
-    return any([it is not None and np.may_share_memory(out, it) for it in read])
+    return any([array is not None and np.may_share_memory(out, array) for array in read])
 
 
 def _takes(out: Array) -> bool:

@@ -99,7 +99,11 @@ class LayerNorm(InC):
         array, weight, bias = realigned(array), realigned(weight), realigned(bias)
         given = [it for it in (array, weight, bias) if it is not None]
         arrays = (*given, out, means, scales)
-        if not array.size or not all([fits(it) for it in arrays]) or not all([clear_of(out, it) for it in given]):
+        if (
+            not array.size
+            or not all([fits(array) for array in arrays])
+            or not all([clear_of(out, array) for array in given])
+        ):
             return None
         by_row = array, out, means, scales
         NativeCall(
@@ -127,9 +131,9 @@ class LayerNormGradient(InC):
         parts = np.empty((-(-rows // LAYER_NORM_PART), 4, features), SINGLE)
         read = (array, gradient, mean, scale, *([] if weight is None else [weight]))
         if not self.site.again((*read, out, parts)):
-            if not array.size or not all([fits(it) for it in (*read, out)]):
+            if not array.size or not all([fits(array) for array in (*read, out)]):
                 return None
-            if not all([clear_of(out, it) for it in read]):
+            if not all([clear_of(out, array) for array in read]):
                 return None
             places = [address(it) for it in (array, gradient, out, mean, scale)]
             NativeCall(

@@ -60,13 +60,17 @@ class Steps:
         before = layout.step
         if before is not None and before.is_of(gradients):
             return before
-        fitting = [it for it in layout.chosen if _fits(gradients[it], layout.dtype, written[0][it].size)]
+        fitting = [
+            position
+            for position in layout.chosen
+            if _fits(gradients[position], layout.dtype, written[0][position].size)
+        ]
         if len(fitting) < len(layout.chosen):
             layout = _Layout(self._name, written, fitting)
         if not fitting:
             return None
         # Most gradients lie where those of the step before were.
-        places = [address(gradients[it]) for it in fitting]
+        places = [address(gradients[position]) for position in fitting]
         before = layout.step
         if before is not None and before.places == places:
             return before
@@ -112,19 +116,21 @@ class _Layout:
         elif chosen is None:
             chosen = [place for place, row in enumerate(arrays) if all([_fits(it, dtype, row[0].size) for it in row])]
         self.chosen = chosen
-        self.sizes = [first[it].nbytes for it in chosen]
+        self.sizes = [first[position].nbytes for position in chosen]
         self.ranges = sorted(
             [(address(it), address(it) + it.nbytes) for row in chosen for it in arrays[row] if it.nbytes]
         )
         apart = all([end <= start for (_, end), (start, _) in pairwise(self.ranges)])
         # Where memory is shared, the steps are taken one after the other.
-        self.work = sum([first[it].size for it in chosen]) * (len(written) + 1) if apart else 0
-        parts = _parts([first[it].size for it in chosen], _SHARES * get_num_threads() if team.helps(self.work) else 1)
+        self.work = sum([first[position].size for position in chosen]) * (len(written) + 1) if apart else 0
+        parts = _parts(
+            [first[position].size for position in chosen], _SHARES * get_num_threads() if team.helps(self.work) else 1
+        )
         self.owners = parts[:, :, 0]
         self.offsets = parts[:, :, 1] * dtype.itemsize
         self.table = np.zeros((*self.owners.shape, len(written) + 3), np.int64)
         for kind, column in enumerate(written):
-            starts = np.array([address(column[it]) for it in chosen], np.int64)
+            starts = np.array([address(column[position]) for position in chosen], np.int64)
             self.table[:, :, kind] = starts[self.owners] + self.offsets if chosen else 0
         self.table[:, :, -2] = parts[:, :, 2]
         self.table[:, :, -1] = self.owners
@@ -177,7 +183,7 @@ class Step:
         self.positions = layout.chosen
         self._kernel = layout.kernel.call
         self.places = places
-        self._gradients = [ref(it) for it in gradients]
+        self._gradients = [ref(array) for array in gradients]
         table = self._table = layout.table.copy()
         table[:, :, -3] = np.array(places, np.int64)[layout.owners] + layout.offsets
         groups, rows = layout.owners.shape

@@ -64,7 +64,11 @@ class Scores(NamedTuple):
         most = max(min(self.length, _CAUSAL_ROWS) if self.causal else self.length, 1)
         rows = max(min(most, BLOCK // max(self.others, 1)), 1)
         together = max(BLOCK // (rows * max(self.others, 1)), 1)
-        heads = [slice(it, it + together) for it in range(0, self.leading[-1], together)] if self.leading else [...]
+        heads = (
+            [slice(start, start + together) for start in range(0, self.leading[-1], together)]
+            if self.leading
+            else [...]
+        )
         for outer in np.ndindex(self.leading[:-1]):
             for some in heads:
                 for start in range(0, self.length, rows)[::-1]:

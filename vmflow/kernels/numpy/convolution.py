@@ -252,7 +252,7 @@ def _several_gradients(problem: Problem) -> Kernel:
         # In half precision `room_for` finds that it does not fit.
         place = out[0] if out is not None and wanted[0] else None
         found = gradients(gradient, *((None, array) if has_columns else (array, None)), weight, place)
-        return tuple([it.astype(to, copy=False) for it in found])
+        return tuple([array.astype(to, copy=False) for array in found])
 
     return Kernel(kernel, placed=None if half or native is None else _gradients_placed(native, wanted))
 

@@ -53,7 +53,7 @@ def _elementwise(problem: Problem) -> Kernel:
     if single is not None:
         function = _single_or(single, function)
     reversed_ = problem.attributes == REVERSED
-    given = [it.dtype.name for it in metas] + [compute.name] * has_number
+    given = [meta.dtype.name for meta in metas] + [compute.name] * has_number
     if reversed_:
         given.reverse()
     found = _in_c(base, single, given, compute, output, cost)
@@ -107,14 +107,14 @@ def _in_c(
 
 def _with_casts(function: Function, compute: DType, metas: tuple[TensorMeta, ...]) -> Function:
     """The function, with the operands cast to `compute` where they are not."""
-    if all([it.dtype is compute for it in metas]):
+    if all([meta.dtype is compute for meta in metas]):
         return function
     to = compute.numpy
 
     def with_casts(*arguments: Any) -> Array:
         *operands, out = arguments
         # A number that does not fit is left as it is; see `ufuncs.comparable`.
-        wide = [it.astype(to, copy=False) if isinstance(it, np.ndarray) else it for it in operands]
+        wide = [array.astype(to, copy=False) if isinstance(array, np.ndarray) else array for array in operands]
         return function(*wide, out)
 
     return with_casts

@@ -88,7 +88,7 @@ def _offsets(fused: Fused, inputs: int, elements: int) -> tuple[list[int | None]
 
     for position, step in enumerate(steps):
         read = dict.fromkeys([operand - inputs for operand in step.operands if operand >= inputs])
-        ending = [it for it in read if last[it] == position and it not in outputs]
+        ending = [number for number in read if last[number] == position and number not in outputs]
         if step.kernel.sharing:
             # In place; an operand of another dtype would be overwritten before it was read.
             for it in [it for it in ending if steps[it].output.dtype is step.output.dtype][:1]:
@@ -124,14 +124,17 @@ class FusedKernel:
         self._inputs = len(metas)
         self._steps = fused.steps
         self._outputs = outputs = fused.outputs
-        self._made = tuple([self._steps[it].output for it in outputs])
+        self._made = tuple([self._steps[number].output for number in outputs])
         self._shape = tuple(self._steps[0].output.shape)
         self._numel = numel = math.prod(self._shape)
         self._work = work(self._made[0], sum([step.cost for step in fused.steps]) / max(numel, 1))
         self._in_c = FusedLoops(metas, [operation_of(step) for step in fused.steps], outputs, self._work)
         # The form is the same for all numbers and sizes.
         self._form = (
-            (tuple([(it.name, it.attributes, it.operands) for it in fused.steps]), tuple([it.dtype for it in metas]))
+            (
+                tuple([(step.name, step.attributes, step.operands) for step in fused.steps]),
+                tuple([meta.dtype for meta in metas]),
+            )
             if fused.occasional
             else None
         )
@@ -171,7 +174,7 @@ class FusedKernel:
         values = list(arrays)
         for function, before, operands, after, output in self._recipe:
             out = outs[output] if output >= 0 else None
-            result = function(*before, *[values[it] for it in operands], *after, out)
+            result = function(*before, *[values[operand] for operand in operands], *after, out)
             if out is not None and result is not out:
                 np.copyto(out, result, casting="unsafe")
             values.append(result if out is None else out)
@@ -233,7 +236,7 @@ class FusedKernel:
         calls: list[Call] = []
         for (function, before, operands, after, output), room in zip(self._recipe, scratch, strict=True):
             out = room if room is not None else outs[output]
-            calls.append((function, (*before, *[values[it] for it in operands], *after, out), out))
+            calls.append((function, (*before, *[values[operand] for operand in operands], *after, out), out))
             values.append(out)
         return calls
 
@@ -266,12 +269,14 @@ def tiles(
 ) -> Iterator[tuple[list[Array], list[Array], tuple[int, ...]]]:
     """Cut arrays that broadcast to a shape, and others that have it, alike into pieces of at most so many elements."""
     count = len(arrays)
-    if all([it.size == 1 or (it.shape == shape and it.flags.c_contiguous) for it in (*arrays, *outs)]):
+    if all([array.size == 1 or (array.shape == shape and array.flags.c_contiguous) for array in (*arrays, *outs)]):
         # What the general way would find, in a tenth of the time.
         merged: tuple[int, ...] = (math.prod(shape),)
-        views = [it.reshape(() if it.size == 1 else -1) for it in (*arrays, *outs)]
+        views = [array.reshape(() if array.size == 1 else -1) for array in (*arrays, *outs)]
     else:
-        spread = [it.reshape(()) if it.size == 1 else np.broadcast_to(it, shape) for it in arrays] + list(outs)
+        spread = [array.reshape(()) if array.size == 1 else np.broadcast_to(array, shape) for array in arrays] + list(
+            outs
+        )
         merged, views = _merged(spread, shape)
     axis = len(merged) - 1
     inner = 1
@@ -282,7 +287,7 @@ def tiles(
     even = _WHOLE // math.gcd(inner, _WHOLE)
     if length > even:
         length -= length % even
-    for before in product(*[range(it) for it in merged[:axis]]):
+    for before in product(*[range(size) for size in merged[:axis]]):
         for start in range(0, merged[axis], length):
             where = (*before, slice(start, start + length))
             pieces = [it[where] if it.ndim else it for it in views]
@@ -296,7 +301,7 @@ def _merged(arrays: list[Array], shape: tuple[int, ...]) -> tuple[tuple[int, ...
     for axis, size in enumerate(shape):
         if size == 1:
             continue
-        steps = [it.strides[axis] if it.ndim else 0 for it in arrays]
+        steps = [array.strides[axis] if array.ndim else 0 for array in arrays]
         if merged and all([have[-1] == step * size for have, step in zip(strides, steps, strict=True)]):
             merged[-1] *= size
             for have, step in zip(strides, steps, strict=True):

@@ -25,7 +25,9 @@ def _scatter_slices(problem: Problem) -> Function:
     every = (slice(None),) * axis
     filled: list[Any] = [(*every, slice(*place)) for place in details.filled]
     empty: list[Any] = [(*every, slice(*gap)) for gap in details.gaps]
-    has_signs = output.dtype.category >= dtypes.FLOATING and all([it.dtype is output.dtype for it in problem.inputs])
+    has_signs = output.dtype.category >= dtypes.FLOATING and all(
+        [meta.dtype is output.dtype for meta in problem.inputs]
+    )
 
     def kernel(*arguments: Any) -> Array:
         *parts, out = arguments

@@ -21,6 +21,6 @@ def in_single(kernel: Function, half: bool) -> Function:
 
     def with_casts(*arguments: Any) -> Array:
         *arrays, _ = arguments
-        return kernel(*[it.astype("float32") for it in arrays], None).astype(arrays[0].dtype)
+        return kernel(*[array.astype("float32") for array in arrays], None).astype(arrays[0].dtype)
 
     return with_casts

@@ -37,7 +37,7 @@ def _index(problem: Problem) -> Function:
     dims, from_the_end = problem.attributes
     details: Reading = problem.details
     selects = details.selects
-    copies = any([it.shape for it in problem.inputs[1:]])
+    copies = any([meta.shape for meta in problem.inputs[1:]])
 
     def kernel(array: Array, *rest: Any) -> Array:
         if not from_the_end:
@@ -118,7 +118,7 @@ def _seen(whole: Array, part: Part) -> Array:
     flat = whole.reshape(-1)
     if 0 in shape:
         return flat[:0].reshape(shape)
-    return np.lib.stride_tricks.as_strided(flat[offset:], shape, [it * whole.itemsize for it in strides])
+    return np.lib.stride_tricks.as_strided(flat[offset:], shape, [stride * whole.itemsize for stride in strides])
 
 
 def _destination(array: Array, out: Array | None) -> Array:

@@ -106,10 +106,10 @@ def _linear_gradient(problem: Problem) -> Kernel:
             found.append(to_weight(gradient.T, array, next(wanted, None)))
         if by_bias and not together:
             found.append(sums.of_columns(gradient, next(wanted, None), columns))
-        return tuple([it.astype(to, copy=False) for it in found])
+        return tuple([array.astype(to, copy=False) for array in found])
 
     def placed(inputs: Sequence[Array], outs: Sequence[Array], scratch: Array | None) -> list[Call] | None:
-        if not all([it.flags.c_contiguous for it in (*inputs[:2], *outs)]):
+        if not all([array.flags.c_contiguous for array in (*inputs[:2], *outs)]):
             return None
         gradient, array, wanted = inputs[0].reshape(rows, outputs), inputs[1].reshape(rows, features), iter(outs)
         found: list[Call] = []

@@ -95,7 +95,7 @@ def _batch_norm(problem: Problem) -> Kernel:
         to = None if out is None else out[0]
         array = np.ascontiguousarray(array, compute).reshape(over.view)
         if in_c is not None:
-            factor, more = [None if it is None else it.astype(compute, copy=False) for it in (weight, bias)]
+            factor, more = [None if array is None else array.astype(compute, copy=False) for array in (weight, bias)]
             found = in_c.call(to, array, factor, more)
             if found is not None:
                 return handed(found[0], to, source.shape, source.dtype.numpy), *found[1:]
@@ -164,7 +164,7 @@ def _batch_norm_inference(problem: Problem) -> Function:
 
     def kernel(array: Array, mean: Array, variance: Array, *rest: Any) -> Array:
         *parameters, out = rest
-        weight, bias = _split(options, [it.astype(compute, copy=False) for it in parameters])
+        weight, bias = _split(options, [array.astype(compute, copy=False) for array in parameters])
         scale = 1 / np.sqrt(variance.astype(compute, copy=False) + eps)
         scale = scale if weight is None else scale * weight
         shift = -mean.astype(compute, copy=False) * scale
@@ -193,7 +193,7 @@ def _layer_norm(problem: Problem) -> Function:
 
     def kernel(array: Array, *rest: Any) -> tuple[Array, Array, Array]:
         *parameters, out = rest
-        weight, bias = _split(options, [it.astype(compute, copy=False).reshape(-1) for it in parameters])
+        weight, bias = _split(options, [array.astype(compute, copy=False).reshape(-1) for array in parameters])
         array = np.ascontiguousarray(array, compute).reshape(rows, features)
         to = None if out is None else out[0]
         result = room(to, array)

@@ -68,12 +68,12 @@ class _Planes:
         self.count = shape[0] * shape[1]
         self.samples, self.channels = shape[:2]
         self.windows = tuple(windows)
-        self.last = self.count >= 64 and prod([it.size for it in windows]) <= 128
+        self.last = self.count >= 64 and prod([window.size for window in windows]) <= 128
         self.first = 0 if self.last else 1
 
     def output(self) -> tuple[int, ...]:
         """The shape of a value for each window."""
-        return self.samples, self.channels, *[it.output for it in self.windows]
+        return self.samples, self.channels, *[window.output for window in self.windows]
 
     def along(self) -> list[tuple[int, Window]]:
         """The dimensions of planes in arrays inside, and the windows there, the last dimension first."""
@@ -184,7 +184,7 @@ def _max_values(problem: Problem) -> Function:
 def _max_with_indices(problem: Problem) -> Kernel:
     planes = _Planes(problem.inputs[0].shape, problem.details)
     # From one element to the next along each dimension, in a plane laid out flat.
-    steps = [prod([it.size for it in planes.windows[number + 1 :]]) for number in range(len(planes.windows))]
+    steps = [prod([window.size for window in planes.windows[number + 1 :]]) for number in range(len(planes.windows))]
     corners: Array = np.zeros((), np.int64)
     for (axis, window), step in zip(planes.along()[::-1], steps, strict=True):
         corners = corners + planes.broadcast(_starts(window) * step, axis)
@@ -286,7 +286,7 @@ def _divisor(windows: Sequence[Window], with_padding: bool, override: int | None
     """The function from a dtype to the divisors of windows' sums: a number, or an array over the output."""
     if override is not None:
         return lambda dtype: dtype.type(override)
-    counts = functools.reduce(np.multiply.outer, [_counts(it, with_padding) for it in windows])
+    counts = functools.reduce(np.multiply.outer, [_counts(window, with_padding) for window in windows])
     if (counts == counts.flat[0]).all():
         return lambda dtype: dtype.type(counts.flat[0])
     return lambda dtype: counts.astype(dtype)

@@ -48,7 +48,7 @@ def previous(states: Array, initial: Array, steps: list[Step]) -> Array:
 def last(states: Array, initial: Array, steps: list[Step]) -> Array:
     """The state of each sequence after its last step."""
     result = initial.copy()
-    for step, size_after in zip(steps, [*[it.size for it in steps[1:]], 0], strict=True):
+    for step, size_after in zip(steps, [*[step.size for step in steps[1:]], 0], strict=True):
         if size_after < step.size:
             result[size_after : step.size] = states[step.rows][size_after:]
     return result

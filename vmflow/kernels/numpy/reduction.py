@@ -59,7 +59,7 @@ def _mean(source: TensorMeta, output: TensorMeta) -> Reduce:
 
     def mean(array: Array, axis: tuple[int, ...], keepdims: bool) -> Array:
         total = add_up(array, axis, keepdims)
-        count = math.prod([array.shape[it] for it in axis])
+        count = math.prod([array.shape[dim] for dim in axis])
         return np.true_divide(total, count, dtype=total.dtype)
 
     return mean

@@ -48,7 +48,7 @@ def _distinct(problem: Problem, array: Array, out: Array | None) -> tuple[Array,
     find = _neighbours if consecutive else _sorted
     array = comparable(array)
     values, inverse, counts = find(array if dim is not None else array.reshape(-1), dim)
-    results = tuple([np.zeros(it.shape, it.dtype.numpy) for it in outputs])
+    results = tuple([np.zeros(meta.shape, meta.dtype.numpy) for meta in outputs])
     results[0][(*[slice(None)] * (dim or 0), slice(len(counts)))] = values
     results[1][...] = inverse.reshape(outputs[1].shape)
     results[2][: len(counts)] = counts
@@ -95,7 +95,7 @@ def _histogram(problem: Problem, *arguments: Any) -> tuple[Array, Array]:
     _, bins, low, high, weighted, density = problem.attributes
     to = problem.outputs[0].dtype.numpy
     *arrays, _ = arguments
-    wide = [it.astype(np.float64).reshape(-1) for it in arrays]
+    wide = [array.astype(np.float64).reshape(-1) for array in arrays]
     edges = wide[-1] if bins is None else np.linspace(*_limits(low, high, wide[0]), bins + 1)
     known = ~np.isnan(wide[0])
     weights = wide[1][known] if weighted else None

@@ -48,8 +48,8 @@ def _where(problem: Problem) -> Kernel:
     reversed_ = problem.attributes == REVERSED
 
     def kernel(condition: Array, *operands: Any) -> Array:
-        values = [it.astype(to, copy=False) for it in operands[:arrays]]
-        values += [constant(it, to) for it in operands[arrays:-1]]
+        values = [array.astype(to, copy=False) for array in operands[:arrays]]
+        values += [constant(number, to) for number in operands[arrays:-1]]
         if reversed_:
             values.reverse()
         out = operands[-1]

@@ -65,7 +65,7 @@ def spread(
         *operands, out = arguments
         if in_c is not None and (found := in_c(operands, out)) is not None:
             return found
-        if out is None and all([it.flags.c_contiguous for it in operands if isinstance(it, np.ndarray)]):
+        if out is None and all([array.flags.c_contiguous for array in operands if isinstance(array, np.ndarray)]):
             out = np.empty(output.shape, to)
         if out is None or out.dtype != to or not intra_op.over_elements(kernel, operands, out, out.size * each):
             return kernel(*arguments)

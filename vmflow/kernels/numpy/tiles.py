@@ -32,7 +32,7 @@ def in_tiles(step: Step, scratch: int, single: bool) -> Callable[..., Array]:
 
     def kernel(*arguments: Any) -> Array:
         *arrays, out = arguments
-        if any([it.shape != arrays[0].shape for it in arrays[1:]]):
+        if any([array.shape != arrays[0].shape for array in arrays[1:]]):
             arrays = list(np.broadcast_arrays(*arrays))
         shape, dtype = arrays[0].shape, arrays[0].dtype
         # This copies arrays that are not contiguous.

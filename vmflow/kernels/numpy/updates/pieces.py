@@ -69,8 +69,8 @@ def change_pieces(
         for piece in updated(part[: len(written)], part[len(written) :], scratch):
             change(piece)
 
-    if not all([it.flags.c_contiguous for it in arrays]):
+    if not all([array.flags.c_contiguous for array in arrays]):
         some(arrays)
         return
-    flat = [it.reshape(-1) for it in arrays]
+    flat = [array.reshape(-1) for array in arrays]
     over(flat[0].size, flat[0].size * cost, lambda start, stop: some([it[start:stop] for it in flat]), PIECE)

@@ -42,7 +42,7 @@ def _together(settings: SGD, steps: Steps, inputs: list[Array], outputs: list[Ar
         return []
     _, momentum, dampening, decay, nesterov, maximize, filled = settings
     if momentum:
-        empty = [float(not filled[it][0]) for it in step.positions]
+        empty = [float(not filled[position][0]) for position in step.positions]
         step.take(empty, lr, decay, momentum, 1 - dampening, maximize, nesterov)
     else:
         step.take((), lr, decay, maximize)
