@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from .job import Job, JobOp, Operand
+from .job import BOUNDARY, Job, JobOp, Operand
 from .memory_planning import Buffer, Op, choose_in_place, lifetimes
 from .tasks import GATHERING, Task
 
@@ -58,6 +58,8 @@ def cost_of(op: JobOp) -> int:
     """Nanoseconds, estimated."""
     if op.kind == "update":
         return op.cost
+    if op.kind in BOUNDARY:
+        return 0
     if op.kind in ("transfer", *GATHERING):
         return sum([operand.meta.nbytes for operand in op.outputs])
     return op.infer().cost

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, final
 
 from vmflow.tensor_fields import meta_of
 
-from .job_parts import JobOp
+from .job_parts import BOUNDARY, JobOp
 
 if TYPE_CHECKING:
     from vmflow.instructions.blob import TensorMeta
@@ -109,12 +109,12 @@ class _View:
         self._within: dict[str, list[int]] = {"": list(range(len(job.ops)))}
         self._users: dict[int, list[int]] = {}
         for position, op in enumerate(job.ops):
-            self._ops.setdefault(op.module, []).append(op)
+            if op.kind not in BOUNDARY:
+                self._ops.setdefault(op.module, []).append(op)
             for path in _around(op.module):
                 self._within.setdefault(path, []).append(position)
             for number in dict.fromkeys(op.reads()):
                 self._users.setdefault(number, []).append(position)
-        self._results = [operand.buffer for operand in job.outputs]
 
     def children(self, path: str) -> list[str]:
         """The paths of the modules directly in this one."""
@@ -146,7 +146,7 @@ class _View:
             ]
         within = set(self._within.get(path, []))
         made = dict.fromkeys([it for op in self._forward(path) for it in op.writes() if self._flows(it)])
-        used = [it for it in made if it in self._results or not within.issuperset(self._users.get(it, []))]
+        used = [it for it in made if not within.issuperset(self._users.get(it, []))]
         return self._lines("OUTPUT", path, used)
 
     def _forward(self, path: str) -> list[JobOp]:

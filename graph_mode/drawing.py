@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from .actors import TaskDescriptor
 from .actors.identifiers import decode_task
-from .job_parts import Buffer, JobOp, Operand
+from .job_parts import BOUNDARY, FEEDS, Buffer, JobOp
 
 if TYPE_CHECKING:
     from .job import Job
@@ -25,31 +25,27 @@ class _Branch:
 def job_to_dot(job: Job) -> str:
     """The ops of a job as nodes, in the clusters of their modules, and the buffers that one writes and another reads.
 
-    An edge goes from the latest op that has written a buffer to each that reads it then.  Arguments, variables,
-    constants and numbers are nodes of their own; a variable that is written again has an edge back.
+    An edge goes from the latest op that has written a buffer to each that reads it then.  Constants and numbers are
+    nodes of their own; an op that writes a variable has an edge back to the op that feeds it.
     """
     root = _Branch()
     edges: list[str] = []
-    latest = {buffer.id: f"buffer{buffer.id}" for buffer in job.buffers.values() if buffer.role != "temporary"}
-    used = set(job.inputs)
-    for position, op in enumerate(job.ops):
+    latest: dict[int, str] = {}
+    variables: dict[int, str] = {}
+    for position, (op, label) in enumerate(zip(job.ops, _labels(job), strict=True)):
         node = f"op{position}"
-        _branch(root, op.module).lines.append(f"{node} [shape=box, label={_quoted(_op_label(op))}];")
+        _branch(root, op.module).lines.append(_node(node, label, "ellipse" if op.kind in BOUNDARY else "box"))
         for number in dict.fromkeys(op.reads()):
-            used.add(number)
-            edges.append(_edge(latest.get(number, f"buffer{number}"), node, repr(job.buffers[number].meta)))
+            if number not in latest:
+                latest[number] = f"buffer{number}"
+                root.lines.append(_node(latest[number], _buffer_label(job.buffers[number]), "ellipse"))
+            edges.append(_edge(latest[number], node, repr(job.buffers[number].meta)))
         for number in dict.fromkeys(op.writes()):
-            used.add(number)
-            if job.buffers[number].role == "variable":
-                edges.append(_edge(node, f"buffer{number}", "writes"))
+            if number in variables:
+                edges.append(_edge(node, variables[number], "writes"))
+            elif op.kind == "feed_variable":
+                variables[number] = node
             latest[number] = node
-    for position, operand in enumerate(job.outputs):
-        used.add(operand.buffer)
-        root.lines.append(f"output{position} [shape=ellipse, label={_quoted(_output_label(position, operand))}];")
-        edges.append(_edge(latest[operand.buffer], f"output{position}", repr(operand.meta)))
-    for buffer in job.buffers.values():
-        if buffer.role != "temporary" and buffer.id in used:
-            root.lines.append(f"buffer{buffer.id} [shape=ellipse, label={_quoted(_buffer_label(buffer))}];")
     return "\n".join([f"digraph {_quoted(job.name)} {{", *_indented(_clusters(root, "")), *_indented(edges), "}", ""])
 
 
@@ -69,14 +65,23 @@ def _clusters(branch: _Branch, path: str) -> Iterator[str]:
         yield "}"
 
 
+def _labels(job: Job) -> Iterator[str]:
+    """Of each op."""
+    fetched = 0
+    for op in job.ops:
+        if op.kind in FEEDS:
+            yield _buffer_label(job.buffers[op.outputs[0].buffer])
+        elif op.kind == "fetch_output":
+            yield f"output {fetched}\n{op.inputs[0].meta!r}"
+            fetched += 1
+        else:
+            yield _op_label(op)
+
+
 def _op_label(op: JobOp) -> str:
     outputs = ", ".join([repr(operand.meta) for operand in op.outputs])
     marks = [mark for mark, on in ((op.kind, op.kind != "call"), ("backward", op.backward)) if on]
     return "\n".join([op.op + (f" ({', '.join(marks)})" if marks else ""), outputs])
-
-
-def _output_label(position: int, operand: Operand) -> str:
-    return f"output {position}\n{operand.meta!r}"
 
 
 def _buffer_label(buffer: Buffer) -> str:
@@ -94,7 +99,7 @@ def plan_to_dot(plan: Plan) -> str:
     lines: list[str] = []
     for stream, tasks in streams.items():
         lines += [f"subgraph {_quoted(f'cluster {stream}')} {{", f"  label={_quoted(stream)};"]
-        lines += [f"  task{task.id} [shape=box, label={_quoted(_task_label(plan, task))}];" for task in tasks]
+        lines += _indented([_node(f"task{task.id}", _task_label(plan, task), "box") for task in tasks])
         lines.append("}")
     for register in plan.registers:
         contents = plan.contents.get(register.id)
@@ -114,6 +119,10 @@ def _task_label(plan: Plan, task: TaskDescriptor) -> str:
     if chain is not None:
         label += f" of {len(chain.ops)} on {chain.device} {chain.stream}\narena of {chain.arena.nbytes} bytes"
     return label
+
+
+def _node(name: str, label: str, shape: str) -> str:
+    return f"{name} [shape={shape}, label={_quoted(label)}];"
 
 
 def _edge(source: str, target: str, label: str, dashed: bool = False) -> str:

@@ -1,5 +1,8 @@
 """`Job`: what a graph does, as plain data: ops, in an order in which they can run, over numbered buffers.
 
+Arguments, variables and results are ops, too: the first ops of a job feed its arguments and variables, the last fetch
+its results.
+
 A buffer is memory.  Most are written once, by the op that makes them; a variable, or the target of an in-place op, is
 written again, so that the order of the ops is part of what a job means: an op reads what the latest op before it has
 written.  Operands see buffers through strides, so that views cost nothing here either.
@@ -10,22 +13,33 @@ Jobs are never changed.  A pass makes another; see `graph_mode.passes`.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
+from typing import Final
 
 import attrs
 
 from vmflow.instructions.blob import Array
 
 from .drawing import job_to_dot
+from .job_parts import BOUNDARY as BOUNDARY
+from .job_parts import FEEDS as FEEDS
 from .job_parts import GATHERING as GATHERING
 from .job_parts import Buffer as Buffer
 from .job_parts import Draw as Draw
 from .job_parts import Drawn as Drawn
 from .job_parts import Gathering as Gathering
 from .job_parts import JobOp as JobOp
+from .job_parts import Kind as Kind
 from .job_parts import Operand as Operand
 from .job_parts import Role as Role
+from .job_parts import between_feeds_and_fetches as between_feeds_and_fetches
 from .job_parts import exact as exact
+from .job_parts import feed as feed
+from .job_parts import fetch as fetch
 from .serialization import job_from_json, job_to_json
+
+# Where the ops of a job are: feeds, then what computes, then fetches.
+_PLACES: Final[Mapping[Kind, int]] = {"feed_input": 0, "feed_variable": 0, "fetch_output": 2}
 
 
 @attrs.frozen
@@ -35,9 +49,8 @@ class Job:
     Attributes:
         name: of the graph.
         buffers: all that the ops use, by id.
-        ops: in an order in which they can run.
-        inputs: the buffers that a caller fills, in the order of the flattened arguments.
-        outputs: what the caller gets, in the order of the flattened results.
+        ops: in an order in which they can run: feeds of the flattened arguments in their order, feeds of variables,
+            what computes, and fetches of the flattened results in their order.
         numbers: the buffers that a launch fills with numbers from outside, such as learning rates.
         draws: what a launch takes of random generators, in order.
         constants: the values of the buffers of that role; nobody changes them.
@@ -47,8 +60,6 @@ class Job:
     name: str
     buffers: dict[int, Buffer] = attrs.field(repr=lambda buffers: f"<{len(buffers)} buffers>")
     ops: tuple[JobOp, ...] = attrs.field(repr=lambda ops: f"<{len(ops)} ops>")
-    inputs: tuple[int, ...] = ()
-    outputs: tuple[Operand, ...] = ()
     numbers: tuple[int, ...] = ()
     draws: tuple[Draw, ...] = ()
     constants: dict[int, Array] = attrs.field(
@@ -56,13 +67,30 @@ class Job:
     )
     micro_batches: int = 1
 
+    @cached_property
+    def inputs(self) -> tuple[int, ...]:
+        """The buffers that a caller fills, in the order of the flattened arguments."""
+        return tuple(self._fed("feed_input"))
+
+    @cached_property
+    def outputs(self) -> tuple[Operand, ...]:
+        """What the caller gets, in the order of the flattened results."""
+        return tuple([operand for op in self.ops if op.kind == "fetch_output" for operand in op.inputs])
+
     def variables(self) -> list[Buffer]:
-        """Those that share the memory of tensors outside, in the order of their ids."""
-        return [buffer for _, buffer in sorted(self.buffers.items()) if buffer.role == "variable"]
+        """The buffers that share the memory of tensors outside."""
+        return [self.buffers[number] for number in self._fed("feed_variable")]
+
+    def _fed(self, kind: Kind) -> list[int]:
+        return [operand.buffer for op in self.ops if op.kind == kind for operand in op.outputs]
+
+    def _there_before(self) -> set[int]:
+        """The buffers that have a value before the first op."""
+        return {buffer.id for buffer in self.buffers.values() if buffer.role in ("constant", "number")}
 
     def written(self) -> set[int]:
         """The buffers that an op changes after they had a value."""
-        made: set[int] = {buffer.id for buffer in self.buffers.values() if buffer.role != "temporary"}
+        made = self._there_before()
         changed: set[int] = set()
         for op in self.ops:
             for buffer in op.writes():
@@ -80,7 +108,7 @@ class Job:
         """
         have = self.buffers if buffers is None else buffers
         used = {operand.buffer for op in ops for operand in (*op.inputs, *op.outputs)}
-        used.update(self.inputs, self.numbers, [operand.buffer for operand in self.outputs])
+        used.update(self.numbers)
         return attrs.evolve(
             self,
             ops=tuple(ops),
@@ -92,29 +120,59 @@ class Job:
         """Make sure that it can run.
 
         Raises:
-            ValueError: for an operand of an unknown buffer, or one that is read before anything was written to it; if
-                ops of one phase use what the other makes, but for those that lead from the one to the other; if the
-                micro-batches would meet a variable that the step has changed already.
+            ValueError: for an operand of an unknown buffer, or one that is read before anything was written to it; for
+                feeds that do not come first or feed a buffer twice, buffers of arguments and variables that are not
+                fed, and fetches that do not come last; if ops of one phase use what the other makes, but for those that
+                lead from the one to the other; if the micro-batches would meet a variable that the step has changed
+                already.
         """
-        filled = {buffer.id for buffer in self.buffers.values() if buffer.role != "temporary"}
+        filled = self._there_before()
+        latest = 0
         for position, op in enumerate(self.ops):
             for buffer in (*op.reads(), *op.writes()):
                 if buffer not in self.buffers:
                     raise ValueError(f"op {position} ({op.name}) uses buffer {buffer}, which the job does not have")
+            if op.kind in FEEDS:
+                self._check_feed(position, op, filled)
+            elif op.kind == "fetch_output" and (len(op.inputs), len(op.outputs), op.phase) != (1, 0, "step"):
+                raise ValueError(f"op {position} ({op.name}) has to fetch one operand, once for each launch")
             for buffer in op.reads():
                 if buffer not in filled:
                     raise ValueError(f"op {position} ({op.name}) reads buffer {buffer}, to which nothing was written")
+            place = _PLACES.get(op.kind, 1)
+            if place < latest:
+                raise ValueError(
+                    f"op {position} ({op.name}) comes behind op {position - 1} ({self.ops[position - 1].name}); feeds "
+                    "come before all other ops, and fetches behind them"
+                )
+            latest = place
             filled.update(op.writes())
-        for operand in self.outputs:
-            if operand.buffer not in filled:
-                raise ValueError(f"an output of the job is buffer {operand.buffer}, to which nothing was written")
+        fed = {*self._fed("feed_input"), *self._fed("feed_variable")}
+        for each in self.buffers.values():
+            if each.role in ("input", "variable") and each.id not in fed:
+                raise ValueError(f"no op feeds buffer {each.id}, whose role is {each.role!r}")
         if self.micro_batches > 1:
             self._check_phases()
+
+    def _check_feed(self, position: int, op: JobOp, filled: set[int]) -> None:
+        where = f"op {position} ({op.name})"
+        if op.inputs or len(op.outputs) != 1 or op.phase != "step":
+            raise ValueError(f"{where} has to feed one buffer, once for each launch")
+        (operand,) = op.outputs
+        buffer = self.buffers[operand.buffer]
+        if op.kind != f"feed_{buffer.role}":
+            raise ValueError(f"{where} feeds buffer {buffer.id}, whose role is {buffer.role!r}")
+        if operand != Operand(buffer.id, buffer.meta):
+            raise ValueError(f"{where} feeds only a part of buffer {buffer.id}, or as something else")
+        if buffer.id in filled:
+            raise ValueError(f"{where} feeds buffer {buffer.id}, which has been fed before")
 
     def _check_phases(self) -> None:
         phases: dict[int, str] = {}
         changed: set[int] = set()
         for position, op in enumerate(self.ops):
+            if op.kind in FEEDS:
+                continue
             expected = "step" if op.kind == "unpack" else op.phase
             made = "step" if op.kind in ("accumulate", "pack") else op.phase
             for buffer in op.reads():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import Any, Final, Literal, TypeAlias
 
 import attrs
@@ -19,18 +19,41 @@ from vmflow.ops.table import OPS, OpPlan
 Role: TypeAlias = Literal["input", "variable", "constant", "number", "temporary"]
 
 # How an op is run:
-#   call        into buffers of its own; what is declared in the op table
-#   into        the same, into memory that exists: an in-place op
-#   update      many buffers changed together; see `vmflow.multi_tensor.Update`
-#   transfer    a copy between devices
-#   unpack      the next of several equal parts, along the first dimension, of each of its inputs
-#   accumulate  the sum of what the micro-batches make
-#   pack        what the micro-batches make, one after the other along the first dimension
-Kind: TypeAlias = Literal["call", "into", "update", "transfer", "unpack", "accumulate", "pack"]
+#   feed_input     the next argument of the caller
+#   feed_variable  the memory of a tensor outside
+#   call           into buffers of its own; what is declared in the op table
+#   into           the same, into memory that exists: an in-place op
+#   update         many buffers changed together; see `vmflow.multi_tensor.Update`
+#   transfer       a copy between devices
+#   unpack         the next of several equal parts, along the first dimension, of each of its inputs
+#   accumulate     the sum of what the micro-batches make
+#   pack           what the micro-batches make, one after the other along the first dimension
+#   fetch_output   the next result for the caller
+Kind: TypeAlias = Literal[
+    "feed_input",
+    "feed_variable",
+    "call",
+    "into",
+    "update",
+    "transfer",
+    "unpack",
+    "accumulate",
+    "pack",
+    "fetch_output",
+]
 
 # Those that lead from the one phase to the other.  They run once for each micro-batch.
 Gathering: TypeAlias = Literal["unpack", "accumulate", "pack"]
 GATHERING: Final[tuple[Gathering, ...]] = ("unpack", "accumulate", "pack")
+
+# The ops between a job and what is around it, by kind.  They compute nothing and belong to no task: feeds come before
+# all other ops, and fetches behind them.
+BOUNDARY: Final[Mapping[Kind, str]] = {
+    "feed_input": "FeedInput",
+    "feed_variable": "FeedVariable",
+    "fetch_output": "FetchOutput",
+}
+FEEDS: Final[tuple[Kind, ...]] = ("feed_input", "feed_variable")
 
 
 @attrs.frozen
@@ -111,8 +134,9 @@ class JobOp:
     """One op.
 
     Attributes:
-        op: its name in the op table, or that of the update.
-        inputs, outputs: what it reads and writes.  An update reads its outputs too.
+        op: its name in the op table or in `BOUNDARY`, or that of the update.
+        inputs, outputs: what it reads and writes.  An update reads its outputs too.  A feed only writes, and a fetch
+            only reads.
         attributes, scalars: as at the op's call; a scalar may be `Drawn`.
         kind: see `Kind`.
         module: the path of the block whose forward called it, such as "model.layers.0".
@@ -162,7 +186,7 @@ class JobOp:
             yield operand.buffer
 
     def infer(self) -> OpPlan:
-        """Its kernel, and what it makes.  Not of updates.
+        """Its kernel, and what it makes.  Not of updates, feeds and fetches.
 
         Raises:
             KeyError: if there is no such op.
@@ -180,3 +204,30 @@ class JobOp:
             return op.plan(key, self.attributes, metas, kinds)
         finally:
             MODE.reset(token)
+
+
+def feed(buffer: Buffer) -> JobOp:
+    """The op that feeds an argument or a variable into its buffer."""
+    kind: Kind = "feed_input" if buffer.role == "input" else "feed_variable"
+    return JobOp(BOUNDARY[kind], (), (Operand(buffer.id, buffer.meta),), kind=kind)
+
+
+def fetch(operand: Operand) -> JobOp:
+    """The op that fetches a result."""
+    return JobOp(BOUNDARY["fetch_output"], (operand,), (), kind="fetch_output")
+
+
+def between_feeds_and_fetches(
+    ops: Iterable[JobOp], buffers: Mapping[int, Buffer], inputs: Iterable[int] = (), outputs: Iterable[Operand] = ()
+) -> tuple[JobOp, ...]:
+    """All ops of a job, of those that compute.
+
+    Args:
+        ops: those that compute.
+        buffers: of the job, by id.
+        inputs: the ids of those for arguments, in the order of the flattened arguments.
+        outputs: the results, in the order of the flattened results.
+    """
+    variables = [buffer for _, buffer in sorted(buffers.items()) if buffer.role == "variable"]
+    feeds = [feed(buffer) for buffer in (*[buffers[number] for number in inputs], *variables)]
+    return (*feeds, *ops, *[fetch(operand) for operand in outputs])

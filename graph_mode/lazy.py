@@ -23,7 +23,7 @@ from vmflow.tensors import settle
 
 from . import accumulation, args_tree, naming
 from .feeds import Feed, Outlet, RecordedBatches
-from .job import Buffer, Draw, Drawn, Gathering, Job, JobOp, Operand, Role
+from .job import Buffer, Draw, Drawn, Gathering, Job, JobOp, Operand, Role, between_feeds_and_fetches
 
 if TYPE_CHECKING:
     from vmflow.autograd.node import AutogradMeta, Node
@@ -165,14 +165,12 @@ class JobBuilder:
 
     def finish(self, outputs: list[Tensor]) -> Job:
         """The job; the builder records nothing any more."""
-        results = tuple([self._operand(blob_of(tensor)) for tensor in outputs])
+        results = [self._operand(blob_of(tensor)) for tensor in outputs]
         self._open = False
         job = Job(
             self.name,
             dict(self._buffers),
-            tuple(self._ops),
-            tuple(self._inputs),
-            results,
+            between_feeds_and_fetches(self._ops, self._buffers, self._inputs, results),
             tuple(self._numbers),
             tuple(self._draws),
             dict(self._constants),

@@ -65,7 +65,7 @@ class _Loading:
         self.path = path
         self.device = device
         self.structures: list[tuple[Tree, Tree]] = []
-        self.manifest: Manifest = self._read(MANIFEST, lambda text: read(text, KIND, VERSION, self._manifest))
+        self.manifest: Manifest = self._read(MANIFEST, lambda text: read(text, KIND, {VERSION: self._manifest}))
         self.unused: dict[str, Tensor] = {}
         self.variables: dict[str, Tensor] = {}
         self.generators: dict[int, Generator] = {}

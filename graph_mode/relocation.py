@@ -50,7 +50,6 @@ def relocated(job: Job, old: Device, new: Device) -> Job:
         job,
         buffers={number: buffer(it) for number, it in job.buffers.items()},
         ops=tuple([op(it) for it in job.ops]),
-        outputs=tuple([operand(it) for it in job.outputs]),
     )
 
 

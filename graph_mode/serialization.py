@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -19,7 +20,7 @@ from vmflow.instructions.blob import Array, TensorMeta
 from vmflow.ops.table import OPS, OpPlan
 
 from .actors import check
-from .job_parts import GATHERING, Buffer, Drawn, JobOp, Operand
+from .job_parts import BOUNDARY, GATHERING, Buffer, Draw, Drawn, JobOp, Operand, between_feeds_and_fetches
 from .op_forms import misfit
 from .structured_json import from_json, read, refused, shown, to_json, written
 
@@ -27,9 +28,10 @@ if TYPE_CHECKING:
     from .job import Job
     from .plan import Plan
 
-# To be raised when what is written now would be misunderstood by the program as it was.
-JOB_VERSION: Final = 1
-PLAN_VERSION: Final = 1
+# To be raised when what is written now would be misunderstood by the program as it was.  Plans name the ops of jobs by
+# position, so that they become others when those do.
+JOB_VERSION: Final = 2
+PLAN_VERSION: Final = 2
 
 # Of a register; and the most micro-batches.
 _MOST_SLOTS: Final = 1 << 16
@@ -76,8 +78,10 @@ def job_from_json(kind: type[Job], text: str, constants: Mapping[int, Array] | N
     Raises:
         ValueError: if the text is damaged, was made by a newer version, or uses unknown ops; names the place.
     """
-    job: Job = read(text, _JOB, JOB_VERSION, lambda content: _job(kind, content, constants))
-    return job
+    declare_all_ops()  # whose attributes may be of classes of their modules
+    builders = {1: _first_job, JOB_VERSION: _job}
+    job: Job = read(text, _JOB, {version: partial(build, kind) for version, build in builders.items()})
+    return job if constants is None else attrs.evolve(job, constants=_checked_constants(job, constants))
 
 
 def plan_to_json(plan: Plan, indent: int | None = None) -> str:
@@ -98,38 +102,58 @@ def plan_from_json(kind: type[Plan], text: str) -> Plan:
         text: the JSON.
 
     Raises:
-        ValueError: if the text is damaged, was made by a newer version, or the plan could not run; names the place.
+        ValueError: if the text is damaged, was made by another version, or the plan could not run; names the place.
     """
-    plan: Plan = read(text, _PLAN, PLAN_VERSION, lambda content: _plan(kind, content))
+    plan: Plan = read(text, _PLAN, {PLAN_VERSION: partial(_plan, kind)})
     return plan
+
+
+@attrs.frozen
+class _FirstJob:
+    """A job as the first version wrote it, with arguments and results in lists beside the ops; see `Job`."""
+
+    name: str
+    buffers: dict[int, Buffer]
+    ops: tuple[JobOp, ...]
+    inputs: tuple[int, ...] = ()
+    outputs: tuple[Operand, ...] = ()
+    numbers: tuple[int, ...] = ()
+    draws: tuple[Draw, ...] = ()
+    micro_batches: int = 1
+
+
+def _first_job(kind: type[Job], content: dict[str, Any]) -> Job:
+    first: _FirstJob = from_json(content, _FirstJob, "job", _JOB_SKIPS)
+    for number in first.inputs:
+        if number not in first.buffers:
+            raise refused("job.inputs", f"the job has no buffer {number}")
+    all_ops = between_feeds_and_fetches(first.ops, first.buffers, first.inputs, first.outputs)
+    return _checked(
+        kind(first.name, first.buffers, all_ops, first.numbers, first.draws, micro_batches=first.micro_batches)
+    )
 
 
 # Checks of jobs
 
 
-def _job(kind: type[Job], content: dict[str, Any], constants: Mapping[int, Array] | None) -> Job:
-    declare_all_ops()  # whose attributes may be of classes of their modules
-    job: Job = from_json(content, kind, "job", _JOB_SKIPS)
+def _job(kind: type[Job], content: dict[str, Any]) -> Job:
+    return _checked(from_json(content, kind, "job", _JOB_SKIPS))
+
+
+def _checked(job: Job) -> Job:
     _check_buffers(job)
     for position, op in enumerate(job.ops):
         _check_op(job, op, f"job.ops[{position}]")
-    for position, operand in enumerate(job.outputs):
-        _check_operand(job, operand, f"job.outputs[{position}]")
     job.check()
-    return job if constants is None else attrs.evolve(job, constants=_checked_constants(job, constants))
+    return job
 
 
 def _check_buffers(job: Job) -> None:
     for number, buffer in job.buffers.items():
         if buffer.id != number:
             raise refused(f"job.buffers[{number}]", f"its id is {buffer.id}")
-    for what, role in (("inputs", "input"), ("numbers", "number")):
-        given: Sequence[int] = getattr(job, what)
-        for number in given:
-            if number not in job.buffers or job.buffers[number].role != role:
-                raise refused(f"job.{what}", f"the job has no buffer {number} of the role {role!r}")
-        if sorted(given) != sorted([it.id for it in job.buffers.values() if it.role == role]):
-            raise refused(f"job.{what}", f"all buffers of the role {role!r} belong here, each once")
+    if sorted(job.numbers) != sorted([it.id for it in job.buffers.values() if it.role == "number"]):
+        raise refused("job.numbers", "all buffers of the role 'number' belong here, each once, and no others")
     for number in job.numbers:
         if job.buffers[number].meta.shape:
             raise refused(f"job.buffers[{number}]", "a number has no dimensions")
@@ -172,6 +196,10 @@ def _check_op(job: Job, op: JobOp, place: str) -> None:
         operands: Sequence[Operand] = getattr(op, what)
         for position, operand in enumerate(operands):
             _check_operand(job, operand, f"{place}.{what}[{position}]")
+    if op.kind in BOUNDARY:
+        if op != JobOp(BOUNDARY[op.kind], op.inputs, op.outputs, kind=op.kind):
+            raise refused(place, f"expected a {BOUNDARY[op.kind]} of operands and nothing else")
+        return
     if not op.outputs:
         raise refused(f"{place}.outputs", "an op writes something")
     for name in ("stage", "cost"):

@@ -25,7 +25,7 @@ import json
 import math
 import sys
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cache
 from typing import Any, Final, Literal, Union, get_args, get_origin
 
@@ -60,11 +60,11 @@ def written(kind: str, version: int, content: dict[str, Any], indent: int | None
     return json.dumps({"kind": kind, "version": version, **content}, allow_nan=False, indent=indent)
 
 
-def parsed(text: str, kind: str, version: int) -> dict[str, Any]:
-    """The content of a document.
+def parsed(text: str, kind: str, versions: Collection[int]) -> tuple[int, dict[str, Any]]:
+    """The version and the content of a document.
 
     Raises:
-        ValueError: if it is no JSON, of another kind, or of a version that is not known here.
+        ValueError: if it is no JSON, of another kind, or of none of these versions.
     """
     try:
         content = json.loads(text, parse_constant=_no_constant)
@@ -76,18 +76,22 @@ def parsed(text: str, kind: str, version: int) -> dict[str, Any]:
         found = content.get("kind") if isinstance(content, dict) else content
         raise refused(kind, f"expected an object of the kind {kind!r}, found {shown(found)}")
     found = content.get("version")
-    if type(found) is not int or found != version:
-        newer = type(found) is int and found > version
-        reason = "a newer version of vmflow has written it" if newer else "there is no such version"
-        raise refused(kind, f"the format's version is {shown(found)}, and this vmflow reads {version}: {reason}")
-    return {key: value for key, value in content.items() if key not in ("kind", "version")}
+    if type(found) is not int or found not in versions:
+        reason = "there is no such version"
+        if type(found) is int and found > max(versions):
+            reason = "a newer version of vmflow has written it"
+        elif type(found) is int and 1 <= found < min(versions):
+            reason = "an older version of vmflow has written it"
+        known = " and ".join(map(str, versions))
+        raise refused(kind, f"the format's version is {shown(found)}, and this vmflow reads {known}: {reason}")
+    return found, {key: value for key, value in content.items() if key not in ("kind", "version")}
 
 
-def read(text: str, kind: str, version: int, build: Callable[[dict[str, Any]], Any]) -> Any:
-    """What a document's content stands for."""
-    content = parsed(text, kind, version)
+def read(text: str, kind: str, builders: Mapping[int, Callable[[dict[str, Any]], Any]]) -> Any:
+    """What a document's content stands for, by the function for its version."""
+    version, content = parsed(text, kind, builders.keys())
     try:
-        return build(content)
+        return builders[version](content)
     except RecursionError:
         raise refused(kind, "the JSON is nested too deeply") from None
 

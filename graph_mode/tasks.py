@@ -19,7 +19,7 @@ from vmflow.vm.stream_table import STAGE_PREFIX
 from .actors import TaskId, ThreadId
 from .actors.descriptors import ACC, PACK, UNPACK
 from .actors.identifiers import DEVICE_TYPES
-from .job import Job, JobOp, Operand
+from .job import FEEDS, Job, JobOp, Operand
 
 # What kind of task an op is that stands for one by itself.
 GATHERING: Final[Mapping[str, str]] = {"accumulate": ACC, "pack": PACK, "unpack": UNPACK}
@@ -76,10 +76,13 @@ def _stream_of_stage(op: JobOp) -> tuple[Device, str]:
 def form_tasks(job: Job) -> tuple[list[Task], dict[int, Task]]:
     """The tasks in an order in which they can run, and who makes each buffer."""
     forming = _Forming(job)
+    fetched = 0
     for position, op in enumerate(job.ops):
-        forming.add(position, op)
-    for number, operand in enumerate(job.outputs):
-        forming.hand_out(number, operand)
+        if op.kind == "fetch_output":
+            forming.hand_out(fetched, op.inputs[0])
+            fetched += 1
+        elif op.kind not in FEEDS:
+            forming.add(position, op)
     _number(forming.tasks)
     return forming.tasks, forming.makers
 

@@ -15,7 +15,7 @@ from vmflow.tensor_fields import blob_of, lease_of, new_tensor
 from vmflow.tensors import Tensor
 from vmflow.vm.virtual_machine import VirtualMachine
 
-from .job import GATHERING, Drawn, Job, JobOp, Operand
+from .job import BOUNDARY, GATHERING, Drawn, Job, JobOp, Operand
 from .plan_memory import gather
 from .tasks import stream_of
 
@@ -28,7 +28,7 @@ def run(
     numbers: Sequence[float],
     draws: Sequence[Sequence[tuple[int, int]]],
 ) -> list[Tensor]:
-    """Issue every op of a job as an instruction.
+    """Issue every op of a job that computes as an instruction.
 
     Args:
         machine: that runs them.
@@ -42,8 +42,7 @@ def run(
         The outputs.
     """
     walk = _Walk(machine, job, draws)
-    for number, tensor in bindings.items():
-        walk.tensors[number] = tensor
+    walk.tensors.update(bindings)
     for number, array in job.constants.items():
         walk.tensors[number] = creation.from_array(array, job.buffers[number].meta.device)
     walk.tensors.update(zip(job.inputs, [_whole(tensor) for tensor in given], strict=True))
@@ -56,7 +55,7 @@ def run(
             elif op.phase == "micro":
                 walk.issue(op, index)
     for op in job.ops:
-        if op.phase == "step":
+        if op.phase == "step" and op.kind not in BOUNDARY:
             walk.issue(op, 0)
     # What is handed out must not change with the variables or the arguments.
     return [new_tensor(walk.blob(operand), lease_of(walk.tensors[operand.buffer])).clone() for operand in job.outputs]

@@ -37,9 +37,7 @@ def share_common_subexpressions(job: Job, settings: Settings) -> Job:
                     same[mine.buffer] = other.buffer
                 continue
         kept.append(renamed)
-    if not same:
-        return job
-    return attrs.evolve(job, outputs=_renamed(job.outputs, same)).with_ops(kept)
+    return job.with_ops(kept) if same else job
 
 
 def _renamed(operands: tuple[Operand, ...], same: dict[int, int]) -> tuple[Operand, ...]:

@@ -4,7 +4,7 @@ An op *writes* a buffer if one of its results is in it, and *reads* one if it ne
 its operands, and that of its results where it changes only a part; see `JobOp.reads`.
 
 What a buffer holds between two writes is a *version* of it: version 0 is there before the first op, and the n-th op
-that writes the buffer makes version n.  What the job hands out are the versions behind the last op.
+that writes the buffer makes version n.  So version 1 of an argument or a variable is what is fed.
 """
 
 from __future__ import annotations

@@ -72,8 +72,6 @@ class _Grouping:
         for position, op in enumerate(self.job.ops):
             for buffer in (*op.reads(), *op.writes()):
                 self.last_use[buffer] = position
-        for operand in self.job.outputs:
-            self.last_use[operand.buffer] = len(self.job.ops)
         for position, op in enumerate(self.job.ops):
             self._meet(position, op)
         return [group for group in (*self.closed, *self.open) if len(group.members) > 1]
@@ -161,7 +159,7 @@ def _alike(one: JobOp, other: JobOp) -> bool:
 def _needed_outside(job: Job, groups: list[_Group]) -> set[int]:
     """The buffers that somebody else than the group needs that makes them."""
     group_of = {position: group for group in groups for position in group.members}
-    needed = {operand.buffer for operand in job.outputs}
+    needed: set[int] = set()
     for position, op in enumerate(job.ops):
         group = group_of.get(position)
         needed.update([buffer for buffer in _used(op) if group is None or buffer not in group.makes])

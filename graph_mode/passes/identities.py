@@ -31,17 +31,14 @@ _HELD: Final[dict[DType, tuple[DType, ...]]] = {
 }
 
 # What hands on the bits that it is given.
-_PASSING_ON: Final = frozenset({"copy_", "to_device", "unpack", "pack"})
+_PASSING_ON: Final = frozenset({"FeedInput", "FeedVariable", "copy_", "to_device", "unpack", "pack"})
 
 
 def drop_identities(job: Job, settings: Settings) -> Job:
     """Let ops read what is behind copies and other ops that change nothing."""
     walk = _Walk(flow_of(job))
     ops = [walk.seen(position, op) for position, op in enumerate(job.ops)]
-    outputs = tuple([walk.handed_out(operand) for operand in job.outputs])
-    if all([one is other for one, other in zip(ops, job.ops, strict=True)]) and outputs == job.outputs:
-        return job
-    return attrs.evolve(job, outputs=outputs).with_ops(ops)
+    return job if all([one is other for one, other in zip(ops, job.ops, strict=True)]) else job.with_ops(ops)
 
 
 @attrs.frozen
@@ -87,26 +84,21 @@ class _Walk:
             self._note(position, op)
         return op
 
-    def handed_out(self, operand: Operand) -> Operand:
-        """An output of the job, likewise."""
-        end = len(self.flow.job.ops)
-        behind = self._behind(operand, end, None)
-        # What a variable holds may change by the next launch, before this one's result has been fetched.
-        return operand if self.flow.job.buffers[behind.buffer].role == "variable" else behind
-
-    def _behind(self, operand: Operand, position: int, op: JobOp | None) -> Operand:
+    def _behind(self, operand: Operand, position: int, op: JobOp) -> Operand:
         origin = self.same.get(self.flow.version(operand.buffer, position))
         if origin is None or not self._there(origin, position, op):
             return operand
         return _through(operand, origin.operand) or operand
 
-    def _there(self, origin: _Origin, position: int, op: JobOp | None) -> bool:
+    def _there(self, origin: _Origin, position: int, op: JobOp) -> bool:
         """Whether an op can read an origin: it holds what it held, and is not overwritten by that very op."""
         buffer = origin.operand.buffer
         if self.flow.version(buffer, position) != origin.version:
             return False
-        phase = "step" if op is None else op.phase
-        return origin.phase == phase and (op is None or buffer not in op.writes())
+        # What a variable holds may change by the next launch, before this one's result has been fetched.
+        if op.kind == "fetch_output" and self.flow.job.buffers[buffer].role == "variable":
+            return False
+        return origin.phase == op.phase and buffer not in op.writes()
 
     def _shorter(self, position: int, op: JobOp) -> JobOp:
         """A cast of a cast that has lost nothing is a cast of the original."""

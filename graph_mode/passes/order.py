@@ -6,7 +6,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Literal
 
 from vmflow.graph_mode.execution_order import execution_order
-from vmflow.graph_mode.job import Job, JobOp
+from vmflow.graph_mode.job import BOUNDARY, Job, JobOp
 from vmflow.graph_mode.lifetimes import Op
 from vmflow.graph_mode.tasks import stream_of
 
@@ -26,14 +26,15 @@ def reorder(job: Job, settings: Settings) -> Job:
         return job
     flow = flow_of(job)
     ops: list[JobOp] = []
-    for _, run in groupby(range(len(job.ops)), lambda it: _place(job.ops[it])):
-        ops += _reordered(flow, list(run), wanted)
+    for place, run in groupby(range(len(job.ops)), lambda it: _place(job.ops[it])):
+        positions = list(run)
+        ops += _reordered(flow, positions, wanted) if place else [job.ops[it] for it in positions]
     return job if all([one is other for one, other in zip(ops, job.ops, strict=True)]) else job.with_ops(ops)
 
 
 def _place(op: JobOp) -> tuple[object, ...]:
-    """What is the same for ops of one chain."""
-    return (*stream_of(op), op.phase, op.stage, op.kind in GATHERING)
+    """What is the same for ops of one chain; nothing for feeds and fetches, which stay where they are."""
+    return () if op.kind in BOUNDARY else (*stream_of(op), op.phase, op.stage, op.kind in GATHERING)
 
 
 def _reordered(flow: Flow, positions: list[int], prefer: Literal["memory", "speed"]) -> list[JobOp]:
@@ -48,8 +49,7 @@ def _reordered(flow: Flow, positions: list[int], prefer: Literal["memory", "spee
         outputs = tuple([it for it in dict.fromkeys(op.writes()) if _made_at(flow, it, position)])
         made.update({it: flow.job.buffers[it].meta.nbytes for it in outputs})
         steps.append(Op(tuple([it for it in dict.fromkeys([*op.reads(), *op.writes()]) if it not in outputs]), outputs))
-    handed_out = {operand.buffer for operand in flow.job.outputs}
-    kept = [it for it in made if it in handed_out or flow.last_use(it) > positions[-1]]
+    kept = [it for it in made if flow.last_use(it) > positions[-1]]
     order = execution_order(steps, dependences(ops), made, prefer, kept=kept)
     return [ops[position] for position in order]
 

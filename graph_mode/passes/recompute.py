@@ -82,7 +82,6 @@ class _Work:
         self.entries = [_Entry(op) for op in job.ops]
         self.buffers = dict(job.buffers)
         self.copies = 0
-        self._outputs = {operand.buffer for operand in job.outputs}
         self._next = max(self.buffers, default=-1) + 1
 
     def repeat(self, run: list[_Entry]) -> None:
@@ -90,7 +89,7 @@ class _Work:
         start = self.entries.index(run[0])
         end = start + len(run)
         made = self._made(start, end)
-        leaving = made & self._outputs
+        leaving: set[int] = set()
         first: dict[int, int] = {}
         last: dict[int, int] = {}
         for position in range(end, len(self.entries)):
@@ -105,7 +104,7 @@ class _Work:
         if not wanted:
             return
         place = min([first[buffer] for buffer in wanted])
-        living = {buffer for buffer in leaving if buffer in self._outputs or last.get(buffer, -1) >= place}
+        living = {buffer for buffer in leaving if last[buffer] >= place}
         own = made - living
         chosen = self._needed(start, end, wanted, own)
         later = {buffer for entry in self.entries[end:] for buffer in entry.op.writes()}

@@ -164,9 +164,11 @@ class _Chain:
         for block in blocks_of(memory.lifetimes, ALIGNMENT):
             self._live[block.first : block.last + 1] += block.size
             self._entering[block.first + 1 : block.last + 1] += block.size
-        handed_out = [operand.buffer for operand in self._job.outputs]
-        own = sorted(self._spans.keys() - handed_out)
-        found = [choice for it in own if self._may_be_made_anew(it) and (choice := self._choice(it)) is not None]
+        found = [
+            choice
+            for it in sorted(self._spans)
+            if self._may_be_made_anew(it) and (choice := self._choice(it)) is not None
+        ]
         # Those that give back most bytes per nanosecond come first.
         self._candidates = sorted(found, key=lambda it: it.cost / it.size)
         self._forgotten: set[int] = set()

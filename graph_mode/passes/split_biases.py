@@ -41,6 +41,8 @@ def _goes_on(flow: Flow, position: int, op: JobOp) -> bool:
     if result.meta.dtype.numpy.itemsize < 4 or not result.meta.numel or not readers or readers[0] < position:
         return False
     reader = flow.job.ops[readers[0]]
+    if not is_elementwise(reader):
+        return False
     seen = [it for it in reader.inputs if it.buffer == result.buffer]
     same = all([is_whole(it, flow.job) for it in seen]) and reader.outputs[0].meta.shape == result.meta.shape
-    return same and is_elementwise(reader) and reader.outputs[0].meta.device is result.meta.device
+    return same and reader.outputs[0].meta.device is result.meta.device

@@ -12,6 +12,8 @@ from vmflow.graph_mode import Graph, Job, args_tree
 from vmflow.graph_mode.passes import PASSES
 from vmflow.tensors import Tensor
 
+from .support import computing
+
 Bits: TypeAlias = tuple[str, tuple[int, ...], bytes]
 
 # program(state, *arguments) -> results; the state is what it may change, and becomes variables of the graph.
@@ -110,5 +112,5 @@ def agreed(
 
 
 def names(job: Job) -> list[str]:
-    """The ops, in order."""
-    return [op.op for op in job.ops]
+    """The ops that compute, in order."""
+    return [op.op for op in computing(job)]

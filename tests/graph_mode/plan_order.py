@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from vmflow.graph_mode import Job, Plan
+from vmflow.graph_mode.job import BOUNDARY
 from vmflow.graph_mode.passes.flow import dependences
 
 
@@ -13,7 +14,8 @@ def unordered(job: Job, plan: Plan) -> list[tuple[str, str]]:
         places.update({position: (task, place) for place, position in enumerate(chain.ops)})
     after = _reached(plan)
     found = []
-    for one, other in dependences(job.ops):
+    within = [pair for pair in dependences(job.ops) if not any([job.ops[it].kind in BOUNDARY for it in pair])]
+    for one, other in within:
         (task, place), (later_task, later_place) = places[one], places[other]
         if later_task not in after[task] and not (task == later_task and place < later_place):
             found.append((job.ops[one].name, job.ops[other].name))

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import vmflow as flow
+from vmflow.graph_mode import Job
+from vmflow.graph_mode.job import BOUNDARY, JobOp
 
 
 class Of(flow.nn.Graph):
@@ -97,3 +99,8 @@ def check_in_graph(call: Callable[..., Any], given: Callable[[], list[flow.Tenso
     flow.synchronize()
     for found in results[1:]:
         assert_same(found, results[0])
+
+
+def computing(job: Job) -> list[JobOp]:
+    """The ops between the feeds and the fetches."""
+    return [op for op in job.ops if op.kind not in BOUNDARY]

@@ -12,6 +12,7 @@ from vmflow.context import MODE
 from vmflow.graph_mode.job import Job
 from vmflow.ops.table import OPS
 
+from .support import computing
 from .test_serialization import Forward, compiled
 
 
@@ -40,7 +41,7 @@ def test_what_was_built_with_doubles_computes_doubles() -> None:
     flow.set_default_dtype(flow.float32)
     again = Job.from_json(job.to_json())
     assert again == job
-    assert again.ops[0].infer().outputs[0].dtype is flow.float64
+    assert computing(again)[0].infer().outputs[0].dtype is flow.float64
     assert graph(x).dtype is flow.float32  # built anew for the other default
     flow.set_default_dtype(flow.float64)
     assert graph(x).numpy().tobytes() == expected()

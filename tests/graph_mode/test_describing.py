@@ -11,7 +11,7 @@ import vmflow as flow
 from vmflow import nn
 from vmflow.graph_mode import passes
 from vmflow.graph_mode.describing import changes, memory_report
-from vmflow.graph_mode.job import Job
+from vmflow.graph_mode.job import Job, fetch
 from vmflow.graph_mode.passes import Pass, Settings
 from vmflow.graph_mode.plan import Plan
 
@@ -113,9 +113,8 @@ def one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def drop(job: Job, settings: Settings) -> Job:
         (add,) = [op for op in job.ops if op.op == "add_scalar"]
-        kept = [op for op in job.ops if op is not add]
-        outputs = tuple([attrs.evolve(add.inputs[0]) for _ in job.outputs])
-        return attrs.evolve(job, outputs=outputs).with_ops(kept)
+        kept = [op for op in job.ops if op is not add and op.kind != "fetch_output"]
+        return job.with_ops([*kept, *[fetch(add.inputs[0]) for _ in job.outputs]])
 
     table = (Pass("drop_zero", "a test", drop), Pass("nothing", "a test", lambda job, settings: job))
     monkeypatch.setattr(passes, "PASSES", table)
@@ -135,17 +134,18 @@ def lines_of(level: int, capsys: pytest.CaptureFixture[str]) -> list[str]:
 @pytest.mark.usefixtures("one_pass")
 def test_debug_tells_more_at_each_level(capsys: pytest.CaptureFixture[str]) -> None:
     assert lines_of(-1, capsys) == []
-    times = [r"building 2 ops took [\d.]+ ms", r"passes to 1 ops took [\d.]+ ms", r"compiling into 1 tasks took .* ms"]
+    times = [r"building 4 ops took [\d.]+ ms", r"passes to 3 ops took [\d.]+ ms", r"compiling into 1 tasks took .* ms"]
     for pattern, line in zip(times, lines_of(0, capsys), strict=True):
         assert re.fullmatch(pattern, line)
     with_ops = lines_of(1, capsys)
-    assert [line for line in with_ops if "(OPERATOR:mul_scalar(" in line]
+    for name in ("FeedInput", "mul_scalar", "FetchOutput"):
+        assert [line for line in with_ops if f"(OPERATOR:{name}(" in line]
     assert [line for line in with_ops if "memory of Forward" in line]
     assert not [line for line in with_ops if "  pass " in line]
     with_passes = lines_of(2, capsys)
     assert [line.strip() for line in with_passes if "  pass " in line] == [
-        "pass drop_zero: 2 -> 1 ops: add_scalar 1 -> 0",
-        "pass nothing: left all 1 ops as they were",
+        "pass drop_zero: 4 -> 3 ops: add_scalar 1 -> 0",
+        "pass nothing: left all 3 ops as they were",
     ]
 
 
@@ -157,9 +157,9 @@ def test_debug_refuses_other_levels(graph: Predict) -> None:
 
 def test_changes_that_are_no_change_of_numbers() -> None:
     job = compiled(Forward(lambda x: x.exp() + x.sin()), flow.ones(2)).job
-    turned = attrs.evolve(job, ops=(job.ops[1], job.ops[0], job.ops[2]))
-    assert changes(job, turned) == "3 -> 3 ops: the same ops in another order or form"
-    assert changes(job, attrs.evolve(job)) == "left all 3 ops as they were"
+    turned = attrs.evolve(job, ops=(job.ops[0], job.ops[2], job.ops[1], *job.ops[3:]))
+    assert changes(job, turned) == "5 -> 5 ops: the same ops in another order or form"
+    assert changes(job, attrs.evolve(job)) == "left all 5 ops as they were"
 
 
 # Memory

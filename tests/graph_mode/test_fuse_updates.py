@@ -10,9 +10,11 @@ import pytest
 
 import vmflow as flow
 from vmflow import nn
-from vmflow.graph_mode.job import Buffer, Job, JobOp, Operand
+from vmflow.graph_mode.job import Buffer, Job, JobOp, Operand, between_feeds_and_fetches
 from vmflow.graph_mode.passes.fuse_updates import fuse_updates
 from vmflow.instructions.blob import meta
+
+from .support import computing
 
 VECTOR = meta((2,), flow.float32, flow.device("cpu"))
 
@@ -38,19 +40,19 @@ def _call(op: str, reads: list[int], write: int) -> JobOp:
 def _job(ops: list[JobOp], variables: list[int]) -> Job:
     used = {operand.buffer for op in ops for operand in (*op.inputs, *op.outputs)}
     buffers = {it: Buffer(it, VECTOR, "variable" if it in variables else "temporary") for it in used}
-    job = Job("test", buffers, tuple(ops))
+    job = Job("test", buffers, between_feeds_and_fetches(ops, buffers))
     job.check()
     return job
 
 
 def _names(job: Job) -> list[str]:
-    return [op.op for op in job.ops]
+    return [op.op for op in computing(job)]
 
 
 def _run(job: Job) -> dict[int, list[float]]:
     """What the variables are afterwards."""
     arrays = {number: np.array([number + 1, -number], np.float32) for number in job.buffers}
-    for op in job.ops:
+    for op in computing(job):
         inputs, outputs = [[arrays[it.buffer] for it in those] for those in (op.inputs, op.outputs)]
         if op.update is not None:
             op.update(inputs, outputs)
@@ -72,7 +74,7 @@ def test_neighbours_become_one() -> None:
     story: list[str] = []
     ops = [_update("step1", [2], [0], story=story), _update("step2", [3, 2], [1], story=story)]
     job = _job(ops, [0, 1, 2, 3])
-    (op,) = fuse_updates(job).ops
+    (op,) = computing(fuse_updates(job))
     assert [it.buffer for it in op.inputs] == [2, 3, 2]
     assert [it.buffer for it in op.outputs] == [0, 1]
     assert op.cost == 20

@@ -399,7 +399,7 @@ def test_names_are_unique_and_what_is_built_can_be_asked_for() -> None:
         _ = one.plan
     one(flow.ones(2))
     assert one.is_compiled
-    assert [op.op for op in one.job.ops] == ["add_scalar"]
+    assert [op.op for op in one.job.ops] == ["FeedInput", "add_scalar", "FetchOutput"]
     assert one.job.name == one.name
 
 

@@ -63,8 +63,8 @@ def test_operands_that_are_doubled_or_missing_are_refused(name: str, count: int)
         "flip": lambda x: x.flip(0),
     }
     text = text_of(calls.get(name, lambda x: getattr(x, name)()), flow.ones(3, 3))
-    with pytest.raises(ValueError, match=rf"job\.ops\[0\]: .* called so: expected 1 inputs, found {count}"):
-        Job.from_json(changed(text, "ops", 0, "inputs", to=[operand(0, [3, 3])] * count))
+    with pytest.raises(ValueError, match=rf"job\.ops\[1\]: .* called so: expected 1 inputs, found {count}"):
+        Job.from_json(changed(text, "ops", 1, "inputs", to=[operand(0, [3, 3])] * count))
 
 
 CONVOLUTION = nn.Conv2d(2, 2, 3)
@@ -122,14 +122,14 @@ def test_dimensions_are_counted_from_the_front_and_must_be_there() -> None:
     text = text_of(lambda x: x.cumprod(1), flow.ones(3, 3))
     for dim in (-1, 2, 1 << 31, True, 0.0):
         with pytest.raises(ValueError, match="its attributes cannot be"):
-            Job.from_json(changed(text, "ops", 0, "attributes", 0, to=dim))
+            Job.from_json(changed(text, "ops", 1, "attributes", 0, to=dim))
 
 
 def test_results_of_another_dtype_are_refused_but_in_place() -> None:
     text = text_of(lambda x: x.sigmoid(), flow.ones(3))
     number = str(Job.from_json(text).outputs[0].buffer)
     other = ["int32", [3], "cpu"]
-    for path in (("buffers", number, "meta"), ("ops", 0, "outputs", 0, "meta"), ("outputs", 0, "meta")):
+    for path in (("buffers", number, "meta"), ("ops", 1, "outputs", 0, "meta"), ("ops", 2, "inputs", 0, "meta")):
         text = changed(text, *path, to=other)
     with pytest.raises(ValueError, match=r"sigmoid makes \[float32\[3\]\] of such inputs, not \[int32\[3\]\]"):
         Job.from_json(text)
@@ -139,13 +139,13 @@ def test_results_of_another_dtype_are_refused_but_in_place() -> None:
 def test_what_is_of_micro_batches_needs_some(kind: str) -> None:
     text = text_of(lambda x: x.clone(), flow.ones(3))
     with pytest.raises(ValueError, match=f"'{kind}' is of micro-batches, and the job has none"):
-        Job.from_json(changed(text, "ops", 0, "kind", to=kind))
+        Job.from_json(changed(text, "ops", 1, "kind", to=kind))
 
 
 def test_only_copies_to_devices_are_transfers() -> None:
     text = text_of(lambda x: x.neg(), flow.ones(3))
     with pytest.raises(ValueError, match="neg cannot be of the kind 'transfer'"):
-        Job.from_json(changed(text, "ops", 0, "kind", to="transfer"))
+        Job.from_json(changed(text, "ops", 1, "kind", to="transfer"))
 
 
 @pytest.mark.parametrize("stride", [1 << 31, 1 << 62])

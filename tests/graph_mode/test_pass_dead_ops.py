@@ -80,3 +80,15 @@ def test_a_job_of_which_nothing_is_left_runs() -> None:
 
     graph = agreed(program, _x(), setting=ALONE)
     assert names(graph.full_job) == []
+
+
+def test_variables_that_nothing_uses_are_not_fed() -> None:
+    def program(state: list[Tensor], x: Tensor, unused: Tensor) -> Any:
+        state[0].exp()
+        state[1].mul_(2)
+        return x + state[2]
+
+    graph = agreed(program, _x(), _x(), state=lambda: [flow.ones(3) for _ in range(3)], setting=ALONE)
+    assert [len(job.variables()) for job in (graph.job, graph.full_job)] == [3, 2]
+    assert graph.full_job.inputs == graph.job.inputs == (0, 1)
+    assert graph.full_job.outputs == graph.job.outputs

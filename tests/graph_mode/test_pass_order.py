@@ -90,7 +90,7 @@ def test_updates_wait_for_all_who_read_the_variable(order: Literal["memory", "sp
     assert float(total) == before
     flow_ = flow_of(graph.full_job)
     weight = next(it.id for it in graph.full_job.variables() if it.name == "model.weight")
-    (update,) = flow_.writers[weight]
+    _, update = flow_.writers[weight]
     assert len(flow_.readers[weight]) >= 3
     assert max(flow_.readers[weight]) == update
 

@@ -13,6 +13,7 @@ from vmflow import nn
 from vmflow.tensors import Tensor
 
 from .agreement import Setting, agreed, bits, names
+from .support import computing
 
 ALONE = Setting(passes=("split_biases",), fusion=True)
 FUSED = Setting(passes=("split_biases", "fuse_elementwise"), fusion=True)
@@ -36,13 +37,14 @@ def test_a_bias_goes_with_the_activation() -> None:
     graph = agreed(program, *_tensors(), setting=ALONE)
     assert names(graph.job) == ["linear", "relu"]
     assert names(graph.full_job) == ["linear", "add", "relu"]
-    product, addition, _ = graph.full_job.ops
+    product, addition, _ = computing(graph.full_job)
+    (layer, _) = computing(graph.job)
     assert [it.meta.shape for it in product.inputs] == [(9, 5), (7, 5)]
-    assert addition.inputs == (product.outputs[0], graph.job.ops[0].inputs[2])
-    assert addition.outputs == graph.job.ops[0].outputs
+    assert addition.inputs == (product.outputs[0], layer.inputs[2])
+    assert addition.outputs == layer.outputs
     fused = agreed(program, *_tensors(), setting=FUSED)
     assert names(fused.full_job) == ["linear", "fused"]
-    assert [step[0] for step in fused.full_job.ops[1].attributes[0]] == ["add", "relu"]
+    assert [step[0] for step in computing(fused.full_job)[1].attributes[0]] == ["add", "relu"]
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS, ids=lambda it: it.__name__)

@@ -131,7 +131,7 @@ def test_updates_come_behind_all_who_read_what_they_change(setting: str) -> None
     weights = [it.id for it in job.variables() if it.name.endswith("weight") and it.name.startswith("model")]
     assert len(weights) == 4
     for weight in weights:
-        (update,) = versions.writers[weight]
+        _, update = versions.writers[weight]
         assert job.ops[update].kind == "update"
         assert max(versions.readers[weight]) == update
         assert len(versions.readers[weight]) > 1

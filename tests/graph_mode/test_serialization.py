@@ -33,6 +33,8 @@ from vmflow.ops import pooling
 from vmflow.ops.table import OPS, ViewExpr
 from vmflow.tensor_fields import blobs_of
 
+from .support import computing
+
 
 class Forward(nn.Graph):
     """A graph of any function."""
@@ -104,7 +106,7 @@ def check_round_trip(graph: nn.Graph, *args: flow.Tensor) -> None:
             raise
         return  # an index that is a mask, on a device
     text = made.job.to_json()
-    for it in made.job.ops:
+    for it in computing(made.job):
         OPS[it.op].forget()  # in which a named tuple counts as any tuple
     back = Job.from_json(text, made.job.constants)
     assert back == made.job
@@ -117,7 +119,7 @@ def check_round_trip(graph: nn.Graph, *args: flow.Tensor) -> None:
     expected = bits(made.call(blobs_of(args), []))
     flow.manual_seed(3)
     found = bits(again.call(blobs_of(args), []))
-    if [op.op for op in made.job.ops] != ["empty"]:  # what is in there nobody knows
+    if [op.op for op in computing(made.job)] != ["empty"]:  # what is in there nobody knows
         assert found == expected
 
 
@@ -236,7 +238,8 @@ def test_what_is_no_data_is_refused(value: Any) -> None:
 
 def test_the_op_with_an_attribute_that_is_no_data_is_named() -> None:
     job = compiled(Forward(lambda x: x + 1), flow.ones(2)).job
-    odd = attrs.evolve(job, ops=(attrs.evolve(job.ops[0], attributes=(len,), module="model"),))
+    (add,) = computing(job)
+    odd = attrs.evolve(job, ops=(attrs.evolve(add, attributes=(len,), module="model"),))
     with pytest.raises(TypeError, match=r"the op model\.add_scalar cannot be written as JSON: <built-in function len>"):
         odd.to_json()
 
@@ -314,8 +317,12 @@ def changed(text: str, *path: Any, to: Any) -> str:
     return json.dumps(content)
 
 
+# The places of the first op that computes, and of the fetch, in the training step.
+LINEAR, FETCH = 28, 44
+
 WRONG: list[tuple[tuple[Any, ...], Any, str]] = [
-    (("version",), 2, r"vmflow\.job: the format's version is 2, and this vmflow reads 1: a newer version"),
+    (("version",), 3, r"vmflow\.job: the format's version is 3, and this vmflow reads 1 and 2: a newer version"),
+    (("version",), 1, r"op 28 \(FeedVariable\) feeds buffer 2, which has been fed before"),
     (("version",), 0, r"there is no such version"),
     (("version",), True, r"there is no such version"),
     (("kind",), "vmflow.plan", r"expected an object of the kind 'vmflow\.job', found 'vmflow\.plan'"),
@@ -323,28 +330,34 @@ WRONG: list[tuple[tuple[Any, ...], Any, str]] = [
     (("name",), KeyError, r"job: 'name' is missing"),
     (("more",), 3, r"job: there is nothing called 'more' here"),
     (("ops",), {}, r"job\.ops: expected a list"),
-    (("ops", 0, "op"), "explode", r"job\.ops\[0\]\.op: this vmflow has no op 'explode'"),
-    (("ops", 0, "op"), "permute", r"job\.ops\[0\]\.op: this vmflow has no op 'permute'"),
-    (("ops", 0, "kind"), "magic", r"job\.ops\[0\]\.kind: expected one of 'call', .* found 'magic'"),
-    (("ops", 0, "kind"), "transfer", r"job\.ops\[0\]: 'transfer' does not make"),
-    (("ops", 0, "inputs", 0, "buffer"), 99, r"job\.ops\[0\]\.inputs\[0\]\.buffer: the job has no buffer 99"),
-    (("ops", 0, "inputs", 0, "strides"), [3, 2], r"job\.ops\[0\]\.inputs\[0\]: it reaches beyond buffer 0"),
-    (("ops", 0, "inputs", 0, "strides"), [-3, 1], r"job\.ops\[0\]\.inputs\[0\]: it reaches beyond buffer 0"),
-    (("ops", 0, "inputs", 0, "strides"), [1], r"strides: expected one for each of 2 dimensions"),
-    (("ops", 0, "inputs", 0, "offset"), 1, r"this is not the whole of buffer 0"),
-    (("ops", 0, "inputs", 0, "meta"), ["float32", [1 << 50, 3], "cpu"], r"this is not the whole of buffer 0"),
-    (("ops", 0, "inputs", 0, "meta"), ["float64", [5, 3], "cpu"], r"buffer 0 is float32\[5, 3\]"),
-    (("ops", 0, "inputs"), [], r"job\.ops\[0\]: linear cannot be called so"),
-    (("ops", 0, "outputs"), [], r"job\.ops\[0\]\.outputs: an op writes something"),
-    (("ops", 0, "scalars"), ["x"], r"job\.ops\[0\]\.scalars\[0\]: 'x' is no number"),
-    (("ops", 0, "cost"), -1, r"job\.ops\[0\]\.cost: expected 0 or more"),
+    (("ops", LINEAR, "op"), "explode", r"job\.ops\[28\]\.op: this vmflow has no op 'explode'"),
+    (("ops", LINEAR, "op"), "permute", r"job\.ops\[28\]\.op: this vmflow has no op 'permute'"),
+    (("ops", LINEAR, "kind"), "magic", r"job\.ops\[28\]\.kind: expected one of 'feed_input', .* found 'magic'"),
+    (("ops", LINEAR, "kind"), "transfer", r"job\.ops\[28\]: 'transfer' does not make"),
+    (("ops", LINEAR, "inputs", 0, "buffer"), 99, r"job\.ops\[28\]\.inputs\[0\]\.buffer: the job has no buffer 99"),
+    (("ops", LINEAR, "inputs", 0, "strides"), [3, 2], r"job\.ops\[28\]\.inputs\[0\]: it reaches beyond buffer 0"),
+    (("ops", LINEAR, "inputs", 0, "strides"), [-3, 1], r"job\.ops\[28\]\.inputs\[0\]: it reaches beyond buffer 0"),
+    (("ops", LINEAR, "inputs", 0, "strides"), [1], r"strides: expected one for each of 2 dimensions"),
+    (("ops", LINEAR, "inputs", 0, "offset"), 1, r"this is not the whole of buffer 0"),
+    (("ops", LINEAR, "inputs", 0, "meta"), ["float32", [1 << 50, 3], "cpu"], r"this is not the whole of buffer 0"),
+    (("ops", LINEAR, "inputs", 0, "meta"), ["float64", [5, 3], "cpu"], r"buffer 0 is float32\[5, 3\]"),
+    (("ops", LINEAR, "inputs"), [], r"job\.ops\[28\]: linear cannot be called so"),
+    (("ops", LINEAR, "outputs"), [], r"job\.ops\[28\]\.outputs: an op writes something"),
+    (("ops", LINEAR, "scalars"), ["x"], r"job\.ops\[28\]\.scalars\[0\]: 'x' is no number"),
+    (("ops", LINEAR, "cost"), -1, r"job\.ops\[28\]\.cost: expected 0 or more"),
     (("buffers", "0", "id"), 7, r"job\.buffers\[0\]: its id is 7"),
     (("buffers", "x"), 7, r"job\.buffers: expected numbers as keys, found 'x'"),
-    (("buffers", "0", "role"), "temporary", r"job\.inputs: the job has no buffer 0 of the role 'input'"),
-    (("inputs",), [0, 0], r"job\.inputs: all buffers of the role 'input' belong here, each once"),
+    (("buffers", "0", "role"), "temporary", r"op 0 \(FeedInput\) feeds buffer 0, whose role is 'temporary'"),
+    (("buffers", "4", "role"), "variable", "no op feeds buffer 4, whose role is 'variable'"),
+    (("ops", 0, "op"), "FeedVariable", r"job\.ops\[0\]: expected a FeedInput of operands and nothing else"),
+    (("ops", 0, "scalars"), [1], r"job\.ops\[0\]: expected a FeedInput of operands and nothing else"),
+    (("ops", 0, "outputs"), [], r"op 0 \(FeedInput\) has to feed one buffer"),
+    (("ops", 1, "kind"), "feed_input", r"job\.ops\[1\]: expected a FeedInput"),
+    (("ops", FETCH, "inputs"), [], r"op 44 \(FetchOutput\) has to fetch one operand"),
+    (("numbers",), [1, 1], r"job\.numbers: all buffers of the role 'number' belong here, each once"),
     (("draws",), [], r"scalars\[0\]: the job does not draw"),
     (("micro_batches",), 0, r"job\.micro_batches: expected 1 or more"),
-    (("outputs", 0, "buffer"), 1000, r"job\.outputs\[0\]\.buffer: the job has no buffer 1000"),
+    (("ops", FETCH, "inputs", 0, "buffer"), 1000, r"job\.ops\[44\]\.inputs\[0\]\.buffer: the job has no buffer 1000"),
 ]
 
 
@@ -361,6 +374,14 @@ def test_what_is_no_json_of_a_job_is_refused(text: str) -> None:
     for kind in (Job, Plan):
         with pytest.raises(ValueError, match=r"^vmflow\."):
             kind.from_json(text)
+
+
+def test_a_plan_of_another_version_is_refused() -> None:
+    """It names the ops of a job by positions that are others now."""
+    text = training().plan.to_json()
+    for version, who in ((1, "an older version"), (3, "a newer version")):
+        with pytest.raises(ValueError, match=rf"^vmflow\.plan: .* reads 2: {who} of vmflow has written it"):
+            Plan.from_json(changed(text, "version", to=version))
 
 
 def test_a_plan_that_could_not_run_is_refused() -> None:
