@@ -127,27 +127,27 @@ class Job:
                 already.
         """
         filled = self._there_before()
-        latest = 0
+        before: Kind = "feed_input"
         for position, op in enumerate(self.ops):
-            for buffer in (*op.reads(), *op.writes()):
-                if buffer not in self.buffers:
-                    raise ValueError(f"op {position} ({op.name}) uses buffer {buffer}, which the job does not have")
-            if op.kind in FEEDS:
-                self._check_feed(position, op, filled)
-            elif op.kind == "fetch_output" and (len(op.inputs), len(op.outputs), op.phase) != (1, 0, "step"):
-                raise ValueError(f"op {position} ({op.name}) has to fetch one operand, once for each launch")
-            for buffer in op.reads():
-                if buffer not in filled:
-                    raise ValueError(f"op {position} ({op.name}) reads buffer {buffer}, to which nothing was written")
-            place = _PLACES.get(op.kind, 1)
-            if place < latest:
+            if _PLACES.get(op.kind, 1) < _PLACES.get(before, 1):
                 raise ValueError(
                     f"op {position} ({op.name}) comes behind op {position - 1} ({self.ops[position - 1].name}); feeds "
                     "come before all other ops, and fetches behind them"
                 )
-            latest = place
+            before = op.kind
+            if before in FEEDS:
+                self._check_feed(position, op, filled)
+                continue
+            if before == "fetch_output" and (len(op.inputs), len(op.outputs), op.phase) != (1, 0, "step"):
+                raise ValueError(f"op {position} ({op.name}) has to fetch one operand, once for each launch")
+            for buffer in (*op.reads(), *op.writes()):
+                if buffer not in self.buffers:
+                    raise ValueError(f"op {position} ({op.name}) uses buffer {buffer}, which the job does not have")
+            for buffer in op.reads():
+                if buffer not in filled:
+                    raise ValueError(f"op {position} ({op.name}) reads buffer {buffer}, to which nothing was written")
             filled.update(op.writes())
-        fed = {*self._fed("feed_input"), *self._fed("feed_variable")}
+        fed = {*self.inputs, *[variable.id for variable in self.variables()]}
         for each in self.buffers.values():
             if each.role in ("input", "variable") and each.id not in fed:
                 raise ValueError(f"no op feeds buffer {each.id}, whose role is {each.role!r}")
@@ -155,17 +155,23 @@ class Job:
             self._check_phases()
 
     def _check_feed(self, position: int, op: JobOp, filled: set[int]) -> None:
-        where = f"op {position} ({op.name})"
+        """One of the feeds; it adds its buffer to those that are filled."""
         if op.inputs or len(op.outputs) != 1 or op.phase != "step":
-            raise ValueError(f"{where} has to feed one buffer, once for each launch")
+            raise ValueError(f"op {position} ({op.name}) has to feed one buffer, once for each launch")
         (operand,) = op.outputs
-        buffer = self.buffers[operand.buffer]
-        if op.kind != f"feed_{buffer.role}":
-            raise ValueError(f"{where} feeds buffer {buffer.id}, whose role is {buffer.role!r}")
-        if operand != Operand(buffer.id, buffer.meta):
-            raise ValueError(f"{where} feeds only a part of buffer {buffer.id}, or as something else")
-        if buffer.id in filled:
-            raise ValueError(f"{where} feeds buffer {buffer.id}, which has been fed before")
+        buffer = self.buffers.get(operand.buffer)
+        if buffer is None:
+            problem = "which the job does not have"
+        elif op.kind != f"feed_{buffer.role}":
+            problem = f"whose role is {buffer.role!r}"
+        elif operand.strides is not None or operand.offset or operand.meta is not buffer.meta:
+            problem = "but only a part of it, or as something else"
+        elif buffer.id in filled:
+            problem = "which has been fed before"
+        else:
+            filled.add(buffer.id)
+            return
+        raise ValueError(f"op {position} ({op.name}) feeds buffer {operand.buffer}, {problem}")
 
     def _check_phases(self) -> None:
         phases: dict[int, str] = {}

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from .job import Job
     from .plan import Plan
 
-# To be raised when what is written now would be misunderstood by the program as it was.  Plans name the ops of jobs by
-# position, so that they become others when those do.
+# To be raised when what is written now would be misunderstood by the program as it was.  A plan names ops by their
+# positions in its job: where these change, so does the version of plans.
 JOB_VERSION: Final = 2
 PLAN_VERSION: Final = 2
 

@@ -118,7 +118,8 @@ def run_passes(job: Job, settings: Settings, passed: Callable[[str, Job, Job], N
     for each in PASSES:
         if each.name not in settings.config.disabled:
             before, job = job, each.apply(job, settings)
-            job.check()
+            if job is not before:
+                job.check()
             if passed is not None:
                 passed(each.name, before, job)
     return job

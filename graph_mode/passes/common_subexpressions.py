@@ -27,10 +27,10 @@ def share_common_subexpressions(job: Job, settings: Settings) -> Job:
     known: dict[Hashable, JobOp] = {}
     kept: list[JobOp] = []
     for position, op in enumerate(job.ops):
-        versions = tuple([flow.version(it.buffer, position) for it in op.inputs])
         known_here = any([it.buffer in same for it in op.inputs])
         renamed = attrs.evolve(op, inputs=_renamed(op.inputs, same)) if known_here else op
         if _sharable(op, flow):
+            versions = tuple([flow.version(it.buffer, position) for it in op.inputs])
             first = known.setdefault(_key(renamed, versions), renamed)
             if first is not renamed:
                 for mine, other in zip(op.outputs, first.outputs, strict=True):

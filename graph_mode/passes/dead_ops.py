@@ -24,12 +24,8 @@ def drop_dead_ops(job: Job, settings: Settings) -> Job:
             break
         wanted |= before
     used = {buffer for op in kept for buffer in (*op.reads(), *op.writes())}
-    feeds = [op for op in job.ops if op.kind == "feed_input" or (op.kind == "feed_variable" and _feeds(op, used))]
+    feeds = [op for op in job.ops if op.kind in FEEDS and (op.kind == "feed_input" or used.intersection(op.writes()))]
     return job if len(feeds) + len(kept) == len(job.ops) else job.with_ops([*feeds, *kept])
-
-
-def _feeds(op: JobOp, used: set[int]) -> bool:
-    return not used.isdisjoint(op.writes())
 
 
 def _walk_back(job: Job, wanted: set[int]) -> tuple[list[JobOp], set[int]]:

@@ -69,10 +69,11 @@ WRONG: dict[str, tuple[tuple[JobOp, ...], str]] = {
     "fetched early": ((*FEEDS, FETCH, ADD), r"op 2 \(FetchOutput\) reads buffer 2, to which nothing was written"),
     "an op behind a fetch": ((*FEEDS, fetch(WHOLE[0]), ADD), r"op 3 \(add\) comes behind op 2 \(FetchOutput\)"),
     "another role": ((attrs.evolve(FEEDS[0], outputs=(WHOLE[2],)),), "feeds buffer 2, whose role is 'temporary'"),
-    "a part is fed": ((attrs.evolve(FEEDS[0], outputs=(PART,)),), "feeds only a part of buffer 0"),
+    "a part is fed": ((attrs.evolve(FEEDS[0], outputs=(PART,)),), "feeds buffer 0, but only a part of it"),
     "a feed that reads": ((attrs.evolve(FEEDS[0], inputs=(WHOLE[0],)),), "has to feed one buffer"),
     "a fetch that writes": ((*FEEDS, attrs.evolve(FETCH, outputs=(WHOLE[2],))), "has to fetch one operand"),
     "a fetch of a micro-batch": ((*FEEDS, ADD, attrs.evolve(FETCH, phase="micro")), "once for each launch"),
+    "no such buffer to feed": ((feed(Buffer(9, OF, "variable")),), "feeds buffer 9, which the job does not have"),
     "no such buffer": ((*FEEDS, fetch(Operand(9, OF))), r"op 2 \(FetchOutput\) uses buffer 9"),
 }
 
