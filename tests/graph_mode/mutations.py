@@ -20,7 +20,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import attrs
 import numpy as np
@@ -29,6 +29,7 @@ import vmflow as flow
 from vmflow import nn
 from vmflow.errors import DeviceUnavailable, LinAlgError
 from vmflow.graph_mode import args_tree
+from vmflow.graph_mode.job import Kind
 
 # Seconds that one graph may take to be loaded and run.
 PATIENCE: Final = 20.0
@@ -337,7 +338,7 @@ def _order(draw: random.Random, job: Any) -> None:
 
 def _kind(draw: random.Random, job: Any) -> None:
     op = draw.choice(job["ops"])
-    op["kind"] = draw.choice(("call", "into", "update", "transfer", "unpack", "accumulate", "pack"))
+    op["kind"] = draw.choice(get_args(Kind))
     if draw.random() < 0.3:
         op["phase"] = draw.choice(("micro", "step"))
         job["micro_batches"] = draw.choice((1, 2, 3))
