@@ -25,7 +25,7 @@ WIDTH = 116  # of lines, without the indentation of all methods
 # Of which type checkers want one signature.
 _OPERATORS = {f"__{prefix}{name}__" for name in ("lshift", "rshift") for prefix in ("", "i")}
 
-DECLARES = re.compile(r"^from \.declaration import .*(public|function|method|METHODS)", re.MULTILINE)
+DECLARES = re.compile(r"^from (vmflow\.ops)?\.declaration import .*(public|function|method|METHODS)", re.MULTILINE)
 
 # Those declared outside of `vmflow.ops`.
 OTHERS = ("autograd.methods", "protocols", "random")
@@ -34,8 +34,8 @@ OTHERS = ("autograd.methods", "protocols", "random")
 def declaring() -> list[str]:
     """The modules of `vmflow` that declare functions, without the package's name."""
     found = [
-        f"ops.{path.stem}"
-        for path in (PACKAGE / "ops").glob("*.py")
+        ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
+        for path in (PACKAGE / "ops").rglob("*.py")
         if DECLARES.search(path.read_text(encoding="utf-8"))
     ]
     return sorted([*found, *OTHERS])
@@ -49,13 +49,8 @@ def functions() -> str:
         package, _, name = module.rpartition(".")
         lines.append(f"from .{package} import {name} as {name}")
     homes = {name: _home(function) for name, function in declared.items()}
-    imports = sorted({(home, own) for home, own in homes.values()})
     lines += ["", "if TYPE_CHECKING:"]
-    lines += [f"    from .{home} import {own} as {own if own in homes else '_' + own}" for home, own in imports]
-    lines.append("")
-    for name, (_, own) in sorted(homes.items()):
-        if name != own:
-            lines.append(f"    {name} = {own if own in homes else '_' + own}")
+    lines += [f"    from .{home} import {own} as {name}" for home, own, name in sorted(_imports(homes))]
     lines += ["", "    __all__ = ["]  # without, type checkers would see the modules too
     lines += [f'        "{name}",' for name in sorted(homes)]
     return "\n".join([*lines, "    ]"]) + "\n"
@@ -79,8 +74,14 @@ def methods() -> str:
 
 
 def _tables() -> Any:
-    importlib.import_module("vmflow")
+    for module in declaring():  # also those that the present file does not import yet
+        importlib.import_module(f"vmflow.{module}")
     return importlib.import_module("vmflow.ops.declaration")
+
+
+def _imports(homes: dict[str, tuple[str, str]]) -> Iterator[tuple[str, str, str]]:
+    for name, (home, own) in homes.items():
+        yield home, own, name
 
 
 def _home(function: Callable[..., Any]) -> tuple[str, str]:

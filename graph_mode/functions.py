@@ -21,7 +21,7 @@ import numpy as np
 
 from vmflow.autograd import enable_grad
 from vmflow.context import MODE
-from vmflow.ops.creation import tensor
+from vmflow.ops.creation.creation import tensor
 from vmflow.optim.optimizer import Optimizer
 from vmflow.tensors import Tensor
 

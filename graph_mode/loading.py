@@ -17,7 +17,7 @@ from vmflow.devices import device as Device
 from vmflow.errors import LinAlgError
 from vmflow.instructions.blob import TensorMeta
 from vmflow.io import load, location
-from vmflow.ops.creation import from_array
+from vmflow.ops.creation.creation import from_array
 from vmflow.random import Generator
 from vmflow.tensor_fields import blobs_of, meta_of, metas_of
 from vmflow.tensors import Tensor

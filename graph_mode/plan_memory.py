@@ -9,7 +9,7 @@ import numpy as np
 from vmflow import dtypes
 from vmflow.instructions.blob import Array, Storage
 from vmflow.interpreter import eagerly
-from vmflow.ops.creation import empty
+from vmflow.ops.creation.creation import empty
 from vmflow.scopes import scope
 from vmflow.tensor_fields import blob_of
 from vmflow.tensors import Tensor

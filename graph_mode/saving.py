@@ -26,7 +26,7 @@ import numpy as np
 from vmflow.devices import device as Device
 from vmflow.instructions.blob import Storage, TensorMeta
 from vmflow.io import flush, save
-from vmflow.ops.creation import from_array
+from vmflow.ops.creation.creation import from_array
 from vmflow.random import Generator
 from vmflow.tensor_fields import blob_of
 from vmflow.tensors import Tensor

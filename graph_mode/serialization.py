@@ -285,7 +285,7 @@ def declare_all_ops() -> None:
     """Load every module that declares ops; usually they are loaded by the layers that need them."""
     if _declared:
         return
-    for found in pkgutil.iter_modules(ops.__path__, "vmflow.ops."):
+    for found in pkgutil.walk_packages(ops.__path__, "vmflow.ops."):
         importlib.import_module(found.name)
     importlib.import_module("vmflow.nn.functional")
     importlib.import_module("vmflow.nn.init")

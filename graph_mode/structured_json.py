@@ -439,6 +439,18 @@ _MOVED: Final = {
     "vmflow.ops.resampling._Along": "vmflow.kernels.problems.resampling.Along",
 }
 
+# The folders of modules that lay in `vmflow.ops` itself.
+_FAMILIES: Final = ("creation", "elementwise", "fourier", "indexing", "linalg", "loss", "nn", "reduction", "shape")
+
+
+def _present_name(name: str) -> str:
+    """The present name of a class, by that which this version or an earlier one has written."""
+    module, _, kind = name.removeprefix("vmflow.ops.").partition(".")
+    if name in _MOVED or not name.startswith("vmflow.ops.") or "." in kind:
+        return _MOVED.get(name, name)
+    folders = [family for family in _FAMILIES if f"vmflow.ops.{family}.{module}" in sys.modules]
+    return f"vmflow.ops.{folders[0]}.{module}.{kind}" if folders else name
+
 
 def _is_ours(module: str) -> bool:
     return module.startswith(("vmflow.ops.", "vmflow.nn.", "vmflow.graph_mode.", "vmflow.kernels.problems."))
@@ -450,7 +462,7 @@ def _class_name(kind: type) -> str:
 
 def _class(name: Any, place: str) -> Any:
     """A class of vmflow's that is loaded; nothing is imported because a file says so."""
-    module, _, attribute = _MOVED.get(name, name).rpartition(".") if type(name) is str else ("", "", "")
+    module, _, attribute = _present_name(name).rpartition(".") if type(name) is str else ("", "", "")
     found = getattr(sys.modules.get(module), attribute, None) if _is_ours(module) else None
     if not isinstance(found, type) or found.__module__ != module:
         raise refused(place, f"vmflow has no class {shown(name)}")

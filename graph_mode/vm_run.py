@@ -10,7 +10,7 @@ import numpy as np
 from vmflow.instructions.blob import Array, Blob, Storage, TensorMeta
 from vmflow.instructions.builder import physical_run
 from vmflow.instructions.op_call import Kernel
-from vmflow.ops import creation
+from vmflow.ops.creation import creation
 from vmflow.tensor_fields import blob_of, lease_of, new_tensor
 from vmflow.tensors import Tensor
 from vmflow.vm.virtual_machine import VirtualMachine

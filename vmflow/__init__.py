@@ -119,8 +119,8 @@ if _TYPE_CHECKING:
         reset_peak_memory_stats as reset_peak_memory_stats,
         set_memory_limit as set_memory_limit,
     )
-    from .ops.einsum import einsum as einsum
-    from .ops.ranges import (
+    from .ops.linalg.einsum import einsum as einsum
+    from .ops.creation.ranges import (
         empty_strided as empty_strided,
         logspace as logspace,
         tril_indices as tril_indices,
@@ -171,9 +171,9 @@ _LAZY_NAMES = {
     "autocast": ".amp.autocasting",
     "clear_default_session": ".graph_mode.session",
     "default_session": ".graph_mode.session",
-    "einsum": ".ops.einsum",
+    "einsum": ".ops.linalg.einsum",
     "empty_cache": ".memory",
-    "empty_strided": ".ops.ranges",
+    "empty_strided": ".ops.creation.ranges",
     "from_dlpack": ".exchange",
     "get_autocast_dtype": ".amp.autocasting",
     "get_printoptions": ".representation",
@@ -181,7 +181,7 @@ _LAZY_NAMES = {
     "is_autocast_enabled": ".amp.autocasting",
     "load": ".io",
     "load_graph": ".graph_mode.loading",
-    "logspace": ".ops.ranges",
+    "logspace": ".ops.creation.ranges",
     "max_memory_allocated": ".memory",
     "memory_allocated": ".memory",
     "memory_reserved": ".memory",
@@ -192,8 +192,8 @@ _LAZY_NAMES = {
     "set_memory_limit": ".memory",
     "set_printoptions": ".representation",
     "show_config": ".info",
-    "tril_indices": ".ops.ranges",
-    "triu_indices": ".ops.ranges",
+    "tril_indices": ".ops.creation.ranges",
+    "triu_indices": ".ops.creation.ranges",
 }
 
 

@@ -17,7 +17,7 @@ from . import dtypes
 from .devices import device as Device
 from .instructions.blob import Array
 from .instructions.builder import physical_run
-from .ops.creation import chosen_device, from_array, from_numpy, tensor
+from .ops.creation.creation import chosen_device, from_array, from_numpy, tensor
 from .tensors import Tensor
 
 # DLPack's numbers for devices (12 is "an extension's device", which no other library can look into).

@@ -6,185 +6,196 @@ Written by ``.ci/declarations.py`` from the declarations of the functions; see `
 from typing import TYPE_CHECKING
 
 from .autograd import methods as methods
-from .ops import activation as activation
-from .ops import arithmetic as arithmetic
-from .ops import arrangement as arrangement
-from .ops import closeness as closeness
-from .ops import comparison as comparison
-from .ops import complex_parts as complex_parts
-from .ops import composed_reduction as composed_reduction
 from .ops import conversion as conversion
 from .ops import copying as copying
-from .ops import counting as counting
-from .ops import creation as creation
-from .ops import decompositions as decompositions
-from .ops import extrema as extrema
-from .ops import flat_elements as flat_elements
-from .ops import floating_point as floating_point
-from .ops import gamma_function as gamma_function
-from .ops import gathering as gathering
+from .ops.creation import creation as creation
+from .ops.elementwise import activation as activation
+from .ops.elementwise import arithmetic as arithmetic
+from .ops.elementwise import closeness as closeness
+from .ops.elementwise import comparison as comparison
+from .ops.elementwise import complex_parts as complex_parts
+from .ops.elementwise import floating_point as floating_point
+from .ops.elementwise import gamma_function as gamma_function
+from .ops.elementwise import pointwise as pointwise
+from .ops.elementwise import rounding as rounding
+from .ops.elementwise import selection as selection
+from .ops.elementwise import transcendental as transcendental
 from .ops import in_place as in_place
-from .ops import index_expression as index_expression
-from .ops import indexing as indexing
+from .ops.indexing import gathering as gathering
+from .ops.indexing import index_expression as index_expression
+from .ops.indexing import indexing as indexing
+from .ops.indexing import scatter_reduction as scatter_reduction
 from .ops import inquiry as inquiry
-from .ops import joining as joining
-from .ops import linear_algebra as linear_algebra
-from .ops import matrix_functions as matrix_functions
-from .ops import matrix_products as matrix_products
-from .ops import ordering as ordering
-from .ops import pointwise as pointwise
-from .ops import pseudo_inverse as pseudo_inverse
-from .ops import quantiles as quantiles
-from .ops import reduction as reduction
-from .ops import rounding as rounding
-from .ops import running as running
-from .ops import running_sums as running_sums
-from .ops import scatter_reduction as scatter_reduction
-from .ops import searching as searching
-from .ops import selection as selection
-from .ops import statistics as statistics
-from .ops import strided as strided
-from .ops import transcendental as transcendental
-from .ops import view as view
+from .ops.linalg import decompositions as decompositions
+from .ops.linalg import linear_algebra as linear_algebra
+from .ops.linalg import matrix_functions as matrix_functions
+from .ops.linalg import matrix_products as matrix_products
+from .ops.linalg import pseudo_inverse as pseudo_inverse
+from .ops.reduction import composed_reduction as composed_reduction
+from .ops.reduction import counting as counting
+from .ops.reduction import extrema as extrema
+from .ops.reduction import ordering as ordering
+from .ops.reduction import quantiles as quantiles
+from .ops.reduction import reduction as reduction
+from .ops.reduction import running as running
+from .ops.reduction import running_sums as running_sums
+from .ops.reduction import searching as searching
+from .ops.reduction import statistics as statistics
+from .ops.shape import arrangement as arrangement
+from .ops.shape import flat_elements as flat_elements
+from .ops.shape import joining as joining
+from .ops.shape import strided as strided
+from .ops.shape import view as view
 from . import protocols as protocols
 from . import random as random
 
 if TYPE_CHECKING:
-    from .ops.activation import log_softmax as log_softmax
-    from .ops.activation import relu as relu
-    from .ops.activation import relu_ as relu_
-    from .ops.activation import sigmoid as sigmoid
-    from .ops.activation import softmax as softmax
-    from .ops.activation import tanh as tanh
-    from .ops.arithmetic import abs as abs
-    from .ops.arithmetic import add as add
-    from .ops.arithmetic import addcdiv as addcdiv
-    from .ops.arithmetic import addcmul as addcmul
-    from .ops.arithmetic import atan2 as atan2
-    from .ops.arithmetic import conj as conj
-    from .ops.arithmetic import div as div
-    from .ops.arithmetic import floor_divide as floor_divide
-    from .ops.arithmetic import fmod as fmod
-    from .ops.arithmetic import lerp as lerp
-    from .ops.arithmetic import mul as mul
-    from .ops.arithmetic import neg as neg
-    from .ops.arithmetic import pow as pow
-    from .ops.arithmetic import reciprocal as reciprocal
-    from .ops.arithmetic import remainder as remainder
-    from .ops.arithmetic import sign as sign
-    from .ops.arithmetic import square as square
-    from .ops.arithmetic import sub as sub
-    from .ops.arrangement import atleast_1d as atleast_1d
-    from .ops.arrangement import atleast_2d as atleast_2d
-    from .ops.arrangement import atleast_3d as atleast_3d
-    from .ops.arrangement import block_diag as block_diag
-    from .ops.arrangement import cartesian_prod as cartesian_prod
-    from .ops.arrangement import column_stack as column_stack
-    from .ops.arrangement import combinations as combinations
-    from .ops.arrangement import diag_embed as diag_embed
-    from .ops.arrangement import diagflat as diagflat
-    from .ops.arrangement import dsplit as dsplit
-    from .ops.arrangement import dstack as dstack
-    from .ops.arrangement import hsplit as hsplit
-    from .ops.arrangement import rot90 as rot90
-    from .ops.arrangement import split_with_sizes as split_with_sizes
-    from .ops.arrangement import vsplit as vsplit
-    from .ops.closeness import allclose as allclose
-    from .ops.closeness import equal as equal
-    from .ops.closeness import isclose as isclose
-    from .ops.comparison import bitwise_and as bitwise_and
-    from .ops.comparison import bitwise_left_shift as bitwise_left_shift
-    from .ops.comparison import bitwise_not as bitwise_not
-    from .ops.comparison import bitwise_or as bitwise_or
-    from .ops.comparison import bitwise_right_shift as bitwise_right_shift
-    from .ops.comparison import bitwise_xor as bitwise_xor
-    from .ops.comparison import eq as eq
-    from .ops.comparison import ge as ge
-    from .ops.comparison import gt as gt
-    from .ops.comparison import isfinite as isfinite
-    from .ops.comparison import isinf as isinf
-    from .ops.comparison import isnan as isnan
-    from .ops.comparison import le as le
-    from .ops.comparison import logical_and as logical_and
-    from .ops.comparison import logical_not as logical_not
-    from .ops.comparison import logical_or as logical_or
-    from .ops.comparison import logical_xor as logical_xor
-    from .ops.comparison import lt as lt
-    from .ops.comparison import ne as ne
-    from .ops.complex_parts import complex as complex
-    from .ops.complex_parts import imag as imag
-    from .ops.complex_parts import real as real
-    from .ops.complex_parts import view_as_complex as view_as_complex
-    from .ops.complex_parts import view_as_real as view_as_real
-    from .ops.composed_reduction import count_nonzero as count_nonzero
-    from .ops.composed_reduction import logsumexp as logsumexp
-    from .ops.composed_reduction import nanmean as nanmean
-    from .ops.composed_reduction import nansum as nansum
-    from .ops.composed_reduction import norm as norm
-    from .ops.composed_reduction import std as std
-    from .ops.composed_reduction import std_mean as std_mean
-    from .ops.composed_reduction import var as var
-    from .ops.composed_reduction import var_mean as var_mean
     from .ops.copying import cast as cast
     from .ops.copying import clone as clone
-    from .ops.counting import argwhere as argwhere
-    from .ops.counting import bincount as bincount
-    from .ops.counting import histc as histc
-    from .ops.counting import histogram as histogram
-    from .ops.counting import unique as unique
-    from .ops.counting import unique_consecutive as unique_consecutive
-    from .ops.creation import arange as arange
-    from .ops.creation import as_tensor as as_tensor
-    from .ops.creation import empty as empty
-    from .ops.creation import empty_like as empty_like
-    from .ops.creation import eye as eye
-    from .ops.creation import from_numpy as from_numpy
-    from .ops.creation import full as full
-    from .ops.creation import full_like as full_like
-    from .ops.creation import linspace as linspace
-    from .ops.creation import ones as ones
-    from .ops.creation import ones_like as ones_like
-    from .ops.creation import set_default_device as set_default_device
-    from .ops.creation import tensor as tensor
-    from .ops.creation import zeros as zeros
-    from .ops.creation import zeros_like as zeros_like
-    from .ops.decompositions import cholesky_solve as cholesky_solve
-    from .ops.decompositions import logdet as logdet
-    from .ops.decompositions import slogdet as slogdet
-    from .ops.error_function import erf as erf
-    from .ops.error_function import erfc as erfc
-    from .ops.error_function import erfinv as erfinv
-    from .ops.extrema import aminmax as aminmax
-    from .ops.extrema import argmax as argmax
-    from .ops.extrema import argmin as argmin
-    from .ops.extrema import max as max
-    from .ops.extrema import maximum as maximum
-    from .ops.extrema import min as min
-    from .ops.extrema import minimum as minimum
-    from .ops.flat_elements import masked_scatter as masked_scatter
-    from .ops.flat_elements import put as put
-    from .ops.flat_elements import take as take
-    from .ops.floating_point import copysign as copysign
-    from .ops.floating_point import fmax as fmax
-    from .ops.floating_point import fmin as fmin
-    from .ops.floating_point import heaviside as heaviside
-    from .ops.floating_point import nextafter as nextafter
-    from .ops.floating_point import positive as positive
-    from .ops.floating_point import signbit as signbit
-    from .ops.gamma_function import digamma as digamma
-    from .ops.gamma_function import lgamma as lgamma
-    from .ops.gamma_function import polygamma as polygamma
-    from .ops.gathering import gather as gather
-    from .ops.gathering import scatter as scatter
-    from .ops.gathering import scatter_add as scatter_add
-    from .ops.gathering import take_along_dim as take_along_dim
-    from .ops.index_expression import nonzero as nonzero
-    from .ops.indexing import index_add as index_add
-    from .ops.indexing import index_copy as index_copy
-    from .ops.indexing import index_fill as index_fill
-    from .ops.indexing import index_put as index_put
-    from .ops.indexing import index_select as index_select
-    from .ops.indexing import masked_select as masked_select
+    from .ops.creation.creation import arange as arange
+    from .ops.creation.creation import as_tensor as as_tensor
+    from .ops.creation.creation import empty as empty
+    from .ops.creation.creation import empty_like as empty_like
+    from .ops.creation.creation import eye as eye
+    from .ops.creation.creation import from_numpy as from_numpy
+    from .ops.creation.creation import full as full
+    from .ops.creation.creation import full_like as full_like
+    from .ops.creation.creation import linspace as linspace
+    from .ops.creation.creation import ones as ones
+    from .ops.creation.creation import ones_like as ones_like
+    from .ops.creation.creation import set_default_device as set_default_device
+    from .ops.creation.creation import tensor as tensor
+    from .ops.creation.creation import zeros as zeros
+    from .ops.creation.creation import zeros_like as zeros_like
+    from .ops.elementwise.activation import log_softmax as log_softmax
+    from .ops.elementwise.activation import relu as relu
+    from .ops.elementwise.activation import relu_ as relu_
+    from .ops.elementwise.activation import sigmoid as sigmoid
+    from .ops.elementwise.activation import softmax as softmax
+    from .ops.elementwise.activation import tanh as tanh
+    from .ops.elementwise.arithmetic import abs as abs
+    from .ops.elementwise.arithmetic import abs as absolute
+    from .ops.elementwise.arithmetic import add as add
+    from .ops.elementwise.arithmetic import addcdiv as addcdiv
+    from .ops.elementwise.arithmetic import addcmul as addcmul
+    from .ops.elementwise.arithmetic import atan2 as atan2
+    from .ops.elementwise.arithmetic import conj as conj
+    from .ops.elementwise.arithmetic import div as div
+    from .ops.elementwise.arithmetic import div as divide
+    from .ops.elementwise.arithmetic import div as true_divide
+    from .ops.elementwise.arithmetic import floor_divide as floor_divide
+    from .ops.elementwise.arithmetic import fmod as fmod
+    from .ops.elementwise.arithmetic import lerp as lerp
+    from .ops.elementwise.arithmetic import mul as mul
+    from .ops.elementwise.arithmetic import mul as multiply
+    from .ops.elementwise.arithmetic import neg as neg
+    from .ops.elementwise.arithmetic import neg as negative
+    from .ops.elementwise.arithmetic import pow as pow
+    from .ops.elementwise.arithmetic import reciprocal as reciprocal
+    from .ops.elementwise.arithmetic import remainder as remainder
+    from .ops.elementwise.arithmetic import sign as sign
+    from .ops.elementwise.arithmetic import square as square
+    from .ops.elementwise.arithmetic import sub as sub
+    from .ops.elementwise.arithmetic import sub as subtract
+    from .ops.elementwise.closeness import allclose as allclose
+    from .ops.elementwise.closeness import equal as equal
+    from .ops.elementwise.closeness import isclose as isclose
+    from .ops.elementwise.comparison import bitwise_and as bitwise_and
+    from .ops.elementwise.comparison import bitwise_left_shift as bitwise_left_shift
+    from .ops.elementwise.comparison import bitwise_not as bitwise_not
+    from .ops.elementwise.comparison import bitwise_or as bitwise_or
+    from .ops.elementwise.comparison import bitwise_right_shift as bitwise_right_shift
+    from .ops.elementwise.comparison import bitwise_xor as bitwise_xor
+    from .ops.elementwise.comparison import eq as eq
+    from .ops.elementwise.comparison import ge as ge
+    from .ops.elementwise.comparison import ge as greater_equal
+    from .ops.elementwise.comparison import gt as greater
+    from .ops.elementwise.comparison import gt as gt
+    from .ops.elementwise.comparison import isfinite as isfinite
+    from .ops.elementwise.comparison import isinf as isinf
+    from .ops.elementwise.comparison import isnan as isnan
+    from .ops.elementwise.comparison import le as le
+    from .ops.elementwise.comparison import le as less_equal
+    from .ops.elementwise.comparison import logical_and as logical_and
+    from .ops.elementwise.comparison import logical_not as logical_not
+    from .ops.elementwise.comparison import logical_or as logical_or
+    from .ops.elementwise.comparison import logical_xor as logical_xor
+    from .ops.elementwise.comparison import lt as less
+    from .ops.elementwise.comparison import lt as lt
+    from .ops.elementwise.comparison import ne as ne
+    from .ops.elementwise.comparison import ne as not_equal
+    from .ops.elementwise.complex_parts import complex as complex
+    from .ops.elementwise.complex_parts import imag as imag
+    from .ops.elementwise.complex_parts import real as real
+    from .ops.elementwise.complex_parts import view_as_complex as view_as_complex
+    from .ops.elementwise.complex_parts import view_as_real as view_as_real
+    from .ops.elementwise.error_function import erf as erf
+    from .ops.elementwise.error_function import erfc as erfc
+    from .ops.elementwise.error_function import erfinv as erfinv
+    from .ops.elementwise.floating_point import copysign as copysign
+    from .ops.elementwise.floating_point import fmax as fmax
+    from .ops.elementwise.floating_point import fmin as fmin
+    from .ops.elementwise.floating_point import heaviside as heaviside
+    from .ops.elementwise.floating_point import nextafter as nextafter
+    from .ops.elementwise.floating_point import positive as positive
+    from .ops.elementwise.floating_point import signbit as signbit
+    from .ops.elementwise.gamma_function import digamma as digamma
+    from .ops.elementwise.gamma_function import lgamma as lgamma
+    from .ops.elementwise.gamma_function import polygamma as polygamma
+    from .ops.elementwise.rounding import ceil as ceil
+    from .ops.elementwise.rounding import floor as floor
+    from .ops.elementwise.rounding import frac as frac
+    from .ops.elementwise.rounding import round as round
+    from .ops.elementwise.rounding import trunc as trunc
+    from .ops.elementwise.selection import clamp as clamp
+    from .ops.elementwise.selection import clamp as clip
+    from .ops.elementwise.selection import clamp_max as clamp_max
+    from .ops.elementwise.selection import clamp_min as clamp_min
+    from .ops.elementwise.selection import fill as fill
+    from .ops.elementwise.selection import masked_fill as masked_fill
+    from .ops.elementwise.selection import nan_to_num as nan_to_num
+    from .ops.elementwise.selection import where as where
+    from .ops.elementwise.transcendental import acos as acos
+    from .ops.elementwise.transcendental import acosh as acosh
+    from .ops.elementwise.transcendental import asin as asin
+    from .ops.elementwise.transcendental import asinh as asinh
+    from .ops.elementwise.transcendental import atan as atan
+    from .ops.elementwise.transcendental import atanh as atanh
+    from .ops.elementwise.transcendental import cos as cos
+    from .ops.elementwise.transcendental import cosh as cosh
+    from .ops.elementwise.transcendental import deg2rad as deg2rad
+    from .ops.elementwise.transcendental import exp as exp
+    from .ops.elementwise.transcendental import exp2 as exp2
+    from .ops.elementwise.transcendental import expm1 as expm1
+    from .ops.elementwise.transcendental import hypot as hypot
+    from .ops.elementwise.transcendental import log as log
+    from .ops.elementwise.transcendental import log10 as log10
+    from .ops.elementwise.transcendental import log1p as log1p
+    from .ops.elementwise.transcendental import log2 as log2
+    from .ops.elementwise.transcendental import logaddexp as logaddexp
+    from .ops.elementwise.transcendental import logaddexp2 as logaddexp2
+    from .ops.elementwise.transcendental import logit as logit
+    from .ops.elementwise.transcendental import rad2deg as rad2deg
+    from .ops.elementwise.transcendental import rsqrt as rsqrt
+    from .ops.elementwise.transcendental import sin as sin
+    from .ops.elementwise.transcendental import sinc as sinc
+    from .ops.elementwise.transcendental import sinh as sinh
+    from .ops.elementwise.transcendental import sqrt as sqrt
+    from .ops.elementwise.transcendental import tan as tan
+    from .ops.elementwise.transcendental import xlogy as xlogy
+    from .ops.indexing.gathering import gather as gather
+    from .ops.indexing.gathering import scatter as scatter
+    from .ops.indexing.gathering import scatter_add as scatter_add
+    from .ops.indexing.gathering import take_along_dim as take_along_dim
+    from .ops.indexing.index_expression import nonzero as nonzero
+    from .ops.indexing.indexing import index_add as index_add
+    from .ops.indexing.indexing import index_copy as index_copy
+    from .ops.indexing.indexing import index_fill as index_fill
+    from .ops.indexing.indexing import index_put as index_put
+    from .ops.indexing.indexing import index_select as index_select
+    from .ops.indexing.indexing import masked_select as masked_select
+    from .ops.indexing.scatter_reduction import index_reduce as index_reduce
+    from .ops.indexing.scatter_reduction import scatter_reduce as scatter_reduce
     from .ops.inquiry import broadcast_shapes as broadcast_shapes
     from .ops.inquiry import can_cast as can_cast
     from .ops.inquiry import is_complex as is_complex
@@ -193,135 +204,141 @@ if TYPE_CHECKING:
     from .ops.inquiry import is_tensor as is_tensor
     from .ops.inquiry import numel as numel
     from .ops.inquiry import result_type as result_type
-    from .ops.joining import cat as cat
-    from .ops.joining import diag as diag
-    from .ops.joining import flip as flip
-    from .ops.joining import fliplr as fliplr
-    from .ops.joining import flipud as flipud
-    from .ops.joining import hstack as hstack
-    from .ops.joining import repeat_interleave as repeat_interleave
-    from .ops.joining import roll as roll
-    from .ops.joining import stack as stack
-    from .ops.joining import tile as tile
-    from .ops.joining import tril as tril
-    from .ops.joining import triu as triu
-    from .ops.joining import vstack as vstack
-    from .ops.linear_algebra import addmm as addmm
-    from .ops.linear_algebra import baddbmm as baddbmm
-    from .ops.linear_algebra import bmm as bmm
-    from .ops.linear_algebra import det as det
-    from .ops.linear_algebra import dot as dot
-    from .ops.linear_algebra import inv as _inv
-    from .ops.linear_algebra import matmul as matmul
-    from .ops.linear_algebra import mm as mm
-    from .ops.linear_algebra import mv as mv
-    from .ops.linear_algebra import outer as outer
-    from .ops.linear_algebra import tensordot as tensordot
-    from .ops.matrix_functions import matrix_exp as matrix_exp
-    from .ops.matrix_functions import matrix_power as matrix_power
-    from .ops.matrix_products import chain_matmul as chain_matmul
-    from .ops.matrix_products import cross as cross
-    from .ops.matrix_products import inner as inner
-    from .ops.matrix_products import kron as kron
-    from .ops.matrix_products import trace as trace
-    from .ops.matrix_products import vdot as vdot
-    from .ops.ordering import argsort as argsort
-    from .ops.ordering import kthvalue as kthvalue
-    from .ops.ordering import median as median
-    from .ops.ordering import msort as msort
-    from .ops.ordering import sort as sort
-    from .ops.ordering import topk as topk
-    from .ops.pseudo_inverse import pinv as _pinv
-    from .ops.quantiles import mode as mode
-    from .ops.quantiles import nanmedian as nanmedian
-    from .ops.quantiles import nanquantile as nanquantile
-    from .ops.quantiles import quantile as quantile
-    from .ops.reduction import all as all
-    from .ops.reduction import amax as amax
-    from .ops.reduction import amin as amin
-    from .ops.reduction import any as any
-    from .ops.reduction import mean as mean
-    from .ops.reduction import prod as prod
-    from .ops.reduction import sum as sum
-    from .ops.rounding import ceil as ceil
-    from .ops.rounding import floor as floor
-    from .ops.rounding import frac as frac
-    from .ops.rounding import round as round
-    from .ops.rounding import trunc as trunc
-    from .ops.running import cummax as cummax
-    from .ops.running import cummin as cummin
-    from .ops.running import logcumsumexp as logcumsumexp
-    from .ops.running_sums import cumprod as cumprod
-    from .ops.running_sums import cumsum as cumsum
-    from .ops.scatter_reduction import index_reduce as index_reduce
-    from .ops.scatter_reduction import scatter_reduce as scatter_reduce
-    from .ops.searching import bucketize as bucketize
-    from .ops.searching import isin as isin
-    from .ops.searching import searchsorted as searchsorted
-    from .ops.selection import clamp as clamp
-    from .ops.selection import clamp_max as clamp_max
-    from .ops.selection import clamp_min as clamp_min
-    from .ops.selection import fill as fill
-    from .ops.selection import masked_fill as masked_fill
-    from .ops.selection import nan_to_num as nan_to_num
-    from .ops.selection import where as where
-    from .ops.statistics import cdist as cdist
-    from .ops.statistics import corrcoef as corrcoef
-    from .ops.statistics import cov as cov
-    from .ops.statistics import diff as diff
-    from .ops.statistics import trapezoid as trapezoid
-    from .ops.strided import as_strided as as_strided
-    from .ops.strided import diagonal_scatter as diagonal_scatter
-    from .ops.strided import select_scatter as select_scatter
-    from .ops.strided import slice_scatter as slice_scatter
-    from .ops.transcendental import acos as acos
-    from .ops.transcendental import acosh as acosh
-    from .ops.transcendental import asin as asin
-    from .ops.transcendental import asinh as asinh
-    from .ops.transcendental import atan as atan
-    from .ops.transcendental import atanh as atanh
-    from .ops.transcendental import cos as cos
-    from .ops.transcendental import cosh as cosh
-    from .ops.transcendental import deg2rad as deg2rad
-    from .ops.transcendental import exp as exp
-    from .ops.transcendental import exp2 as exp2
-    from .ops.transcendental import expm1 as expm1
-    from .ops.transcendental import hypot as hypot
-    from .ops.transcendental import log as log
-    from .ops.transcendental import log10 as log10
-    from .ops.transcendental import log1p as log1p
-    from .ops.transcendental import log2 as log2
-    from .ops.transcendental import logaddexp as logaddexp
-    from .ops.transcendental import logaddexp2 as logaddexp2
-    from .ops.transcendental import logit as logit
-    from .ops.transcendental import rad2deg as rad2deg
-    from .ops.transcendental import rsqrt as rsqrt
-    from .ops.transcendental import sin as sin
-    from .ops.transcendental import sinc as sinc
-    from .ops.transcendental import sinh as sinh
-    from .ops.transcendental import sqrt as sqrt
-    from .ops.transcendental import tan as tan
-    from .ops.transcendental import xlogy as xlogy
-    from .ops.view import broadcast_tensors as broadcast_tensors
-    from .ops.view import broadcast_to as broadcast_to
-    from .ops.view import chunk as chunk
-    from .ops.view import diagonal as diagonal
-    from .ops.view import flatten as flatten
-    from .ops.view import meshgrid as meshgrid
-    from .ops.view import movedim as movedim
-    from .ops.view import narrow as narrow
-    from .ops.view import permute as permute
-    from .ops.view import ravel as ravel
-    from .ops.view import reshape as reshape
-    from .ops.view import select as select
-    from .ops.view import split as split
-    from .ops.view import squeeze as squeeze
-    from .ops.view import t as t
-    from .ops.view import tensor_split as tensor_split
-    from .ops.view import transpose as transpose
-    from .ops.view import unbind as unbind
-    from .ops.view import unflatten as unflatten
-    from .ops.view import unsqueeze as unsqueeze
+    from .ops.linalg.decompositions import cholesky_solve as cholesky_solve
+    from .ops.linalg.decompositions import logdet as logdet
+    from .ops.linalg.decompositions import slogdet as slogdet
+    from .ops.linalg.linear_algebra import addmm as addmm
+    from .ops.linalg.linear_algebra import baddbmm as baddbmm
+    from .ops.linalg.linear_algebra import bmm as bmm
+    from .ops.linalg.linear_algebra import det as det
+    from .ops.linalg.linear_algebra import dot as dot
+    from .ops.linalg.linear_algebra import inv as inverse
+    from .ops.linalg.linear_algebra import matmul as matmul
+    from .ops.linalg.linear_algebra import mm as mm
+    from .ops.linalg.linear_algebra import mv as mv
+    from .ops.linalg.linear_algebra import outer as outer
+    from .ops.linalg.linear_algebra import tensordot as tensordot
+    from .ops.linalg.matrix_functions import matrix_exp as matrix_exp
+    from .ops.linalg.matrix_functions import matrix_power as matrix_power
+    from .ops.linalg.matrix_products import chain_matmul as chain_matmul
+    from .ops.linalg.matrix_products import cross as cross
+    from .ops.linalg.matrix_products import inner as inner
+    from .ops.linalg.matrix_products import kron as kron
+    from .ops.linalg.matrix_products import trace as trace
+    from .ops.linalg.matrix_products import vdot as vdot
+    from .ops.linalg.pseudo_inverse import pinv as pinverse
+    from .ops.reduction.composed_reduction import count_nonzero as count_nonzero
+    from .ops.reduction.composed_reduction import logsumexp as logsumexp
+    from .ops.reduction.composed_reduction import nanmean as nanmean
+    from .ops.reduction.composed_reduction import nansum as nansum
+    from .ops.reduction.composed_reduction import norm as norm
+    from .ops.reduction.composed_reduction import std as std
+    from .ops.reduction.composed_reduction import std_mean as std_mean
+    from .ops.reduction.composed_reduction import var as var
+    from .ops.reduction.composed_reduction import var_mean as var_mean
+    from .ops.reduction.counting import argwhere as argwhere
+    from .ops.reduction.counting import bincount as bincount
+    from .ops.reduction.counting import histc as histc
+    from .ops.reduction.counting import histogram as histogram
+    from .ops.reduction.counting import unique as unique
+    from .ops.reduction.counting import unique_consecutive as unique_consecutive
+    from .ops.reduction.extrema import aminmax as aminmax
+    from .ops.reduction.extrema import argmax as argmax
+    from .ops.reduction.extrema import argmin as argmin
+    from .ops.reduction.extrema import max as max
+    from .ops.reduction.extrema import maximum as maximum
+    from .ops.reduction.extrema import min as min
+    from .ops.reduction.extrema import minimum as minimum
+    from .ops.reduction.ordering import argsort as argsort
+    from .ops.reduction.ordering import kthvalue as kthvalue
+    from .ops.reduction.ordering import median as median
+    from .ops.reduction.ordering import msort as msort
+    from .ops.reduction.ordering import sort as sort
+    from .ops.reduction.ordering import topk as topk
+    from .ops.reduction.quantiles import mode as mode
+    from .ops.reduction.quantiles import nanmedian as nanmedian
+    from .ops.reduction.quantiles import nanquantile as nanquantile
+    from .ops.reduction.quantiles import quantile as quantile
+    from .ops.reduction.reduction import all as all
+    from .ops.reduction.reduction import amax as amax
+    from .ops.reduction.reduction import amin as amin
+    from .ops.reduction.reduction import any as any
+    from .ops.reduction.reduction import mean as mean
+    from .ops.reduction.reduction import prod as prod
+    from .ops.reduction.reduction import sum as sum
+    from .ops.reduction.running import cummax as cummax
+    from .ops.reduction.running import cummin as cummin
+    from .ops.reduction.running import logcumsumexp as logcumsumexp
+    from .ops.reduction.running_sums import cumprod as cumprod
+    from .ops.reduction.running_sums import cumsum as cumsum
+    from .ops.reduction.searching import bucketize as bucketize
+    from .ops.reduction.searching import isin as isin
+    from .ops.reduction.searching import searchsorted as searchsorted
+    from .ops.reduction.statistics import cdist as cdist
+    from .ops.reduction.statistics import corrcoef as corrcoef
+    from .ops.reduction.statistics import cov as cov
+    from .ops.reduction.statistics import diff as diff
+    from .ops.reduction.statistics import trapezoid as trapezoid
+    from .ops.shape.arrangement import atleast_1d as atleast_1d
+    from .ops.shape.arrangement import atleast_2d as atleast_2d
+    from .ops.shape.arrangement import atleast_3d as atleast_3d
+    from .ops.shape.arrangement import block_diag as block_diag
+    from .ops.shape.arrangement import cartesian_prod as cartesian_prod
+    from .ops.shape.arrangement import column_stack as column_stack
+    from .ops.shape.arrangement import combinations as combinations
+    from .ops.shape.arrangement import diag_embed as diag_embed
+    from .ops.shape.arrangement import diagflat as diagflat
+    from .ops.shape.arrangement import dsplit as dsplit
+    from .ops.shape.arrangement import dstack as dstack
+    from .ops.shape.arrangement import hsplit as hsplit
+    from .ops.shape.arrangement import rot90 as rot90
+    from .ops.shape.arrangement import split_with_sizes as split_with_sizes
+    from .ops.shape.arrangement import vsplit as vsplit
+    from .ops.shape.flat_elements import masked_scatter as masked_scatter
+    from .ops.shape.flat_elements import put as put
+    from .ops.shape.flat_elements import take as take
+    from .ops.shape.joining import cat as cat
+    from .ops.shape.joining import cat as concat
+    from .ops.shape.joining import cat as concatenate
+    from .ops.shape.joining import diag as diag
+    from .ops.shape.joining import flip as flip
+    from .ops.shape.joining import fliplr as fliplr
+    from .ops.shape.joining import flipud as flipud
+    from .ops.shape.joining import hstack as hstack
+    from .ops.shape.joining import repeat_interleave as repeat_interleave
+    from .ops.shape.joining import roll as roll
+    from .ops.shape.joining import stack as stack
+    from .ops.shape.joining import tile as tile
+    from .ops.shape.joining import tril as tril
+    from .ops.shape.joining import triu as triu
+    from .ops.shape.joining import vstack as vstack
+    from .ops.shape.strided import as_strided as as_strided
+    from .ops.shape.strided import diagonal_scatter as diagonal_scatter
+    from .ops.shape.strided import select_scatter as select_scatter
+    from .ops.shape.strided import slice_scatter as slice_scatter
+    from .ops.shape.view import broadcast_tensors as broadcast_tensors
+    from .ops.shape.view import broadcast_to as broadcast_to
+    from .ops.shape.view import chunk as chunk
+    from .ops.shape.view import diagonal as diagonal
+    from .ops.shape.view import flatten as flatten
+    from .ops.shape.view import meshgrid as meshgrid
+    from .ops.shape.view import movedim as moveaxis
+    from .ops.shape.view import movedim as movedim
+    from .ops.shape.view import narrow as narrow
+    from .ops.shape.view import permute as permute
+    from .ops.shape.view import ravel as ravel
+    from .ops.shape.view import reshape as reshape
+    from .ops.shape.view import select as select
+    from .ops.shape.view import split as split
+    from .ops.shape.view import squeeze as squeeze
+    from .ops.shape.view import t as t
+    from .ops.shape.view import tensor_split as tensor_split
+    from .ops.shape.view import transpose as swapaxes
+    from .ops.shape.view import transpose as swapdims
+    from .ops.shape.view import transpose as transpose
+    from .ops.shape.view import unbind as unbind
+    from .ops.shape.view import unflatten as unflatten
+    from .ops.shape.view import unsqueeze as unsqueeze
     from .random import bernoulli as bernoulli
     from .random import fork_rng as fork_rng
     from .random import get_rng_state as get_rng_state
@@ -337,26 +354,6 @@ if TYPE_CHECKING:
     from .random import randperm as randperm
     from .random import seed as seed
     from .random import set_rng_state as set_rng_state
-
-    absolute = abs
-    clip = clamp
-    concat = cat
-    concatenate = cat
-    divide = div
-    greater = gt
-    greater_equal = ge
-    inverse = _inv
-    less = lt
-    less_equal = le
-    moveaxis = movedim
-    multiply = mul
-    negative = neg
-    not_equal = ne
-    pinverse = _pinv
-    subtract = sub
-    swapaxes = transpose
-    swapdims = transpose
-    true_divide = div
 
     __all__ = [
         "abs",

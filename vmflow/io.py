@@ -38,7 +38,7 @@ import numpy as np
 from . import dtypes
 from .devices import device as Device
 from .instructions.blob import Array
-from .ops.creation import from_array
+from .ops.creation.creation import from_array
 from .tensors import Tensor
 
 _KEY: Final = "vmflow"

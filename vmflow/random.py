@@ -22,9 +22,9 @@ from .dtypes import dtype as DType
 from .forking import lock_held_while_forking
 from .instructions.blob import TensorMeta, meta
 from .ops.copying import copy_
-from .ops.creation import meta_like, sized_meta, tensor, tracked
+from .ops.creation.creation import meta_like, sized_meta, tensor, tracked
 from .ops.declaration import function, method, public
-from .ops.elementwise import fitting
+from .ops.elementwise.inference import fitting
 from .ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, broadcast_shapes
 
 if TYPE_CHECKING:

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from .devices import device as Device
     from .dtypes import dtype as DType
     from .instructions.blob import Array
-    from .ops.counting import Histogram
-    from .ops.decompositions import SignLogabsdet
-    from .ops.elementwise import Scalar
-    from .ops.extrema import MinMax, ValuesIndices
-    from .ops.reduction import Dims
+    from .ops.elementwise.inference import Scalar
+    from .ops.linalg.decompositions import SignLogabsdet
+    from .ops.reduction.counting import Histogram
+    from .ops.reduction.extrema import MinMax, ValuesIndices
+    from .ops.reduction.reduction import Dims
     from .random import Generator
     from .tensors import Tensor
 

@@ -8,7 +8,7 @@ from typing import Any
 from . import dtypes
 from .dtypes import dtype as DType
 from .instructions.blob import Size
-from .ops.creation import empty, tensor
+from .ops.creation.creation import empty, tensor
 from .tensors import Tensor
 
 

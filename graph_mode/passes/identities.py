@@ -16,7 +16,7 @@ import attrs
 from vmflow import dtypes
 from vmflow.dtypes import dtype as DType
 from vmflow.graph_mode.job import Job, JobOp, Operand
-from vmflow.ops.elementwise import REVERSED
+from vmflow.ops.elementwise.inference import REVERSED
 
 from .flow import GATHERING, Flow, Version, flow_of, is_contiguous, is_whole
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 import vmflow as flow
 from vmflow import nn
-from vmflow.ops.recurrent import Layer, recurrent_layer
+from vmflow.ops.nn.recurrent import Layer, recurrent_layer
 
 Array = NDArray[Any]
 functional = nn.functional

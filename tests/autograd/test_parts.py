@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import vmflow as flow
 from vmflow import nn
-from vmflow.ops.gathering import _SCATTER_SLICES
+from vmflow.ops.indexing.gathering import _SCATTER_SLICES
 from vmflow.tensors import Tensor
 
 Cut = Callable[[Tensor], Sequence[Tensor]]

@@ -15,7 +15,7 @@ import vmflow as flow
 from tests.benchmarks.contenders import torch_if_installed
 from tests.benchmarks.measure import Case, measure
 from vmflow import nn
-from vmflow.ops.recurrent import Layer, composed_layer
+from vmflow.ops.nn.recurrent import Layer, composed_layer
 
 STEPS, BATCH, HIDDEN = 64, 32, 128
 

@@ -29,7 +29,7 @@ from vmflow.graph_mode.job import Drawn, Job
 from vmflow.graph_mode.plan import Plan
 from vmflow.graph_mode.structured_json import decode, encode
 from vmflow.instructions.blob import Size, meta
-from vmflow.ops import pooling
+from vmflow.ops.nn import pooling
 from vmflow.ops.table import OPS, ViewExpr
 from vmflow.tensor_fields import blobs_of
 
@@ -255,9 +255,9 @@ def test_the_op_with_an_attribute_that_is_no_data_is_named() -> None:
         *({"bytes": "zz"}, {"bytes": 3}, {"dtype": "int3"}),
         *({"device": "tpu"}, {"device": 3}, {"meta": ["float32", [-1], "cpu"]}, {"meta": ["float32", [2], "x"]}),
         *({"meta": ["float32", [1 << 40, 1 << 40], "cpu"]}, {"meta": ["float32", [1] * 50, "cpu"]}),
-        *({"named": ["vmflow.ops.pooling._Shape", [1]]}, {"named": ["os.system", ["ls"]]}, {"named": [3, []]}),
+        *({"named": ["vmflow.ops.nn.pooling._Shape", [1]]}, {"named": ["os.system", ["ls"]]}, {"named": [3, []]}),
         *(
-            {"named": ["vmflow.ops.pooling.Window", [1, 1, 1, 1, 0, 1]]},
+            {"named": ["vmflow.ops.nn.pooling.Window", [1, 1, 1, 1, 0, 1]]},
             {"record": ["vmflow.graph_mode.job.Drawn", {"draw": 1}]},
         ),
         *({"record": ["vmflow.graph_mode.graph.Graph", {}]}, {"other": 1}, {}, [], {"float": "nan", "x": 1}),

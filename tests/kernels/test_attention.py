@@ -15,7 +15,7 @@ import vmflow as flow
 from tests.support import run_program
 from vmflow.kernels.native import functions, team
 from vmflow.kernels.native.attention import Attention
-from vmflow.ops import attention as op
+from vmflow.ops.nn import attention as op
 
 pytestmark = [pytest.mark.usefixtures("panels"), pytest.mark.host]
 

@@ -44,8 +44,8 @@ TYPES = frozenset({"np.bool_", "np.generic", "np.integer", "np.ndarray"})
 READING = frozenset({"numpy", "_array"})
 MAKING = frozenset({"from_array", "from_numpy"})
 FROM_OUTSIDE = {
-    "vmflow.ops.creation": frozenset({"np.array", "np.asarray", "np.errstate", "np.lib", "numpy"}),
-    "vmflow.ops.index_expression": frozenset({"np.asarray", "np.int64"}),
+    "vmflow.ops.creation.creation": frozenset({"np.array", "np.asarray", "np.errstate", "np.lib", "numpy"}),
+    "vmflow.ops.indexing.index_expression": frozenset({"np.asarray", "np.int64"}),
 }
 
 # What kernels may import of vmflow beside each other: vocabulary, and what tensors are made of.

@@ -16,8 +16,8 @@ import vmflow as flow
 import vmflow.nn.functional as F
 from vmflow import interpreter
 from vmflow.kernels.native.loading import LOADER
-from vmflow.ops.class_loss import nll_loss
-from vmflow.ops.recurrent import GATES, Layer, composed_layer, recurrent_layer
+from vmflow.ops.loss.class_loss import nll_loss
+from vmflow.ops.nn.recurrent import GATES, Layer, composed_layer, recurrent_layer
 from vmflow.ops.table import OPS
 
 from .oracle import ALL, FRACTIONAL, INTEGERS, NUMBERS, ONE, ORDERED, REAL, Array, Row, Shapes

@@ -11,7 +11,7 @@ import pytest
 
 import vmflow as flow
 from tests.support import check_gradients
-from vmflow.ops import activation
+from vmflow.ops.elementwise import activation
 
 from .oracle import (
     FRACTIONAL,

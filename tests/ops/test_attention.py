@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 import vmflow as flow
 from tests.support import arrays_for, check_gradients
 from vmflow.kernels.numpy import attention as kernels
-from vmflow.ops import attention
+from vmflow.ops.nn import attention
 
 pytestmark = pytest.mark.usefixtures("contract")
 

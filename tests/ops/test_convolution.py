@@ -17,8 +17,8 @@ from vmflow.kernels.generation import GENERATION
 from vmflow.kernels.numpy import columns
 from vmflow.kernels.numpy import convolution as kernels
 from vmflow.kernels.problems.convolution import Geometry
-from vmflow.ops.convolution import conv1d, conv2d, conv3d, conv_transpose1d, conv_transpose2d, conv_transpose3d
-from vmflow.ops.layer_operands import Sizes
+from vmflow.ops.nn.convolution import conv1d, conv2d, conv3d, conv_transpose1d, conv_transpose2d, conv_transpose3d
+from vmflow.ops.nn.layer_operands import Sizes
 
 pytestmark = pytest.mark.usefixtures("contract")
 

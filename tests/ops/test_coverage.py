@@ -18,8 +18,8 @@ import pytest
 import vmflow as flow
 from vmflow import dtypes, interpreter
 from vmflow.instructions.blob import TensorMeta, meta
-from vmflow.ops.frequencies import _FREQUENCIES
-from vmflow.ops.ranges import _TRIANGLE_PLACES
+from vmflow.ops.creation.ranges import _TRIANGLE_PLACES
+from vmflow.ops.fourier.frequencies import _FREQUENCIES
 from vmflow.ops.table import OPS
 
 from . import narrow_rows, test_registry

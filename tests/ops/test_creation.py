@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import vmflow as flow
-from vmflow.ops.creation import from_array
+from vmflow.ops.creation.creation import from_array
 
 from .oracle import ALL, KernelContract, check, sample, values
 

@@ -92,7 +92,7 @@ def test_a_pointwise_function_is_as_if_it_were_written_out(name: str) -> None:
     found = getattr(flow, name)
     assert inspect.isfunction(found)
     assert found.__name__ == found.__qualname__ == name
-    assert found.__module__ in ("vmflow.ops.arithmetic", "vmflow.ops.transcendental")
+    assert found.__module__ in ("vmflow.ops.elementwise.arithmetic", "vmflow.ops.elementwise.transcendental")
     assert found.__doc__
     assert pickle.loads(pickle.dumps(found)) is found
     operands = ["input"] if name == "exp" else ["input", "other"]

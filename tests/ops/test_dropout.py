@@ -12,7 +12,7 @@ from tests.support import arrays_for
 from vmflow.instructions.blob import meta
 from vmflow.kernels.numpy.dropout import kept_elements
 from vmflow.kernels.numpy.random import generator_at
-from vmflow.ops.dropout import dropout
+from vmflow.ops.nn.dropout import dropout
 
 pytestmark = pytest.mark.usefixtures("contract")
 

@@ -12,7 +12,7 @@ import pytest
 
 import vmflow as flow
 from tests.support import arrays_for, check_gradients
-from vmflow.ops import elementwise
+from vmflow.ops.elementwise import inference as elementwise
 
 from .oracle import (
     ALL,

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 import vmflow as flow
 from tests.support import arrays_for, check_gradients
-from vmflow.ops.embedding import embedding
-from vmflow.ops.gathering import one_hot
+from vmflow.ops.indexing.gathering import one_hot
+from vmflow.ops.nn.embedding import embedding
 
 pytestmark = pytest.mark.usefixtures("contract")
 

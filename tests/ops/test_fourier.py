@@ -10,7 +10,7 @@ import pytest
 
 import vmflow as flow
 from vmflow import fft, interpreter
-from vmflow.ops.fourier import _WEIGHTED
+from vmflow.ops.fourier.fourier import _WEIGHTED
 
 from .oracle import KernelContract, Row, Shapes, check, forward_test, gradient_test, sample, values
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 import vmflow as flow
 from tests.support import arrays_for, check_gradients
 from vmflow import interpreter
-from vmflow.ops.gathering import one_hot, scatter_slice
-from vmflow.ops.index_expression import _NONZERO
+from vmflow.ops.indexing.gathering import one_hot, scatter_slice
+from vmflow.ops.indexing.index_expression import _NONZERO
 
 from .narrow_rows import gradient_of
 from .oracle import (

@@ -11,7 +11,7 @@ import pytest
 import vmflow as flow
 from tests.support import arrays_for, check_gradients
 from vmflow import interpreter
-from vmflow.ops.joining import _REPEATED_PLACES, _REPETITIONS
+from vmflow.ops.shape.joining import _REPEATED_PLACES, _REPETITIONS
 
 from .oracle import (
     ALL,

@@ -9,7 +9,7 @@ import pytest
 
 import vmflow as flow
 from tests.support import arrays_for, check_gradients
-from vmflow.ops.linear import linear
+from vmflow.ops.nn.linear import linear
 from vmflow.ops.table import OPS
 
 pytestmark = pytest.mark.usefixtures("contract")

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 import vmflow as flow
 from tests.support import arrays_for, check_gradients
-from vmflow.ops import class_loss, loss
+from vmflow.ops.loss import class_loss, loss
 
 pytestmark = pytest.mark.usefixtures("contract")
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 import vmflow as flow
 from tests.support import arrays_for, check_gradients
 from vmflow.kernels.numpy import normalization
-from vmflow.ops.normalization import batch_norm, group_norm, layer_norm, rms_norm
+from vmflow.ops.nn.normalization import batch_norm, group_norm, layer_norm, rms_norm
 
 pytestmark = pytest.mark.usefixtures("contract")
 

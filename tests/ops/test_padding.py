@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import vmflow as flow
 from tests.against_torch import same_as_torch
 from tests.support import arrays_for, check_gradients
-from vmflow.ops.padding import pad
+from vmflow.ops.shape.padding import pad
 
 pytestmark = pytest.mark.usefixtures("contract")
 

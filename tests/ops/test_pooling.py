@@ -16,9 +16,9 @@ import vmflow as flow
 from tests.against_torch import same_as_torch
 from tests.support import arrays_for, check_gradients
 from vmflow.nn import functional as F
-from vmflow.ops.adaptive_pooling import adaptive_avg_pool2d, adaptive_max_pool2d
-from vmflow.ops.pooling import avg_pool2d, max_pool2d
-from vmflow.ops.unpooling import lp_pool2d, max_unpool1d, max_unpool2d
+from vmflow.ops.nn.adaptive_pooling import adaptive_avg_pool2d, adaptive_max_pool2d
+from vmflow.ops.nn.pooling import avg_pool2d, max_pool2d
+from vmflow.ops.nn.unpooling import lp_pool2d, max_unpool1d, max_unpool2d
 
 pytestmark = pytest.mark.usefixtures("contract")
 

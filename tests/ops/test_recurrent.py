@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 import vmflow as flow
 from tests.support import arrays_for, check_gradients
-from vmflow.ops.recurrent import GATES, Layer, composed_layer, recurrent_layer
+from vmflow.ops.nn.recurrent import GATES, Layer, composed_layer, recurrent_layer
 
 pytestmark = pytest.mark.usefixtures("contract")
 

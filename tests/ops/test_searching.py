@@ -9,7 +9,7 @@ import pytest
 
 import vmflow as flow
 from vmflow import interpreter
-from vmflow.ops.counting import _BINCOUNT, _BINCOUNT_LENGTH, _DISTINCT
+from vmflow.ops.reduction.counting import _BINCOUNT, _BINCOUNT_LENGTH, _DISTINCT
 
 from .oracle import ALL, INTEGERS, ORDERED, Array, KernelContract, Row, Shapes, check, forward_test, layouts, sample
 

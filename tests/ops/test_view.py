@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import vmflow as flow
 from tests.support import arrays_for, check_gradients
-from vmflow.ops.view import reshaped_strides
+from vmflow.ops.shape.view import reshaped_strides
 
 from .oracle import ALL, Array, KernelContract, Row, check, forward_test, gradient_test, sample, values
 

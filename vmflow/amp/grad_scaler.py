@@ -11,7 +11,7 @@ from vmflow.interpreter import eagerly
 from vmflow.kernels.problems.updates import AdaptScale
 from vmflow.kernels.updates import choose_update
 from vmflow.multi_tensor import Update, issue_update
-from vmflow.ops.creation import full, zeros
+from vmflow.ops.creation.creation import full, zeros
 from vmflow.optim.optimizer import Optimizer
 from vmflow.scopes import scope
 from vmflow.tensors import Tensor

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from vmflow import dtypes
 from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
-from vmflow.ops import creation
+from vmflow.ops.creation import creation
 from vmflow.tensors import Tensor
 
 _KINDS: Final[dict[str, Callable[[DType], bool]]] = {

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 from vmflow.context import MODE
-from vmflow.ops.creation import ones_like
+from vmflow.ops.creation.creation import ones_like
 from vmflow.tensors import Tensor
 
 from .engine import run_backward

@@ -13,7 +13,7 @@ from vmflow import interpreter as _interpreter
 from vmflow.context import MODE
 from vmflow.errors import InternalError
 from vmflow.ops.copying import conform
-from vmflow.ops.gathering import DisjointSlices
+from vmflow.ops.indexing.gathering import DisjointSlices
 from vmflow.tensor_fields import TensorFields
 
 from .node import AutogradMeta, Edge, Node, OpNode, Place

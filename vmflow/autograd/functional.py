@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from vmflow import autograd as _autograd
-from vmflow.ops.joining import stack
+from vmflow.ops.shape.joining import stack
 from vmflow.tensors import Tensor
 
 from .grad_mode import enable_grad

@@ -7,7 +7,7 @@ from typing import Final
 
 import attrs
 
-from vmflow.ops.decompositions import eigvalsh
+from vmflow.ops.linalg.decompositions import eigvalsh
 from vmflow.tensors import Tensor
 
 

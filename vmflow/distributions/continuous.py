@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from vmflow.dtypes import finfo
-from vmflow.ops.creation import eye, full_like, zeros_like
-from vmflow.ops.decompositions import cholesky, solve_triangular
-from vmflow.ops.error_function import erf, erfinv
-from vmflow.ops.joining import flip
-from vmflow.ops.linear_algebra import matmul
+from vmflow.ops.creation.creation import eye, full_like, zeros_like
+from vmflow.ops.elementwise.error_function import erf, erfinv
+from vmflow.ops.linalg.decompositions import cholesky, solve_triangular
+from vmflow.ops.linalg.linear_algebra import matmul
+from vmflow.ops.shape.joining import flip
 from vmflow.ops.table import broadcast_shapes
 from vmflow.random import rand, randn
 from vmflow.tensors import Tensor

@@ -8,12 +8,12 @@ from typing import ClassVar
 
 from vmflow import dtypes
 from vmflow.dtypes import finfo
-from vmflow.ops.activation import sigmoid, softmax
-from vmflow.ops.composed_reduction import logsumexp
-from vmflow.ops.creation import arange, full
-from vmflow.ops.gathering import gather
-from vmflow.ops.loss import binary_cross_entropy_with_logits
-from vmflow.ops.selection import where
+from vmflow.ops.creation.creation import arange, full
+from vmflow.ops.elementwise.activation import sigmoid, softmax
+from vmflow.ops.elementwise.selection import where
+from vmflow.ops.indexing.gathering import gather
+from vmflow.ops.loss.loss import binary_cross_entropy_with_logits
+from vmflow.ops.reduction.composed_reduction import logsumexp
 from vmflow.ops.table import broadcast_shapes
 from vmflow.random import bernoulli, multinomial
 from vmflow.tensors import Tensor

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Self
 from vmflow import dtypes
 from vmflow.autograd.grad_mode import no_grad
 from vmflow.instructions.blob import Size
-from vmflow.ops.creation import tensor
+from vmflow.ops.creation.creation import tensor
 from vmflow.ops.table import broadcast_shapes
 from vmflow.tensors import Tensor
 

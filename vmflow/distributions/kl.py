@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable
 from typing import TypeAlias, TypeVar
 
-from vmflow.ops.activation import softplus
-from vmflow.ops.decompositions import solve_triangular
-from vmflow.ops.selection import where
+from vmflow.ops.elementwise.activation import softplus
+from vmflow.ops.elementwise.selection import where
+from vmflow.ops.linalg.decompositions import solve_triangular
 from vmflow.tensors import Tensor
 
 from .continuous import Exponential, Laplace, MultivariateNormal, Normal, Uniform, half_logdet, squared_distance

@@ -5,10 +5,10 @@ from __future__ import annotations
 from vmflow import dtypes
 from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
-from vmflow.ops import creation
-from vmflow.ops.attention import attention_with_weights, scaled_dot_product_attention
-from vmflow.ops.joining import cat
-from vmflow.ops.padding import pad
+from vmflow.ops.creation import creation
+from vmflow.ops.nn.attention import attention_with_weights, scaled_dot_product_attention
+from vmflow.ops.shape.joining import cat
+from vmflow.ops.shape.padding import pad
 from vmflow.tensors import Tensor
 
 from . import functional as F

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
-from vmflow.ops.convolution import around
-from vmflow.ops.layer_operands import Sizes, sizes
+from vmflow.ops.nn.convolution import around
+from vmflow.ops.nn.layer_operands import Sizes, sizes
 from vmflow.tensors import Tensor
 
 from . import functional as F

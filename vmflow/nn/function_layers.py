@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from vmflow.ops import view as views
+from vmflow.ops.shape import view as views
 from vmflow.tensors import Tensor
 
 from .module import Module, RankedLayer

@@ -6,9 +6,15 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from vmflow.autograd.grad_mode import is_grad_enabled
-from vmflow.ops import activation as _activation
-from vmflow.ops.activation import gelu as gelu, relu_ as relu_, sigmoid as sigmoid, softplus as softplus, tanh as tanh
-from vmflow.ops.adaptive_pooling import (
+from vmflow.ops.elementwise import activation as _activation
+from vmflow.ops.elementwise.activation import (
+    gelu as gelu,
+    relu_ as relu_,
+    sigmoid as sigmoid,
+    softplus as softplus,
+    tanh as tanh,
+)
+from vmflow.ops.nn.adaptive_pooling import (
     adaptive_avg_pool1d as adaptive_avg_pool1d,
     adaptive_avg_pool2d as adaptive_avg_pool2d,
     adaptive_avg_pool3d as adaptive_avg_pool3d,
@@ -16,11 +22,11 @@ from vmflow.ops.adaptive_pooling import (
     adaptive_max_pool2d as adaptive_max_pool2d,
     adaptive_max_pool3d as adaptive_max_pool3d,
 )
-from vmflow.ops.attention import scaled_dot_product_attention as scaled_dot_product_attention
+from vmflow.ops.nn.attention import scaled_dot_product_attention as scaled_dot_product_attention
 from vmflow.ops.autocasting import autocast_as_op as _autocast_as_op
-from vmflow.ops.bilinear import bilinear as bilinear
-from vmflow.ops.class_loss import cross_entropy as cross_entropy, nll_loss as nll_loss
-from vmflow.ops.convolution import (
+from vmflow.ops.nn.bilinear import bilinear as bilinear
+from vmflow.ops.loss.class_loss import cross_entropy as cross_entropy, nll_loss as nll_loss
+from vmflow.ops.nn.convolution import (
     conv1d as conv1d,
     conv2d as conv2d,
     conv3d as conv3d,
@@ -28,20 +34,20 @@ from vmflow.ops.convolution import (
     conv_transpose2d as conv_transpose2d,
     conv_transpose3d as conv_transpose3d,
 )
-from vmflow.ops.ctc_loss import ctc_loss as ctc_loss
-from vmflow.ops.distance import cosine_similarity as cosine_similarity, pairwise_distance as pairwise_distance
-from vmflow.ops.dropout import dropout as dropout
-from vmflow.ops.embedding import embedding as embedding
-from vmflow.ops.embedding_bag import embedding_bag as embedding_bag
-from vmflow.ops.feature_dropout import (
+from vmflow.ops.loss.ctc_loss import ctc_loss as ctc_loss
+from vmflow.ops.linalg.distance import cosine_similarity as cosine_similarity, pairwise_distance as pairwise_distance
+from vmflow.ops.nn.dropout import dropout as dropout
+from vmflow.ops.nn.embedding import embedding as embedding
+from vmflow.ops.nn.embedding_bag import embedding_bag as embedding_bag
+from vmflow.ops.nn.feature_dropout import (
     alpha_dropout as alpha_dropout,
     dropout1d as dropout1d,
     dropout2d as dropout2d,
     dropout3d as dropout3d,
     feature_alpha_dropout as feature_alpha_dropout,
 )
-from vmflow.ops.gathering import one_hot as one_hot
-from vmflow.ops.gating import (
+from vmflow.ops.indexing.gathering import one_hot as one_hot
+from vmflow.ops.elementwise.gating import (
     glu as glu,
     gumbel_softmax as gumbel_softmax,
     logsigmoid as logsigmoid,
@@ -51,11 +57,11 @@ from vmflow.ops.gating import (
     softsign as softsign,
     tanhshrink as tanhshrink,
 )
-from vmflow.ops.grid_sampling import affine_grid as affine_grid, grid_sample as grid_sample
-from vmflow.ops.image_normalization import instance_norm as instance_norm, local_response_norm as local_response_norm
-from vmflow.ops.likelihood_loss import gaussian_nll_loss as gaussian_nll_loss, poisson_nll_loss as poisson_nll_loss
-from vmflow.ops.linear import linear as linear
-from vmflow.ops.loss import (
+from vmflow.ops.nn.grid_sampling import affine_grid as affine_grid, grid_sample as grid_sample
+from vmflow.ops.nn.image_normalization import instance_norm as instance_norm, local_response_norm as local_response_norm
+from vmflow.ops.loss.likelihood_loss import gaussian_nll_loss as gaussian_nll_loss, poisson_nll_loss as poisson_nll_loss
+from vmflow.ops.nn.linear import linear as linear
+from vmflow.ops.loss.loss import (
     binary_cross_entropy as binary_cross_entropy,
     binary_cross_entropy_with_logits as binary_cross_entropy_with_logits,
     huber_loss as huber_loss,
@@ -64,7 +70,7 @@ from vmflow.ops.loss import (
     mse_loss as mse_loss,
     smooth_l1_loss as smooth_l1_loss,
 )
-from vmflow.ops.margin_loss import (
+from vmflow.ops.loss.margin_loss import (
     combined_margin as combined_margin,
     cosine_embedding_loss as cosine_embedding_loss,
     hinge_embedding_loss as hinge_embedding_loss,
@@ -76,14 +82,14 @@ from vmflow.ops.margin_loss import (
     triplet_margin_loss as triplet_margin_loss,
     triplet_margin_with_distance_loss as triplet_margin_with_distance_loss,
 )
-from vmflow.ops.normalization import (
+from vmflow.ops.nn.normalization import (
     batch_norm as batch_norm,
     group_norm as group_norm,
     layer_norm as layer_norm,
     rms_norm as rms_norm,
 )
-from vmflow.ops.padding import pad as pad
-from vmflow.ops.piecewise import (
+from vmflow.ops.shape.padding import pad as pad
+from vmflow.ops.elementwise.piecewise import (
     celu as celu,
     celu_ as celu_,
     hardshrink as hardshrink,
@@ -100,7 +106,7 @@ from vmflow.ops.piecewise import (
     threshold as threshold,
     threshold_ as threshold_,
 )
-from vmflow.ops.pooling import (
+from vmflow.ops.nn.pooling import (
     avg_pool1d as avg_pool1d,
     avg_pool2d as avg_pool2d,
     avg_pool3d as avg_pool3d,
@@ -108,14 +114,14 @@ from vmflow.ops.pooling import (
     max_pool2d as max_pool2d,
     max_pool3d as max_pool3d,
 )
-from vmflow.ops.resampling import interpolate as interpolate
-from vmflow.ops.shuffling import (
+from vmflow.ops.nn.resampling import interpolate as interpolate
+from vmflow.ops.shape.shuffling import (
     channel_shuffle as channel_shuffle,
     pixel_shuffle as pixel_shuffle,
     pixel_unshuffle as pixel_unshuffle,
 )
-from vmflow.ops.unfolding import fold as fold, unfold as unfold
-from vmflow.ops.unpooling import (
+from vmflow.ops.nn.unfolding import fold as fold, unfold as unfold
+from vmflow.ops.nn.unpooling import (
     lp_pool1d as lp_pool1d,
     lp_pool2d as lp_pool2d,
     lp_pool3d as lp_pool3d,

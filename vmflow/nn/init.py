@@ -17,7 +17,7 @@ import numpy as np
 from vmflow import random
 from vmflow.autograd import no_grad
 from vmflow.interpreter import dispatch_into
-from vmflow.ops.creation import eye, from_numpy
+from vmflow.ops.creation.creation import eye, from_numpy
 from vmflow.random import Generator
 from vmflow.tensors import Tensor
 

@@ -11,7 +11,7 @@ from typing import Any, Self
 from vmflow.autograd import no_grad
 from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
-from vmflow.ops.embedding_bag import MODES
+from vmflow.ops.nn.embedding_bag import MODES
 from vmflow.tensors import Tensor
 
 from . import functional as F

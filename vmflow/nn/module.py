@@ -18,7 +18,7 @@ from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
 from vmflow.multi_tensor import zero_gradients
 from vmflow.ops.conversion import parse_to
-from vmflow.ops.creation import empty_like
+from vmflow.ops.creation.creation import empty_like
 from vmflow.tensors import Handle, Tensor
 
 from . import hooks, state

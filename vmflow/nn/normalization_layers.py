@@ -5,8 +5,8 @@ from __future__ import annotations
 from vmflow import dtypes
 from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
-from vmflow.ops import creation
-from vmflow.ops.normalization import batch_norm_counted
+from vmflow.ops.creation import creation
+from vmflow.ops.nn.normalization import batch_norm_counted
 from vmflow.tensors import Tensor
 
 from . import functional as F

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from vmflow.ops.layer_operands import SPATIAL
+from vmflow.ops.nn.layer_operands import SPATIAL
 from vmflow.tensors import Tensor
 
 from . import functional as F

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
-from vmflow.ops import creation
+from vmflow.ops.creation import creation
 from vmflow.tensors import Tensor
 
 Copied = TypeVar("Copied", bound=Tensor)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
-from vmflow.ops.layer_operands import sizes
+from vmflow.ops.nn.layer_operands import sizes
 from vmflow.tensors import Tensor
 
 from . import functional as F

@@ -9,10 +9,10 @@ from typing import Any
 
 from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
-from vmflow.ops import creation
-from vmflow.ops.indexing import index_select
-from vmflow.ops.joining import cat, stack
-from vmflow.ops.recurrent import GATES, Layer, recurrent_layer
+from vmflow.ops.creation import creation
+from vmflow.ops.indexing.indexing import index_select
+from vmflow.ops.nn.recurrent import GATES, Layer, recurrent_layer
+from vmflow.ops.shape.joining import cat, stack
 from vmflow.tensors import Tensor
 
 from . import functional as F
@@ -28,7 +28,7 @@ class _Recurrent(Module):
     """What the three networks share; see `LSTM` for the arguments.
 
     Attributes:
-        _kind: of layer, see `vmflow.ops.recurrent.GATES`.
+        _kind: of layer, see `vmflow.ops.nn.recurrent.GATES`.
     """
 
     def __init__(

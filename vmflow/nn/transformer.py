@@ -9,7 +9,7 @@ from typing import ClassVar
 from vmflow import dtypes
 from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
-from vmflow.ops import creation
+from vmflow.ops.creation import creation
 from vmflow.tensors import Tensor
 
 from . import functional as F

@@ -8,7 +8,7 @@ import attrs
 
 from vmflow import random
 from vmflow.autograd import no_grad
-from vmflow.ops.linear_algebra import dot, mv
+from vmflow.ops.linalg.linear_algebra import dot, mv
 from vmflow.tensors import Tensor
 
 from . import functional as F

@@ -13,7 +13,7 @@ from vmflow.instructions.blob import TensorMeta, meta
 from vmflow.transfers import dispatch_transfer
 
 from .declaration import function, method, public
-from .elementwise import CHEAP, fitting
+from .elementwise.inference import CHEAP, fitting
 from .table import (
     Attributes,
     Form,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
     from vmflow.tensors import Tensor
 
-    from .elementwise import Scalar
+    from .elementwise.inference import Scalar
 
 
 def _infer_cast(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:

@@ -20,7 +20,7 @@ from vmflow.autograd.grad_mode import enable_grad
 from vmflow.context import MODE
 from vmflow.dtypes import FLOATING
 
-from .layer_operands import is_half
+from .nn.layer_operands import is_half
 from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, decoded, encoded
 
 if TYPE_CHECKING:

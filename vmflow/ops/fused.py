@@ -11,7 +11,7 @@ from vmflow.dtypes import FLOATING
 from vmflow.kernels.problems.elementwise import Elementwise
 from vmflow.kernels.problems.fused import Fused, FusedStep
 
-from .elementwise import ELEMENTWISE
+from .elementwise.inference import ELEMENTWISE
 from .table import OPS, Attributes, Form, Inferred, Kinds, Metas, OpExpr, OpPlan, Size, decoded
 
 # A step of the op's attributes: name in the op table, attributes, scalars (see `encoded`), and where the operands come

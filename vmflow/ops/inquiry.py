@@ -10,14 +10,14 @@ from vmflow.dtypes import dtype as DType
 from vmflow.instructions.blob import Size
 
 from .declaration import function, public
-from .elementwise import number, result_dtype
+from .elementwise.inference import number, result_dtype
+from .shape.view import sizes
 from .table import broadcast_shapes as _broadcast_shapes
-from .view import sizes
 
 if TYPE_CHECKING:
     from vmflow.tensors import Tensor
 
-    from .elementwise import Scalar
+    from .elementwise.inference import Scalar
 
 
 @function()

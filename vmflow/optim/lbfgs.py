@@ -9,8 +9,8 @@ from vmflow.autograd import enable_grad, no_grad
 from vmflow.kernels.problems.updates import Along
 from vmflow.kernels.updates import choose_update
 from vmflow.multi_tensor import Update, issue_update
-from vmflow.ops.creation import zeros
-from vmflow.ops.joining import cat
+from vmflow.ops.creation.creation import zeros
+from vmflow.ops.shape.joining import cat
 from vmflow.scopes import scope
 from vmflow.tensors import Tensor
 

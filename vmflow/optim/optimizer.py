@@ -16,7 +16,7 @@ from vmflow.kernels.problems.updates import COSTS
 from vmflow.kernels.updates import Rule, choose_update
 from vmflow.multi_tensor import Update, issue_together, zero_gradients
 from vmflow.nn.utils import clip_grad_norm_
-from vmflow.ops import creation
+from vmflow.ops.creation import creation
 from vmflow.scopes import scope
 from vmflow.tensors import Handle, Tensor
 

@@ -16,7 +16,7 @@ from vmflow.kernels.problems.updates import Averages
 from vmflow.kernels.updates import choose_update
 from vmflow.multi_tensor import Update, issue_update
 from vmflow.nn.module import Module
-from vmflow.ops.creation import zeros
+from vmflow.ops.creation.creation import zeros
 from vmflow.tensors import Tensor
 
 from .lr_scheduler import LRScheduler

@@ -21,7 +21,7 @@ from vmflow.instructions.blob import Array
 from vmflow.instructions.scope import Scope
 from vmflow.interpreter import settled_array
 from vmflow.nn import Graph, Module
-from vmflow.ops.creation import from_array
+from vmflow.ops.creation.creation import from_array
 
 from .batcher import Batch
 from .pace import TRIED_BELOW, Pace

@@ -18,8 +18,8 @@ from vmflow.nn.weight_norms import (
     spectral_norm as spectral_norm,
     weight_norm as weight_norm,
 )
-from vmflow.ops import creation
-from vmflow.ops.joining import cat
+from vmflow.ops.creation import creation
+from vmflow.ops.shape.joining import cat
 from vmflow.tensors import Tensor
 
 from . import rnn as rnn

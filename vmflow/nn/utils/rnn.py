@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vmflow.instructions.blob import Array
-from vmflow.ops.creation import tensor
-from vmflow.ops.indexing import index_select
-from vmflow.ops.joining import stack
-from vmflow.ops.padding import pad
-from vmflow.ops.selection import where
+from vmflow.ops.creation.creation import tensor
+from vmflow.ops.elementwise.selection import where
+from vmflow.ops.indexing.indexing import index_select
+from vmflow.ops.shape.joining import stack
+from vmflow.ops.shape.padding import pad
 from vmflow.tensors import Tensor
 
 

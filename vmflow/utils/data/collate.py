@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from vmflow import dtypes
-from vmflow.ops import creation
-from vmflow.ops.joining import stack
+from vmflow.ops.creation import creation
+from vmflow.ops.shape.joining import stack
 from vmflow.tensors import Tensor
 
 

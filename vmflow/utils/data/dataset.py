@@ -8,9 +8,9 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
-from vmflow.ops.creation import tensor
-from vmflow.ops.indexing import index_select
-from vmflow.ops.view import unbind
+from vmflow.ops.creation.creation import tensor
+from vmflow.ops.indexing.indexing import index_select
+from vmflow.ops.shape.view import unbind
 from vmflow.random import Generator
 from vmflow.tensors import Tensor
 

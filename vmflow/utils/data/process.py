@@ -27,7 +27,7 @@ import attrs
 import numpy as np
 
 from vmflow.kernels.intra_op import set_num_threads
-from vmflow.ops import creation
+from vmflow.ops.creation import creation
 from vmflow.tensors import Tensor
 from vmflow.vm.virtual_machine import live_machines
 

@@ -1,0 +1,588 @@
+"""New tensors from data, sizes and ranges."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from vmflow import dtypes
+from vmflow import interpreter as _interpreter
+from vmflow import tensor_fields as _fields
+from vmflow import tensors as _tensors
+from vmflow.context import MODE
+from vmflow.devices import device as Device
+from vmflow.dtypes import dtype as DType
+from vmflow.instructions.blob import Array, Blob, Size, Storage, TensorMeta, meta
+from vmflow.instructions.release_tensor import Lease
+from vmflow.ops.copying import full_of, ones_of, transfer, zeros_of
+from vmflow.ops.declaration import function, method
+from vmflow.ops.elementwise.inference import CHEAP, number
+from vmflow.ops.shape.view import lengths
+from vmflow.ops.table import LEASED_FROM, Attributes, Form, Inferred, Kinds, Metas, OpExpr
+
+if TYPE_CHECKING:
+    from vmflow.tensors import Tensor
+
+_HOST: Final = Device("cpu")
+
+
+def chosen_device(device: Device | str | None) -> Device:
+    """The given device, else the mode's, else the CPU.
+
+    Raises:
+        DeviceUnavailable: if it cannot be used here.
+    """
+    chosen = Device(device) if device is not None else MODE.get().device or Device("cpu")
+    chosen.require()
+    return chosen
+
+
+@function()
+def set_default_device(device: Device | str | None) -> None:
+    """The device of new tensors, for this thread or task and the tasks it starts from now on; None is the CPU."""
+    MODE.set(MODE.get().replace(device=None if device is None else chosen_device(device)))
+
+
+def sized_meta(
+    name: str,
+    size: tuple[Any, ...],
+    dtype: DType | None,
+    device: Device | str | None,
+    named: dict[str, Any] | None = None,
+) -> TensorMeta:
+    """The sizes a function was called with, of the default dtype and on the default device unless others are given.
+
+    Args:
+        name: of the function.
+        size, named: its positional and its keyword arguments.
+        dtype, device: None for the defaults.
+
+    Raises:
+        TypeError: without sizes, or for what are none.
+        ValueError: if one is negative.
+    """
+    if not size and not named:
+        raise TypeError(f"{name}: expected sizes; () makes a 0-d tensor")
+    shape = lengths(name, size, named)
+    return meta(shape, _dtype(name, dtype) or dtypes.get_default_dtype(), chosen_device(device))
+
+
+def _dtype(name: str, dtype: DType | None) -> DType | None:
+    if dtype is not None and not isinstance(dtype, DType):
+        raise TypeError(f"{name}: dtype must be a vmflow dtype such as vmflow.float32, not {dtype!r}")
+    return dtype
+
+
+def tracked(tensor: Tensor, requires_grad: bool) -> Tensor:
+    """The same tensor, which requires a gradient if that is asked for."""
+    return tensor.requires_grad_() if requires_grad else tensor
+
+
+# From data
+
+
+def _of(kind: DType, array: Array) -> Array:
+    """The same memory with the one object of a dtype that kernels know: arrays that were pickled have others."""
+    return array if array.dtype is kind.numpy else array.view(kind.numpy)
+
+
+def from_array(array: Array, device: Device) -> Tensor:
+    """A tensor that takes over a C-contiguous array; for arrays nobody else holds."""
+    kind = dtypes.from_numpy(array.dtype)
+    storage = Storage(None, _of(kind, array))
+    blob = Blob(storage, meta(array.shape, kind, _HOST))
+    made = _fields.new_tensor(blob, Lease(storage) if array.nbytes >= LEASED_FROM else None)
+    recorder = MODE.get().interpreter
+    if recorder is not None:
+        recorder.made(storage)
+    return made if device.type == "cpu" else transfer(made, device)
+
+
+@function()
+def tensor(
+    data: Any,
+    *,
+    dtype: DType | None = None,
+    device: Device | str | None = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Tensor:
+    """A new tensor with a copy of `data`: a number, nested sequences of numbers, a numpy array or a tensor.
+
+    Floats become the default dtype, integers int64; arrays and tensors keep theirs.
+
+    Args:
+        data: the values.
+        dtype, device: of the result; by default as said above, and `vmflow.set_default_device`.
+        requires_grad: whether gradients flow into it.
+        pin_memory: accepted by all functions that make tensors, and without effect: vmflow does not pin host memory.
+
+    Raises:
+        TypeError: if `data` holds something else than numbers.
+        ValueError: if nested sequences differ in length, or nan is to become an integer.
+        OverflowError: if a number does not fit into an integer dtype.
+    """
+    _dtype("tensor", dtype)
+    if isinstance(data, _tensors.Tensor):
+        copy = data.detach().to(device=device, dtype=dtype)
+        copy = copy.clone() if copy._blob.storage is data._blob.storage else copy
+        return tracked(copy, requires_grad)
+    target = chosen_device(device)
+    found: set[DType] = set()
+    plain = _plain(data, found)
+    kind = dtype
+    for other in found if kind is None else ():
+        kind = other if kind is None else dtypes.promote_types(kind, other)
+    kind = kind or dtypes.get_default_dtype()
+    with np.errstate(all="ignore"):  # what float32 does not hold becomes inf
+        try:
+            array = np.array(plain, kind.numpy, order="C")
+        except ValueError as error:
+            if "inhomogeneous" in str(error):
+                raise ValueError(f"tensor: nested sequences must have equal lengths ({error})") from None
+            raise ValueError(f"tensor: {error}") from None
+        except OverflowError as error:
+            raise OverflowError(f"tensor: {error}") from None
+    return tracked(from_array(array, target), requires_grad)
+
+
+_NUMBERS = frozenset((bool, int, float, complex))
+
+
+def _plain(data: Any, found: set[DType]) -> Any:
+    """`data` as what numpy understands; `found` gets the dtypes of what it is made of.
+
+    Raises:
+        TypeError: if something else than numbers is in it.
+    """
+    if isinstance(data, (list, tuple, range)):
+        kinds = set(map(type, data))
+        if kinds <= _NUMBERS:
+            found |= {dtypes.of_scalar(kind) for kind in kinds}
+            return data
+        return [_plain(item, found) for item in data]
+    if isinstance(data, _tensors.Tensor):
+        found.add(data.dtype)
+        return data.detach().numpy()
+    if isinstance(data, (np.ndarray, np.generic)):
+        found.add(dtypes.from_numpy(data.dtype))
+        return data
+    if isinstance(data, (bool, int, float, complex)):
+        found.add(dtypes.of_scalar(type(data)))
+        return data
+    if hasattr(data, "__array__"):
+        return _plain(np.asarray(data), found)
+    raise TypeError(f"tensor: expected numbers, sequences of numbers, arrays or tensors, got {type(data).__name__}")
+
+
+@function()
+def as_tensor(data: Any, dtype: DType | None = None, device: Device | str | None = None) -> Tensor:
+    """`data` as a tensor, without a copy where it is one already or an array that `from_numpy` takes."""
+    if isinstance(data, _tensors.Tensor):
+        return data.to(device=device, dtype=dtype)
+    if isinstance(data, np.ndarray) and (dtype is None or dtype.numpy == data.dtype) and _layout(data) is not None:
+        chosen_device(device)
+        return from_numpy(data)
+    return tensor(data, dtype=dtype, device=device)
+
+
+def _layout(array: Array) -> tuple[Array, tuple[int, ...], int] | None:
+    """How `array` lies in a C-contiguous one, as (that one, strides, offset) in elements; None if it does not."""
+    itemsize = array.dtype.itemsize
+    if not (array.flags.writeable and array.dtype.isnative) or any([it < 0 or it % itemsize for it in array.strides]):
+        return None
+    strides = tuple([it // itemsize for it in array.strides])
+    block = array
+    while isinstance(block.base, np.ndarray):
+        block = block.base
+    if not block.flags.c_contiguous:
+        block = block.T
+    if not block.flags.c_contiguous:
+        # Memory that did not come from numpy: from the first element to the last, with what lies between, which is
+        # never touched.
+        span = 1 + sum([(size - 1) * stride for size, stride in zip(array.shape, strides, strict=True)])
+        return np.lib.stride_tricks.as_strided(array, (span,), (itemsize,)), strides, 0
+    start = array.__array_interface__["data"][0] - block.__array_interface__["data"][0]
+    if start % itemsize or block.nbytes % itemsize:
+        return None
+    return block, strides, start // itemsize
+
+
+@function()
+def from_numpy(ndarray: Array) -> Tensor:
+    """A tensor that shares memory with a numpy array.
+
+    In-place ops on the tensor change the array when they run, which may be later than they are issued; wait for the
+    tensor before looking at the array.
+
+    Raises:
+        TypeError: if it is no array, or no dtype fits.
+        ValueError: if the array is read-only, byte-swapped, has a negative stride, or a stride that is no multiple of
+            the size of its elements.
+    """
+    if not isinstance(ndarray, np.ndarray):
+        raise TypeError(f"from_numpy: expected a numpy array, got {type(ndarray).__name__}")
+    kind = dtypes.from_numpy(ndarray.dtype)
+    if not ndarray.flags.writeable:
+        raise ValueError("from_numpy: the array is read-only and in-place ops would change it; pass a copy")
+    if ndarray.flags.c_contiguous and ndarray.dtype.isnative:
+        made = from_array(ndarray, _HOST)
+        made._blob.storage.shared = True
+        return made
+    layout = _layout(ndarray)
+    if layout is None:
+        raise ValueError(
+            "from_numpy: the array is byte-swapped, has a negative stride, or is a part of larger elements; "
+            "pass numpy.ascontiguousarray(array), or vmflow.tensor(array) to copy"
+        )
+    block, strides, offset = layout
+    blob = Blob(Storage(None, _of(kind, block)), meta(ndarray.shape, kind, Device("cpu")), strides, offset)
+    blob.storage.shared = True
+    return _fields.new_tensor(blob, None)
+
+
+# From sizes
+
+
+@function()
+def zeros(
+    *size: Any,
+    dtype: DType | None = None,
+    device: Device | str | None = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+    **named: Any,
+) -> Tensor:
+    """A tensor of zeros."""
+    return tracked(zeros_of(sized_meta("zeros", size, dtype, device, named)), requires_grad)
+
+
+@function()
+def ones(
+    *size: Any,
+    dtype: DType | None = None,
+    device: Device | str | None = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+    **named: Any,
+) -> Tensor:
+    """A tensor of ones."""
+    return tracked(ones_of(sized_meta("ones", size, dtype, device, named)), requires_grad)
+
+
+@function()
+def full(
+    size: tuple[int, ...] | list[int],
+    fill_value: bool | int | float | complex | Tensor,
+    *,
+    dtype: DType | None = None,
+    device: Device | str | None = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Tensor:
+    """A tensor of `fill_value`, of whose kind it is unless `dtype` says otherwise.
+
+    Raises:
+        ValueError: if the dtype does not hold the value.
+    """
+    value = number("full", fill_value.item() if isinstance(fill_value, _tensors.Tensor) else fill_value)
+    kind = dtype if dtype is not None else dtypes.of_scalar(type(value))
+    return tracked(full_of(sized_meta("full", (size,), kind, device), value), requires_grad)
+
+
+def _infer_empty(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    (output,) = attributes
+    assert isinstance(output, TensorMeta)
+    return Inferred(output, 1000)
+
+
+_EMPTY = OpExpr("empty", _infer_empty, Form(0, tuple[TensorMeta]), "creation")
+
+
+@function()
+def empty(
+    *size: Any,
+    dtype: DType | None = None,
+    device: Device | str | None = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+    **named: Any,
+) -> Tensor:
+    """A tensor whose elements are whatever was in memory."""
+    return tracked(_interpreter.dispatch(_EMPTY, (), (sized_meta("empty", size, dtype, device, named),)), requires_grad)
+
+
+def meta_like(input: Tensor, dtype: DType | None, device: Device | str | None) -> TensorMeta:
+    """The shape of `input`, and its dtype and device unless others are given."""
+    return meta(
+        tuple(input.shape),
+        _dtype("like", dtype) or input.dtype,
+        input.device if device is None else chosen_device(device),
+    )
+
+
+@function()
+def zeros_like(
+    input: Tensor,
+    *,
+    dtype: DType | None = None,
+    device: Device | str | None = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Tensor:
+    """Zeros of the shape, dtype and device of `input`."""
+    return tracked(zeros_of(meta_like(input, dtype, device)), requires_grad)
+
+
+@function()
+def ones_like(
+    input: Tensor,
+    *,
+    dtype: DType | None = None,
+    device: Device | str | None = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Tensor:
+    """Ones of the shape, dtype and device of `input`."""
+    return tracked(ones_of(meta_like(input, dtype, device)), requires_grad)
+
+
+@function()
+def full_like(
+    input: Tensor,
+    fill_value: bool | int | float | complex,
+    *,
+    dtype: DType | None = None,
+    device: Device | str | None = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Tensor:
+    """`fill_value` in the shape, dtype and on the device of `input`."""
+    return tracked(full_of(meta_like(input, dtype, device), fill_value), requires_grad)
+
+
+@function()
+def empty_like(
+    input: Tensor,
+    *,
+    dtype: DType | None = None,
+    device: Device | str | None = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Tensor:
+    """As `empty`, of the shape, dtype and device of `input`."""
+    return tracked(_interpreter.dispatch(_EMPTY, (), (meta_like(input, dtype, device),)), requires_grad)
+
+
+# Ranges
+
+
+def _infer_range(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    (output,) = attributes
+    assert isinstance(output, TensorMeta)
+    return Inferred(output, output.numel * CHEAP * 4)
+
+
+_RANGE = OpExpr("arange", _infer_range, Form(0, tuple[TensorMeta], scalars=2), "creation")
+
+
+@function()
+def arange(
+    start: float,
+    end: float | None = None,
+    step: float = 1,
+    *,
+    dtype: DType | None = None,
+    device: Device | str | None = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Tensor:
+    """``start, start + step, ...`` up to but without `end`; with one argument from 0 up to it.
+
+    There are ceil((end - start) / step) numbers, each computed on its own in double precision, so that errors do not
+    add up.  int64 if all arguments are integers, else the default dtype.
+
+    Raises:
+        ValueError: if `step` is 0 or leads away from `end`, or a limit is not finite.
+        TypeError: for bool as dtype.
+    """
+    if end is None:
+        start, end = 0, start
+    start, end, step = [
+        number("arange", it.item() if isinstance(it, _tensors.Tensor) else it) for it in (start, end, step)
+    ]
+    integers = all([isinstance(it, int) for it in (start, end, step)])
+    if dtype is dtypes.bool_:
+        raise TypeError("arange: there is no range of bools")
+    if dtype is not None and dtype.category == dtypes.INTEGER and not integers:
+        start, end, step = int(start), int(end), int(step)
+        integers = True
+    if step == 0:
+        raise ValueError("arange: step must not be 0")
+    if not (math.isfinite(start) and math.isfinite(end) and math.isfinite(step)):
+        raise ValueError(f"arange: the limits must be finite, got {start}, {end} and {step}")
+    if (end - start) * step < 0:
+        raise ValueError(f"arange: a step of {step} does not lead from {start} to {end}")
+    length = -(-(end - start) // step) if integers else math.ceil((end - start) / step)
+    output = sized_meta("arange", (int(length),), dtypes.int64 if dtype is None and integers else dtype, device)
+    return tracked(_interpreter.dispatch(_RANGE, (), (output,), (start, step)), requires_grad)
+
+
+def _infer_linspace(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    (output,) = attributes
+    assert isinstance(output, TensorMeta)
+    return Inferred(output, output.numel * CHEAP * 8)
+
+
+_LINSPACE = OpExpr("linspace", _infer_linspace, Form(0, tuple[TensorMeta], scalars=2), "creation")
+
+
+@function()
+def linspace(
+    start: float,
+    end: float,
+    steps: int,
+    *,
+    dtype: DType | None = None,
+    device: Device | str | None = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Tensor:
+    """`steps` values from `start` to `end`, both included, at equal distances; a single one is `start`.
+
+    Raises:
+        TypeError: for the dtype bool.
+        ValueError: if `steps` is negative.
+    """
+    if steps < 0:
+        raise ValueError(f"linspace: steps cannot be negative, got {steps}")
+    output = sized_meta("linspace", (steps,), dtype, device)
+    if output.dtype is dtypes.bool_:
+        raise TypeError("linspace is not defined for bool tensors; give a dtype of numbers")
+    limits = number("linspace", start), number("linspace", end)
+    return tracked(_interpreter.dispatch(_LINSPACE, (), (output,), limits), requires_grad)
+
+
+def _infer_eye(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    (output,) = attributes
+    assert isinstance(output, TensorMeta)
+    rows, columns = output.shape
+    return Inferred(output, rows * columns * CHEAP)
+
+
+_EYE = OpExpr("eye", _infer_eye, Form(0, tuple[TensorMeta]), "creation")
+
+
+@function()
+def eye(
+    n: int,
+    m: int | None = None,
+    *,
+    dtype: DType | None = None,
+    device: Device | str | None = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Tensor:
+    """An n x m matrix (m is n by default) with ones on the diagonal and zeros elsewhere."""
+    output = sized_meta("eye", (n, n if m is None else m), dtype, device)
+    return tracked(_interpreter.dispatch(_EYE, (), (output,)), requires_grad)
+
+
+# Like a tensor, as its methods
+
+
+@method()
+def __init__(self: Tensor, *data: Any) -> None:
+    sizes_given = all(isinstance(it, int) for it in data) or (len(data) == 1 and isinstance(data[0], Size))
+    made = empty(*data) if sizes_given else tensor(*data, dtype=dtypes.get_default_dtype())
+    self._blob, self._lease, self._autograd, self._base = made._blob, made._lease, None, None
+
+
+@method()
+def new_zeros(
+    self: Tensor,
+    *size: Any,
+    dtype: DType | None = None,
+    device: Device | str | None = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+    **named: Any,
+) -> Tensor:
+    """Zeros of this tensor's dtype, on its device, unless another is given."""
+    return tracked(zeros_of(_meta_like(self, "new_zeros", size, dtype, device, named)), requires_grad)
+
+
+@method()
+def new_ones(
+    self: Tensor,
+    *size: Any,
+    dtype: DType | None = None,
+    device: Device | str | None = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+    **named: Any,
+) -> Tensor:
+    """Ones of this tensor's dtype, on its device, unless another is given."""
+    return tracked(ones_of(_meta_like(self, "new_ones", size, dtype, device, named)), requires_grad)
+
+
+@method()
+def new_full(
+    self: Tensor,
+    size: tuple[Any, ...],
+    fill_value: Any,
+    dtype: DType | None = None,
+    device: Device | str | None = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Tensor:
+    """`fill_value` in this tensor's dtype, on its device, unless another is given."""
+    return tracked(full_of(_meta_like(self, "new_full", (size,), dtype, device), fill_value), requires_grad)
+
+
+@method()
+def new_empty(
+    self: Tensor,
+    *size: Any,
+    dtype: DType | None = None,
+    device: Device | str | None = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+    **named: Any,
+) -> Tensor:
+    """Whatever was in memory, as this tensor's dtype, on its device, unless another is given."""
+    made = _meta_like(self, "new_empty", size, dtype, device, named)
+    return empty(tuple(made.shape), dtype=made.dtype, device=made.device, requires_grad=requires_grad)
+
+
+@method()
+def new_tensor(
+    self: Tensor,
+    data: Any,
+    *,
+    dtype: DType | None = None,
+    device: Device | str | None = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Tensor:
+    """A copy of `data` in this tensor's dtype, on its device, unless another is given."""
+    chosen = self.device if device is None else Device(device)
+    return tensor(data, dtype=dtype or self.dtype, device=chosen, requires_grad=requires_grad)
+
+
+def _meta_like(
+    self: Tensor,
+    name: str,
+    size: tuple[Any, ...],
+    dtype: DType | None,
+    device: Device | str | None,
+    named: dict[str, Any] | None = None,
+) -> TensorMeta:
+    shape = lengths(name, size, named)
+    chosen = self.device
+    if device is not None:
+        chosen = Device(device)
+        chosen.require()
+    return meta(shape, dtype or self.dtype, chosen)

@@ -1,0 +1,150 @@
+"""New tensors that are computed from a few numbers: logarithmic ranges, the places of triangles, strided memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, cast
+
+from vmflow import dtypes
+from vmflow import interpreter as _interpreter
+from vmflow.devices import device as Device
+from vmflow.dtypes import dtype as DType
+from vmflow.instructions.blob import TensorMeta
+from vmflow.ops.elementwise.arithmetic import pow
+from vmflow.ops.elementwise.inference import CHEAP, number
+from vmflow.ops.shape.strided import as_strided
+from vmflow.ops.shape.view import sizes
+from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, Size
+
+from .creation import empty, linspace, sized_meta
+
+if TYPE_CHECKING:
+    from vmflow.tensors import Tensor
+
+
+def logspace(
+    start: float,
+    end: float,
+    steps: int,
+    base: float = 10.0,
+    *,
+    dtype: DType | None = None,
+    device: Device | str | None = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Tensor:
+    """`steps` values from ``base ** start`` to ``base ** end``, whose exponents are at equal distances.
+
+    Each is computed in double precision and rounded once.
+
+    Raises:
+        TypeError: for the dtype bool.
+        ValueError: if `steps` is negative.
+    """
+    if steps < 0:
+        raise ValueError(f"logspace: steps cannot be negative, got {steps}")
+    if dtype is dtypes.bool_:
+        raise TypeError("logspace is not defined for bool tensors; give a dtype of numbers")
+    exponents = linspace(start, end, steps, dtype=dtypes.float64, device=device)
+    values = pow(float(number("logspace", base)), exponents).to(dtype or dtypes.get_default_dtype())
+    return values.requires_grad_() if requires_grad else values
+
+
+def tril_indices(
+    row: int,
+    col: int,
+    offset: int = 0,
+    *,
+    dtype: DType = dtypes.int64,
+    device: Device | str | None = None,
+    pin_memory: bool = False,
+) -> Tensor:
+    """The rows and columns, as a (2, n) tensor, of a matrix's elements on and below a diagonal, row by row.
+
+    Args:
+        row, col: the matrix's sizes.
+        offset: of the diagonal; above the main one if positive.
+        dtype: int64 or int32.
+        device: of the result.
+
+    Raises:
+        ValueError: if a size is negative.
+        TypeError: for another dtype.
+    """
+    return _triangle("tril_indices", row, col, offset, True, dtype, device)
+
+
+def triu_indices(
+    row: int,
+    col: int,
+    offset: int = 0,
+    *,
+    dtype: DType = dtypes.int64,
+    device: Device | str | None = None,
+    pin_memory: bool = False,
+) -> Tensor:
+    """As `tril_indices`, of the elements on and above the diagonal."""
+    return _triangle("triu_indices", row, col, offset, False, dtype, device)
+
+
+def _triangle(
+    name: str, row: int, col: int, offset: int, lower: bool, dtype: DType, device: Device | str | None
+) -> Tensor:
+    if row < 0 or col < 0:
+        raise ValueError(f"{name}: sizes cannot be negative, got {row} and {col}")
+    if dtype not in (dtypes.int32, dtypes.int64):
+        raise TypeError(f"{name}: dtype must be vmflow.int64 or vmflow.int32, not {dtype!r}")
+    output = sized_meta(name, (2, _number_in_triangle(row, col, offset, lower)), dtype, device)
+    return _interpreter.dispatch(_TRIANGLE_PLACES, (), (output, row, col, offset, lower))
+
+
+def _number_in_triangle(row: int, col: int, offset: int, lower: bool) -> int:
+    """How many elements of a matrix are on and below a diagonal, or on and above it."""
+
+    def below(rows: int) -> int:
+        """How many elements the first `rows` rows have below the main diagonal; rows beyond the square are full."""
+        whole = min(max(rows, 0), col + 1)
+        return whole * (whole - 1) // 2 + max(rows - col - 1, 0) * col
+
+    begin = offset + lower
+    count = below(row + begin) - below(begin)
+    return count if lower else row * col - count
+
+
+def _infer_triangle_places(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    output, row, col, offset, lower = cast("tuple[TensorMeta, int, int, int, bool]", attributes)
+    if output.dtype not in (dtypes.int32, dtypes.int64):
+        raise TypeError(f"triangle_places: expected int64 or int32, not {output.dtype.name}")
+    if output.shape != (2, _number_in_triangle(row, col, offset, lower)):
+        raise ValueError(f"triangle_places: {list(output.shape)} is not how many there are in {row} x {col}")
+    return Inferred(output, (row + output.numel) * CHEAP * 4)
+
+
+# Attributes: (the result, rows, columns, diagonal, whether on and below it)
+_TRIANGLE_PLACES = OpExpr(
+    "triangle_places", _infer_triangle_places, Form(0, tuple[TensorMeta, Size, Size, int, bool]), "creation"
+)
+
+
+def empty_strided(
+    size: Sequence[int],
+    stride: Sequence[int],
+    *,
+    dtype: DType | None = None,
+    device: Device | str | None = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Tensor:
+    """A tensor with these sizes and strides, in elements, whose elements are whatever was in memory.
+
+    Raises:
+        ValueError: if sizes or strides are negative, or not as many of one as of the other.
+    """
+    shape, strides = sizes("empty_strided", (tuple(size),)), sizes("empty_strided", (tuple(stride),))
+    if len(shape) != len(strides) or any([it < 0 for it in (*shape, *strides)]):
+        raise ValueError(
+            f"empty_strided: as many sizes as strides are needed, none negative, got {list(shape)} and {list(strides)}"
+        )
+    reach = 0 if 0 in shape else 1 + sum([(it - 1) * step for it, step in zip(shape, strides, strict=True)])
+    made = as_strided(empty(reach, dtype=dtype, device=device), shape, strides)
+    return made.requires_grad_() if requires_grad else made

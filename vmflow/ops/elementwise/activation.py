@@ -1,0 +1,270 @@
+"""Activation functions."""
+
+from __future__ import annotations
+
+from math import pi, sqrt
+from typing import TYPE_CHECKING, cast
+
+from vmflow import dtypes
+from vmflow import interpreter as _interpreter
+from vmflow.dtypes import FLOATING, INTEGER
+from vmflow.dtypes import dtype as DType
+from vmflow.ops.declaration import public
+from vmflow.ops.destination import delivered
+from vmflow.ops.formula import formula
+from vmflow.ops.nn.layer_operands import check_floating
+from vmflow.ops.table import Attributes, Dim, Form, Inferred, Kinds, Metas, OpExpr, normalize_dim
+
+from .error_function import erf as erf
+from .inference import CHEAP, DEAR, TO_FLOAT, elementwise
+from .pointwise import unary
+from .selection import where
+from .transcendental import exp
+
+if TYPE_CHECKING:
+    from vmflow.autograd.node import OpNode
+    from vmflow.tensors import Tensor
+
+
+_RELU = elementwise("relu", least=INTEGER, most=FLOATING)
+
+
+@_RELU.gradient(outputs=(0,))
+def _relu_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    return (_interpreter.dispatch(_RELU_GRADIENT, (node.output(0), gradient)),)
+
+
+# Of relu's result and the gradient of that.
+_RELU_GRADIENT = elementwise(
+    "relu_gradient",
+    least=FLOATING,
+    most=FLOATING,
+    cost=2 * CHEAP,
+    operands=2,
+)
+
+
+@_RELU_GRADIENT.gradient(inputs=(0,))
+def _relu_gradient_gradient(node: OpNode, gradient: Tensor) -> tuple[None, Tensor]:
+    return None, _interpreter.dispatch(_RELU_GRADIENT, (node.input(0), gradient))
+
+
+@public()
+def relu(input: Tensor) -> Tensor:
+    """``max(input, 0)``; its derivative at 0 is taken as 0."""
+    return _interpreter.dispatch(_RELU, (input,))
+
+
+@public()
+def relu_(input: Tensor) -> Tensor:
+    """In-place `relu`."""
+    return _interpreter.dispatch_into(_RELU, input, (input,))
+
+
+sigmoid = unary("sigmoid", TO_FLOAT, cost=DEAR, most=FLOATING, doc="``1 / (1 + exp(-input))``.")
+
+
+@sigmoid.op.gradient(outputs=(0,))
+def _sigmoid_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    value = node.output(0)
+    return (gradient * (value * (1 - value)),)
+
+
+tanh = unary("tanh", TO_FLOAT, cost=DEAR, doc="The hyperbolic tangent.")
+
+
+@tanh.op.gradient(outputs=(0,))
+def _tanh_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    value = node.output(0)
+    return (gradient * (1 - value * value),)
+
+
+_GELU: OpExpr = elementwise("gelu", least=FLOATING, most=FLOATING, cost=DEAR)
+_GELU_GRADIENT: OpExpr = elementwise(
+    "gelu_gradient",
+    least=FLOATING,
+    most=FLOATING,
+    cost=DEAR * 2,
+    operands=2,
+)
+
+
+@_GELU.gradient(inputs=(0,))
+def _gelu_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    return (_interpreter.dispatch(_GELU_GRADIENT, (gradient, node.input(0))),)
+
+
+@_GELU_GRADIENT.gradient(inputs=(0, 1))
+def _gelu_second_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    first, second = node.needs
+    before, operand = node.input(0), node.input(1)
+    square = operand * operand
+    return (
+        _interpreter.dispatch(_GELU_GRADIENT, (gradient, operand)) if first else None,
+        gradient * before * exp(square * -0.5) * (2 - square) * (1 / sqrt(2 * pi)) if second else None,
+    )
+
+
+def gelu(input: Tensor, approximate: str = "none") -> Tensor:
+    """``input * P(X <= input)`` for a standard normal X.
+
+    Args:
+        input: floating-point.
+        approximate: "none", or "tanh" for the usual approximation by a hyperbolic tangent.
+
+    Raises:
+        TypeError: if `input` is not floating-point.
+        ValueError: for another `approximate`.
+    """
+    if approximate == "none":
+        _check_activated("gelu", input)
+        return _interpreter.dispatch(_GELU, (input,))
+    if approximate == "tanh":
+        return _gelu_by_tanh(input)
+    raise ValueError(f"gelu: approximate must be 'none' or 'tanh', not {approximate!r}")
+
+
+def _check_activated(name: str, input: Tensor) -> None:
+    if input.dtype.category != FLOATING:
+        raise TypeError(f"{name} is not defined for {input.dtype.name} tensors; convert with .float() first")
+
+
+@formula("gelu_by_tanh")
+def _gelu_by_tanh(x: Tensor) -> Tensor:
+    return x * (tanh((x + x * x * x * 0.044715) * sqrt(2 / pi)) + 1) * 0.5
+
+
+_SILU: OpExpr = elementwise("silu", least=FLOATING, most=FLOATING, cost=DEAR)
+
+
+@_SILU.gradient(inputs=(0,))
+def _silu_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    return (_silu_slope(gradient, node.input(0)),)
+
+
+@formula("silu_gradient", operands=2)
+def _silu_slope(gradient: Tensor, operand: Tensor) -> Tensor:
+    gate = sigmoid(operand)
+    return gradient * (gate * (operand * (1 - gate) + 1))
+
+
+def silu(input: Tensor) -> Tensor:
+    """``input * sigmoid(input)``.
+
+    Raises:
+        TypeError: if `input` is not floating-point.
+    """
+    _check_activated("silu", input)
+    return _interpreter.dispatch(_SILU, (input,))
+
+
+def leaky_relu(input: Tensor, negative_slope: float = 0.01) -> Tensor:
+    """`input` where positive, else ``negative_slope * input``."""
+    _check_activated("leaky_relu", input)
+    return _leaky(input, negative_slope)
+
+
+@formula("leaky_relu")
+def _leaky(x: Tensor, slope: float) -> Tensor:
+    return where(x > 0, x, x * slope)
+
+
+def elu(input: Tensor, alpha: float = 1.0) -> Tensor:
+    """`input` where positive, else ``alpha * (exp(input) - 1)``."""
+    _check_activated("elu", input)
+    return _exponential(input, alpha)
+
+
+@formula("elu")
+def _exponential(x: Tensor, alpha: float) -> Tensor:
+    # The branch not taken must not overflow, or its gradient would be nan.
+    return where(x > 0, x, (x.clamp(max=0)).expm1() * alpha)
+
+
+def softplus(input: Tensor, beta: float = 1, threshold: float = 20) -> Tensor:
+    """``log(1 + exp(beta * input)) / beta``; linear where ``beta * input > threshold``."""
+    _check_activated("softplus", input)
+    return _soft(input, beta, threshold)
+
+
+@formula("softplus")
+def _soft(x: Tensor, beta: float, threshold: float) -> Tensor:
+    scaled = x * beta
+    return where(scaled > threshold, x, scaled.clamp(max=threshold).exp().log1p() / beta)
+
+
+def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
+    """`input` limited to [min_val, max_val]; unlike `clamp`'s, its derivative at the limits is 0, as in PyTorch.
+
+    Raises:
+        TypeError: for bools.
+        ValueError: if `min_val` is above `max_val`.
+    """
+    if min_val > max_val:
+        raise ValueError(f"hardtanh: min_val {min_val} must not be above max_val {max_val}")
+    if input.dtype is dtypes.bool_:
+        raise TypeError("hardtanh is not defined for bool tensors")
+    return _limited(input, min_val, max_val)
+
+
+@formula("hardtanh")
+def _limited(x: Tensor, low: float, high: float) -> Tensor:
+    return where(x <= low, low, where(x >= high, high, x)).to(x.dtype)
+
+
+# Softmax
+
+
+def _softmax(name: str) -> OpExpr:
+    def infer(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+        (source,) = metas
+        check_floating(name, source)
+        return Inferred(source, source.numel * (DEAR + 4 * CHEAP))
+
+    return OpExpr(name, infer, Form(1, tuple[Dim]), "softmax")
+
+
+_SOFTMAX = _softmax("softmax")
+_LOG_SOFTMAX = _softmax("log_softmax")
+
+
+@_SOFTMAX.gradient(outputs=(0,))
+def _softmax_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    (dim,) = cast("tuple[int]", node.attributes)
+    value = node.output(0)
+    weighted = gradient * value
+    return (weighted - value * weighted.sum(dim, keepdim=True),)
+
+
+@_LOG_SOFTMAX.gradient(outputs=(0,))
+def _log_softmax_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    (dim,) = cast("tuple[int]", node.attributes)
+    return (gradient - exp(node.output(0)) * gradient.sum(dim, keepdim=True),)
+
+
+@public(numpy_names=True)
+def softmax(input: Tensor, dim: int, *, dtype: DType | None = None, out: Tensor | None = None) -> Tensor:
+    """``exp(input) / sum(exp(input))`` along `dim`, without overflow.
+
+    Args:
+        dtype: cast to it first.
+    """
+    if out is not None:
+        return delivered("softmax", out, (input,), lambda: softmax(input, dim, dtype=dtype))
+    if dtype is not None:
+        input = input.to(dtype)
+    return _interpreter.dispatch(_SOFTMAX, (input,), (normalize_dim("softmax", dim, input.ndim),))
+
+
+@public(numpy_names=True)
+def log_softmax(input: Tensor, dim: int, *, dtype: DType | None = None, out: Tensor | None = None) -> Tensor:
+    """``log(softmax(input, dim))``, accurate also where the softmax is tiny.
+
+    Args:
+        dtype: cast to it first.
+    """
+    if out is not None:
+        return delivered("log_softmax", out, (input,), lambda: log_softmax(input, dim, dtype=dtype))
+    if dtype is not None:
+        input = input.to(dtype)
+    return _interpreter.dispatch(_LOG_SOFTMAX, (input,), (normalize_dim("log_softmax", dim, input.ndim),))

@@ -1,0 +1,51 @@
+"""The error function, its complement and its inverse.
+
+numpy has none of them.  They are computed in float64, whatever the operand's dtype, and rounded once; but for the error
+function of float32, which is much asked for and has a kernel of its own.
+"""
+
+from __future__ import annotations
+
+from math import pi, sqrt
+from typing import TYPE_CHECKING
+
+from vmflow.dtypes import FLOATING
+
+from .inference import DEAR, TO_FLOAT
+from .pointwise import unary
+from .transcendental import exp
+
+if TYPE_CHECKING:
+    from vmflow.autograd.node import OpNode
+    from vmflow.tensors import Tensor
+
+
+erf = unary("erf", TO_FLOAT, cost=DEAR, most=FLOATING, doc="The error function.")
+
+
+@erf.op.gradient(inputs=(0,))
+def _erf_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    operand = node.input(0)
+    return (gradient * (exp(-(operand * operand)) * (2 / sqrt(pi))),)
+
+
+erfc = unary("erfc", TO_FLOAT, cost=DEAR * 4, most=FLOATING, doc="``1 - erf(input)``, accurate where that is small.")
+erfinv = unary(
+    "erfinv",
+    TO_FLOAT,
+    cost=DEAR * 4,
+    most=FLOATING,
+    doc="The number whose `erf` is `input`; infinite at -1 and 1, nan outside.",
+)
+
+
+@erfc.op.gradient(inputs=(0,))
+def _erfc_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    operand = node.input(0)
+    return (gradient * (exp(-(operand * operand)) * (-2 / sqrt(pi))),)
+
+
+@erfinv.op.gradient(outputs=(0,))
+def _erfinv_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    value = node.output(0)
+    return (gradient * (exp(value * value) * (sqrt(pi) / 2)),)

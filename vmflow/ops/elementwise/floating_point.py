@@ -1,0 +1,117 @@
+"""What depends on how numbers are written: their sign bits and neighbours, and extrema that leave nan aside."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vmflow import dtypes
+from vmflow import interpreter as _interpreter
+from vmflow.dtypes import FLOATING
+from vmflow.ops.autocasting import autocast_as_op
+from vmflow.ops.declaration import public
+from vmflow.ops.destination import written
+
+from .inference import TO_BOOL, TO_FLOAT, elementwise
+from .pointwise import binary, change_by_pair, check_tensors, pair, unary
+from .selection import where
+
+if TYPE_CHECKING:
+    from vmflow.autograd.node import OpNode
+    from vmflow.tensors import Tensor
+
+
+signbit = unary(
+    "signbit",
+    TO_BOOL,
+    most=FLOATING,
+    in_place=False,
+    doc="Whether the sign is set: of what is negative, -0.0 and some nan; a bool tensor.",
+)
+copysign = binary(
+    "copysign",
+    TO_FLOAT,
+    most=FLOATING,
+    doc="The size of `input` with the sign of `other`; integers give the default dtype.",
+)
+nextafter = pair(
+    "nextafter",
+    least=FLOATING,
+    most=FLOATING,
+    in_place=True,
+    doc="The number next to `input` towards `other`, of those that the dtype holds.",
+)
+fmax = pair("fmax", most=FLOATING, doc="The larger of two elements; nan only if both are.")
+fmin = pair("fmin", most=FLOATING, doc="The smaller of two elements; nan only if both are.")
+_HEAVISIDE = elementwise("heaviside", operands=2, most=FLOATING)
+
+
+def _check_one_dtype(name: str, input: Tensor, other: Tensor) -> None:
+    """Raise TypeError unless both have the same dtype."""
+    if input.dtype is not other.dtype:
+        raise TypeError(f"{name}: expected one dtype, got {input.dtype.name} and {other.dtype.name}")
+
+
+change_by_pair(_HEAVISIDE, _check_one_dtype)
+
+
+@copysign.op.tensors.gradient(inputs=(0,), outputs=(0,))
+def _copysign_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    first, second = node.needs
+    return (
+        _turned(gradient, node.input(0), node.output(0)) if first else None,
+        gradient * 0.0 if second else None,
+    )
+
+
+@copysign.op.scalar.gradient(inputs=(0,), outputs=(0,))
+def _copysign_scalar_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    return (_turned(gradient, node.input(0), node.output(0)) if not node.attributes else gradient * 0.0,)
+
+
+def _turned(gradient: Tensor, before: Tensor, after: Tensor) -> Tensor:
+    """The gradient, turned where the sign was; 0 at 0, which has no derivative."""
+    return where(before == 0, 0.0, where(before == after, gradient, -gradient))
+
+
+@fmax.op.gradient(inputs=(0, 1))
+def _fmax_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    return _given_to(node, gradient, node.input(0) >= node.input(1))
+
+
+@fmin.op.gradient(inputs=(0, 1))
+def _fmin_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    return _given_to(node, gradient, node.input(0) <= node.input(1))
+
+
+def _given_to(node: OpNode, gradient: Tensor, first_wins: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    """Of two equal elements the first has all of the gradient, as in PyTorch."""
+    first_wins = first_wins | node.input(1).isnan()
+    first, second = node.needs
+    return where(first_wins, gradient, 0.0) if first else None, where(first_wins, 0.0, gradient) if second else None
+
+
+@public()
+@autocast_as_op
+def heaviside(input: Tensor, values: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """0 where `input` is negative or nan, `values` where it is 0, 1 where it is positive; it has no gradient.
+
+    Raises:
+        TypeError: for two dtypes.
+    """
+    check_tensors("heaviside", input, values)
+    _check_one_dtype("heaviside", input, values)
+    if out is not None:
+        return written(_HEAVISIDE, out, (input, values))
+    return _interpreter.dispatch(_HEAVISIDE, (input, values))
+
+
+@public()
+def positive(input: Tensor) -> Tensor:
+    """`input` itself.
+
+    Raises:
+        TypeError: for bools.
+    """
+    if input.dtype is dtypes.bool_:
+        raise TypeError("positive is not defined for bool tensors")
+    return input

@@ -1,0 +1,96 @@
+"""The logarithm of the gamma function and its derivatives.
+
+numpy has none of them.  They are computed in float64, whatever the operand's dtype, and rounded once.  The formulas are
+those of the NIST Digital Library of Mathematical Functions, chapters 5 and 25.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, cast
+
+from vmflow import dtypes
+from vmflow import interpreter as _interpreter
+from vmflow.dtypes import FLOATING
+from vmflow.instructions.blob import meta
+from vmflow.ops.declaration import function, method
+from vmflow.ops.in_place import copied_in_place
+from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, Size
+
+from .inference import DEAR, TO_FLOAT
+from .pointwise import unary
+
+if TYPE_CHECKING:
+    from vmflow.autograd.node import OpNode
+    from vmflow.tensors import Tensor
+
+# From here on the asymptotic series below give all digits.
+lgamma = unary(
+    "lgamma",
+    TO_FLOAT,
+    cost=DEAR * 20,
+    most=FLOATING,
+    doc="The logarithm of the absolute value of the gamma function; infinite at 0, -1, -2, ...",
+)
+digamma = unary(
+    "digamma", TO_FLOAT, cost=DEAR * 15, most=FLOATING, doc="The derivative of `lgamma`; -inf at 0, nan at -1, -2, ..."
+)
+
+
+# The largest n whose factorial is a float.
+_MOST_DERIVATIVES: Final = 170
+
+
+def _infer_polygamma(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    (n,) = cast("tuple[int]", attributes)
+    (source,) = metas
+    if source.dtype.category > FLOATING:
+        raise TypeError(f"polygamma is not defined for {source.dtype.name} tensors")
+    if n > _MOST_DERIVATIVES:
+        raise ValueError(f"polygamma: n must be at most {_MOST_DERIVATIVES}, beyond which numbers overflow, got {n}")
+    dtype = source.dtype if source.dtype.category == FLOATING else dtypes.get_default_dtype()
+    output = meta(source.shape, dtype, source.device)
+    return Inferred(output, output.numel * DEAR * 60)
+
+
+_POLYGAMMA = OpExpr("polygamma", _infer_polygamma, Form(1, tuple[Size]), "special")
+
+
+@lgamma.op.gradient(inputs=(0,))
+def _lgamma_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    return (gradient * digamma(node.input(0)),)
+
+
+@digamma.op.gradient(inputs=(0,))
+def _digamma_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    return (gradient * polygamma(1, node.input(0)),)
+
+
+@_POLYGAMMA.gradient(inputs=(0,))
+def _polygamma_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    (n,) = cast("tuple[int]", node.attributes)
+    return (gradient * polygamma(n + 1, node.input(0)),)
+
+
+@function()
+def polygamma(n: int, input: Tensor) -> Tensor:
+    """The n-th derivative of `digamma`.
+
+    Args:
+        n: from 0, which is `digamma` itself, to 100.
+        input: of any real dtype; integers give the default dtype.
+
+    Raises:
+        TypeError, ValueError: for an `n` that is no integer, or out of that range.
+    """
+    if not isinstance(n, int) or isinstance(n, bool):
+        raise TypeError(f"polygamma: n is an integer, not {n!r}")
+    if not 0 <= n <= 100:
+        raise ValueError(f"polygamma: n must be from 0 to 100, not {n}")
+    return _interpreter.dispatch(_POLYGAMMA, (input,), (n,)) if n else digamma(input)
+
+
+@method("polygamma", own=False)
+@copied_in_place("polygamma")
+def polygamma_of(input: Tensor, n: int) -> Tensor:
+    """`polygamma`, with the arguments in the order of the method."""
+    return polygamma(n, input)

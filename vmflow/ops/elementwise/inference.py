@@ -1,0 +1,171 @@
+"""How an op that treats each element alone is inferred, and what its operands make together.
+
+Two tensors broadcast as in numpy.  dtypes promote as in PyTorch: the higher category (bool, integer, floating, complex)
+wins without widening; Python numbers and 0-d tensors raise the category but do not widen.
+
+The functions that run them are declared by `pointwise`.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from numbers import Number
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import numpy as np
+
+from vmflow import dtypes
+from vmflow.dtypes import BOOL, COMPLEX, FLOATING
+from vmflow.dtypes import dtype as DType
+from vmflow.instructions.blob import meta
+from vmflow.kernels.problems.elementwise import CHEAP as CHEAP
+from vmflow.kernels.problems.elementwise import DEAR as DEAR
+from vmflow.kernels.problems.elementwise import REVERSED as REVERSED
+from vmflow.kernels.problems.elementwise import Elementwise
+from vmflow.operands import no_number
+from vmflow.ops.table import (
+    Attributes,
+    Form,
+    Inferred,
+    Kinds,
+    Metas,
+    OpExpr,
+    broadcast_shapes,
+    common_device,
+)
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    Scalar: TypeAlias = bool | int | float | complex | np.generic
+
+
+# What the dtype of the result is, given the promoted dtype of the operands.
+SAME: Final = "same"
+TO_FLOAT: Final = "to float"
+TO_BOOL: Final = "to bool"
+TO_REAL: Final = "to real"
+
+# The ops that are declared here.  Their kernels may be given, as the destination, the array of an operand that has the
+# shape and dtype of the result.
+ELEMENTWISE: set[str] = set()
+
+
+def result_dtype(metas: Metas, kinds: Kinds = ()) -> DType:
+    """The dtype that these tensors and numbers make together, as in PyTorch."""
+    if len(metas) == 1 and not kinds:
+        return metas[0].dtype
+    with_dims = [it.dtype for it in metas if it.shape]
+    without = [it.dtype for it in metas if not it.shape]
+    ranked = _promote_all(with_dims)
+    if ranked is None:
+        ranked = _promote_all(without)
+    else:
+        scalar = _promote_all(without)
+        if scalar is not None and scalar.category > ranked.category:
+            ranked = dtypes.promote_unsized(ranked, scalar)
+    for kind in kinds:
+        ranked = dtypes.of_scalar(kind) if ranked is None else dtypes.promote_scalar(ranked, kind)
+    assert ranked is not None
+    return ranked
+
+
+def _promote_all(given: list[DType]) -> DType | None:
+    if not given:
+        return None
+    result = given[0]
+    for other in given[1:]:
+        result = dtypes.promote_types(result, other)
+    return result
+
+
+def elementwise(
+    name: str,
+    result: str = SAME,
+    *,
+    cost: float = CHEAP,
+    least: int = BOOL,
+    most: int = COMPLEX,
+    bools: str | None = None,
+    operands: int = 1,
+    scalars: int = 0,
+) -> OpExpr:
+    """Declare an op that applies one function to each element of its operands, which broadcast.
+
+    Args:
+        name: of the op, and of numpy's function unless `vmflow.kernels.numpy.elementwise` says otherwise.
+        result: SAME, TO_FLOAT (integers become the default dtype), TO_BOOL or TO_REAL.
+        cost: nanoseconds per element.
+        least, most: the categories accepted.
+        bools: if given, no operand may be bool, and this says what to use instead.
+        operands: how many tensors.
+        scalars: how many Python numbers behind them.
+    """
+
+    def infer(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+        device = common_device(name, metas)
+        shape = metas[0].shape if len(metas) == 1 else broadcast_shapes(name, *[it.shape for it in metas])
+        compute = result_dtype(metas, kinds)
+        if not least <= compute.category <= most:
+            raise TypeError(f"{name.removesuffix('_scalar')} is not defined for {compute.name} tensors")
+        if bools is not None and (bool in kinds or dtypes.bool_ in [it.dtype for it in metas]):
+            raise TypeError(f"{name.removesuffix('_scalar')} is not defined for bools; {bools}")
+        if result == TO_FLOAT and compute.category < FLOATING:
+            compute = dtypes.get_default_dtype()
+        output = dtypes.bool_ if result == TO_BOOL else compute.to_real() if result == TO_REAL else compute
+        out = meta(shape, output, device)
+        return Inferred(out, out.numel * cost, Elementwise(compute, cost))
+
+    ELEMENTWISE.add(name)
+    form = Form(operands, tuple[Literal["reversed"], ...] if scalars else None, scalars)
+    return OpExpr(name, infer, form, "elementwise")
+
+
+def number(name: str, value: Any) -> Any:
+    """`value` as a Python number.
+
+    Raises:
+        TypeError: if it is none.
+        OverflowError: if it is an integer that no dtype holds.
+    """
+    if isinstance(value, np.generic):
+        value = value.item()
+    if not isinstance(value, Number):
+        raise no_number(name, value)
+    if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
+        raise OverflowError(f"{name}: {value} does not fit into int64")
+    return value
+
+
+@functools.cache
+def _largest(dtype: DType) -> float:
+    return dtypes.finfo(dtype).max
+
+
+def fitting(name: str, value: Any, dtype: DType) -> Any:
+    """`value` as a Python number of the kind that `dtype` holds; fractions are cut off for integers.
+
+    Raises:
+        TypeError: if it is no number, or complex and the dtype is not.
+        ValueError: if it is out of the dtype's range.
+    """
+    value = number(name, value)
+    if isinstance(value, complex):
+        if dtype.category < COMPLEX:
+            raise TypeError(f"{name}: the complex number {value} cannot become {dtype.name}")
+        return value
+    if dtype.category == BOOL:
+        return bool(value)
+    if dtype.category == dtypes.INTEGER:
+        limits = dtypes.iinfo(dtype)
+        # A nan is not less or equal to anything.
+        if not limits.min <= value <= limits.max:
+            raise ValueError(
+                f"{name}: {value} does not fit into {dtype.name}, which holds {limits.min} to {limits.max}"
+            )
+        return int(value)
+    largest = _largest(dtype.to_real())
+    if math.isfinite(value) and not -largest <= value <= largest:
+        raise ValueError(f"{name}: {value} does not fit into {dtype.name}, which holds up to {largest}")
+    return value

@@ -1,0 +1,256 @@
+"""Functions that treat each element alone, declared with their ops.
+
+A declaration gives the function of `vmflow`, the method of `Tensor`, the in-place form, and `out`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
+
+from vmflow import interpreter as _interpreter
+from vmflow import tensors as _tensors
+from vmflow.context import MODE
+from vmflow.operands import not_tensors
+from vmflow.ops.copying import clone, copy_
+from vmflow.ops.declaration import METHODS, public
+from vmflow.ops.destination import written
+from vmflow.ops.table import Attributes, OpExpr
+
+from .inference import REVERSED, SAME, elementwise, number
+
+if TYPE_CHECKING:
+    from vmflow.tensors import Tensor
+
+    from .inference import Scalar
+
+    # From the function's name and its operands; raises.
+    Check: TypeAlias = Callable[[str, Any, Any], None]
+
+    class UnaryFunction(Protocol):
+        """A function of one tensor, and its op."""
+
+        op: OpExpr
+
+        def __call__(self, input: Tensor, *, out: Tensor | None = None) -> Tensor: ...
+
+    class PairFunction(Protocol):
+        """A function of two tensors, and its op."""
+
+        op: OpExpr
+
+        def __call__(self, input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor: ...
+
+    class BinaryFunction(Protocol):
+        """A function of two operands, of which one may be a number, and its ops."""
+
+        op: Binary
+
+        def __call__(self, input: Tensor | Scalar, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor: ...
+
+
+class Binary:
+    """An op of two operands, of which one may be a Python number.
+
+    Attributes:
+        tensors: the op on two tensors.
+        scalar: the op on a tensor and a number; its attributes are `REVERSED` if the number stands first.
+    """
+
+    __slots__ = ("name", "scalar", "tensors")
+
+    def __init__(self, name: str, result: str = SAME, **options: Any) -> None:
+        self.name = name
+        self.tensors = elementwise(name, result, operands=2, **options)
+        self.scalar = elementwise(f"{name}_scalar", result, scalars=1, **options)
+
+    def of(self, input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
+        """The op; a method with a name, for Python takes three times as long to call an object."""
+        if isinstance(other, _tensors.Tensor):
+            if isinstance(input, _tensors.Tensor):
+                return _interpreter.dispatch(self.tensors, (input, other))
+            return _interpreter.dispatch(self.scalar, (other,), REVERSED, (number(self.name, input),))
+        if isinstance(input, _tensors.Tensor):
+            return _interpreter.dispatch(self.scalar, (input,), (), (number(self.name, other),))
+        raise TypeError(f"{self.name}: expected a tensor, got {type(input).__name__} and {type(other).__name__}")
+
+    def written(self, out: Tensor, input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
+        """The op with its result in `out`; see `vmflow.ops.destination`."""
+        if isinstance(other, _tensors.Tensor):
+            if isinstance(input, _tensors.Tensor):
+                return written(self.tensors, out, (input, other))
+            return written(self.scalar, out, (other,), REVERSED, (number(self.name, input),))
+        if isinstance(input, _tensors.Tensor):
+            return written(self.scalar, out, (input,), (), (number(self.name, other),))
+        raise TypeError(f"{self.name}: expected a tensor, got {type(input).__name__} and {type(other).__name__}")
+
+    def into(self, input: Tensor, other: Tensor | Scalar) -> Tensor:
+        """``input = input op other``, in place."""
+        if isinstance(other, _tensors.Tensor):
+            return into(self.tensors, input, (input, other))
+        return into(self.scalar, input, (input,), (), (number(self.name, other),))
+
+
+def into(
+    op: OpExpr,
+    target: Tensor,
+    inputs: tuple[Tensor, ...],
+    attributes: Attributes = (),
+    scalars: tuple[Any, ...] = (),
+) -> Tensor:
+    """Write the result of an op into `target`, which may be among the inputs, and return it.
+
+    As `dispatch_into`, but what the gradient needs of the target is kept as it was.
+    """
+    looks_back = op.saves_inputs or op.rule is None
+    if looks_back and MODE.get().grad and any([it.requires_grad for it in (target, *inputs)]):
+        if op.rule is None:
+            return copy_(target, _interpreter.dispatch(op, inputs, attributes, scalars))
+        inputs = tuple(
+            [clone(it) if it is target and place in op.saves_inputs else it for place, it in enumerate(inputs)]
+        )
+    return _interpreter.dispatch_into(op, target, inputs, attributes, scalars)
+
+
+def check_tensors(name: str, *given: Any) -> None:
+    """Before anything is asked of them.
+
+    Raises:
+        TypeError: if one is no tensor.
+    """
+    for each in given:
+        if not isinstance(each, _tensors.Tensor):
+            raise not_tensors(name, given)
+
+
+def unary(
+    name: str, result: str = SAME, *, doc: str, also: tuple[str, ...] = (), in_place: bool = True, **options: Any
+) -> UnaryFunction:
+    """Declare a function of one tensor.
+
+    Args:
+        name: of the function and its op.
+        result: see `elementwise`.
+        doc: the docstring.
+        also: further names; see `public`.
+        in_place: whether there is an in-place form.
+        options: of `elementwise`.
+    """
+    op = elementwise(name, result, **options)
+
+    def function(input: Tensor, *, out: Tensor | None = None) -> Tensor:
+        if out is not None:
+            return written(op, out, (input,))
+        return _interpreter.dispatch(op, (input,))
+
+    if in_place:
+        change_by(op)
+    return cast("UnaryFunction", _published(function, op, name, doc, also))
+
+
+def pair(
+    name: str, result: str = SAME, *, doc: str, also: tuple[str, ...] = (), in_place: bool = False, **options: Any
+) -> PairFunction:
+    """Declare a function of two tensors; see `unary`."""
+    op = elementwise(name, result, operands=2, **options)
+
+    def function(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
+        if out is not None:
+            return written(op, out, (input, other))
+        return _interpreter.dispatch(op, (input, other))
+
+    if in_place:
+        change_by_pair(op)
+    return cast("PairFunction", _published(function, op, name, doc, also))
+
+
+def binary(
+    name: str,
+    result: str = SAME,
+    *,
+    doc: str,
+    also: tuple[str, ...] = (),
+    reflected: str | None = None,
+    in_place: bool = True,
+    check: Check | None = None,
+    **options: Any,
+) -> BinaryFunction:
+    """Declare a function of two operands, of which one may be a number.
+
+    Args:
+        name, result, doc, also, in_place, options: see `unary`.
+        reflected: see `public`.
+        check: called first, with the name and the operands, to refuse some.
+    """
+    op = Binary(name, result, **options)
+
+    if check is None:
+
+        def function(input: Tensor | Scalar, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
+            if out is not None:
+                return op.written(out, input, other)
+            return op.of(input, other)
+    else:
+
+        def function(input: Tensor | Scalar, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
+            check(name, input, other)
+            if out is not None:
+                return op.written(out, input, other)
+            return op.of(input, other)
+
+    if in_place:
+        change_by_binary(op, check)
+    return cast("BinaryFunction", _published(function, op, name, doc, also, reflected))
+
+
+def _published(
+    function: Any, op: OpExpr | Binary, name: str, doc: str, also: tuple[str, ...], reflected: str | None = None
+) -> Any:
+    """The function with its name, as if it were written out in the module that declares it."""
+    function.__module__ = sys._getframe(2).f_globals["__name__"]
+    function.__name__ = function.__qualname__ = name
+    function.__code__ = function.__code__.replace(co_name=name, co_qualname=name)
+    function.__doc__ = doc
+    function.op = op
+    return public(*also, reflected=reflected)(function)
+
+
+# In place
+
+
+def change_by(op: OpExpr) -> None:
+    """Declare the in-place form of an op of one tensor."""
+
+    def form(input: Tensor) -> Tensor:
+        return into(op, input, (input,))
+
+    _enter_form(form, op.name)
+
+
+def change_by_pair(op: OpExpr, check: Check | None = None) -> None:
+    """Declare the in-place form of an op of two tensors; for `check`, see `binary`."""
+
+    def form(input: Tensor, other: Tensor) -> Tensor:
+        if check is not None:
+            check(f"{op.name}_", input, other)
+        return into(op, input, (input, other))
+
+    _enter_form(form, op.name)
+
+
+def change_by_binary(op: Binary, check: Check | None = None) -> None:
+    """Declare the in-place form of an op of a tensor and a tensor or number; for `check`, see `binary`."""
+
+    def form(input: Tensor, other: Tensor | Scalar) -> Tensor:
+        if check is not None:
+            check(f"{op.name}_", input, other)
+        return op.into(input, other)
+
+    _enter_form(form, op.name)
+
+
+def _enter_form(form: Callable[..., Tensor], name: str) -> None:
+    form.__name__ = form.__qualname__ = f"{name}_"
+    form.__doc__ = f"In-place `{name}`."
+    METHODS[f"{name}_"] = form

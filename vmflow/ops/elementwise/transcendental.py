@@ -1,0 +1,237 @@
+"""Functions computed approximately: exponentials, logarithms, roots, trigonometric and hyperbolic functions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from vmflow import dtypes
+from vmflow import interpreter as _interpreter
+from vmflow.dtypes import FLOATING
+from vmflow.ops.copying import cast
+from vmflow.ops.declaration import public
+from vmflow.ops.in_place import copied_in_place
+
+from .arithmetic import conj_if_complex, reciprocal
+from .inference import DEAR, TO_FLOAT, elementwise
+from .pointwise import binary, pair, unary
+from .selection import where
+
+if TYPE_CHECKING:
+    from vmflow.autograd.node import OpNode
+    from vmflow.tensors import Tensor
+
+    from .pointwise import UnaryFunction
+
+
+exp = unary("exp", TO_FLOAT, cost=DEAR, doc="e to the power of each element.")
+expm1 = unary("expm1", TO_FLOAT, cost=DEAR, doc="``exp(input) - 1``, accurate near zero.")
+log = unary("log", TO_FLOAT, cost=DEAR, doc="The natural logarithm; nan below zero, -inf at zero.")
+log2 = unary("log2", TO_FLOAT, cost=DEAR, doc="The logarithm to base 2.")
+log10 = unary("log10", TO_FLOAT, cost=DEAR, doc="The logarithm to base 10.")
+log1p = unary("log1p", TO_FLOAT, cost=DEAR, doc="``log(1 + input)``, accurate near zero.")
+sqrt = unary("sqrt", TO_FLOAT, doc="The square root; nan below zero.")
+sin = unary("sin", TO_FLOAT, cost=DEAR, doc="The sine, of radians.")
+cos = unary("cos", TO_FLOAT, cost=DEAR, doc="The cosine, of radians.")
+tan = unary("tan", TO_FLOAT, cost=DEAR, doc="The tangent, of radians.")
+rsqrt = unary("rsqrt", TO_FLOAT, doc="``1 / sqrt(input)``.")
+
+
+@exp.op.gradient(outputs=(0,))
+def _exp_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    return (gradient * conj_if_complex(node.output(0)),)
+
+
+@expm1.op.gradient(outputs=(0,))
+def _expm1_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    return (gradient * (conj_if_complex(node.output(0)) + 1),)
+
+
+@log.op.gradient(inputs=(0,))
+def _log_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    return (gradient / conj_if_complex(node.input(0)),)
+
+
+@log2.op.gradient(inputs=(0,))
+def _log2_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    return (gradient / (conj_if_complex(node.input(0)) * math.log(2)),)
+
+
+@log10.op.gradient(inputs=(0,))
+def _log10_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    return (gradient / (conj_if_complex(node.input(0)) * math.log(10)),)
+
+
+@log1p.op.gradient(inputs=(0,))
+def _log1p_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    return (gradient / (conj_if_complex(node.input(0)) + 1),)
+
+
+@sqrt.op.gradient(outputs=(0,))
+def _sqrt_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    return (gradient / (conj_if_complex(node.output(0)) * 2),)
+
+
+@rsqrt.op.gradient(outputs=(0,))
+def _rsqrt_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    root = conj_if_complex(node.output(0))
+    return (gradient * (root * root * root * -0.5),)
+
+
+@sin.op.gradient(inputs=(0,))
+def _sin_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    return (gradient * cos(conj_if_complex(node.input(0))),)
+
+
+@cos.op.gradient(inputs=(0,))
+def _cos_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    return (-gradient * sin(conj_if_complex(node.input(0))),)
+
+
+@tan.op.gradient(outputs=(0,))
+def _tan_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    tangent = conj_if_complex(node.output(0))
+    return (gradient * (tangent * tangent + 1),)
+
+
+sinh = unary("sinh", TO_FLOAT, cost=DEAR, doc="The hyperbolic sine.")
+cosh = unary("cosh", TO_FLOAT, cost=DEAR, doc="The hyperbolic cosine.")
+asin = unary("asin", TO_FLOAT, cost=DEAR, doc="The arc sine, in radians; nan outside [-1, 1].")
+acos = unary("acos", TO_FLOAT, cost=DEAR, doc="The arc cosine, in radians; nan outside [-1, 1].")
+atan = unary("atan", TO_FLOAT, cost=DEAR, doc="The arc tangent, in radians.")
+asinh = unary("asinh", TO_FLOAT, cost=DEAR, doc="The inverse hyperbolic sine.")
+acosh = unary("acosh", TO_FLOAT, cost=DEAR, doc="The inverse hyperbolic cosine; nan below 1.")
+atanh = unary("atanh", TO_FLOAT, cost=DEAR, doc="The inverse hyperbolic tangent.")
+exp2 = unary("exp2", TO_FLOAT, cost=DEAR, most=FLOATING, doc="2 to the power of each element.")
+
+
+def _differentiate(function: UnaryFunction, derivative: Callable[[Tensor], Tensor]) -> None:
+    """Declare the gradient of a function whose derivative is a function of the operand."""
+
+    @function.op.gradient(inputs=(0,))
+    def _gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+        return (gradient * derivative(conj_if_complex(node.input(0))),)
+
+
+_differentiate(sinh, cosh)
+_differentiate(cosh, sinh)
+_differentiate(asin, lambda x: rsqrt(1 - x * x))
+_differentiate(acos, lambda x: -rsqrt(1 - x * x))
+_differentiate(atan, lambda x: reciprocal(x * x + 1))
+_differentiate(asinh, lambda x: rsqrt(x * x + 1))
+_differentiate(acosh, lambda x: rsqrt((x - 1) * (x + 1)))
+_differentiate(atanh, lambda x: reciprocal(1 - x * x))
+_differentiate(exp2, lambda x: exp2(x) * math.log(2))
+
+hypot = pair(
+    "hypot",
+    TO_FLOAT,
+    cost=DEAR,
+    most=FLOATING,
+    in_place=True,
+    doc="``sqrt(input ** 2 + other ** 2)``, without overflow.",
+)
+logaddexp = pair(
+    "logaddexp", TO_FLOAT, cost=DEAR, most=FLOATING, doc="``log(exp(input) + exp(other))``, without overflow."
+)
+
+
+@hypot.op.gradient(inputs=(0, 1), outputs=(0,))
+def _hypot_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor, Tensor]:
+    scaled = gradient / node.output(0)
+    return scaled * node.input(0), scaled * node.input(1)
+
+
+@logaddexp.op.gradient(inputs=(0, 1), outputs=(0,))
+def _logaddexp_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor, Tensor]:
+    total = node.output(0)
+    # Where everything is -inf there is nothing to share, and -inf - -inf would be nan.
+    total = where(total == -math.inf, 0.0, total)
+    return gradient * exp(node.input(0) - total), gradient * exp(node.input(1) - total)
+
+
+@public()
+@copied_in_place()
+def logit(input: Tensor, eps: float | None = None) -> Tensor:
+    """``log(input / (1 - input))``, of numbers first limited to [eps, 1 - eps] if `eps` is given."""
+    if input.dtype.category < FLOATING:
+        input = cast(input, dtypes.get_default_dtype())
+    if eps is not None:
+        input = input.clamp(eps, 1 - eps)
+    return log(input / (1 - input))
+
+
+xlogy = binary(
+    "xlogy",
+    TO_FLOAT,
+    cost=DEAR,
+    most=FLOATING,
+    doc="``input * log(other)``; 0 where `input` is 0, unless `other` is nan.",
+)
+sinc = unary("sinc", TO_FLOAT, cost=DEAR * 3, most=FLOATING, doc="``sin(pi * input) / (pi * input)``; 1 at 0.")
+_ENTR = elementwise("entr", TO_FLOAT, cost=DEAR * 2, most=FLOATING)
+logaddexp2 = pair(
+    "logaddexp2", TO_FLOAT, cost=DEAR, most=FLOATING, doc="``log2(2 ** input + 2 ** other)``, without overflow."
+)
+
+
+@xlogy.op.tensors.gradient(inputs=(0, 1))
+def _xlogy_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    first, second = node.needs
+    factor, operand = node.input(0), node.input(1)
+    return (
+        where((factor == 0) & (operand <= 0), 0.0, xlogy(gradient, operand)) if first else None,
+        gradient * factor / operand if second else None,
+    )
+
+
+@xlogy.op.scalar.gradient(inputs=(0,))
+def _xlogy_scalar_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    operand, value = node.input(0), node.scalars[0]
+    if node.attributes:
+        return (gradient * value / operand,)
+    if value > 0:
+        return (gradient * math.log(value),)
+    return (where(operand == 0, 0.0, gradient * (math.nan if value < 0 or value != value else -math.inf)),)
+
+
+@sinc.op.gradient(inputs=(0,))
+def _sinc_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    x = node.input(0) * math.pi
+    small = abs(x) < 0.2
+    # Near 0 the difference would lose its digits; five terms of the series have them all.
+    square = where(small, x * x, 0.0)
+    series = x * ((((square * (1 / 3991680) - 1 / 45360) * square + 1 / 840) * square - 1 / 30) * square + 1 / 3) * -1
+    apart = where(small, 1.0, x)
+    return (gradient * (where(small, series, (cos(apart) - sin(apart) / apart) / apart) * math.pi),)
+
+
+@_ENTR.gradient(inputs=(0,))
+def _entr_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    return (gradient * (-log(node.input(0)) - 1),)
+
+
+@logaddexp2.op.gradient(inputs=(0, 1), outputs=(0,))
+def _logaddexp2_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor, Tensor]:
+    total = where(node.output(0) == -math.inf, 0.0, node.output(0))
+    return gradient * exp2(node.input(0) - total), gradient * exp2(node.input(1) - total)
+
+
+def entr(input: Tensor) -> Tensor:
+    """``-input * log(input)``; 0 at 0, -inf below."""
+    return _interpreter.dispatch(_ENTR, (input,))
+
+
+@public()
+@copied_in_place()
+def deg2rad(input: Tensor) -> Tensor:
+    """Degrees to radians."""
+    return input * (math.pi / 180)
+
+
+@public()
+@copied_in_place()
+def rad2deg(input: Tensor) -> Tensor:
+    """Radians to degrees."""
+    return input * (180 / math.pi)

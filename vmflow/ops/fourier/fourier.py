@@ -1,0 +1,374 @@
+"""Discrete Fourier transforms: of complex numbers, of real ones to half a spectrum, and of half a spectrum back.
+
+There are three ops, each over any number of dimensions; all other transforms are made of them.  They are linear, and
+the gradient of each is one of them again, in the other direction; a fourth counts twice what stands for two elements of
+a whole spectrum.  In an n-dimensional transform, the last dimension given is the one of which half is kept.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
+
+from vmflow import dtypes
+from vmflow import interpreter as _interpreter
+from vmflow.dtypes import COMPLEX, FLOATING
+from vmflow.dtypes import dtype as DType
+from vmflow.instructions.blob import TensorMeta, meta
+from vmflow.ops.autocasting import autocast_as_op
+from vmflow.ops.destination import delivered
+from vmflow.ops.elementwise.arithmetic import conj
+from vmflow.ops.elementwise.inference import CHEAP
+from vmflow.ops.elementwise.pointwise import check_tensors
+from vmflow.ops.shape.joining import cat, roll
+from vmflow.ops.shape.view import sliced
+from vmflow.ops.table import (
+    Attributes,
+    Count,
+    Dim,
+    Form,
+    Inferred,
+    Kinds,
+    Metas,
+    OpExpr,
+    normalize_dim,
+)
+
+if TYPE_CHECKING:
+    from vmflow.autograd.node import OpNode
+    from vmflow.tensors import Tensor
+
+Dims: TypeAlias = tuple[int, ...]
+_Along: TypeAlias = tuple[Dim, ...]
+_Norm: TypeAlias = Literal["forward", "backward", "ortho"]
+
+# The norm of the adjoint, which has the same factor in the other direction.
+_TURNED: Final = {"backward": "forward", "ortho": "ortho", "forward": "backward"}
+
+_TO_COMPLEX: Final = {dtypes.float32: dtypes.complex64, dtypes.float64: dtypes.complex128}
+
+
+def _cost(source: TensorMeta, dims: Dims) -> float:
+    """In nanoseconds."""
+    length = math.prod([source.shape[dim] for dim in dims])
+    return 2.0 * source.numel * (1 + math.log2(max(length, 1))) + 20_000
+
+
+def _declared(
+    name: str,
+    lengths: Callable[[tuple[int, ...], Attributes], tuple[int, ...]],
+    result: Callable[[DType], DType],
+    options: Any,
+) -> OpExpr:
+    """Declare a transform.
+
+    Args:
+        lengths: from the input's shape and the attributes, of which the first are the dimensions, to the result's.
+        result: from the input's dtype to the result's.
+        options: the type of the attributes.
+    """
+
+    def infer(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+        (source,) = metas
+        dims = cast(Dims, attributes[0])
+        output = meta(lengths(source.shape, attributes), result(source.dtype), source.device)
+        return Inferred(output, _cost(source if source.numel > output.numel else output, dims))
+
+    return OpExpr(name, infer, Form(1, options), "fourier")
+
+
+def _with_last(shape: tuple[int, ...], dims: Dims, length: int) -> tuple[int, ...]:
+    """`shape` with another length of the dimension that is halved."""
+    return (*shape[: dims[-1]], length, *shape[dims[-1] + 1 :])
+
+
+# Attributes: (dimensions, whether inverse, norm)
+
+
+_FFT = _declared("fft", lambda shape, attributes: shape, lambda dtype: dtype, tuple[_Along, bool, _Norm])
+
+
+@_FFT.gradient()
+def _fft_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    dims, inverse, norm = cast("tuple[Dims, bool, str]", node.attributes)
+    return (_interpreter.dispatch(_FFT, (_complex(gradient),), (dims, not inverse, _TURNED[norm])),)
+
+
+# Attributes: (dimensions, norm)
+
+
+def _half_lengths(shape: tuple[int, ...], attributes: Attributes) -> tuple[int, ...]:
+    dims = cast(Dims, attributes[0])
+    return _with_last(shape, dims, shape[dims[-1]] // 2 + 1)
+
+
+_RFFT = _declared("rfft", _half_lengths, lambda dtype: _TO_COMPLEX[dtype], tuple[_Along, _Norm])
+
+
+@_RFFT.gradient()
+def _rfft_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    dims, norm = cast("tuple[Dims, str]", node.attributes)
+    length = node.meta(0).shape[dims[-1]]
+    halved = _weighted(_complex(gradient), dims[-1], length, 0.5)
+    return (_interpreter.dispatch(_IRFFT, (halved,), (dims, length, _TURNED[norm])),)
+
+
+# Attributes: (dimensions, length of the result's last dimension, norm)
+
+
+def _whole_lengths(shape: tuple[int, ...], attributes: Attributes) -> tuple[int, ...]:
+    dims, length, _ = cast("tuple[Dims, int, str]", attributes)
+    return _with_last(shape, dims, length)
+
+
+_IRFFT = _declared("irfft", _whole_lengths, lambda dtype: dtype.to_real(), tuple[_Along, Count, _Norm])
+
+
+@_IRFFT.gradient()
+def _irfft_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    dims, length, norm = cast("tuple[Dims, int, str]", node.attributes)
+    half = _interpreter.dispatch(_RFFT, (gradient,), (dims, _TURNED[norm]))
+    return (_weighted(half, dims[-1], length, 2.0),)
+
+
+def _infer_weighted(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    (source,) = metas
+    dim, length, _ = cast("tuple[int, int, float]", attributes)
+    if source.dtype.category != COMPLEX:
+        raise TypeError(f"weighted_half is not defined for {source.dtype.name} tensors")
+    if source.shape[dim] != length // 2 + 1:
+        raise ValueError(f"weighted_half: {list(source.shape)} is not half a spectrum of {length} along {dim}")
+    return Inferred(source, source.numel * CHEAP * 2)
+
+
+# Attributes: (dimension, length of the whole, factor)
+_WEIGHTED = OpExpr("weighted_half", _infer_weighted, Form(1, tuple[Dim, Count, float]), "fourier")
+
+
+@_WEIGHTED.gradient()
+def _weighted_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    return (_interpreter.dispatch(_WEIGHTED, (gradient,), node.attributes),)
+
+
+def _weighted(half: Tensor, dim: int, length: int, weight: float) -> Tensor:
+    """Half a spectrum with a factor for all that stand for two elements of the whole, which has `length`."""
+    return _interpreter.dispatch(_WEIGHTED, (half,), (dim, length, weight))
+
+
+# Operands
+
+
+def _complex(input: Tensor) -> Tensor:
+    return input if input.dtype.is_complex else input.to(_TO_COMPLEX[input.dtype])
+
+
+def _operand(name: str, input: Tensor, real: bool) -> Tensor:
+    """`input` as complex numbers, or as real ones.
+
+    Raises:
+        TypeError: if that is not possible without loss, or for half precision, for which there are no transforms.
+    """
+    check_tensors(name, input)
+    if input.dtype.category == COMPLEX:
+        if real:
+            raise TypeError(f"{name}: expected a real tensor, got {input.dtype.name}; use fft for complex ones")
+        return input
+    if input.dtype.category < FLOATING:
+        input = input.to(dtypes.get_default_dtype())
+    if input.dtype not in _TO_COMPLEX:
+        raise TypeError(f"{name}: {input.dtype.name} has no Fourier transform; use .float()")
+    return input if real else _complex(input)
+
+
+def _norm(name: str, norm: str | None) -> str:
+    chosen = "backward" if norm is None else norm
+    if chosen not in _TURNED:
+        raise ValueError(f"{name}: norm must be 'forward', 'backward' or 'ortho', not {norm!r}")
+    return chosen
+
+
+def length_of(name: str, given: Any) -> int:
+    if not hasattr(given, "__index__") or isinstance(given, bool):
+        raise TypeError(f"{name}: a length is an integer, not {given!r}")
+    return int(given)
+
+
+def _plan(
+    name: str, input: Tensor, s: Sequence[int] | int | None, dim: Sequence[int] | int | None
+) -> tuple[Dims, list[int | None]]:
+    """The dimensions to transform, counted from the front, and the length of each, None where it stays as it is."""
+    chosen = None if s is None else list(s) if isinstance(s, Sequence) else [s]
+    if dim is None:
+        count = input.ndim if chosen is None else len(chosen)
+        if count > input.ndim:
+            raise ValueError(f"{name}: {count} lengths for a tensor of {input.ndim} dimensions")
+        dims = tuple(range(input.ndim - count, input.ndim))
+    else:
+        listed = list(dim) if isinstance(dim, Sequence) else [dim]
+        if input.ndim == 0 and listed:
+            raise IndexError(f"{name}: a 0-d tensor has no dimension to transform")
+        dims = tuple([normalize_dim(name, it, input.ndim) for it in listed])
+        if len(set(dims)) != len(dims):
+            raise ValueError(f"{name}: dim {tuple(listed)} names one dimension twice")
+    if chosen is None:
+        return dims, [None] * len(dims)
+    if len(chosen) != len(dims):
+        raise ValueError(f"{name}: {len(chosen)} lengths {chosen} for {len(dims)} dimensions {dims}")
+    lengths = [length_of(name, it) for it in chosen]
+    return dims, [None if it == -1 else it for it in lengths]
+
+
+def _fitted(name: str, input: Tensor, dims: Dims, lengths: Sequence[int | None]) -> Tensor:
+    """`input` cut off, or with zeros behind, to these lengths.
+
+    Raises:
+        ValueError: for a length below 1.
+    """
+    for dim, wanted in zip(dims, lengths, strict=True):
+        have = input.shape[dim]
+        length = have if wanted is None else wanted
+        if length < 1:
+            raise ValueError(f"{name}: expected at least one element along dimension {dim}, got {length}")
+        if length < have:
+            input = sliced(input, dim, 0, length)
+        elif length > have:
+            missing = (*input.shape[:dim], length - have, *input.shape[dim + 1 :])
+            input = cat([input, input.new_zeros(missing)], dim)
+    return input
+
+
+def _into_out(compute: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """With an argument `out` behind `norm`, the tensor that the result is put in; None for one of its own."""
+
+    def call(
+        name: str,
+        input: Tensor,
+        s: Sequence[int] | int | None,
+        dim: Sequence[int] | int | None,
+        norm: str | None,
+        out: Tensor | None,
+        **chosen: bool,
+    ) -> Tensor:
+        if out is None:
+            return compute(name, input, s, dim, norm, **chosen)
+        return delivered(name, out, (input,), lambda: compute(name, input, s, dim, norm, **chosen))
+
+    return call
+
+
+def _begun(
+    name: str,
+    input: Tensor,
+    s: Sequence[int] | int | None,
+    dim: Sequence[int] | int | None,
+    norm: str | None,
+    real: bool,
+) -> tuple[Tensor, Dims, Sequence[int | None], str]:
+    """The input in a dtype that is transformed, the dimensions and their lengths, and what divides the result."""
+    factor = _norm(name, norm)
+    operand = _operand(name, input, real=real)
+    dims, lengths = _plan(name, operand, s, dim)
+    return operand, dims, lengths, factor
+
+
+@_into_out
+@autocast_as_op
+def transformed(
+    name: str,
+    input: Tensor,
+    s: Sequence[int] | int | None,
+    dim: Sequence[int] | int | None,
+    norm: str | None,
+    *,
+    inverse: bool,
+) -> Tensor:
+    """The transform of complex numbers over some dimensions; real ones become complex.
+
+    Args:
+        name: of the public function.
+        input: of any dtype but half precision.
+        s: the lengths of the dimensions; what is longer is cut off, what is shorter gets zeros.
+        dim: the dimensions, by default the last ones that `s` has lengths for, or all.
+        norm: which direction is divided by the number of elements: "forward", "backward", or both by its root, "ortho".
+        inverse: the direction.
+    """
+    operand, dims, lengths, factor = _begun(name, input, s, dim, norm, False)
+    operand = _fitted(name, operand, dims, lengths)
+    return _interpreter.dispatch(_FFT, (operand,), (dims, inverse, factor)) if dims else operand.clone()
+
+
+@_into_out
+@autocast_as_op
+def halved(
+    name: str,
+    input: Tensor,
+    s: Sequence[int] | int | None,
+    dim: Sequence[int] | int | None,
+    norm: str | None,
+    *,
+    hermitian: bool = False,
+) -> Tensor:
+    """The transform of real numbers, of which the second half of the last dimension is left away.
+
+    Args:
+        name, input, s, dim, norm: as of `transformed`.
+        hermitian: whether it is the inverse transform, as `ihfft` has it.
+    """
+    operand, dims, lengths, factor = _begun(name, input, s, dim, norm, True)
+    if not dims:
+        raise ValueError(f"{name}: expected at least one dimension to transform")
+    operand = _fitted(name, operand, dims, lengths)
+    half = _interpreter.dispatch(_RFFT, (operand,), (dims, _TURNED[factor] if hermitian else factor))
+    return conj(half) if hermitian else half
+
+
+@_into_out
+@autocast_as_op
+def completed(
+    name: str,
+    input: Tensor,
+    s: Sequence[int] | int | None,
+    dim: Sequence[int] | int | None,
+    norm: str | None,
+    *,
+    hermitian: bool = False,
+) -> Tensor:
+    """The inverse of `halved`: real numbers.
+
+    Args:
+        name, input, dim, norm: as of `transformed`.
+        s: the lengths of the result; that of the last dimension is by default the even one, ``2 * (length - 1)``.
+        hermitian: whether it is the forward transform, as `hfft` has it.
+    """
+    operand, dims, lengths, factor = _begun(name, input, s, dim, norm, False)
+    if not dims:
+        raise ValueError(f"{name}: expected at least one dimension to transform")
+    last = lengths[-1]
+    whole = 2 * (operand.shape[dims[-1]] - 1) if last is None else last
+    if whole < 1:
+        raise ValueError(f"{name}: expected at least one element along dimension {dims[-1]}, got {whole}")
+    operand = _fitted(name, operand, dims, [*lengths[:-1], whole // 2 + 1])
+    if hermitian:
+        operand, factor = conj(operand), _TURNED[factor]
+    return _interpreter.dispatch(_IRFFT, (operand,), (dims, whole, factor))
+
+
+# Spectra turned round
+
+
+def _shift_dims(name: str, input: Tensor, dim: Sequence[int] | int | None) -> Dims:
+    check_tensors(name, input)
+    return _plan(name, input, None, dim)[0]
+
+
+def fftshift(input: Tensor, dim: Sequence[int] | int | None = None) -> Tensor:
+    """With the frequency 0 in the middle of each of the dimensions, by default of all."""
+    dims = _shift_dims("fftshift", input, dim)
+    return roll(input, tuple([input.shape[it] // 2 for it in dims]), dims) if dims else input.clone()
+
+
+def ifftshift(input: Tensor, dim: Sequence[int] | int | None = None) -> Tensor:
+    """The inverse of `fftshift`."""
+    dims = _shift_dims("ifftshift", input, dim)
+    return roll(input, tuple([-(input.shape[it] // 2) for it in dims]), dims) if dims else input.clone()

@@ -1,0 +1,101 @@
+"""The frequencies that belong to the elements of Fourier transforms."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from vmflow import dtypes
+from vmflow import interpreter as _interpreter
+from vmflow.dtypes import FLOATING
+from vmflow.dtypes import dtype as DType
+from vmflow.instructions.blob import TensorMeta
+from vmflow.ops.creation.creation import sized_meta
+from vmflow.ops.destination import delivered
+from vmflow.ops.elementwise.inference import CHEAP, number
+from vmflow.ops.table import Attributes, Count, Form, Inferred, Kinds, Metas, OpExpr
+
+from .fourier import length_of
+
+if TYPE_CHECKING:
+    from vmflow.tensors import Tensor
+
+
+def _infer_frequencies(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    output, length, half = cast("tuple[TensorMeta, int, bool]", attributes)
+    if output.dtype.category < FLOATING:
+        raise TypeError(f"frequencies: expected a floating-point dtype, got {output.dtype.name}")
+    if output.shape != (length // 2 + 1 if half else length,):
+        raise ValueError(f"frequencies: {length} elements have none of shape {list(output.shape)}")
+    return Inferred(output, output.numel * CHEAP * 4)
+
+
+# Attributes: (the result, length of the signal, whether only of the first half); the scalar is the distance of samples.
+_FREQUENCIES = OpExpr("frequencies", _infer_frequencies, Form(0, tuple[TensorMeta, Count, bool], scalars=1), "fourier")
+
+
+def _frequencies(
+    name: str,
+    n: int,
+    d: float,
+    half: bool,
+    dtype: DType | None,
+    device: Any,
+    requires_grad: bool,
+    out: Tensor | None,
+) -> Tensor:
+    chosen = dtype or (dtypes.get_default_dtype() if out is None else out.dtype)
+    if chosen.category < FLOATING:
+        raise TypeError(f"{name}: expected a floating-point dtype, got {chosen.name}")
+    output = sized_meta(name, (n // 2 + 1 if half else n,), chosen, device)
+    made = _interpreter.dispatch(_FREQUENCIES, (), (output, n, half), (number(name, d),))
+    if out is not None:
+        return delivered(name, out, (), lambda: made.to(out.device))
+    return made.requires_grad_() if requires_grad else made
+
+
+def _check_frequencies(name: str, n: int, d: float) -> int:
+    count = length_of(name, n)
+    if count < 1:
+        raise ValueError(f"{name}: n must be at least 1, not {n}")
+    if d == 0:
+        raise ValueError(f"{name}: the distance d of samples cannot be 0")
+    return count
+
+
+def fftfreq(
+    n: int,
+    d: float = 1.0,
+    *,
+    out: Tensor | None = None,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Tensor:
+    """The frequencies that belong to the elements of `fft`: from 0 up, then the negative ones.
+
+    Args:
+        n: the length of the signal.
+        d: from one sample to the next; frequencies are in cycles per unit of it.
+        out, dtype, device, requires_grad: as of `vmflow.zeros`.
+
+    Raises:
+        ValueError: if `n` is below 1, or `d` is 0.
+    """
+    count = _check_frequencies("fftfreq", n, d)
+    return _frequencies("fftfreq", count, d, False, dtype, device, requires_grad, out)
+
+
+def rfftfreq(
+    n: int,
+    d: float = 1.0,
+    *,
+    out: Tensor | None = None,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Tensor:
+    """The frequencies that belong to the elements of `rfft`; see `fftfreq`."""
+    count = _check_frequencies("rfftfreq", n, d)
+    return _frequencies("rfftfreq", count, d, True, dtype, device, requires_grad, out)

@@ -1,0 +1,387 @@
+"""Elements by an index for each: gather and scatter, and zeros with parts filled in, the gradient of views.
+
+Bounds of index tensors are checked when the op runs, since their values are not known before.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+from vmflow import dtypes
+from vmflow import interpreter as _interpreter
+from vmflow import tensors as _tensors
+from vmflow.instructions.blob import TensorMeta, meta
+from vmflow.kernels.problems.gathering import Slices
+from vmflow.ops.copying import full_of
+from vmflow.ops.declaration import public
+from vmflow.ops.elementwise.inference import CHEAP
+from vmflow.ops.in_place import copied_in_place
+from vmflow.ops.shape.view import DIAGONAL, SLICE, sliced
+from vmflow.ops.table import (
+    Attributes,
+    Dim,
+    Form,
+    Inferred,
+    Kinds,
+    Metas,
+    OpExpr,
+    Size,
+    broadcast_shapes,
+    common_device,
+    normalize_dim,
+)
+
+if TYPE_CHECKING:
+    from vmflow.autograd.node import OpNode
+    from vmflow.tensors import Tensor
+
+# Gradients of views: a tensor of zeros with parts filled in
+
+
+def _infer_scatter_slices(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    output, axis, *places = cast("tuple[Any, ...]", attributes)
+    _check_slices(output, axis, places, metas)
+    filled: list[tuple[int, int, int]] = []
+    gaps: list[tuple[int, int]] = []
+    so_far = 0
+    for start, length, step in places:
+        end = _end(start, length, step)
+        filled.append((start, end, step))
+        gap = start if step == 1 else end
+        if so_far < gap:
+            gaps.append((so_far, gap))
+        so_far = end
+    if so_far < output.shape[axis]:
+        gaps.append((so_far, output.shape[axis]))
+    return Inferred(output, output.numel * CHEAP, Slices(tuple(filled), tuple(gaps)))
+
+
+def _check_slices(output: TensorMeta, axis: int, places: Sequence[tuple[int, int, int]], parts: Metas) -> None:
+    """Raise unless these parts fill these slices, which are in order and within the output."""
+    expected = [(*output.shape[:axis], length, *output.shape[axis + 1 :]) for _, length, _ in places]
+    if [tuple(it.shape) for it in parts] != expected:
+        raise ValueError(
+            f"scatter_slices: parts of shapes {[list(it.shape) for it in parts]} do not fit {list(output.shape)} in "
+            f"slices of lengths {[length for _, length, _ in places]} along dimension {axis}"
+        )
+    so_far = 0
+    for start, length, step in places:
+        if start < so_far or length < 0 or step < 1:
+            raise ValueError(f"scatter_slices: slices (start, length, step) {places} are not one behind the other")
+        so_far = _end(start, length, step)
+    if so_far > output.shape[axis]:
+        raise ValueError(f"scatter_slices: slices {places} go beyond dimension {axis} of {list(output.shape)}")
+
+
+def _end(start: int, length: int, step: int) -> int:
+    """Behind the last element of a slice."""
+    return start + (length - 1) * step + 1 if length else start
+
+
+# Where sequences are cut differently each time, an inference of their hundreds of parts is not met again.
+_SCATTER_SLICES = OpExpr(
+    "scatter_slices",
+    _infer_scatter_slices,
+    Form((1, None), tuple[TensorMeta, int], rest=tuple[int, int, int]),
+    "gathering",
+    remembers=128,
+)
+
+
+@_SCATTER_SLICES.gradient()
+def _scatter_slices_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    _, axis, *places = cast("tuple[Any, ...]", node.attributes)
+    return tuple(
+        [sliced(gradient, axis, *place) if needed else None for place, needed in zip(places, node.needs, strict=True)]
+    )
+
+
+def scatter_slice(part: Tensor, like: TensorMeta, attributes: Attributes) -> Tensor:
+    """Zeros of the shape of `like`, with `part` in the slice ``(axis, start, length, step)``."""
+    axis, *place = cast("tuple[int, int, int, int]", attributes)
+    output = meta(tuple(like.shape), part.dtype, like.device)
+    return _interpreter.dispatch(_SCATTER_SLICES, (part,), (output, axis, tuple(place)))
+
+
+@SLICE.gradient()
+def _slice_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    return (scatter_slice(gradient, node.meta(0), node.attributes),)
+
+
+class DisjointSlices:
+    """Parts of one tensor, which are slices along one dimension: none begins before the one before it has ended.
+
+    Args:
+        like: the tensor's.
+        axis: that dimension.
+    """
+
+    __slots__ = ("_axis", "_like", "_parts", "_places")
+
+    def __init__(self, like: TensorMeta, axis: int) -> None:
+        self._like = like
+        self._axis = axis
+        self._parts: list[Tensor] = []
+        self._places: list[tuple[int, int, int]] = []
+
+    def add(self, part: Tensor, attributes: Attributes) -> bool:
+        """Add the slice ``(axis, start, length, step)``; whether it can be one of them.
+
+        What is cut in one go comes in order, or in the reverse of it: hence it is looked for from both ends.
+        """
+        axis, start, length, step = cast("tuple[int, int, int, int]", attributes)
+        if axis != self._axis or part.dtype is not self._like.dtype:
+            return False
+        places = self._places
+        end = _end(start, length, step)
+        if not places or _end(*places[-1]) <= start:
+            at = len(places)
+        elif end <= places[0][0]:
+            at = 0
+        else:
+            at = bisect(places, (start, length, step))
+            if (at and _end(*places[at - 1]) > start) or (at < len(places) and places[at][0] < end):
+                return False
+        places.insert(at, (start, length, step))
+        self._parts.insert(at, part)
+        return True
+
+    def whole(self) -> Tensor:
+        """The tensor, which is zero elsewhere."""
+        return _interpreter.dispatch(_SCATTER_SLICES, tuple(self._parts), (self._like, self._axis, *self._places))
+
+
+def _check_diagonal(output: TensorMeta, offset: int, first: int, second: int, part: TensorMeta) -> None:
+    """Raise ValueError unless `part` is a diagonal of a tensor of the meta `output`."""
+    rank = len(output.shape)
+    fits = 0 <= first < rank and 0 <= second < rank and first != second
+    if fits:
+        rows, columns = output.shape[first], output.shape[second]
+        count = min(rows + min(offset, 0), columns - max(offset, 0))
+        rest = [size for axis, size in enumerate(output.shape) if axis not in (first, second)]
+        fits = part.shape == (*rest, max(count, 0))
+    if not fits:
+        raise ValueError(f"diagonal: {part} is not the diagonal {offset} of {output} along {first} and {second}")
+
+
+def _infer_scatter_diagonal(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    output, offset, first, second = cast("tuple[TensorMeta, int, int, int]", attributes)
+    _check_diagonal(output, offset, first, second, metas[0])
+    return Inferred(output, output.numel * CHEAP)
+
+
+_SCATTER_DIAGONAL = OpExpr(
+    "scatter_diagonal", _infer_scatter_diagonal, Form(1, tuple[TensorMeta, int, int, int]), "gathering"
+)
+
+
+@_SCATTER_DIAGONAL.gradient()
+def _scatter_diagonal_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    offset, first, second = cast("tuple[int, int, int]", node.attributes[1:])
+    return (gradient.diagonal(offset, first, second),)
+
+
+def scatter_diagonal(part: Tensor, like: TensorMeta, attributes: Attributes) -> Tensor:
+    """Zeros of the shape of `like`, with `part` on the diagonal ``(offset, dim1, dim2)``."""
+    output = meta(tuple(like.shape), part.dtype, like.device)
+    return _interpreter.dispatch(_SCATTER_DIAGONAL, (part,), (output, *attributes))
+
+
+@DIAGONAL.gradient()
+def _diagonal_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    return (scatter_diagonal(gradient, node.meta(0), node.attributes),)
+
+
+# gather, scatter and their kin
+
+
+def check_gather(name: str, shape: tuple[int, ...], dim: int, index: TensorMeta) -> None:
+    if index.dtype.category != dtypes.INTEGER:
+        raise TypeError(f"{name}: the index must be an integer tensor, not {index.dtype.name}")
+    if len(index.shape) != len(shape) or any(
+        size > limit for axis, (size, limit) in enumerate(zip(index.shape, shape, strict=False)) if axis != dim
+    ):
+        raise ValueError(
+            f"{name}: an index of shape {list(index.shape)} does not fit {list(shape)}; it needs as many dimensions, "
+            f"and except in dimension {dim} no larger sizes"
+        )
+
+
+def _infer_gather(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    (dim,) = cast("tuple[int]", attributes)
+    source, index = metas
+    device = common_device("gather", metas)
+    check_gather("gather", source.shape, dim, index)
+    output = meta(index.shape, source.dtype, device)
+    return Inferred(output, output.numel * CHEAP * 10)
+
+
+_GATHER = OpExpr("gather", _infer_gather, Form(2, tuple[Dim]), "gathering")
+
+
+@_GATHER.gradient(inputs=(1,))
+def _gather_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor, None]:
+    zeros = gradient.new_zeros(tuple(node.meta(0).shape))
+    return scatter_add(zeros, cast(int, node.attributes[0]), node.input(1), gradient), None
+
+
+@public(numpy_names=True)
+def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> Tensor:
+    """For each place of `index`, the element of `input` there, but at that index along `dim`.
+
+    out[i][j] = input[index[i][j]][j] for dim 0 of two.  The result has the shape of `index`.
+
+    Args:
+        input: of any shape.
+        dim: the dimension along which to look up.
+        index: integers, of as many dimensions, and no larger than `input` in the others.
+        sparse_grad: accepted for PyTorch's sake; gradients here are always dense.
+
+    Raises:
+        TypeError, ValueError: if the index does not fit.
+        IndexError: if one of its elements is out of range, when the result is looked at.
+    """
+    return _interpreter.dispatch(_GATHER, (input, index), (normalize_dim("gather", dim, input.ndim),))
+
+
+_REDUCTIONS = (None, "add", "multiply")
+
+
+def _infer_scatter(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    dim, how = cast("tuple[int, str | None]", attributes)
+    name = "scatter" if how is None else f"scatter with reduce={how!r}"
+    target, index, source = metas
+    common_device(name, metas)
+    if source.dtype is not target.dtype:
+        raise TypeError(f"{name}: expected one dtype, got {target.dtype.name} and {source.dtype.name}")
+    check_gather(name, target.shape, dim, index)
+    if len(source.shape) != len(index.shape) or any(
+        size > limit for size, limit in zip(index.shape, source.shape, strict=False)
+    ):
+        raise ValueError(
+            f"{name}: an index of shape {list(index.shape)} needs a source at least as large, got {list(source.shape)}"
+        )
+    return Inferred(target, target.numel * CHEAP + index.numel * 20)
+
+
+_SCATTER = OpExpr("scatter", _infer_scatter, Form(3, tuple[Dim, str | None]), "gathering")
+
+
+@_SCATTER.gradient(inputs=(1,))
+def _scatter_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, None, Tensor | None]:
+    dim, how = cast("tuple[int, str | None]", node.attributes)
+    if how == "multiply":
+        raise RuntimeError("scatter: reduce='multiply' has no gradient, as in PyTorch")
+    index = node.input(1)
+    target = None
+    if node.needs[0]:
+        target = gradient if how == "add" else scatter(gradient, dim, index, gradient.new_zeros(tuple(index.shape)))
+    source = None
+    if node.needs[2]:
+        source = gather(gradient, dim, index)
+        for axis, size in enumerate(node.meta(2).shape):
+            have = source.shape[axis]
+            if have != size:
+                shape = (*source.shape[:axis], size, *source.shape[axis + 1 :])
+                source = scatter_slice(source, meta(shape, source.dtype, source.device), (axis, 0, have, 1))
+    return target, None, source
+
+
+@public(numpy_names=True)
+@copied_in_place()
+def scatter(
+    input: Tensor,
+    dim: int,
+    index: Tensor,
+    src: Tensor | float | None = None,
+    *,
+    value: float | None = None,
+    reduce: str | None = None,
+) -> Tensor:
+    """A copy of `input` with the elements of `src` put at `index` along `dim`; `gather` backwards.
+
+    out[index[i][j]][j] = src[i][j] for dim 0 of two.  Of several elements for one place any may win.
+
+    Args:
+        input: of any shape.
+        dim: the dimension along which to place.
+        index: integers, of as many dimensions, and no larger than `input` in the others.
+        src: of the same dtype and at least as large as `index`, or one number for all.
+        value: the number, by its PyTorch name.
+        reduce: None, "add" or "multiply": what to do with the element that is there.
+
+    Raises:
+        TypeError, ValueError: if index or source do not fit.
+        IndexError: if an element of the index is out of range, when the result is looked at.
+    """
+    if (src is None) == (value is None):
+        raise TypeError("scatter: give either src or value")
+    if reduce not in _REDUCTIONS:
+        raise ValueError(f"scatter: reduce must be one of {', '.join(map(repr, _REDUCTIONS))}, not {reduce!r}")
+    given = value if src is None else src
+    if not isinstance(given, _tensors.Tensor):
+        output = meta(index.shape, input.dtype, input.device)
+        given = full_of(output, cast("float", given))
+    axis = normalize_dim("scatter", dim, input.ndim)
+    return _interpreter.dispatch(_SCATTER, (input, index, given), (axis, reduce))
+
+
+@public(numpy_names=True)
+@copied_in_place()
+def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
+    """As `scatter`, but added; indices may repeat, and each counts."""
+    axis = normalize_dim("scatter_add", dim, input.ndim)
+    return _interpreter.dispatch(_SCATTER, (input, index, src), (axis, "add"))
+
+
+@public(numpy_names=True)
+def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
+    """As `gather`, but the two broadcast in the other dimensions; with `dim` None both are flattened."""
+    if dim is None:
+        return gather(input.flatten(), 0, indices.flatten())
+    axis = normalize_dim("take_along_dim", dim, input.ndim)
+    if indices.ndim != input.ndim:
+        raise ValueError(
+            f"take_along_dim: expected indices of {input.ndim} dimensions, got shape {list(indices.shape)}"
+        )
+    rest = broadcast_shapes(
+        "take_along_dim",
+        (*input.shape[:axis], 1, *input.shape[axis + 1 :]),
+        (*indices.shape[:axis], 1, *indices.shape[axis + 1 :]),
+    )
+    source = input.expand((*rest[:axis], input.shape[axis], *rest[axis + 1 :]))
+    return gather(source, axis, indices.expand((*rest[:axis], indices.shape[axis], *rest[axis + 1 :])))
+
+
+def _infer_one_hot(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    (classes,) = cast("tuple[int]", attributes)
+    (source,) = metas
+    return Inferred(meta((*source.shape, classes), dtypes.int64, source.device), source.numel * classes * CHEAP)
+
+
+_ONE_HOT = OpExpr("one_hot", _infer_one_hot, Form(1, tuple[Size]), "gathering")
+
+
+def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
+    """int64 ones where the last, new dimension equals the element, zeros elsewhere.
+
+    Args:
+        tensor: of integers.
+        num_classes: the new dimension's size; -1 takes the largest element plus one, for which it waits.
+
+    Raises:
+        TypeError: if the tensor is not of integers.
+        ValueError: if there is no element to take the number of classes from; if an element is not a class, when the
+            result is looked at.
+    """
+    if tensor.dtype.category != dtypes.INTEGER:
+        raise TypeError(f"one_hot: expected an integer tensor, got {tensor.dtype.name}")
+    if num_classes == -1:
+        if not tensor.numel():
+            raise ValueError("one_hot: an empty tensor does not tell the number of classes; give num_classes")
+        num_classes = int(tensor.max().item()) + 1
+    elif num_classes < 1:
+        raise ValueError(f"one_hot: num_classes must be positive, or -1, not {num_classes}")
+    return _interpreter.dispatch(_ONE_HOT, (tensor,), (num_classes,))

@@ -1,0 +1,398 @@
+"""Reading and writing parts of a tensor: ``x[...]``, ``x[...] = v``, and slices by a vector of indices.
+
+Integers, slices, None and ``...`` make views.  Index tensors and masks copy.  Bounds of index tensors are checked when
+the op runs, since their values are not known before.
+"""
+
+from __future__ import annotations
+
+from numbers import Number
+from typing import TYPE_CHECKING, Any, cast
+
+from vmflow import dtypes
+from vmflow import interpreter as _interpreter
+from vmflow import tensors as _tensors
+from vmflow.autograd import node as _node
+from vmflow.context import MODE
+from vmflow.instructions.blob import TensorMeta, meta
+from vmflow.kernels.problems.indexing import Part, Reading, Writing
+from vmflow.ops.autocasting import autocast_as_op
+from vmflow.ops.copying import copy_, full_of
+from vmflow.ops.creation.creation import tensor as new_tensor
+from vmflow.ops.declaration import method, public
+from vmflow.ops.elementwise.inference import CHEAP
+from vmflow.ops.elementwise.selection import masked_fill_
+from vmflow.ops.in_place import copied_in_place
+from vmflow.ops.table import (
+    Attributes,
+    Dim,
+    Form,
+    Inferred,
+    Kinds,
+    Metas,
+    OpExpr,
+    broadcast_shapes,
+    common_device,
+    normalize_dim,
+)
+
+from .gathering import gather
+from .index_expression import flat_masks, normal_index, parted
+
+if TYPE_CHECKING:
+    from vmflow.autograd.node import OpNode
+    from vmflow.tensors import Tensor
+
+
+@method("__getitem__", own=False)
+def getitem(input: Tensor, index: Any) -> Tensor:
+    """``input[index]``.
+
+    Integers, slices with positive steps, None and ``...`` give a view.  Integer tensors, masks, lists and arrays give a
+    copy, by numpy's rules: they broadcast with each other, and where they are not adjacent their dimensions come first.
+    An integer is applied before them and so does not count as one of them, as in PyTorch; a mask is waited for, since
+    the shape of the result depends on its values.
+
+    Raises:
+        IndexError: if there are too many indices, or an integer or a mask does not fit; if the elements of an index
+            tensor are out of range, when the result is looked at.
+        ValueError: for a slice with a step that is not positive.
+    """
+    part, tensors = parted(input, normal_index(index))
+    if tensors:
+        tensors = flat_masks(tensors)
+        dims = tuple([dim for dim, _ in tensors])
+        return _interpreter.dispatch(_INDEX, (part, *[item for _, item in tensors]), (dims, True))
+    return part.view(part.shape) if part is input else part
+
+
+def _indexed_shape(
+    name: str, shape: tuple[int, ...], dims: tuple[int, ...], indices: tuple[TensorMeta, ...]
+) -> tuple[int, ...]:
+    """numpy's rule: adjacent index dimensions are replaced in place, separated ones go to the front."""
+    for index in indices:
+        if index.dtype.category != dtypes.INTEGER:
+            raise TypeError(f"{name}: indices must be integers, not {index.dtype.name}")
+    if len(dims) != len(indices) or len(set(dims)) != len(dims) or not all([0 <= it < len(shape) for it in dims]):
+        raise ValueError(f"{name}: {len(indices)} indices cannot be of the dimensions {dims} of a shape {list(shape)}")
+    joint = broadcast_shapes(name, *[it.shape for it in indices])
+    removed = [dim for dim, index in zip(dims, indices, strict=True) if not index.shape]
+    left = [axis for axis in range(len(shape)) if axis not in removed]
+    replaced = [place for place, axis in enumerate(left) if axis in dims]
+    rest = [shape[axis] for axis in left if axis not in dims]
+    adjacent = bool(replaced) and replaced == list(range(replaced[0], replaced[0] + len(replaced)))
+    at = replaced[0] if adjacent else 0
+    return (*rest[:at], *joint, *rest[at:])
+
+
+def _infer_index(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    dims, from_the_end = cast("tuple[tuple[int, ...], bool]", attributes)
+    source, *indices = metas
+    device = common_device("index", metas)
+    shape = _indexed_shape("index", source.shape, dims, tuple(indices))
+    output = meta(shape, source.dtype, device)
+    selects = not from_the_end and len(dims) == 1 and len(indices[0].shape) == 1 and len(source.shape) > 0
+    cost = output.numel * CHEAP * 2 + indices[0].numel * 10 if selects else output.numel * CHEAP * 10
+    return Inferred(output, cost, Reading(selects))
+
+
+_INDEX = OpExpr("index", _infer_index, Form((2, None), tuple[tuple[Dim, ...], bool]), "indexing")
+
+
+@_INDEX.gradient(inputs=tuple(range(1, 33)))
+def _index_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    indices = tuple([node.input(position) for position in range(1, len(node.metas))])
+    source = node.meta(0)
+    output = meta(tuple(source.shape), gradient.dtype, source.device)
+    return (_interpreter.dispatch(_INDEX_ADD_TO_ZEROS, (gradient, *indices), (output, node.attributes[0])),) + (
+        None,
+    ) * len(indices)
+
+
+def _infer_index_add_to_zeros(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    output, dims = cast("tuple[TensorMeta, tuple[int, ...]]", attributes)
+    shape = _indexed_shape("index", output.shape, dims, metas[1:])
+    if metas[0].dtype is not output.dtype or metas[0].shape != shape:
+        raise ValueError(f"index: {metas[0]} is no gradient of what was read from {output} along {dims}")
+    return Inferred(output, output.numel * CHEAP + metas[0].numel * 20)
+
+
+_INDEX_ADD_TO_ZEROS = OpExpr(
+    "index_add_to_zeros", _infer_index_add_to_zeros, Form((2, None), tuple[TensorMeta, tuple[Dim, ...]]), "indexing"
+)
+
+
+@_INDEX_ADD_TO_ZEROS.gradient(inputs=tuple(range(1, 33)))
+def _index_add_to_zeros_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    indices = tuple([node.input(position) for position in range(1, len(node.metas))])
+    return (_interpreter.dispatch(_INDEX, (gradient, *indices), (node.attributes[1], True)),) + (None,) * len(indices)
+
+
+# x[index] = value
+
+
+def _part_of(tensor: Tensor) -> Part:
+    return tuple(tensor.shape), tuple(tensor.stride()), tensor.storage_offset()
+
+
+def check_part(name: str, whole: TensorMeta, part: Part) -> None:
+    """Raise ValueError unless a part lies within a tensor of this meta."""
+    if part is None:
+        return
+    shape, strides, offset = part
+    fits = len(shape) == len(strides) and min(shape, default=0) >= 0
+    if fits and 0 not in shape:
+        reach = [(size - 1) * stride for size, stride in zip(shape, strides, strict=True)]
+        lowest, highest = [offset + sum([f(it, 0) for it in reach]) for f in (min, max)]
+        fits = lowest >= 0 and highest < whole.numel
+    if not fits:
+        raise ValueError(f"{name}: the part {part} does not lie within {whole}")
+
+
+def _check_value(name: str, value: TensorMeta, shape: tuple[int, ...]) -> None:
+    """Raise unless `value`, perhaps without leading dimensions of size 1, broadcasts to `shape`."""
+    extra = max(len(value.shape) - len(shape), 0)
+    if value.shape[:extra] != (1,) * extra or broadcast_shapes(name, shape, value.shape[extra:]) != shape:
+        raise ValueError(f"{name}: a value of shape {list(value.shape)} does not fit the indexed shape {list(shape)}")
+
+
+def _infer_index_put(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    dims, _, part = cast("tuple[tuple[int, ...], bool, Part]", attributes)
+    target, value, *indices = metas
+    common_device("index_put", metas)
+    check_part("index_put", target, part)
+    whole = target.shape if part is None else part[0]
+    shape = _indexed_shape("index_put", whole, dims, tuple(indices))
+    _check_value("index_put", value, shape)
+    return Inferred(target, target.numel * CHEAP + value.numel * 20, Writing(shape))
+
+
+_INDEX_PUT = OpExpr("index_put", _infer_index_put, Form((3, None), tuple[tuple[int, ...], bool, Part]), "indexing")
+
+
+@_INDEX_PUT.gradient(inputs=tuple(range(2, 34)))
+def _index_put_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    dims, accumulate, part = cast("tuple[tuple[int, ...], bool, Part]", node.attributes)
+    indices = tuple([node.input(position) for position in range(2, len(node.metas))])
+    old = new = None
+    if node.needs[0]:
+        old = gradient if accumulate else _put(gradient, indices, gradient.new_zeros(()), (dims, False, part))
+    if node.needs[1]:
+        seen = gradient if part is None else _interpreter.dispatch(_STRIDED_GET, (gradient,), (part,))
+        new = _interpreter.dispatch(_INDEX, (seen, *indices), (dims, True))
+        extra = len(node.meta(1).shape) - new.ndim
+        new = new.reshape((1,) * extra + tuple(new.shape)) if extra > 0 else new
+    return (old, new) + (None,) * len(indices)
+
+
+def _put(input: Tensor, indices: tuple[Tensor, ...], value: Tensor, attributes: Attributes) -> Tensor:
+    return _interpreter.dispatch(_INDEX_PUT, (input, value, *indices), attributes)
+
+
+@public()
+def index_put(input: Tensor, indices: tuple[Tensor | None, ...], values: Tensor, accumulate: bool = False) -> Tensor:
+    """A copy of `input` with ``copy[indices] = values``, or ``+= values`` where every repetition counts.
+
+    Args:
+        input: of any shape.
+        indices: an integer tensor or a mask for each dimension from the first on; None takes all of a dimension.
+        values: broadcast to what is indexed.
+        accumulate: whether to add.
+    """
+    part, tensors, attributes = _put_indices("index_put", input, indices, accumulate)
+    # A mask without dimensions adds one, which the result has no more.
+    return _put(part, tensors, values, attributes).reshape(input.shape)
+
+
+@method()
+def index_put_(input: Tensor, indices: tuple[Tensor | None, ...], values: Tensor, accumulate: bool = False) -> Tensor:
+    """In-place `index_put`."""
+    part, tensors, attributes = _put_indices("index_put_", input, indices, accumulate)
+    if part.shape != input.shape:
+        return copy_(input, index_put(input, indices, values, accumulate))
+    return _interpreter.dispatch_into(_INDEX_PUT, input, (input, values, *tensors), attributes)
+
+
+def _put_indices(
+    name: str, input: Tensor, indices: tuple[Tensor | None, ...], accumulate: bool
+) -> tuple[Tensor, tuple[Tensor, ...], Attributes]:
+    if not isinstance(indices, (tuple, list)):
+        raise TypeError(f"{name}: the indices must be a tuple of tensors, not {type(indices).__name__}")
+    items = normal_index(tuple([slice(None) if it is None else it for it in indices]))
+    part, tensors = parted(input, items)
+    if not tensors:
+        raise ValueError(f"{name}: expected at least one index tensor")
+    tensors = flat_masks(tensors)
+    return part, tuple([item for _, item in tensors]), (tuple([dim for dim, _ in tensors]), bool(accumulate), None)
+
+
+@method("__setitem__", own=False)
+def setitem(input: Tensor, index: Any, value: Any) -> None:
+    """``input[index] = value``; the value, a number or a tensor, is cast and broadcasts to what is indexed.
+
+    Raises:
+        IndexError, ValueError: as `getitem`; ValueError if the value does not fit.
+        RuntimeError: if autograd would have to record it and cannot: for a leaf that requires a gradient.
+    """
+    is_number = isinstance(value, Number)
+    if not is_number and not isinstance(value, _tensors.Tensor):
+        value = _like(value, input)
+    is_view = input._blob.strides is not None
+    part, tensors = parted(input if is_view else input.detach(), normal_index(index))
+    whole = part._blob is input._blob
+    target = input if whole else part
+    # A part is written through a view; of a whole tensor autograd sees it as a change of the whole, which is cheaper.
+    tracked = input.requires_grad or (not is_number and value.requires_grad)
+    if tracked and MODE.get().grad:
+        _node.OpNode.check_target("x[...] = ...", input)
+    through_whole = not whole and tracked and not is_view and MODE.get().grad
+    if not tensors and not through_whole:
+        copy_(target, value if is_number else _fitting(value, part))
+    elif not tensors:
+        value = _like(value, input) if is_number else _fitting(value, part)
+        _interpreter.dispatch_into(STRIDED_PUT, input, (input, value), (_part_of(part),))
+    elif not through_whole and _is_one_mask(tensors) and (is_number or value.ndim == 0):
+        # The common x[mask] = number need not wait for the mask.
+        ((dim, mask),) = tensors
+        masked_fill_(target, mask.reshape(tuple(mask.shape) + (1,) * (part.ndim - dim - max(mask.ndim, 1))), value)
+    else:
+        tensors = flat_masks(tensors)
+        value = _like(value, input) if is_number else value
+        dims = tuple([dim for dim, _ in tensors])
+        written = (dims, False, _part_of(part)) if through_whole else (dims, False, None)
+        target = input if through_whole else target
+        _interpreter.dispatch_into(_INDEX_PUT, target, (target, value, *[item for _, item in tensors]), written)
+
+
+def _like(value: Any, tensor: Tensor) -> Tensor:
+    return new_tensor(value, dtype=tensor.dtype, device=tensor.device)
+
+
+def _fitting(value: Tensor, part: Tensor) -> Tensor:
+    """`value` without leading dimensions of size 1 that `part` does not have."""
+    _check_value("setitem", value._blob.meta, tuple(part.shape))
+    return value if value.ndim <= part.ndim else value.reshape(value.shape[value.ndim - part.ndim :])
+
+
+def _is_one_mask(tensors: list[tuple[int, Tensor]]) -> bool:
+    return len(tensors) == 1 and tensors[0][1].dtype is dtypes.bool_
+
+
+def _infer_strided_put(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    (part,) = cast("tuple[Part]", attributes)
+    target, _ = metas
+    common_device("setitem", metas)
+    if part is None:
+        raise ValueError("setitem: which part is written must be known")
+    check_part("setitem", target, part)
+    _check_value("setitem", metas[1], part[0])
+    return Inferred(target, target.numel * CHEAP)
+
+
+STRIDED_PUT = OpExpr("strided_put", _infer_strided_put, Form(2, tuple[Part]), "indexing")
+
+
+@STRIDED_PUT.gradient()
+def _strided_put_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    zero = gradient.new_zeros(())
+    old = _interpreter.dispatch(STRIDED_PUT, (gradient, zero), node.attributes) if node.needs[0] else None
+    new = _interpreter.dispatch(_STRIDED_GET, (gradient,), node.attributes) if node.needs[1] else None
+    return old, new
+
+
+def put_part(input: Tensor, value: Tensor, part: Part) -> Tensor:
+    """A copy of `input` with `value` in the part that has this geometry in a contiguous tensor."""
+    return _interpreter.dispatch(STRIDED_PUT, (input, value), (part,))
+
+
+def _infer_strided_get(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    (part,) = cast("tuple[Part]", attributes)
+    (source,) = metas
+    if part is None:
+        raise ValueError("setitem: which part is read must be known")
+    check_part("setitem", source, part)
+    return Inferred(meta(part[0], source.dtype, source.device), source.numel * CHEAP)
+
+
+_STRIDED_GET = OpExpr("strided_get", _infer_strided_get, Form(1, tuple[Part]), "indexing")
+
+
+@_STRIDED_GET.gradient()
+def _strided_get_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    source = node.meta(0)
+    zeros = gradient.new_zeros(tuple(source.shape))
+    return (_interpreter.dispatch(STRIDED_PUT, (zeros, gradient), node.attributes),)
+
+
+@public(numpy_names=True)
+def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
+    """The slices along `dim` that the vector `index` names, in that order.
+
+    Raises:
+        IndexError: if an element of the index is out of range, negative ones included, when the result is looked at.
+    """
+    axis = index_vector("index_select", input, dim, index)
+    if input.ndim == 0:
+        return gather(input, 0, index.reshape(()))
+    return _interpreter.dispatch(_INDEX, (input, index.reshape(index.numel())), ((axis,), False))
+
+
+@public(numpy_names=True)
+@copied_in_place()
+@autocast_as_op
+def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:
+    """A copy of `input` with the slices of `source` added to those that the vector `index` names; each counts."""
+    axis = index_vector("index_add", input, dim, index, source)
+    return _put(input, (index,), source if alpha == 1 else source * alpha, ((axis,), True, None))
+
+
+@public(numpy_names=True)
+@copied_in_place()
+@autocast_as_op
+def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
+    """A copy of `input` with the slices of `source` in place of those that the vector `index` names."""
+    axis = index_vector("index_copy", input, dim, index, source)
+    return _put(input, (index,), source, ((axis,), False, None))
+
+
+@public(numpy_names=True)
+@copied_in_place()
+def index_fill(input: Tensor, dim: int, index: Tensor, value: Tensor | float) -> Tensor:
+    """A copy of `input` with `value`, a number or a 0-d tensor, in the slices that the vector `index` names."""
+    axis = index_vector("index_fill", input, dim, index)
+    if not isinstance(value, _tensors.Tensor):
+        value = full_of(meta((), input.dtype, input.device), value)
+    elif value.ndim:
+        raise ValueError(f"index_fill: the value must be a number or a 0-d tensor, not of shape {list(value.shape)}")
+    return _put(input, (index,), value, ((axis,), False, None))
+
+
+def index_vector(name: str, input: Tensor, dim: int, index: Tensor, source: Tensor | None = None) -> int:
+    """The dimension, once index and source are known to fit it."""
+    axis = normalize_dim(name, dim, input.ndim)
+    if index.ndim > 1:
+        raise ValueError(f"{name}: the index must be a vector, got shape {list(index.shape)}")
+    if index.dtype.category != dtypes.INTEGER:
+        raise TypeError(f"{name}: the index must be an integer tensor, not {index.dtype.name}")
+    if source is not None:
+        if input.ndim == 0:
+            raise ValueError(f"{name}: a 0-d tensor has no dimension to index")
+        wanted = (*input.shape[:axis], *index.shape, *input.shape[axis + 1 :])
+        if source.shape != wanted:
+            raise ValueError(f"{name}: expected a source of shape {list(wanted)}, got {list(source.shape)}")
+        if source.dtype is not input.dtype:
+            raise TypeError(f"{name}: expected one dtype, got {input.dtype.name} and {source.dtype.name}")
+    return axis
+
+
+@public()
+def masked_select(input: Tensor, mask: Tensor) -> Tensor:
+    """The elements where the bool `mask` holds, as a vector; the two broadcast.  Waits for the mask.
+
+    Raises:
+        TypeError: if the mask is no bool tensor.
+    """
+    if mask.dtype is not dtypes.bool_:
+        raise TypeError(f"masked_select: the mask must be a bool tensor, not {mask.dtype.name}")
+    shape = broadcast_shapes("masked_select", input.shape, mask.shape)
+    return getitem(input.expand(shape), mask.expand(shape)).reshape(-1)

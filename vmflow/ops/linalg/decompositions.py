@@ -1,0 +1,443 @@
+"""Factors of matrices, and what follows from them.
+
+All of them take batches of real matrices; half precision is computed in float32, since LAPACK has none.  A matrix that
+has no such factors raises `LinAlgError` when the result is looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
+
+from vmflow import interpreter as _interpreter
+from vmflow.instructions.blob import TensorMeta, meta
+from vmflow.ops.autocasting import autocast_as_op
+from vmflow.ops.creation.creation import eye
+from vmflow.ops.declaration import public
+from vmflow.ops.destination import out_by_copy, outs_by_copy
+from vmflow.ops.elementwise.selection import where
+from vmflow.ops.nn.layer_operands import check_floating
+from vmflow.ops.shape.joining import cat, tril, triu
+from vmflow.ops.table import (
+    Attributes,
+    Form,
+    Inferred,
+    Kinds,
+    Metas,
+    OpExpr,
+    broadcast_shapes,
+    common_device,
+)
+
+from .linear_algebra import inv, matmul, square_matrices
+
+if TYPE_CHECKING:
+    from vmflow.autograd.node import OpNode
+    from vmflow.tensors import Tensor
+
+    Gradients = Tensor | None
+
+
+class SignLogabsdet(NamedTuple):
+    """The sign of a determinant, and the logarithm of its absolute value."""
+
+    sign: Tensor
+    logabsdet: Tensor
+
+
+class QR(NamedTuple):
+    """An orthogonal matrix and an upper triangular one."""
+
+    Q: Tensor
+    R: Tensor
+
+
+class SVD(NamedTuple):
+    """Left singular vectors, singular values from the largest to the smallest, right singular vectors as rows."""
+
+    U: Tensor
+    S: Tensor
+    Vh: Tensor
+
+
+class Eigen(NamedTuple):
+    """Eigenvalues from the smallest to the largest, and the eigenvectors as columns."""
+
+    eigenvalues: Tensor
+    eigenvectors: Tensor
+
+
+def real_matrices(name: str, matrix: TensorMeta) -> None:
+    if len(matrix.shape) < 2:
+        raise ValueError(f"{name}: expected matrices, got shape {list(matrix.shape)}")
+    check_floating(name, matrix)
+
+
+def _cost(matrix: TensorMeta) -> float:
+    """In nanoseconds: a few operations for each element and column."""
+    return 3.0 * matrix.numel * min(matrix.shape[-2:], default=1) + 20_000
+
+
+def factored(
+    name: str,
+    shapes: Callable[[tuple[int, ...], Attributes], tuple[tuple[int, ...], ...]],
+    *,
+    square: bool = False,
+    options: Any = None,
+) -> OpExpr:
+    """Declare an op from a batch of matrices to one or several results.
+
+    Args:
+        shapes: from the input's shape to the results'.
+        square: whether the matrices must be.
+        options: the type of the attributes, if there are any.
+    """
+
+    def infer(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+        (source,) = metas
+        real_matrices(name, source)
+        if square:
+            square_matrices(name, source)
+        outputs = tuple([meta(shape, source.dtype, source.device) for shape in shapes(source.shape, attributes)])
+        return Inferred(outputs if len(outputs) > 1 else outputs[0], _cost(source))
+
+    return OpExpr(name, infer, Form(1, options), "decompositions")
+
+
+# Determinants
+
+
+_SLOGDET = factored(
+    "slogdet",
+    lambda shape, attributes: (shape[:-2], shape[:-2]),
+    square=True,
+)
+
+
+@_SLOGDET.gradient(inputs=(0,))
+def _slogdet_gradient(node: OpNode, sign: Gradients, logabsdet: Gradients) -> tuple[Gradients]:
+    if logabsdet is None:
+        return (None,)
+    return (logabsdet.unsqueeze(-1).unsqueeze(-1) * inv(node.input(0)).mT,)
+
+
+@public()
+@outs_by_copy()
+def slogdet(A: Tensor, *, out: tuple[Tensor, ...] | None = None) -> SignLogabsdet:
+    """The sign and the logarithm of the absolute value of each determinant; 0 and -inf for a singular matrix.
+
+    Raises:
+        TypeError, ValueError: for integer and complex matrices, and those that are not square.
+    """
+    return SignLogabsdet(*_interpreter.dispatch_several(_SLOGDET, (A,)))
+
+
+@public()
+def logdet(A: Tensor) -> Tensor:
+    """The logarithm of each determinant; nan where that is negative."""
+    sign, logarithm = slogdet(A)
+    return where(sign < 0, float("nan"), logarithm)
+
+
+# Cholesky's factor, and systems with triangular matrices
+
+
+_CHOLESKY = factored("cholesky", lambda shape, attributes: (shape,), square=True)
+
+
+@_CHOLESKY.gradient(outputs=(0,))
+def _cholesky_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    """I. Murray, Differentiation of the Cholesky decomposition (2016), symmetric."""
+    lower = node.output(0)
+    inside = _halved_diagonal(tril(matmul(lower.mT, gradient)))
+    left = solve_triangular(lower.mT, inside, upper=True)
+    both = solve_triangular(lower.mT, left.mT, upper=True).mT
+    return ((both + both.mT) * 0.5,)
+
+
+def _halved_diagonal(matrix: Tensor) -> Tensor:
+    return matrix - _diagonal_of(matrix) * 0.5
+
+
+def _diagonal_of(matrix: Tensor) -> Tensor:
+    """The matrix without what is off its diagonal."""
+    return tril(triu(matrix))
+
+
+@out_by_copy()
+def cholesky(A: Tensor, *, upper: bool = False, out: Tensor | None = None) -> Tensor:
+    """The lower triangular L with ``L @ L.mT = A``, or the upper triangular L.mT.
+
+    Args:
+        A: symmetric and positive definite; only its lower triangle is looked at, its upper one if `upper`.
+        upper: which factor.
+
+    Raises:
+        TypeError, ValueError: for integer and complex matrices, and those that are not square.
+        LinAlgError: for a matrix that is not positive definite, when the result is looked at.
+    """
+    return _interpreter.dispatch(_CHOLESKY, (A.mT,)).mT if upper else _interpreter.dispatch(_CHOLESKY, (A,))
+
+
+@public()
+@autocast_as_op
+@out_by_copy()
+def cholesky_solve(B: Tensor, L: Tensor, upper: bool = False, *, out: Tensor | None = None) -> Tensor:
+    """The X with ``A @ X = B``, given the factor of A that `cholesky` makes.
+
+    Args:
+        B: (..., n, k).
+        L: (..., n, n).
+        upper: whether `L` is the upper factor.
+    """
+    lower = L.mT if upper else L
+    return solve_triangular(lower.mT, solve_triangular(lower, B, upper=False), upper=True)
+
+
+def _infer_solve_triangular(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    matrix, right = metas
+    device = common_device("solve_triangular", metas)
+    real_matrices("solve_triangular", matrix)
+    square_matrices("solve_triangular", matrix)
+    if matrix.dtype is not right.dtype:
+        raise TypeError(f"solve_triangular: expected one dtype, got {matrix.dtype.name} and {right.dtype.name}")
+    if len(right.shape) < 2 or right.shape[-2] != matrix.shape[-1]:
+        raise ValueError(
+            f"solve_triangular: a right side of shape {list(right.shape)} does not fit {list(matrix.shape)}"
+        )
+    batch = broadcast_shapes("solve_triangular", matrix.shape[:-2], right.shape[:-2])
+    output = meta((*batch, *right.shape[-2:]), matrix.dtype, device)
+    return Inferred(output, output.numel * matrix.shape[-1] + _cost(matrix))
+
+
+_SOLVE_TRIANGULAR = OpExpr("solve_triangular", _infer_solve_triangular, Form(2, tuple[bool, bool]), "decompositions")
+
+
+@_SOLVE_TRIANGULAR.gradient(inputs=(0,), outputs=(0,))
+def _solve_triangular_gradient(node: OpNode, gradient: Tensor) -> tuple[Gradients, Tensor]:
+    upper, unitriangular = cast("tuple[bool, bool]", node.attributes)
+    right = solve_triangular(node.input(0).mT, gradient, upper=not upper, unitriangular=unitriangular)
+    if not node.needs[0]:
+        return None, right
+    of_matrix = -matmul(right, node.output(0).mT)
+    first = 1 if unitriangular else 0
+    return triu(of_matrix, first) if upper else tril(of_matrix, -first), right
+
+
+@out_by_copy()
+def solve_triangular(
+    A: Tensor, B: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False, out: Tensor | None = None
+) -> Tensor:
+    """The X with ``A @ X = B``, or with ``X @ A = B`` if not `left`, for a triangular A.
+
+    Args:
+        A: (..., n, n); only one triangle is looked at.
+        B: (..., n, k), or (..., k, n) if not `left`.
+        upper: whether A is upper or lower triangular.
+        left: on which side A stands.
+        unitriangular: whether the diagonal is taken to be ones, whatever it is.
+
+    Raises:
+        TypeError, ValueError: for integer and complex matrices, two dtypes, and shapes that do not fit.
+        LinAlgError: for a zero on the diagonal, when the result is looked at.
+    """
+    if not left:
+        return solve_triangular(A.mT, B.mT, upper=not upper, unitriangular=unitriangular).mT
+    return _interpreter.dispatch(_SOLVE_TRIANGULAR, (A, B), (bool(upper), bool(unitriangular)))
+
+
+# Orthogonal and triangular
+
+
+def _qr_shapes(shape: tuple[int, ...], attributes: Attributes) -> tuple[tuple[int, ...], ...]:
+    rows, columns = shape[-2:]
+    inner = rows if attributes == ("complete",) else min(rows, columns)
+    return (*shape[:-2], rows, inner), (*shape[:-2], inner, columns)
+
+
+_QR = factored(
+    "qr",
+    _qr_shapes,
+    options=tuple[Literal["reduced", "complete", "r"]],
+)
+
+
+@_QR.gradient(inputs=(0,), outputs=(0, 1))
+def _qr_gradient(node: OpNode, of_q: Gradients, of_r: Gradients) -> tuple[Tensor]:
+    q, r = node.output(0), node.output(1)
+    rows, columns = node.meta(0).shape[-2:]
+    if q.shape[-1] > min(rows, columns):
+        raise RuntimeError("qr: mode='complete' has a gradient only for matrices with no more rows than columns")
+    of_q = q.new_zeros(q.shape) if of_q is None else of_q
+    of_r = r.new_zeros(r.shape) if of_r is None else of_r
+    if rows >= columns:
+        return (_tall_qr_gradient(q, r, of_q, of_r),)
+    # The first columns determine Q; the others are Q times the rest of R.
+    rest = columns - rows
+    right = node.input(0).narrow(-1, rows, rest)
+    of_rest = of_r.narrow(-1, rows, rest)
+    first = _tall_qr_gradient(q, r.narrow(-1, 0, rows), of_q + matmul(right, of_rest.mT), of_r.narrow(-1, 0, rows))
+    return (cat([first, matmul(q, of_rest)], -1),)
+
+
+def _tall_qr_gradient(q: Tensor, r: Tensor, of_q: Tensor, of_r: Tensor) -> Tensor:
+    """S. F. Walter and L. Lehmann, Algorithmic differentiation of linear algebra functions (2010), section 3."""
+    inner = matmul(r, of_r.mT) - matmul(of_q.mT, q)
+    symmetric = tril(inner, -1) + tril(inner).mT
+    return solve_triangular(r.mT, (of_q + matmul(q, symmetric)), upper=False, left=False)
+
+
+@outs_by_copy()
+def qr(A: Tensor, mode: str = "reduced", *, out: tuple[Tensor, ...] | None = None) -> QR:
+    """An orthogonal Q and an upper triangular R with ``Q @ R = A``.
+
+    Args:
+        A: (..., m, n).
+        mode: "reduced" (Q is (m, k) and R (k, n) for the smaller k of both), "complete" (k is m) or "r" (reduced, and Q
+            is empty; without gradients).
+
+    Raises:
+        TypeError, ValueError: for integer and complex matrices, and another `mode`.
+    """
+    if mode == "r":
+        reduced = qr(A.detach())
+        return QR(reduced.R.new_zeros(0), reduced.R)
+    if mode not in ("reduced", "complete"):
+        raise ValueError(f"qr: mode must be 'reduced', 'complete' or 'r', not {mode!r}")
+    return QR(*_interpreter.dispatch_several(_QR, (A,), (mode,)))
+
+
+# Singular values
+
+
+def _svd_shapes(shape: tuple[int, ...], attributes: Attributes) -> tuple[tuple[int, ...], ...]:
+    (full,) = attributes
+    rows, columns = shape[-2:]
+    inner = min(rows, columns)
+    return (
+        (*shape[:-2], rows, rows if full else inner),
+        (*shape[:-2], inner),
+        (*shape[:-2], columns if full else inner, columns),
+    )
+
+
+_SVD = factored(
+    "svd",
+    _svd_shapes,
+    options=tuple[bool],
+)
+_SVDVALS = factored(
+    "svdvals",
+    lambda shape, attributes: ((*shape[:-2], min(shape[-2:])),),
+)
+
+
+@_SVD.gradient(outputs=(0, 1, 2))
+def _svd_gradient(node: OpNode, of_u: Gradients, of_s: Gradients, of_vh: Gradients) -> tuple[Tensor]:
+    """J. Townsend, Differentiating the singular value decomposition (2016); vectors beyond the values have no part."""
+    s = node.output(1)
+    inner = s.shape[-1]
+    u, vh = node.output(0).narrow(-1, 0, inner), node.output(2).narrow(-2, 0, inner)
+    middle = u.new_zeros((*s.shape, inner))
+    if of_s is not None:
+        middle = middle + eye(inner, dtype=s.dtype, device=s.device) * of_s.unsqueeze(-1)
+    gaps = _gaps(s * s)
+    left = right = None
+    if of_u is not None:
+        of_u = of_u.narrow(-1, 0, inner)
+        left = matmul(u.mT, of_u)
+        middle = middle + (left - left.mT) / gaps * s.unsqueeze(-2)
+    if of_vh is not None:
+        of_vh = of_vh.narrow(-2, 0, inner)
+        right = matmul(vh, of_vh.mT)
+        middle = middle + (right - right.mT) / gaps * s.unsqueeze(-1)
+    result = matmul(matmul(u, middle), vh)
+    if of_u is not None and left is not None and u.shape[-2] > inner:
+        result = result + matmul((of_u - matmul(u, left)) / s.unsqueeze(-2), vh)
+    if of_vh is not None and right is not None and vh.shape[-1] > inner:
+        result = result + matmul(u, (of_vh - matmul(right.mT, vh)) / s.unsqueeze(-1))
+    return (result,)
+
+
+def _gaps(values: Tensor) -> Tensor:
+    """The difference of the value of each column and that of each row; 1 on the diagonal."""
+    difference = values.unsqueeze(-2) - values.unsqueeze(-1)
+    return difference + eye(values.shape[-1], dtype=values.dtype, device=values.device)
+
+
+@_SVDVALS.gradient(inputs=(0,))
+def _svdvals_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    u, _, vh = svd(node.input(0), False)
+    return (matmul(u * gradient.unsqueeze(-2), vh),)
+
+
+@outs_by_copy()
+def svd(A: Tensor, full_matrices: bool = True, *, out: tuple[Tensor, ...] | None = None) -> SVD:
+    """Orthogonal U and Vh and non-negative S with ``U @ diag(S) @ Vh = A``.
+
+    The gradients of U and Vh are defined where all singular values differ, and none is 0 unless A is square.
+
+    Args:
+        A: (..., m, n).
+        full_matrices: whether U is (m, m) and Vh (n, n), or (m, k) and (k, n) for the smaller k of both.
+
+    Raises:
+        TypeError, ValueError: for integer and complex matrices, and fewer than two dimensions.
+        LinAlgError: if the iteration does not converge, when the result is looked at.
+    """
+    return SVD(*_interpreter.dispatch_several(_SVD, (A,), (bool(full_matrices),)))
+
+
+@out_by_copy()
+def svdvals(A: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """The singular values, from the largest to the smallest; their gradients are always defined."""
+    return _interpreter.dispatch(_SVDVALS, (A,))
+
+
+# Eigenvalues of symmetric matrices
+
+
+_EIGH = factored(
+    "eigh",
+    lambda shape, attributes: (shape[:-1], shape),
+    square=True,
+    options=tuple[Literal["L", "U"]],
+)
+
+
+@_EIGH.gradient(outputs=(0, 1))
+def _eigh_gradient(node: OpNode, of_values: Gradients, of_vectors: Gradients) -> tuple[Tensor]:
+    values, vectors = node.output(0), node.output(1)
+    size = values.shape[-1]
+    middle = vectors.new_zeros(vectors.shape)
+    if of_values is not None:
+        middle = middle + eye(size, dtype=values.dtype, device=values.device) * of_values.unsqueeze(-1)
+    if of_vectors is not None:
+        turned = matmul(vectors.mT, of_vectors)
+        middle = middle + (turned - turned.mT) / _gaps(values) * 0.5
+    return (matmul(matmul(vectors, middle), vectors.mT),)
+
+
+@outs_by_copy()
+def eigh(A: Tensor, UPLO: str = "L", *, out: tuple[Tensor, ...] | None = None) -> Eigen:
+    """The eigenvalues and eigenvectors of symmetric matrices.
+
+    The gradients of the eigenvectors are defined where all eigenvalues differ.
+
+    Args:
+        A: (..., n, n).
+        UPLO: which triangle to look at, "L" or "U".
+
+    Raises:
+        TypeError, ValueError: for integer and complex matrices, those that are not square, and another `UPLO`.
+        LinAlgError: if the iteration does not converge, when the result is looked at.
+    """
+    if UPLO not in ("L", "U"):
+        raise ValueError(f"eigh: UPLO must be 'L' or 'U', not {UPLO!r}")
+    return Eigen(*_interpreter.dispatch_several(_EIGH, (A,), (UPLO,)))
+
+
+@out_by_copy()
+def eigvalsh(A: Tensor, UPLO: str = "L", *, out: Tensor | None = None) -> Tensor:
+    """The eigenvalues of symmetric matrices, from the smallest to the largest; see `eigh`."""
+    return eigh(A, UPLO).eigenvalues

@@ -1,0 +1,60 @@
+"""Distances and similarities of vectors, taken along one dimension."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vmflow.ops.autocasting import autocast_as_op
+from vmflow.ops.table import normalize_dim
+
+if TYPE_CHECKING:
+    from vmflow.tensors import Tensor
+
+
+@autocast_as_op
+def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
+    """The cosine of the angle between vectors along `dim`; the tensors broadcast.
+
+    Args:
+        x1, x2: floating-point.
+        dim: the dimension of the vectors, of what the tensors broadcast to.
+        eps: lengths below it count as this.
+
+    Raises:
+        IndexError: if there is no such dimension.
+    """
+    # From the back: the tensors may differ in their number of dimensions.
+    rank = max(x1.ndim, x2.ndim)
+    axis = normalize_dim("cosine_similarity", dim, rank)
+    if rank:
+        x1, x2 = _with_rank(x1, rank), _with_rank(x2, rank)
+    if x1.shape[axis : axis + 1] != x2.shape[axis : axis + 1]:
+        wide = max(x1.shape[axis], x2.shape[axis])
+        x1, x2 = _widened(x1, axis, wide), _widened(x2, axis, wide)
+    return (_unit(x1, axis, eps) * _unit(x2, axis, eps)).sum(axis)
+
+
+def _with_rank(tensor: Tensor, rank: int) -> Tensor:
+    return tensor.reshape((1,) * (rank - tensor.ndim) + tuple(tensor.shape))
+
+
+def _widened(tensor: Tensor, axis: int, size: int) -> Tensor:
+    shape = list(tensor.shape)
+    shape[axis] = size
+    return tensor.expand(tuple(shape))
+
+
+def _unit(tensor: Tensor, axis: int, eps: float) -> Tensor:
+    return tensor / tensor.norm(2, axis, keepdim=True).clamp(min=eps)
+
+
+def pairwise_distance(x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Tensor:
+    """The p-norm of ``x1 - x2 + eps`` along the last dimension; the tensors broadcast.
+
+    Args:
+        x1, x2: (N, D) or (D,).
+        p: the exponent of the norm.
+        eps: added to every difference, so that equal vectors have a gradient.
+        keepdim: whether to keep the last dimension, with size 1.
+    """
+    return (x1 - x2 + eps).norm(p, -1, keepdim=keepdim)

@@ -1,0 +1,345 @@
+"""Matrix products, and systems of linear equations."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from vmflow import dtypes
+from vmflow import interpreter as _interpreter
+from vmflow.dtypes import dtype as DType
+from vmflow.instructions.blob import TensorMeta, meta
+from vmflow.ops.declaration import function, public
+from vmflow.ops.destination import out_by_copy, written
+from vmflow.ops.elementwise.arithmetic import conj_if_complex
+from vmflow.ops.elementwise.pointwise import check_tensors
+from vmflow.ops.in_place import copied_in_place
+from vmflow.ops.reduction.composed_reduction import norm
+from vmflow.ops.reduction.reduction import Dims
+from vmflow.ops.table import (
+    Attributes,
+    Form,
+    Inferred,
+    Kinds,
+    Metas,
+    OpExpr,
+    broadcast_shapes,
+    common_device,
+    normalize_dim,
+)
+
+if TYPE_CHECKING:
+    from vmflow.autograd.node import OpNode
+    from vmflow.tensors import Tensor
+
+# Floating-point operations per nanosecond that one core does in a large product: a guess, for inline or worker only.
+_PER_NANOSECOND = 20.0
+
+
+def _infer_matmul(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    first, second = metas
+    device = common_device("matmul", metas)
+    if first.dtype is not second.dtype:
+        raise TypeError(
+            f"matmul: expected one dtype, got {first.dtype.name} and {second.dtype.name}; cast one with .to()"
+        )
+    if first.dtype is dtypes.bool_:
+        raise TypeError("matmul is not defined for bool tensors; convert with .to()")
+    if not first.shape or not second.shape:
+        raise ValueError("matmul: 0-d tensors cannot be multiplied as matrices; use *")
+    rows = first.shape[-2:-1]
+    columns = second.shape[-1:] if len(second.shape) > 1 else ()
+    inner = second.shape[-2] if len(second.shape) > 1 else second.shape[0]
+    if first.shape[-1] != inner:
+        raise ValueError(
+            f"matmul: shapes {list(first.shape)} and {list(second.shape)} do not fit: the last dimension of the first "
+            f"({first.shape[-1]}) must equal the {'second-last' if len(second.shape) > 1 else 'only'} dimension of the "
+            f"second ({inner})"
+        )
+    batch = broadcast_shapes("matmul", tuple(first.shape[:-2]), tuple(second.shape[:-2]))
+    output = meta(batch + tuple(rows) + tuple(columns), first.dtype, device)
+    sizes = prod(rows), inner, prod(columns), prod(batch)
+    return Inferred(output, 2.0 * prod(sizes) / _PER_NANOSECOND + 500)
+
+
+_MATMUL = OpExpr("matmul", _infer_matmul, Form(2), "linear_algebra")
+
+
+@_MATMUL.gradient(inputs=(0, 1), readers={0: 1, 1: 0})
+def _matmul_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    needs_first, needs_second = node.needs
+    first = second = None
+    vector_first = len(node.meta(0).shape) == 1
+    vector_second = len(node.meta(1).shape) == 1
+    if vector_first:
+        gradient = gradient.unsqueeze(-1 if vector_second else -2)
+    if vector_second:
+        gradient = gradient.unsqueeze(-1)
+    if needs_first:
+        right = conj_if_complex(node.input(1))
+        right = right.unsqueeze(-1) if vector_second else right
+        first = matmul(gradient, right.mT)
+        first = first.squeeze(-2) if vector_first else first
+    if needs_second:
+        left = conj_if_complex(node.input(0))
+        left = left.unsqueeze(0) if vector_first else left
+        if not vector_second and left.ndim > 2 and len(node.meta(1).shape) == 2:
+            # One product over all of the batch, instead of one for each and a sum.
+            rows = prod(left.shape[:-1])
+            left = left.reshape(rows, left.shape[-1])
+            gradient = gradient.reshape(rows, gradient.shape[-1])
+        second = matmul(left.mT, gradient)
+        second = second.squeeze(-1) if vector_second else second
+    return first, second
+
+
+@public("__matmul__", reflected="__rmatmul__")
+def matmul(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """The matrix product; further dimensions in front broadcast, vectors get a dimension that is then removed.
+
+    (..., n, k) with (..., k, m) gives (..., n, m); (k,) with (k,) gives ().
+
+    Raises:
+        TypeError: for two dtypes.
+        ValueError: for shapes that do not fit.
+    """
+    if out is not None:
+        return written(_MATMUL, out, (input, other))
+    return _interpreter.dispatch(_MATMUL, (input, other))
+
+
+@public()
+def mm(input: Tensor, mat2: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """The product of two matrices: (n, k) with (k, m) gives (n, m)."""
+    check_tensors("mm", input, mat2)
+    _ranks("mm", 2, input, mat2)
+    return matmul(input, mat2, out=out)
+
+
+@public()
+def bmm(input: Tensor, mat2: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """The products of two batches of matrices: (b, n, k) with (b, k, m) gives (b, n, m)."""
+    _ranks("bmm", 3, input, mat2)
+    if input.shape[0] != mat2.shape[0]:
+        raise ValueError(f"bmm: batches of {input.shape[0]} and {mat2.shape[0]} matrices do not fit")
+    return matmul(input, mat2, out=out)
+
+
+@public()
+def mv(input: Tensor, vec: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """The product of a matrix and a vector: (n, k) with (k,) gives (n,)."""
+    check_tensors("mv", input, vec)
+    _ranks("mv", 2, input)
+    _ranks("mv", 1, vec)
+    return matmul(input, vec, out=out)
+
+
+@public()
+def dot(input: Tensor, tensor: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """The inner product of two vectors of one length."""
+    check_tensors("dot", input, tensor)
+    _ranks("dot", 1, input, tensor)
+    return matmul(input, tensor, out=out)
+
+
+@public()
+@out_by_copy()
+def outer(input: Tensor, vec2: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """All products of an element of the first vector with one of the second: (n,) with (m,) gives (n, m)."""
+    check_tensors("outer", input, vec2)
+    _ranks("outer", 1, input, vec2)
+    return input.unsqueeze(1) * vec2
+
+
+@public()
+@copied_in_place()
+@out_by_copy()
+def addmm(
+    input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1, out: Tensor | None = None
+) -> Tensor:
+    """``beta * input + alpha * mm(mat1, mat2)``; with beta 0, nan and inf in `input` do not matter.
+
+    Raises:
+        ValueError: if `input` does not broadcast to the product's shape, or the matrices do not fit.
+    """
+    return _added("addmm", input, mm(mat1, mat2), beta, alpha)
+
+
+@public()
+@copied_in_place()
+@out_by_copy()
+def baddbmm(
+    input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1, out: Tensor | None = None
+) -> Tensor:
+    """``beta * input + alpha * bmm(batch1, batch2)``; with beta 0, nan and inf in `input` do not matter.
+
+    Raises:
+        ValueError: if `input` does not broadcast to the product's shape, or the matrices do not fit.
+    """
+    return _added("baddbmm", input, bmm(batch1, batch2), beta, alpha)
+
+
+def _added(name: str, input: Tensor, product: Tensor, beta: float, alpha: float) -> Tensor:
+    if broadcast_shapes(name, input.shape, product.shape) != product.shape:
+        raise ValueError(
+            f"{name}: an input of shape {list(input.shape)} does not broadcast to the product's {list(product.shape)}"
+        )
+    if alpha != 1:
+        product = product * alpha
+    if beta == 0:
+        return product
+    return (input if beta == 1 else input * beta) + product
+
+
+@function()
+@out_by_copy()
+def tensordot(
+    a: Tensor, b: Tensor, dims: int | tuple[list[int], list[int]] = 2, *, out: Tensor | None = None
+) -> Tensor:
+    """The sum of products over dimensions of `a` paired with dimensions of `b`; the others stay, those of `a` first.
+
+    Args:
+        a, b: of one dtype.
+        dims: how many of the last of `a` to pair with the first of `b`, or which of `a` with which of `b`.
+    """
+    check_tensors("tensordot", a, b)
+    if isinstance(dims, int):
+        if not 0 <= dims <= min(a.ndim, b.ndim):
+            raise ValueError(f"tensordot: {dims} dimensions cannot be paired of {a.ndim} and {b.ndim}")
+        dims = list(range(a.ndim - dims, a.ndim)), list(range(dims))
+    of_a = [normalize_dim("tensordot", dim, a.ndim) for dim in dims[0]]
+    of_b = [normalize_dim("tensordot", dim, b.ndim) for dim in dims[1]]
+    paired = [a.shape[dim] for dim in of_a]
+    if paired != [b.shape[dim] for dim in of_b] or len(set(of_a)) != len(of_a) or len(set(of_b)) != len(of_b):
+        raise ValueError(
+            f"tensordot: dimensions {of_a} of {list(a.shape)} and {of_b} of {list(b.shape)} do not pair one by one"
+        )
+    rest_a = [dim for dim in range(a.ndim) if dim not in of_a]
+    rest_b = [dim for dim in range(b.ndim) if dim not in of_b]
+    rows, columns = [a.shape[dim] for dim in rest_a], [b.shape[dim] for dim in rest_b]
+    left = a.permute([*rest_a, *of_a]).reshape(prod(rows), prod(paired))
+    right = b.permute([*of_b, *rest_b]).reshape(prod(paired), prod(columns))
+    return matmul(left, right).reshape([*rows, *columns])
+
+
+# Systems of equations
+
+
+def square_matrices(name: str, matrix: TensorMeta) -> None:
+    if len(matrix.shape) < 2 or matrix.shape[-1] != matrix.shape[-2]:
+        raise ValueError(f"{name}: expected square matrices, got shape {list(matrix.shape)}")
+    if matrix.dtype.category < dtypes.FLOATING:
+        raise TypeError(f"{name} is not defined for {matrix.dtype.name} tensors; convert with .float() first")
+
+
+def _infer_inv(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    (source,) = metas
+    square_matrices("inv", source)
+    return Inferred(source, source.numel * (source.shape or (1,))[-1] + 20_000)
+
+
+_INV = OpExpr("inv", _infer_inv, Form(1), "linear_algebra")
+
+
+@_INV.gradient(outputs=(0,))
+def _inv_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    turned = conj_if_complex(node.output(0)).mT
+    return (-matmul(matmul(turned, gradient), turned),)
+
+
+@public("inverse", own=False)
+@out_by_copy()
+def inv(A: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """The inverse of each square matrix.
+
+    Raises:
+        TypeError, ValueError: for integers, and for matrices that are not square.
+        LinAlgError: for a singular matrix, when the result is looked at.
+    """
+    return _interpreter.dispatch(_INV, (A,))
+
+
+def _infer_solve(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    matrix, right = metas
+    device = common_device("solve", metas)
+    square_matrices("solve", matrix)
+    if matrix.dtype is not right.dtype:
+        raise TypeError(f"solve: expected one dtype, got {matrix.dtype.name} and {right.dtype.name}")
+    if len(right.shape) < 2 or right.shape[-2] != matrix.shape[-1]:
+        raise ValueError(f"solve: a right side of shape {list(right.shape)} does not fit {list(matrix.shape)}")
+    batch = broadcast_shapes("solve", matrix.shape[:-2], right.shape[:-2])
+    output = meta((*batch, *right.shape[-2:]), matrix.dtype, device)
+    return Inferred(output, output.numel * matrix.shape[-1] + 20_000)
+
+
+_SOLVE = OpExpr("solve", _infer_solve, Form(2), "linear_algebra")
+
+
+@_SOLVE.gradient(inputs=(0,), outputs=(0,))
+def _solve_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Tensor]:
+    turned = conj_if_complex(node.input(0)).mT
+    right = _interpreter.dispatch(_SOLVE, (turned, gradient))
+    return -matmul(right, conj_if_complex(node.output(0)).mT) if node.needs[0] else None, right
+
+
+@out_by_copy()
+def solve(A: Tensor, B: Tensor, *, left: bool = True, out: Tensor | None = None) -> Tensor:
+    """The X with ``A @ X = B``, or with ``X @ A = B`` if not `left`.
+
+    Args:
+        A: (..., n, n).
+        B: (..., n, k), or (n,) for a single vector; (..., k, n) if not `left`.
+        left: on which side A stands.
+
+    Raises:
+        TypeError, ValueError: for integers, two dtypes, and shapes that do not fit.
+        LinAlgError: for a singular matrix, when the result is looked at.
+    """
+    if B.ndim == 1:
+        return _interpreter.dispatch(_SOLVE, (A, B.unsqueeze(-1))).squeeze(-1)
+    if not left:
+        return _interpreter.dispatch(_SOLVE, (A.mT, B.mT)).mT
+    return _interpreter.dispatch(_SOLVE, (A, B))
+
+
+def _infer_det(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    (source,) = metas
+    square_matrices("det", source)
+    output = meta(source.shape[:-2], source.dtype, source.device)
+    return Inferred(output, source.numel * source.shape[-1] + 20_000)
+
+
+_DET = OpExpr("det", _infer_det, Form(1), "linear_algebra")
+
+
+@_DET.gradient(inputs=(0,), outputs=(0,))
+def _det_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    scaled = gradient * conj_if_complex(node.output(0))
+    return (scaled.unsqueeze(-1).unsqueeze(-1) * conj_if_complex(inv(node.input(0))).mT,)
+
+
+@public()
+@out_by_copy()
+def det(A: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """The determinant of each square matrix; its gradient is defined for invertible ones."""
+    return _interpreter.dispatch(_DET, (A,))
+
+
+@out_by_copy()
+def vector_norm(
+    x: Tensor,
+    ord: float = 2,
+    dim: Dims = None,
+    keepdim: bool = False,
+    *,
+    dtype: DType | None = None,
+    out: Tensor | None = None,
+) -> Tensor:
+    """The norm of the elements along `dim`, as of a vector; see `vmflow.norm`."""
+    return norm(x, ord, dim, keepdim, dtype)
+
+
+def _ranks(name: str, rank: int, *tensors: Any) -> None:
+    for tensor in tensors:
+        if tensor.ndim != rank:
+            raise ValueError(f"{name}: expected {rank}-d tensors, got one of shape {list(tensor.shape)}")

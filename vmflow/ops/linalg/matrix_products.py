@@ -1,0 +1,174 @@
+"""Products of vectors and matrices that are made of other ops: Kronecker's, the cross product, chains."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from vmflow.ops.declaration import function, public
+from vmflow.ops.destination import out_by_copy
+from vmflow.ops.elementwise.arithmetic import conj_if_complex
+from vmflow.ops.elementwise.pointwise import check_tensors
+from vmflow.ops.shape.joining import roll
+from vmflow.ops.shape.view import broadcast_tensors, diagonal
+from vmflow.ops.table import normalize_dim
+
+from .linear_algebra import dot, matmul, tensordot
+
+if TYPE_CHECKING:
+    from vmflow.tensors import Tensor
+
+
+@public()
+@out_by_copy()
+def kron(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """Kronecker's product: each element of `input`, replaced by itself times `other`.
+
+    The shapes are filled up with ones in front to one length, and multiplied.
+    """
+    check_tensors("kron", input, other)
+    rank = max(input.ndim, other.ndim)
+    first = [1] * (rank - input.ndim) + list(input.shape)
+    second = [1] * (rank - other.ndim) + list(other.shape)
+    left = input.reshape([size for each in first for size in (each, 1)])
+    right = other.reshape([size for each in second for size in (1, each)])
+    return (left * right).reshape([one * two for one, two in zip(first, second, strict=True)])
+
+
+@public()
+@out_by_copy()
+def cross(input: Tensor, other: Tensor, dim: int | None = None, *, out: Tensor | None = None) -> Tensor:
+    """The cross product of vectors of three elements along `dim`; without one, along the first dimension of size 3.
+
+    Raises:
+        ValueError: if there is no such dimension, or it has another size.
+    """
+    check_tensors("cross", input, other)
+    if dim is None:
+        threes = [axis for axis, size in enumerate(input.shape) if size == 3]
+        if not threes:
+            raise ValueError(f"cross: no dimension of {list(input.shape)} has size 3")
+        dim = threes[0] - input.ndim
+    return _cross("cross", input, other, dim)
+
+
+@out_by_copy("cross")
+def linalg_cross(input: Tensor, other: Tensor, *, dim: int = -1, out: Tensor | None = None) -> Tensor:
+    """The cross product of vectors of three elements along `dim`; the other dimensions broadcast.
+
+    Raises:
+        ValueError: if they have not three elements.
+    """
+    return _cross("linalg.cross", input, other, dim)
+
+
+def _cross(name: str, input: Tensor, other: Tensor, dim: int) -> Tensor:
+    if input.ndim != other.ndim:
+        raise ValueError(f"{name}: expected as many dimensions, got shapes {list(input.shape)} and {list(other.shape)}")
+    axis = normalize_dim(name, dim, input.ndim)
+    for tensor in (input, other):
+        if not tensor.ndim or tensor.shape[axis] != 3:
+            raise ValueError(f"{name}: dimension {dim} of {list(tensor.shape)} has not size 3")
+    input, other = broadcast_tensors(input, other)
+    return roll(input, -1, axis) * roll(other, -2, axis) - roll(input, -2, axis) * roll(other, -1, axis)
+
+
+@public()
+@out_by_copy()
+def inner(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """The sums of products along the last dimensions; the product, if one is 0-d.
+
+    Raises:
+        ValueError: if the last dimensions differ in size.
+    """
+    check_tensors("inner", input, other)
+    if not input.ndim or not other.ndim:
+        return input * other
+    if input.shape[-1] != other.shape[-1]:
+        raise ValueError(f"inner: the last dimensions of {list(input.shape)} and {list(other.shape)} differ in size")
+    return tensordot(input, other, ([-1], [-1]))
+
+
+@public()
+@out_by_copy()
+def vdot(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """The inner product of two vectors, the first of them conjugated."""
+    check_tensors("vdot", input, other)
+    return dot(conj_if_complex(input), other)
+
+
+@public()
+def trace(input: Tensor) -> Tensor:
+    """The sum of a matrix's diagonal.
+
+    Raises:
+        ValueError: unless it has two dimensions.
+    """
+    if input.ndim != 2:
+        raise ValueError(f"trace: expected a 2-d tensor, got one of shape {list(input.shape)}")
+    return diagonal(input).sum()
+
+
+@out_by_copy()
+def multi_dot(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
+    """The product of two or more matrices, multiplied in the order that takes the fewest operations.
+
+    The first and the last may be vectors: a row and a column, whose dimension is removed from the result.
+
+    Raises:
+        ValueError: for fewer than two, or shapes that do not fit.
+    """
+    chain = list(tensors)
+    if len(chain) < 2:
+        raise ValueError(f"multi_dot: expected at least two tensors, got {len(chain)}")
+    for place, tensor in enumerate(chain):
+        if tensor.ndim != 2 and not (tensor.ndim == 1 and place in (0, len(chain) - 1)):
+            raise ValueError(f"multi_dot: tensor {place} has shape {list(tensor.shape)}, which is no matrix")
+    from_vector, to_vector = chain[0].ndim == 1, chain[-1].ndim == 1
+    if from_vector:
+        chain[0] = chain[0].unsqueeze(0)
+    if to_vector:
+        chain[-1] = chain[-1].unsqueeze(1)
+    for place, (left, right) in enumerate(pairwise(chain)):
+        if left.shape[1] != right.shape[0]:
+            raise ValueError(
+                f"multi_dot: tensors {place} and {place + 1}, of shapes {list(left.shape)} and {list(right.shape)}, "
+                "do not fit"
+            )
+    product = _multiplied(chain, _splits(chain), 0, len(chain) - 1)
+    if from_vector:
+        product = product.squeeze(0)
+    return product.squeeze(-1) if to_vector else product
+
+
+def _splits(chain: list[Tensor]) -> dict[tuple[int, int], int]:
+    """For each part of the chain from i to j, behind which matrix to split it: the textbook's dynamic programme."""
+    sizes = [tensor.shape[0] for tensor in chain] + [chain[-1].shape[1]]
+    costs = {(place, place): 0 for place in range(len(chain))}
+    splits: dict[tuple[int, int], int] = {}
+    for length in range(1, len(chain)):
+        for start in range(len(chain) - length):
+            end = start + length
+            choices = [
+                (costs[start, cut] + costs[cut + 1, end] + sizes[start] * sizes[cut + 1] * sizes[end + 1], cut)
+                for cut in range(start, end)
+            ]
+            costs[start, end], splits[start, end] = min(choices)
+    return splits
+
+
+def _multiplied(chain: list[Tensor], splits: dict[tuple[int, int], int], start: int, end: int) -> Tensor:
+    if start == end:
+        return chain[start]
+    cut = splits[start, end]
+    return matmul(_multiplied(chain, splits, start, cut), _multiplied(chain, splits, cut + 1, end))
+
+
+@function()
+def chain_matmul(*matrices: Tensor) -> Tensor:
+    """The product of matrices; see `multi_dot`."""
+    for matrix in matrices:
+        if matrix.ndim != 2:
+            raise ValueError(f"chain_matmul: expected 2-d tensors, got one of shape {list(matrix.shape)}")
+    return matrices[0] if len(matrices) == 1 else multi_dot(matrices)

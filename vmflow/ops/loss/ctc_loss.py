@@ -1,0 +1,132 @@
+"""Connectionist temporal classification: the likelihood of a sequence, summed over all its alignments in time.
+
+A. Graves et al., 2006.  An alignment gives each time one class; merging repetitions and then dropping blanks leads from
+it to the target.  Its states are the target's classes with blanks before, between and behind: twice as many and one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from vmflow import dtypes
+from vmflow import interpreter as _interpreter
+from vmflow.dtypes import INTEGER
+from vmflow.instructions.blob import meta
+from vmflow.ops.creation.creation import tensor
+from vmflow.ops.elementwise.inference import DEAR
+from vmflow.ops.nn.layer_operands import check_floating
+from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, common_device
+from vmflow.tensors import Tensor
+
+from .loss import check_reduction
+
+if TYPE_CHECKING:
+    from vmflow.autograd.node import OpNode
+    from vmflow.tensors import Tensor
+
+_NAME = "ctc_loss"
+
+
+class _Options(NamedTuple):
+    """The attributes of the ops below.
+
+    Attributes:
+        blank: the class that stands for nothing.
+        zero_infinity: whether targets without an alignment cost nothing.
+    """
+
+    blank: int
+    zero_infinity: bool
+
+
+def _infer_ctc_loss(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    source = metas[0]
+    output = meta((source.shape[1],), source.dtype, common_device(_NAME, metas))
+    return Inferred(output, _cost(metas))
+
+
+def _infer_ctc_loss_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    return Inferred(metas[0], 3 * _cost(metas))
+
+
+def _cost(metas: Metas) -> float:
+    steps, batch, _ = metas[0].shape
+    states = 2 * (metas[1].shape[-1] if metas[1].shape else 0) + 1
+    return steps * (batch * states * DEAR * 4 + 10_000)
+
+
+_CTC_LOSS = OpExpr("ctc_loss", _infer_ctc_loss, Form(4, _Options), "ctc_loss")
+_CTC_LOSS_GRADIENT = OpExpr("ctc_loss_gradient", _infer_ctc_loss_gradient, Form(5, _Options), "ctc_loss")
+
+
+@_CTC_LOSS.gradient(inputs=(0, 1, 2, 3))
+def _ctc_loss_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor, None, None, None]:
+    operands = (*[node.input(place) for place in range(4)], gradient)
+    return _interpreter.dispatch(_CTC_LOSS_GRADIENT, operands, node.attributes), None, None, None
+
+
+def ctc_loss(
+    log_probs: Tensor,
+    targets: Tensor,
+    input_lengths: Tensor | Sequence[int],
+    target_lengths: Tensor | Sequence[int],
+    blank: int = 0,
+    reduction: str = "mean",
+    zero_infinity: bool = False,
+) -> Tensor:
+    """The negative log likelihood of target sequences, whatever their alignment in time.
+
+    As in PyTorch the gradient is that of log-probabilities which sum to one at each time, as those of `log_softmax` do,
+    and has no gradient itself.
+
+    Args:
+        log_probs: (T, N, C), or (T, C) for a single case.
+        targets: class indices, (N, S) or, one case after the other, (sum of the target lengths,); checked when the op
+            runs, as are the lengths.
+        input_lengths: how much of T each case uses, (N,).
+        target_lengths: how long its target is, (N,).
+        blank: the class that stands for nothing.
+        reduction: "mean" (of the losses divided by the target lengths), "sum" or "none".
+        zero_infinity: count targets that are too long for their input as 0, with a gradient of 0.
+
+    Raises:
+        TypeError, ValueError: for dtypes, shapes and a blank that do not fit.
+    """
+    check_reduction(_NAME, reduction)
+    single = log_probs.ndim == 2
+    if single:
+        log_probs = log_probs.unsqueeze(1)
+        targets = targets.unsqueeze(0) if targets.ndim == 1 else targets
+    if log_probs.ndim != 3 or targets.ndim not in (1, 2):
+        raise ValueError(
+            f"{_NAME}: expected log-probabilities (T, N, C) or (T, C) and targets (N, S) or one after the other, got "
+            f"shapes {list(log_probs.shape)} and {list(targets.shape)}"
+        )
+    _, batch, classes = log_probs.shape
+    check_floating(_NAME, log_probs._blob.meta)
+    if targets.dtype.category != INTEGER:
+        raise TypeError(f"{_NAME}: class indices must be integers, not {targets.dtype.name}")
+    if targets.ndim == 2 and targets.shape[0] != batch:
+        raise ValueError(f"{_NAME}: {batch} cases do not fit targets of shape {list(targets.shape)}")
+    if not 0 <= blank < classes:
+        raise ValueError(f"{_NAME}: the blank must be one of {classes} classes, not {blank}")
+    times = _lengths("input", input_lengths, batch, log_probs)
+    lengths = _lengths("target", target_lengths, batch, log_probs)
+    options = _Options(int(blank), bool(zero_infinity))
+    losses = _interpreter.dispatch(_CTC_LOSS, (log_probs, targets, times, lengths), options)
+    if reduction == "mean":
+        return (losses / lengths.clamp(min=1).to(losses.dtype)).mean()
+    if reduction == "sum":
+        return losses.sum()
+    return losses.reshape(()) if single else losses
+
+
+def _lengths(what: str, given: Tensor | Sequence[int] | int, batch: int, like: Tensor) -> Tensor:
+    if not isinstance(given, Tensor):
+        given = tensor(given, dtype=dtypes.int64, device=like.device)
+    if given.dtype.category != INTEGER:
+        raise TypeError(f"{_NAME}: {what} lengths must be integers, not {given.dtype.name}")
+    if given.numel() != batch or given.ndim > 1:
+        raise ValueError(f"{_NAME}: {batch} cases need as many {what} lengths, got shape {list(given.shape)}")
+    return given.reshape(batch)

@@ -1,0 +1,103 @@
+"""Losses that are negative log likelihoods of counts and of real values."""
+
+from __future__ import annotations
+
+from math import log, pi
+from typing import TYPE_CHECKING
+
+from vmflow.ops.autocasting import autocast_as_op
+from vmflow.ops.elementwise.pointwise import check_tensors
+from vmflow.ops.elementwise.selection import where
+
+from .loss import check_reduction, check_same, reduced
+
+if TYPE_CHECKING:
+    from vmflow.tensors import Tensor
+
+
+@autocast_as_op
+def poisson_nll_loss(
+    input: Tensor,
+    target: Tensor,
+    log_input: bool = True,
+    full: bool = False,
+    eps: float = 1e-8,
+    reduction: str = "mean",
+) -> Tensor:
+    """The negative log likelihood of counts under a Poisson distribution.
+
+    Args:
+        input: the expected count, or with `log_input` its logarithm.
+        target: the counts, of the same shape.
+        log_input: as above.
+        full: whether to add what depends on the target alone, by Stirling's formula.
+        eps: added to the expected count before its logarithm is taken.
+        reduction: "mean", "sum" or "none".
+
+    Raises:
+        ValueError: for shapes that differ.
+    """
+    check_reduction("poisson_nll_loss", reduction)
+    check_same("poisson_nll_loss", input, target)
+    losses = input.exp() - target * input if log_input else input - target * (input + eps).log()
+    if full:
+        # What is not chosen must stay finite for the sake of its gradient.
+        many = where(target > 1, target, 1.0)
+        losses = losses + where(target > 1, many * many.log() - many + (many * (2 * pi)).log() * 0.5, 0.0)
+    return reduced("poisson_nll_loss", losses, reduction)
+
+
+@autocast_as_op
+def gaussian_nll_loss(
+    input: Tensor,
+    target: Tensor,
+    var: Tensor | float,
+    full: bool = False,
+    eps: float = 1e-6,
+    reduction: str = "mean",
+) -> Tensor:
+    """The negative log likelihood of real values under normal distributions.
+
+    Args:
+        input: the expected values.
+        target: the values, of the same shape, or of as many dimensions and broadcast.
+        var: the variances: a number, or of the input's shape, possibly with a last dimension of 1 or without it.  What
+            is below `eps`, negative ones as well, counts as `eps`; its gradient is taken there.
+        full: whether to add the constant ``log(2 * pi) / 2``.
+        eps: the smallest variance.
+        reduction: "mean", "sum" or "none".
+
+    Raises:
+        ValueError: for a target with another number of dimensions, a number below 0, a variance that does not fit, or
+            an `eps` that is not positive.
+    """
+    check_reduction("gaussian_nll_loss", reduction)
+    check_tensors("gaussian_nll_loss", input, target)
+    if input.ndim != target.ndim:
+        check_same("gaussian_nll_loss", input, target)
+    if not eps > 0:
+        raise ValueError(f"gaussian_nll_loss: eps must be positive, got {eps}")
+    if isinstance(var, (int, float)):
+        if var < 0:
+            raise ValueError(f"gaussian_nll_loss: a variance cannot be negative, got {var}")
+        variance = input.detach() * 0.0 + max(float(var), eps)
+    else:
+        variance = _fitting_variance(input, var)
+        # The value is eps, the slope still 1.
+        variance = where(variance < eps, (variance - variance.detach()) + eps, variance)
+    losses = (variance.log() + (input - target).square() / variance) * 0.5
+    if full:
+        losses = losses + 0.5 * log(2 * pi)
+    return reduced("gaussian_nll_loss", losses, reduction)
+
+
+def _fitting_variance(input: Tensor, var: Tensor) -> Tensor:
+    shape, given = tuple(input.shape), tuple(var.shape)
+    if given == shape or (len(given) == len(shape) and given[:-1] == shape[:-1] and given[-1:] == (1,)):
+        return var
+    if given == shape[:-1]:
+        return var.unsqueeze(-1)
+    raise ValueError(
+        f"gaussian_nll_loss: variances of shape {list(given)} do not fit an input of shape {list(shape)}; give the "
+        "same shape, or one whose last dimension is 1 or left out"
+    )

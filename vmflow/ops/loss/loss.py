@@ -1,0 +1,264 @@
+"""Losses of numbers and probabilities: how far predictions are from what they should be."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from vmflow import interpreter as _interpreter
+from vmflow.dtypes import FLOATING
+from vmflow.instructions.blob import TensorMeta
+from vmflow.ops.autocasting import autocast_as_op
+from vmflow.ops.elementwise.activation import sigmoid, softplus
+from vmflow.ops.elementwise.inference import DEAR
+from vmflow.ops.elementwise.pointwise import check_tensors
+from vmflow.ops.elementwise.selection import where
+from vmflow.ops.formula import formula
+from vmflow.ops.table import (
+    Attributes,
+    Form,
+    Inferred,
+    Kinds,
+    Metas,
+    OpExpr,
+    broadcast_shapes,
+    common_device,
+)
+
+if TYPE_CHECKING:
+    from vmflow.autograd.node import OpNode
+    from vmflow.tensors import Tensor
+
+REDUCTIONS = ("mean", "sum", "none")
+
+
+def reduced(name: str, loss: Tensor, reduction: str) -> Tensor:
+    check_reduction(name, reduction)
+    if reduction == "mean":
+        if loss.dtype.category < FLOATING:
+            raise TypeError(
+                f"{name}: there is no mean of {loss.dtype.name} losses; convert the predictions or the targets with "
+                ".float(), or give reduction='sum'"
+            )
+        return loss.mean()
+    return loss.sum() if reduction == "sum" else loss
+
+
+def check_reduction(name: str, reduction: str) -> None:
+    if reduction not in REDUCTIONS:
+        raise ValueError(f"{name}: reduction must be one of {', '.join(REDUCTIONS)}, not {reduction!r}")
+
+
+def check_same(name: str, input: Tensor, target: Tensor) -> None:
+    """PyTorch broadcasts these, with a warning, since it is nearly always a mistake; here it is an error."""
+    check_tensors(name, input, target)
+    if input.shape != target.shape:
+        raise ValueError(
+            f"{name}: predictions of shape {list(input.shape)} and targets of shape {list(target.shape)} must agree; "
+            f"{_towards(tuple(input.shape), tuple(target.shape))}"
+        )
+
+
+def _towards(shape: tuple[int, ...], target: tuple[int, ...]) -> str:
+    """What to do about shapes that differ."""
+    if shape == (*target, 1):
+        return "use target.unsqueeze(-1), or input.squeeze(-1)"
+    if target == (*shape, 1):
+        return "use target.squeeze(-1)"
+    if math.prod(shape) == math.prod(target):
+        return "reshape one of them"
+    return "neither is broadcast, which would nearly always be a mistake; where it is meant, use expand_as()"
+
+
+# Of real values
+
+
+@formula("squared_difference", operands=2)
+def _squared_difference(input: Tensor, target: Tensor) -> Tensor:
+    return (input - target).square()
+
+
+@autocast_as_op
+def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
+    """The squared difference."""
+    check_same("mse_loss", input, target)
+    return reduced("mse_loss", _squared_difference(input, target), reduction)
+
+
+@formula("absolute_difference", operands=2)
+def _absolute_difference(input: Tensor, target: Tensor) -> Tensor:
+    return (input - target).abs()
+
+
+@autocast_as_op
+def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
+    """The absolute difference."""
+    check_same("l1_loss", input, target)
+    return reduced("l1_loss", _absolute_difference(input, target), reduction)
+
+
+@formula("smooth_l1", operands=2)
+def _smooth_l1(input: Tensor, target: Tensor, beta: float) -> Tensor:
+    size = (input - target).abs()
+    return where(size < beta, size * size * (0.5 / beta), size - 0.5 * beta)
+
+
+@autocast_as_op
+def smooth_l1_loss(input: Tensor, target: Tensor, reduction: str = "mean", beta: float = 1.0) -> Tensor:
+    """``d**2 / (2 * beta)`` for a difference d below `beta`, else ``d - beta / 2``."""
+    check_same("smooth_l1_loss", input, target)
+    if beta < 0:
+        raise ValueError(f"smooth_l1_loss: beta cannot be negative, got {beta}")
+    if beta == 0:
+        return l1_loss(input, target, reduction)
+    return reduced("smooth_l1_loss", _smooth_l1(input, target, beta), reduction)
+
+
+@formula("huber", operands=2)
+def _huber(input: Tensor, target: Tensor, delta: float) -> Tensor:
+    size = (input - target).abs()
+    return where(size < delta, size * size * 0.5, (size - 0.5 * delta) * delta)
+
+
+@autocast_as_op
+def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0) -> Tensor:
+    """``d**2 / 2`` for a difference d below `delta`, else ``delta * (d - delta / 2)``."""
+    check_same("huber_loss", input, target)
+    if delta <= 0:
+        raise ValueError(f"huber_loss: delta must be positive, got {delta}")
+    return reduced("huber_loss", _huber(input, target, delta), reduction)
+
+
+# Of probabilities
+
+
+def _check_binary(name: str, metas: Metas) -> TensorMeta:
+    source, target = metas
+    common_device(name, metas)
+    if source.dtype.category != FLOATING or source.dtype is not target.dtype:
+        raise TypeError(
+            f"{name}: expected two floating-point tensors of one dtype, got {source.dtype.name} and "
+            f"{target.dtype.name}; convert with .float() or target.to(input.dtype)"
+        )
+    return source
+
+
+def _infer_binary_cross_entropy(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    source = _check_binary("binary_cross_entropy", metas)
+    return Inferred(source, source.numel * DEAR * 3)
+
+
+def _infer_binary_cross_entropy_with_logits(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    source = _check_binary("binary_cross_entropy_with_logits", metas)
+    return Inferred(source, source.numel * DEAR * 3)
+
+
+_BINARY_CROSS_ENTROPY = OpExpr("binary_cross_entropy", _infer_binary_cross_entropy, Form(2), "loss")
+_BINARY_CROSS_ENTROPY_WITH_LOGITS = OpExpr(
+    "binary_cross_entropy_with_logits", _infer_binary_cross_entropy_with_logits, Form(2), "loss"
+)
+
+
+@_BINARY_CROSS_ENTROPY.gradient(inputs=(0, 1))
+def _binary_cross_entropy_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    source, target = node.input(0), node.input(1)
+    by_input = by_target = None
+    if node.needs[0]:
+        # Where the logarithm is cut off, PyTorch keeps the slope finite instead of making it zero.
+        by_input = gradient * (source - target) / ((1 - source) * source).clamp(min=1e-12)
+    if node.needs[1]:
+        by_target = gradient * ((1 - source).log().clamp(min=-100) - source.log().clamp(min=-100))
+    return by_input, by_target
+
+
+@_BINARY_CROSS_ENTROPY_WITH_LOGITS.gradient(inputs=(0, 1))
+def _binary_cross_entropy_with_logits_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    return (
+        gradient * (sigmoid(node.input(0)) - node.input(1)) if node.needs[0] else None,
+        -gradient * node.input(0) if node.needs[1] else None,
+    )
+
+
+@autocast_as_op
+def binary_cross_entropy(
+    input: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean"
+) -> Tensor:
+    """The cross-entropy of probabilities and targets; logarithms are taken no lower than -100.
+
+    Args:
+        input: probabilities, within [0, 1]; checked when the op runs.
+        target: within [0, 1], of the same shape and dtype.
+        weight: of each element, broadcast.
+        reduction: "mean", "sum" or "none".
+
+    Raises:
+        TypeError, ValueError: for dtypes and shapes that do not fit.
+    """
+    check_same("binary_cross_entropy", input, target)
+    losses = _interpreter.dispatch(_BINARY_CROSS_ENTROPY, (input, target))
+    return reduced("binary_cross_entropy", _weighted("binary_cross_entropy", losses, weight), reduction)
+
+
+@autocast_as_op
+def binary_cross_entropy_with_logits(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    reduction: str = "mean",
+    pos_weight: Tensor | None = None,
+) -> Tensor:
+    """`binary_cross_entropy` of ``sigmoid(input)``, accurate for scores of any size.
+
+    Args:
+        input: scores.
+        target: within [0, 1], of the same shape and dtype.
+        weight: of each element, broadcast.
+        reduction: "mean", "sum" or "none".
+        pos_weight: of the positive targets, broadcast.
+
+    Raises:
+        TypeError, ValueError: for dtypes and shapes that do not fit.
+    """
+    name = "binary_cross_entropy_with_logits"
+    check_same(name, input, target)
+    if pos_weight is None:
+        losses = _interpreter.dispatch(_BINARY_CROSS_ENTROPY_WITH_LOGITS, (input, target))
+    else:
+        _check_binary(name, (input._blob.meta, target._blob.meta))
+        # -log(sigmoid(x)) is softplus(-x); above 30 its logarithm would add less than the last digit of float64.
+        positive = softplus(-input, threshold=30)
+        losses = (1 - target) * input + _weighted(name, positive, (pos_weight - 1) * target + 1)
+    return reduced(name, _weighted(name, losses, weight), reduction)
+
+
+def _weighted(name: str, losses: Tensor, weight: Tensor | None) -> Tensor:
+    if weight is None:
+        return losses
+    if broadcast_shapes(name, tuple(losses.shape), tuple(weight.shape)) != losses.shape:
+        raise ValueError(
+            f"{name}: a weight of shape {list(weight.shape)} does not broadcast to losses of shape {list(losses.shape)}"
+        )
+    return losses * weight
+
+
+@autocast_as_op
+def kl_div(input: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False) -> Tensor:
+    """The Kullback-Leibler divergence ``target * (log(target) - input)``, of log-probabilities `input`.
+
+    Args:
+        input: log-probabilities.
+        target: probabilities, or with `log_target` their logarithms.
+        reduction: "mean" (over all elements), "batchmean" (over the first dimension), "sum" or "none".
+        log_target: as above.
+    """
+    if reduction not in (*REDUCTIONS, "batchmean"):
+        raise ValueError(f"kl_div: reduction must be one of {', '.join(REDUCTIONS)}, batchmean, not {reduction!r}")
+    check_same("kl_div", input, target)
+    if log_target:
+        losses = target.exp() * (target - input)
+    else:
+        # 0 * log(0) is 0.
+        losses = where(target > 0, target * (where(target > 0, target, 1.0).log() - input), 0.0)
+    if reduction == "batchmean":
+        return losses.sum() / input.shape[0]
+    return reduced("kl_div", losses, reduction)

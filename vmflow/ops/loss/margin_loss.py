@@ -1,0 +1,292 @@
+"""Losses that ask for a margin: between classes, between two inputs, or between a score and the wrong side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from vmflow.dtypes import INTEGER
+from vmflow.ops.autocasting import autocast_as_op
+from vmflow.ops.creation.creation import arange
+from vmflow.ops.elementwise.activation import softplus
+from vmflow.ops.elementwise.gating import logsigmoid
+from vmflow.ops.elementwise.selection import where
+from vmflow.ops.linalg.distance import pairwise_distance
+from vmflow.ops.nn.layer_operands import check_floating
+from vmflow.ops.reduction.extrema import minimum
+
+from .loss import check_reduction, check_same, reduced
+
+if TYPE_CHECKING:
+    from vmflow.tensors import Tensor
+
+
+# Between two inputs
+
+
+@autocast_as_op
+def margin_ranking_loss(
+    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0, reduction: str = "mean"
+) -> Tensor:
+    """``max(0, -target * (input1 - input2) + margin)``: which of two should be larger.
+
+    Args:
+        input1, input2: scores.
+        target: 1 where the first should be larger, -1 where the second.
+        margin: by how much.
+        reduction: "mean", "sum" or "none".
+
+    Raises:
+        ValueError: for numbers of dimensions that differ.
+    """
+    name = "margin_ranking_loss"
+    if not input1.ndim == input2.ndim == target.ndim:
+        raise ValueError(
+            f"{name}: both inputs and the target must have as many dimensions, got shapes {list(input1.shape)}, "
+            f"{list(input2.shape)} and {list(target.shape)}"
+        )
+    return reduced(name, (target * (input2 - input1) + margin).clamp(min=0), reduction)
+
+
+@autocast_as_op
+def cosine_embedding_loss(
+    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0, reduction: str = "mean"
+) -> Tensor:
+    """``1 - cos`` of two vectors for a target of 1, ``max(0, cos - margin)`` for one of -1.
+
+    Args:
+        input1, input2: (N, D), or (D,).
+        target: (N,), or of no dimension; 1 or -1.
+        margin: which cosine is small enough for vectors that should differ.
+        reduction: "mean", "sum" or "none".
+
+    Raises:
+        ValueError: for shapes that do not fit.
+    """
+    name = "cosine_embedding_loss"
+    if input1.shape != input2.shape or target.ndim not in (0, 1) or input1.ndim != target.ndim + 1:
+        raise ValueError(
+            f"{name}: expected inputs (N, D) and targets (N,), or inputs (D,) and a 0-d target, got shapes "
+            f"{list(input1.shape)}, {list(input2.shape)} and {list(target.shape)}"
+        )
+    # Added to squared lengths, so that zero vectors have a gradient; PyTorch's number.
+    eps = 1e-12
+    lengths = (input1.square().sum(-1) + eps) * (input2.square().sum(-1) + eps)
+    cosine = (input1 * input2).sum(-1) / lengths.sqrt()
+    alike = where(target == 1, 1 - cosine, 0.0)
+    return reduced(name, alike + where(target == -1, (cosine - margin).clamp(min=0), 0.0), reduction)
+
+
+@autocast_as_op
+def triplet_margin_loss(
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor,
+    margin: float = 1.0,
+    p: float = 2,
+    eps: float = 1e-6,
+    swap: bool = False,
+    reduction: str = "mean",
+) -> Tensor:
+    """``max(0, d(anchor, positive) - d(anchor, negative) + margin)`` with the distance of `pairwise_distance`.
+
+    Args:
+        anchor, positive, negative: (N, D), or (D,).
+        margin: by how much the negative should be further away, positive.
+        p, eps: of the distance.
+        swap: take the negative's distance to the positive where that is smaller (V. Balntas et al., 2016).
+        reduction: "mean", "sum" or "none".
+
+    Raises:
+        ValueError: for numbers of dimensions that differ, or a margin that is not positive.
+    """
+
+    def distance(first: Tensor, second: Tensor) -> Tensor:
+        return pairwise_distance(first, second, p, eps)
+
+    return _triplet("triplet_margin_loss", distance, (anchor, positive, negative), margin, swap, reduction)
+
+
+def triplet_margin_with_distance_loss(
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor,
+    *,
+    distance_function: Callable[[Tensor, Tensor], Tensor] | None = None,
+    margin: float = 1.0,
+    swap: bool = False,
+    reduction: str = "mean",
+) -> Tensor:
+    """`triplet_margin_loss` with a distance of one's own, from two tensors to their distances."""
+    name = "triplet_margin_with_distance_loss"
+    distance = pairwise_distance if distance_function is None else distance_function
+    return _triplet(name, distance, (anchor, positive, negative), margin, swap, reduction)
+
+
+def _triplet(
+    name: str,
+    distance: Callable[[Tensor, Tensor], Tensor],
+    triplet: tuple[Tensor, Tensor, Tensor],
+    margin: float,
+    swap: bool,
+    reduction: str,
+) -> Tensor:
+    anchor, positive, negative = triplet
+    check_reduction(name, reduction)
+    if not anchor.ndim == positive.ndim == negative.ndim:
+        raise ValueError(
+            f"{name}: the anchor, the positive and the negative must have as many dimensions, got shapes "
+            f"{list(anchor.shape)}, {list(positive.shape)} and {list(negative.shape)}"
+        )
+    if not margin > 0:
+        raise ValueError(f"{name}: the margin must be positive, got {margin}")
+    far = distance(anchor, negative)
+    if swap:
+        far = minimum(far, distance(positive, negative))
+    return reduced(name, (distance(anchor, positive) - far + margin).clamp(min=0), reduction)
+
+
+# Of one score
+
+
+@autocast_as_op
+def hinge_embedding_loss(input: Tensor, target: Tensor, margin: float = 1.0, reduction: str = "mean") -> Tensor:
+    """`input`, a distance, for a target of 1, of the same shape; ``max(0, margin - input)`` for one of -1."""
+    check_same("hinge_embedding_loss", input, target)
+    apart = where(target != 1, (margin - input).clamp(min=0), 0.0)
+    return reduced("hinge_embedding_loss", apart + where(target != -1, input, 0.0), reduction)
+
+
+@autocast_as_op
+def soft_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
+    """``log(1 + exp(-target * input))`` for targets 1 and -1, without overflow."""
+    check_same("soft_margin_loss", input, target)
+    # Beyond 40 the logarithm would add less than the last digit of float64.
+    return reduced("soft_margin_loss", softplus(-target * input, threshold=40), reduction)
+
+
+# Between classes
+
+
+@autocast_as_op
+def multi_margin_loss(
+    input: Tensor,
+    target: Tensor,
+    p: int = 1,
+    margin: float = 1.0,
+    weight: Tensor | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """The mean over the wrong classes, and the right one as 0, of ``max(0, margin - right score + score)**p``.
+
+    Args:
+        input: scores, (N, C) or (C,).
+        target: class indices, (N,) or 0-d; checked when the op runs.
+        p: 1 or 2.
+        margin: by how much the right score should be larger.
+        weight: of each class, (C,).
+        reduction: "mean", "sum" or "none".
+
+    Raises:
+        TypeError, ValueError: for dtypes, shapes and exponents that do not fit.
+    """
+    name = "multi_margin_loss"
+    check_reduction(name, reduction)
+    _check_indices(name, input, target)
+    if p not in (1, 2):
+        raise ValueError(f"{name}: p must be 1 or 2, not {p!r}")
+    if target.shape != input.shape[:-1]:
+        raise ValueError(
+            f"{name}: an input of shape {list(input.shape)} takes targets of shape {list(input.shape[:-1])}, not "
+            f"{list(target.shape)}"
+        )
+    classes = input.shape[-1]
+    if weight is not None and weight.shape != (classes,):
+        raise ValueError(f"{name}: {classes} classes need a weight of shape [{classes}], got {list(weight.shape)}")
+    index = target.unsqueeze(-1)
+    losses = (margin - input.gather(-1, index) + input).clamp(min=0)
+    if p == 2:
+        losses = losses.square()
+    if weight is not None:
+        losses = losses * weight[index]
+    wrong = arange(classes, device=input.device) != index
+    return reduced(name, where(wrong, losses, 0.0).sum(-1) / classes, reduction)
+
+
+@autocast_as_op
+def multilabel_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
+    """The sum over right and wrong classes of ``max(0, 1 - right score + wrong score)``, over the number of classes.
+
+    Memory grows with the square of the number of classes.
+
+    Args:
+        input: scores, (N, C) or (C,).
+        target: of the same shape: each row the indices of the right classes, up to the first negative number.
+        reduction: "mean", "sum" or "none".
+
+    Raises:
+        TypeError, ValueError: for dtypes and shapes that do not fit.
+    """
+    name = "multilabel_margin_loss"
+    check_reduction(name, reduction)
+    _check_indices(name, input, target)
+    check_same(name, input, target)
+    listed = (target < 0).to(target.dtype).cumsum(-1) == 0
+    index = where(listed, target, 0)
+    right = (input.detach() * 0.0).scatter_add(-1, index, listed.to(input.dtype)) != 0
+    gaps = 1 - input.gather(-1, index).unsqueeze(-1) + input.unsqueeze(-2)
+    counted = listed.unsqueeze(-1) & right.logical_not().unsqueeze(-2)
+    losses = where(counted, gaps.clamp(min=0), 0.0).sum((-2, -1)) / input.shape[-1]
+    return reduced(name, losses, reduction)
+
+
+@autocast_as_op
+def multilabel_soft_margin_loss(
+    input: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean"
+) -> Tensor:
+    """The binary cross-entropy of each class, meaned over the classes.
+
+    Args:
+        input: scores, (N, C) or (C,).
+        target: 1 for the right classes, else 0; of the same shape.
+        weight: of each class, broadcast.
+        reduction: "mean", "sum" or "none".
+    """
+    check_same("multilabel_soft_margin_loss", input, target)
+    losses = -(target * logsigmoid(input) + (1 - target) * logsigmoid(-input))
+    if weight is not None:
+        losses = losses * weight
+    return reduced("multilabel_soft_margin_loss", losses.mean(-1), reduction)
+
+
+@autocast_as_op
+def combined_margin(input: Tensor, label: Tensor, m1: float = 1.0, m2: float = 0.0, m3: float = 0.0) -> Tensor:
+    """Cosines (N, C) with that of the right class made ``cos(m1 * angle + m2) - m3``, for face recognition.
+
+    Args:
+        input: cosines, within [-1, 1].
+        label: class indices, (N,); checked when the op runs.
+        m1, m2, m3: margins: what the angle is multiplied by, what is added to it, and to take from the cosine.
+
+    Raises:
+        TypeError, ValueError: for dtypes and shapes that do not fit.
+    """
+    name = "combined_margin"
+    _check_indices(name, input, label)
+    if input.ndim != 2 or label.shape != input.shape[:1]:
+        raise ValueError(
+            f"{name}: expected an input (N, C) and labels (N,), got shapes {list(input.shape)} and {list(label.shape)}"
+        )
+    index = label.unsqueeze(-1)
+    right = input.gather(-1, index)
+    if m1 != 1 or m2 != 0:
+        right = (right.acos() * m1 + m2).cos()
+    return where(arange(input.shape[-1], device=input.device) == index, right - m3, input)
+
+
+def _check_indices(name: str, input: Tensor, target: Tensor) -> None:
+    check_floating(name, input._blob.meta)
+    if target.dtype.category != INTEGER:
+        raise TypeError(f"{name}: class indices must be integers, not {target.dtype.name}; convert with .long()")
+    if input.ndim not in (1, 2) or not input.shape[-1]:
+        raise ValueError(f"{name}: expected scores (N, C) or (C,) of at least one class, got {list(input.shape)}")

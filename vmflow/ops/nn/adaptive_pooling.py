@@ -1,0 +1,219 @@
+"""Adaptive pooling: windows that divide a line, an image or a volume into so many parts, as evenly as it goes.
+
+Where they divide it evenly, this is ordinary pooling.  Neighbouring windows share an element where they do not.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+
+from vmflow import dtypes
+from vmflow import interpreter as _interpreter
+from vmflow.dtypes import COMPLEX, INTEGER
+from vmflow.instructions.blob import meta
+from vmflow.ops.elementwise.inference import CHEAP
+from vmflow.ops.table import Attributes, Count, Form, Inferred, Kinds, Metas, OpExpr
+
+from .layer_operands import Sizes, batched, check_floating, check_shape, layout, sizes
+from .pooling import (
+    avg_pool1d,
+    avg_pool2d,
+    avg_pool3d,
+    check_data_format,
+    max_gradient,
+    max_pool1d,
+    max_pool2d,
+    max_pool3d,
+)
+
+if TYPE_CHECKING:
+    from vmflow.autograd.node import OpNode
+    from vmflow.tensors import Tensor
+
+# Attributes of the mean and of its gradient: (output size, input size); of the maximum: the output size.
+_Both = tuple[Sizes, Sizes]
+
+_AVERAGES: Final[dict[int, Any]] = {1: avg_pool1d, 2: avg_pool2d, 3: avg_pool3d}
+_LARGEST: Final[dict[int, Any]] = {1: max_pool1d, 2: max_pool2d, 3: max_pool3d}
+
+
+def _infer_mean(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    wanted, _ = cast("_Both", attributes)
+    (source,) = metas
+    output = meta((*source.shape[:2], *wanted), source.dtype, source.device)
+    return Inferred(output, source.numel * CHEAP * 4 + 5000)
+
+
+def _infer_mean_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    wanted, given = cast("_Both", attributes)
+    (gradient,) = metas
+    name = f"adaptive_avg_pool{len(given)}d"
+    check_floating(name, gradient)
+    check_shape(name, "a gradient", gradient, (*gradient.shape[:2], *wanted))
+    output = meta((*gradient.shape[:2], *given), gradient.dtype, gradient.device)
+    return Inferred(output, output.numel * CHEAP * 4 + 5000)
+
+
+def _mean_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    both = cast("_Both", node.attributes)
+    return (_interpreter.dispatch(FAMILIES[len(both[0])].mean_gradient, (gradient,), both),)
+
+
+def _mean_gradient_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    both = cast("_Both", node.attributes)
+    return (_interpreter.dispatch(FAMILIES[len(both[0])].mean, (gradient,), both),)
+
+
+def _infer_largest(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    wanted = cast("Sizes", attributes)
+    (source,) = metas
+    shape = (*source.shape[:2], *wanted)
+    outputs = (meta(shape, source.dtype, source.device), meta(shape, dtypes.int64, source.device))
+    return Inferred(outputs, source.numel * CHEAP * 10 + 10000)
+
+
+class _Family(NamedTuple):
+    """The ops for one number of spatial dimensions."""
+
+    mean: OpExpr
+    mean_gradient: OpExpr
+    largest: OpExpr
+
+
+def _declared(rank: int) -> _Family:
+    family = _Family(
+        OpExpr(f"adaptive_avg_pool{rank}d", _infer_mean, Form(1, _Both), "pooling"),
+        OpExpr(f"adaptive_avg_pool{rank}d_gradient", _infer_mean_gradient, Form(1, _Both), "pooling"),
+        OpExpr(f"adaptive_max_pool{rank}d", _infer_largest, Form(1, tuple[Count, ...]), "pooling"),
+    )
+    family.mean.gradient()(_mean_gradient)
+    family.mean_gradient.gradient()(_mean_gradient_gradient)
+    family.largest.gradient(outputs=(1,))(max_gradient)
+    return family
+
+
+FAMILIES: Final = {rank: _declared(rank) for rank in (1, 2, 3)}
+
+
+# Functions
+
+
+def _wanted(name: str, rank: int, input: Tensor, output_size: Any) -> Sizes:
+    """The output's size, the input's where None was given.
+
+    Raises:
+        TypeError, ValueError: if there is none for this input.
+    """
+    if input.ndim not in (rank + 1, rank + 2) or not all(input.shape[-rank:]):
+        raise ValueError(
+            f"{name}: expected an input {layout(rank)} with every size but that of the batch above 0, got "
+            f"{list(input.shape)}"
+        )
+    given = tuple(output_size) if isinstance(output_size, (tuple, list)) else (output_size,)
+    if len(given) == 1:
+        given *= rank
+    if len(given) == rank:
+        given = tuple([have if want is None else want for want, have in zip(given, input.shape[-rank:], strict=True)])
+    return sizes(name, "output_size", given, 1, rank)
+
+
+def _even(input: Tensor, wanted: Sizes) -> Sizes | None:
+    """The size of the windows if all are alike."""
+    given = input.shape[-len(wanted) :]
+    if any(have % want for have, want in zip(given, wanted, strict=True)):
+        return None
+    return tuple([have // want for have, want in zip(given, wanted, strict=True)])
+
+
+def _adaptive_avg_pool(rank: int, input: Tensor, output_size: Any, data_format: str) -> Tensor:
+    name = f"adaptive_avg_pool{rank}d"
+    check_data_format(name, data_format)
+    wanted = _wanted(name, rank, input, output_size)
+    check_floating(name, input._blob.meta)
+    if set(wanted) == {1}:
+        return input.mean(tuple(range(-rank, 0)), keepdim=True)
+    even = _even(input, wanted)
+    if even is not None:
+        average: Tensor = _AVERAGES[rank](input, even)
+        return average
+    both = (wanted, tuple(input.shape[-rank:]))
+    found: Tensor = batched(rank, input, lambda batch: _interpreter.dispatch(FAMILIES[rank].mean, (batch,), both))
+    return found
+
+
+def adaptive_avg_pool1d(input: Tensor, output_size: int | tuple[int], *, data_format: str = "channels_first") -> Tensor:
+    """The mean of windows that divide (samples, channels, length), or (channels, length); see `adaptive_avg_pool2d`."""
+    return _adaptive_avg_pool(1, input, output_size, data_format)
+
+
+def adaptive_avg_pool2d(
+    input: Tensor, output_size: int | tuple[int | None, int | None] | None, *, data_format: str = "channels_first"
+) -> Tensor:
+    """The mean of windows that divide the image into this many rows and columns, as evenly as it goes.
+
+    Args:
+        input: (samples, channels, height, width), or (channels, height, width).
+        output_size: rows and columns, one number for both; None keeps the input's.
+        data_format: "channels_first", as above.
+
+    Returns:
+        (samples, channels, rows, columns).  Row i is the mean of the input's rows from ``floor(i * height / rows)`` up
+        to, without, ``ceil((i + 1) * height / rows)``.
+
+    Raises:
+        TypeError: for other than floating-point tensors.
+        ValueError: for other numbers of dimensions, an empty image, or another data format.
+    """
+    return _adaptive_avg_pool(2, input, output_size, data_format)
+
+
+def adaptive_avg_pool3d(
+    input: Tensor, output_size: int | tuple[int | None, ...] | None, *, data_format: str = "channels_first"
+) -> Tensor:
+    """The mean of windows that divide (samples, channels, depth, height, width); see `adaptive_avg_pool2d`."""
+    return _adaptive_avg_pool(3, input, output_size, data_format)
+
+
+def _adaptive_max_pool(rank: int, input: Tensor, output_size: Any, return_indices: bool) -> Any:
+    name = f"adaptive_max_pool{rank}d"
+    wanted = _wanted(name, rank, input, output_size)
+    if not INTEGER <= input.dtype.category < COMPLEX:
+        raise TypeError(f"{name} is not defined for {input.dtype.name} tensors")
+    even = _even(input, wanted)
+    if even is not None:
+        return _LARGEST[rank](input, even, return_indices=return_indices)
+
+    def function(batch: Tensor) -> Any:
+        values, indices = _interpreter.dispatch_several(FAMILIES[rank].largest, (batch,), wanted)
+        return (values, indices) if return_indices else values
+
+    return batched(rank, input, function)
+
+
+def adaptive_max_pool1d(input: Tensor, output_size: int | tuple[int], return_indices: bool = False) -> Any:
+    """The largest element of windows that divide (samples, channels, length); see `adaptive_max_pool2d`."""
+    return _adaptive_max_pool(1, input, output_size, return_indices)
+
+
+def adaptive_max_pool2d(
+    input: Tensor, output_size: int | tuple[int | None, int | None] | None, return_indices: bool = False
+) -> Any:
+    """The largest element of windows that divide the image into this many rows and columns, as evenly as it goes.
+
+    Args:
+        input: (samples, channels, height, width), or (channels, height, width).
+        output_size: rows and columns, one number for both; None keeps the input's.
+        return_indices: whether to return a pair: the elements, and their int64 indices into the flattened image.
+
+    Raises:
+        TypeError: for bools and complex numbers.
+        ValueError: for other numbers of dimensions, or an empty image.
+    """
+    return _adaptive_max_pool(2, input, output_size, return_indices)
+
+
+def adaptive_max_pool3d(
+    input: Tensor, output_size: int | tuple[int | None, ...] | None, return_indices: bool = False
+) -> Any:
+    """The largest element of windows that divide (samples, channels, depth, ...); see `adaptive_max_pool2d`."""
+    return _adaptive_max_pool(3, input, output_size, return_indices)

@@ -1,0 +1,270 @@
+"""Attention: one op forward and one backward.
+
+The probabilities are kept for the backward pass, or, where they are many, only what it takes to compute them again.
+
+A backward pass that is recorded itself (``create_graph=True``) is written in differentiable ops.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from vmflow import autograd, dtypes, random
+from vmflow import interpreter as _interpreter
+from vmflow.autograd.grad_mode import is_grad_enabled
+from vmflow.dtypes import BOOL, FLOATING
+from vmflow.instructions.blob import TensorMeta, meta
+from vmflow.kernels.problems.attention import Extent
+from vmflow.ops.autocasting import autocast_as_op
+from vmflow.ops.creation.creation import ones
+from vmflow.ops.elementwise.activation import softmax
+from vmflow.ops.elementwise.inference import CHEAP, DEAR
+from vmflow.ops.elementwise.selection import where
+from vmflow.ops.shape.joining import repeat_interleave
+from vmflow.ops.table import (
+    Attributes,
+    Form,
+    Inferred,
+    Kinds,
+    Metas,
+    OpExpr,
+    broadcast_shapes,
+    common_device,
+)
+
+from .dropout import dropped_alike
+from .layer_operands import check_shape, computes_in
+
+if TYPE_CHECKING:
+    from vmflow.autograd.node import OpNode
+    from vmflow.tensors import Tensor
+
+_NAME: Final = "scaled_dot_product_attention"
+
+# Nanoseconds per multiplication and addition: a guess, for inline or worker only.
+_PER_PRODUCT: Final = 0.1
+
+# Scores of more bytes are not kept for the backward pass, which computes them again: both take a quarter longer, and
+# memory in proportion to the length instead of its square.
+KEPT_BYTES: Final = 16 << 20
+
+# (factor of the scores, whether position l attends to positions up to l only, probability of dropping a weight, whether
+# the probabilities are kept; else it is the logarithms of what they were divided by)
+_Options = tuple[float, bool, float, bool]
+
+
+def _leading(metas: Metas) -> tuple[int, ...]:
+    return broadcast_shapes(_NAME, *[tuple(it.shape[:-2]) for it in metas[:3]])
+
+
+def _check(metas: Metas) -> None:
+    query, key, value, *masks = metas
+    if any([it.dtype is not query.dtype for it in (key, value)]) or query.dtype.category != FLOATING:
+        given = ", ".join([it.dtype.name for it in metas[:3]])
+        raise TypeError(f"{_NAME}: expected floating-point tensors of one dtype, got {given}; cast with .to()")
+    if (
+        min([len(it.shape) for it in metas[:3]]) < 2
+        or query.shape[-1] != key.shape[-1]
+        or key.shape[-2] != value.shape[-2]
+    ):
+        raise ValueError(
+            f"{_NAME}: expected a query (..., L, E), a key (..., S, E) and a value (..., S, V), got "
+            f"{list(query.shape)}, {list(key.shape)} and {list(value.shape)}"
+        )
+    scores = (*_leading(metas), query.shape[-2], key.shape[-2])
+    for mask in masks:
+        if mask.dtype.category not in (BOOL, FLOATING):
+            raise TypeError(f"{_NAME}: a mask is of bools or floating-point numbers, not of {mask.dtype.name}")
+        if broadcast_shapes(_NAME, scores, tuple(mask.shape)) != scores:
+            raise ValueError(f"{_NAME}: a mask of shape {list(mask.shape)} does not broadcast to {list(scores)}")
+
+
+def _extent(metas: Metas) -> Extent:
+    return Extent(_leading(metas), metas[0].shape[-2], metas[1].shape[-2])
+
+
+def _infer_attention(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    options = cast("_Options", attributes)
+    _, _, p, keeps = options
+    _check(metas)
+    device = common_device(_NAME, metas)
+    query, value = metas[0], metas[2]
+    it = _extent(metas)
+    output = meta((*it.leading, it.length, value.shape[-1]), query.dtype, device)
+    probabilities = meta((*it.leading, it.length, it.others), query.dtype, device)
+    kept = probabilities if keeps else meta((*it.leading, it.length), computes_in(query), device)
+    products = prod(probabilities.shape) * (query.shape[-1] + value.shape[-1])
+    cost = products * _PER_PRODUCT + probabilities.numel * (DEAR + 5 * CHEAP + (6 if p else 0)) + 10000
+    return Inferred((output, kept), cost, it)
+
+
+# Attributes: those of the forward op; which of its results have a gradient; whether each operand wants one.
+_Backward = tuple[_Options, tuple[bool, bool], tuple[bool, ...]]
+
+
+def _check_kept(
+    it: Extent, options: _Options, present: tuple[bool, bool], metas: Metas, query: TensorMeta, value: TensorMeta
+) -> None:
+    """Raise unless these are the gradients by the results, and what the forward op has kept."""
+    *gradients, kept = metas
+    weights = (*it.leading, it.length, it.others)
+    shapes = [
+        shape
+        for shape, there in zip(((*it.leading, it.length, value.shape[-1]), weights), present, strict=True)
+        if there
+    ]
+    for gradient, shape in zip(gradients, shapes, strict=True):
+        check_shape(_NAME, "a gradient", gradient, shape)
+    check_shape(_NAME, "what was kept", kept, weights if options[3] else weights[:-1])
+    if any([each.dtype.category != FLOATING for each in metas]):
+        raise TypeError(f"{_NAME}: expected floating-point gradients of {query}, got {list(metas)}")
+
+
+def _infer_backward(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    """Operands: the gradients there are, what was kept, query, key, value; a mask if probabilities were not kept."""
+    options, present, wanted = cast("_Backward", attributes)
+    gradients = sum(present)
+    query, key, value, *_ = operands = metas[gradients + 1 :]
+    _check(operands)
+    it = _extent(operands)
+    _check_kept(it, options, present, metas[: gradients + 1], query, value)
+    probabilities = meta((*it.leading, it.length, it.others), query.dtype, query.device)
+    whole = [meta((*it.leading, *each.shape[-2:]), each.dtype, each.device) for each in (query, key, value)]
+    whole = [each for each, want in zip((*whole, probabilities), wanted, strict=False) if want]
+    products = probabilities.numel * (query.shape[-1] + value.shape[-1])
+    return Inferred(tuple(whole), products * 2 * _PER_PRODUCT + probabilities.numel * CHEAP * 6 + 10000, it)
+
+
+_ATTENTION = OpExpr(_NAME, _infer_attention, Form((3, 4), _Options, (0, 2), draws=True), "attention")
+_BACKWARD = OpExpr(
+    "scaled_dot_product_attention_gradient", _infer_backward, Form((4, 7), _Backward, (0, 2), draws=True), "attention"
+)
+
+
+@_ATTENTION.gradient(inputs=(0, 1, 2, 3), outputs=(1,))
+def _gradient(node: OpNode, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+    options = cast("_Options", node.attributes)
+    operands = tuple([node.input(place) for place in range(len(node.metas))])
+    present = tuple([it is not None for it in gradients])
+    if not is_grad_enabled():
+        given = [it for it in gradients if it is not None]
+        arguments = (*given, node.output(1), *(operands[:3] if options[3] else operands))
+        attributes = (options, present, node.needs)
+        found = iter(_interpreter.dispatch_several(_BACKWARD, arguments, attributes, node.scalars))
+    else:
+        results = _composed(options, operands, node.scalars)
+        pairs = [(result, it) for result, it in zip(results, gradients, strict=True) if it is not None]
+        wanted = [it for it, need in zip(operands, node.needs, strict=True) if need]
+        made = autograd.grad([it for it, _ in pairs], wanted, [it for _, it in pairs], create_graph=True)
+        found = iter(cast("tuple[Tensor, ...]", made))
+    return tuple([next(found) if need else None for need in node.needs])
+
+
+def _composed(options: _Options, operands: tuple[Tensor, ...], stretch: tuple[Any, ...]) -> tuple[Tensor, Tensor]:
+    """The same in ops of which each is differentiable."""
+    factor, causal, p, _ = options
+    query, key, value, *masks = operands
+    scores = (query * factor) @ key.mT
+    lowest = dtypes.finfo(scores.dtype).min
+    allowed = [ones(*scores.shape[-2:], dtype=dtypes.bool_, device=query.device).tril()] if causal else []
+    for mask in masks:
+        if mask.dtype is not dtypes.bool_:
+            scores = scores + mask.to(scores.dtype)
+            mask = mask != float("-inf")
+        allowed.append(mask)
+    for mask in allowed:
+        # Not -inf: a row of nothing else would come out of the softmax as nan, and so would its gradient.
+        scores = where(mask, scores, lowest)
+    weights = softmax(scores, -1)
+    for mask in allowed:
+        weights = weights * mask
+    return dropped_alike(weights, p, stretch) @ value, weights
+
+
+def _attend(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, options: tuple[float, bool, float], weights: bool
+) -> tuple[Tensor, Tensor, tuple[int, ...]]:
+    """The result, what is kept, and the stretch of random numbers that say which probabilities are dropped.
+
+    Args:
+        weights: whether it is the probabilities that must be kept.
+    """
+    operands = (query, key, value) if mask is None else (query, key, value, mask)
+    metas = tuple([it._blob.meta for it in operands])
+    _check(metas)
+    stretch: tuple[int, ...] = ()
+    count = prod(_leading(metas)) * query.shape[-2] * key.shape[-2]
+    if options[2]:
+        stretch = random.take(count)
+    keeps = weights or bool(options[2]) or count * query.dtype.itemsize <= KEPT_BYTES
+    result, kept = _interpreter.dispatch_several(_ATTENTION, operands, (*options, keeps), stretch)
+    return result, kept, stretch
+
+
+@autocast_as_op
+def attention_with_weights(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout_p: float
+) -> tuple[Tensor, Tensor]:
+    """As `scaled_dot_product_attention`, and the weights (..., L, S) after dropout, which are differentiable too."""
+    p = _probability(dropout_p)
+    result, weights, stretch = _attend(query, key, value, mask, (query.shape[-1] ** -0.5, False, p), True)
+    return result, dropped_alike(weights, p, stretch)
+
+
+def _probability(p: float) -> float:
+    if not 0 <= p <= 1:
+        raise ValueError(f"{_NAME}: the dropout probability must be within [0, 1], got {p}")
+    return float(p)
+
+
+@autocast_as_op
+def scaled_dot_product_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """``softmax(query @ key.mT * scale + mask) @ value`` (A. Vaswani et al., Attention Is All You Need, 2017).
+
+    Args:
+        query: (..., L, E).
+        key: (..., S, E).
+        value: (..., S, V).
+        attn_mask: broadcast to (..., L, S); bools say what may be attended to, numbers are added.  Where nothing may be
+            attended to, the result is 0.
+        dropout_p: probability with which a weight is dropped.
+        is_causal: position l attends to positions up to l only; excludes a mask.
+        scale: ``1 / sqrt(E)`` by default.
+        enable_gqa: whether `query` may have several times as many heads, dimension -3, as `key` and `value`, each of
+            which then serves as many neighbouring ones.
+
+    Returns:
+        (..., L, V).
+
+    Raises:
+        TypeError: for dtypes that differ, or a mask of integers.
+        ValueError: for shapes that do not fit, a mask besides `is_causal`, or a probability out of range.
+    """
+    if is_causal and attn_mask is not None:
+        raise ValueError(f"{_NAME}: give is_causal or attn_mask, not both")
+    p = _probability(dropout_p)
+    if enable_gqa:
+        key, value = _repeated_heads(query, key), _repeated_heads(query, value)
+    factor = float(max(query.shape[-1], 1) ** -0.5 if scale is None else scale) if query.ndim else 1.0
+    return _attend(query, key, value, attn_mask, (factor, bool(is_causal), p), False)[0]
+
+
+def _repeated_heads(query: Tensor, shared: Tensor) -> Tensor:
+    heads = query.shape[-3] if query.ndim > 2 else 0
+    given = shared.shape[-3] if shared.ndim > 2 else 0
+    if not given or heads % given:
+        raise ValueError(
+            f"{_NAME}: a query of shape {list(query.shape)} cannot share heads of shape {list(shared.shape)}; its "
+            "number of heads, dimension -3, must be a multiple of theirs"
+        )
+    return shared if heads == given else repeat_interleave(shared, heads // given, -3)

@@ -1,0 +1,88 @@
+"""Dropout: zero a random part of the elements and scale up the rest."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from vmflow import dtypes, random
+from vmflow import interpreter as _interpreter
+from vmflow.dtypes import FLOATING
+from vmflow.instructions.blob import meta
+from vmflow.ops.elementwise.inference import CHEAP
+from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr
+
+from .layer_operands import check_shape
+
+if TYPE_CHECKING:
+    from vmflow.autograd.node import OpNode
+    from vmflow.tensors import Tensor
+
+
+def _infer_dropout(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    (p,) = cast("tuple[float]", attributes)
+    (source,) = metas
+    if not 0 <= p < 1:
+        raise ValueError(f"dropout: the probability must be within [0, 1), got {p}")
+    if source.dtype.category < FLOATING:
+        raise TypeError(f"dropout is not defined for {source.dtype.name} tensors; convert with .float() first")
+    mask = meta(tuple(source.shape), dtypes.bool_, source.device)
+    return Inferred((source, mask), source.numel * 6 + 5000)
+
+
+def _infer_mask_and_scale(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    (p,) = cast("tuple[float]", attributes)
+    source, mask = metas
+    if mask.dtype is not dtypes.bool_ or source.dtype.category < FLOATING or not 0 <= p < 1:
+        raise TypeError(f"dropout: a gradient {source} does not fit a mask {mask} and the probability {p}")
+    check_shape("dropout", "a mask", mask, source.shape)
+    return Inferred(source, source.numel * CHEAP * 2)
+
+
+_DROPOUT = OpExpr("dropout", _infer_dropout, Form(1, tuple[float], 2, draws=True), "dropout")
+_MASK_AND_SCALE = OpExpr("dropout_gradient", _infer_mask_and_scale, Form(2, tuple[float]), "dropout")
+
+
+@_DROPOUT.gradient(outputs=(1,))
+def _dropout_gradient(node: OpNode, gradient: Tensor, _: Tensor | None) -> tuple[Tensor]:
+    return (_interpreter.dispatch(_MASK_AND_SCALE, (gradient, node.output(1).detach()), node.attributes),)
+
+
+@_MASK_AND_SCALE.gradient(inputs=(1,))
+def _mask_and_scale_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor, None]:
+    return _interpreter.dispatch(_MASK_AND_SCALE, (gradient, node.input(1)), node.attributes), None
+
+
+def dropped_alike(input: Tensor, p: float, stretch: tuple[Any, ...]) -> Tensor:
+    """Dropout by a stretch of random numbers that another op has used; unchanged for a probability of 0."""
+    if p == 1:
+        return input * 0.0
+    return _interpreter.dispatch_several(_DROPOUT, (input,), (p,), stretch)[0] if p else input
+
+
+def check_probability(name: str, p: float) -> None:
+    """Raise ValueError, in the name of an op, unless `p` is within [0, 1]."""
+    if not 0 <= p <= 1:
+        raise ValueError(f"{name}: the probability must be within [0, 1], got {p}")
+
+
+def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    """Each element zero with probability `p`, else divided by ``1 - p``; unchanged unless `training`.
+
+    Args:
+        input: floating-point or complex, of any shape.
+        p: probability, within [0, 1].
+        training: whether to do anything.
+        inplace: write the result into `input` and return that.
+
+    Raises:
+        ValueError: if `p` is no probability.
+    """
+    check_probability("dropout", p)
+    if not training or p == 0:
+        return input
+    if p == 1:
+        result = input * 0.0
+    else:
+        stretch = random.take(input.numel())
+        result = _interpreter.dispatch_several(_DROPOUT, (input,), (float(p),), stretch)[0]
+    return input.copy_(result) if inplace else result

@@ -1,0 +1,159 @@
+"""Bags of embeddings: sums, means and maxima of rows of a table, by index."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from vmflow import dtypes
+from vmflow import interpreter as _interpreter
+from vmflow.dtypes import FLOATING, INTEGER
+from vmflow.instructions.blob import meta
+from vmflow.ops.autocasting import promotes_here
+from vmflow.ops.creation import creation
+from vmflow.ops.elementwise.inference import CHEAP
+from vmflow.ops.elementwise.selection import where
+from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, Size, common_device
+
+from .embedding import embedding
+
+if TYPE_CHECKING:
+    from vmflow.tensors import Tensor
+
+MODES = ("sum", "mean", "max")
+
+
+def _infer_largest_of_bag(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    (bags,) = cast("tuple[int]", attributes)
+    rows, bag = metas
+    if bag.dtype.category != dtypes.INTEGER or len(rows.shape) != 2 or bag.shape != rows.shape[:1]:
+        raise ValueError(f"embedding_bag: {rows} and {bag} are not rows and the bag of each")
+    output = meta((bags, rows.shape[1]), dtypes.int64, common_device("embedding_bag", metas))
+    return Inferred(output, rows.numel * CHEAP * 4 + bags * 3000)
+
+
+_LARGEST_OF_BAG = OpExpr("largest_of_bag", _infer_largest_of_bag, Form(2, tuple[Size]), "embedding")
+
+
+def embedding_bag(
+    input: Tensor,
+    weight: Tensor,
+    offsets: Tensor | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2,
+    scale_grad_by_freq: bool = False,
+    mode: str = "mean",
+    sparse: bool = False,
+    per_sample_weights: Tensor | None = None,
+    include_last_offset: bool = False,
+    padding_idx: int | None = None,
+) -> Tensor:
+    """The sum, mean or maximum of the rows of `weight` that each bag names; of an empty bag it is 0.
+
+    Args:
+        input: integers, (bags, size of each), or one bag after the other, (number,).
+        weight: the table, (rows, width).
+        offsets: where in a one-dimensional `input` each bag begins, from 0 up; checked when the op runs.
+        max_norm: if given, the rows named are first scaled down, in place, to this norm.
+        norm_type: which norm.
+        scale_grad_by_freq: divide a row's gradient by how often `input` names it; not for the maximum.
+        mode: "sum", "mean" or "max".
+        sparse: must be False; gradients are dense.
+        per_sample_weights: what each row is multiplied by, in the shape of `input` and the dtype of `weight` (under
+            autocast another one promotes); for sums only.
+        include_last_offset: whether `offsets` has the end of the last bag too.
+        padding_idx: a row that counts for nothing and gets no gradient; may count from the end.
+
+    Returns:
+        (bags, width).
+
+    Raises:
+        TypeError, ValueError: for dtypes, shapes and options that do not fit.
+    """
+    _check(input, weight, offsets, mode, per_sample_weights, scale_grad_by_freq, include_last_offset)
+    rows = embedding(input, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse)
+    if per_sample_weights is not None:
+        rows = rows * per_sample_weights.unsqueeze(-1)
+    counted = None if padding_idx is None else input != padding_idx % weight.shape[0]
+    if input.ndim == 2:
+        bags, size = input.shape
+        bag = creation.arange(bags, device=input.device).reshape((bags, 1)).expand((bags, size)).reshape((-1,))
+        rows = rows.reshape((bags * size, weight.shape[1]))
+        counted = None if counted is None else counted.reshape((-1,))
+    else:
+        assert offsets is not None
+        starts = offsets[:-1] if include_last_offset else offsets
+        bags = starts.shape[0]
+        bag = _bag_of_each(input.shape[0], starts)
+    if mode == "max":
+        return _largest(rows, bag, counted, bags)
+    return _summed(rows, bag, counted, bags, mode == "mean")
+
+
+def _bag_of_each(count: int, starts: Tensor) -> Tensor:
+    """For each of so many places the number of the bag it is in."""
+    begun = creation.zeros(count + 1, dtype=dtypes.int64, device=starts.device)
+    begun = begun.index_add(0, starts.to(dtypes.int64), creation.ones_like(starts, dtype=dtypes.int64))
+    return begun[:count].cumsum(0) - 1
+
+
+def _summed(rows: Tensor, bag: Tensor, counted: Tensor | None, bags: int, mean: bool) -> Tensor:
+    if counted is not None:
+        rows = where(counted.unsqueeze(-1), rows, 0.0)
+    shape = (bags, rows.shape[1])
+    sums = creation.zeros(shape, dtype=rows.dtype, device=rows.device).index_add(0, bag, rows)
+    if not mean:
+        return sums
+    each = creation.ones_like(bag, dtype=rows.dtype) if counted is None else counted.to(rows.dtype)
+    sizes = creation.zeros(bags, dtype=rows.dtype, device=rows.device).index_add(0, bag, each)
+    return sums / sizes.clamp(min=1).unsqueeze(-1)
+
+
+def _largest(rows: Tensor, bag: Tensor, counted: Tensor | None, bags: int) -> Tensor:
+    if not rows.shape[0]:
+        return creation.zeros((bags, rows.shape[1]), dtype=rows.dtype, device=rows.device)
+    if counted is not None:
+        bag = where(counted, bag, -1)
+    found = _interpreter.dispatch(_LARGEST_OF_BAG, (rows.detach(), bag), (bags,))
+    return where(found >= 0, rows.gather(0, found.clamp(min=0)), 0.0)
+
+
+def _check(
+    input: Tensor,
+    weight: Tensor,
+    offsets: Tensor | None,
+    mode: str,
+    per_sample_weights: Tensor | None,
+    by_frequency: bool,
+    include_last: bool,
+) -> None:
+    name = "embedding_bag"
+    if mode not in MODES:
+        raise ValueError(f"{name}: mode must be one of {', '.join(MODES)}, not {mode!r}")
+    if weight.dtype.category != FLOATING:
+        raise TypeError(f"{name}: the table must be floating-point, not {weight.dtype.name}")
+    if input.ndim == 2 and offsets is not None:
+        raise ValueError(f"{name}: an input of two dimensions has one bag in each row, and takes no offsets")
+    if input.ndim == 1 and (offsets is None or offsets.ndim != 1):
+        given = "none" if offsets is None else f"shape {list(offsets.shape)}"
+        raise ValueError(f"{name}: an input of one dimension needs a vector of offsets, got {given}")
+    if input.ndim not in (1, 2):
+        raise ValueError(f"{name}: the input must have one or two dimensions, got shape {list(input.shape)}")
+    if offsets is not None and offsets.dtype.category != INTEGER:
+        raise TypeError(f"{name}: the offsets must be integers, not {offsets.dtype.name}")
+    if include_last and (offsets is None or not offsets.shape[0]):
+        raise ValueError(f"{name}: include_last_offset needs offsets with at least the end of the last bag")
+    if per_sample_weights is not None:
+        if mode != "sum":
+            raise ValueError(f"{name}: per_sample_weights are for mode 'sum' only, not {mode!r}")
+        if per_sample_weights.shape != input.shape:
+            raise ValueError(
+                f"{name}: per_sample_weights of shape {list(per_sample_weights.shape)} must have the input's, "
+                f"{list(input.shape)}"
+            )
+        if per_sample_weights.dtype is not weight.dtype and not promotes_here():
+            raise TypeError(
+                f"{name}: per_sample_weights must have the table's dtype {weight.dtype.name}, not "
+                f"{per_sample_weights.dtype.name}"
+            )
+    if by_frequency and mode == "max":
+        raise ValueError(f"{name}: scale_grad_by_freq is not for mode 'max'")

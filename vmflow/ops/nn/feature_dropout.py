@@ -1,0 +1,108 @@
+"""Dropout of whole channels, and dropout for self-normalising networks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vmflow import random
+from vmflow.ops.creation import creation
+from vmflow.ops.elementwise.piecewise import SELU_ALPHA, SELU_SCALE
+from vmflow.ops.elementwise.selection import where
+
+from .dropout import check_probability, dropout
+from .layer_operands import check_floating
+
+if TYPE_CHECKING:
+    from vmflow.tensors import Tensor
+
+
+def dropout1d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    """Each channel of (N, C, L), or (C, L), zero with probability `p`, else divided by ``1 - p``.
+
+    Args:
+        input: floating-point.
+        p: probability, within [0, 1].
+        training: whether to do anything.
+        inplace: write the result into `input` and return that.
+
+    Raises:
+        ValueError: if `p` is no probability, or for another number of dimensions.
+    """
+    return _by_channel("dropout1d", input, p, training, inplace, {2: 1, 3: 2})
+
+
+def dropout2d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    """Each channel of (N, C, H, W) zero with probability `p`, else divided by ``1 - p``; arguments as for `dropout1d`.
+
+    Three dimensions are taken for (N, C, L), as in PyTorch.
+    """
+    return _by_channel("dropout2d", input, p, training, inplace, {3: 2, 4: 2})
+
+
+def dropout3d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    """Each channel of (N, C, D, H, W), or without N, zero with probability `p`; arguments as for `dropout1d`."""
+    return _by_channel("dropout3d", input, p, training, inplace, {4: 1, 5: 2})
+
+
+def _by_channel(name: str, input: Tensor, p: float, training: bool, inplace: bool, leading: dict[int, int]) -> Tensor:
+    """`leading`: how many dimensions count the channels, by the number of all."""
+    check_probability(name, p)
+    if input.ndim not in leading:
+        allowed = " or ".join(map(str, leading))
+        raise ValueError(f"{name}: expected {allowed} dimensions, got shape {list(input.shape)}")
+    if not training or p == 0:
+        return input
+    kept = _one_per_channel(input, leading[input.ndim])
+    result = input * dropout(kept, p)
+    return input.copy_(result) if inplace else result
+
+
+def _one_per_channel(input: Tensor, leading: int) -> Tensor:
+    shape = tuple(input.shape[:leading]) + (1,) * (input.ndim - leading)
+    return creation.ones(shape, dtype=input.dtype, device=input.device)
+
+
+def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
+    """Dropout that keeps the mean and variance of what `selu` returns (G. Klambauer et al., 2017).
+
+    What is dropped becomes the lowest value of `selu`; then everything is scaled and shifted.
+
+    Args:
+        input: floating-point, of any shape.
+        p: probability, within [0, 1].
+        training: whether to do anything.
+        inplace: write the result into `input` and return that.
+
+    Raises:
+        TypeError: for another dtype.
+        ValueError: if `p` is no probability.
+    """
+    return _alpha("alpha_dropout", input, p, training, inplace, input.ndim)
+
+
+def feature_alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
+    """`alpha_dropout` of whole channels of (N, C, ...).
+
+    Raises:
+        TypeError: for another dtype than a floating-point one.
+        ValueError: if `p` is no probability, or for fewer than two dimensions.
+    """
+    if input.ndim < 2:
+        raise ValueError(f"feature_alpha_dropout: expected (N, C, ...), got shape {list(input.shape)}")
+    return _alpha("feature_alpha_dropout", input, p, training, inplace, 2)
+
+
+def _alpha(name: str, input: Tensor, p: float, training: bool, inplace: bool, leading: int) -> Tensor:
+    check_probability(name, p)
+    check_floating(name, input._blob.meta)
+    if not training or p == 0:
+        return input
+    if p == 1:
+        result = input * 0.0
+    else:
+        lowest = -SELU_ALPHA * SELU_SCALE
+        scale = ((1 - p) * (1 + p * lowest**2)) ** -0.5
+        shift = -scale * lowest * p
+        kept = random.bernoulli(_one_per_channel(input, leading), 1 - p) != 0
+        result = where(kept, input * scale + shift, lowest * scale + shift)
+    return input.copy_(result) if inplace else result

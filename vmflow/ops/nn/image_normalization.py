@@ -1,0 +1,104 @@
+"""Normalisation over the image of each channel, and over the neighbours among channels."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING
+
+from vmflow.ops.shape.padding import pad
+
+from .layer_operands import check_floating
+from .normalization import batch_norm, batch_statistics, move_statistics
+from .pooling import avg_pool2d
+
+if TYPE_CHECKING:
+    from vmflow.tensors import Tensor
+
+
+def instance_norm(
+    input: Tensor,
+    running_mean: Tensor | None = None,
+    running_var: Tensor | None = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Normalise each channel of each sample over its image (D. Ulyanov et al., Instance Normalization, 2016).
+
+    The running statistics move by one instruction; dropped by a scope, they stay where they were.
+
+    Args:
+        input: (samples, channels, ...), floating-point.
+        running_mean, running_var: (channels,); with `use_input_stats` they are updated in place if given, else used
+            instead of the image's mean and variance.
+        weight, bias: (channels,), applied after.
+        use_input_stats: whether to use each image's own mean and variance.
+        momentum: the share of the batch, the mean over its samples, in the updated running statistics (the variance
+            unbiased).
+        eps: added to the variance.
+
+    Raises:
+        TypeError: for other than floating-point tensors.
+        ValueError: for shapes that do not fit, images of one element, or missing running statistics.
+    """
+    if input.ndim < 3:
+        raise ValueError(f"instance_norm: expected an input (samples, channels, length, ...), got {list(input.shape)}")
+    if not use_input_stats:
+        if running_mean is None or running_var is None:
+            raise ValueError("instance_norm: running_mean and running_var are needed where use_input_stats is False")
+        return batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
+    check_floating("instance_norm", input._blob.meta)
+    samples, channels, *size = input.shape
+    given = {"running_mean": running_mean, "running_var": running_var, "weight": weight, "bias": bias}
+    for word, vector in given.items():
+        if vector is not None and vector.shape != (channels,):
+            raise ValueError(
+                f"instance_norm: for an input of shape {list(input.shape)}, {word} must have shape [{channels}], not "
+                f"{list(vector.shape)}"
+            )
+    count = prod(size)
+    if count < 2:
+        raise ValueError(
+            f"instance_norm: an image needs at least 2 elements, an input of shape {list(input.shape)} has {count}"
+        )
+    # Each sample's channels are channels of one large sample.
+    operands = [None if it is None else it.repeat(samples) for it in (weight, bias)]
+    together = input.reshape(1, samples * channels, *size)
+    result, mean, variance = batch_statistics(together, operands[0], operands[1], eps)
+    moved = [
+        (running, batch.detach().reshape(samples, channels).mean(0), factor)
+        for running, batch, factor in ((running_mean, mean, 1.0), (running_var, variance, count / (count - 1)))
+        if running is not None
+    ]
+    if moved and samples:
+        move_statistics(moved, None, momentum)
+    return result.reshape(input.shape)
+
+
+def local_response_norm(input: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> Tensor:
+    """``input / (k + alpha * mean of the squares of the neighbours) ** beta`` (A. Krizhevsky et al., 2012).
+
+    Args:
+        input: (samples, channels, ...), floating-point.
+        size: how many neighbouring channels count, itself among them; beyond the first and last there are zeros.
+        alpha, beta, k: as above.
+
+    Raises:
+        TypeError: for other than floating-point tensors.
+        ValueError: for an input without spatial dimensions, or a size below 1.
+    """
+    check_floating("local_response_norm", input._blob.meta)
+    if input.ndim < 3:
+        raise ValueError(
+            f"local_response_norm: expected an input (samples, channels, length, ...), got {list(input.shape)}"
+        )
+    if size < 1:
+        raise ValueError(f"local_response_norm: size must be at least 1, got {size}")
+    if not input.numel():
+        return input.clone()
+    squares = (input * input).reshape(input.shape[0], 1, input.shape[1], -1)
+    around = pad(squares, (0, 0, size // 2, (size - 1) // 2))
+    mean = avg_pool2d(around, (size, 1), 1).reshape(input.shape)
+    return input / (mean * alpha + k).pow(beta)

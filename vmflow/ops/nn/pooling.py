@@ -1,0 +1,450 @@
+"""Pooling: windows of a line, an image or a volume reduced to their largest element or their mean.
+
+The ops are written for any number of spatial dimensions and declared for one, two and three.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+
+from vmflow import dtypes
+from vmflow import interpreter as _interpreter
+from vmflow.autograd.grad_mode import is_grad_enabled
+from vmflow.dtypes import COMPLEX, INTEGER
+from vmflow.instructions.blob import TensorMeta, meta
+from vmflow.kernels.problems.pooling import Window
+from vmflow.ops.elementwise.inference import CHEAP
+from vmflow.ops.table import (
+    Attributes,
+    Form,
+    Inferred,
+    Kinds,
+    Margin,
+    Metas,
+    OpExpr,
+    Size,
+    Stride,
+    common_device,
+)
+
+from .layer_operands import Pair, Sizes, batched, check_floating, check_shape, layout, sizes
+
+if TYPE_CHECKING:
+    from vmflow.autograd.node import OpNode
+    from vmflow.tensors import Tensor
+
+
+class _Shape(NamedTuple):
+    """What windows look like, with one number for each spatial dimension."""
+
+    kernel: tuple[Stride, ...]
+    stride: tuple[Stride, ...]
+    padding: tuple[Margin, ...]
+    dilation: tuple[Stride, ...]
+    ceil_mode: bool
+
+
+def _windows(name: str, source: TensorMeta, shape: _Shape) -> tuple[Window, ...]:
+    """The windows along each spatial dimension.
+
+    Raises:
+        ValueError: if none fits, or one lies wholly in the padding.
+    """
+    rank = len(shape.kernel)
+    if {len(it) for it in shape[:4]} != {rank}:
+        raise ValueError(f"{name}: the windows {shape} are not of {rank} dimensions")
+    if len(source.shape) != rank + 2:
+        raise ValueError(f"{name}: expected an input {layout(rank)}, got {list(source.shape)}")
+    return tuple([_window(name, source, shape, axis) for axis in range(rank)])
+
+
+def _output(windows: tuple[Window, ...], source: TensorMeta) -> TensorMeta:
+    size = [it.output for it in windows]
+    return meta((*source.shape[:2], *size), source.dtype, source.device)
+
+
+def _taps(windows: tuple[Window, ...]) -> int:
+    return sum([it.kernel for it in windows])
+
+
+def _window(name: str, source: TensorMeta, shape: _Shape, axis: int) -> Window:
+    kernel, stride, padding, dilation = [it[axis] for it in shape[:4]]
+    ceil_mode = shape.ceil_mode
+    size = source.shape[axis + 2]
+    reach = dilation * (kernel - 1) + 1
+    if padding > reach // 2:
+        raise ValueError(f"{name}: padding must be at most half of the kernel, {reach // 2}, got {padding}")
+    spare = size + 2 * padding - reach
+    output = (spare + (stride - 1 if ceil_mode else 0)) // stride + 1
+    if ceil_mode and (output - 1) * stride >= size + padding:
+        output -= 1  # the last window would begin behind the input
+    if size == 0 or output < 1:
+        raise ValueError(
+            f"{name}: a window of {list(shape.kernel)} does not fit into an input of shape {list(source.shape)} "
+            f"padded by {list(shape.padding)}"
+        )
+    window = Window(size, output, kernel, stride, padding, dilation)
+    if dilation > 1:
+        # A window may end in the padding before the input if it begins there; of the others, the last lies farthest.
+        doubtful = range(min(output, -(-padding // stride)))
+        if not window.reaches_in(output - 1) or not all(window.reaches_in(number) for number in doubtful):
+            raise ValueError(
+                f"{name}: with dilation {list(shape.dilation)} and padding {list(shape.padding)} a window "
+                f"lies wholly in the padding of an input of shape {list(source.shape)}"
+            )
+    return window
+
+
+# Maximum
+
+
+def _check_max(name: str, source: TensorMeta) -> None:
+    if not INTEGER <= source.dtype.category < COMPLEX:
+        raise TypeError(f"{name} is not defined for {source.dtype.name} tensors")
+
+
+def _max_name(shape: _Shape) -> str:
+    return f"max_pool{len(shape.kernel)}d"
+
+
+def _infer_max(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    shape = cast("_Shape", attributes)
+    (source,) = metas
+    _check_max(_max_name(shape), source)
+    windows = _windows(_max_name(shape), source, shape)
+    output = _output(windows, source)
+    return Inferred(output, (source.numel + output.numel * _taps(windows)) * CHEAP * 2 + 5000, windows)
+
+
+def _infer_max_with_indices(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    shape = cast("_Shape", attributes)
+    (source,) = metas
+    _check_max(_max_name(shape), source)
+    windows = _windows(_max_name(shape), source, shape)
+    output = _output(windows, source)
+    indices = meta(tuple(output.shape), dtypes.int64, source.device)
+    return Inferred((output, indices), (source.numel + output.numel * _taps(windows)) * CHEAP * 6 + 10000, windows)
+
+
+def _check_indices(name: str, indices: TensorMeta, rank: int) -> None:
+    if indices.dtype is not dtypes.int64 or len(indices.shape) != rank + 2:
+        raise ValueError(f"{name}: expected indices {layout(rank)} of int64, got {indices}")
+
+
+def _infer_plane_scatter(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    size = cast("Sizes", attributes)
+    values, indices = metas
+    device = common_device("plane_scatter", metas)
+    _check_indices("plane_scatter", indices, len(size))
+    check_shape("plane_scatter", "indices", indices, values.shape)
+    check_floating("plane_scatter", values)
+    output = meta((*values.shape[:2], *size), values.dtype, device)
+    return Inferred(output, output.numel * CHEAP + values.numel * 10 + 5000)
+
+
+def _infer_plane_gather(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    source, indices = metas
+    device = common_device("plane_gather", metas)
+    _check_indices("plane_gather", indices, len(source.shape) - 2)
+    if indices.shape[:2] != source.shape[:2]:
+        raise ValueError(f"plane_gather: indices {indices} are not of the planes of {source}")
+    output = meta(tuple(indices.shape), source.dtype, device)
+    return Inferred(output, output.numel * 10 + 5000)
+
+
+_PLANE_SCATTER = OpExpr("plane_scatter", _infer_plane_scatter, Form(2, tuple[Size, ...]), "pooling")
+_PLANE_GATHER = OpExpr("plane_gather", _infer_plane_gather, Form(2), "pooling")
+
+
+def max_gradient(node: OpNode, gradient: Tensor, _: Tensor | None) -> tuple[Tensor]:
+    """The gradient rule of what returns largest elements and their indices into flat planes."""
+    size = tuple(node.meta(0).shape[2:])
+    return (_interpreter.dispatch(_PLANE_SCATTER, (gradient, node.output(1).detach()), size),)
+
+
+@_PLANE_SCATTER.gradient(inputs=(1,))
+def _plane_scatter_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor, None]:
+    return _interpreter.dispatch(_PLANE_GATHER, (gradient, node.input(1))), None
+
+
+@_PLANE_GATHER.gradient(inputs=(1,))
+def _plane_gather_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor, None]:
+    size = tuple(node.meta(0).shape[2:])
+    return _interpreter.dispatch(_PLANE_SCATTER, (gradient, node.input(1)), size), None
+
+
+# Mean
+
+
+class _Mean(NamedTuple):
+    """Attributes of the mean and of its gradient; `size` is that of the input's planes."""
+
+    shape: _Shape
+    with_padding: bool
+    override: int | None
+    size: tuple[Size, ...]
+
+
+def _mean_name(attributes: _Mean) -> str:
+    return f"avg_pool{len(attributes.shape.kernel)}d"
+
+
+def _infer_mean(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    how = cast("_Mean", attributes)
+    (source,) = metas
+    check_floating(_mean_name(how), source)
+    windows = _windows(_mean_name(how), source, how.shape)
+    output = _output(windows, source)
+    return Inferred(output, (source.numel + output.numel * _taps(windows)) * CHEAP * 2 + 5000, windows)
+
+
+def _infer_mean_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    how = cast("_Mean", attributes)
+    (gradient,) = metas
+    output = meta((*gradient.shape[:2], *how.size), gradient.dtype, gradient.device)
+    check_floating(_mean_name(how), gradient)
+    windows = _windows(_mean_name(how), output, how.shape)
+    check_shape(_mean_name(how), "gradient", gradient, _output(windows, output).shape)
+    return Inferred(output, (output.numel + gradient.numel * _taps(windows)) * CHEAP * 2 + 5000, windows)
+
+
+def _mean_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    how = cast("_Mean", node.attributes)
+    return (_interpreter.dispatch(FAMILIES[len(how.size)].mean_gradient, (gradient,), how),)
+
+
+def _mean_gradient_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    how = cast("_Mean", node.attributes)
+    return (_interpreter.dispatch(FAMILIES[len(how.size)].mean, (gradient,), how),)
+
+
+# The ops
+
+
+class _Family(NamedTuple):
+    """The ops for one number of spatial dimensions."""
+
+    largest: OpExpr
+    largest_with_indices: OpExpr
+    mean: OpExpr
+    mean_gradient: OpExpr
+
+
+def _declared(rank: int) -> _Family:
+    family = _Family(
+        OpExpr(f"max_pool{rank}d", _infer_max, Form(1, _Shape), "pooling"),
+        OpExpr(f"max_pool{rank}d_with_indices", _infer_max_with_indices, Form(1, _Shape), "pooling"),
+        OpExpr(f"avg_pool{rank}d", _infer_mean, Form(1, _Mean), "pooling"),
+        OpExpr(f"avg_pool{rank}d_gradient", _infer_mean_gradient, Form(1, _Mean), "pooling"),
+    )
+    family.largest_with_indices.gradient(outputs=(1,))(max_gradient)
+    family.mean.gradient()(_mean_gradient)
+    family.mean_gradient.gradient()(_mean_gradient_gradient)
+    return family
+
+
+FAMILIES: Final = {rank: _declared(rank) for rank in (1, 2, 3)}
+
+
+# Functions
+
+
+def _shape(name: str, rank: int, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool) -> _Shape:
+    size = sizes(name, "kernel_size", kernel, 1, rank)
+    step = size if stride is None or stride in ((), []) else sizes(name, "stride", stride, 1, rank)
+    margin, spread = sizes(name, "padding", padding, 0, rank), sizes(name, "dilation", dilation, 1, rank)
+    return _Shape(size, step, margin, spread, bool(ceil_mode))
+
+
+def check_data_format(name: str, data_format: str) -> None:
+    """Raise unless channels come before the spatial dimensions.
+
+    Raises:
+        ValueError: for another order.
+    """
+    if data_format != "channels_first":
+        raise ValueError(
+            f"{name}: data_format must be 'channels_first', not {data_format!r}; move the channels with .movedim(-1, 1)"
+        )
+
+
+def _max_pool(
+    rank: int,
+    input: Tensor,
+    kernel_size: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    ceil_mode: bool,
+    return_indices: bool,
+    data_format: str,
+) -> Any:
+    name = f"max_pool{rank}d"
+    check_data_format(name, data_format)
+    shape = _shape(name, rank, kernel_size, stride, padding, dilation, ceil_mode)
+
+    def function(batch: Tensor) -> Any:
+        if return_indices or (batch.requires_grad and is_grad_enabled()):
+            found = _interpreter.dispatch_several(FAMILIES[rank].largest_with_indices, (batch,), shape)
+            return (found[0], found[1]) if return_indices else found[0]
+        return _interpreter.dispatch(FAMILIES[rank].largest, (batch,), shape)
+
+    return batched(rank, input, function)
+
+
+def max_pool1d(
+    input: Tensor,
+    kernel_size: int | tuple[int],
+    stride: int | tuple[int] | None = None,
+    padding: int | tuple[int] = 0,
+    dilation: int | tuple[int] = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+    *,
+    data_format: str = "channels_first",
+) -> Any:
+    """The largest element of each window of (samples, channels, length), or (channels, length); see `max_pool2d`."""
+    return _max_pool(1, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices, data_format)
+
+
+def max_pool2d(
+    input: Tensor,
+    kernel_size: int | Pair,
+    stride: int | Pair | None = None,
+    padding: int | Pair = 0,
+    dilation: int | Pair = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+    *,
+    data_format: str = "channels_first",
+) -> Any:
+    """The largest element of each window; nan if there is one.  Of equal ones, the first gets the gradient.
+
+    Args:
+        input: (samples, channels, height, width), or (channels, height, width).
+        kernel_size: of the window.
+        stride: step of the window; its size by default.
+        padding: elements smaller than any other around the input, at most half of the window.
+        dilation: distance between the elements of the window.
+        ceil_mode: whether windows may stick out below and to the right.
+        return_indices: whether to return a pair: the elements, and their int64 indices into the flattened image.
+        data_format: "channels_first", as above.
+
+    Returns:
+        (samples, channels, rows, columns), rows being
+        ``(height + 2 * padding - dilation * (kernel height - 1) - 1) // stride + 1``, rounded up with `ceil_mode`.
+
+    Raises:
+        TypeError: for bools and complex numbers.
+        ValueError: if no window fits, a size is out of range, or for another data format.
+    """
+    return _max_pool(2, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices, data_format)
+
+
+def max_pool3d(
+    input: Tensor,
+    kernel_size: int | Sizes,
+    stride: int | Sizes | None = None,
+    padding: int | Sizes = 0,
+    dilation: int | Sizes = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+    *,
+    data_format: str = "channels_first",
+) -> Any:
+    """The largest element of each window of (samples, channels, depth, height, width); see `max_pool2d`."""
+    return _max_pool(3, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices, data_format)
+
+
+def _avg_pool(
+    rank: int,
+    input: Tensor,
+    kernel_size: Any,
+    stride: Any,
+    padding: Any,
+    ceil_mode: bool,
+    count_include_pad: bool,
+    divisor_override: int | None,
+    data_format: str,
+) -> Tensor:
+    name = f"avg_pool{rank}d"
+    check_data_format(name, data_format)
+    shape = _shape(name, rank, kernel_size, stride, padding, 1, ceil_mode)
+    if divisor_override is not None and (isinstance(divisor_override, bool) or not isinstance(divisor_override, int)):
+        raise TypeError(f"{name}: divisor_override must be an integer, not {divisor_override!r}")
+    if divisor_override == 0:
+        raise ValueError(f"{name}: divisor_override must not be 0")
+
+    def function(batch: Tensor) -> Tensor:
+        how = _Mean(shape, bool(count_include_pad), divisor_override, tuple(batch.shape[2:]))
+        return _interpreter.dispatch(FAMILIES[rank].mean, (batch,), how)
+
+    found: Tensor = batched(rank, input, function)
+    return found
+
+
+def avg_pool1d(
+    input: Tensor,
+    kernel_size: int | tuple[int],
+    stride: int | tuple[int] | None = None,
+    padding: int | tuple[int] = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    *,
+    data_format: str = "channels_first",
+) -> Tensor:
+    """The mean of each window of (samples, channels, length), or (channels, length); see `avg_pool2d`."""
+    return _avg_pool(1, input, kernel_size, stride, padding, ceil_mode, count_include_pad, None, data_format)
+
+
+def avg_pool2d(
+    input: Tensor,
+    kernel_size: int | Pair,
+    stride: int | Pair | None = None,
+    padding: int | Pair = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+    *,
+    data_format: str = "channels_first",
+) -> Tensor:
+    """The mean of each window.
+
+    Args:
+        input: (samples, channels, height, width), or (channels, height, width).
+        kernel_size: of the window.
+        stride: step of the window; its size by default.
+        padding: zeros around the input, at most half of the window.
+        ceil_mode: whether windows may stick out below and to the right.
+        count_include_pad: whether the padding's zeros count.
+        divisor_override: divide by this instead of by the number of elements.
+        data_format: "channels_first", as above.
+
+    Returns:
+        (samples, channels, rows, columns), rows being ``(height + 2 * padding - kernel height) // stride + 1``, rounded
+        up with `ceil_mode`.
+
+    Raises:
+        TypeError: for other than floating-point tensors.
+        ValueError: if no window fits, a size is out of range, or for another data format.
+    """
+    return _avg_pool(
+        2, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override, data_format
+    )
+
+
+def avg_pool3d(
+    input: Tensor,
+    kernel_size: int | Sizes,
+    stride: int | Sizes | None = None,
+    padding: int | Sizes = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+    *,
+    data_format: str = "channels_first",
+) -> Tensor:
+    """The mean of each window of (samples, channels, depth, height, width); see `avg_pool2d`."""
+    return _avg_pool(
+        3, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override, data_format
+    )

@@ -1,0 +1,154 @@
+"""Resampling: lines, images and volumes made larger or smaller.
+
+Along each dimension, an element of the result is a weighted sum of a few elements of the input.  The gradient is the
+same op with this map transposed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from vmflow import interpreter as _interpreter
+from vmflow.dtypes import COMPLEX
+from vmflow.instructions.blob import meta
+from vmflow.kernels.problems.resampling import Along
+from vmflow.ops.elementwise.inference import CHEAP
+from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr
+
+from .adaptive_pooling import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
+from .layer_operands import Sizes, check_floating, sizes
+
+if TYPE_CHECKING:
+    from vmflow.autograd.node import OpNode
+    from vmflow.tensors import Tensor
+
+
+# The op.  Attributes: (how along each dimension, whether transposed)
+
+_How = tuple[tuple[Along, ...], bool]
+
+
+def _infer_resample(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    every, transposed = cast("_How", attributes)
+    (source,) = metas
+    size = [it.source if transposed else it.target for it in every]
+    output = meta((*source.shape[:2], *size), source.dtype, source.device)
+    taps = sum([it.taps(transposed) for it in every])
+    cost = (source.numel + output.numel) * taps * CHEAP * 4 + 10000
+    return Inferred(output, cost)
+
+
+_RESAMPLE = OpExpr("resample", _infer_resample, Form(1, _How), "resampling")
+
+
+@_RESAMPLE.gradient()
+def _resample_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    every, transposed = cast("_How", node.attributes)
+    return (_interpreter.dispatch(_RESAMPLE, (gradient,), (every, not transposed)),)
+
+
+# Functions
+
+# Of each mode: the filter, and the numbers of spatial dimensions it is for.
+_MODES: Final[dict[str, tuple[str, tuple[int, ...]]]] = {
+    "nearest": ("nearest", (1, 2, 3)),
+    "nearest-exact": ("nearest-exact", (1, 2, 3)),
+    "linear": ("linear", (1,)),
+    "bilinear": ("linear", (2,)),
+    "bicubic": ("cubic", (2,)),
+    "trilinear": ("linear", (3,)),
+    "area": ("area", (1, 2, 3)),
+}
+_AREA: Final[dict[int, Any]] = {1: adaptive_avg_pool1d, 2: adaptive_avg_pool2d, 3: adaptive_avg_pool3d}
+
+
+def _factors(rank: int, scale_factor: Any) -> tuple[float, ...]:
+    given = tuple(scale_factor) if isinstance(scale_factor, (tuple, list)) else (scale_factor,) * rank
+    if len(given) != rank or any(isinstance(it, bool) or not isinstance(it, (int, float)) for it in given):
+        raise TypeError(f"interpolate: scale_factor must be a number or {rank} of them, not {scale_factor!r}")
+    if any(not math.isfinite(it) or it <= 0 for it in given):
+        raise ValueError(f"interpolate: scale_factor must be above 0, got {scale_factor!r}")
+    return tuple([float(it) for it in given])
+
+
+def _check_mode(mode: str, rank: int, align_corners: bool | None, antialias: bool) -> None:
+    if mode not in _MODES:
+        raise ValueError(f"interpolate: mode must be one of {', '.join(_MODES)}, not {mode!r}")
+    if rank not in _MODES[mode][1]:
+        dimensions = " or ".join([f"{it + 2}" for it in _MODES[mode][1]])
+        raise ValueError(
+            f"interpolate: mode {mode!r} is for inputs (samples, channels, ...) of {dimensions} dimensions, got "
+            f"{rank + 2}"
+        )
+    if align_corners is not None and _MODES[mode][0] not in ("linear", "cubic"):
+        raise ValueError(f"interpolate: align_corners has no meaning for mode {mode!r}; leave it out")
+    if antialias and mode not in ("bilinear", "bicubic"):
+        raise ValueError(f"interpolate: antialias is for modes bilinear and bicubic, not {mode!r}")
+
+
+def interpolate(
+    input: Tensor,
+    size: int | Sequence[int] | None = None,
+    scale_factor: float | Sequence[float] | None = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
+    recompute_scale_factor: bool | None = None,
+    antialias: bool = False,
+) -> Tensor:
+    """Make lines, images or volumes larger or smaller.
+
+    Args:
+        input: (samples, channels, ...) with one, two or three spatial dimensions.
+        size: of the result, one number for all dimensions or one for each.
+        scale_factor: instead of `size`, how many times as large the result is, rounded down.
+        mode: "nearest", "nearest-exact" (for which centres count), "linear" (three dimensions), "bilinear" or
+            "bicubic" (four), "trilinear" (five) or "area" (the mean of what an element covers).
+        align_corners: whether the centres of the corner elements stay in place; else their outer edges do.
+        recompute_scale_factor: whether elements are placed by the ratio of the sizes instead of `scale_factor`.
+        antialias: when shrinking, whether each input element counts (modes bilinear and bicubic).
+
+    Raises:
+        TypeError: for dtypes that cannot be weighted, or if sizes or factors are no numbers.
+        ValueError: for an unknown mode or one for other numbers of dimensions, if not exactly one of `size` and
+            `scale_factor` is given, or if the input or the result is empty.
+    """
+    rank = input.ndim - 2
+    if rank not in (1, 2, 3):
+        raise ValueError(
+            f"interpolate: expected an input (samples, channels, ...) of 3, 4 or 5 dimensions, got {list(input.shape)}"
+        )
+    _check_mode(mode, rank, align_corners, antialias)
+    if (size is None) == (scale_factor is None):
+        raise ValueError("interpolate: give either size or scale_factor")
+    if recompute_scale_factor and size is not None:
+        raise ValueError("interpolate: recompute_scale_factor has no meaning with size; leave it out")
+    given = tuple(input.shape[2:])
+    steps = (0.0,) * rank
+    if size is not None:
+        target = sizes("interpolate", "size", size if isinstance(size, int) else tuple(size), 1, rank)
+    else:
+        factors = _factors(rank, scale_factor)
+        target = tuple([math.floor(have * factor) for have, factor in zip(given, factors, strict=True)])
+        steps = steps if recompute_scale_factor else tuple([1 / it for it in factors])
+    if not (all(given) and all(target)):
+        raise ValueError(f"interpolate: cannot make {list(given)} elements into {list(target)}")
+    if mode == "area":
+        area: Tensor = _AREA[rank](input, target)
+        return area
+    return _resampled(input, _MODES[mode][0], target, bool(align_corners), steps, antialias)
+
+
+def _resampled(
+    input: Tensor, filter: str, target: Sizes, align_corners: bool, steps: tuple[float, ...], antialias: bool
+) -> Tensor:
+    if not filter.startswith("nearest"):
+        check_floating("interpolate", input._blob.meta)
+    elif input.dtype.category >= COMPLEX:
+        raise TypeError(f"interpolate is not defined for {input.dtype.name} tensors")
+    along = [
+        Along(filter, source, wanted, align_corners, step, antialias)
+        for source, wanted, step in zip(input.shape[2:], target, steps, strict=True)
+    ]
+    return _interpreter.dispatch(_RESAMPLE, (input,), (tuple(along), False))

@@ -1,0 +1,171 @@
+"""What is made of poolings: their inverse by indices, and power means."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from vmflow import dtypes
+from vmflow.ops.autocasting import autocast_as_op
+from vmflow.ops.creation.creation import zeros
+
+from .layer_operands import Pair, Sizes, layout, sizes
+from .pooling import avg_pool1d, avg_pool2d, avg_pool3d
+
+if TYPE_CHECKING:
+    from vmflow.tensors import Tensor
+
+
+def _unpooled_size(name: str, input: Tensor, kernel: Sizes, step: Sizes, margin: Sizes, given: Any) -> Sizes:
+    """The size to unpool to: the one given, or the smallest that could have been pooled.
+
+    Raises:
+        TypeError, ValueError: if it could not have been.
+    """
+    rank = len(kernel)
+    usual = [
+        (size - 1) * stride - 2 * padding + taps
+        for size, stride, padding, taps in zip(input.shape[-rank:], step, margin, kernel, strict=True)
+    ]
+    if given is None:
+        return tuple(usual)
+    wanted = sizes(name, "output_size", tuple(given)[-rank:], 0, rank)
+    if len(given) > rank + 2 or any(
+        not least - stride < size < least + stride for least, stride, size in zip(usual, step, wanted, strict=True)
+    ):
+        raise ValueError(
+            f"{name}: output_size {list(given)} is not within the stride {list(step)} of {usual}, the size that an "
+            f"input of shape {list(input.shape)} is unpooled to"
+        )
+    return wanted
+
+
+def _max_unpool(
+    rank: int, input: Tensor, indices: Tensor, kernel_size: Any, stride: Any, padding: Any, output_size: Any
+) -> Tensor:
+    name = f"max_unpool{rank}d"
+    kernel = sizes(name, "kernel_size", kernel_size, 1, rank)
+    step = kernel if stride is None else sizes(name, "stride", stride, 1, rank)
+    margin = sizes(name, "padding", padding, 0, rank)
+    if input.ndim not in (rank + 1, rank + 2) or not all(input.shape[-rank:]):
+        raise ValueError(f"{name}: expected an input {layout(rank)}, not empty, got {list(input.shape)}")
+    if indices.dtype is not dtypes.int64:
+        raise TypeError(f"{name}: indices must be int64, not {indices.dtype.name}")
+    if indices.shape != input.shape:
+        raise ValueError(
+            f"{name}: indices of shape {list(indices.shape)} do not fit an input of shape {list(input.shape)}"
+        )
+    size = _unpooled_size(name, input, kernel, step, margin, output_size)
+    lead = input.shape[:-rank]
+    flat = zeros(*lead, prod(size), dtype=input.dtype, device=input.device)
+    result = flat.scatter(-1, indices.flatten(-rank), input.flatten(-rank))
+    return result.reshape(*lead, *size)
+
+
+@autocast_as_op
+def max_unpool1d(
+    input: Tensor,
+    indices: Tensor,
+    kernel_size: int | tuple[int],
+    stride: int | tuple[int] | None = None,
+    padding: int | tuple[int] = 0,
+    output_size: Any = None,
+) -> Tensor:
+    """Put the elements that `max_pool1d` found back where they were; see `max_unpool2d`."""
+    return _max_unpool(1, input, indices, kernel_size, stride, padding, output_size)
+
+
+@autocast_as_op
+def max_unpool2d(
+    input: Tensor,
+    indices: Tensor,
+    kernel_size: int | Pair,
+    stride: int | Pair | None = None,
+    padding: int | Pair = 0,
+    output_size: Any = None,
+) -> Tensor:
+    """Put the elements that `max_pool2d` found back where they were, among zeros.
+
+    Args:
+        input: (samples, channels, rows, columns), or (channels, rows, columns).
+        indices: of its elements in a flattened image of the result, int64, as `max_pool2d` returns them.
+        kernel_size, stride, padding: of that pooling.
+        output_size: the size of the image, or the shape of the result, where several sizes are pooled to the same.
+
+    Raises:
+        TypeError: for indices of another dtype.
+        ValueError: for shapes that do not fit.
+        IndexError: when it runs, for an index outside of the image.
+    """
+    return _max_unpool(2, input, indices, kernel_size, stride, padding, output_size)
+
+
+@autocast_as_op
+def max_unpool3d(
+    input: Tensor,
+    indices: Tensor,
+    kernel_size: int | Sizes,
+    stride: int | Sizes | None = None,
+    padding: int | Sizes = 0,
+    output_size: Any = None,
+) -> Tensor:
+    """Put the elements that `max_pool3d` found back where they were; see `max_unpool2d`."""
+    return _max_unpool(3, input, indices, kernel_size, stride, padding, output_size)
+
+
+_AVERAGES: dict[int, Any] = {1: avg_pool1d, 2: avg_pool2d, 3: avg_pool3d}
+
+
+def _lp_pool(rank: int, input: Tensor, norm_type: float, kernel_size: Any, stride: Any, ceil_mode: bool) -> Tensor:
+    name = f"lp_pool{rank}d"
+    if norm_type == 0:
+        raise ValueError(f"{name}: norm_type must not be 0")
+    count = prod(sizes(name, "kernel_size", kernel_size, 1, rank))
+    mean: Tensor = _AVERAGES[rank](input.pow(norm_type), kernel_size, stride, 0, ceil_mode)
+    # As in PyTorch, the root of a sum that an odd power made negative is 0.
+    return (mean.relu() * count).pow(1.0 / norm_type)
+
+
+def lp_pool1d(
+    input: Tensor,
+    norm_type: float,
+    kernel_size: int | tuple[int],
+    stride: int | tuple[int] | None = None,
+    ceil_mode: bool = False,
+) -> Tensor:
+    """The root of the sum of powers of each window of (samples, channels, length); see `lp_pool2d`."""
+    return _lp_pool(1, input, norm_type, kernel_size, stride, ceil_mode)
+
+
+def lp_pool2d(
+    input: Tensor,
+    norm_type: float,
+    kernel_size: int | Pair,
+    stride: int | Pair | None = None,
+    ceil_mode: bool = False,
+) -> Tensor:
+    """``sum(x ** norm_type) ** (1 / norm_type)`` over each window.
+
+    Args:
+        input: (samples, channels, height, width), or (channels, height, width).
+        norm_type: the power; 1 is the sum.
+        kernel_size: of the window.
+        stride: step of the window; its size by default.
+        ceil_mode: whether windows may stick out below and to the right.
+
+    Raises:
+        TypeError: for other than floating-point tensors.
+        ValueError: for the power 0, or as `avg_pool2d`.
+    """
+    return _lp_pool(2, input, norm_type, kernel_size, stride, ceil_mode)
+
+
+def lp_pool3d(
+    input: Tensor,
+    norm_type: float,
+    kernel_size: int | Sizes,
+    stride: int | Sizes | None = None,
+    ceil_mode: bool = False,
+) -> Tensor:
+    """The root of the sum of powers of each window of (samples, channels, depth, height, width); see `lp_pool2d`."""
+    return _lp_pool(3, input, norm_type, kernel_size, stride, ceil_mode)

@@ -1,0 +1,1 @@
+"""Ops that reduce dimensions, sort, search or accumulate along them."""

@@ -1,0 +1,216 @@
+"""Reductions composed of others: variances, norms, and sums that leave something out."""
+
+from __future__ import annotations
+
+import builtins
+import math
+from typing import TYPE_CHECKING
+
+from vmflow import dtypes
+from vmflow.dtypes import FLOATING
+from vmflow.dtypes import dtype as DType
+from vmflow.ops.autocasting import autocast_as_op
+from vmflow.ops.declaration import function, public
+from vmflow.ops.destination import out_by_copy
+from vmflow.ops.elementwise.arithmetic import abs, square
+from vmflow.ops.elementwise.selection import where
+from vmflow.ops.elementwise.transcendental import exp, log
+from vmflow.ops.indexing.index_expression import number_of_nonzero
+from vmflow.ops.table import (
+    normalize_dims,
+)
+
+from .reduction import Dims, amax, amin, euclidean_norm, half_widened, mean, reduced_shape, sum
+
+if TYPE_CHECKING:
+    from vmflow.tensors import Tensor
+
+
+@public(numpy_names=True)
+@out_by_copy()
+def var(
+    input: Tensor,
+    dim: Dims | bool = None,
+    unbiased: bool | None = None,
+    keepdim: bool = False,
+    *,
+    correction: float | None = None,
+    out: Tensor | None = None,
+) -> Tensor:
+    """The variance along `dim` (None: all), divided by the count less `correction`; nan where that is not positive.
+
+    Args:
+        input: floating-point or complex; the variance of complex numbers is real.
+        dim: the dimensions to reduce; a bool stands for `unbiased`, as in PyTorch.
+        unbiased: PyTorch's older word for a correction of 1 or 0.
+        keepdim: whether the reduced dimensions stay, with size 1.
+        correction: 1 by default.
+
+    Raises:
+        TypeError: for bools and integers.
+        ValueError: if both `unbiased` and `correction` are given.
+    """
+    if isinstance(dim, bool):
+        dim, unbiased = None, dim
+    if unbiased is not None:
+        if correction is not None:
+            raise ValueError("var: give unbiased or correction, not both")
+        correction = 1 if unbiased else 0
+    if input.dtype.category < FLOATING:
+        raise TypeError(f"var is not defined for {input.dtype.name} tensors; convert with .float() first")
+    dims = normalize_dims("var", None if dim == () or dim == [] else dim, input.ndim)
+    freedom = math.prod([input.shape[axis] for axis in dims]) - (1 if correction is None else correction)
+    wide = half_widened(input)
+    centred = wide - mean(wide, dims, keepdim=True)
+    squares = square(abs(centred) if wide.dtype.is_complex else centred)
+    return (sum(squares, dims, keepdim) / builtins.max(freedom, 0)).to(input.dtype.to_real())
+
+
+@public(numpy_names=True)
+@out_by_copy()
+def std(
+    input: Tensor,
+    dim: Dims | bool = None,
+    unbiased: bool | None = None,
+    keepdim: bool = False,
+    *,
+    correction: float | None = None,
+    out: Tensor | None = None,
+) -> Tensor:
+    """The square root of `var`; where it is 0 its gradient is taken as 0."""
+    spread = var(half_widened(input), dim, unbiased, keepdim, correction=correction)
+    return _root(spread, 2).to(input.dtype.to_real())
+
+
+def _root(total: Tensor, p: float) -> Tensor:
+    """The `p`-th root of a sum of powers.
+
+    Its derivative at 0 is infinite; times that of the sum, which is 0, it would be nan.
+    """
+    nothing = total == 0
+    return where(nothing, 0.0, where(nothing, 1.0, total) ** (1.0 / p))
+
+
+@function(numpy_names=True)
+def var_mean(
+    input: Tensor,
+    dim: Dims | bool = None,
+    unbiased: bool | None = None,
+    keepdim: bool = False,
+    *,
+    correction: float | None = None,
+) -> tuple[Tensor, Tensor]:
+    """`var` and `mean`."""
+    average = mean(input, None if isinstance(dim, bool) else dim, keepdim)
+    return var(input, dim, unbiased, keepdim, correction=correction), average
+
+
+@function(numpy_names=True)
+def std_mean(
+    input: Tensor,
+    dim: Dims | bool = None,
+    unbiased: bool | None = None,
+    keepdim: bool = False,
+    *,
+    correction: float | None = None,
+) -> tuple[Tensor, Tensor]:
+    """`std` and `mean`."""
+    average = mean(input, None if isinstance(dim, bool) else dim, keepdim)
+    return std(input, dim, unbiased, keepdim, correction=correction), average
+
+
+@public(numpy_names=True)
+@autocast_as_op
+@out_by_copy()
+def norm(
+    input: Tensor,
+    p: float | str | None = "fro",
+    dim: Dims = None,
+    keepdim: bool = False,
+    dtype: DType | None = None,
+    *,
+    out: Tensor | None = None,
+) -> Tensor:
+    """The vector norm along `dim`: ``sum(|x|**p) ** (1/p)``; `p` may be inf, -inf, 0, or "fro" for 2.
+
+    Where the norm is 0 its gradient is taken as 0.
+
+    Raises:
+        TypeError: for bools and integers.
+        ValueError: for another string as `p`.
+    """
+    if dtype is not None:
+        input = input.to(dtype)
+    if p is None or p == "fro":
+        p = 2.0
+    if isinstance(p, str):
+        raise ValueError(f"norm: p must be a number or 'fro', not {p!r}")
+    if input.dtype.category < FLOATING:
+        raise TypeError(f"norm is not defined for {input.dtype.name} tensors; convert with .float() first")
+    size = half_widened(input)
+    if p != 2 or input.dtype.is_complex:
+        size = size.abs()
+    if p == 2:
+        result = euclidean_norm(size, dim, keepdim)
+    elif p == math.inf:
+        result = amax(size, dim, keepdim)
+    elif p == -math.inf:
+        result = amin(size, dim, keepdim)
+    elif p == 0:
+        result = sum(size != 0, dim, keepdim, dtype=size.dtype)
+    elif p == 1:
+        result = sum(size, dim, keepdim)
+    else:
+        result = _root(sum(size**p, dim, keepdim), p)
+    return result.to(input.dtype.to_real())
+
+
+@public(numpy_names=True)
+def count_nonzero(input: Tensor, dim: Dims = None) -> Tensor:
+    """How many elements along `dim` (None: all) are not zero, int64."""
+    return number_of_nonzero(input) if dim is None else sum(input != 0, dim)
+
+
+@public(numpy_names=True)
+@out_by_copy()
+def nansum(
+    input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None, out: Tensor | None = None
+) -> Tensor:
+    """The sum of what is not nan."""
+    return sum(where(input.isnan(), 0, input), dim, keepdim, dtype=dtype)
+
+
+@public(numpy_names=True)
+@out_by_copy()
+def nanmean(
+    input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None, out: Tensor | None = None
+) -> Tensor:
+    """The mean of what is not nan."""
+    return nansum(input, dim, keepdim, dtype=dtype) / sum(~input.isnan(), dim, keepdim)
+
+
+@public(numpy_names=True)
+@out_by_copy()
+def logsumexp(
+    input: Tensor, dim: int | tuple[int, ...] | list[int], keepdim: bool = False, *, out: Tensor | None = None
+) -> Tensor:
+    """``log(sum(exp(input)))`` along `dim`, without overflow; -inf of nothing.
+
+    Raises:
+        TypeError: for complex tensors.
+    """
+    if input.dtype.is_complex:
+        raise TypeError(f"logsumexp is not defined for {input.dtype.name} tensors")
+    dims = normalize_dims("logsumexp", dim if dim != () and dim != [] else None, input.ndim)
+    wide = input if input.dtype.category == FLOATING else input.to(dtypes.get_default_dtype())
+    wide = half_widened(wide)
+    if 0 in [input.shape[axis] for axis in dims]:
+        result = log(sum(exp(wide), dims, keepdim=True))
+    else:
+        largest = amax(wide.detach(), dims, keepdim=True)
+        # inf - inf would be nan; the limit is the infinity itself.
+        largest = where(largest.isfinite(), largest, 0.0)
+        result = log(sum(exp(wide - largest), dims, keepdim=True)) + largest
+    if not keepdim:
+        result = result.reshape(reduced_shape(input.shape, dims, False))
+    return result.to(input.dtype) if input.dtype.category == FLOATING else result

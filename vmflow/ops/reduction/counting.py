@@ -1,0 +1,291 @@
+"""Counting elements by value: distinct ones, bins and histograms.
+
+How many distinct values or bins there are may be known only from the values; `unique`, `unique_consecutive` and
+`bincount` wait for them therefore.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
+
+from vmflow import dtypes
+from vmflow import interpreter as _interpreter
+from vmflow import tensors as _tensors
+from vmflow.dtypes import FLOATING
+from vmflow.instructions.blob import meta
+from vmflow.ops.declaration import public
+from vmflow.ops.elementwise.inference import CHEAP
+from vmflow.ops.indexing.index_expression import nonzero
+from vmflow.ops.shape.view import sliced
+from vmflow.ops.table import (
+    Attributes,
+    Count,
+    Dim,
+    Form,
+    Inferred,
+    Kinds,
+    Metas,
+    OpExpr,
+    Size,
+    common_device,
+    normalize_dim,
+)
+from vmflow.ops.value_shapes import from_values
+
+if TYPE_CHECKING:
+    from vmflow.tensors import Tensor
+
+
+@public()
+def argwhere(input: Tensor) -> Tensor:
+    """The indices of the non-zero elements as rows; see `nonzero`.  Waits for the tensor."""
+    return cast("Tensor", nonzero(input))
+
+
+# Distinct elements
+
+# Attributes: whether only neighbours are compared; and the dimension whose slices are, None for elements.
+_Compared: TypeAlias = tuple[bool, Dim | None]
+
+
+def _infer_distinct(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    """Room for as many values and counts as there may be; which of them each element is; and how many there are."""
+    consecutive, dim = cast("tuple[bool, int | None]", attributes)
+    (source,) = metas
+    if source.dtype.category > FLOATING:
+        raise TypeError(f"unique{'_consecutive' if consecutive else ''} is not defined for {source.dtype.name} tensors")
+    length = source.numel if dim is None else source.shape[dim]
+    values = meta((length,) if dim is None else source.shape, source.dtype, source.device)
+    inverse = source.shape if dim is None else (length,)
+    numbers = [meta(shape, dtypes.int64, source.device) for shape in (inverse, (length,), ())]
+    return Inferred((values, *numbers), source.numel * CHEAP * 100)
+
+
+_DISTINCT = OpExpr("distinct", _infer_distinct, Form(1, _Compared), "searching")
+
+
+def _distinct(name: str, input: Tensor, dim: int | None, consecutive: bool, inverse: bool, counts: bool) -> Any:
+    """The distinct elements alone, or with whatever else was asked for."""
+    axis = None if dim is None else _slices(name, input, dim)
+
+    def compute(source: Tensor) -> tuple[Tensor, ...]:
+        values, places, numbers, count = _interpreter.dispatch_several(_DISTINCT, (source,), (consecutive, axis))
+        there = count.item()
+        found = [sliced(values, axis or 0, 0, there).clone()]
+        found += [places] if inverse else []
+        found += [sliced(numbers, 0, 0, there).clone()] if counts else []
+        return tuple(found)
+
+    results = from_values(compute, input)
+    return results if len(results) > 1 else results[0]
+
+
+@public()
+def unique(
+    input: Tensor,
+    sorted: bool = True,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    dim: int | None = None,
+) -> Any:
+    """The distinct elements in ascending order.  Waits for the tensor.
+
+    Args:
+        input: of any real dtype.
+        sorted: accepted for PyTorch's sake; they always are.
+        return_inverse: whether to tell also, in the shape of `input`, which of them each element is.
+        return_counts: whether to tell also how often each occurs.
+        dim: compares slices along this dimension instead of elements.
+
+    Returns:
+        The distinct elements, or with one of the last two a tuple ``(elements, inverse, counts)`` of what was asked
+        for.
+
+    Raises:
+        TypeError: for complex numbers.
+        ValueError: if slices have no elements.
+    """
+    return _distinct("unique", input, dim, False, return_inverse, return_counts)
+
+
+def _slices(name: str, input: Tensor, dim: int) -> int | None:
+    """The dimension whose slices are compared; None if the one element of a 0-d tensor is."""
+    axis = normalize_dim(name, dim, input.ndim)
+    if 0 in [size for other, size in enumerate(input.shape) if other != axis]:
+        raise ValueError(f"{name}: slices of shape {list(input.shape)} along dimension {dim} have no elements")
+    return axis if input.ndim else None
+
+
+@public()
+def unique_consecutive(
+    input: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
+) -> Any:
+    """The elements without those that equal the one before.  Waits for the tensor.
+
+    Args:
+        input: of any real dtype.
+        return_inverse: whether to tell also, in the shape of `input`, which of them each element went into.
+        return_counts: whether to tell also how many went into each.
+        dim: compares slices along this dimension instead of elements.
+
+    Returns:
+        The elements left, or with one of the others a tuple ``(elements, inverse, counts)`` of what was asked for.
+
+    Raises:
+        TypeError: for complex numbers.
+        ValueError: if slices have no elements.
+    """
+    return _distinct("unique_consecutive", input, dim, True, return_inverse, return_counts)
+
+
+# Bins
+
+
+def _infer_bincount(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    (length,) = cast("tuple[int]", attributes)
+    _check_numbers(metas)
+    source, *weights = metas
+    wide = dtypes.float32 if dtypes.float32 in [it.dtype for it in weights] else dtypes.float64
+    return Inferred(meta((length,), wide if weights else dtypes.int64, source.device), source.numel * CHEAP * 10)
+
+
+def _check_numbers(metas: Metas) -> None:
+    """Whether they are numbers to be counted, and perhaps what each of them counts for."""
+    source, *weights = metas
+    if source.dtype.category != dtypes.INTEGER:
+        raise TypeError(f"bincount: expected an integer tensor, got {source.dtype.name}")
+    if len(source.shape) != 1:
+        raise ValueError(f"bincount: expected a vector, got shape {list(source.shape)}")
+    if weights and weights[0].shape != source.shape:
+        raise ValueError(
+            f"bincount: weights of shape {list(weights[0].shape)} do not fit numbers of shape {list(source.shape)}"
+        )
+
+
+def _infer_bincount_length(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    _check_numbers(metas)
+    return Inferred(meta((), dtypes.int64, metas[0].device), metas[0].numel * CHEAP)
+
+
+_BINCOUNT_LENGTH = OpExpr("bincount_length", _infer_bincount_length, Form(1), "searching")
+_BINCOUNT = OpExpr("bincount", _infer_bincount, Form((1, 2), tuple[Size]), "searching", remembers=256)
+
+
+@public()
+def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
+    """How often each number from 0 to the largest occurs.  Waits for the tensor.
+
+    Args:
+        input: a vector of integers, none negative.
+        weights: what each counts for, else 1; of the same shape.  The sums are float32 for float32, else float64.
+        minlength: how many counts there are at least.
+
+    Raises:
+        TypeError: if the tensor is not of integers.
+        ValueError: if it is no vector, holds a negative number, or the weights or `minlength` do not fit.
+    """
+    operands = (input,) if weights is None else (input, weights)
+    _check_numbers(tuple([it._blob.meta for it in operands]))
+    if minlength < 0:
+        raise ValueError(f"bincount: minlength cannot be negative, got {minlength}")
+
+    def compute(source: Tensor, *weights: Tensor) -> tuple[Tensor]:
+        length = max(minlength, _interpreter.dispatch(_BINCOUNT_LENGTH, (source,)).item())
+        return (_interpreter.dispatch(_BINCOUNT, (source, *weights), (length,)),)
+
+    return from_values(compute, *operands)[0]
+
+
+def _infer_histogram(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    name, bins, _, _, weighted, _ = cast("tuple[str, int | None, float, float, bool, bool]", attributes)
+    device = common_device(name, metas)
+    source = metas[0]
+    for other in metas:
+        if other.dtype is not source.dtype or other.dtype.category != FLOATING:
+            raise TypeError(
+                f"{name}: expected floating-point tensors of one dtype, got {[it.dtype.name for it in metas]}"
+            )
+    if weighted and metas[1].shape != source.shape:
+        raise ValueError(
+            f"{name}: weights of shape {list(metas[1].shape)} do not fit elements of shape {list(source.shape)}"
+        )
+    count = metas[-1].shape[0] - 1 if bins is None else bins
+    outputs = meta((count,), source.dtype, device), meta((count + 1,), source.dtype, device)
+    return Inferred(outputs, source.numel * CHEAP * 60)
+
+
+_HISTOGRAM = OpExpr(
+    "histogram",
+    _infer_histogram,
+    Form((1, 3), tuple[str, Count | None, float, float, bool, bool]),
+    "searching",
+)
+
+
+@public()
+def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
+    """How many elements lie in each of so many bins of equal width from `min` to `max`; others do not count.
+
+    Args:
+        input: of a floating-point dtype, which is also that of the result.
+        bins: how many.
+        min, max: the range; where both are equal, that of the elements.
+
+    Raises:
+        TypeError: if the tensor is not of a floating-point dtype.
+        ValueError: if `bins` is not positive, or `max` is below `min`; if the elements' range is to be taken and is
+            not finite, when the result is looked at.
+    """
+    return _histogram("histc", (input,), bins, (min, max), False, False)[0]
+
+
+def _histogram(
+    name: str, operands: tuple[Tensor, ...], bins: int | None, range: tuple[float, float], weighted: bool, density: bool
+) -> tuple[Tensor, ...]:
+    low, high = float(range[0]), float(range[1])
+    if bins is not None and bins <= 0:
+        raise ValueError(f"{name}: the number of bins must be positive, not {bins}")
+    if not (math.isfinite(low) and math.isfinite(high) and low <= high):
+        raise ValueError(f"{name}: the range must be finite and its end not below its start, got {low} to {high}")
+    operands = tuple([it.detach() for it in operands])
+    return _interpreter.dispatch_several(_HISTOGRAM, operands, (name, bins, low, high, weighted, bool(density)))
+
+
+class Histogram(NamedTuple):
+    """What each bin holds, and between which values it lies."""
+
+    hist: Tensor
+    bin_edges: Tensor
+
+
+@public()
+def histogram(
+    input: Tensor,
+    bins: int | Tensor,
+    *,
+    range: tuple[float, float] | None = None,
+    weight: Tensor | None = None,
+    density: bool = False,
+) -> Histogram:
+    """How many elements lie in each bin, and the bins' edges.
+
+    Args:
+        input: of a floating-point dtype, which is also that of the results.
+        bins: how many of equal width, or an ascending vector of their edges.
+        range: of the bins, if it is not to be that of the elements; only where `bins` is a number.
+        weight: what each element counts for, else 1.
+        density: whether the result is divided so that its integral is 1.
+
+    Raises:
+        TypeError: if dtypes are not one floating-point dtype.
+        ValueError: if bins, range or weights do not fit.
+    """
+    operands = (input,) if weight is None else (input, weight)
+    if isinstance(bins, _tensors.Tensor):
+        if bins.ndim != 1 or bins.numel() < 2 or range is not None:
+            raise ValueError("histogram: the edges of bins must be a vector of at least two, given without a range")
+        found = _histogram("histogram", (*operands, bins), None, (0, 0), weight is not None, density)
+    else:
+        found = _histogram("histogram", operands, bins, range or (0, 0), weight is not None, density)
+    return Histogram(*found)

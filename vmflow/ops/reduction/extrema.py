@@ -1,0 +1,159 @@
+"""Extrema: of two tensors element by element, of one along dimensions, and where they are.
+
+The names of functions are those of built-in ones of Python.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from vmflow import dtypes
+from vmflow import interpreter as _interpreter
+from vmflow.dtypes import FLOATING
+from vmflow.instructions.blob import meta
+from vmflow.ops.declaration import public
+from vmflow.ops.destination import written
+from vmflow.ops.elementwise.inference import CHEAP
+from vmflow.ops.elementwise.pointwise import binary
+from vmflow.ops.elementwise.selection import where
+from vmflow.ops.indexing.gathering import gather
+from vmflow.ops.table import Attributes, Dim, Form, Inferred, Kinds, Metas, OpExpr, normalize_dim
+
+from .reduction import amax, amin, reduced_shape
+
+if TYPE_CHECKING:
+    from vmflow.autograd.node import OpNode
+    from vmflow.tensors import Tensor
+
+
+# Of two
+
+maximum = binary("maximum", most=FLOATING, in_place=False, doc="The larger of two elements; nan if either is.")
+minimum = binary("minimum", most=FLOATING, in_place=False, doc="The smaller of two elements; nan if either is.")
+
+
+@maximum.op.tensors.gradient(inputs=(0, 1))
+def _maximum_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    first, second = node.input(0), node.input(1)
+    return _shared_gradient(node, gradient, first < second, second < first)
+
+
+@minimum.op.tensors.gradient(inputs=(0, 1))
+def _minimum_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    first, second = node.input(0), node.input(1)
+    return _shared_gradient(node, gradient, second < first, first < second)
+
+
+def _shared_gradient(
+    node: OpNode, gradient: Tensor, second_wins: Tensor, first_wins: Tensor
+) -> tuple[Tensor | None, Tensor | None]:
+    """Of two equal elements each gets half, as in PyTorch."""
+    shared = where(node.input(0) == node.input(1), gradient * 0.5, gradient)
+    needs_first, needs_second = node.needs
+    return (
+        where(second_wins, 0.0, shared) if needs_first else None,
+        where(first_wins, 0.0, shared) if needs_second else None,
+    )
+
+
+@maximum.op.scalar.gradient(inputs=(0,))
+def _maximum_scalar_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    operand, value = node.input(0), node.scalars[0]
+    return (where(operand < value, 0.0, where(operand == value, gradient * 0.5, gradient)),)
+
+
+@minimum.op.scalar.gradient(inputs=(0,))
+def _minimum_scalar_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    operand, value = node.input(0), node.scalars[0]
+    return (where(operand > value, 0.0, where(operand == value, gradient * 0.5, gradient)),)
+
+
+# Of one
+
+
+class ValuesIndices(NamedTuple):
+    """Extrema or sorted elements, and where they were."""
+
+    values: Tensor
+    indices: Tensor
+
+
+def _arg(name: str) -> OpExpr:
+    def infer(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+        dim, keepdim = cast("tuple[int | None, bool]", attributes)
+        (source,) = metas
+        if not source.dtype.category <= FLOATING:
+            raise TypeError(f"{name} is not defined for {source.dtype.name} tensors")
+        dims = tuple(range(len(source.shape))) if dim is None else (dim,) if source.shape else ()
+        if 0 in [source.shape[axis] for axis in dims]:
+            raise IndexError(f"{name}: dimension {dim} of shape {list(source.shape)} has no elements to choose from")
+        output = meta(reduced_shape(source.shape, dims, keepdim), dtypes.int64, source.device)
+        return Inferred(output, source.numel * CHEAP)
+
+    return OpExpr(name, infer, Form(1, tuple[Dim | None, bool]), "reduction")
+
+
+_ARGMAX = _arg("argmax")
+_ARGMIN = _arg("argmin")
+
+
+@public(numpy_names=True)
+def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False, *, out: Tensor | None = None) -> Tensor:
+    """The index, int64, of the largest element along `dim`, or in the flattened tensor; the first of equal ones."""
+    axis = None if dim is None else normalize_dim("argmax", dim, input.ndim)
+    if out is not None:
+        return written(_ARGMAX, out, (input,), (axis, bool(keepdim)))
+    return _interpreter.dispatch(_ARGMAX, (input,), (axis, bool(keepdim)))
+
+
+@public(numpy_names=True)
+def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False, *, out: Tensor | None = None) -> Tensor:
+    """The index, int64, of the smallest element along `dim`, or in the flattened tensor; the first of equal ones."""
+    axis = None if dim is None else normalize_dim("argmin", dim, input.ndim)
+    if out is not None:
+        return written(_ARGMIN, out, (input,), (axis, bool(keepdim)))
+    return _interpreter.dispatch(_ARGMIN, (input,), (axis, bool(keepdim)))
+
+
+def _along(input: Tensor, dim: int, keepdim: bool, indices: Tensor) -> ValuesIndices:
+    if input.ndim == 0:
+        return ValuesIndices(input.clone(), indices)
+    values = gather(input, dim, indices)
+    if keepdim:
+        return ValuesIndices(values, indices)
+    return ValuesIndices(values.squeeze(dim), indices.squeeze(dim))
+
+
+@public(numpy_names=True)
+def max(input: Tensor, dim: int | Tensor | None = None, keepdim: bool = False) -> Any:
+    """The largest element; with `dim` a pair (values, indices); with another tensor the element-wise `maximum`."""
+    return _max_or_min(input, dim, keepdim, amax, argmax, maximum)
+
+
+@public(numpy_names=True)
+def min(input: Tensor, dim: int | Tensor | None = None, keepdim: bool = False) -> Any:
+    """The smallest element; with `dim` a pair (values, indices); with another tensor the element-wise `minimum`."""
+    return _max_or_min(input, dim, keepdim, amin, argmin, minimum)
+
+
+def _max_or_min(
+    input: Tensor, dim: Any, keepdim: bool, extremum: Any, position: Any, pairwise: Any
+) -> Tensor | ValuesIndices:
+    if dim is None:
+        return cast("Tensor", extremum(input))
+    if isinstance(dim, int):
+        return _along(input, dim, keepdim, position(input, dim, True))
+    return cast("Tensor", pairwise(input, dim))
+
+
+class MinMax(NamedTuple):
+    """The smallest and the largest element."""
+
+    min: Tensor
+    max: Tensor
+
+
+@public(numpy_names=True)
+def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False) -> MinMax:
+    """`amin` and `amax`."""
+    return MinMax(amin(input, dim, keepdim), amax(input, dim, keepdim))

@@ -1,0 +1,168 @@
+"""Ops that put elements in order: sorting, the largest few, the middle one.
+
+Each finds indices first; the values are then gathered, which is where their gradients come from.  nan counts as larger
+than any number.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from vmflow import dtypes
+from vmflow import interpreter as _interpreter
+from vmflow.dtypes import FLOATING
+from vmflow.instructions.blob import meta
+from vmflow.ops.declaration import public
+from vmflow.ops.destination import out_by_copy, outs_by_copy
+from vmflow.ops.elementwise.inference import CHEAP
+from vmflow.ops.indexing.gathering import gather
+from vmflow.ops.table import Attributes, Dim, Form, Inferred, Kinds, Metas, OpExpr, Size, normalize_dim
+
+from .extrema import ValuesIndices
+
+if TYPE_CHECKING:
+    from vmflow.tensors import Tensor
+
+
+def _infer_argsort(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    (source,) = metas
+    if source.dtype.category > FLOATING:
+        raise TypeError(f"sort is not defined for {source.dtype.name} tensors")
+    return Inferred(meta(source.shape, dtypes.int64, source.device), source.numel * CHEAP * 100)
+
+
+_ARGSORT = OpExpr("argsort", _infer_argsort, Form(1, tuple[Dim, bool]), "ordering")
+
+
+@public(numpy_names=True)
+def argsort(input: Tensor, dim: int = -1, descending: bool = False, *, stable: bool = False) -> Tensor:
+    """The indices, int64, that put the elements along `dim` in order.
+
+    Args:
+        input: of any real dtype.
+        dim: the dimension to sort along.
+        descending: whether the largest comes first.
+        stable: accepted for PyTorch's sake; equal elements always keep their order.
+    """
+    axis = normalize_dim("argsort", dim, input.ndim)
+    return _interpreter.dispatch(_ARGSORT, (input,), (axis, bool(descending)))
+
+
+@public(numpy_names=True)
+@outs_by_copy()
+def sort(
+    input: Tensor,
+    dim: int = -1,
+    descending: bool = False,
+    *,
+    stable: bool = False,
+    out: tuple[Tensor, ...] | None = None,
+) -> ValuesIndices:
+    """The elements along `dim` in order, and where they were; see `argsort`."""
+    indices = argsort(input, dim, descending, stable=stable)
+    return ValuesIndices(gather(input, dim, indices), indices)
+
+
+@public()
+@out_by_copy()
+def msort(input: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """The elements along the first dimension in ascending order."""
+    return sort(input, 0).values
+
+
+def _infer_topk(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    k, dim, _ = cast("tuple[int, int, bool]", attributes)
+    (source,) = metas
+    if source.dtype.category > FLOATING:
+        raise TypeError(f"topk is not defined for {source.dtype.name} tensors")
+    size = source.shape[dim] if source.shape else 1
+    if not 0 <= k <= size:
+        raise ValueError(f"topk: k must be from 0 to the size {size} of the dimension, not {k}")
+    shape = (*source.shape[:dim], k, *source.shape[dim + 1 :]) if source.shape else ()
+    return Inferred(meta(shape, dtypes.int64, source.device), source.numel * CHEAP * 40)
+
+
+_TOPK = OpExpr("topk", _infer_topk, Form(1, tuple[Size, Dim, bool]), "ordering")
+
+
+@public(numpy_names=True)
+@outs_by_copy()
+def topk(
+    input: Tensor,
+    k: int,
+    dim: int = -1,
+    largest: bool = True,
+    sorted: bool = True,
+    *,
+    out: tuple[Tensor, ...] | None = None,
+) -> ValuesIndices:
+    """The `k` largest elements along `dim` (or the smallest), and where they were.
+
+    Args:
+        input: of any real dtype.
+        k: how many.
+        dim: the dimension to look along.
+        largest: whether the largest or the smallest.
+        sorted: accepted for PyTorch's sake; they always come in order, the most extreme first.
+
+    Raises:
+        ValueError: if there are not so many.
+    """
+    axis = normalize_dim("topk", dim, input.ndim)
+    indices = _interpreter.dispatch(_TOPK, (input,), (k, axis, bool(largest)))
+    return ValuesIndices(gather(input, axis, indices), indices)
+
+
+def _infer_rank(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    name, _, dim, _ = cast("tuple[str, int, int, bool]", attributes)
+    (source,) = metas
+    if source.dtype.category > FLOATING:
+        raise TypeError(f"{name} is not defined for {source.dtype.name} tensors")
+    shape = (*source.shape[:dim], 1, *source.shape[dim + 1 :]) if source.shape else ()
+    return Inferred(meta(shape, dtypes.int64, source.device), source.numel * CHEAP * 100)
+
+
+_RANK = OpExpr("element_of_rank", _infer_rank, Form(1, tuple[str, Size, Dim, bool]), "ordering")
+
+
+def _of_rank(name: str, input: Tensor, place: int, dim: int, keepdim: bool, nan_wins: bool) -> ValuesIndices:
+    indices = _interpreter.dispatch(_RANK, (input,), (name, place, dim, nan_wins))
+    values = gather(input, dim, indices)
+    if keepdim or input.ndim == 0:
+        return ValuesIndices(values, indices)
+    return ValuesIndices(values.squeeze(dim), indices.squeeze(dim))
+
+
+@public(numpy_names=True)
+@outs_by_copy()
+def kthvalue(
+    input: Tensor, k: int, dim: int = -1, keepdim: bool = False, *, out: tuple[Tensor, ...] | None = None
+) -> ValuesIndices:
+    """The `k`-th smallest element along `dim`, counted from 1, and where it was.
+
+    Raises:
+        ValueError: if there are not so many.
+    """
+    axis = normalize_dim("kthvalue", dim, input.ndim)
+    size = input.shape[axis] if input.ndim else 1
+    if not 1 <= k <= size:
+        raise ValueError(f"kthvalue: k must be from 1 to the size {size} of the dimension, not {k}")
+    return _of_rank("kthvalue", input, k - 1, axis, keepdim, False)
+
+
+@public(numpy_names=True)
+def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
+    """The median; with `dim` a pair (values, indices).  Of an even number of elements the lower of the middle two.
+
+    nan if any element is.
+
+    Raises:
+        IndexError: if a dimension has no element to choose.
+    """
+    if dim is None:
+        return median(input.flatten(), 0).values
+    axis = normalize_dim("median", dim, input.ndim)
+    size = input.shape[axis] if input.ndim else 1
+    if size == 0:
+        raise IndexError(f"median: dimension {dim} of shape {list(input.shape)} has no elements to choose from")
+    return _of_rank("median", input, (size - 1) // 2, axis, keepdim, True)

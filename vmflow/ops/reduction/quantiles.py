@@ -1,0 +1,184 @@
+"""Elements by their rank or frequency: quantiles, the median of what is not nan, the most frequent element."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from vmflow import dtypes
+from vmflow import interpreter as _interpreter
+from vmflow import tensors as _tensors
+from vmflow.dtypes import FLOATING
+from vmflow.instructions.blob import meta
+from vmflow.ops.autocasting import autocast_as_op
+from vmflow.ops.copying import full_of
+from vmflow.ops.declaration import public
+from vmflow.ops.elementwise.comparison import isnan
+from vmflow.ops.elementwise.inference import CHEAP
+from vmflow.ops.elementwise.selection import where
+from vmflow.ops.indexing.gathering import gather
+from vmflow.ops.shape.view import movedim, ravel, reshape
+from vmflow.ops.table import Attributes, Dim, Form, Inferred, Kinds, Metas, OpExpr, normalize_dim
+
+from .extrema import ValuesIndices
+from .ordering import sort
+
+if TYPE_CHECKING:
+    from vmflow.tensors import Tensor
+
+_INTERPOLATIONS = ("linear", "lower", "higher", "midpoint", "nearest")
+
+
+@public(numpy_names=True)
+@autocast_as_op
+def quantile(
+    input: Tensor,
+    q: float | Tensor,
+    dim: int | None = None,
+    keepdim: bool = False,
+    *,
+    interpolation: str = "linear",
+) -> Tensor:
+    """The elements below which the parts `q` of all lie, along `dim` or of the flattened tensor; nan if one is nan.
+
+    Args:
+        input: of a floating-point dtype.
+        q: from 0 to 1: a number, a 0-d tensor, or a vector, whose dimension comes first in the result.
+        dim: the dimension to look along.
+        keepdim: whether it is kept, with size 1.
+        interpolation: what to do between two elements: "linear", "lower", "higher", "midpoint" or "nearest".
+
+    Raises:
+        TypeError: if dtypes are not one floating-point dtype.
+        ValueError: if `q` is a number out of range or of more than one dimension, or there are no elements.
+        IndexError: if an element of a tensor `q` is out of range, when the result is looked at.
+    """
+    return _quantile("quantile", input, q, dim, keepdim, interpolation)
+
+
+@public(numpy_names=True)
+@autocast_as_op
+def nanquantile(
+    input: Tensor,
+    q: float | Tensor,
+    dim: int | None = None,
+    keepdim: bool = False,
+    *,
+    interpolation: str = "linear",
+) -> Tensor:
+    """As `quantile`, but of the elements that are not nan; nan if all are."""
+    return _quantile("nanquantile", input, q, dim, keepdim, interpolation)
+
+
+def _quantile(
+    name: str, input: Tensor, q: float | Tensor, dim: int | None, keepdim: bool, interpolation: str
+) -> Tensor:
+    if interpolation not in _INTERPOLATIONS:
+        listed = ", ".join(map(repr, _INTERPOLATIONS))
+        raise ValueError(f"{name}: interpolation must be one of {listed}, not {interpolation!r}")
+    if input.dtype.category != FLOATING:
+        raise TypeError(f"{name}: expected a floating-point tensor, got {input.dtype.name}")
+    parts = _parts(name, input, q)
+    axis = None if dim is None else normalize_dim(name, dim, input.ndim)
+    rows = ravel(input) if axis is None or input.ndim == 0 else movedim(input, axis, -1)
+    if rows.shape[-1] == 0:
+        raise ValueError(f"{name}: a tensor of shape {list(input.shape)} has no elements to choose from")
+    found = _interpolated(rows, parts, interpolation, ignores_nan=name == "nanquantile")
+    # The parts come last, and are to come first.
+    found = movedim(found, -1, 0)
+    if keepdim:
+        kept = [1 if axis is None or other == axis else size for other, size in enumerate(input.shape)]
+        found = reshape(found, (found.shape[0], *kept))
+    scalar = not isinstance(q, _tensors.Tensor) or q.ndim == 0
+    return found[0] if scalar else found
+
+
+def _parts(name: str, input: Tensor, q: float | Tensor) -> Tensor:
+    """`q` as a float64 vector."""
+    if isinstance(q, _tensors.Tensor):
+        if q.ndim > 1:
+            raise ValueError(f"{name}: q must be a number or a vector, got shape {list(q.shape)}")
+        if q.dtype is not input.dtype:
+            raise TypeError(f"{name}: expected q of the dtype {input.dtype.name}, got {q.dtype.name}")
+        return reshape(q.to(dtypes.float64), (q.numel(),))
+    if not 0 <= q <= 1:
+        raise ValueError(f"{name}: q must be from 0 to 1, not {q}")
+    return full_of(meta((1,), dtypes.float64, input.device), float(q))
+
+
+def _interpolated(rows: Tensor, parts: Tensor, interpolation: str, ignores_nan: bool) -> Tensor:
+    """The quantiles along the last dimension, which that of the parts replaces."""
+    ordered = sort(rows, -1).values
+    last = rows.shape[-1] - 1
+    nans = isnan(ordered)  # which come last
+    if ignores_nan:
+        ranks = parts * (last - nans.sum(-1, keepdim=True)).clamp(min=0).to(dtypes.float64)
+    else:
+        ranks = where(nans[..., -1:], float(last), parts * float(last))
+    if interpolation == "nearest":
+        ranks = ranks.round()
+    below, above = ranks.floor(), ranks.ceil()
+    if interpolation == "higher":
+        return gather(ordered, -1, above.to(dtypes.int64))
+    low = gather(ordered, -1, below.to(dtypes.int64))
+    if interpolation in ("lower", "nearest"):
+        return low
+    high = gather(ordered, -1, above.to(dtypes.int64))
+    weight = full_of(meta((), rows.dtype, rows.device), 0.5)
+    return low.lerp(high, weight if interpolation == "midpoint" else (ranks - below).to(rows.dtype))
+
+
+@public(numpy_names=True)
+def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
+    """As `median`, but of the elements that are not nan; nan if all are.
+
+    Raises:
+        IndexError: if a dimension has no element to choose.
+    """
+    if dim is None:
+        return nanmedian(ravel(input), 0).values
+    axis = normalize_dim("nanmedian", dim, input.ndim)
+    if input.ndim and input.shape[axis] == 0:
+        raise IndexError(f"nanmedian: dimension {dim} of shape {list(input.shape)} has no elements to choose from")
+    if input.ndim == 0:
+        return ValuesIndices(*[it[0] for it in nanmedian(reshape(input, (1,)), 0, True)])
+    values, indices = sort(input, axis)
+    if input.dtype.category == FLOATING:
+        numbers = input.shape[axis] - isnan(input).sum(axis, keepdim=True)
+    else:
+        shape = tuple([1 if other == axis else size for other, size in enumerate(input.shape)])
+        numbers = full_of(meta(shape, dtypes.int64, input.device), input.shape[axis])
+    place = ((numbers - 1) // 2).clamp(min=0)
+    return _squeezed(gather(values, axis, place), gather(indices, axis, place), axis, keepdim)
+
+
+def _squeezed(values: Tensor, indices: Tensor, axis: int, keepdim: bool) -> ValuesIndices:
+    if keepdim:
+        return ValuesIndices(values, indices)
+    return ValuesIndices(values.squeeze(axis), indices.squeeze(axis))
+
+
+def _infer_mode(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    (dim,) = cast("tuple[int]", attributes)
+    (source,) = metas
+    if source.dtype.category > FLOATING:
+        raise TypeError(f"mode is not defined for {source.dtype.name} tensors")
+    size = source.shape[dim] if source.shape else 1
+    if size == 0:
+        raise IndexError(f"mode: dimension {dim} of shape {list(source.shape)} has no elements to choose from")
+    shape = (*source.shape[:dim], 1, *source.shape[dim + 1 :]) if source.shape else ()
+    return Inferred(meta(shape, dtypes.int64, source.device), source.numel * CHEAP * 120)
+
+
+_MODE = OpExpr("mode", _infer_mode, Form(1, tuple[Dim]), "ordering")
+
+
+@public(numpy_names=True)
+def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> ValuesIndices:
+    """The most frequent element along `dim`, and the last place where it is; of several the smallest.
+
+    Raises:
+        IndexError: if the dimension has no element to choose.
+    """
+    axis = normalize_dim("mode", dim, input.ndim)
+    indices = _interpreter.dispatch(_MODE, (input,), (axis,))
+    return _squeezed(gather(input, axis, indices), indices, axis, keepdim or input.ndim == 0)

@@ -1,0 +1,231 @@
+"""Ops that combine the elements along dimensions: sums, products, means and extrema.
+
+Several of them have the names of Python's built-in functions, which are `builtins.any` and so on here.
+"""
+
+from __future__ import annotations
+
+import builtins
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, cast
+
+from vmflow import dtypes
+from vmflow import interpreter as _interpreter
+from vmflow.dtypes import BOOL, COMPLEX, FLOATING
+from vmflow.dtypes import dtype as DType
+from vmflow.instructions.blob import meta
+from vmflow.ops.declaration import public
+from vmflow.ops.destination import delivered, written
+from vmflow.ops.elementwise.arithmetic import conj_if_complex
+from vmflow.ops.elementwise.comparison import ne
+from vmflow.ops.elementwise.inference import CHEAP
+from vmflow.ops.elementwise.selection import where
+from vmflow.ops.table import Attributes, Dim, Form, Inferred, Kinds, Metas, OpExpr, normalize_dims
+
+from .running_sums import flipped, product_before, widen_integers
+
+if TYPE_CHECKING:
+    from vmflow.autograd.node import OpNode
+    from vmflow.tensors import Tensor
+
+Dims = int | tuple[int, ...] | list[int] | None
+
+
+def reduced_shape(shape: tuple[int, ...], dims: tuple[int, ...], keepdim: bool) -> tuple[int, ...]:
+    """What is left of `shape`."""
+    if keepdim:
+        return tuple([1 if axis in dims else size for axis, size in enumerate(shape)])
+    return tuple([size for axis, size in enumerate(shape) if axis not in dims])
+
+
+def _reduction(
+    name: str,
+    output_dtype: Callable[[DType], DType],
+    *,
+    least: int = BOOL,
+    most: int = COMPLEX,
+    of_nothing: bool = True,
+) -> OpExpr:
+    """Declare an op with attributes ``(dims, keepdim)``.
+
+    Args:
+        output_dtype: from the input's dtype.
+        least, most: the categories accepted.
+        of_nothing: whether an empty dimension can be reduced.
+    """
+
+    def infer(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+        dims, keepdim = cast("tuple[tuple[int, ...], bool]", attributes)
+        (source,) = metas
+        if not least <= source.dtype.category <= most:
+            raise TypeError(f"{name} is not defined for {source.dtype.name} tensors")
+        if not of_nothing and 0 in [source.shape[axis] for axis in dims]:
+            raise IndexError(
+                f"{name}: dimensions {list(dims)} of shape {list(source.shape)} have no elements to choose from"
+            )
+        output = meta(reduced_shape(source.shape, dims, keepdim), output_dtype(source.dtype), source.device)
+        return Inferred(output, source.numel * CHEAP)
+
+    return OpExpr(name, infer, Form(1, tuple[tuple[Dim, ...], bool]), "reduction")
+
+
+def _same(dtype: DType) -> DType:
+    return dtype
+
+
+def _to_bool(dtype: DType) -> DType:
+    return dtypes.bool_
+
+
+_SUM = _reduction("sum", widen_integers)
+_PROD = _reduction("prod", widen_integers)
+_MEAN = _reduction("mean", _same, least=FLOATING)
+_AMAX = _reduction("amax", _same, most=FLOATING, of_nothing=False)
+_AMIN = _reduction("amin", _same, most=FLOATING, of_nothing=False)
+_NORM = _reduction("norm", _same, least=FLOATING, most=FLOATING)
+_ALL = _reduction("all", _to_bool)
+_ANY = _reduction("any", _to_bool)
+
+
+def _reduce(op: OpExpr, input: Tensor, dim: Dims, keepdim: bool, out: Tensor | None = None) -> Tensor:
+    # An empty list of dimensions means all of them, as in PyTorch.
+    dims = normalize_dims(op.name, dim if dim != () and dim != [] else None, input.ndim)
+    if out is not None:
+        return written(op, out, (input,), (dims, bool(keepdim)))
+    return _interpreter.dispatch(op, (input,), (dims, bool(keepdim)))
+
+
+@public(numpy_names=True)
+def sum(
+    input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None, out: Tensor | None = None
+) -> Tensor:
+    """The sum along `dim` (None: all), as `dtype`; without one, bools and integers sum to int64."""
+    if dtype is None:
+        return _reduce(_SUM, input, dim, keepdim, out)
+    if out is not None:
+        return delivered("sum", out, (input,), lambda: sum(input, dim, keepdim, dtype=dtype))
+    return _reduce(_SUM, input.to(dtype), dim, keepdim).to(dtype)
+
+
+@public(numpy_names=True)
+def prod(
+    input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None, out: Tensor | None = None
+) -> Tensor:
+    """The product along `dim` (None: all), as `dtype`; without one, bools and integers multiply to int64."""
+    if dtype is None:
+        return _reduce(_PROD, input, dim, keepdim, out)
+    if out is not None:
+        return delivered("prod", out, (input,), lambda: prod(input, dim, keepdim, dtype=dtype))
+    return _reduce(_PROD, input.to(dtype), dim, keepdim).to(dtype)
+
+
+@public(numpy_names=True)
+def mean(
+    input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None, out: Tensor | None = None
+) -> Tensor:
+    """The mean along `dim` (None: all).
+
+    Raises:
+        TypeError: for bools and integers.
+    """
+    return _reduce(_MEAN, input if dtype is None else input.to(dtype), dim, keepdim, out)
+
+
+@public(numpy_names=True)
+def amax(input: Tensor, dim: Dims = None, keepdim: bool = False, *, out: Tensor | None = None) -> Tensor:
+    """The largest element along `dim`; equal ones share the gradient."""
+    return _reduce(_AMAX, input, dim, keepdim, out)
+
+
+@public(numpy_names=True)
+def amin(input: Tensor, dim: Dims = None, keepdim: bool = False, *, out: Tensor | None = None) -> Tensor:
+    """The smallest element along `dim`; equal ones share the gradient."""
+    return _reduce(_AMIN, input, dim, keepdim, out)
+
+
+def euclidean_norm(input: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
+    """The root of the sum of squares along `dim`, of real floating-point numbers; where it is 0, so is its gradient."""
+    return _reduce(_NORM, input, dim, keepdim)
+
+
+@public(numpy_names=True)
+def all(input: Tensor, dim: Dims = None, keepdim: bool = False, *, out: Tensor | None = None) -> Tensor:
+    """Whether all elements along `dim` are non-zero; of an empty `dim`, each for itself."""
+    if dim == () or dim == []:
+        return ne(input, 0, out=out)
+    return _reduce(_ALL, input, dim, keepdim, out)
+
+
+@public(numpy_names=True)
+def any(input: Tensor, dim: Dims = None, keepdim: bool = False, *, out: Tensor | None = None) -> Tensor:
+    """Whether an element along `dim` is non-zero; of an empty `dim`, each for itself."""
+    if dim == () or dim == []:
+        return ne(input, 0, out=out)
+    return _reduce(_ANY, input, dim, keepdim, out)
+
+
+def half_widened(input: Tensor) -> Tensor:
+    """Half precision as float32, in which squares neither overflow nor lose the small ones."""
+    return input.to(dtypes.float32) if input.dtype in (dtypes.float16, dtypes.bfloat16) else input
+
+
+def _spread(node: OpNode, reduced: Tensor) -> Tensor:
+    """A reduced tensor expanded back over the input's shape."""
+    dims, keepdim = cast("tuple[tuple[int, ...], bool]", node.attributes)
+    shape = node.meta(0).shape
+    if not keepdim:
+        reduced = reduced.reshape(reduced_shape(shape, dims, True))
+    return reduced.expand(shape)
+
+
+@_SUM.gradient()
+def _sum_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    return (_spread(node, gradient),)
+
+
+@_MEAN.gradient()
+def _mean_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    dims, _ = cast("tuple[tuple[int, ...], bool]", node.attributes)
+    count = math.prod([node.meta(0).shape[axis] for axis in dims])
+    return (_spread(node, gradient / builtins.max(count, 1)),)
+
+
+@_PROD.gradient(inputs=(0,))
+def _prod_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    """The product of all others, from the products of those before and those behind, which zeros do not spoil."""
+    source = conj_if_complex(node.input(0))
+    dims, _ = cast("tuple[tuple[int, ...], bool]", node.attributes)
+    gradient = _spread(node, gradient)
+    if not source.numel():
+        return (gradient,)
+    order = [axis for axis in range(source.ndim) if axis not in dims] + list(dims)
+    moved = source.permute(order)
+    flat = moved.reshape((*moved.shape[: source.ndim - len(dims)], -1))
+    behind = flipped(product_before(flipped(flat, -1), -1), -1)
+    others = (product_before(flat, -1) * behind).reshape(moved.shape)
+    return (gradient * others.permute(sorted(range(len(order)), key=order.__getitem__)),)
+
+
+def _extremum_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    source = node.input(0)
+    chosen = source == _spread(node, node.output(0))
+    dims, keepdim = cast("tuple[tuple[int, ...], bool]", node.attributes)
+    count = sum(chosen, dims, keepdim)
+    # More elements may share it than half precision can count.  Where none is chosen, it is nan that was found.
+    share = half_widened(gradient) / count
+    rest = where(count == 0, math.nan, 0.0)
+    return (where(chosen, _spread(node, share), _spread(node, rest)),)
+
+
+_AMAX.gradient(inputs=(0,), outputs=(0,))(_extremum_gradient)
+_AMIN.gradient(inputs=(0,), outputs=(0,))(_extremum_gradient)
+
+
+@_NORM.gradient(inputs=(0,), outputs=(0,))
+def _norm_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    """The unit vector; where there is none, 0 and not nan."""
+    size = node.output(0)
+    nothing = size == 0
+    share = where(nothing, 0.0, gradient / where(nothing, 1.0, size))
+    return (node.input(0) * _spread(node, share),)

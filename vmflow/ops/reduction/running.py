@@ -1,0 +1,105 @@
+"""Running extrema, and running sums of exponentials."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, cast
+
+from vmflow import dtypes
+from vmflow import interpreter as _interpreter
+from vmflow.dtypes import FLOATING
+from vmflow.instructions.blob import meta
+from vmflow.ops.declaration import public
+from vmflow.ops.elementwise.inference import CHEAP, DEAR
+from vmflow.ops.elementwise.selection import where
+from vmflow.ops.elementwise.transcendental import exp, log
+from vmflow.ops.indexing.gathering import gather
+from vmflow.ops.nn.layer_operands import check_floating
+from vmflow.ops.shape.joining import flip
+from vmflow.ops.table import Attributes, Dim, Form, Inferred, Kinds, Metas, OpExpr, normalize_dim
+
+from .extrema import ValuesIndices
+
+if TYPE_CHECKING:
+    from vmflow.autograd.node import OpNode
+    from vmflow.tensors import Tensor
+
+
+def _places(name: str) -> OpExpr:
+    """Declare an op from a tensor to the index of the extremum up to each place; the last of equal ones."""
+
+    def infer(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+        (source,) = metas
+        if source.dtype.category > FLOATING:
+            raise TypeError(f"{name} is not defined for {source.dtype.name} tensors")
+        return Inferred(meta(source.shape, dtypes.int64, source.device), source.numel * CHEAP * 12)
+
+    return OpExpr(name, infer, Form(1, tuple[Dim]), "running")
+
+
+_CUMMAX = _places("cummax")
+_CUMMIN = _places("cummin")
+
+
+def _chosen(op: OpExpr, input: Tensor, dim: int) -> ValuesIndices:
+    axis = normalize_dim(op.name, dim, input.ndim)
+    indices = _interpreter.dispatch(op, (input,), (axis,))
+    return ValuesIndices(gather(input, axis, indices), indices)
+
+
+@public(numpy_names=True)
+def cummax(input: Tensor, dim: int) -> ValuesIndices:
+    """The largest element so far along `dim`, and where it was: the last place of equal ones.
+
+    Raises:
+        TypeError: for complex tensors.
+    """
+    return _chosen(_CUMMAX, input, dim)
+
+
+@public(numpy_names=True)
+def cummin(input: Tensor, dim: int) -> ValuesIndices:
+    """The smallest element so far along `dim`, and where it was: the last place of equal ones.
+
+    Raises:
+        TypeError: for complex tensors.
+    """
+    return _chosen(_CUMMIN, input, dim)
+
+
+def _infer_logcumsumexp(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    (source,) = metas
+    check_floating("logcumsumexp", source)
+    return Inferred(source, source.numel * DEAR * 3)
+
+
+_LOGCUMSUMEXP = OpExpr("logcumsumexp", _infer_logcumsumexp, Form(1, tuple[Dim]), "running")
+
+
+@_LOGCUMSUMEXP.gradient(inputs=(0,), outputs=(0,))
+def _logcumsumexp_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    """Each element's share of the sums behind it, added up without leaving logarithms, where nothing overflows."""
+    (dim,) = cast("tuple[int]", node.attributes)
+    if gradient.ndim == 0 or gradient.numel() == 0:
+        return (gradient,)
+    total = node.output(0)
+    # Sums of nothing but -inf have no shares.
+    counted = total != -math.inf
+    total = where(counted, total, 0.0)
+
+    def shares(positive: Tensor) -> Tensor:
+        chosen = (positive > 0) & counted
+        terms = where(chosen, log(where(chosen, positive, 1.0)) - total, -math.inf)
+        return exp(flip(logcumsumexp(flip(terms, dim), dim), dim) + node.input(0))
+
+    return (shares(gradient) - shares(-gradient),)
+
+
+@public(numpy_names=True)
+def logcumsumexp(input: Tensor, dim: int) -> Tensor:
+    """The logarithm of the running sum of ``exp(input)`` along `dim`, without overflow.
+
+    Raises:
+        TypeError: for bools, integers and complex tensors.
+    """
+    return _interpreter.dispatch(_LOGCUMSUMEXP, (input,), (normalize_dim("logcumsumexp", dim, input.ndim),))

@@ -1,0 +1,139 @@
+"""Where elements belong in a sorted sequence, and whether they are among others."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from vmflow import dtypes
+from vmflow import interpreter as _interpreter
+from vmflow import tensors as _tensors
+from vmflow.dtypes import FLOATING
+from vmflow.instructions.blob import meta
+from vmflow.ops.copying import full_of
+from vmflow.ops.declaration import function
+from vmflow.ops.elementwise.inference import CHEAP, number
+from vmflow.ops.indexing.gathering import gather
+from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, common_device
+
+if TYPE_CHECKING:
+    from vmflow.ops.elementwise.inference import Scalar
+    from vmflow.tensors import Tensor
+
+
+def _beside(tensor: Tensor, value: Tensor | Scalar, name: str) -> Tensor:
+    """`value` as a tensor on the device of `tensor`."""
+    if isinstance(value, _tensors.Tensor):
+        return value
+    return full_of(meta((), dtypes.of_scalar(type(number(name, value))), tensor.device), value)
+
+
+def _infer_searchsorted(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    name, _, result = cast("tuple[str, bool, dtypes.dtype]", attributes)
+    sequence, values = metas
+    device = common_device(name, metas)
+    if max(sequence.dtype.category, values.dtype.category) > FLOATING:
+        raise TypeError(f"{name} is not defined for {sequence.dtype.name} and {values.dtype.name} tensors")
+    if not sequence.shape or (len(sequence.shape) > 1 and sequence.shape[:-1] != values.shape[:-1]):
+        raise ValueError(
+            f"{name}: a sequence of shape {list(sequence.shape)} does not fit values of {list(values.shape)}; it must "
+            "be a vector, or have the same sizes in all dimensions but the last"
+        )
+    return Inferred(meta(values.shape, result, device), values.numel * CHEAP * 40)
+
+
+_SEARCHSORTED = OpExpr("searchsorted", _infer_searchsorted, Form(2, tuple[str, bool, dtypes.dtype]), "searching")
+
+
+@function()
+def searchsorted(
+    sorted_sequence: Tensor,
+    input: Tensor | Scalar,
+    *,
+    out_int32: bool = False,
+    right: bool = False,
+    side: str | None = None,
+    sorter: Tensor | None = None,
+) -> Tensor:
+    """Before which elements of an ascending sequence each value would have to be put to keep the order.
+
+    Args:
+        sorted_sequence: a vector, or sequences along the last dimension, each for the values in the same row.
+        input: the values, or one number.
+        out_int32: whether the result is int32 and not int64.
+        right: whether a value goes behind those that equal it, not before them.
+        side: "right" or "left", saying the same.
+        sorter: the indices that put the sequence in order, if it is not.
+
+    Raises:
+        ValueError: if shapes do not fit, or `side` contradicts `right`.
+        TypeError: for complex numbers.
+    """
+    if side not in (None, "left", "right"):
+        raise ValueError(f"searchsorted: side must be 'left' or 'right', not {side!r}")
+    if side == "left" and right:
+        raise ValueError("searchsorted: side='left' contradicts right=True")
+    if sorter is not None:
+        if sorter.shape != sorted_sequence.shape:
+            raise ValueError(
+                f"searchsorted: the sorter's shape {list(sorter.shape)} is not the sequence's, "
+                f"{list(sorted_sequence.shape)}"
+            )
+        sorted_sequence = gather(sorted_sequence, -1, sorter)
+    return _search("searchsorted", sorted_sequence, input, right or side == "right", out_int32)
+
+
+def _search(name: str, sequence: Tensor, values: Tensor | Scalar, right: bool, out_int32: bool) -> Tensor:
+    result = dtypes.int32 if out_int32 else dtypes.int64
+    return _interpreter.dispatch(
+        _SEARCHSORTED, (sequence, _beside(sequence, values, name)), (name, bool(right), result)
+    )
+
+
+@function()
+def bucketize(input: Tensor | Scalar, boundaries: Tensor, *, out_int32: bool = False, right: bool = False) -> Tensor:
+    """Between which of the ascending `boundaries` each value lies, counted from 0 for below the first.
+
+    Args:
+        input: the values, or one number.
+        boundaries: a vector.
+        out_int32: whether the result is int32 and not int64.
+        right: whether a value that equals a boundary lies above it.
+
+    Raises:
+        ValueError: if `boundaries` is no vector.
+        TypeError: for complex numbers.
+    """
+    if boundaries.ndim != 1:
+        raise ValueError(f"bucketize: the boundaries must be a vector, got shape {list(boundaries.shape)}")
+    return _search("bucketize", boundaries, input, right, out_int32)
+
+
+def _infer_isin(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    elements, among = metas
+    device = common_device("isin", metas)
+    cost = (elements.numel + among.numel) * CHEAP * 100
+    return Inferred(meta(elements.shape, dtypes.bool_, device), cost)
+
+
+_ISIN = OpExpr("isin", _infer_isin, Form(2, tuple[bool]), "searching")
+
+
+@function()
+def isin(
+    elements: Tensor | Scalar, test_elements: Tensor | Scalar, *, assume_unique: bool = False, invert: bool = False
+) -> Tensor:
+    """For each of `elements` whether it is among `test_elements`.
+
+    Args:
+        elements: a tensor, or one number.
+        test_elements: a tensor, or one number; not both may be numbers.
+        assume_unique: accepted for PyTorch's sake.
+        invert: whether to tell which are not among them.
+    """
+    if isinstance(elements, _tensors.Tensor):
+        test_elements = _beside(elements, test_elements, "isin")
+    elif isinstance(test_elements, _tensors.Tensor):
+        elements = _beside(test_elements, elements, "isin")
+    else:
+        raise TypeError("isin: elements and test_elements are both numbers; one of them must be a tensor")
+    return _interpreter.dispatch(_ISIN, (elements, test_elements), (bool(invert),))

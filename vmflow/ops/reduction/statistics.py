@@ -1,0 +1,175 @@
+"""Differences, distances and covariances, made of other ops."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vmflow import dtypes
+from vmflow.dtypes import FLOATING
+from vmflow.ops.autocasting import autocast_as_op
+from vmflow.ops.declaration import function, public
+from vmflow.ops.elementwise.arithmetic import conj_if_complex
+from vmflow.ops.elementwise.pointwise import check_tensors
+from vmflow.ops.elementwise.selection import where
+from vmflow.ops.linalg.linear_algebra import matmul
+from vmflow.ops.shape.joining import cat
+from vmflow.ops.shape.view import diagonal
+from vmflow.ops.table import broadcast_shapes, normalize_dim
+
+from .composed_reduction import norm
+
+if TYPE_CHECKING:
+    from vmflow.ops.elementwise.inference import Scalar
+    from vmflow.tensors import Tensor
+
+
+@public(numpy_names=True)
+def diff(
+    input: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None, append: Tensor | None = None
+) -> Tensor:
+    """The differences of neighbours along `dim`, taken `n` times; of bools, whether they differ.
+
+    Args:
+        input: of at least one dimension.
+        n: how many times, 0 or more; each leaves one element less.
+        dim: the dimension along which they are neighbours.
+        prepend, append: put before and behind `input` along `dim` first, unless `n` is 0.
+
+    Raises:
+        ValueError: for a 0-d tensor or a negative `n`.
+    """
+    if input.ndim == 0:
+        raise ValueError("diff: expected at least one dimension, got a 0-d tensor")
+    if n < 0:
+        raise ValueError(f"diff: n must be 0 or more, not {n}")
+    axis = normalize_dim("diff", dim, input.ndim)
+    if n == 0:
+        return input.clone()
+    parts = [it for it in (prepend, input, append) if it is not None]
+    result = cat(parts, axis) if len(parts) > 1 else input
+    for _ in range(min(n, result.shape[axis])):
+        left = max(result.shape[axis] - 1, 0)
+        later, earlier = result.narrow(axis, result.shape[axis] - left, left), result.narrow(axis, 0, left)
+        result = later != earlier if input.dtype is dtypes.bool_ else later - earlier
+    return result
+
+
+@function()
+def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: Scalar = 1, dim: int = -1) -> Tensor:
+    """The integral along `dim` by the trapezoidal rule.
+
+    Args:
+        y: the values of the function.
+        x: where they were taken, of y's shape or a vector; without it, at steps of `dx`.
+        dx: the distance of neighbours.
+        dim: the dimension along which to integrate.
+    """
+    axis = normalize_dim("trapezoid", dim, y.ndim)
+    left = max(y.shape[axis] - 1, 0) if y.ndim else 0
+    pairs = y.narrow(axis, y.shape[axis] - left, left) + y.narrow(axis, 0, left)
+    if x is None:
+        return pairs.sum(axis) * dx / 2
+    steps = diff(x, dim=-1 if x.ndim == 1 else axis)
+    if x.ndim == 1:
+        steps = steps.reshape([-1 if place == axis else 1 for place in range(y.ndim)])
+    return (pairs * steps).sum(axis) / 2
+
+
+@public()
+def cov(
+    input: Tensor, *, correction: int = 1, fweights: Tensor | None = None, aweights: Tensor | None = None
+) -> Tensor:
+    """The covariances of variables, one a row, of which each column is an observation.
+
+    Args:
+        input: of at most two dimensions; a vector is one variable.
+        correction: subtracted from the number of observations.
+        fweights: how often each observation was made, integers.
+        aweights: how much each observation matters, floating-point.  Neither is looked at for negative numbers.
+
+    Raises:
+        ValueError, TypeError: if the input or the weights have other shapes or dtypes.
+    """
+    if input.ndim > 2:
+        raise ValueError(f"cov: expected at most two dimensions, got shape {list(input.shape)}")
+    if input.dtype is dtypes.bool_:
+        raise TypeError("cov is not defined for bool tensors")
+    if input.dtype.category < FLOATING:
+        input = input.to(dtypes.get_default_dtype())
+    rows = input.reshape(1, -1) if input.ndim < 2 else input
+    count = rows.shape[1]
+    weights: Tensor | None = None
+    for name, given in (("fweights", fweights), ("aweights", aweights)):
+        if given is None:
+            continue
+        if tuple(given.shape) != (count,):
+            raise ValueError(f"cov: {name} of shape {list(given.shape)} for {count} observations")
+        if (name == "fweights") != (given.dtype.category == dtypes.INTEGER):
+            raise TypeError(f"cov: {name} cannot be {given.dtype.name}")
+        weights = given if weights is None else weights * given
+    if weights is None:
+        centred = rows - rows.mean(1, keepdim=True)
+        product = matmul(centred, conj_if_complex(centred).mT)
+        return (product / max(count - correction, 0)).squeeze()
+    weights = weights.to(rows.dtype)
+    total = weights.sum()
+    centred = rows - (rows * weights).sum(1, keepdim=True) / total
+    freedom = total - correction
+    if aweights is not None and correction:
+        freedom = total - correction * (weights * aweights.to(rows.dtype)).sum() / total
+    product = matmul(centred * weights, conj_if_complex(centred).mT)
+    # Fewer degrees of freedom than none would turn the sign.
+    return (product / where(freedom < 0, 0.0, freedom)).squeeze()
+
+
+@public()
+def corrcoef(input: Tensor) -> Tensor:
+    """The correlation coefficients of variables, one a row; see `cov`."""
+    covariance = cov(input)
+    if covariance.ndim == 0:
+        return covariance / covariance
+    spread = diagonal(covariance).sqrt()
+    ratio = covariance / spread.unsqueeze(1) / spread
+    return ratio if ratio.dtype.is_complex else ratio.clamp(-1, 1)
+
+
+@function()
+@autocast_as_op
+def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str = "use_mm_for_euclid_dist_if_necessary") -> Tensor:
+    """The distances of each row of `x1` from each row of `x2`: (..., n, k) and (..., m, k) give (..., n, m).
+
+    Args:
+        x1, x2: floating-point; the dimensions in front broadcast.
+        p: of the norm; may be 0 and inf.
+        compute_mode: for p of 2, whether squares may be computed by a matrix product, which is faster and needs less
+            memory but loses digits where points are close: "use_mm_for_euclid_dist", "donot_use_mm_for_euclid_dist", or
+            "use_mm_for_euclid_dist_if_necessary", which does for more than 25 rows.
+
+    Raises:
+        ValueError, TypeError: for shapes and dtypes that do not fit, a negative `p`, and another `compute_mode`.
+    """
+    check_tensors("cdist", x1, x2)
+    if x1.ndim < 2 or x2.ndim < 2 or x1.shape[-1] != x2.shape[-1]:
+        raise ValueError(
+            f"cdist: expected matrices of rows of one length, got shapes {list(x1.shape)} and {list(x2.shape)}"
+        )
+    if x1.dtype is not x2.dtype or x1.dtype.category != FLOATING:
+        raise TypeError(f"cdist: expected one floating-point dtype, got {x1.dtype.name} and {x2.dtype.name}")
+    if not p >= 0:
+        raise ValueError(f"cdist: p must be 0 or more, not {p}")
+    broadcast_shapes("cdist", x1.shape[:-2], x2.shape[:-2])
+    modes = {
+        "use_mm_for_euclid_dist": True,
+        "donot_use_mm_for_euclid_dist": False,
+        "use_mm_for_euclid_dist_if_necessary": x1.shape[-2] > 25 or x2.shape[-2] > 25,
+    }
+    if compute_mode not in modes:
+        raise ValueError(f"cdist: compute_mode must be one of {', '.join(modes)}, not {compute_mode!r}")
+    if p == 2 and modes[compute_mode]:
+        lengths = (x1 * x1).sum(-1, keepdim=True) + (x2 * x2).sum(-1).unsqueeze(-2)
+        squares = lengths - matmul(x1, x2.mT) * 2
+        apart = squares > 0
+        return where(apart, where(apart, squares, 1.0).sqrt(), 0.0)
+    if not x1.shape[-1]:
+        return matmul(x1, x2.mT)
+    return norm(x1.unsqueeze(-2) - x2.unsqueeze(-3), p, -1)

@@ -1,0 +1,242 @@
+"""Tensors put together and turned round by views and joins: corners, blocks, columns, diagonals, products of sets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations as _combinations
+from itertools import combinations_with_replacement as _combinations_with_replacement
+from typing import TYPE_CHECKING, Any
+
+from vmflow.dtypes import int64
+from vmflow.instructions.blob import meta
+from vmflow.ops.copying import clone
+from vmflow.ops.creation.creation import empty, tensor
+from vmflow.ops.declaration import function, public
+from vmflow.ops.indexing.gathering import scatter_diagonal
+from vmflow.ops.indexing.indexing import index_select
+from vmflow.ops.table import normalize_dim
+
+from .joining import cat, flip, stack
+from .view import meshgrid, ravel, reshape, split, tensor_split, transpose
+
+if TYPE_CHECKING:
+    from vmflow.tensors import Tensor
+
+
+# Of at least so many dimensions
+
+
+def _at_least(tensors: tuple[Any, ...], to_shape: Any) -> Any:
+    given = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)) else tensors
+    results = tuple([reshape(it, to_shape(tuple(it.shape))) for it in given])
+    return results[0] if given is tensors and len(results) == 1 else results
+
+
+@function()
+def atleast_1d(*tensors: Any) -> Any:
+    """The tensor, or each of several or of a list, with at least one dimension."""
+    return _at_least(tensors, lambda shape: shape or (1,))
+
+
+@function()
+def atleast_2d(*tensors: Any) -> Any:
+    """The tensor, or each of several or of a list, with at least two dimensions; a vector becomes a row."""
+    return _at_least(tensors, lambda shape: (1,) * (2 - len(shape)) + shape)
+
+
+@function()
+def atleast_3d(*tensors: Any) -> Any:
+    """The tensor, or each of several or of a list, with at least three dimensions: a vector becomes (1, n, 1)."""
+    return _at_least(tensors, _three)
+
+
+def _three(shape: tuple[int, ...]) -> tuple[int, ...]:
+    if len(shape) >= 3:
+        return shape
+    return (*shape, 1) if len(shape) == 2 else (1, *(shape or (1,)), 1)
+
+
+# Joined
+
+
+@function()
+def dstack(tensors: Sequence[Tensor]) -> Tensor:
+    """One behind the other: along the third dimension, which matrices and vectors are given."""
+    return cat(atleast_3d(tuple(tensors)), 2)
+
+
+@function()
+def column_stack(tensors: Sequence[Tensor]) -> Tensor:
+    """Side by side; vectors become columns."""
+    return cat([reshape(it, (it.numel(), 1)) if it.ndim < 2 else it for it in tensors], 1)
+
+
+@function()
+def block_diag(*tensors: Tensor) -> Tensor:
+    """A matrix with the given ones along its diagonal and zeros elsewhere; a vector is a row, a number 1 x 1.
+
+    Raises:
+        ValueError: above two dimensions.
+    """
+    if any([it.ndim > 2 for it in tensors]):
+        raise ValueError(f"block_diag: expected at most 2 dimensions, got shapes {[list(it.shape) for it in tensors]}")
+    if not tensors:
+        return empty(1, 0)
+    blocks = [atleast_2d(it) for it in tensors]
+    width = sum([it.shape[1] for it in blocks])
+    rows: list[Tensor] = []
+    before = 0
+    for block in blocks:
+        height, own = block.shape
+        sides = block.new_zeros((height, before)), block.new_zeros((height, width - before - own))
+        rows.append(cat([sides[0], block, sides[1]], 1))
+        before += own
+    return cat(rows, 0)
+
+
+# Cut
+
+
+@public()
+def split_with_sizes(input: Tensor, split_sizes: Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
+    """Cut a dimension into pieces of the given sizes.
+
+    Raises:
+        ValueError: if they do not add up to the dimension's.
+    """
+    return split(input, tuple(split_sizes), dim)
+
+
+def _split_along(name: str, input: Tensor, given: int | Sequence[int], dim: int, least: int) -> tuple[Tensor, ...]:
+    if input.ndim < least:
+        raise ValueError(f"{name}: expected at least {least} dimensions, got shape {list(input.shape)}")
+    if isinstance(given, int):
+        size = input.shape[dim]
+        if given <= 0 or size % given:
+            raise ValueError(f"{name}: dimension {dim} of size {size} cannot be cut into {given} equal pieces")
+        return tensor_split(input, given, dim)
+    return tensor_split(input, tuple(given), dim)
+
+
+@public()
+def hsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Tensor, ...]:
+    """Cut the second dimension, or that of a vector, before each of the indices or into so many equal pieces.
+
+    Raises:
+        ValueError: if pieces would not be equal, or for a 0-d tensor.
+    """
+    return _split_along("hsplit", input, indices_or_sections, 0 if input.ndim == 1 else 1, 1)
+
+
+@public()
+def vsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Tensor, ...]:
+    """Cut the first dimension before each of the indices or into so many equal pieces.
+
+    Raises:
+        ValueError: if pieces would not be equal, or below two dimensions.
+    """
+    return _split_along("vsplit", input, indices_or_sections, 0, 2)
+
+
+@public()
+def dsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Tensor, ...]:
+    """Cut the third dimension before each of the indices or into so many equal pieces.
+
+    Raises:
+        ValueError: if pieces would not be equal, or below three dimensions.
+    """
+    return _split_along("dsplit", input, indices_or_sections, 2, 3)
+
+
+# Turned and put on diagonals
+
+
+@public()
+def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
+    """Turned `k` times by a quarter, from the first towards the second of two dimensions.
+
+    Raises:
+        ValueError: if `dims` are not two different dimensions.
+    """
+    if len(dims) != 2:
+        raise ValueError(f"rot90: expected two dims, got {list(dims)}")
+    first, second = [normalize_dim("rot90", dim, input.ndim) for dim in dims]
+    if first == second or input.ndim < 2:
+        raise ValueError(f"rot90: dims {list(dims)} of a {input.ndim}-d tensor are not two different dimensions")
+    turns = k % 4
+    if turns == 0:
+        return clone(input)
+    if turns == 2:
+        return flip(input, first, second)
+    return transpose(flip(input, second if turns == 1 else first), first, second)
+
+
+@public()
+def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
+    """Matrices of zeros with the last dimension of `input` on a diagonal.
+
+    Args:
+        input: of at least one dimension.
+        offset: which diagonal; above the main one if positive.
+        dim1, dim2: the result's dimensions that are the matrices'.
+
+    Raises:
+        ValueError: if both dimensions are the same.
+        IndexError: for a 0-d tensor, or if the dimensions are not there.
+    """
+    if input.ndim == 0:
+        raise IndexError("diag_embed: a 0-d tensor has no dimension to put on a diagonal")
+    rank = input.ndim + 1
+    first, second = normalize_dim("diag_embed", dim1, rank), normalize_dim("diag_embed", dim2, rank)
+    if first == second:
+        raise ValueError(f"diag_embed: dim1 and dim2 are the same dimension ({dim1} and {dim2})")
+    side = input.shape[-1] + abs(offset)
+    rest = iter(input.shape[:-1])
+    shape = tuple([side if axis in (first, second) else next(rest) for axis in range(rank)])
+    return scatter_diagonal(input, meta(shape, input.dtype, input.device), (int(offset), first, second))
+
+
+@public()
+def diagflat(input: Tensor, offset: int = 0) -> Tensor:
+    """A matrix of zeros with all elements of `input` on a diagonal."""
+    return diag_embed(ravel(input), offset)
+
+
+# Sets
+
+
+@function()
+def cartesian_prod(*tensors: Tensor) -> Tensor:
+    """All ways to take one element of each vector, as rows; of a single vector itself.
+
+    Raises:
+        ValueError: if one is no vector, or none is given.
+    """
+    if not tensors or any([it.ndim != 1 for it in tensors]):
+        raise ValueError(f"cartesian_prod: expected vectors, got shapes {[list(it.shape) for it in tensors]}")
+    if len(tensors) == 1:
+        return tensors[0]
+    return stack([ravel(it) for it in meshgrid(*tensors, indexing="ij")], 1)
+
+
+@function()
+def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> Tensor:
+    """All ways to take `r` elements of a vector, in its order, as rows.
+
+    Args:
+        input: a vector.
+        r: how many, at least 0.
+        with_replacement: whether an element may be taken several times.
+
+    Raises:
+        ValueError: if it is no vector, or `r` is negative.
+    """
+    if input.ndim != 1:
+        raise ValueError(f"combinations: expected a vector, got shape {list(input.shape)}")
+    if r < 0:
+        raise ValueError(f"combinations: r cannot be negative, got {r}")
+    if r == 0:
+        return input.new_zeros((0,))
+    chosen = (_combinations_with_replacement if with_replacement else _combinations)(range(input.shape[0]), r)
+    places = tensor([place for row in chosen for place in row], dtype=int64, device=input.device)
+    return reshape(index_select(input, 0, places), (places.shape[0] // r, r))

@@ -1,0 +1,323 @@
+"""Ops that put tensors together, repeat them or turn them round."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+from vmflow import interpreter as _interpreter
+from vmflow.dtypes import INTEGER, int64
+from vmflow.instructions.blob import meta
+from vmflow.ops.declaration import function, method, public
+from vmflow.ops.destination import delivered, out_by_copy
+from vmflow.ops.elementwise.inference import CHEAP, result_dtype
+from vmflow.ops.elementwise.pointwise import check_tensors
+from vmflow.ops.in_place import copied_in_place
+from vmflow.ops.indexing.gathering import scatter_diagonal
+from vmflow.ops.indexing.indexing import index_select
+from vmflow.ops.table import (
+    Attributes,
+    Dim,
+    Form,
+    Inferred,
+    Kinds,
+    Metas,
+    OpExpr,
+    Size,
+    common_device,
+    normalize_dim,
+    normalize_dims,
+)
+from vmflow.ops.value_shapes import from_values
+
+from .view import sizes, sliced, unsqueeze
+
+if TYPE_CHECKING:
+    from vmflow.autograd.node import OpNode
+    from vmflow.tensors import Tensor
+
+
+def _infer_cat(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    (axis,) = cast("tuple[int]", attributes)
+    device = common_device("cat", metas)
+    first = metas[0].shape
+    for other in metas:
+        if len(other.shape) != len(first) or any(
+            size != expected for it, (size, expected) in enumerate(zip(other.shape, first, strict=False)) if it != axis
+        ):
+            raise ValueError(
+                f"cat: shapes {list(first)} and {list(other.shape)} must agree in all dimensions except {axis}"
+            )
+    total = sum([it.shape[axis] for it in metas])
+    output = meta(first[:axis] + (total,) + first[axis + 1 :], result_dtype(metas), device)
+    return Inferred(output, output.numel * CHEAP)
+
+
+_CAT = OpExpr("cat", _infer_cat, Form((1, None), tuple[Dim]), "joining")
+
+
+@_CAT.gradient()
+def _cat_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    (axis,) = cast("tuple[int]", node.attributes)
+    start = 0
+    pieces: list[Tensor | None] = []
+    for source, needed in zip(node.metas, node.needs, strict=True):
+        length = source.shape[axis]
+        pieces.append(sliced(gradient, axis, start, length) if needed else None)
+        start += length
+    return tuple(pieces)
+
+
+@function("concat", "concatenate", numpy_names=True)
+def cat(tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor | None = None) -> Tensor:
+    """The tensors one after the other along `dim`; their other sizes must agree.
+
+    Dtypes promote.  A vector of no elements fits to any shape and adds nothing but its dtype, as in PyTorch.
+
+    Raises:
+        ValueError: if there is none, or shapes do not agree.
+    """
+    given = tuple(tensors)
+    check_tensors("cat", *given)
+    if out is not None:
+        return delivered("cat", out, given, lambda: cat(given, dim))
+    if not given:
+        raise ValueError("cat: expected at least one tensor")
+    if any([it.ndim == 0 for it in given]):
+        raise ValueError("cat: 0-d tensors cannot be concatenated; use stack()")
+    counted = tuple([it for it in given if it.shape != (0,)])
+    if len(counted) in (0, len(given)):
+        return _interpreter.dispatch(_CAT, given, (normalize_dim("cat", dim, given[0].ndim),))
+    dtype = result_dtype(tuple([it._blob.meta for it in given]))
+    return _interpreter.dispatch(_CAT, counted, (normalize_dim("cat", dim, counted[0].ndim),)).to(dtype)
+
+
+@function(numpy_names=True)
+def stack(tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor | None = None) -> Tensor:
+    """The tensors, of one shape, along a new dimension."""
+    if out is not None:
+        return delivered("stack", out, tuple(tensors), lambda: stack(tensors, dim))
+    given = tuple(tensors)
+    check_tensors("stack", *given)
+    if not given:
+        raise ValueError("stack: expected at least one tensor")
+    for other in given:
+        if other.shape != given[0].shape:
+            raise ValueError(f"stack: shapes {list(given[0].shape)} and {list(other.shape)} differ")
+    axis = normalize_dim("stack", dim, given[0].ndim + 1)
+    return _interpreter.dispatch(_CAT, tuple([unsqueeze(it, axis) for it in given]), (axis,))
+
+
+@function()
+@out_by_copy()
+def hstack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
+    """Side by side: along the second dimension, or the first of vectors."""
+    given = [it.reshape(1) if it.ndim == 0 else it for it in tensors]
+    return cat(given, 0 if given and given[0].ndim == 1 else 1)
+
+
+@function()
+@out_by_copy()
+def vstack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
+    """One below the other; vectors become rows."""
+    return cat([it.reshape(1, -1) if it.ndim < 2 else it for it in tensors], 0)
+
+
+def _infer_repeat(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    (repeats,) = cast("tuple[tuple[int, ...]]", attributes)
+    (source,) = metas
+    padded = (1,) * (len(repeats) - len(source.shape)) + tuple(source.shape)
+    shape = tuple([size * times for size, times in zip(padded, repeats, strict=True)])
+    output = meta(shape, source.dtype, source.device)
+    return Inferred(output, output.numel * CHEAP)
+
+
+_REPEAT = OpExpr("repeat", _infer_repeat, Form(1, tuple[tuple[Size, ...]]), "joining")
+
+
+@_REPEAT.gradient()
+def _repeat_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    (repeats,) = cast("tuple[tuple[int, ...]]", node.attributes)
+    shape = tuple(node.meta(0).shape)
+    padded = (1,) * (len(repeats) - len(shape)) + shape
+    split = [part for pair in zip(repeats, padded, strict=True) for part in pair]
+    summed = gradient.reshape(split).sum(tuple(range(0, len(split), 2))) if split else gradient
+    return (summed.reshape(shape),)
+
+
+@method()
+def repeat(input: Tensor, *repeats: Any, **named: Any) -> Tensor:
+    """Copies of the tensor side by side, this many times along each dimension; new dimensions go in front."""
+    times = sizes("repeat", repeats, named, "repeats")
+    if len(times) < input.ndim:
+        raise ValueError(f"repeat: {list(times)} has fewer numbers than the tensor's {input.ndim} dimensions")
+    if any(it < 0 for it in times):
+        raise ValueError(f"repeat: numbers of repetitions cannot be negative, got {list(times)}")
+    return _interpreter.dispatch(_REPEAT, (input,), (times,))
+
+
+@public()
+def tile(input: Tensor, *dims: Any, **named: Any) -> Tensor:
+    """As `repeat`, but fewer numbers than dimensions are for the last ones."""
+    times = sizes("tile", dims, named, "dims")
+    return repeat(input, (1,) * (input.ndim - len(times)) + times)
+
+
+@public()
+def repeat_interleave(
+    input: Tensor, repeats: int | Tensor, dim: int | None = None, *, output_size: int | None = None
+) -> Tensor:
+    """Each element, or each slice along `dim`, as many times as `repeats` says, in a row.
+
+    Args:
+        input: flattened if `dim` is None.
+        repeats: for all, or a vector with one number for each; for the latter's values it waits.
+        dim: the dimension.
+        output_size: what the numbers add up to; accepted for PyTorch's sake, which saves a wait by it.
+
+    Raises:
+        ValueError: for negative numbers, or if there are not as many as slices.
+    """
+    if dim is None:
+        input, dim = input.reshape(input.numel()), 0
+    axis = normalize_dim("repeat_interleave", dim, input.ndim)
+    if isinstance(repeats, int):
+        if repeats < 0:
+            raise ValueError(f"repeat_interleave: numbers of repetitions cannot be negative, got {repeats}")
+        shape = tuple(input.shape)
+        spread = unsqueeze(input, axis + 1).expand(shape[: axis + 1] + (repeats,) + shape[axis + 1 :])
+        return spread.reshape(shape[:axis] + (shape[axis] * repeats,) + shape[axis + 1 :])
+    (places,) = from_values(lambda numbers: _repeated_places(numbers, input.shape[axis]), repeats)
+    return index_select(input, axis, places)
+
+
+def _repeated_places(repeats: Tensor, count: int) -> tuple[Tensor]:
+    """Which of `count` slices each of the repeated ones is."""
+    numbers = repeats.expand(count) if repeats.numel() == 1 and repeats.ndim < 2 else repeats
+    if numbers.shape != (count,):
+        raise ValueError(f"repeat_interleave: expected {count} numbers that are not negative, got {numbers.tolist()}")
+    total = _interpreter.dispatch(_REPETITIONS, (numbers,)).item()
+    return (_interpreter.dispatch(_REPEATED_PLACES, (numbers,), (total,)),)
+
+
+def _infer_repetitions(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    """How many slices there will be, or, if that is an attribute, which each of them is."""
+    (repeats,) = metas
+    if repeats.dtype.category > INTEGER:
+        raise TypeError(f"repeat_interleave: numbers of repetitions must be integers, not {repeats.dtype.name}")
+    if len(repeats.shape) != 1:
+        raise ValueError(f"repeat_interleave: expected a vector of repetitions, got shape {list(repeats.shape)}")
+    shape = cast("tuple[int, ...]", attributes)
+    return Inferred(meta(shape, int64, repeats.device), (repeats.numel + sum(shape)) * CHEAP)
+
+
+_REPETITIONS = OpExpr("repetitions", _infer_repetitions, Form(1), "joining")
+_REPEATED_PLACES = OpExpr("repeated_places", _infer_repetitions, Form(1, tuple[Size]), "joining", remembers=256)
+
+
+def _infer_moved(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    """Of an op whose elements only change places."""
+    (source,) = metas
+    return Inferred(source, source.numel * CHEAP)
+
+
+_FLIP = OpExpr("flip", _infer_moved, Form(1, tuple[tuple[Dim, ...]]), "joining")
+
+
+@_FLIP.gradient()
+def _flip_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    return (_interpreter.dispatch(_FLIP, (gradient,), node.attributes),)
+
+
+@public()
+def flip(input: Tensor, *dims: Any, **named: Any) -> Tensor:
+    """A copy with the order along `dims`, given as ``flip(0, 1)`` or ``flip((0, 1))``, reversed."""
+    return _interpreter.dispatch(
+        _FLIP, (input,), (normalize_dims("flip", sizes("flip", dims, named, "dims"), input.ndim),)
+    )
+
+
+@public()
+def fliplr(input: Tensor) -> Tensor:
+    """A copy with the order along the second dimension reversed."""
+    return flip(input, 1)
+
+
+@public()
+def flipud(input: Tensor) -> Tensor:
+    """A copy with the order along the first dimension reversed."""
+    return flip(input, 0)
+
+
+_ROLL = OpExpr("roll", _infer_moved, Form(1, tuple[tuple[int, ...], tuple[Dim, ...]]), "joining")
+
+
+@_ROLL.gradient()
+def _roll_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    shifts, dims = cast("tuple[tuple[int, ...], tuple[int, ...]]", node.attributes)
+    return (_interpreter.dispatch(_ROLL, (gradient,), (tuple([-it for it in shifts]), dims)),)
+
+
+@public()
+def roll(input: Tensor, shifts: int | tuple[int, ...], dims: int | tuple[int, ...] | None = None) -> Tensor:
+    """The elements moved by `shifts` along `dims`, those falling off one end coming in at the other.
+
+    With `dims` None the flattened tensor is rolled.
+    """
+    amounts = (shifts,) if isinstance(shifts, int) else tuple(shifts)
+    if dims is None:
+        if len(amounts) != 1:
+            raise ValueError(f"roll: {len(amounts)} shifts need as many dims")
+        return roll(input.flatten(), amounts, (0,)).reshape(input.shape)
+    if input.ndim == 0:
+        raise IndexError("roll: a 0-d tensor has no dimension to roll along")
+    given = (dims,) if isinstance(dims, int) else tuple(dims)
+    if len(given) != len(amounts):
+        raise ValueError(f"roll: {len(amounts)} shifts and {len(given)} dims")
+    axes = tuple([normalize_dim("roll", dim, input.ndim) for dim in given])
+    return _interpreter.dispatch(_ROLL, (input,), (amounts, axes))
+
+
+@public()
+def diag(input: Tensor, diagonal: int = 0) -> Tensor:
+    """Of a vector the matrix with it on a diagonal; of a matrix a copy of that diagonal.
+
+    Raises:
+        ValueError: for other than one or two dimensions.
+    """
+    if input.ndim == 2:
+        return input.diagonal(diagonal).clone()
+    if input.ndim != 1:
+        raise ValueError(f"diag: expected a vector or a matrix, got shape {list(input.shape)}")
+    size = input.shape[0] + abs(diagonal)
+    return scatter_diagonal(input, meta((size, size), input.dtype, input.device), (diagonal, 0, 1))
+
+
+def _infer_triangle(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    lower, _ = cast("tuple[bool, int]", attributes)
+    (source,) = metas
+    if len(source.shape) < 2:
+        raise ValueError(f"{'tril' if lower else 'triu'}: expected at least 2 dimensions, got {list(source.shape)}")
+    return Inferred(source, source.numel * CHEAP * 2)
+
+
+_TRIANGLE = OpExpr("triangle", _infer_triangle, Form(1, tuple[bool, int]), "joining")
+
+
+@_TRIANGLE.gradient()
+def _triangle_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    return (_interpreter.dispatch(_TRIANGLE, (gradient,), node.attributes),)
+
+
+@public()
+@copied_in_place()
+def tril(input: Tensor, diagonal: int = 0) -> Tensor:
+    """The matrices' lower triangles, zero above `diagonal` (0 is the main one, 1 the one above)."""
+    return _interpreter.dispatch(_TRIANGLE, (input,), (True, int(diagonal)))
+
+
+@public()
+@copied_in_place()
+def triu(input: Tensor, diagonal: int = 0) -> Tensor:
+    """The matrices' upper triangles, zero below `diagonal` (0 is the main one, 1 the one above)."""
+    return _interpreter.dispatch(_TRIANGLE, (input,), (False, int(diagonal)))

@@ -1,0 +1,132 @@
+"""Padding: a tensor with elements added around it, or taken away."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+from vmflow import interpreter as _interpreter
+from vmflow.instructions.blob import meta
+from vmflow.ops.elementwise.inference import CHEAP, number
+from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr
+
+if TYPE_CHECKING:
+    from vmflow.autograd.node import OpNode
+    from vmflow.tensors import Tensor
+
+Pair = tuple[int, int]
+
+
+def _infer_pad(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    pairs = cast("tuple[Pair, ...]", attributes)
+    (source,) = metas
+    shape = tuple([size + before + after for size, (before, after) in zip(source.shape, pairs, strict=True)])
+    output = meta(shape, source.dtype, source.device)
+    return Inferred(output, output.numel * CHEAP * 2)
+
+
+_PAD = OpExpr("pad", _infer_pad, Form(1, tuple[Pair, ...], scalars=1), "padding")
+
+
+@_PAD.gradient()
+def _pad_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    for axis, (before, after) in enumerate(cast("tuple[Pair, ...]", node.attributes)):
+        if before or after:
+            gradient = gradient.narrow(axis, before, node.meta(0).shape[axis])
+    return (gradient,)
+
+
+# Borders made of what is within.  Attributes of both ops: (mode, (before, after) of each dimension).
+
+_Borders = tuple[str, tuple[Pair, ...]]
+
+
+def _infer_borders(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    _, pairs = cast("_Borders", attributes)
+    (source,) = metas
+    shape = [size + before + after for size, (before, after) in zip(source.shape, pairs, strict=True)]
+    output = meta(tuple(shape), source.dtype, source.device)
+    return Inferred(output, output.numel * CHEAP * 2 + 5000)
+
+
+def _infer_borders_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    _, pairs = cast("_Borders", attributes)
+    (gradient,) = metas
+    size = tuple([length - before - after for length, (before, after) in zip(gradient.shape, pairs, strict=True)])
+    output = meta(size, gradient.dtype, gradient.device)
+    return Inferred(output, gradient.numel * CHEAP * 3 + 5000)
+
+
+_BORDERS = OpExpr("pad_borders", _infer_borders, Form(1, _Borders), "padding")
+_BORDERS_GRADIENT = OpExpr("pad_borders_gradient", _infer_borders_gradient, Form(1, _Borders), "padding")
+
+
+@_BORDERS.gradient()
+def _borders_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    return (_interpreter.dispatch(_BORDERS_GRADIENT, (gradient,), node.attributes),)
+
+
+@_BORDERS_GRADIENT.gradient()
+def _borders_gradient_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    return (_interpreter.dispatch(_BORDERS, (gradient,), node.attributes),)
+
+
+# How far each mode can reach beyond a dimension of this size; None is as far as wanted.
+_REACH: dict[str, Any] = {
+    "reflect": lambda size: size - 1,
+    "circular": lambda size: size,
+    "replicate": lambda size: None if size else 0,
+}
+
+
+def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Tensor:
+    """The tensor with elements added at its borders, or with negative numbers taken away.
+
+    Args:
+        input: to pad.
+        pad: (before, after) of the last dimension, then of the one before it, and so on.
+        mode: what to add: "constant", "reflect" (mirrored at the border element), "replicate" (the border element) or
+            "circular" (from the other end).
+        value: of constant elements, 0 by default.
+
+    Raises:
+        TypeError: if `pad` holds no integers.
+        ValueError: for an odd number of numbers, more pairs than dimensions, more taken away or reflected than there
+            is, an unknown mode, or a value where none is used.
+    """
+    if mode not in ("constant", *_REACH):
+        raise ValueError(f"pad: mode must be one of constant, {', '.join(_REACH)}, not {mode!r}")
+    if mode != "constant" and value not in (None, 0):
+        raise ValueError(f"pad: mode {mode!r} takes no value, got {value}")
+    if any(not hasattr(it, "__index__") for it in pad):
+        raise TypeError(f"pad: expected integers, got {list(pad)}")
+    given = [int(it) for it in pad]
+    if len(given) % 2 or len(given) // 2 > input.ndim:
+        raise ValueError(f"pad: expected at most {input.ndim} pairs of numbers, got {given}")
+    # From the last dimension forwards, as given, to from the first one on.
+    pairs = [(0, 0)] * (input.ndim - len(given) // 2) + list(zip(given[::2], given[1::2], strict=True))[::-1]
+    for axis, (before, after) in enumerate(pairs):
+        size = input.shape[axis]
+        if size + before + after < 0 or size + min(before, 0) + min(after, 0) < 0:
+            raise ValueError(f"pad: cannot take {before} and {after} away from dimension {axis} of size {size}")
+        if before < 0 or after < 0:
+            length = size + min(before, 0) + min(after, 0)
+            input = input.narrow(axis, max(-before, 0), length)
+            pairs[axis] = max(before, 0), max(after, 0)
+    if not any(before or after for before, after in pairs):
+        return input.clone()
+    if mode == "constant":
+        return _interpreter.dispatch(_PAD, (input,), tuple(pairs), (number("pad", value or 0),))
+    return _from_within(input, pairs, mode)
+
+
+def _from_within(input: Tensor, pairs: Sequence[Pair], mode: str) -> Tensor:
+    for axis, (before, after) in enumerate(pairs):
+        size = input.shape[axis]
+        reach = _REACH[mode](size)
+        if reach is not None and max(before, after) > max(reach, 0):
+            raise ValueError(
+                f"pad: mode {mode!r} can add at most {max(reach, 0)} elements to dimension {axis} of size {size}, got "
+                f"{before} and {after}"
+            )
+    return _interpreter.dispatch(_BORDERS, (input,), (mode, tuple(pairs)))

@@ -1,0 +1,243 @@
+"""Views by sizes and strides (`as_strided`, `unfold`), and tensors of which a part is replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, cast
+
+from vmflow import interpreter as _interpreter
+from vmflow.instructions.blob import contiguous_strides, meta
+from vmflow.kernels.problems.indexing import Geometry, Span
+from vmflow.ops.creation.creation import arange
+from vmflow.ops.declaration import method, public
+from vmflow.ops.elementwise.inference import CHEAP
+from vmflow.ops.in_place import reseen_in_place
+from vmflow.ops.indexing.indexing import index_add, put_part
+from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, ViewExpr, normalize_dim
+
+from .view import flatten, movedim, place_in, reshape, sizes, sliced, unsqueeze, view_diagonal, view_slice
+
+if TYPE_CHECKING:
+    from vmflow.autograd.node import OpNode
+    from vmflow.tensors import Tensor
+
+Shape = tuple[int, ...]
+
+
+# as_strided
+
+
+def _end(geometry: Geometry) -> int:
+    """The place behind the last element; strides are never negative."""
+    shape, strides, offset = geometry
+    if 0 in shape:
+        return offset
+    return offset + sum([(size - 1) * stride for size, stride in zip(shape, strides, strict=True)]) + 1
+
+
+def _may_overlap(geometry: Geometry) -> bool:
+    """Whether several elements may share one place; False is certain."""
+    shape, strides, _ = geometry
+    covered = 0
+    for stride, size in sorted([(stride, size) for size, stride in zip(shape, strides, strict=True) if size > 1]):
+        if stride <= covered:
+            return True
+        covered += (size - 1) * stride
+    return False
+
+
+# More elements no memory holds.
+_MOST_PLACES: Final = 1 << 60
+
+
+def _infer_respread(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    written, read = cast("tuple[Geometry, Geometry]", attributes)
+    (source,) = metas
+    for shape, strides, offset in (written, read):
+        if len(shape) != len(strides) or min(*shape, *strides, offset, 0) < 0:
+            raise ValueError(f"respread: {(shape, strides, offset)} is no geometry")
+    if source.shape != written[0] or not max(_end(written), _end(read)) <= _MOST_PLACES:
+        raise ValueError(f"respread: {source} is not spread as {written}")
+    low = min(written[2], read[2])
+    count = max(_end(written), _end(read)) - low
+    output = meta(read[0], source.dtype, source.device)
+    return Inferred(output, count * CHEAP + (source.numel + output.numel) * 20, Span(low, count))
+
+
+_RESPREAD = OpExpr("respread", _infer_respread, Form(1, tuple[Geometry, Geometry]), "indexing")
+
+
+@_RESPREAD.gradient()
+def _respread_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    written, read = cast("tuple[Geometry, Geometry]", node.attributes)
+    return (respread(gradient, read, written),)
+
+
+def respread(input: Tensor, written: Geometry, read: Geometry) -> Tensor:
+    """`input` added into zeros that are seen as `written`, and what is then seen as `read`."""
+    return _interpreter.dispatch(_RESPREAD, (input,), (written, read))
+
+
+def _view_as_strided(attributes: Attributes, shape: Shape, strides: Shape, offset: int) -> Geometry:
+    seen, _ = cast("tuple[Geometry, Geometry]", attributes)
+    return seen
+
+
+AS_STRIDED = ViewExpr("as_strided", _view_as_strided)
+
+
+@AS_STRIDED.gradient()
+def _as_strided_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    seen, own = cast("tuple[Geometry, Geometry]", node.attributes)
+    result = respread(gradient, seen, own)
+    if _may_overlap(own):
+        # What elements of the input share is shared out among them.
+        result = result / respread(gradient.new_ones(own[0]), own, own)
+    return (result,)
+
+
+@public()
+@reseen_in_place()
+def as_strided(input: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None) -> Tensor:
+    """A view with these sizes and strides, whatever the input's are.
+
+    It stays within the memory that `input` itself spans, from its first to its last element; PyTorch lets it reach
+    everything `input` is a view of.  Several elements may lie in one place: what is then written to is up to chance.
+
+    Args:
+        input: any tensor.
+        size: of the view.
+        stride: in elements, for each dimension.
+        storage_offset: where in the storage the view's first element lies, in elements; by default as that of `input`.
+
+    Raises:
+        ValueError: if sizes or strides are negative, or not as many of one as of the other.
+        RuntimeError: if the view would reach beyond the memory of `input`.
+    """
+    shape, strides = sizes("as_strided", (tuple(size),)), sizes("as_strided", (tuple(stride),))
+    offset = input.storage_offset() if storage_offset is None else int(storage_offset)
+    if len(shape) != len(strides):
+        raise ValueError(f"as_strided: {len(shape)} sizes {list(shape)} need as many strides, got {list(strides)}")
+    if any([it < 0 for it in (*shape, *strides, offset)]):
+        raise ValueError(
+            f"as_strided: sizes, strides and offset cannot be negative, got {list(shape)}, {list(strides)} and {offset}"
+        )
+    seen: Geometry = (shape, strides, offset)
+    own: Geometry = (tuple(input.shape), tuple(input.stride()), input.storage_offset())
+    if 0 not in shape and not own[2] <= offset < _end(seen) <= _end(own):
+        raise RuntimeError(
+            f"as_strided: sizes {list(shape)} and strides {list(strides)} from {offset} reach up to element "
+            f"{_end(seen)}, beyond the tensor's memory, which is from {own[2]} to {_end(own)}"
+        )
+    return _interpreter.dispatch_view(AS_STRIDED, input, (seen, own))
+
+
+# Windows
+
+
+def _view_unfold(attributes: Attributes, shape: Shape, strides: Shape, offset: int) -> Geometry:
+    axis, size, step = cast("tuple[int, int, int]", attributes)
+    count = (shape[axis] - size) // step + 1
+    return (
+        (*shape[:axis], count, *shape[axis + 1 :], size),
+        (*strides[:axis], strides[axis] * step, *strides[axis + 1 :], strides[axis]),
+        offset,
+    )
+
+
+_UNFOLD = ViewExpr("unfold", _view_unfold)
+
+
+@_UNFOLD.gradient()
+def _unfold_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    axis, size, step = cast("tuple[int, int, int]", node.attributes)
+    starts, within = [arange(it, device=gradient.device) for it in (gradient.shape[axis], size)]
+    places = flatten(unsqueeze(starts * step, 1) + within)
+    windows = flatten(movedim(gradient, -1, axis + 1), axis, axis + 1)
+    zeros = gradient.new_zeros(tuple(node.meta(0).shape))
+    return (index_add(zeros, axis, places, windows),)
+
+
+@method()
+def unfold(input: Tensor, dimension: int, size: int, step: int) -> Tensor:
+    """A view of all windows of a dimension: which of them takes that dimension's place, what is in it comes last.
+
+    Args:
+        input: any tensor.
+        dimension: along which the windows lie.
+        size: of a window, in elements.
+        step: from the start of one to the next, in elements.
+
+    Raises:
+        ValueError: if a window does not fit into the dimension, or the step is not positive.
+    """
+    axis = normalize_dim("unfold", dimension, input.ndim)
+    length = input.shape[axis] if input.ndim else 1
+    if not 0 <= size <= length:
+        raise ValueError(f"unfold: a window of {size} does not fit into dimension {dimension} of size {length}")
+    if step <= 0:
+        raise ValueError(f"unfold: the step must be positive, not {step}")
+    if input.ndim == 0:
+        return sliced(reshape(input, (1,)), 0, 0, size)
+    return _interpreter.dispatch_view(_UNFOLD, input, (axis, int(size), int(step)))
+
+
+# With a part replaced
+
+
+def _replaced(name: str, input: Tensor, src: Tensor, part: Geometry) -> Tensor:
+    if tuple(src.shape) != part[0]:
+        raise ValueError(f"{name}: expected a source of shape {list(part[0])}, got {list(src.shape)}")
+    return put_part(input, src, part)
+
+
+@public()
+def select_scatter(input: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
+    """A copy of `input` with `src` in place of ``input.select(dim, index)``.
+
+    Raises:
+        IndexError: if there is no such index.
+        ValueError: if the shape of `src` is not that of the part.
+    """
+    axis, place = place_in("select_scatter", input, dim, index)
+    shape = tuple(input.shape)
+    size, strides, offset = view_slice((axis, place, 1, 1), shape, contiguous_strides(shape), 0)
+    without = (size[:axis] + size[axis + 1 :], strides[:axis] + strides[axis + 1 :], offset)
+    return _replaced("select_scatter", input, src, without)
+
+
+@public()
+def slice_scatter(
+    input: Tensor, src: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+) -> Tensor:
+    """A copy of `input` with `src` in place of ``input[start:end:step]`` of dimension `dim`.
+
+    Raises:
+        ValueError: if the shape of `src` is not that of the part, or the step is not positive.
+    """
+    axis = normalize_dim("slice_scatter", dim, input.ndim)
+    if input.ndim == 0:
+        raise IndexError("slice_scatter: a 0-d tensor has no dimension to take a part of")
+    if step <= 0:
+        raise ValueError(f"slice_scatter: the step must be positive, not {step}")
+    shape = tuple(input.shape)
+    chosen = range(*slice(start, end, step).indices(shape[axis]))
+    attributes = (axis, chosen.start if chosen else 0, len(chosen), step)
+    part = view_slice(attributes, shape, contiguous_strides(shape), 0)
+    return _replaced("slice_scatter", input, src, part)
+
+
+@public()
+def diagonal_scatter(input: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+    """A copy of `input` with `src` in place of ``input.diagonal(offset, dim1, dim2)``.
+
+    Raises:
+        ValueError: if the shape of `src` is not that of the diagonal, or both dimensions are the same.
+    """
+    first = normalize_dim("diagonal_scatter", dim1, input.ndim)
+    second = normalize_dim("diagonal_scatter", dim2, input.ndim)
+    if first == second:
+        raise ValueError(f"diagonal_scatter: dim1 and dim2 are the same dimension ({dim1} and {dim2})")
+    shape = tuple(input.shape)
+    part = view_diagonal((offset, first, second), shape, contiguous_strides(shape), 0)
+    return _replaced("diagonal_scatter", input, src, part)

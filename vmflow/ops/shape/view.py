@@ -1,0 +1,565 @@
+"""Ops that see the same memory differently: they issue no instruction.
+
+Where a view is not possible (a reshape of a strided tensor), a copy is made first.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from math import prod
+from typing import TYPE_CHECKING, Any, cast
+
+from vmflow import interpreter as _interpreter
+from vmflow.instructions.blob import contiguous_strides, meta
+from vmflow.ops.copying import clone, conform
+from vmflow.ops.declaration import attribute, function, method, public
+from vmflow.ops.in_place import reseen_in_place
+from vmflow.ops.table import Attributes, ViewExpr, broadcast_shapes, normalize_dim, normalize_dims
+
+if TYPE_CHECKING:
+    from vmflow.autograd.node import OpNode
+    from vmflow.tensors import Tensor
+
+Shape = tuple[int, ...]
+Viewed = tuple[Shape, Shape, int]
+
+
+def sizes(name: str, given: tuple[Any, ...], named: dict[str, Any] | None = None, called: str = "size") -> Shape:
+    """Sizes, or dimensions, given as ``f(2, 3)``, ``f((2, 3))`` or by name as ``f(size=(2, 3))``.
+
+    Args:
+        name: of the op.
+        given: its positional arguments.
+        named: its keyword arguments.
+        called: the keyword that is allowed.
+
+    Raises:
+        TypeError: if they are not integers, or for another keyword.
+    """
+    if named:
+        if given or set(named) != {called}:
+            raise TypeError(f"{name}: unexpected arguments {', '.join(named)}; expected {called}, once")
+        given = (named[called],)
+    if len(given) == 1 and isinstance(given[0], (tuple, list)):
+        given = tuple(given[0])
+    for size in given:
+        if not hasattr(size, "__index__") or isinstance(size, bool):
+            raise TypeError(f"{name}: sizes are integers, not {size!r}")
+    return tuple([int(size.__index__()) for size in given])
+
+
+def lengths(name: str, given: tuple[Any, ...], named: dict[str, Any] | None = None) -> Shape:
+    """`sizes` of a new tensor.
+
+    Raises:
+        TypeError: as `sizes`.
+        ValueError: if one is negative.
+    """
+    shape = sizes(name, given, named)
+    if any([length < 0 for length in shape]):
+        raise ValueError(f"{name}: sizes cannot be negative, got {list(shape)}")
+    return shape
+
+
+# Reshaping
+
+
+def _resolve_shape(name: str, shape: Shape, numel: int) -> Shape:
+    """`shape` with -1 replaced by what is left.
+
+    Raises:
+        ValueError: if it cannot hold `numel` elements.
+    """
+    if shape.count(-1) > 1:
+        raise ValueError(f"{name}: only one size can be -1, got {list(shape)}")
+    if any(size < -1 for size in shape):
+        raise ValueError(f"{name}: sizes cannot be negative, got {list(shape)}")
+    if -1 in shape:
+        known = prod(size for size in shape if size != -1)
+        if known == 0 or numel % known:
+            raise ValueError(f"{name}: {numel} elements do not fit into the shape {list(shape)}")
+        shape = tuple([numel // known if size == -1 else size for size in shape])
+    if prod(shape) != numel:
+        raise ValueError(f"{name}: {numel} elements do not fit into the shape {list(shape)}")
+    return shape
+
+
+def reshaped_strides(old: Shape, strides: Shape, new: Shape) -> Shape | None:
+    """Strides that show `old` memory under the shape `new`, or None if there are none.
+
+    Dimensions that lie in one run of memory merge; each run is then cut into the new sizes.
+    """
+    if prod(new) == 0:
+        return contiguous_strides(new)
+    runs: list[list[int]] = []  # [elements, stride of the last one]
+    for size, stride in zip(old, strides, strict=True):
+        if size == 1:
+            continue
+        if runs and runs[-1][1] == size * stride:
+            runs[-1][0] *= size
+            runs[-1][1] = stride
+        else:
+            runs.append([size, stride])
+    result = [0] * len(new)
+    left, stride = runs.pop() if runs else (1, 1)
+    for axis in range(len(new) - 1, -1, -1):
+        size = new[axis]
+        if left == 1 and size != 1 and runs:
+            left, stride = runs.pop()
+        if left % size:
+            return None
+        result[axis] = stride
+        stride *= size
+        left //= size
+    return tuple(result)
+
+
+def _view_reshape(attributes: Attributes, shape: Shape, strides: Shape, offset: int) -> Viewed:
+    (new,) = cast("tuple[Shape]", attributes)
+    found = reshaped_strides(shape, strides, new)
+    assert found is not None
+    return new, found, offset
+
+
+_RESHAPE = ViewExpr("reshape", _view_reshape)
+
+
+@_RESHAPE.gradient()
+def _reshape_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    return (reshape(gradient, node.meta(0).shape),)
+
+
+@public()
+def reshape(input: Tensor, *shape: Any, **named: Any) -> Tensor:
+    """The elements, in order, under another shape; one size may be -1.  A view where possible, else a copy."""
+    new = _resolve_shape("reshape", sizes("reshape", shape, named, "shape"), input.numel())
+    if new == input.shape:
+        return input
+    if reshaped_strides(input.shape, input.stride(), new) is None:
+        input = clone(input)
+    return _interpreter.dispatch_view(_RESHAPE, input, (new,))
+
+
+@method()
+def view(input: Tensor, *size: Any, **named: Any) -> Tensor:
+    """As `reshape`, but never a copy.
+
+    Raises:
+        RuntimeError: if the strides do not allow a view.
+    """
+    new = _resolve_shape("view", sizes("view", size, named), input.numel())
+    if reshaped_strides(input.shape, input.stride(), new) is None:
+        raise RuntimeError(
+            f"view: a tensor of shape {list(input.shape)} and strides {list(input.stride())} cannot be seen as "
+            f"{list(new)} without copying; use reshape()"
+        )
+    return _interpreter.dispatch_view(_RESHAPE, input, (new,))
+
+
+@method()
+def view_as(input: Tensor, other: Tensor) -> Tensor:
+    """`input` seen in the shape of `other`; see `view`."""
+    return view(input, other.shape)
+
+
+@method()
+def reshape_as(input: Tensor, other: Tensor) -> Tensor:
+    """`input` in the shape of `other`; see `reshape`."""
+    return reshape(input, other.shape)
+
+
+@public()
+def ravel(input: Tensor) -> Tensor:
+    """All elements, in order, along one dimension."""
+    return reshape(input, (-1,)) if input.numel() else reshape(input, (0,))
+
+
+@public()
+def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
+    """Merge the dimensions from `start_dim` to `end_dim`."""
+    first = normalize_dim("flatten", start_dim, input.ndim)
+    last = normalize_dim("flatten", end_dim, input.ndim)
+    if first > last:
+        raise ValueError(f"flatten: start_dim {start_dim} comes after end_dim {end_dim}")
+    shape = tuple(input.shape)
+    return reshape(input, shape[:first] + (prod(shape[first : last + 1]),) + shape[last + 1 :])
+
+
+@public(numpy_names=True)
+def unflatten(input: Tensor, dim: int, sizes: tuple[int, ...]) -> Tensor:
+    """Split a dimension into several, of the given sizes; one may be -1."""
+    axis = normalize_dim("unflatten", dim, input.ndim)
+    shape = tuple(input.shape)
+    parts = _resolve_shape("unflatten", tuple(sizes), shape[axis])
+    return reshape(input, shape[:axis] + parts + shape[axis + 1 :])
+
+
+@public(numpy_names=True)
+@reseen_in_place()
+def squeeze(input: Tensor, dim: int | tuple[int, ...] | None = None) -> Tensor:
+    """Without the dimensions of size 1: all of them, or those of `dim` that have it."""
+    chosen = normalize_dims("squeeze", dim, input.ndim)
+    return reshape(input, tuple([size for axis, size in enumerate(input.shape) if axis not in chosen or size != 1]))
+
+
+@public(numpy_names=True)
+@reseen_in_place()
+def unsqueeze(input: Tensor, dim: int) -> Tensor:
+    """With a dimension of size 1 inserted before `dim`."""
+    axis = normalize_dim("unsqueeze", dim, input.ndim + 1)
+    shape = tuple(input.shape)
+    return _interpreter.dispatch_view(_RESHAPE, input, (shape[:axis] + (1,) + shape[axis:],))
+
+
+# Reordering
+
+
+def _view_permute(attributes: Attributes, shape: Shape, strides: Shape, offset: int) -> Viewed:
+    (order,) = cast("tuple[Shape]", attributes)
+    return tuple([shape[axis] for axis in order]), tuple([strides[axis] for axis in order]), offset
+
+
+_PERMUTE = ViewExpr("permute", _view_permute)
+
+
+@_PERMUTE.gradient()
+def _permute_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    (order,) = cast("tuple[Shape]", node.attributes)
+    return (permute(gradient, sorted(range(len(order)), key=order.__getitem__)),)
+
+
+@public()
+def permute(input: Tensor, *dims: Any, **named: Any) -> Tensor:
+    """The dimensions in another order.
+
+    Raises:
+        ValueError: if `dims` does not name each dimension once.
+    """
+    given = sizes("permute", dims, named, "dims")
+    if len(given) != input.ndim:
+        raise ValueError(f"permute: a {input.ndim}-d tensor needs {input.ndim} dims, got {list(given)}")
+    order = tuple([normalize_dim("permute", dim, input.ndim) for dim in given])
+    if len(set(order)) != len(order):
+        raise ValueError(f"permute: dims {list(given)} name one dimension twice")
+    return _interpreter.dispatch_view(_PERMUTE, input, (order,))
+
+
+@public("swapaxes", "swapdims")
+@reseen_in_place("swapaxes", "swapdims")
+def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
+    """Two dimensions exchanged."""
+    if input.ndim == 0:
+        normalize_dim("transpose", dim0, 0), normalize_dim("transpose", dim1, 0)
+        return input
+    first = normalize_dim("transpose", dim0, input.ndim)
+    second = normalize_dim("transpose", dim1, input.ndim)
+    order = list(range(input.ndim))
+    order[first], order[second] = second, first
+    return _interpreter.dispatch_view(_PERMUTE, input, (tuple(order),))
+
+
+@public()
+@reseen_in_place()
+def t(input: Tensor) -> Tensor:
+    """The transpose of a matrix; a vector as it is.
+
+    Raises:
+        ValueError: above two dimensions.
+    """
+    if input.ndim > 2:
+        raise ValueError(f"t: expected at most 2 dimensions, got {input.ndim}; use transpose() or permute()")
+    return transpose(input, 0, 1) if input.ndim == 2 else input
+
+
+@attribute("T")
+def reversed_dims(input: Tensor) -> Tensor:
+    """All dimensions reversed."""
+    return _interpreter.dispatch_view(_PERMUTE, input, (tuple(range(input.ndim - 1, -1, -1)),))
+
+
+@public("moveaxis")
+def movedim(input: Tensor, source: int | tuple[int, ...], destination: int | tuple[int, ...]) -> Tensor:
+    """Move dimensions to other positions; the rest keep their order."""
+    sources = (source,) if isinstance(source, int) else tuple(source)
+    targets = (destination,) if isinstance(destination, int) else tuple(destination)
+    if len(sources) != len(targets):
+        raise ValueError(f"movedim: {len(sources)} sources and {len(targets)} destinations")
+    rank = input.ndim
+    sources = tuple([normalize_dim("movedim", dim, rank) for dim in sources])
+    targets = tuple([normalize_dim("movedim", dim, rank) for dim in targets])
+    if len(set(sources)) != len(sources) or len(set(targets)) != len(targets):
+        raise ValueError(f"movedim: a dimension is named twice in {source} or {destination}")
+    rest = iter([axis for axis in range(rank) if axis not in sources])
+    placed = dict(zip(targets, sources, strict=True))
+    return permute(input, [placed[axis] if axis in placed else next(rest) for axis in range(rank)])
+
+
+# Broadcasting
+
+
+def _view_expand(attributes: Attributes, shape: Shape, strides: Shape, offset: int) -> Viewed:
+    (new,) = cast("tuple[Shape]", attributes)
+    extra = len(new) - len(shape)
+    kept = [stride if size == wanted else 0 for size, stride, wanted in zip(shape, strides, new[extra:], strict=True)]
+    return new, (0,) * extra + tuple(kept), offset
+
+
+_EXPAND = ViewExpr("expand", _view_expand)
+
+
+@_EXPAND.gradient()
+def _expand_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    return (gradient,)  # summed over the new dimensions by the caller
+
+
+@method()
+def expand(input: Tensor, *size: Any, **named: Any) -> Tensor:
+    """Dimensions of size 1 repeated without copying, and new ones in front; -1 keeps a size."""
+    given = sizes("expand", size, named)
+    shape = tuple(input.shape)
+    extra = len(given) - len(shape)
+    if extra < 0:
+        raise ValueError(f"expand: {list(given)} has fewer dimensions than the tensor's {list(shape)}")
+    new: list[int] = []
+    for axis, wanted in enumerate(given):
+        have = shape[axis - extra] if axis >= extra else 1
+        if wanted == -1 and axis >= extra:
+            wanted = have
+        if wanted < 0 or have not in (1, wanted):
+            raise ValueError(f"expand: a tensor of shape {list(shape)} does not expand to {list(given)}")
+        new.append(wanted)
+    return _interpreter.dispatch_view(_EXPAND, input, (tuple(new),))
+
+
+@method()
+def expand_as(input: Tensor, other: Tensor) -> Tensor:
+    """`input` expanded to the shape of `other`."""
+    return expand(input, other.shape)
+
+
+@public()
+def broadcast_to(input: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """`input` expanded to `shape`."""
+    return expand(input, shape)
+
+
+@function()
+def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """All of them expanded to the one shape they broadcast to."""
+    if not tensors:
+        return ()
+    shape = broadcast_shapes("broadcast_tensors", *[tuple(it.shape) for it in tensors])
+    return tuple([expand(it, shape) for it in tensors])
+
+
+@function()
+def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
+    """The coordinates of a grid: each vector expanded along the dimensions of the others.
+
+    Args:
+        tensors: vectors or numbers; also given as one list.
+        indexing: "ij" (as for None) lets the first vector go along the first dimension, "xy" along the second.
+
+    Raises:
+        ValueError: for more than one dimension, or another `indexing`.
+    """
+    given: Any = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)) else tensors
+    if indexing not in (None, "ij", "xy"):
+        raise ValueError(f"meshgrid: indexing must be 'ij' or 'xy', not {indexing!r}")
+    if any([it.ndim > 1 for it in given]):
+        raise ValueError(f"meshgrid: expected vectors, got shapes {[list(it.shape) for it in given]}")
+    vectors = [reshape(it, (it.numel(),)) for it in given]
+    swapped = indexing == "xy" and len(vectors) > 1
+    if swapped:
+        vectors[:2] = vectors[1::-1]
+    shape = tuple([it.shape[0] for it in vectors])
+    grid = [
+        expand(reshape(it, (1,) * axis + (-1 if it.numel() else 0,) + (1,) * (len(shape) - axis - 1)), shape)
+        for axis, it in enumerate(vectors)
+    ]
+    if swapped:
+        grid[:2] = grid[1::-1]
+    return tuple(grid)
+
+
+# Cutting
+
+
+def view_slice(attributes: Attributes, shape: Shape, strides: Shape, offset: int) -> Viewed:
+    axis, start, length, step = cast("tuple[int, int, int, int]", attributes)
+    return (
+        shape[:axis] + (length,) + shape[axis + 1 :],
+        strides[:axis] + (strides[axis] * step,) + strides[axis + 1 :],
+        offset + start * strides[axis],
+    )
+
+
+# The gradients of this and of `DIAGONAL` are in `gathering`.
+SLICE = ViewExpr("slice", view_slice, is_slice=True)
+
+
+def sliced(input: Tensor, axis: int, start: int, length: int, step: int = 1) -> Tensor:
+    """`length` elements of a dimension, from `start`, every `step`-th; all counted from the front."""
+    return _interpreter.dispatch_view(SLICE, input, (axis, start, length, step))
+
+
+@public(numpy_names=True)
+def narrow(input: Tensor, dim: int, start: int, length: int) -> Tensor:
+    """`length` elements of a dimension from `start`.
+
+    Raises:
+        IndexError: if they are not all there.
+    """
+    axis = normalize_dim("narrow", dim, input.ndim)
+    size = _size("narrow", input, axis)
+    first = int(start)
+    begin = first + size if first < 0 else first
+    if length < 0 or not 0 <= begin <= size - length:
+        raise IndexError(f"narrow: {length} elements from {first} are not within dimension {dim} of size {size}")
+    return sliced(input, axis, begin, length)
+
+
+@public(numpy_names=True)
+def select(input: Tensor, dim: int, index: int) -> Tensor:
+    """One index of a dimension, which disappears.
+
+    Raises:
+        IndexError: if there is no such index.
+    """
+    axis, place = place_in("select", input, dim, index)
+    shape = tuple(input.shape)
+    one = sliced(input, axis, place, 1)
+    return _interpreter.dispatch_view(_RESHAPE, one, (shape[:axis] + shape[axis + 1 :],))
+
+
+def place_in(name: str, input: Tensor, dim: int, index: int) -> tuple[int, int]:
+    """A dimension and an index in it, both counted from the front.
+
+    Raises:
+        IndexError: if one is not there.
+    """
+    axis = normalize_dim(name, dim, input.ndim)
+    size = _size(name, input, axis)
+    place = int(index.__index__())
+    if not -size <= place < size:
+        raise IndexError(f"{name}: index {place} is out of range for dimension {dim} of size {size}")
+    return axis, place % size
+
+
+def _size(name: str, input: Tensor, axis: int) -> int:
+    if input.ndim == 0:
+        raise IndexError(f"{name}: a 0-d tensor has no dimension to take a part of")
+    return input.shape[axis]
+
+
+@public(numpy_names=True)
+def split(
+    tensor: Tensor, split_size_or_sections: int | list[int] | tuple[int, ...], dim: int = 0
+) -> tuple[Tensor, ...]:
+    """Cut a dimension into pieces of one size (the last may be smaller) or of the given sizes.
+
+    Raises:
+        ValueError: if the sizes do not add up, or one size is not positive.
+    """
+    axis = normalize_dim("split", dim, tensor.ndim)
+    size = _size("split", tensor, axis)
+    if isinstance(split_size_or_sections, (tuple, list)):
+        lengths = list(split_size_or_sections)
+        if sum(lengths) != size or any(length < 0 for length in lengths):
+            raise ValueError(f"split: sizes {lengths} do not add up to dimension {dim} of size {size}")
+    else:
+        each = split_size_or_sections
+        if each < 0 or (each == 0 and size):
+            raise ValueError(f"split: the size of a piece must be positive, not {each}")
+        lengths = [min(each, size - start) for start in range(0, size, each or 1)] or [0]
+    pieces: list[Tensor] = []
+    start = 0
+    for length in lengths:
+        pieces.append(sliced(tensor, axis, start, length))
+        start += length
+    return tuple(pieces)
+
+
+@public(numpy_names=True)
+def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
+    """Cut a dimension into at most `chunks` pieces of equal size (the last may be smaller); exactly so many of none.
+
+    Raises:
+        ValueError: if `chunks` is not positive.
+    """
+    if chunks <= 0:
+        raise ValueError(f"chunk: the number of chunks must be positive, not {chunks}")
+    size = _size("chunk", input, normalize_dim("chunk", dim, input.ndim))
+    return split(input, -(-size // chunks) if size else [0] * chunks, dim)
+
+
+@public(numpy_names=True)
+def tensor_split(
+    input: Tensor, indices_or_sections: int | tuple[int, ...] | list[int], dim: int = 0
+) -> tuple[Tensor, ...]:
+    """Cut a dimension before each of the given indices, or into so many pieces whose sizes differ by at most one."""
+    axis = normalize_dim("tensor_split", dim, input.ndim)
+    size = _size("tensor_split", input, axis)
+    if isinstance(indices_or_sections, int):
+        count = indices_or_sections
+        if count <= 0:
+            raise ValueError(f"tensor_split: the number of pieces must be positive, not {count}")
+        cuts = [size // count * it + min(it, size % count) for it in range(1, count)]
+    else:
+        cuts = [slice(it, None).indices(size)[0] for it in indices_or_sections]
+    bounds = [0, *cuts, size]
+    return tuple([sliced(input, axis, first, max(last - first, 0)) for first, last in pairwise(bounds)])
+
+
+@public(numpy_names=True)
+def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
+    """The slices along a dimension, without it."""
+    axis = normalize_dim("unbind", dim, input.ndim)
+    return tuple([select(input, axis, index) for index in range(_size("unbind", input, axis))])
+
+
+def view_diagonal(attributes: Attributes, shape: Shape, strides: Shape, offset: int) -> Viewed:
+    diagonal, first, second = cast("tuple[int, int, int]", attributes)
+    rows, columns = shape[first], shape[second]
+    length = max(0, min(rows, columns - diagonal) if diagonal >= 0 else min(rows + diagonal, columns))
+    if length:
+        offset += diagonal * strides[second] if diagonal >= 0 else -diagonal * strides[first]
+    rest = [axis for axis in range(len(shape)) if axis not in (first, second)]
+    return (
+        tuple([shape[axis] for axis in rest]) + (length,),
+        tuple([strides[axis] for axis in rest]) + (strides[first] + strides[second],),
+        offset,
+    )
+
+
+DIAGONAL = ViewExpr("diagonal", view_diagonal)
+
+
+@public()
+def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+    """The diagonal of two dimensions, as the last one; `offset` > 0 is above the main diagonal."""
+    first = normalize_dim("diagonal", dim1, input.ndim)
+    second = normalize_dim("diagonal", dim2, input.ndim)
+    if first == second:
+        raise ValueError(f"diagonal: dim1 and dim2 are the same dimension ({dim1} and {dim2})")
+    return _interpreter.dispatch_view(DIAGONAL, input, (offset, first, second))
+
+
+@attribute("mT")
+def mT(self: Tensor) -> Tensor:
+    """The last two dimensions exchanged."""
+    return transpose(self, -1, -2)
+
+
+@method()
+def sum_to_size(self: Tensor, *size: Any) -> Tensor:
+    """Summed over the dimensions along which a tensor of these sizes would have to be broadcast to this one.
+
+    Raises:
+        ValueError: if it does not broadcast.
+    """
+    wanted = sizes("sum_to_size", size)
+    shape = tuple(self.shape)
+    if len(wanted) > len(shape) or broadcast_shapes("sum_to_size", shape, wanted) != shape:
+        raise ValueError(f"sum_to_size: a tensor of shape {list(wanted)} does not broadcast to {list(shape)}")
+    return conform(self, meta(wanted, self.dtype, self.device))
