@@ -57,7 +57,7 @@ class GraphAct(InstructionPolicy):
     droppable = False
 
     def __init__(self, runtime: GraphRuntime, task: SingleTask, launch: Launch, within_call: bool = False) -> None:
-        self.name = runtime.name
+        self.name = task.graph
         self._runtime = runtime
         self._task = task
         self._launch = launch

@@ -24,6 +24,7 @@ from vmflow.instructions.release_tensor import Lease
 from vmflow.tensor_fields import new_tensor, still_have
 from vmflow.vm import inline
 from vmflow.vm.machine_fields import MachineFields
+from vmflow.vm.virtual_machine import default_machine
 
 from .acts import GraphAct
 from .launch import Launch
@@ -58,7 +59,13 @@ class GraphCaller:
         self._outputs = [(output, places_memory(output)) for output in outputs]
         self._uses = uses
         self._task = task
+        self._closed = False
+        self._memory_is_there = False
         self._placed_bytes = sum([output.nbytes for output, is_placed in self._outputs if is_placed])
+
+    def close(self) -> None:
+        """Launch nothing any more."""
+        self._closed = True
 
     def call(
         self,
@@ -71,7 +78,8 @@ class GraphCaller:
     ) -> list[Tensor] | None:
         """The results, which are being computed.
 
-        None, and nothing has happened, if the runtime has been closed or a variable's tensor has been given other data.
+        None, and nothing has happened, if the runtime is closed or another machine's, or if a variable's tensor
+        has been given other data.
 
         Args:
             runtime: that this belongs to.
@@ -83,9 +91,9 @@ class GraphCaller:
         Raises:
             VirtualMachineClosed: if the machine takes nothing any more.
         """
-        if not still_have(variables.held):
-            return None
         machine = self._machine
+        if self._closed or (mode.machine or default_machine()) is not machine or not still_have(variables.held):
+            return None
         fields: MachineFields = machine
         if fields.driver.refusing:
             machine.require_open("launch_lazy_job")
@@ -114,8 +122,10 @@ class GraphCaller:
         task = self._task
         if task is None or task.closed or self._placed_bytes:
             return False
-        if not runtime.ready and not runtime.memory_is_there():
-            return False
+        if not self._memory_is_there:
+            if runtime.memory.unsettled():
+                return False
+            self._memory_is_there = True
         machine = self._machine
         scope = mode.scope
         if scope is not None and scope.dropped() is not None:

@@ -11,7 +11,7 @@ import attrs
 
 from vmflow.autograd.grad_mode import no_grad
 from vmflow.autograd.node import AutogradMeta
-from vmflow.context import MODE
+from vmflow.context import MODE, Mode
 from vmflow.instructions.blob import Blob, TensorMeta
 from vmflow.random import Generator as RandomGenerator
 from vmflow.random import chosen_generator
@@ -111,7 +111,7 @@ class CompiledGraph:
         self._changed = frozenset(self.full_job.written())
         self._variables = Variables(self._bindings, self.full_job, self._changed)
         self._no_draws: list[list[tuple[int, int]]] = [[] for _ in range(self.full_job.micro_batches)]
-        # To the runtime that was called last, if it was ready.
+        # To the runtime that was called last, if all its memory is there.
         self._last: Callable[[], GraphRuntime | None] = _no_runtime
         self._is_random = bool(self.full_job.draws)
         self._single_result = isinstance(out_tree, Leaf) and not outside.leaves
@@ -123,7 +123,7 @@ class CompiledGraph:
 
     def holds(self) -> bool:
         """Whether what it was built from is still the same; see `Guard`."""
-        return self._guard is None or self._guard.holds()
+        return self._guard is None or self._guard.holds(MODE.get())
 
     def difference(self, around: bool = True) -> str | None:
         """Describe the first change since this was built; None if nothing has changed.
@@ -146,35 +146,35 @@ class CompiledGraph:
         self.calling = threading.RLock()
         self._lock = threading.RLock()
 
-    def sources_of(self, arguments: tuple[Any, ...]) -> tuple[Blob, ...] | None:
+    def sources_of(self, arguments: tuple[Any, ...], mode: Mode) -> tuple[Blob, ...] | None:
         """The memory of arguments by place, if they are tensors as this was built for, and it still is what is to run.
 
         None if they have to be looked at more closely.
         """
-        if not self._by_place or self._closed or MODE.get().interpreter is not None:
+        if not self._by_place or self._closed or mode.interpreter is not None:
             return None
         guard = self._guard
-        if guard is not None and not guard.holds():
+        if guard is not None and not guard.holds(mode):
             return None
         return blobs_if(arguments, self.metas)
 
-    def call(self, sources: tuple[Blob, ...], numbers: Sequence[float]) -> Any:
+    def call(self, sources: tuple[Blob, ...], numbers: Sequence[float], mode: Mode) -> Any:
         """Run it once; returns at once.
 
         Args:
             sources: the memory of the tensors among the arguments, and behind them of those of batches.
             numbers: the values of the job's numbers this time.
+            mode: of the call.
 
         Raises:
             ValueError: if a variable's tensor has been given data that the graph was not built for.
             VirtualMachineClosed: if the machine takes nothing any more.
         """
-        mode = MODE.get()
-        machine: VirtualMachine = mode.machine or default_machine()
-        draws = self._draws() if self._is_random else self._no_draws
-        runtime = self._last()
-        if runtime is None or not runtime.ready or runtime.machine is not machine:
-            runtime = self._runtime(machine)
+        draws = self._no_draws
+        if self._is_random:
+            (mode.machine or default_machine()).require_open("launch_lazy_job")  # before generators have advanced
+            draws = self._draws()
+        runtime = self._last() or self._runtime(mode)
         while True:
             try:
                 results = runtime.caller.call(runtime, sources, numbers, draws, self._variables, mode)
@@ -184,7 +184,7 @@ class CompiledGraph:
             if results is not None:
                 return results[0] if self._single_result else self._structured(results)
             self._variables = self._present_variables()
-            runtime = self._runtime(machine)
+            runtime = self._runtime(mode)
 
     def run_by_vm(self, given: Sequence[Tensor], numbers: Sequence[float]) -> Any:
         """The same, op by op."""
@@ -206,7 +206,8 @@ class CompiledGraph:
             return variables
         return Variables(self._bindings, self.full_job, self._changed)
 
-    def _runtime(self, machine: VirtualMachine) -> GraphRuntime:
+    def _runtime(self, mode: Mode) -> GraphRuntime:
+        machine: VirtualMachine = mode.machine or default_machine()
         runtimes: weakref.WeakKeyDictionary[CompiledGraph, GraphRuntime] = machine.graphs
         found = runtimes.get(self)
         if found is None or not found.usable():
@@ -218,7 +219,8 @@ class CompiledGraph:
                     found = GraphRuntime(machine, self.full_job, self.plan, self._uses, self.settings.config.actors)
                     self._handles = [*[it for it in self._handles if not it.gone()], found.handle]
                     runtimes[self] = found
-        self._last = weakref.ref(found)
+        if not found.memory.unsettled():
+            self._last = weakref.ref(found)
         return found
 
     def _draws(self) -> list[list[tuple[int, int]]]:

@@ -281,14 +281,15 @@ class Graph:
         Raises:
             ValueError: if the arguments differ from those that the graph was built for.
         """
+        mode = MODE.get()
         last = self._last
-        sources = None if last is None or kwargs else last.sources_of(args)
+        sources = None if last is None or kwargs else last.sources_of(args, mode)
         if last is not None and sources is not None:
-            return last.call(sources, ())
+            return last.call(sources, (), mode)
         compiled, given, rates = self._prepared(args, kwargs)
         # With an optimizer there is more to a call, whatever the graph does.
         self._last = None if self._optimizers or self._scaler is not None else compiled
-        return compiled.call(blobs_of(given), rates)
+        return compiled.call(blobs_of(given), rates, mode)
 
     def run_by_vm(self, *args: Any, **kwargs: Any) -> Any:
         """What calling it does, but op by op, by instructions of the virtual machine: slower, and the same to the bit.

@@ -113,9 +113,8 @@ class Guard:
         ]
         self._see_identities()
 
-    def holds(self) -> bool:
-        """Whether the form may be used now.  Every call of a graph passes here."""
-        mode = MODE.get()
+    def holds(self, mode: Mode) -> bool:
+        """Whether the form may be used now, in this mode.  Every call of a graph passes here."""
         if mode.dtype is not self._dtype or mode.device is not self._device or COUNT[0] != self._count:
             return self._compared()
         if mode.autocast is not self._autocast:

@@ -132,10 +132,9 @@ class Launch:
 
     def copied(self, count: int) -> None:
         """So many of the arguments' uses are over; after the last, the caller may write them again."""
-        with self._lock:
-            self._copies_left -= count
-            free = self._copies_left == 0
-        if free:
+        # One line, between whose bytecodes no other thread has its turn.
+        left = self._copies_left = self._copies_left - count
+        if left == 0:
             self.inputs = []
             section = self.section
             if section is not None:

@@ -13,6 +13,7 @@ from typing import Any, final
 import attrs
 import numpy as np
 
+from vmflow.context import MODE
 from vmflow.devices import device as Device
 from vmflow.errors import LinAlgError
 from vmflow.instructions.blob import TensorMeta
@@ -240,14 +241,15 @@ class LoadedGraph:
             ValueError: if it was not saved for such arguments.
             SessionClosed: if the session that it was loaded in has been closed.
         """
+        mode = MODE.get()
         last = self._last
-        sources = None if last is None or kwargs else last.sources_of(args)
+        sources = None if last is None or kwargs else last.sources_of(args, mode)
         if last is not None and sources is not None:
-            return last.call(sources, ())
+            return last.call(sources, (), mode)
         form, given = self._form(args, kwargs)
         form.require_open()
         self._last = form
-        return form.call(blobs_of(given), ())
+        return form.call(blobs_of(given), (), mode)
 
     def run_by_vm(self, *args: Any, **kwargs: Any) -> Any:
         """What calling it does, but op by op, by instructions of the virtual machine: slower, and the same to the bit.

@@ -83,7 +83,6 @@ class GraphRuntime:
     Attributes:
         name: of the graph.
         handle: see `Handle`.
-        ready: whether it can be launched, for all that is known; see `usable`.
         at_once: how many launches may be under way.
         memory: see `PlanMemory`.
         launching: what starting a run is called.
@@ -98,7 +97,6 @@ class GraphRuntime:
     def __init__(self, machine: VirtualMachine, job: Job, plan: Plan, uses: int, actors: bool = False) -> None:
         self.name = job.name
         self.handle = Handle(self)
-        self.ready = False
         self.machine = machine
         self.job = job
         self.plan = plan
@@ -136,7 +134,8 @@ class GraphRuntime:
         if alone and not actors:
             task, chain = next(iter(plan.chains.items()))
             program = partial(self.memory.program, task, None)
-            self.single = SingleTask(self._tasks[task].name, program, self._streams[task], chain.cost, self._open)
+            name, stream = self._tasks[task].name, self._streams[task]
+            self.single = SingleTask(self.name, name, program, stream, chain.cost, self._open)
             self.brief = chain.cost < _BRIEF
             self.cost = chain.cost if self.brief else 0
         self.system: ActorSystem | None = None
@@ -165,15 +164,6 @@ class GraphRuntime:
     def usable(self) -> bool:
         """Whether it can be launched: not if it was closed, or there was no memory for it."""
         return not self._closing and self.memory.usable()
-
-    def memory_is_there(self) -> bool:
-        """Whether all memory of the plan is known to be there."""
-        if self.memory.unsettled():
-            return False
-        self.ready = True
-        if self._closing:  # by another thread, or a destructor, which may have come before the line above
-            self.ready = False
-        return True
 
     def section_stream(self) -> Stream:
         """A stream on which to hand over the arguments of one launch, for as long as that takes.
@@ -246,7 +236,7 @@ class GraphRuntime:
 
     def _refuse(self) -> None:
         self._closing = True
-        self.ready = False
+        self.caller.close()
 
     # Driving
 

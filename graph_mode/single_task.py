@@ -19,6 +19,7 @@ class SingleTask:
     """See the module.
 
     Args:
+        graph: its name.
         name: of the task.
         program: makes the program, once the memory for it is there.
         stream: on which it acts.
@@ -26,13 +27,14 @@ class SingleTask:
         under_way: the launches that were called and are not over.
 
     Attributes:
-        stream, cost: as given.
+        graph, stream, cost: as given.
         closed: whether nothing is to be begun any more.
     """
 
     def __init__(
-        self, name: str, program: Callable[[], Program], stream: Stream, cost: int, under_way: set[Launch]
+        self, graph: str, name: str, program: Callable[[], Program], stream: Stream, cost: int, under_way: set[Launch]
     ) -> None:
+        self.graph = graph
         self.stream = stream
         self.cost = cost
         self.closed = False

@@ -27,10 +27,10 @@ import vmflow as flow
 from tests.benchmarks.contenders import torch_if_installed
 from tests.benchmarks.measure import Case, measure
 from tests.benchmarks.models import GraphOf, elementwise_chain, repeated
+from vmflow.context import MODE
 from vmflow.graph_mode.launch import Launch
 from vmflow.graph_mode.program import Program
 from vmflow.instructions.blob import Blob, Storage
-from vmflow.vm.virtual_machine import default_machine
 
 Work = Callable[[], object]
 
@@ -61,7 +61,7 @@ def program_of(graph: GraphOf, *arguments: flow.Tensor) -> Work:
     """What a graph of one chain computes, and nothing else."""
     graph(*arguments).numpy()
     (compiled,) = graph._forms
-    runtime = compiled._runtime(default_machine())
+    runtime = compiled._runtime(MODE.get())
     (program,) = runtime.memory._programs.values()
     assert isinstance(program, Program)
     results = [Blob(Storage(None, np.empty(it.meta.shape, np.float32)), it.meta) for it in graph.job.outputs]

@@ -21,6 +21,7 @@ import vmflow as flow
 from tests.support import no_collections, weak_storage
 from tests.vm.gates import entered
 from vmflow import nn
+from vmflow.context import MODE
 from vmflow.graph_mode.config import GraphConfig
 from vmflow.graph_mode.launch import Launch
 from vmflow.graph_mode.program import Program
@@ -180,7 +181,7 @@ def test_an_argument_that_the_graph_changes_is_copied_first(issued: list[str]) -
     for _ in range(4):
         values.append((graph(module.count).tolist()[0], module.count.tolist()[0]))
     assert values == [(0.0, 1.0), (2.0, 3.0), (6.0, 7.0), (14.0, 15.0)]
-    assert len(issued) == 1  # before the machine had met the buffer
+    assert not issued
     version = module.count._blob.storage.version
     graph(module.count)
     assert module.count._blob.storage.version == version + 1
@@ -235,7 +236,7 @@ def test_a_closed_graph_is_built_anew() -> None:
     graph = ready(Product(), flow.ones(4, 3))
     (before,) = graph._forms
     graph.close()
-    assert before.sources_of((flow.ones(4, 3),)) is None
+    assert before.sources_of((flow.ones(4, 3),), MODE.get()) is None
     assert graph(flow.ones(4, 3)).shape == (4, 2)
     assert before not in graph._forms
 

@@ -21,6 +21,7 @@ from tests.ops.oracle import Row
 from tests.ops.test_coverage import MADE, ROWS
 from tests.ops.test_registry import SPECIAL
 from vmflow import nn
+from vmflow.context import MODE
 from vmflow.devices import device
 from vmflow.graph_mode import args_tree
 from vmflow.graph_mode.compiled import CompiledGraph
@@ -116,9 +117,9 @@ def check_round_trip(graph: nn.Graph, *args: flow.Tensor) -> None:
     recorded.update([op.op for op in (*made.job.ops, *made.full_job.ops)])
     again = read_again(made)
     flow.manual_seed(3)
-    expected = bits(made.call(blobs_of(args), []))
+    expected = bits(made.call(blobs_of(args), [], MODE.get()))
     flow.manual_seed(3)
-    found = bits(again.call(blobs_of(args), []))
+    found = bits(again.call(blobs_of(args), [], MODE.get()))
     if [op.op for op in computing(made.job)] != ["empty"]:  # what is in there nobody knows
         assert found == expected
 
