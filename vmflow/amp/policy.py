@@ -58,47 +58,25 @@ WIDEST: Final = _names("""
     bilinear heaviside index_add index_copy index_reduce isclose lerp masked_scatter put
 """)
 
-# These take a single tensor of numbers, or promote.
+# These take a single tensor of numbers, or promote.  So do ops that treat each element alone and are in no other class.
+# Ops of backward passes compute in the dtypes of the forward pass: autocast is off there.
 AS_GIVEN: Final = _names("""
-    abs absolute_difference acosh adaptive_avg_pool1d adaptive_avg_pool2d adaptive_max_pool1d adaptive_max_pool2d
-    add add_scalar all amax amin any arange argmax argmin argsort as_strided asinh atan atan2 atan2_scalar atanh
-    avg_pool1d avg_pool2d batch_norm batch_norm_inference bernoulli bincount bincount_length bitwise_and
-    bitwise_and_scalar bitwise_left_shift bitwise_left_shift_scalar bitwise_not bitwise_or bitwise_or_scalar
-    bitwise_right_shift bitwise_right_shift_scalar bitwise_xor bitwise_xor_scalar cast ceil clamp clamp_max
-    clamp_max_scalar clamp_min clamp_min_scalar col2im conj copy_ copysign copysign_scalar cos count_nonzero cummax
-    cummin diagonal digamma distinct div div_scalar dropout element_of_rank elu embedding embedding_limit_norms
-    empty entr eq eq_scalar erf erfc exp2 expand exponential_linear eye fill flip floor floor_divide
-    floor_divide_scalar fmax fmin fmod fmod_scalar frequencies fused gather ge ge_scalar gelu gelu_by_tanh gt
-    gt_scalar hardshrink hardsigmoid hardswish hardtanh huber hypot im2col index index_add_to_zeros isfinite isin
-    isinf isnan largest_of_bag le le_scalar leaky_relu lgamma linspace logaddexp logaddexp2 logcumsumexp logical_and
-    logical_and_scalar logical_not logical_or logical_or_scalar logical_xor logical_xor_scalar logsigmoid lt
-    lt_scalar matrix_exp max_pool1d max_pool1d_with_indices max_pool2d max_pool2d_with_indices maximum
-    maximum_scalar minimum minimum_scalar mish mode mul mul_scalar multinomial ne ne_scalar neg nextafter nonzero
-    one_hot orthogonal_ pad permute plane_gather plane_scatter polygamma quick_gelu rand randint randn randperm
-    recurrence relu remainder remainder_scalar repeat repeated_places repetitions resample reshape respread roll
-    round scatter_diagonal scatter_slices searchsorted sigmoid sign signbit silu sin sinc slice smooth_l1 softshrink
-    softsign sqrt square_relu squared_difference strided_get strided_put sub sub_scalar tanh tanhshrink threshold
-    to_device topk triangle triangle_places trunc trunc_divide trunc_divide_scalar trunc_normal_ unfold view_as_real
-    weighted_half xlogy xlogy_scalar
-""")
-
-# Called by backward passes alone, which compute in the dtypes of the forward pass: autocast is off there.
-BACKWARD: Final = _names("""
-    absolute_difference_gradient adaptive_avg_pool1d_gradient adaptive_avg_pool2d_gradient
-    adaptive_avg_pool3d_gradient avg_pool1d_gradient avg_pool2d_gradient avg_pool3d_gradient batch_norm_gradient
-    conv1d_gradient conv1d_weight_gradient conv2d_gradient conv2d_weight_gradient conv3d_gradient
-    conv3d_weight_gradient cross_entropy_gradient ctc_loss_gradient dropout_gradient elu_gradient embedding_gradient
-    exponential_linear_gradient gelu_by_tanh_gradient gelu_gradient gru_layer_gradient hardshrink_gradient
-    hardsigmoid_gradient hardswish_gradient hardtanh_gradient huber_gradient layer_norm_gradient leaky_relu_gradient
-    linear_gradient logsigmoid_gradient lstm_layer_gradient mish_gradient nll_loss_gradient pad_borders_gradient
-    quick_gelu_gradient relu_gradient rnn_layer_gradient scaled_dot_product_attention_gradient silu_gradient
-    silu_gradient_gradient smooth_l1_gradient softplus_gradient softshrink_gradient softsign_gradient
-    square_relu_gradient squared_difference_gradient tanhshrink_gradient threshold_gradient
+    absolute_difference adaptive_avg_pool1d adaptive_avg_pool2d adaptive_max_pool1d adaptive_max_pool2d all amax
+    amin any arange argmax argmin argsort as_strided avg_pool1d avg_pool2d batch_norm batch_norm_inference
+    bernoulli bincount bincount_length cast col2im copy_ count_nonzero cummax cummin diagonal distinct dropout
+    element_of_rank elu embedding embedding_limit_norms empty expand exponential_linear eye fill flip
+    frequencies fused gather gelu_by_tanh hardshrink hardsigmoid hardswish hardtanh huber im2col index
+    index_add_to_zeros isin largest_of_bag leaky_relu linspace logcumsumexp logsigmoid matrix_exp max_pool1d
+    max_pool1d_with_indices max_pool2d max_pool2d_with_indices mish mode multinomial nonzero one_hot orthogonal_
+    pad permute plane_gather plane_scatter polygamma quick_gelu rand randint randn randperm recurrence repeat
+    repeated_places repetitions resample reshape respread roll scatter_diagonal scatter_slices searchsorted
+    slice smooth_l1 softshrink softsign square_relu squared_difference strided_get strided_put tanhshrink
+    threshold to_device topk triangle triangle_places trunc_normal_ unfold view_as_real weighted_half
 """)
 
 CLASSES: Final[Mapping[str, CastTo]] = {
     **dict.fromkeys(LOWER, CastTo.LOWER),
     **dict.fromkeys(FLOAT32, CastTo.FLOAT32),
     **dict.fromkeys(WIDEST, CastTo.WIDEST),
-    **dict.fromkeys(AS_GIVEN | BACKWARD, CastTo.AS_GIVEN),
+    **dict.fromkeys(AS_GIVEN, CastTo.AS_GIVEN),
 }
