@@ -25,9 +25,11 @@ from pathlib import Path
 from typing import Any
 
 from setuptools import Extension, build_meta
-from setuptools.build_meta import get_requires_for_build_sdist as get_requires_for_build_sdist
-from setuptools.build_meta import prepare_metadata_for_build_editable as prepare_metadata_for_build_editable
-from setuptools.build_meta import prepare_metadata_for_build_wheel as prepare_metadata_for_build_wheel
+from setuptools.build_meta import (
+    get_requires_for_build_sdist as get_requires_for_build_sdist,
+    prepare_metadata_for_build_editable as prepare_metadata_for_build_editable,
+    prepare_metadata_for_build_wheel as prepare_metadata_for_build_wheel,
+)
 
 Settings = dict[str, Any] | None
 

@@ -13,8 +13,7 @@ from vmflow.autograd.grad_mode import no_grad
 from vmflow.autograd.node import AutogradMeta
 from vmflow.context import MODE, Mode
 from vmflow.instructions.blob import Blob, TensorMeta
-from vmflow.random import Generator as RandomGenerator
-from vmflow.random import chosen_generator
+from vmflow.random import Generator as RandomGenerator, chosen_generator
 from vmflow.tensor_fields import blobs_if, still_have
 from vmflow.tensors import Tensor
 from vmflow.vm.virtual_machine import VirtualMachine, current_machine, default_machine

@@ -21,21 +21,23 @@ import attrs
 from vmflow.instructions.blob import Array
 
 from .drawing import job_to_dot
-from .job_parts import BOUNDARY as BOUNDARY
-from .job_parts import FEEDS as FEEDS
-from .job_parts import GATHERING as GATHERING
-from .job_parts import Buffer as Buffer
-from .job_parts import Draw as Draw
-from .job_parts import Drawn as Drawn
-from .job_parts import Gathering as Gathering
-from .job_parts import JobOp as JobOp
-from .job_parts import Kind as Kind
-from .job_parts import Operand as Operand
-from .job_parts import Role as Role
-from .job_parts import between_feeds_and_fetches as between_feeds_and_fetches
-from .job_parts import exact as exact
-from .job_parts import feed as feed
-from .job_parts import fetch as fetch
+from .job_parts import (
+    BOUNDARY as BOUNDARY,
+    FEEDS as FEEDS,
+    GATHERING as GATHERING,
+    Buffer as Buffer,
+    Draw as Draw,
+    Drawn as Drawn,
+    Gathering as Gathering,
+    JobOp as JobOp,
+    Kind as Kind,
+    Operand as Operand,
+    Role as Role,
+    between_feeds_and_fetches as between_feeds_and_fetches,
+    exact as exact,
+    feed as feed,
+    fetch as fetch,
+)
 from .serialization import job_from_json, job_to_json
 
 # Where the ops of a job are: feeds, then what computes, then fetches.

@@ -34,13 +34,19 @@ import attrs
 
 from .execution_order import execution_order as execution_order
 from .in_place import choose_in_place as choose_in_place
-from .lifetimes import ALIGNMENT, Block, blocks_of, peak_of, pressure_of
-from .lifetimes import Buffer as Buffer
-from .lifetimes import Moment as Moment
-from .lifetimes import Op as Op
-from .lifetimes import lifetimes as lifetimes
-from .lifetimes import lower_bound as lower_bound
-from .lifetimes import timeline as timeline
+from .lifetimes import (
+    ALIGNMENT,
+    Block,
+    Buffer as Buffer,
+    Moment as Moment,
+    Op as Op,
+    blocks_of,
+    lifetimes as lifetimes,
+    lower_bound as lower_bound,
+    peak_of,
+    pressure_of,
+    timeline as timeline,
+)
 
 # How many placed blocks may be looked at in all strategies together, and again in the search: half a second or so each.
 _VISITS: Final = 8_000_000

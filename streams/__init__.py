@@ -6,20 +6,17 @@ Nothing here knows what a tensor, an op or a graph is.
 from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
-from .allocator import Allocation as Allocation
-from .allocator import BinAllocator as BinAllocator
+from .allocator import Allocation as Allocation, BinAllocator as BinAllocator
 from .control import ControlStreamPolicy as ControlStreamPolicy
 from .cpu import CpuStreamPolicy as CpuStreamPolicy
 from .device_memory import DeviceMemory as DeviceMemory
 from .independent import IndependentStreamPolicy as IndependentStreamPolicy
-from .stream import Stream as Stream
-from .stream import StreamPolicy as StreamPolicy
+from .stream import Stream as Stream, StreamPolicy as StreamPolicy
 from .worker import Worker as Worker
 
 if _TYPE_CHECKING:
     from .races import RaceDetector as RaceDetector
-    from .simulated import SimulatedDevice as SimulatedDevice
-    from .simulated import SimulatedStreamPolicy as SimulatedStreamPolicy
+    from .simulated import SimulatedDevice as SimulatedDevice, SimulatedStreamPolicy as SimulatedStreamPolicy
 
 
 # Loaded on first use: most programs neither simulate devices nor look for races.

@@ -13,13 +13,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from .ops.fourier.fourier import completed as _completed
-from .ops.fourier.fourier import fftshift as fftshift
-from .ops.fourier.fourier import halved as _halved
-from .ops.fourier.fourier import ifftshift as ifftshift
-from .ops.fourier.fourier import transformed as _transformed
-from .ops.fourier.frequencies import fftfreq as fftfreq
-from .ops.fourier.frequencies import rfftfreq as rfftfreq
+from .ops.fourier.fourier import (
+    completed as _completed,
+    fftshift as fftshift,
+    halved as _halved,
+    ifftshift as ifftshift,
+    transformed as _transformed,
+)
+from .ops.fourier.frequencies import fftfreq as fftfreq, rfftfreq as rfftfreq
 
 if TYPE_CHECKING:
     from .tensors import Tensor

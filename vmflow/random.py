@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from . import dtypes
-from . import interpreter as _interpreter
+from . import dtypes, interpreter as _interpreter
 from .context import MODE
 from .devices import device as Device
 from .dtypes import dtype as DType

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from .ops.elementwise.activation import log_softmax as log_softmax
-from .ops.elementwise.activation import sigmoid as sigmoid
-from .ops.elementwise.activation import softmax as softmax
-from .ops.elementwise.error_function import erf as erf
-from .ops.elementwise.error_function import erfc as erfc
-from .ops.elementwise.error_function import erfinv as erfinv
-from .ops.elementwise.gamma_function import digamma as digamma
-from .ops.elementwise.gamma_function import lgamma as lgamma
-from .ops.elementwise.gamma_function import polygamma as polygamma
+from .ops.elementwise.activation import log_softmax as log_softmax, sigmoid as sigmoid, softmax as softmax
+from .ops.elementwise.error_function import erf as erf, erfc as erfc, erfinv as erfinv
+from .ops.elementwise.gamma_function import digamma as digamma, lgamma as lgamma, polygamma as polygamma
 from .ops.elementwise.rounding import round as round
-from .ops.elementwise.transcendental import entr as entr
-from .ops.elementwise.transcendental import exp2 as exp2
-from .ops.elementwise.transcendental import expm1 as expm1
-from .ops.elementwise.transcendental import log1p as log1p
-from .ops.elementwise.transcendental import logit as logit
-from .ops.elementwise.transcendental import sinc as sinc
-from .ops.elementwise.transcendental import xlogy as xlogy
+from .ops.elementwise.transcendental import (
+    entr as entr,
+    exp2 as exp2,
+    expm1 as expm1,
+    log1p as log1p,
+    logit as logit,
+    sinc as sinc,
+    xlogy as xlogy,
+)
 from .ops.reduction.composed_reduction import logsumexp as logsumexp
 
 # Second names.  Assigned, because type checkers take a name that was imported as another for a private one.

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import dtypes
-from . import interpreter as _interpreter
+from . import dtypes, interpreter as _interpreter
 from .autograd.node import AutogradMeta
 from .autograd.views import renewed
 from .changes import changed

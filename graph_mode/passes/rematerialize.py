@@ -25,8 +25,7 @@ import numpy.typing as npt
 
 from vmflow.graph_mode.chain_memory import cost_of, lifetimes_of, steps_before, workspace_of
 from vmflow.graph_mode.job import Buffer, Job, JobOp
-from vmflow.graph_mode.lifetimes import ALIGNMENT, aligned, blocks_of, lower_bound
-from vmflow.graph_mode.lifetimes import Buffer as Lifetime
+from vmflow.graph_mode.lifetimes import ALIGNMENT, Buffer as Lifetime, aligned, blocks_of, lower_bound
 from vmflow.graph_mode.tasks import Task, form_tasks
 
 from .flow import Flow, flow_of

@@ -8,8 +8,7 @@ from random import Random
 from typing import Literal
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from vmflow.graph_mode.memory_planning import Op, execution_order, lifetimes, lower_bound
 

@@ -9,8 +9,7 @@ from random import Random
 
 import attrs
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from vmflow.graph_mode.memory_planning import (
     STRATEGIES,

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import vmflow as flow
 from vmflow import nn, optim

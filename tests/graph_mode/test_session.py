@@ -10,8 +10,7 @@ import pytest
 
 import vmflow as flow
 from vmflow import nn
-from vmflow.graph_mode import Session, SessionClosed, clear_default_session, default_session
-from vmflow.graph_mode import session as sessions
+from vmflow.graph_mode import Session, SessionClosed, clear_default_session, default_session, session as sessions
 
 
 @pytest.fixture(autouse=True)

@@ -7,14 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 import vmflow as flow
 from vmflow.dtypes import by_name, from_numpy
 from vmflow.instructions.blob import meta
-from vmflow.kernels.native import arrays as by_hand
-from vmflow.kernels.native import loops
+from vmflow.kernels.native import arrays as by_hand, loops
 from vmflow.kernels.native.elementwise import layout_of
 from vmflow.kernels.native.expressions import C_TYPES, RULES
 from vmflow.kernels.numpy.fused import FusedKernel

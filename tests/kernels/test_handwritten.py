@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 import vmflow as flow
-from vmflow.kernels.native import arrays as by_hand
-from vmflow.kernels.native import rows
+from vmflow.kernels.native import arrays as by_hand, rows
 from vmflow.kernels.native.functions import SINGLE
 from vmflow.kernels.native.loading import LOADER
 

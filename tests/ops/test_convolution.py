@@ -6,16 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from numpy.typing import NDArray
 
 import vmflow as flow
 from tests.against_torch import same_as_torch
 from tests.support import arrays_for, check_gradients
 from vmflow.kernels.generation import GENERATION
-from vmflow.kernels.numpy import columns
-from vmflow.kernels.numpy import convolution as kernels
+from vmflow.kernels.numpy import columns, convolution as kernels
 from vmflow.kernels.problems.convolution import Geometry
 from vmflow.ops.nn.convolution import conv1d, conv2d, conv3d, conv_transpose1d, conv_transpose2d, conv_transpose3d
 from vmflow.ops.nn.layer_operands import Sizes

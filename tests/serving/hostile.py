@@ -9,8 +9,7 @@ from typing import Any, Final
 
 import attrs
 import numpy as np
-from hypothesis import HealthCheck, Phase, given, seed, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, Phase, given, seed, settings, strategies as st
 
 from vmflow.serving.bodies import JSON, NPY, SAFETENSORS
 from vmflow.serving.tensor_bytes import write_safetensors

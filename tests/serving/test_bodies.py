@@ -14,8 +14,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 import vmflow as flow
 from vmflow.serving import Dim, InvalidInput, TensorSpec, bodies

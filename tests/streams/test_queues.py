@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from tests.engine.bench import Bench
 from vmflow.instructions import Instruction

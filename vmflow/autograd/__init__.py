@@ -11,11 +11,13 @@ from vmflow.ops.creation.creation import ones_like
 from vmflow.tensors import Tensor
 
 from .engine import run_backward
-from .grad_mode import enable_grad as enable_grad
-from .grad_mode import inference_mode as inference_mode
-from .grad_mode import is_grad_enabled as is_grad_enabled
-from .grad_mode import no_grad as no_grad
-from .grad_mode import set_grad_enabled as set_grad_enabled
+from .grad_mode import (
+    enable_grad as enable_grad,
+    inference_mode as inference_mode,
+    is_grad_enabled as is_grad_enabled,
+    no_grad as no_grad,
+    set_grad_enabled as set_grad_enabled,
+)
 from .history import check_history, edge_of
 from .node import Edge, Place
 
@@ -23,12 +25,12 @@ if TYPE_CHECKING:
     from vmflow.interpreters import Recorder
 
     from . import functional as functional
-    from .function import Function as Function
-    from .function import FunctionContext as FunctionContext
-    from .function import once_differentiable as once_differentiable
-    from .gradient_check import GradcheckError as GradcheckError
-    from .gradient_check import gradcheck as gradcheck
-    from .gradient_check import gradgradcheck as gradgradcheck
+    from .function import (
+        Function as Function,
+        FunctionContext as FunctionContext,
+        once_differentiable as once_differentiable,
+    )
+    from .gradient_check import GradcheckError as GradcheckError, gradcheck as gradcheck, gradgradcheck as gradgradcheck
 
 
 def backward(

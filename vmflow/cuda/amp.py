@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from vmflow.amp import GradScaler as _GradScaler
-from vmflow.amp import autocast as _autocast
-from vmflow.amp import custom_bwd as custom_bwd
-from vmflow.amp import custom_fwd as custom_fwd
-from vmflow.dtypes import dtype as DType
-from vmflow.dtypes import float16
+from vmflow.amp import (
+    GradScaler as _GradScaler,
+    autocast as _autocast,
+    custom_bwd as custom_bwd,
+    custom_fwd as custom_fwd,
+)
+from vmflow.dtypes import dtype as DType, float16
 
 
 def autocast(enabled: bool = True, dtype: DType = float16, cache_enabled: bool = True) -> _autocast:

@@ -6,8 +6,7 @@ from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
 from vmflow.tensors import Tensor
 
-from . import functional as F
-from . import init
+from . import functional as F, init
 from .function_layers import FunctionLayer
 from .module import Module
 from .parameter import new_parameter

@@ -11,8 +11,7 @@ from vmflow.ops.shape.joining import cat
 from vmflow.ops.shape.padding import pad
 from vmflow.tensors import Tensor
 
-from . import functional as F
-from . import init
+from . import functional as F, init
 from .layers import Linear
 from .module import Module
 from .parameter import new_parameter

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from vmflow.autograd.grad_mode import is_grad_enabled
+from vmflow.ops.autocasting import autocast_as_op as _autocast_as_op
 from vmflow.ops.elementwise import activation as _activation
 from vmflow.ops.elementwise.activation import (
     gelu as gelu,
@@ -14,39 +15,6 @@ from vmflow.ops.elementwise.activation import (
     softplus as softplus,
     tanh as tanh,
 )
-from vmflow.ops.nn.adaptive_pooling import (
-    adaptive_avg_pool1d as adaptive_avg_pool1d,
-    adaptive_avg_pool2d as adaptive_avg_pool2d,
-    adaptive_avg_pool3d as adaptive_avg_pool3d,
-    adaptive_max_pool1d as adaptive_max_pool1d,
-    adaptive_max_pool2d as adaptive_max_pool2d,
-    adaptive_max_pool3d as adaptive_max_pool3d,
-)
-from vmflow.ops.nn.attention import scaled_dot_product_attention as scaled_dot_product_attention
-from vmflow.ops.autocasting import autocast_as_op as _autocast_as_op
-from vmflow.ops.nn.bilinear import bilinear as bilinear
-from vmflow.ops.loss.class_loss import cross_entropy as cross_entropy, nll_loss as nll_loss
-from vmflow.ops.nn.convolution import (
-    conv1d as conv1d,
-    conv2d as conv2d,
-    conv3d as conv3d,
-    conv_transpose1d as conv_transpose1d,
-    conv_transpose2d as conv_transpose2d,
-    conv_transpose3d as conv_transpose3d,
-)
-from vmflow.ops.loss.ctc_loss import ctc_loss as ctc_loss
-from vmflow.ops.linalg.distance import cosine_similarity as cosine_similarity, pairwise_distance as pairwise_distance
-from vmflow.ops.nn.dropout import dropout as dropout
-from vmflow.ops.nn.embedding import embedding as embedding
-from vmflow.ops.nn.embedding_bag import embedding_bag as embedding_bag
-from vmflow.ops.nn.feature_dropout import (
-    alpha_dropout as alpha_dropout,
-    dropout1d as dropout1d,
-    dropout2d as dropout2d,
-    dropout3d as dropout3d,
-    feature_alpha_dropout as feature_alpha_dropout,
-)
-from vmflow.ops.indexing.gathering import one_hot as one_hot
 from vmflow.ops.elementwise.gating import (
     glu as glu,
     gumbel_softmax as gumbel_softmax,
@@ -57,10 +25,28 @@ from vmflow.ops.elementwise.gating import (
     softsign as softsign,
     tanhshrink as tanhshrink,
 )
-from vmflow.ops.nn.grid_sampling import affine_grid as affine_grid, grid_sample as grid_sample
-from vmflow.ops.nn.image_normalization import instance_norm as instance_norm, local_response_norm as local_response_norm
+from vmflow.ops.elementwise.piecewise import (
+    celu as celu,
+    celu_ as celu_,
+    hardshrink as hardshrink,
+    hardsigmoid as hardsigmoid,
+    hardswish as hardswish,
+    prelu as prelu,
+    relu6 as relu6,
+    rrelu as rrelu,
+    rrelu_ as rrelu_,
+    selu as selu,
+    selu_ as selu_,
+    softshrink as softshrink,
+    square_relu as square_relu,
+    threshold as threshold,
+    threshold_ as threshold_,
+)
+from vmflow.ops.indexing.gathering import one_hot as one_hot
+from vmflow.ops.linalg.distance import cosine_similarity as cosine_similarity, pairwise_distance as pairwise_distance
+from vmflow.ops.loss.class_loss import cross_entropy as cross_entropy, nll_loss as nll_loss
+from vmflow.ops.loss.ctc_loss import ctc_loss as ctc_loss
 from vmflow.ops.loss.likelihood_loss import gaussian_nll_loss as gaussian_nll_loss, poisson_nll_loss as poisson_nll_loss
-from vmflow.ops.nn.linear import linear as linear
 from vmflow.ops.loss.loss import (
     binary_cross_entropy as binary_cross_entropy,
     binary_cross_entropy_with_logits as binary_cross_entropy_with_logits,
@@ -82,29 +68,42 @@ from vmflow.ops.loss.margin_loss import (
     triplet_margin_loss as triplet_margin_loss,
     triplet_margin_with_distance_loss as triplet_margin_with_distance_loss,
 )
+from vmflow.ops.nn.adaptive_pooling import (
+    adaptive_avg_pool1d as adaptive_avg_pool1d,
+    adaptive_avg_pool2d as adaptive_avg_pool2d,
+    adaptive_avg_pool3d as adaptive_avg_pool3d,
+    adaptive_max_pool1d as adaptive_max_pool1d,
+    adaptive_max_pool2d as adaptive_max_pool2d,
+    adaptive_max_pool3d as adaptive_max_pool3d,
+)
+from vmflow.ops.nn.attention import scaled_dot_product_attention as scaled_dot_product_attention
+from vmflow.ops.nn.bilinear import bilinear as bilinear
+from vmflow.ops.nn.convolution import (
+    conv1d as conv1d,
+    conv2d as conv2d,
+    conv3d as conv3d,
+    conv_transpose1d as conv_transpose1d,
+    conv_transpose2d as conv_transpose2d,
+    conv_transpose3d as conv_transpose3d,
+)
+from vmflow.ops.nn.dropout import dropout as dropout
+from vmflow.ops.nn.embedding import embedding as embedding
+from vmflow.ops.nn.embedding_bag import embedding_bag as embedding_bag
+from vmflow.ops.nn.feature_dropout import (
+    alpha_dropout as alpha_dropout,
+    dropout1d as dropout1d,
+    dropout2d as dropout2d,
+    dropout3d as dropout3d,
+    feature_alpha_dropout as feature_alpha_dropout,
+)
+from vmflow.ops.nn.grid_sampling import affine_grid as affine_grid, grid_sample as grid_sample
+from vmflow.ops.nn.image_normalization import instance_norm as instance_norm, local_response_norm as local_response_norm
+from vmflow.ops.nn.linear import linear as linear
 from vmflow.ops.nn.normalization import (
     batch_norm as batch_norm,
     group_norm as group_norm,
     layer_norm as layer_norm,
     rms_norm as rms_norm,
-)
-from vmflow.ops.shape.padding import pad as pad
-from vmflow.ops.elementwise.piecewise import (
-    celu as celu,
-    celu_ as celu_,
-    hardshrink as hardshrink,
-    hardsigmoid as hardsigmoid,
-    hardswish as hardswish,
-    prelu as prelu,
-    relu6 as relu6,
-    rrelu as rrelu,
-    rrelu_ as rrelu_,
-    selu as selu,
-    selu_ as selu_,
-    softshrink as softshrink,
-    square_relu as square_relu,
-    threshold as threshold,
-    threshold_ as threshold_,
 )
 from vmflow.ops.nn.pooling import (
     avg_pool1d as avg_pool1d,
@@ -115,11 +114,6 @@ from vmflow.ops.nn.pooling import (
     max_pool3d as max_pool3d,
 )
 from vmflow.ops.nn.resampling import interpolate as interpolate
-from vmflow.ops.shape.shuffling import (
-    channel_shuffle as channel_shuffle,
-    pixel_shuffle as pixel_shuffle,
-    pixel_unshuffle as pixel_unshuffle,
-)
 from vmflow.ops.nn.unfolding import fold as fold, unfold as unfold
 from vmflow.ops.nn.unpooling import (
     lp_pool1d as lp_pool1d,
@@ -128,6 +122,12 @@ from vmflow.ops.nn.unpooling import (
     max_unpool1d as max_unpool1d,
     max_unpool2d as max_unpool2d,
     max_unpool3d as max_unpool3d,
+)
+from vmflow.ops.shape.padding import pad as pad
+from vmflow.ops.shape.shuffling import (
+    channel_shuffle as channel_shuffle,
+    pixel_shuffle as pixel_shuffle,
+    pixel_unshuffle as pixel_unshuffle,
 )
 
 if TYPE_CHECKING:

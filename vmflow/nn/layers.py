@@ -14,8 +14,7 @@ from vmflow.dtypes import dtype as DType
 from vmflow.ops.nn.embedding_bag import MODES
 from vmflow.tensors import Tensor
 
-from . import functional as F
-from . import init
+from . import functional as F, init
 from .module import Module, unusual_settings
 from .parameter import Parameter, new_parameter
 

@@ -9,8 +9,7 @@ from vmflow.ops.creation import creation
 from vmflow.ops.nn.normalization import batch_norm_counted
 from vmflow.tensors import Tensor
 
-from . import functional as F
-from . import init
+from . import functional as F, init
 from .function_layers import FunctionLayer
 from .module import Module, RankedLayer
 from .parameter import new_parameter

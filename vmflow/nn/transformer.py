@@ -12,8 +12,7 @@ from vmflow.dtypes import dtype as DType
 from vmflow.ops.creation import creation
 from vmflow.tensors import Tensor
 
-from . import functional as F
-from . import init
+from . import functional as F, init
 from .activation_layers import Dropout
 from .attention import MultiheadAttention
 from .containers import ModuleList

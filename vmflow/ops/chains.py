@@ -9,8 +9,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Final
 
 from vmflow.instructions.blob import Blob, Storage
-from vmflow.instructions.chain import Chainable
-from vmflow.instructions.chain import Step as OpStep
+from vmflow.instructions.chain import Chainable, Step as OpStep
 from vmflow.kernels.choosing import Kernel, Problem, choose
 from vmflow.kernels.generation import GENERATION
 from vmflow.kernels.problems.fused import Fused

@@ -5,8 +5,7 @@ from __future__ import annotations
 import builtins
 from typing import TYPE_CHECKING, Any
 
-from vmflow import dtypes
-from vmflow import tensors as _tensors
+from vmflow import dtypes, tensors as _tensors
 from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
 

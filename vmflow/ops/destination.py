@@ -10,8 +10,7 @@ import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from vmflow import interpreter as _interpreter
-from vmflow import tensors as _tensors
+from vmflow import interpreter as _interpreter, tensors as _tensors
 from vmflow.context import MODE
 from vmflow.operands import check_fits, not_tensors
 

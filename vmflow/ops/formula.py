@@ -13,8 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from vmflow import dtypes
-from vmflow import interpreter as _interpreter
+from vmflow import dtypes, interpreter as _interpreter
 from vmflow.autograd import grad
 from vmflow.autograd.grad_mode import enable_grad
 from vmflow.context import MODE

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from vmflow import tensors as _tensors
-from vmflow.dtypes import BOOL
-from vmflow.dtypes import dtype as DType
+from vmflow.dtypes import BOOL, dtype as DType
 from vmflow.instructions.blob import Size
 
 from .declaration import function, public

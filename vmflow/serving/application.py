@@ -25,8 +25,7 @@ from .metrics import Metrics
 from .openapi import description
 from .optional import required
 from .origin import check_origin
-from .page import POLICY
-from .page import page as page_of
+from .page import POLICY, page as page_of
 from .problems import FAILED, Problem, problem_of
 from .session import InferenceSession
 from .statistics import LoopLag

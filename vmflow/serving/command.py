@@ -14,8 +14,7 @@ from typing import Any
 from vmflow.graph_mode.saving import MANIFEST
 
 from .application import app
-from .connections import Limits, connection_limit
-from .connections import server as server_of
+from .connections import Limits, connection_limit, server as server_of
 from .optional import required
 from .session import InferenceSession
 

@@ -15,8 +15,7 @@ import attrs
 import numpy as np
 
 from vmflow import dtypes
-from vmflow.dtypes import BOOL, FLOATING, INTEGER
-from vmflow.dtypes import dtype as DType
+from vmflow.dtypes import BOOL, FLOATING, INTEGER, dtype as DType
 from vmflow.instructions.blob import Array
 from vmflow.tensors import Tensor
 

@@ -2,5 +2,4 @@
 
 from . import process as process
 from .engine import VirtualMachineEngine as VirtualMachineEngine
-from .virtual_machine import VirtualMachine as VirtualMachine
-from .virtual_machine import default_machine as default_machine
+from .virtual_machine import VirtualMachine as VirtualMachine, default_machine as default_machine

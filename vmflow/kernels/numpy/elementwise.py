@@ -18,10 +18,7 @@ from vmflow.kernels.native.functions import SINGLE
 from vmflow.kernels.problems.elementwise import REVERSED, Elementwise
 
 # The first three say which functions compute the ops.
-from . import activation as activation
-from . import arithmetic as arithmetic
-from . import special as special
-from . import spreading
+from . import activation as activation, arithmetic as arithmetic, special as special, spreading
 from .spreading import spread, work
 from .ufuncs import function_of, number_of
 

@@ -7,10 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from vmflow import dtypes
-from vmflow import interpreter as _interpreter
-from vmflow import tensor_fields as _fields
-from vmflow import tensors as _tensors
+from vmflow import dtypes, interpreter as _interpreter, tensor_fields as _fields, tensors as _tensors
 from vmflow.context import MODE
 from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType

@@ -5,10 +5,8 @@ from __future__ import annotations
 from math import pi, sqrt
 from typing import TYPE_CHECKING, cast
 
-from vmflow import dtypes
-from vmflow import interpreter as _interpreter
-from vmflow.dtypes import FLOATING, INTEGER
-from vmflow.dtypes import dtype as DType
+from vmflow import dtypes, interpreter as _interpreter
+from vmflow.dtypes import FLOATING, INTEGER, dtype as DType
 from vmflow.ops.declaration import public
 from vmflow.ops.destination import delivered
 from vmflow.ops.formula import formula

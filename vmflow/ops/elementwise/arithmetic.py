@@ -9,11 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vmflow import dtypes, tensor_operators
-from vmflow import interpreter as _interpreter
-from vmflow import tensors as _tensors
-from vmflow.dtypes import FLOATING
-from vmflow.dtypes import dtype as DType
+from vmflow import dtypes, interpreter as _interpreter, tensor_operators, tensors as _tensors
+from vmflow.dtypes import FLOATING, dtype as DType
 from vmflow.ops.autocasting import autocast_as_op
 from vmflow.ops.copying import cast
 from vmflow.ops.declaration import attribute, method, public

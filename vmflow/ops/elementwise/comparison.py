@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from vmflow import interpreter as _interpreter
-from vmflow import tensors as _tensors
+from vmflow import interpreter as _interpreter, tensors as _tensors
 from vmflow.dtypes import FLOATING, INTEGER
 from vmflow.ops.declaration import METHODS, method, public
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vmflow import dtypes
-from vmflow import interpreter as _interpreter
+from vmflow import dtypes, interpreter as _interpreter
 from vmflow.dtypes import dtype as DType
 from vmflow.ops.autocasting import autocast_as_op
 from vmflow.ops.copying import clone, contiguous, copy_

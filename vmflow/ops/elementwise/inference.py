@@ -16,13 +16,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 
 from vmflow import dtypes
-from vmflow.dtypes import BOOL, COMPLEX, FLOATING
-from vmflow.dtypes import dtype as DType
+from vmflow.dtypes import BOOL, COMPLEX, FLOATING, dtype as DType
 from vmflow.instructions.blob import meta
-from vmflow.kernels.problems.elementwise import CHEAP as CHEAP
-from vmflow.kernels.problems.elementwise import DEAR as DEAR
-from vmflow.kernels.problems.elementwise import REVERSED as REVERSED
-from vmflow.kernels.problems.elementwise import Elementwise
+from vmflow.kernels.problems.elementwise import CHEAP as CHEAP, DEAR as DEAR, REVERSED as REVERSED, Elementwise
 from vmflow.operands import no_number
 from vmflow.ops.table import (
     Attributes,

@@ -9,8 +9,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
-from vmflow import interpreter as _interpreter
-from vmflow import tensors as _tensors
+from vmflow import interpreter as _interpreter, tensors as _tensors
 from vmflow.context import MODE
 from vmflow.operands import not_tensors
 from vmflow.ops.copying import clone, copy_

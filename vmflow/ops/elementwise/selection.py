@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from vmflow import dtypes
-from vmflow import interpreter as _interpreter
-from vmflow import tensors as _tensors
+from vmflow import dtypes, interpreter as _interpreter, tensors as _tensors
 from vmflow.dtypes import FLOATING, INTEGER
 from vmflow.instructions.blob import meta
 from vmflow.ops.copying import full_of

@@ -6,8 +6,7 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from vmflow import dtypes
-from vmflow import interpreter as _interpreter
+from vmflow import dtypes, interpreter as _interpreter
 from vmflow.dtypes import FLOATING
 from vmflow.ops.copying import cast
 from vmflow.ops.declaration import public

@@ -11,10 +11,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 
-from vmflow import dtypes
-from vmflow import interpreter as _interpreter
-from vmflow.dtypes import COMPLEX, FLOATING
-from vmflow.dtypes import dtype as DType
+from vmflow import dtypes, interpreter as _interpreter
+from vmflow.dtypes import COMPLEX, FLOATING, dtype as DType
 from vmflow.instructions.blob import TensorMeta, meta
 from vmflow.ops.autocasting import autocast_as_op
 from vmflow.ops.destination import delivered

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from vmflow import dtypes
-from vmflow import interpreter as _interpreter
-from vmflow.dtypes import FLOATING
-from vmflow.dtypes import dtype as DType
+from vmflow import dtypes, interpreter as _interpreter
+from vmflow.dtypes import FLOATING, dtype as DType
 from vmflow.instructions.blob import TensorMeta
 from vmflow.ops.creation.creation import sized_meta
 from vmflow.ops.destination import delivered

@@ -9,9 +9,7 @@ from bisect import bisect
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from vmflow import dtypes
-from vmflow import interpreter as _interpreter
-from vmflow import tensors as _tensors
+from vmflow import dtypes, interpreter as _interpreter, tensors as _tensors
 from vmflow.instructions.blob import TensorMeta, meta
 from vmflow.kernels.problems.gathering import Slices
 from vmflow.ops.copying import full_of

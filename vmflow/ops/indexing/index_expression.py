@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from vmflow import dtypes
-from vmflow import interpreter as _interpreter
-from vmflow import tensors as _tensors
+from vmflow import dtypes, interpreter as _interpreter, tensors as _tensors
 from vmflow.instructions.blob import Array, meta
 from vmflow.ops.creation.creation import tensor
 from vmflow.ops.declaration import public

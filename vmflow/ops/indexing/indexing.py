@@ -9,9 +9,7 @@ from __future__ import annotations
 from numbers import Number
 from typing import TYPE_CHECKING, Any, cast
 
-from vmflow import dtypes
-from vmflow import interpreter as _interpreter
-from vmflow import tensors as _tensors
+from vmflow import dtypes, interpreter as _interpreter, tensors as _tensors
 from vmflow.autograd import node as _node
 from vmflow.context import MODE
 from vmflow.instructions.blob import TensorMeta, meta

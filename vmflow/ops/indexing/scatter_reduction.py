@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from vmflow import dtypes
-from vmflow import interpreter as _interpreter
+from vmflow import dtypes, interpreter as _interpreter
 from vmflow.dtypes import FLOATING
 from vmflow.ops.autocasting import autocast_as_op
 from vmflow.ops.declaration import public

@@ -5,8 +5,7 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from vmflow import dtypes
-from vmflow import interpreter as _interpreter
+from vmflow import dtypes, interpreter as _interpreter
 from vmflow.dtypes import dtype as DType
 from vmflow.instructions.blob import TensorMeta, meta
 from vmflow.ops.declaration import function, public

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from vmflow import dtypes
-from vmflow import interpreter as _interpreter
+from vmflow import dtypes, interpreter as _interpreter
 from vmflow.ops.autocasting import autocast_as_op
 from vmflow.ops.declaration import public
 from vmflow.ops.destination import out_by_copy
-from vmflow.ops.reduction.reduction import amax
-from vmflow.ops.reduction.reduction import sum as sum_of
+from vmflow.ops.reduction.reduction import amax, sum as sum_of
 
 from .decompositions import eigvalsh, factored, real_matrices, svdvals
 from .linear_algebra import matmul

@@ -10,8 +10,7 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from vmflow import autograd, dtypes, random
-from vmflow import interpreter as _interpreter
+from vmflow import autograd, dtypes, interpreter as _interpreter, random
 from vmflow.autograd.grad_mode import is_grad_enabled
 from vmflow.dtypes import BOOL, FLOATING
 from vmflow.instructions.blob import TensorMeta, meta

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from vmflow import dtypes, random
-from vmflow import interpreter as _interpreter
+from vmflow import dtypes, interpreter as _interpreter, random
 from vmflow.dtypes import FLOATING
 from vmflow.instructions.blob import meta
 from vmflow.ops.elementwise.inference import CHEAP

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from vmflow import dtypes
-from vmflow import interpreter as _interpreter
+from vmflow import dtypes, interpreter as _interpreter
 from vmflow.autograd.grad_mode import no_grad
 from vmflow.instructions.blob import TensorMeta, meta
 from vmflow.ops.copying import full_of

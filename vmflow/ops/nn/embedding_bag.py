@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from vmflow import dtypes
-from vmflow import interpreter as _interpreter
+from vmflow import dtypes, interpreter as _interpreter
 from vmflow.dtypes import FLOATING, INTEGER
 from vmflow.instructions.blob import meta
 from vmflow.ops.autocasting import promotes_here

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from vmflow.ops.autocasting import autocast_as_op
 from vmflow.ops.creation.creation import linspace, ones, zeros
-from vmflow.ops.elementwise.rounding import floor
-from vmflow.ops.elementwise.rounding import round as round_half_even
+from vmflow.ops.elementwise.rounding import floor, round as round_half_even
 from vmflow.ops.elementwise.selection import where
 from vmflow.ops.shape.joining import stack
 

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from vmflow import dtypes
-from vmflow.dtypes import FLOATING
-from vmflow.dtypes import dtype as DType
+from vmflow.dtypes import FLOATING, dtype as DType
 from vmflow.instructions.blob import TensorMeta
 from vmflow.ops.table import MOST_OF_WINDOWS
 

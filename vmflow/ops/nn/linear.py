@@ -9,8 +9,7 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING, Final, cast
 
-from vmflow import dtypes
-from vmflow import interpreter as _interpreter
+from vmflow import dtypes, interpreter as _interpreter
 from vmflow.autograd.grad_mode import is_grad_enabled
 from vmflow.instructions.blob import TensorMeta, meta
 from vmflow.ops.elementwise.arithmetic import conj_if_complex

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any, cast
 
-from vmflow import dtypes
-from vmflow import interpreter as _interpreter
+from vmflow import dtypes, interpreter as _interpreter
 from vmflow.autograd.grad_mode import is_grad_enabled
 from vmflow.instructions.blob import TensorMeta, meta
 from vmflow.kernels.problems.updates import RunningStatistics

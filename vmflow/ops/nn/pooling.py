@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
-from vmflow import dtypes
-from vmflow import interpreter as _interpreter
+from vmflow import dtypes, interpreter as _interpreter
 from vmflow.autograd.grad_mode import is_grad_enabled
 from vmflow.dtypes import COMPLEX, INTEGER
 from vmflow.instructions.blob import TensorMeta, meta

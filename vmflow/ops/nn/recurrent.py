@@ -10,14 +10,11 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Final, cast
 
-from vmflow import autograd
-from vmflow import interpreter as _interpreter
+from vmflow import autograd, interpreter as _interpreter
 from vmflow.autograd.grad_mode import is_grad_enabled
 from vmflow.dtypes import FLOATING
 from vmflow.instructions.blob import TensorMeta, meta
-from vmflow.kernels.problems.recurrent import GATES as GATES
-from vmflow.kernels.problems.recurrent import Layer as Layer
-from vmflow.kernels.problems.recurrent import Weights
+from vmflow.kernels.problems.recurrent import GATES as GATES, Layer as Layer, Weights
 from vmflow.ops.elementwise.activation import relu, sigmoid, tanh
 from vmflow.ops.shape.joining import cat
 from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, common_device

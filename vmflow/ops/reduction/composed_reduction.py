@@ -7,8 +7,7 @@ import math
 from typing import TYPE_CHECKING
 
 from vmflow import dtypes
-from vmflow.dtypes import FLOATING
-from vmflow.dtypes import dtype as DType
+from vmflow.dtypes import FLOATING, dtype as DType
 from vmflow.ops.autocasting import autocast_as_op
 from vmflow.ops.declaration import function, public
 from vmflow.ops.destination import out_by_copy

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from vmflow.dtypes import FLOATING
-from vmflow.dtypes import dtype as DType
+from vmflow.dtypes import FLOATING, dtype as DType
 from vmflow.ops.destination import out_by_copy
 from vmflow.ops.linalg.decompositions import svdvals
 from vmflow.ops.shape.view import movedim

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from vmflow import dtypes
-from vmflow import interpreter as _interpreter
-from vmflow import tensors as _tensors
+from vmflow import dtypes, interpreter as _interpreter, tensors as _tensors
 from vmflow.dtypes import FLOATING
 from vmflow.instructions.blob import meta
 from vmflow.ops.autocasting import autocast_as_op

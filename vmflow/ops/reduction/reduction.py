@@ -10,10 +10,8 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
-from vmflow import dtypes
-from vmflow import interpreter as _interpreter
-from vmflow.dtypes import BOOL, COMPLEX, FLOATING
-from vmflow.dtypes import dtype as DType
+from vmflow import dtypes, interpreter as _interpreter
+from vmflow.dtypes import BOOL, COMPLEX, FLOATING, dtype as DType
 from vmflow.instructions.blob import meta
 from vmflow.ops.declaration import public
 from vmflow.ops.destination import delivered, written

@@ -5,10 +5,8 @@ from __future__ import annotations
 import builtins
 from typing import TYPE_CHECKING, cast
 
-from vmflow import dtypes
-from vmflow import interpreter as _interpreter
-from vmflow.dtypes import INTEGER
-from vmflow.dtypes import dtype as DType
+from vmflow import dtypes, interpreter as _interpreter
+from vmflow.dtypes import INTEGER, dtype as DType
 from vmflow.instructions.blob import meta
 from vmflow.ops.declaration import public
 from vmflow.ops.destination import delivered, written

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import combinations as _combinations
-from itertools import combinations_with_replacement as _combinations_with_replacement
+from itertools import combinations as _combinations, combinations_with_replacement as _combinations_with_replacement
 from typing import TYPE_CHECKING, Any
 
 from vmflow.dtypes import int64
