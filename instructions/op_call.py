@@ -162,9 +162,11 @@ class OpCall(Chainable):
         storage = output.storage
         if output.strides is None:
             meta = output.meta
-            # A kernel given strided inputs may choose a strided result; a 0-d ufunc returns a scalar, not an array.
-            if storage.array is None and not strided and meta.nbytes <= LET_KERNEL_ALLOCATE and meta.shape:
-                storage.array = self._called(None)
+            # A kernel given strided inputs may choose a strided result.
+            if storage.array is None and not strided and meta.nbytes <= LET_KERNEL_ALLOCATE:
+                result = self._called(None)
+                # A ufunc returns a scalar instead of an array without dimensions.
+                storage.array = result if meta.shape else np.asarray(result)
                 storage.failure = None
                 return
         elif storage.failure is not None:
