@@ -50,7 +50,8 @@ def functions() -> str:
         lines.append(f"from .{package} import {name} as {name}")
     homes = {name: _home(function) for name, function in declared.items()}
     lines += ["", "if TYPE_CHECKING:"]
-    lines += [f"    from .{home} import {own} as {name}" for home, own, name in sorted(_imports(homes))]
+    imports = sorted([(home, own, name) for name, (home, own) in homes.items()])
+    lines += [f"    from .{home} import {own} as {name}" for home, own, name in imports]
     lines += ["", "    __all__ = ["]  # without, type checkers would see the modules too
     lines += [f'        "{name}",' for name in sorted(homes)]
     return "\n".join([*lines, "    ]"]) + "\n"
@@ -77,11 +78,6 @@ def _tables() -> Any:
     for module in declaring():  # also those that the present file does not import yet
         importlib.import_module(f"vmflow.{module}")
     return importlib.import_module("vmflow.ops.declaration")
-
-
-def _imports(homes: dict[str, tuple[str, str]]) -> Iterator[tuple[str, str, str]]:
-    for name, (home, own) in homes.items():
-        yield home, own, name
 
 
 def _home(function: Callable[..., Any]) -> tuple[str, str]:

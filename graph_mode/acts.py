@@ -22,7 +22,6 @@ class ActorAct(InstructionPolicy):
     __slots__ = ("action", "done", "name", "runtime")
 
     droppable = False  # actors wait for each other
-    touches_memory = True
 
     def __init__(self, runtime: GraphRuntime, action: Action, name: str) -> None:
         self.runtime = runtime

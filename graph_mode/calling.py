@@ -120,7 +120,7 @@ class GraphCaller:
     def _ran_inline(self, runtime: GraphRuntime, launch: Launch, variables: Variables, mode: Mode) -> bool:
         """Run the launch in this call, if all that it needs is there and nothing is before it; whether that was so."""
         task = self._task
-        if task is None or task.closed or self._placed_bytes:
+        if task is None or self._placed_bytes:
             return False
         if not self._memory_is_there:
             if runtime.memory.unsettled():

@@ -229,14 +229,14 @@ class GraphRuntime:
     def close(self) -> None:
         """Launch nothing any more; what was launched still runs.  From anywhere, also in the middle of anything."""
         self._refuse()
-        if self.single is not None:
-            self.single.close()
         if not self._open:
             self._pump()
 
     def _refuse(self) -> None:
         self._closing = True
         self.caller.close()
+        if self.single is not None:
+            self.single.close()
 
     # Driving
 
@@ -276,8 +276,6 @@ class GraphRuntime:
         self._dead = failure
         self._refuse()
         self.system = None
-        if self.single is not None:
-            self.single.close()
         for launch in self._open:
             launch.renew()
         self._bury(failure)

@@ -1,8 +1,8 @@
-"""`submit`: a call runs here and now if nothing is before it, for a turn takes longer than a small op; else it waits.
+"""`submit` runs a call at once if nothing is before it, since a turn takes longer than a small op; else it issues it.
 
-Under an event loop that goes for as much in each turn of the loop as the machine may take of it anyway.  What is issued
-beyond that waits for the next turn, and so does whoever awaits it: else coroutines that await nothing but small ops
-would never let the loop go on.
+Under an event loop, the calls that run at once may take no more of each turn of the loop than the machine may.  Calls
+beyond that are issued and wait for the next turn, and so do the coroutines that await them.  Otherwise coroutines that
+await nothing but small ops would never let the loop go on.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ def run(machine: VirtualMachine, instruction: Instruction, written: Storage | No
     driver = fields.driver
     mode = instruction.mode
     scoped = mode is not None and mode.scope is not None
-    # Ctrl-C may come out of the first: nobody will ever see what it would have written.
-    torn = written is not None and written.array is None and not policy.prepares and not scoped
-    if not driver.run(policy, instruction.stream, instruction.cost, mode, None if torn else instruction):
+    # Ctrl-C may leave memory half-written that the policy makes itself, for nobody will ever see it.
+    may_tear = written is not None and written.array is None and not policy.prepares and not scoped
+    if not driver.run(policy, instruction.stream, instruction.cost, mode, None if may_tear else instruction):
         return False
     instruction.erase()
     if fields.engine.pending:
