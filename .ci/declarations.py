@@ -27,7 +27,7 @@ _OPERATORS = {f"__{prefix}{name}__" for name in ("lshift", "rshift") for prefix 
 
 DECLARES = re.compile(r"^from (vmflow\.ops)?\.declaration import .*(public|function|method|METHODS)", re.MULTILINE)
 
-# Those declared outside of `vmflow.ops`.
+# Modules outside `vmflow.ops` that declare functions.
 OTHERS = ("autograd.methods", "protocols", "random")
 
 

@@ -194,7 +194,7 @@ class GraphCaller:
             needed += sources
             reads += [blob.storage for blob in sources]
         else:
-            # What the run changes is its own from the beginning to the end, and need not be asked for again.
+            # The run owns the memory that it changes from its beginning to its end, and need not ask for it again.
             shared = tuple([blob for blob in sources if blob.storage not in variables.changed])
             section, section_stream = CriticalSection(shared, job.open), runtime.section_stream()
             launch.share(variables.changed if len(shared) < len(sources) else _NOTHING, section, section_stream)

@@ -66,7 +66,7 @@ def _clusters(branch: _Branch, path: str) -> Iterator[str]:
 
 
 def _labels(job: Job) -> Iterator[str]:
-    """Of each op."""
+    """The label of each op, in the order of the job."""
     fetched = 0
     for op in job.ops:
         if op.kind in FEEDS:

@@ -76,7 +76,7 @@ class Job:
 
     @cached_property
     def outputs(self) -> tuple[Operand, ...]:
-        """What the caller gets, in the order of the flattened results."""
+        """The results of a call, flattened."""
         return tuple([operand for op in self.ops if op.kind == "fetch_output" for operand in op.inputs])
 
     def variables(self) -> list[Buffer]:

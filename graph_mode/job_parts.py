@@ -104,7 +104,7 @@ class Drawn:
 
 @attrs.frozen
 class Draw:
-    """What a launch takes of a random generator.
+    """The range of a random generator's stream that each launch takes.
 
     Attributes:
         elements: how many numbers; see `Generator.take`.
@@ -198,7 +198,7 @@ class JobOp:
         found = op.known.get(key)
         if found is not None:
             return found
-        # Of whoever built the job, not of whoever happens to run it.
+        # The default dtype when the job was built, not when it runs.
         token = MODE.set(MODE.get().replace(dtype=self.default_dtype))
         try:
             return op.plan(key, self.attributes, metas, kinds)

@@ -111,7 +111,7 @@ class GraphRuntime:
         self._closing = False
         self._closed = False
         self._dead: Failure | None = None
-        # Those that were called and are not over.
+        # Launches that were called and are not over.
         self._open: set[Launch] = set()
         # What has happened: a launch was started, or an act of this thread has ended.
         self._news: deque[Launch | int] = deque()

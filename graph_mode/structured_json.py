@@ -88,7 +88,7 @@ def parsed(text: str, kind: str, versions: Collection[int]) -> tuple[int, dict[s
 
 
 def read(text: str, kind: str, builders: Mapping[int, Callable[[dict[str, Any]], Any]]) -> Any:
-    """What a document's content stands for, by the function for its version."""
+    """Read a document by the function for its version, and return the object that this builds."""
     version, content = parsed(text, kind, builders.keys())
     try:
         return builders[version](content)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .failure import Failure
     from .instruction import Instruction
 
-# Of the array module of a device (numpy on the host, cupy on CUDA); only that module looks inside.
+# An array of the device's array module (numpy on the host, cupy on CUDA); only that module looks inside.
 Array = Any
 
 

@@ -40,7 +40,7 @@ LAYERS = (
 # Packages that import nothing of vmflow but themselves and what is named here: they could stand alone.
 ALONE = {"vmflow.graph_mode.actors": ("vmflow.errors",)}
 
-# What is imported within functions, by who does so.
+# Imports within functions, by module.
 _COMPILING = ("vmflow.kernels.native.cache", "vmflow.kernels.native.compiling")
 _LARGE_ARRAYS = ("vmflow.kernels.native.elementwise", "vmflow.kernels.native.loops")
 _LOADED_BY_METHODS = ("vmflow.array_api", "vmflow.exchange", "vmflow.io", "vmflow.representation")
@@ -175,7 +175,7 @@ def _of_the_project(at_import: bool) -> list[Import]:
 
 
 def _in_circles(edges: dict[str, set[str]]) -> set[str]:
-    """Those from which the edges lead back to them."""
+    """The modules from which the edges lead back to them."""
     return {name for name in edges if name in _reached(name, edges)}
 
 

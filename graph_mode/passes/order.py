@@ -33,7 +33,7 @@ def reorder(job: Job, settings: Settings) -> Job:
 
 
 def _place(op: JobOp) -> tuple[object, ...]:
-    """What is the same for ops of one chain; nothing for feeds and fetches, which stay where they are."""
+    """A key that all ops of one chain share; empty for feeds and fetches, which keep their places."""
     return () if op.kind in BOUNDARY else (*stream_of(op), op.phase, op.stage, op.kind in GATHERING)
 
 

@@ -1,4 +1,4 @@
-"""What earlier versions of vmflow have saved is still read, and means what it meant.
+"""Jobs and plans that earlier versions of vmflow have saved are still read, with the same meaning.
 
 The files in `saved_before` are of the version that had arguments and results in lists beside the ops of a job.
 """
@@ -63,7 +63,7 @@ def arguments() -> tuple[flow.Tensor, flow.Tensor]:
 
 
 def recorded(graph: nn.Graph, *args: Any) -> Job:
-    """What is recorded now, under the name of the saved graph."""
+    """The job that is recorded now, under the name of the saved graph."""
     return attrs.evolve(compiled(graph, *args).job, name=type(graph).__name__)
 
 

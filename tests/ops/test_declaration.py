@@ -1,4 +1,4 @@
-"""What users call the functions of ops, and what type checkers know of it."""
+"""The public names of ops, and the files that type checkers read."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PROGRAM = ROOT / ".ci" / "declarations.py"
 
 @pytest.fixture(scope="module")
 def program() -> ModuleType:
-    """What writes the files for type checkers."""
+    """The program that writes the files for type checkers."""
     spec = importlib.util.spec_from_file_location("declarations", PROGRAM)
     assert spec is not None
     assert spec.loader is not None

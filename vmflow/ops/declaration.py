@@ -1,4 +1,4 @@
-"""What users call the functions of ops: a module says so where it declares a function.
+"""The public names of ops: a module declares them with the function.
 
 `FUNCTIONS` become those of `vmflow`, `METHODS` those of `Tensor`.  Type checkers read the same from `vmflow.functions`
 and `vmflow.tensor_methods`, which ``.ci/declarations`` writes.

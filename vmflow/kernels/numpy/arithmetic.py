@@ -32,7 +32,7 @@ takes_numbers(_places, "bitwise_left_shift", "bitwise_right_shift")
 @computes("pow")
 def _power(base: Array, exponent: Array, out: Array | None) -> Array:
     if exponent.dtype.kind == "i" and (exponent < 0).any():
-        # numpy refuses.  What is left of a fraction when rounded towards zero is 0, except for 1 and -1.
+        # numpy refuses.  A fraction rounded towards zero is 0, except for the powers of 1 and -1.
         unit = np.where(base == -1, 1 - 2 * (exponent & 1), base == 1)
         result = np.where(exponent < 0, unit, np.power(base, np.maximum(exponent, 0)))
         return result.astype(base.dtype, copy=False)
