@@ -1,4 +1,4 @@
-"""Loops in C that go block by block, and ask for the memory of the next blocks meanwhile."""
+"""Loops in C that go block by block, and may ask for the memory of the next blocks meanwhile."""
 
 from __future__ import annotations
 
@@ -6,17 +6,21 @@ from collections.abc import Sequence
 
 
 def in_blocks(read: Sequence[str], written: Sequence[str], lines: Sequence[str]) -> list[str]:
-    """The loop over elements `done` to `n` but for those behind the last whole block, which asks for what comes later.
+    """The loop over elements `done` to `n`, without those behind the last whole block.
+
+    It asks for memory ahead if it computes much with each element.  Otherwise the processor sees early enough which
+    memory comes next, and asking makes an addition in the second cache take 1.3 times as long (Zen 4).
 
     Args:
         read, written: pointers.
-        lines: what is to be done for element `i`.
+        lines: the statements for element `i`.
     """
-    return _block_by_block([*_asking("read", read), *_asking("write", written)], lines, [])
+    asking = [*_asking("read", read), *_asking("write", written)] if any(["_f(" in line for line in lines]) else []
+    return _block_by_block(asking, lines, [])
 
 
 def in_streamed_blocks(read: Sequence[str], lines: Sequence[str], made: Sequence[tuple[str, int, str]]) -> list[str]:
-    """The same, writing past the cache, if that can be done.
+    """The same, writing past the cache, if that can be done; it always asks ahead, since operands are not in the cache.
 
     Args:
         read: pointers.
