@@ -67,6 +67,8 @@ class Driver:
 
     def __init__(self, machine: VirtualMachine) -> None:
         self._machine = machine
+        # The same, whose fields compiled code reaches without a check of its class.
+        self._fields: MachineFields = machine
         self.turn_lock = TurnLock()
         self.shield = Shield()
         self.at_hand: Instruction | None = None
@@ -117,9 +119,8 @@ class Driver:
         if chain is not None:
             self.chain = None
             chain.end()
-        fields: MachineFields = self._machine
         if not deadline:
-            fields.loops.forget_closed()
+            self._fields.loops.forget_closed()
         # The shield comes first: an interrupt after the lock was taken would leave it taken for ever.
         shielded = self.shield.raise_it()
         escaping: BaseException | None = None
@@ -168,21 +169,18 @@ class Driver:
         if loop is None:
             self.drive()
         else:
-            fields: MachineFields = self._machine
-            fields.loops.arm(loop)
+            self._fields.loops.arm(loop)
 
     def begin_chain(self, instruction: Instruction) -> None:
         """Drive for a heavy instruction that a script has issued; if it may begin a chain, wait for the next."""
-        fields: MachineFields = self._machine
         policy = instruction.policy
-        self.chain = policy.chain(instruction) if policy is not None and fields.engine.fuse_below else None
+        self.chain = policy.chain(instruction) if policy is not None and self._fields.engine.fuse_below else None
         if self.chain is None:
             self.drive()
 
     def _turns(self, until: Instruction | None, deadline: float) -> None:
         machine = self._machine
-        fields: MachineFields = machine
-        engine = fields.engine
+        engine = self._fields.engine
         launched = self._launched
         shield = self.shield
         completion = machine.completion
@@ -191,8 +189,8 @@ class Driver:
         while True:
             if self._reports or self._woken:
                 self.collect_reports()
-            if fields.releases.noted:
-                fields.releases.issue()
+            if self._fields.releases.noted:
+                self._fields.releases.issue()
             if not launched:
                 spent += 3000 * min(len(engine.pending), engine.window)
                 self.turn()
@@ -225,16 +223,15 @@ class Driver:
     def turn(self) -> None:
         """One turn of the engine; its launches are put behind the earlier ones."""
         machine = self._machine
-        fields: MachineFields = machine
-        engine = fields.engine
+        engine = self._fields.engine
         if machine.completion.in_use:
             self.collect_arrivals()
         self._launched.extend(engine.schedule())
         if engine.erased:
             machine.waiters.settle(engine.erased)
             machine.back_pressure.wake_if_low()
-            if fields.races is not None and engine.idle():
-                fields.races.quiet()
+            if self._fields.races is not None and engine.idle():
+                self._fields.races.quiet()
 
     def launched(self) -> list[Instruction]:
         """The instructions that were launched and have not been run yet, in order."""
@@ -314,8 +311,7 @@ class Driver:
 
     def can_go_on(self) -> bool:
         """Whether there is something to do."""
-        fields: MachineFields = self._machine
-        return bool(self._launched or self._reports) or fields.engine.has_work()
+        return bool(self._launched or self._reports) or self._fields.engine.has_work()
 
     def enlist(self, waker: ThreadWaker | LoopWaker) -> None:
         """Have it woken when there is something to do."""
@@ -390,24 +386,23 @@ class Driver:
 
     def _is_next(self, stream: Stream, cost: int) -> bool:
         """Whether nothing is before what is issued now, and a turn would run it right here; only with the lock."""
-        fields: MachineFields = self._machine
-        engine = fields.engine
+        engine = self._fields.engine
         if (
-            not fields.observers.inline
+            not self._fields.observers.inline
             or engine.pending
             or engine.lively.count
             or self.refusing
             or stream.posted
-            or fields.releases.noted
+            or self._fields.releases.noted
             or stream.policy.asynchronous
         ):
             return False
         loop = running_loop()
-        loops = fields.loops
+        loops = self._fields.loops
         if loops.home is not None and loops.home is not loop:
             return False  # its loop alone drives it
         attached = loop is not None or loops.any()
-        if not fields.devices.on_scheduler_thread(stream, cost, attached):
+        if not self._fields.devices.on_scheduler_thread(stream, cost, attached):
             return False
         return loop is None or loops.in_time(loop)
 
