@@ -75,9 +75,12 @@ static int64_t whole(int64_t count, int64_t of) {
 
 static struct sizes sizes_of(const struct convolution *it) {
     struct sizes s;
-    s.line = it->left + it->width + it->right;
+    /* The padding behind a line is also that before the next one, unless windows that begin in it would overlap. */
+    const int64_t both = fewer(it->left, it->right), whole_line = it->left + it->width + it->right;
+    const int64_t shared = it->columns <= whole_line - both ? both : 0;
+    s.line = whole_line - shared;
     s.plane = (it->above + it->height + it->below) * s.line;
-    s.image = it->channels * s.plane;
+    s.image = it->channels * s.plane + shared;
     s.taps = it->channels * it->kernel_rows * it->kernel_columns;
     s.pixels = it->rows * it->columns;
     s.span = (it->rows - 1) * s.line + it->columns;
