@@ -19,7 +19,7 @@ from vmflow.errors import LinAlgError
 from vmflow.instructions.blob import TensorMeta
 from vmflow.io import load, location
 from vmflow.ops.creation.creation import from_array
-from vmflow.random import Generator
+from vmflow.random import FROM_BEFORE, Generator, seed_and_offset
 from vmflow.tensor_fields import blobs_of, meta_of, metas_of
 from vmflow.tensors import Tensor
 
@@ -96,12 +96,17 @@ class _Loading:
 
     def _manifest(self, content: dict[str, Any]) -> Manifest:
         pairs = listed(content.pop("structures", None), "structures")
+        for state in content.get("generators") or ():
+            if isinstance(state, dict) and "position" in state:  # as earlier versions have saved it
+                raise refused("graph.generators", FROM_BEFORE)
         manifest: Manifest = from_json(content, Manifest, "graph")
         if len(pairs) != len(manifest.forms) or not pairs:
             raise refused("structures", f"expected one for each of {len(manifest.forms)} forms, and at least one")
         for state in manifest.generators:
-            if not 0 <= state.seed < 1 << 64 or not 0 <= state.position < 1 << 128:
-                raise refused("graph.generators", f"{state} is no state of a generator")
+            try:
+                seed_and_offset(bytes.fromhex(state.state))
+            except ValueError as error:
+                raise refused("graph.generators", str(error)) from None
         for position, pair in enumerate(pairs):
             arguments, results = listed(pair, f"structures[{position}]", 2)
             trees = tree_from_json(arguments, "args"), tree_from_json(results, "result")
@@ -177,8 +182,7 @@ class _Loading:
         found = self.generators.get(number)
         if found is None:
             state = self.manifest.generators[number]
-            content = state.seed.to_bytes(16, "little") + state.position.to_bytes(16, "little")
-            array = from_array(np.frombuffer(content, np.uint8).copy(), HOST)
+            array = from_array(np.frombuffer(bytes.fromhex(state.state), np.uint8).copy(), HOST)
             found = self.generators[number] = Generator(moved(state.device, *places)).set_state(array)
         return found
 

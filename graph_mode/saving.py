@@ -66,11 +66,15 @@ class FormDescription:
 
 @attrs.frozen
 class GeneratorState:
-    """Where a random generator is in its sequence."""
+    """A random generator.
+
+    Attributes:
+        device: where its numbers are used.
+        state: the bytes of `Generator.get_state`, as hexadecimal digits.
+    """
 
     device: Device
-    seed: int
-    position: int
+    state: str
 
 
 @attrs.frozen
@@ -256,9 +260,7 @@ def _place_in(generators: list[Generator], one: Generator) -> int:
 
 
 def _state(generator: Generator) -> GeneratorState:
-    state = generator.get_state().numpy().tobytes()
-    seed, position = [int.from_bytes(part, "little") for part in (state[:16], state[16:])]
-    return GeneratorState(generator.device, seed, position)
+    return GeneratorState(generator.device, generator.get_state().numpy().tobytes().hex())
 
 
 def _settings(given: Any, usual: Any) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import pickle
 import subprocess
 import sys
 import threading
@@ -153,9 +154,20 @@ def test_another_run_of_the_program_draws_the_same() -> None:
 
 def test_numbers_are_these_and_stay_these() -> None:
     """A change of the numbers is a change for everybody who set a seed."""
+    words = [0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8]  # of Philox 4x32-10 for the key 0 and the counter 0
     flow.manual_seed(0)
-    generator = np.random.Generator(np.random.Philox(key=0))
-    np.testing.assert_array_equal(flow.rand(4, dtype=flow.float64).numpy(), generator.random(4))
+    assert flow.rand(4).tolist() == [(word >> 8) * 2.0**-24 for word in words]
+    flow.manual_seed(0)
+    wide = [words[0] | words[1] << 32, words[2] | words[3] << 32]
+    assert flow.rand(2, dtype=flow.float64).tolist() == [(word >> 11) * 2.0**-53 for word in wide]
+    flow.manual_seed(0)
+    assert flow.randint(0, 1000, (2,)).tolist() == [word * 1000 >> 64 for word in wide]
+    flow.manual_seed(0)
+    expected = []
+    for one, other in (words[:2], words[2:]):
+        radius, angle = math.sqrt(-2 * math.log((one + 0.5) * 2.0**-32)), other * 2 * math.pi / 2**32
+        expected += [radius * math.cos(angle), radius * math.sin(angle)]
+    np.testing.assert_allclose(flow.randn(4).numpy(), expected, rtol=1e-6)
 
 
 # Seeds and states
@@ -182,6 +194,21 @@ def test_seeds() -> None:
             source.manual_seed(wrong)
     with pytest.raises(TypeError, match=r"expected a vmflow\.Generator"):
         flow.randn(2, generator=np.random.default_rng())  # type: ignore[arg-type]
+
+
+def test_states_of_earlier_versions_are_refused() -> None:
+    source = Generator().manual_seed(3)
+    old = flow.tensor(list((7).to_bytes(16, "little") + (9).to_bytes(16, "little")), dtype=flow.uint8)
+    with pytest.raises(ValueError, match="from an earlier version of vmflow, which drew other numbers"):
+        source.set_state(old)
+    with pytest.raises(ValueError, match="no state of a generator"):
+        source.set_state(flow.full((32,), 255, dtype=flow.uint8))
+    old_pickle = (
+        b"\x80\x02cvmflow.random\n_rebuild_generator\n(cvmflow.devices\ndevice\nX\x03\x00\x00\x00cpu\x85RK\x07K\x09tR."
+    )
+    with pytest.raises(ValueError, match="from an earlier version of vmflow"):
+        pickle.loads(old_pickle)
+    assert source.initial_seed() == 3
 
 
 def test_states() -> None:

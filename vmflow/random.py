@@ -1,8 +1,10 @@
 """Random numbers: `Generator`, and the ops that draw from one.
 
-A generator is a seed and a counter (Philox: J. Salmon and others, "Parallel random numbers: as easy as 1, 2, 3", 2011).
-Issuing an op takes the next stretch of the counter, so that the numbers depend on the order in which ops were issued
-and on nothing else: not on the order or the thread in which they run, nor on who else draws from another generator.
+A generator is a seed and an offset into the sequence of that seed.  The sequence is a function: block number n has the
+four words that Philox 4x32-10 makes of seed and n (J. Salmon and others, Parallel random numbers: as easy as 1, 2, 3,
+2011).  An op takes as many blocks as it has elements when it is issued, and computes each element from the element's
+index.  So numbers depend on the seed and the order in which ops were issued, and on nothing else: not on the device, on
+the number of threads or ranks that share an op, on the order in which ops run, nor on draws from other generators.
 """
 
 from __future__ import annotations
@@ -30,10 +32,15 @@ if TYPE_CHECKING:
     from .autograd.node import OpNode
     from .tensors import Tensor
 
-# Counter steps that one draw may use per element; Philox makes four 64-bit numbers a step, and numpy's rejection
-# methods use little more than one number per element.
-_STEPS_PER_ELEMENT: Final = 2
 _MASK: Final = (1 << 64) - 1
+
+# The beginning of a saved state.  States of earlier versions begin with a seed of 16 bytes, of which the last 8 are 0.
+_TAG: Final = b"Philox4x32-10\0\0\0"
+_STATE_BYTES: Final = len(_TAG) + 16
+FROM_BEFORE: Final = (
+    "this state of a generator is from an earlier version of vmflow, which drew other numbers, and cannot be "
+    "continued; seed the generator with manual_seed instead"
+)
 
 
 class Generator:
@@ -50,7 +57,7 @@ class Generator:
         self.device = Device(device)
         self._lock = lock_held_while_forking()
         self._seed = 0
-        self._position = 0
+        self._offset = 0
         self.seed()
 
     def manual_seed(self, seed: int) -> Generator:
@@ -61,7 +68,7 @@ class Generator:
             raise ValueError(f"manual_seed: the seed must fit into 64 bits, got {seed}")
         with self._lock:
             self._seed = seed & _MASK
-            self._position = 0
+            self._offset = 0
         return self
 
     def seed(self) -> int:
@@ -75,43 +82,66 @@ class Generator:
         return self._seed
 
     def get_state(self) -> Tensor:
-        """Seed and position, as 32 bytes in a uint8 tensor."""
+        """Seed and offset, as 32 bytes in a uint8 tensor."""
         with self._lock:
-            state = self._seed.to_bytes(16, "little") + self._position.to_bytes(16, "little")
+            state = _TAG + self._seed.to_bytes(8, "little") + self._offset.to_bytes(8, "little")
         return tensor(np.frombuffer(state, np.uint8))
 
     def set_state(self, new_state: Tensor) -> Generator:
-        """Go on from where `get_state` was called."""
-        if new_state.dtype is not dtypes.uint8 or new_state.shape != (32,):
+        """Go on from where `get_state` was called.
+
+        Raises:
+            ValueError: if that is no state, or one of an earlier version.
+        """
+        if new_state.dtype is not dtypes.uint8 or new_state.shape != (_STATE_BYTES,):
             raise ValueError(f"set_state: expected the 32 bytes that get_state returned, got {new_state._blob.meta!r}")
-        state = bytes(new_state.numpy())
+        try:
+            seed, offset = seed_and_offset(bytes(new_state.numpy()))
+        except ValueError as error:
+            raise ValueError(f"set_state: {error}") from None
         with self._lock:
-            self._seed = int.from_bytes(state[:16], "little")
-            self._position = int.from_bytes(state[16:], "little")
+            self._seed, self._offset = seed, offset
         return self
 
     def take(self, elements: int) -> tuple[int, int]:
-        """The seed, and the position of a stretch for this many elements that nobody else will get."""
+        """The seed, and the offset of a range of so many blocks that no other op will get."""
         with self._lock:
-            steps = elements * _STEPS_PER_ELEMENT + 1
             # No call in between: the lock does not keep a signal handler of this very thread out.
-            position = self._position
-            self._position = position + steps
-            return self._seed, position
+            offset = self._offset
+            self._offset = (offset + elements) & _MASK
+            return self._seed, offset
 
     def __reduce__(self) -> tuple[Any, ...]:
         with self._lock:
-            return _rebuild_generator, (self.device, self._seed, self._position)
+            return _generator_at, (self.device, self._seed, self._offset)
 
     def __repr__(self) -> str:
-        return f"<Generator seed={self._seed} position={self._position}>"
+        return f"<Generator seed={self._seed} offset={self._offset}>"
+
+
+def _generator_at(device: Device, seed: int, offset: int) -> Generator:
+    """Undo `Generator.__reduce__`."""
+    generator = Generator(device)
+    generator._seed, generator._offset = seed, offset
+    return generator
 
 
 def _rebuild_generator(device: Device, seed: int, position: int) -> Generator:
-    """Undo `Generator.__reduce__`."""
-    generator = Generator(device)
-    generator._seed, generator._position = seed, position
-    return generator
+    """The same of pickles of earlier versions."""
+    raise ValueError(FROM_BEFORE)
+
+
+def seed_and_offset(state: bytes) -> tuple[int, int]:
+    """The seed and the offset in a saved state.
+
+    Raises:
+        ValueError: if there are none, or if it is from an earlier version.
+    """
+    if len(state) == _STATE_BYTES and state.startswith(_TAG):
+        return int.from_bytes(state[16:24], "little"), int.from_bytes(state[24:], "little")
+    if len(state) == _STATE_BYTES and not any(state[8:16]):
+        raise ValueError(FROM_BEFORE)
+    raise ValueError("these bytes are no state of a generator")
 
 
 default_generator: Final = Generator()
@@ -158,7 +188,7 @@ def fork_rng() -> Iterator[Generator]:
     outer = chosen_generator(None)
     inner = Generator()
     with outer._lock:
-        inner._seed, inner._position = outer._seed, outer._position
+        inner._seed, inner._offset = outer._seed, outer._offset
     MODE.set(mode.replace(generator=inner))
     try:
         yield inner
@@ -178,14 +208,14 @@ def chosen_generator(given: Generator | None) -> Generator:
 
 
 def take(elements: int, generator: Generator | None = None) -> tuple[Any, Any]:
-    """A stretch of a generator's sequence, by default the default one's, as the scalars of an op that draws numbers."""
+    """A range of a generator's blocks, by default the default one's, as the scalars of an op that draws numbers."""
     mode = MODE.get()
     chosen = chosen_generator(generator)
     if mode.interpreter is not None:
-        # A graph takes another stretch at each launch.
+        # A graph takes another range at each launch.
         default = generator is None and mode.generator is None
-        stretch: tuple[Any, Any] = mode.interpreter.draw(chosen, default, elements)
-        return stretch
+        taken: tuple[Any, Any] = mode.interpreter.draw(chosen, default, elements)
+        return taken
     return chosen.take(elements)
 
 
@@ -196,7 +226,7 @@ def _output_and(parameters: tuple[Any, ...]) -> Any:
 
 
 def random_op(name: str, parameters: tuple[Any, ...] = (), inputs: int = 0) -> OpExpr:
-    """Declare an op with attributes ``(output, *parameters)`` and scalars ``(seed, position)``.
+    """Declare an op with attributes ``(output, *parameters)`` and scalars ``(seed, offset)``.
 
     Args:
         name: of the op.

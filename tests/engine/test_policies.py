@@ -162,7 +162,9 @@ def test_a_result_without_dimensions_is_an_array(as_scalar: bool) -> None:
     op_call("sum", kernel, (filled([1.0, 2.0]),), (output,)).compute()
     array = output.storage.array
     assert isinstance(array, np.ndarray)
-    assert (array.shape, array.dtype, array[()]) == ((), np.float64, 3.0)
+    assert array.shape == ()
+    assert array.dtype == np.float64
+    assert array[()] == 3.0
 
 
 def test_a_result_without_dimensions_in_place() -> None:

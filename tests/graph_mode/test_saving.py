@@ -359,7 +359,9 @@ def test_tensors_that_do_not_fit_are_named(damaged: Path, change: Any, message: 
         (("config",), {"colour": 3}, "this vmflow has no setting 'colour'"),
         (("config",), {"enable_amp": 3}, "this vmflow has no setting 'enable_amp'"),
         (("config",), {"fusion": 3}, "'fusion' cannot be 3"),
-        (("generators",), [{"device": "cpu", "seed": -1, "position": 0}], "is no state of a generator"),
+        (("generators",), [{"device": "cpu", "state": "00"}], "these bytes are no state of a generator"),
+        (("generators",), [{"device": "cpu", "state": "x"}], "graph.generators: "),
+        (("generators",), [{"device": "cpu", "seed": 1, "position": 0}], "from an earlier version of vmflow"),
     ],
 )
 def test_a_wrong_manifest_is_refused(damaged: Path, path: tuple[Any, ...], to: Any, message: str) -> None:

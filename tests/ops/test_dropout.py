@@ -10,8 +10,7 @@ import pytest
 import vmflow as flow
 from tests.support import arrays_for
 from vmflow.instructions.blob import meta
-from vmflow.kernels.numpy.dropout import kept_elements
-from vmflow.kernels.numpy.random import generator_at
+from vmflow.kernels.numpy.random import kept_elements
 from vmflow.ops.nn.dropout import dropout
 
 pytestmark = pytest.mark.usefixtures("contract")
@@ -34,9 +33,9 @@ def test_the_probability_is_exact() -> None:
     """One that lies between two numbers of sixteen bits is neither rounded up nor down."""
     count = 1 << 22
     mask = meta((count,), flow.bool, flow.device("cpu"))
-    dropped = count - kept_elements(generator_at(5, 0), mask, 0.5 / 65536).sum()
+    dropped = count - kept_elements(mask, 0.5 / 65536)(5, 0).sum()
     assert 10 <= dropped <= 54  # 32 expected, with a standard deviation of 5.7
-    dropped = count - kept_elements(generator_at(5, 0), mask, 0.3).sum()
+    dropped = count - kept_elements(mask, 0.3)(5, 0).sum()
     assert abs(dropped / count - 0.3) < 1e-3
 
 

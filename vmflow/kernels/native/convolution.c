@@ -278,8 +278,6 @@ static float *packed(const float *matrix, int64_t rows, int64_t columns, const i
     return to;
 }
 
-#define ALWAYS static inline __attribute__((always_inline)) void
-
 /* m rows of a packed matrix by v vectors of each of the rows that begin at `places`, into rows that begin at `targets`;
  * added to what is there, or to numbers unless they are null. */
 ALWAYS product(const int m, const int v, const int adding, const float *matrix, const float *from,

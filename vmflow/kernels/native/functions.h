@@ -33,6 +33,8 @@
 #define LANES _Pragma("GCC ivdep")
 #endif
 
+#define ALWAYS static inline __attribute__((always_inline)) void
+
 /* Loops over elements go through blocks of so many, and ask at each for what lies so many bytes ahead: processors find out by
  * themselves what comes next, but where there is much to compute with it, too late. */
 enum { BLOCK = 64, AHEAD = 2048, CACHE_LINE = 64 };

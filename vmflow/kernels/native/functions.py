@@ -104,6 +104,9 @@ SINGLE: Final = {
 _INTEGERS: Final = ("int8_t", "int16_t", "int32_t", "int64_t")
 _NUMBERS: Final = (*_INTEGERS, "float", "double")
 
+# Kinds of random numbers that need no parameters.
+_RANDOM: Final = ("words", "uniform_floats", "uniform_doubles", "normal_floats", "normal_doubles")
+
 # Types of elements, and in which running sums of them are accumulated.
 _ACCUMULATED: Final = {"float": "double", "double": "double", "int64_t": "int64_t"}
 
@@ -151,6 +154,10 @@ def _declared() -> dict[str, _Declared]:
             },
         },
         "images": {"max_pool": pointers[:5], "plane_scatter": (*pointers[:3], *counts[:3])},
+        "random": {
+            **{f"random_{kind}": (_POINTER, *counts[:5]) for kind in _RANDOM},
+            "random_kept": (_POINTER, *counts[:5], ctypes.c_double),
+        },
         "indexing": {
             f"{name}_{kind}": index
             for names, kinds in ((("gather", "scatter"), _INTEGERS), (("scatter_add", "add_rows"), _NUMBERS))
@@ -191,12 +198,13 @@ _FILES: Final = {
     "attention": ("vectors.h", "columns.h", "panels.h", "attention.c"),
     "products": ("vectors.h", "columns.h", "panels.h", "products.c"),
     "indexing": (),
+    "random": ("random.c",),
 }
 
 
 @cache
 def source(library: str) -> str:
-    """The source of a library: "rows", "images", "attention", "products" or "indexing"."""
+    """The source of a library, one of `_FILES`."""
     parts = [common_source(), *[text_of(file) for file in _FILES[library]]]
     if library == "rows":
         updates = text_of("updates.c")
@@ -229,7 +237,7 @@ def _single(name: str) -> str:
 
 
 def _can_be_cut(name: str) -> bool:
-    return _DECLARED[name].library != "images" and name not in _COUNTING
+    return _DECLARED[name].library not in ("images", "random") and name not in _COUNTING
 
 
 def _by_words(name: str) -> str:

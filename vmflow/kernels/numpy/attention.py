@@ -20,9 +20,8 @@ from vmflow.kernels.native.rows import Softmax
 from vmflow.kernels.problems.attention import Extent
 
 from . import sums
-from .dropout import kept_elements
 from .half import computes_in
-from .random import generator_at
+from .random import kept_elements
 
 # Elements of the scores in a block.
 BLOCK: Final = 1 << 18
@@ -252,10 +251,12 @@ def _in_c(problem: Problem, it: Scores, query: TensorMeta, value: TensorMeta, ke
     return Attention.of(name, computes_in(query.dtype), elements, float(it.factor), it.causal, keeps)
 
 
-def _dropout(arguments: Sequence[Any], probabilities: TensorMeta, p: float, compute: np.dtype[Any]) -> Array:
-    """The factors of the weights: 0 where they are dropped."""
-    kept = kept_elements(generator_at(*arguments[-3:-1]), probabilities, p)
-    return np.asarray(kept * compute.type(1 / (1 - p) if p < 1 else 0.0))
+def _dropout(probabilities: TensorMeta, p: float, compute: np.dtype[Any]) -> Callable[[int, int], Array] | None:
+    """The function of seed and offset that gives the factors of the weights, 0 where they are dropped; None without."""
+    if not p:
+        return None
+    kept, factor = kept_elements(probabilities, p), compute.type(1 / (1 - p) if p < 1 else 0.0)
+    return lambda seed, offset: np.asarray(kept(seed, offset) * factor)
 
 
 @builds("scaled_dot_product_attention")
@@ -269,6 +270,7 @@ def _attention(problem: Problem) -> Function:
     weights = _probabilities(it, query)
     output, kept = problem.outputs
     masked = inputs > 3
+    dropout = _dropout(weights, p, compute)
     in_c = None if masked or p else _in_c(problem, it, query, problem.inputs[2], keeps)
     # Not asked for unless it is needed: whoever has attention as a whole need not wait for it.
     by_blocks = in_c is None and keeps and not masked
@@ -277,7 +279,7 @@ def _attention(problem: Problem) -> Function:
     def kernel(*arguments: Any) -> tuple[Array, Array]:
         out = arguments[-1]
         arrays = [it.spread(array.astype(compute, copy=False)) for array in arguments[:3]]
-        scale = _dropout(arguments, weights, p, compute) if p else None
+        scale = None if dropout is None else dropout(*arguments[-3:-1])
         result, memory = [
             np.empty(wanted.shape, compute) if out is None or out[place].dtype != compute else out[place]
             for place, wanted in enumerate((output, kept))
@@ -304,7 +306,7 @@ def _attention_gradient(problem: Problem) -> Function:
     compute, to = computes_in(query.dtype), query.dtype.numpy
     extent: Extent = problem.details
     it = Scores(*extent, compute.type(factor), causal)
-    probabilities = _probabilities(it, query)
+    dropout = _dropout(_probabilities(it, query), p, compute)
     whole = problem.outputs
     by_mask = (*wanted, False)[3]
     is_plain = present == (True, False) and not (p or masked or by_mask)
@@ -319,7 +321,7 @@ def _attention_gradient(problem: Problem) -> Function:
         mask = None
         if masked:
             mask = np.broadcast_to(arguments[gradients + 4], (*it.leading, it.length, it.others))
-        scale = _dropout(arguments, probabilities, p, compute) if p else None
+        scale = None if dropout is None else dropout(*arguments[-3:-1])
 
         def weights_of(index: Index, rows: slice, keys: int) -> Array:
             if keeps:

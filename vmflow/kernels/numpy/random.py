@@ -1,144 +1,337 @@
-"""Ops that draw random numbers, each from a place of its own in the sequence of a seed.
+"""Ops that draw random numbers, each element from its index in a range of a generator's blocks; see `philox`.
 
-The sequence is numpy's of Philox, of which any place can be reached at once.
+An op of n elements has n blocks.  It uses four, two or one element of a block, as its numbers need 32, 64 or 128 bits.
 """
 
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Callable
-from functools import wraps
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from vmflow import dtypes
 from vmflow.instructions.blob import Array, TensorMeta
-from vmflow.kernels.choosing import Problem, kernel_of
+from vmflow.kernels import intra_op
+from vmflow.kernels.choosing import Function, Problem, builds
+from vmflow.kernels.native.random import DTYPES, drawing, fill
 
+from . import philox
+from .box_muller import normals, wide_logarithm, wide_normals
 from .normal_quantile import normal_quantile
 
-_WORD: Final = (1 << 64) - 1
+# Numbers that numpy computes together: what it makes on the way stays in the second cache.  A whole number of blocks.
+_TOGETHER: Final = 1 << 14
 
-# draw(numpy's generator, meta of the result, *parameters, *input arrays) -> the numbers
-Draw: TypeAlias = Callable[..., Array]
-
-_local = threading.local()
-
-
-def generator_at(seed: int, position: int) -> np.random.Generator:
-    """numpy's generator of this thread, set to a place in a sequence; making a new one takes ten times as long."""
-    found: tuple[Any, np.random.Generator, dict[str, Any]] | None = getattr(_local, "found", None)
-    if found is None:
-        new: Any = np.random.Philox(key=0)
-        found = _local.found = (new, np.random.Generator(new), new.state)
-    bits, generator, state = found
-    state["state"]["key"][0] = seed
-    counter = state["state"]["counter"]
-    counter[0] = position & _WORD
-    counter[1] = position >> 64
-    state["buffer_pos"] = 4  # nothing buffered
-    state["has_uint32"] = 0
-    bits.state = state
-    return generator
+_HALF: Final = np.uint64(32)
+_LOW: Final = np.uint64(0xFFFFFFFF)
 
 
-def _draws(name: str) -> Callable[[Draw], Draw]:
-    """Declare the decorated function to be what draws for this op."""
+class _Kind(NamedTuple):
+    """How numbers of a kind of `DTYPES` are computed.
 
-    def declare(draw: Draw) -> Draw:
-        @kernel_of(name)
-        @wraps(draw)
-        def kernel(problem: Problem, *arguments: Any) -> Array:
-            *arrays, seed, position, _ = arguments
-            return draw(generator_at(seed, position), *problem.attributes, *arrays)
+    Attributes:
+        function: (seed, offset, first, count, *parameters) -> the numbers.
+        work: for one number, see `intra_op.LEAST`.
+    """
 
-        return draw
-
-    return declare
+    function: Callable[..., Array]
+    work: float
 
 
-@_draws("randn")
-def _draw_normal(generator: np.random.Generator, output: TensorMeta) -> Array:
-    if output.dtype.is_complex:
-        # Real and imaginary part share the variance of 1.
-        part = output.dtype.to_real().numpy
-        parts = generator.standard_normal((*output.shape, 2), part) * np.sqrt(0.5, dtype=part)
-        return np.ascontiguousarray(parts).view(output.dtype.numpy).reshape(output.shape)
-    native: Any = np.float64 if output.dtype is dtypes.float64 else np.float32
-    return np.asarray(generator.standard_normal(output.shape, native)).astype(output.dtype.numpy, copy=False)
+def _words(seed: int, offset: int, first: int, count: int, lane: int) -> Array:
+    return philox.words(seed, offset, first, count, lane)
 
+
+def _uniform_floats(seed: int, offset: int, first: int, count: int, lane: int) -> Array:
+    """Multiples of 2**-24 in [0, 1)."""
+    return (philox.words(seed, offset, first, count, lane) >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24)
+
+
+def _uniform_doubles(seed: int, offset: int, first: int, count: int, lane: int) -> Array:
+    """Multiples of 2**-53 in [0, 1)."""
+    words = philox.words(seed, offset, 2 * first, 2 * count, lane)
+    return words[1::2] * 2.0**-32 + (words[0::2] >> np.uint32(11)) * 2.0**-53
+
+
+def _normal_floats(seed: int, offset: int, first: int, count: int, lane: int) -> Array:
+    skipped = first % 2
+    words = philox.words(seed, offset, first - skipped, skipped + count + (skipped + count) % 2, lane)
+    return normals(words)[skipped : skipped + count]
+
+
+def _normal_doubles(seed: int, offset: int, first: int, count: int, lane: int) -> Array:
+    skipped = first % 2
+    words = philox.words(seed, offset, 2 * (first - skipped), 2 * (skipped + count + (skipped + count) % 2), lane)
+    return wide_normals(words)[skipped : skipped + count]
+
+
+def _kept(seed: int, offset: int, first: int, count: int, limit: int, rest: float) -> Array:
+    """Whether elements are kept; see `random_kept` in random.c."""
+    skipped = first % 2
+    words = philox.words(seed, offset, first // 2, (skipped + count + 1) // 2)
+    bits = words.view(np.uint16)[skipped : skipped + count]
+    kept = bits > limit
+    for place in np.flatnonzero(bits == limit).tolist():
+        kept[place] = philox.words(seed, offset, first + place, 1, 1)[0] * 2.0**-32 >= rest
+    return kept
+
+
+_KINDS: Final = {
+    "words": _Kind(_words, 2),
+    "uniform_floats": _Kind(_uniform_floats, 2),
+    "uniform_doubles": _Kind(_uniform_doubles, 4),
+    "normal_floats": _Kind(_normal_floats, 4),
+    "normal_doubles": _Kind(_normal_doubles, 8),
+    "kept": _Kind(_kept, 1),
+}
+
+
+class Numbers:
+    """Random numbers of one kind, each a function of seed, offset and index.
+
+    Args:
+        kind: one of `DTYPES`.
+        elements: how many are wanted.
+
+    Attributes:
+        in_c: whether C draws them.
+    """
+
+    def __init__(self, kind: str, elements: int) -> None:
+        self._dtype = DTYPES[kind]
+        self._function, self._work = _KINDS[kind]
+        self._drawing = drawing(kind, elements)
+        self.in_c = self._drawing is not None
+
+    def fill(self, to: Array, first: int, seed: int, offset: int, *parameters: Any) -> None:
+        """Fill a contiguous array of one dimension with the numbers from number `first` on.
+
+        Args:
+            to: the array.
+            first: the index of its first number.
+            seed, offset: of the range.
+            parameters: the lane, or those of `_kept`.
+        """
+        if self._drawing is not None:
+            fill(self._drawing, to, first, seed, offset, parameters or (0,))
+            return
+        for start in range(0, to.size, _TOGETHER):
+            part = to[start : start + _TOGETHER]
+            part[:] = self._function(seed, offset, first + start, part.size, *(parameters or (0,)))
+
+    def drawn(self, count: int, seed: int, offset: int, *parameters: Any, out: Array | None = None) -> Array:
+        """The first numbers of the range, as an array of one dimension, by several threads if they are many.
+
+        Args:
+            count: how many.
+            seed, offset, parameters: see `fill`.
+            out: memory for them, or None.
+        """
+        to = np.empty(count, self._dtype) if out is None else out
+
+        def part(start: int, stop: int) -> None:
+            self.fill(to[start:stop], start, seed, offset, *parameters)
+
+        intra_op.over(count, count * self._work, part, _TOGETHER)
+        return to
+
+
+def _flat(out: Array | None, dtype: np.dtype[Any]) -> Array | None:
+    """Memory for results as an array of one dimension and this dtype; None if it is not."""
+    if out is None or out.dtype != dtype or not out.flags.c_contiguous or type(out) is not np.ndarray:
+        return None
+    return out.reshape(-1)
+
+
+# Uniform and normal numbers
 
 # How many bits of a number below 1 the half precisions hold; rounding more of them could give 1.
 _BITS: Final = {dtypes.float16: 11, dtypes.bfloat16: 8}
 
 
-@_draws("rand")
-def _draw_uniform(generator: np.random.Generator, output: TensorMeta) -> Array:
-    if output.dtype.is_complex:
-        part = output.dtype.to_real().numpy
-        return generator.random((*output.shape, 2), part).view(output.dtype.numpy).reshape(output.shape)
-    native: Any = np.float64 if output.dtype is dtypes.float64 else np.float32
-    numbers: Array = np.asarray(generator.random(output.shape, native))
-    bits = _BITS.get(output.dtype)
-    if bits is not None:
-        numbers = np.floor(numbers * 2.0**bits) * 2.0**-bits
-    return np.asarray(numbers).astype(output.dtype.numpy, copy=False)
+@builds("rand")
+def _uniform(problem: Problem) -> Function:
+    (output,) = problem.attributes
+    part = output.dtype.to_real()
+    wide = part is dtypes.float64
+    count = output.numel * (2 if output.dtype.is_complex else 1)
+    numbers = Numbers("uniform_doubles" if wide else "uniform_floats", count)
+    bits, native = _BITS.get(output.dtype), DTYPES["uniform_doubles" if wide else "uniform_floats"]
+
+    def kernel(seed: int, offset: int, out: Array | None) -> Array:
+        to = _flat(out, native)
+        found = numbers.drawn(count, seed, offset, out=to)
+        if to is not None:
+            return out
+        if bits is not None:
+            found = np.floor(found * 2.0**bits) * 2.0**-bits
+        return found.view(output.dtype.numpy).reshape(output.shape) if part is not output.dtype else _as(found, output)
+
+    return kernel
 
 
-@_draws("randint")
-def _draw_integers(generator: np.random.Generator, output: TensorMeta, low: int, high: int) -> Array:
-    return np.asarray(generator.integers(low, high, output.shape)).astype(output.dtype.numpy)
+@builds("randn")
+def _normal(problem: Problem) -> Function:
+    (output,) = problem.attributes
+    part = output.dtype.to_real()
+    wide = part is dtypes.float64
+    count = output.numel * (2 if output.dtype.is_complex else 1)
+    numbers = Numbers("normal_doubles" if wide else "normal_floats", count)
+    native = DTYPES["normal_doubles" if wide else "normal_floats"]
+
+    def kernel(seed: int, offset: int, out: Array | None) -> Array:
+        to = _flat(out, native)
+        found = numbers.drawn(count, seed, offset, out=to)
+        if to is not None:
+            return out
+        if part is output.dtype:
+            return _as(found, output)
+        # Real and imaginary part share the variance of 1.
+        return (found * native.type(math.sqrt(0.5))).view(output.dtype.numpy).reshape(output.shape)
+
+    return kernel
 
 
-@_draws("randperm")
-def _draw_permutation(generator: np.random.Generator, output: TensorMeta) -> Array:
-    return generator.permutation(output.numel).astype(output.dtype.numpy)
+def _as(numbers: Array, output: TensorMeta) -> Array:
+    return numbers.reshape(output.shape).astype(output.dtype.numpy, copy=False)
 
 
-@_draws("bernoulli")
-def _draw_bernoulli(generator: np.random.Generator, output: TensorMeta, probabilities: Array) -> Array:
-    if not ((probabilities >= 0) & (probabilities <= 1)).all():
-        raise ValueError("bernoulli: a probability is not within [0, 1]")
-    return np.asarray(generator.random(output.shape) < probabilities).astype(output.dtype.numpy)
+# Integers
 
 
-@_draws("multinomial")
-def _draw_categories(generator: np.random.Generator, output: TensorMeta, replacement: bool, weights: Array) -> Array:
-    weights = weights.astype(np.float64)
-    if not (np.isfinite(weights).all() and (weights >= 0).all() and (weights.sum(-1) > 0).all()):
-        raise ValueError("multinomial: the weights of each row must be finite, not negative, and not all zero")
-    if not replacement:
-        # The first of independent exponential times, each with its weight as rate, falls on a category with the right
-        # probability; those that come later are the draws from what is left.
-        with np.errstate(divide="ignore"):
-            times = generator.standard_exponential(weights.shape) / weights
-        return np.argsort(times, axis=-1)[..., : output.shape[-1]].astype(np.int64)
-    rows = np.cumsum(weights, -1).reshape(-1, weights.shape[-1])
-    numbers = generator.random((len(rows), output.shape[-1])) * rows[:, -1:]
-    chosen = [np.searchsorted(row, wanted, side="right") for row, wanted in zip(rows, numbers, strict=True)]
-    return np.asarray(chosen, np.int64).reshape(output.shape)
+@builds("randint")
+def _integers(problem: Problem) -> Function:
+    output, low, high = problem.attributes
+    numbers = Numbers("words", 2 * output.numel)
+
+    def kernel(seed: int, offset: int, out: Array | None) -> Array:
+        words = numbers.drawn(2 * output.numel, seed, offset).view(np.uint64)
+        found = scaled(words, high - low) + np.uint64(low & philox.WHOLE)
+        return _as(found.view(np.int64), output)
+
+    return kernel
 
 
-@_draws("trunc_normal_")
-def _draw_truncated(
-    generator: np.random.Generator, output: TensorMeta, mean: float, std: float, a: float, b: float
-) -> Array:
+def scaled(words: Array, count: int) -> Array:
+    """Words of 64 bits as integers below `count`: the upper halves of their products with it, of 128 bits.
+
+    The probabilities of two integers differ by 2**-64 at most.
+    """
+    if count == philox.WHOLE + 1:
+        return words
+    low, high = np.uint64(count & 0xFFFFFFFF), np.uint64(count >> 32)
+    upper, lower = words >> _HALF, words & _LOW
+    middle = upper * low + (lower * low >> _HALF)
+    if not high:
+        return middle >> _HALF
+    return upper * high + (middle >> _HALF) + ((lower * high + (middle & _LOW)) >> _HALF)
+
+
+@builds("randperm")
+def _permutation(problem: Problem) -> Function:
+    (output,) = problem.attributes
+    numbers = Numbers("words", 2 * output.numel)
+    bits = np.uint64((1 << max(output.numel - 1, 0).bit_length()) - 1)
+
+    def kernel(seed: int, offset: int, out: Array | None) -> Array:
+        # The order of random keys, which end in the index: so that no two are equal, and the key tells where it was.
+        keys = numbers.drawn(2 * output.numel, seed, offset).view(np.uint64) & ~bits
+        keys |= np.arange(output.numel, dtype=np.uint64)
+        keys.sort()
+        return _as((keys & bits).view(np.int64), output)
+
+    return kernel
+
+
+# Choices
+
+
+@builds("bernoulli")
+def _bernoulli(problem: Problem) -> Function:
+    (output,) = problem.attributes
+    numbers = Numbers("uniform_doubles", output.numel)
+
+    def kernel(probabilities: Array, seed: int, offset: int, out: Array | None) -> Array:
+        if not ((probabilities >= 0) & (probabilities <= 1)).all():
+            raise ValueError("bernoulli: a probability is not within [0, 1]")
+        found = numbers.drawn(output.numel, seed, offset).reshape(output.shape)
+        return np.asarray(found < probabilities).astype(output.dtype.numpy)
+
+    return kernel
+
+
+def kept_elements(mask: TensorMeta, p: float) -> Callable[[int, int], Array]:
+    """The function of seed and offset that is true with probability ``1 - p``.
+
+    Sixteen random bits decide nearly always.  Where they equal those of p, a further word decides by the rest of p, so
+    that the probability is right to 2**-48.
+    """
+    numbers = Numbers("kept", mask.numel)
+    limit = int(p * 65536)
+    rest = p * 65536 - limit
+    return lambda seed, offset: numbers.drawn(mask.numel, seed, offset, limit, rest).reshape(mask.shape)
+
+
+@builds("multinomial")
+def _categories(problem: Problem) -> Function:
+    output, replacement = problem.attributes
+    source = problem.inputs[0]
+    count = output.numel if replacement else source.numel
+    numbers = Numbers("uniform_doubles", count)
+
+    def kernel(weights: Array, seed: int, offset: int, out: Array | None) -> Array:
+        weights = weights.astype(np.float64)
+        if not (np.isfinite(weights).all() and (weights >= 0).all() and (weights.sum(-1) > 0).all()):
+            raise ValueError("multinomial: the weights of each row must be finite, not negative, and not all zero")
+        drawn = numbers.drawn(count, seed, offset)
+        if not replacement:
+            # The first of independent exponential times, each with its weight as rate, falls on a category with the
+            # right probability; those that come later are the draws from what is left.
+            with np.errstate(divide="ignore"):
+                times = -wide_logarithm(drawn + 2.0**-54).reshape(weights.shape) / weights
+            return np.argsort(times, axis=-1, kind="stable")[..., : output.shape[-1]].astype(np.int64)
+        rows = np.cumsum(weights, -1).reshape(-1, weights.shape[-1])
+        wanted = drawn.reshape(len(rows), output.shape[-1]) * rows[:, -1:]
+        chosen = [np.searchsorted(row, numbers, side="right") for row, numbers in zip(rows, wanted, strict=True)]
+        return np.asarray(chosen, np.int64).reshape(output.shape)
+
+    return kernel
+
+
+# Initial values
+
+
+@builds("trunc_normal_")
+def _truncated(problem: Problem) -> Function:
+    output, mean, std, a, b = problem.attributes
+    numbers = Numbers("uniform_doubles", output.numel)
     low, high = (a - mean) / std, (b - mean) / std
     # Far above the mean, probabilities are too close to 1 to tell apart; below it they are not.
     sign = -1.0 if low > 0 else 1.0
     low, high = sorted((sign * low, sign * high))
     first, last = (0.5 * math.erfc(-limit / math.sqrt(2.0)) for limit in (low, high))
-    values = normal_quantile(first + (last - first) * generator.random(output.shape))
-    return np.asarray(np.clip(values * (sign * std) + mean, a, b)).astype(output.dtype.numpy)
+
+    def kernel(seed: int, offset: int, out: Array | None) -> Array:
+        values = normal_quantile(first + (last - first) * numbers.drawn(output.numel, seed, offset))
+        return _as(np.clip(values * (sign * std) + mean, a, b), output)
+
+    return kernel
 
 
-@_draws("orthogonal_")
-def _draw_orthogonal(generator: np.random.Generator, output: TensorMeta, gain: float) -> Array:
+@builds("orthogonal_")
+def _orthogonal(problem: Problem) -> Function:
+    output, gain = problem.attributes
+    numbers = Numbers("normal_doubles", output.numel)
     rows = output.shape[0]
     columns = output.numel // rows
-    q, r = np.linalg.qr(generator.standard_normal((max(rows, columns), min(rows, columns))))
-    # The signs that QR leaves open must be fixed, or the result is not evenly distributed (Mezzadri, 2007).
-    q = q * np.where(np.diagonal(r) < 0, -1.0, 1.0) * gain
-    return np.ascontiguousarray(q if rows >= columns else q.T).reshape(output.shape).astype(output.dtype.numpy)
+
+    def kernel(seed: int, offset: int, out: Array | None) -> Array:
+        drawn = numbers.drawn(output.numel, seed, offset).reshape(max(rows, columns), min(rows, columns))
+        q, r = np.linalg.qr(drawn)
+        # The signs that QR leaves open must be fixed, or the result is not evenly distributed (Mezzadri, 2007).
+        q = q * np.where(np.diagonal(r) < 0, -1.0, 1.0) * gain
+        return _as(np.ascontiguousarray(q if rows >= columns else q.T), output)
+
+    return kernel

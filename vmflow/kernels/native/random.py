@@ -1,0 +1,31 @@
+"""Calls of the functions in random.c: random numbers by index."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from vmflow.instructions.blob import Array
+
+from .addresses import address
+from .functions import CFunction, function
+
+DTYPES: Final[dict[str, np.dtype[Any]]] = {
+    "words": np.dtype(np.uint32),
+    "uniform_floats": np.dtype(np.float32),
+    "uniform_doubles": np.dtype(np.float64),
+    "normal_floats": np.dtype(np.float32),
+    "normal_doubles": np.dtype(np.float64),
+    "kept": np.dtype(np.bool_),
+}
+
+
+def drawing(kind: str, elements: int) -> CFunction | None:
+    """The C function that draws numbers of a kind of `DTYPES`; None if there is none now."""
+    return function(f"random_{kind}", elements)
+
+
+def fill(drawn: CFunction, to: Array, first: int, seed: int, offset: int, further: tuple[Any, ...]) -> None:
+    """Fill a contiguous array with the numbers from number `first` on."""
+    drawn.call(address(to), first, to.size, seed, offset, *further)
