@@ -346,6 +346,7 @@ if TYPE_CHECKING:
     from .random import manual_seed as manual_seed
     from .random import multinomial as multinomial
     from .random import normal as normal
+    from .random import poisson as poisson
     from .random import rand as rand
     from .random import rand_like as rand_like
     from .random import randint as randint
@@ -569,6 +570,7 @@ if TYPE_CHECKING:
         "outer",
         "permute",
         "pinverse",
+        "poisson",
         "polygamma",
         "positive",
         "pow",

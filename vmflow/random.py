@@ -225,13 +225,14 @@ def _output_and(parameters: tuple[Any, ...]) -> Any:
     return together.__class_getitem__((TensorMeta, *parameters))
 
 
-def random_op(name: str, parameters: tuple[Any, ...] = (), inputs: int = 0) -> OpExpr:
+def random_op(name: str, parameters: tuple[Any, ...] = (), inputs: int = 0, family: str = "random") -> OpExpr:
     """Declare an op with attributes ``(output, *parameters)`` and scalars ``(seed, offset)``.
 
     Args:
         name: of the op.
         parameters: their types.
         inputs: how many tensors it takes.
+        family: the module of its kernel.
     """
 
     def infer(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
@@ -239,7 +240,7 @@ def random_op(name: str, parameters: tuple[Any, ...] = (), inputs: int = 0) -> O
         assert isinstance(output, TensorMeta)
         return Inferred(output, output.numel * 10 + 5000)
 
-    op = OpExpr(name, infer, Form(inputs, _output_and(parameters), 2, draws=True), "random")
+    op = OpExpr(name, infer, Form(inputs, _output_and(parameters), 2, draws=True), family)
     op.gradient()(_no_gradients)
     return op
 
@@ -254,6 +255,9 @@ _RANDINT = random_op("randint", (int, int))
 _RANDPERM = random_op("randperm")
 _BERNOULLI = random_op("bernoulli", inputs=1)
 _MULTINOMIAL = random_op("multinomial", (bool,), 1)
+_EXPONENTIAL = random_op("exponential")
+_POISSON = random_op("poisson", inputs=1, family="rejection")
+_GAMMA = random_op("standard_gamma", inputs=1, family="rejection")
 
 
 def draw(op: OpExpr, output: TensorMeta, generator: Generator | None, *parameters: Any) -> Tensor:
@@ -485,6 +489,50 @@ def multinomial(
     output = meta((*input.shape[:-1], num_samples), dtypes.int64, input.device)
     taken = take(max(input.numel(), output.numel), generator)
     return _interpreter.dispatch(_MULTINOMIAL, (input,), (output, bool(replacement)), taken)
+
+
+@function()
+def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
+    """Counts of events, in the shape and dtype of `input`, which holds the rate of each.
+
+    Raises:
+        TypeError: unless `input` is floating-point.
+        ValueError: for a rate that is negative or not finite, when the result is looked at.
+    """
+    return _drawn_like("poisson", _POISSON, input, generator)
+
+
+def standard_gamma(input: Tensor, generator: Generator | None = None) -> Tensor:
+    """Numbers from gamma distributions of rate 1, in the shape and dtype of `input`, which holds the concentrations.
+
+    Raises:
+        TypeError: unless `input` is floating-point.
+        ValueError: for a concentration that is not positive or not finite, when the result is looked at.
+    """
+    return _drawn_like("standard_gamma", _GAMMA, input, generator)
+
+
+def _drawn_like(name: str, op: OpExpr, input: Tensor, generator: Generator | None) -> Tensor:
+    output = input._blob.meta
+    if not input.dtype.is_floating_point:
+        raise TypeError(f"{name}: expected a floating-point tensor, got {input.dtype.name}")
+    return _interpreter.dispatch(op, (input,), (output,), take(output.numel, generator))
+
+
+@method()
+def exponential_(input: Tensor, lambd: float = 1, *, generator: Generator | None = None) -> Tensor:
+    """Fill with numbers from the exponential distribution of the rate `lambd`.
+
+    Raises:
+        TypeError: unless `input` is floating-point.
+        ValueError: if the rate is not positive.
+    """
+    if not lambd > 0:
+        raise ValueError(f"exponential_: the rate must be positive, got {lambd}")
+    if not input.dtype.is_floating_point:
+        raise TypeError(f"exponential_: expected a floating-point tensor, got {input.dtype.name}")
+    draw_into(_EXPONENTIAL, input, generator)
+    return input if lambd == 1 else input.div_(lambd)
 
 
 @method()

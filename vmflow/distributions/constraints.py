@@ -72,6 +72,9 @@ real: Final = Constraint("Real", lambda value: value == value)
 real_vector: Final = Constraint("RealVector", lambda value: (value == value).all(-1), event_dim=1)
 positive: Final = Constraint("GreaterThan(0)", lambda value: value > 0)
 nonnegative: Final = Constraint("GreaterThanEq(0)", lambda value: value >= 0)
+nonnegative_integer: Final = Constraint(
+    "IntegerGreaterThan(0)", lambda value: (value >= 0) & (value == value.floor()), is_discrete=True
+)
 unit_interval: Final = Constraint("Interval(0, 1)", lambda value: (value >= 0) & (value <= 1))
 boolean: Final = Constraint("Boolean", lambda value: (value == 0) | (value == 1), is_discrete=True)
 simplex: Final = Constraint(

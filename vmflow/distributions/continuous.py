@@ -1,4 +1,4 @@
-"""Distributions of real numbers and vectors; all of them let gradients through their samples."""
+"""Distributions of real numbers and vectors; all but Gamma let gradients through their samples."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ import math
 from collections.abc import Sequence
 from typing import ClassVar
 
+from vmflow.autograd.grad_mode import no_grad
 from vmflow.dtypes import finfo
 from vmflow.ops.creation.creation import eye, full_like, zeros_like
 from vmflow.ops.elementwise.error_function import erf, erfinv
+from vmflow.ops.elementwise.gamma_function import digamma, lgamma
+from vmflow.ops.elementwise.transcendental import xlogy
 from vmflow.ops.linalg.decompositions import cholesky, solve_triangular
 from vmflow.ops.linalg.linear_algebra import matmul
 from vmflow.ops.shape.joining import flip
 from vmflow.ops.table import broadcast_shapes
-from vmflow.random import rand, randn
+from vmflow.random import rand, randn, standard_gamma
 from vmflow.tensors import Tensor
 
 from . import constraints
@@ -181,6 +184,54 @@ class Exponential(Distribution):
 
     def entropy(self) -> Tensor:
         return 1 - self.rate.log()
+
+
+class Gamma(Distribution):
+    """The time until so many events, some of which may be fractions; samples have no gradients.
+
+    Args:
+        concentration: how many events.
+        rate: events per unit of time.
+        validate_args: whether to look at values; see `Distribution`.
+    """
+
+    arg_constraints: ClassVar[dict[str, Constraint]] = {
+        "concentration": constraints.positive,
+        "rate": constraints.positive,
+    }
+    support = constraints.nonnegative
+
+    def __init__(
+        self, concentration: Tensor | Number, rate: Tensor | Number, validate_args: bool | None = None
+    ) -> None:
+        self.concentration, self.rate = parameters("Gamma", concentration, rate)
+        super().__init__(self.concentration.shape, validate_args=validate_args)
+
+    @property
+    def mean(self) -> Tensor:
+        return self.concentration / self.rate
+
+    @property
+    def mode(self) -> Tensor:
+        return ((self.concentration - 1) / self.rate).clamp(min=0)
+
+    @property
+    def variance(self) -> Tensor:
+        return self.concentration / self.rate**2
+
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        shape = self._extended_shape(sample_shape)
+        with no_grad():
+            return standard_gamma(self.concentration.expand(shape)) / self.rate
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        value = self._check_sample(value)
+        shape, rate = self.concentration, self.rate
+        return xlogy(shape, rate) + xlogy(shape - 1, value) - rate * value - lgamma(shape)
+
+    def entropy(self) -> Tensor:
+        shape = self.concentration
+        return shape - self.rate.log() + lgamma(shape) + (1 - shape) * digamma(shape)
 
 
 class Laplace(_Symmetric):

@@ -1,4 +1,4 @@
-"""Distributions of a few values, given by their probabilities or by the logarithms of those (logits)."""
+"""Distributions of integers: a few of them by probabilities or the logarithms of those (logits), and counts."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from vmflow import dtypes
 from vmflow.dtypes import finfo
 from vmflow.ops.creation.creation import arange, full
 from vmflow.ops.elementwise.activation import sigmoid, softmax
+from vmflow.ops.elementwise.gamma_function import lgamma
 from vmflow.ops.elementwise.selection import where
+from vmflow.ops.elementwise.transcendental import xlogy
 from vmflow.ops.indexing.gathering import gather
 from vmflow.ops.loss.loss import binary_cross_entropy_with_logits
 from vmflow.ops.reduction.composed_reduction import logsumexp
 from vmflow.ops.table import broadcast_shapes
-from vmflow.random import bernoulli, multinomial
+from vmflow.random import bernoulli, multinomial, poisson
 from vmflow.tensors import Tensor
 
 from . import constraints
@@ -198,3 +200,38 @@ class Categorical(_ByProbability):
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
         return self._enumerated(arange(self._num_events, device=self._parameter.device), expand)
+
+
+class Poisson(Distribution):
+    """How many events there are in a unit of time; samples have no gradients.
+
+    Args:
+        rate: events per unit of time.
+        validate_args: whether to look at values; see `Distribution`.
+    """
+
+    arg_constraints: ClassVar[dict[str, Constraint]] = {"rate": constraints.nonnegative}
+    support = constraints.nonnegative_integer
+
+    def __init__(self, rate: Tensor | Number, validate_args: bool | None = None) -> None:
+        (self.rate,) = parameters("Poisson", rate)
+        super().__init__(self.rate.shape, validate_args=validate_args)
+
+    @property
+    def mean(self) -> Tensor:
+        return self.rate
+
+    @property
+    def mode(self) -> Tensor:
+        return self.rate.floor()
+
+    @property
+    def variance(self) -> Tensor:
+        return self.rate
+
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        return poisson(self.rate.detach().expand(self._extended_shape(sample_shape)))
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        value = self._check_sample(value)
+        return xlogy(value, self.rate) - self.rate - lgamma(value + 1)

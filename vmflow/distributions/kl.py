@@ -7,12 +7,13 @@ from collections.abc import Callable
 from typing import TypeAlias, TypeVar
 
 from vmflow.ops.elementwise.activation import softplus
+from vmflow.ops.elementwise.gamma_function import digamma, lgamma
 from vmflow.ops.elementwise.selection import where
 from vmflow.ops.linalg.decompositions import solve_triangular
 from vmflow.tensors import Tensor
 
-from .continuous import Exponential, Laplace, MultivariateNormal, Normal, Uniform, half_logdet, squared_distance
-from .discrete import Bernoulli, Categorical
+from .continuous import Exponential, Gamma, Laplace, MultivariateNormal, Normal, Uniform, half_logdet, squared_distance
+from .discrete import Bernoulli, Categorical, Poisson
 from .distribution import Distribution, Independent, summed
 
 Formula: TypeAlias = Callable[..., Tensor]
@@ -72,6 +73,18 @@ def _uniform(p: Uniform, q: Uniform) -> Tensor:
 def _exponential(p: Exponential, q: Exponential) -> Tensor:
     ratio = q.rate / p.rate
     return ratio - ratio.log() - 1
+
+
+@register_kl(Gamma, Gamma)
+def _gamma(p: Gamma, q: Gamma) -> Tensor:
+    by_rate = q.concentration * (p.rate / q.rate).log() + (q.rate - p.rate) * (p.concentration / p.rate)
+    by_concentration = (p.concentration - q.concentration) * digamma(p.concentration)
+    return by_rate + by_concentration + lgamma(q.concentration) - lgamma(p.concentration)
+
+
+@register_kl(Poisson, Poisson)
+def _poisson(p: Poisson, q: Poisson) -> Tensor:
+    return p.rate * (p.rate.log() - q.rate.log()) - (p.rate - q.rate)
 
 
 @register_kl(Laplace, Laplace)

@@ -5,8 +5,8 @@ G. Box and M. Muller, A note on the generation of random normal deviates, Annals
 The logarithm, sine and cosine are polynomials here, in operations that IEEE 754 rounds in one way only.  So the same
 numbers come of the same words on every machine, and of the C functions in `vmflow/kernels/native/random.c`, which
 compute in the same order.  The polynomials of float32 are those of S. Moshier's Cephes library, the ones of float64
-those of Sun's fdlibm.  Where its size is above 0.1, a normal number is wrong by less than 4 units of its last place, as a
-function of the angle and of the uniform number rounded to the dtype.
+those of Sun's fdlibm.  Where its size is above 0.1, a normal number is wrong by less than 4 units of its last place, as
+a function of the angle and of the uniform number rounded to the dtype.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _WIDE_FRACTION: Final = 52
 
 def normals(words: Words) -> _Array:
     """As many normal numbers of float32 as there are words; of each pair, the first word tells the radius."""
-    radius = np.sqrt(-2 * _logarithm(words[0::2].astype(np.float32) * 2.0**-32 + np.float32(2.0**-33)))
+    radius = np.sqrt(-2 * logarithm(words[0::2].astype(np.float32) * 2.0**-32 + np.float32(2.0**-33)))
     # The nearest multiple of a quarter turn, and the rest.
     turned = words[1::2] + np.uint32(1 << 29)
     quarters = turned >> np.uint32(30)
@@ -57,7 +57,7 @@ def _pairs(radius: _Array, sine: _Array, cosine: _Array, quarters: _Array) -> _A
     return np.stack((radius * across, radius * up), axis=1).reshape(-1)
 
 
-def _logarithm(x: _Array) -> _Array:
+def logarithm(x: _Array) -> _Array:
     """Of numbers from 2**-33 to 1."""
     bits = x.view(np.int32) - np.int32(_ROOT)
     exponent = (bits >> np.int32(_FRACTION)).astype(np.float32)

@@ -44,6 +44,17 @@ def words(seed: int, position: int, first: int, count: int, lane: int = 0) -> Wo
     return found.reshape(-1)[skipped : skipped + count]
 
 
+def blocks(seed: int, position: int, places: Any, lane: int = 0) -> Words:
+    """The words of the blocks at some places behind a position: one row of four for each.
+
+    Args:
+        seed, position, lane: see `words`.
+        places: integers that are not negative.
+    """
+    counters = places.astype(np.uint64) + np.uint64(position)
+    return np.stack(_encrypted(seed, counters, lane), axis=1).astype(np.uint32)
+
+
 def _encrypted(seed: int, counters: Any, lane: int) -> list[Any]:
     """The four words of each counter, as integers of 64 bits, in which products have room."""
     words = [

@@ -18,7 +18,7 @@ from vmflow.kernels.choosing import Function, Problem, builds
 from vmflow.kernels.native.random import DTYPES, drawing, fill
 
 from . import philox
-from .box_muller import normals, wide_logarithm, wide_normals
+from .box_muller import logarithm, normals, wide_logarithm, wide_normals
 from .normal_quantile import normal_quantile
 
 # Numbers that numpy computes together: what it makes on the way stays in the second cache.  A whole number of blocks.
@@ -196,6 +196,21 @@ def _normal(problem: Problem) -> Function:
 
 def _as(numbers: Array, output: TensorMeta) -> Array:
     return numbers.reshape(output.shape).astype(output.dtype.numpy, copy=False)
+
+
+@builds("exponential")
+def _exponential(problem: Problem) -> Function:
+    (output,) = problem.attributes
+    wide = output.dtype is dtypes.float64
+    numbers = Numbers("uniform_doubles" if wide else "words", output.numel)
+
+    def kernel(seed: int, offset: int, out: Array | None) -> Array:
+        drawn = numbers.drawn(output.numel, seed, offset)
+        if wide:
+            return _as(-wide_logarithm(drawn + 2.0**-54), output)
+        return _as(-logarithm(drawn.astype(np.float32) * np.float32(2.0**-32) + np.float32(2.0**-33)), output)
+
+    return kernel
 
 
 # Integers

@@ -191,7 +191,7 @@ _DIGAMMA = tuple([number / (2 * place) for place, number in enumerate(_BERNOULLI
 
 
 @computes("lgamma")
-def _lgamma(array: Array, out: Array | None) -> Array:
+def lgamma(array: Array, out: Array | None) -> Array:
     """Left of 0.5 by reflection (5.5.3); elsewhere near 2, moved there by the recurrence (5.5.1), or far out."""
     x = np.asarray(array, dtype=np.float64)
     reflected = x < 0.5
