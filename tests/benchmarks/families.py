@@ -8,6 +8,7 @@ from typing import Final
 from tests.benchmarks.contenders import Company
 from tests.benchmarks.family_large import chain, large
 from tests.benchmarks.family_ordering import ordering
+from tests.benchmarks.family_random import random
 from tests.benchmarks.family_startup import startup
 from tests.benchmarks.family_tiny import tiny
 from tests.benchmarks.family_training import optimizer, training
@@ -17,6 +18,7 @@ FAMILIES: Final[dict[str, Callable[[Company], Iterator[Case]]]] = {
     "tiny": tiny,
     "large": large,
     "chain": chain,
+    "random": random,
     "training": training,
     "optimizer": optimizer,
     "startup": startup,

@@ -9,7 +9,7 @@ import numpy as np
 from vmflow.instructions.blob import Array
 
 from .addresses import address
-from .functions import CFunction, function
+from .functions import WORTHWHILE, CFunction, function
 
 DTYPES: Final[dict[str, np.dtype[Any]]] = {
     "words": np.dtype(np.uint32),
@@ -21,9 +21,13 @@ DTYPES: Final[dict[str, np.dtype[Any]]] = {
 }
 
 
+# So many numbers take numpy 10 times as long as C, so that it pays to compile for fewer than of other ops.
+_WORTHWHILE: Final = 1 << 8
+
+
 def drawing(kind: str, elements: int) -> CFunction | None:
     """The C function that draws numbers of a kind of `DTYPES`; None if there is none now."""
-    return function(f"random_{kind}", elements)
+    return function(f"random_{kind}", WORTHWHILE if elements >= _WORTHWHILE else 0)
 
 
 def fill(drawn: CFunction, to: Array, first: int, seed: int, offset: int, further: tuple[Any, ...]) -> None:

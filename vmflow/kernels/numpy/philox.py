@@ -15,7 +15,8 @@ import numpy as np
 Words: TypeAlias = np.ndarray[Any, np.dtype[np.uint32]]
 
 _ROUNDS: Final = 10
-_MULTIPLIERS: Final = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
+# Of the third and the first word of a block.
+_MULTIPLIERS: Final = np.array([[0xCD9E8D57], [0xD2511F53]], np.uint64)
 # What the two halves of the key grow by in each round: the golden ratio, and the square root of 3 less 1.
 _STEPS: Final = 0x9E3779B9, 0xBB67AE85
 
@@ -35,12 +36,11 @@ def words(seed: int, position: int, first: int, count: int, lane: int = 0) -> Wo
         first, count: in words.
     """
     block, skipped = divmod(first, 4)
-    blocks = -(-(skipped + count) // 4)
-    found = np.empty((blocks, 4), np.uint32)
-    for start in range(0, blocks, _TOGETHER):
-        part = found[start : start + _TOGETHER]
-        counters = np.arange(len(part), dtype=np.uint64) + np.uint64((position + block + start) & WHOLE)
-        part[:] = np.stack(_encrypted(seed, counters, lane), axis=1)
+    number = -(-(skipped + count) // 4)
+    if number <= _TOGETHER:
+        return blocks(seed, position, np.arange(block, block + number), lane).reshape(-1)[skipped : skipped + count]
+    parts = [np.arange(start, min(start + _TOGETHER, number)) + block for start in range(0, number, _TOGETHER)]
+    found = np.concatenate([blocks(seed, position, part, lane) for part in parts])
     return found.reshape(-1)[skipped : skipped + count]
 
 
@@ -51,27 +51,21 @@ def blocks(seed: int, position: int, places: Any, lane: int = 0) -> Words:
         seed, position, lane: see `words`.
         places: integers that are not negative.
     """
+    # Words are integers of 64 bits here, in which products have room.  The first and the third are multiplied, and are
+    # the rows of one array; the second and the fourth are those of another.
     counters = places.astype(np.uint64) + np.uint64(position)
-    return np.stack(_encrypted(seed, counters, lane), axis=1).astype(np.uint32)
-
-
-def _encrypted(seed: int, counters: Any, lane: int) -> list[Any]:
-    """The four words of each counter, as integers of 64 bits, in which products have room."""
-    words = [
-        counters & _MASK,
-        counters >> _HALF,
-        np.full_like(counters, lane & 0xFFFFFFFF),
-        np.full_like(counters, lane >> 32),
-    ]
-    key = [seed & 0xFFFFFFFF, seed >> 32]
+    multiplied, added = np.empty((2, counters.size), np.uint64), np.empty((2, counters.size), np.uint64)
+    multiplied[0], multiplied[1] = counters & _MASK, lane & 0xFFFFFFFF
+    added[0], added[1] = counters >> _HALF, lane >> 32
+    product = np.empty_like(added)
+    low, high = seed & 0xFFFFFFFF, seed >> 32
     for _ in range(_ROUNDS):
-        one, other = words[0] * _MULTIPLIERS[0], words[2] * _MULTIPLIERS[1]
-        words[1] ^= other >> _HALF
-        words[1] ^= np.uint64(key[0])
-        words[3] ^= one >> _HALF
-        words[3] ^= np.uint64(key[1])
-        one &= _MASK
-        other &= _MASK
-        words = [words[1], other, words[3], one]
-        key = [(half + step) & 0xFFFFFFFF for half, step in zip(key, _STEPS, strict=True)]
-    return words
+        np.multiply(multiplied[::-1], _MULTIPLIERS, product)
+        np.right_shift(product, _HALF, multiplied)
+        np.bitwise_xor(multiplied, added, multiplied)
+        np.bitwise_xor(multiplied, np.array([[low], [high]], np.uint64), multiplied)
+        np.bitwise_and(product, _MASK, added)
+        low, high = (low + _STEPS[0]) & 0xFFFFFFFF, (high + _STEPS[1]) & 0xFFFFFFFF
+    found = np.empty((counters.size, 4), np.uint32)
+    found[:, 0::2], found[:, 1::2] = multiplied.T, added.T
+    return found
