@@ -55,7 +55,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What is about the host says nothing about another device."""
+    """Tests of the host say nothing about another device, and some need a thread for ops."""
+    if CPU_WORKER == "never":
+        for item in items:
+            if item.get_closest_marker("worker") is not None:
+                item.add_marker(pytest.mark.skip(reason="without a worker, an op would wait on the thread of the test"))
     if TEST_DEVICE != "cpu":
         for item in items:
             if item.get_closest_marker("host") is not None or isinstance(item, pytest.DoctestItem):

@@ -17,7 +17,7 @@ import pytest
 import vmflow as flow
 from tests.ops.oracle import ALL, INTEGERS, REAL, KernelContract
 from tests.support import Array
-from vmflow.random import Generator
+from vmflow.random import Generator, standard_gamma
 
 DRAWS: list[tuple[str, Callable[[Generator | None], flow.Tensor]]] = [
     ("randn", lambda source: flow.randn(3, 4, generator=source)),
@@ -27,6 +27,9 @@ DRAWS: list[tuple[str, Callable[[Generator | None], flow.Tensor]]] = [
     ("normal", lambda source: flow.normal(1.0, 2.0, (4,), generator=source)),
     ("bernoulli", lambda source: flow.bernoulli(flow.full((30,), 0.5), generator=source)),
     ("multinomial", lambda source: flow.multinomial(flow.ones(20), 10, generator=source)),
+    ("poisson", lambda source: flow.poisson(flow.full((20,), 4.0), source)),
+    ("gamma", lambda source: standard_gamma(flow.full((7,), 0.7), source)),
+    ("exponential_", lambda source: flow.zeros(4).exponential_(generator=source)),
     ("normal_", lambda source: flow.zeros(4).normal_(generator=source)),
     ("uniform_", lambda source: flow.zeros(4).uniform_(generator=source)),
     ("bernoulli_", lambda source: flow.zeros(30).bernoulli_(generator=source)),
@@ -368,6 +371,13 @@ def test_writing_in_place_through_views(contract: KernelContract) -> None:
         (lambda: flow.zeros(2).uniform_(1, 0), ValueError, "above the upper limit"),
         (lambda: flow.zeros(2, dtype=flow.int64).uniform_(), TypeError, "uniform_: expected a floating-point"),
         (lambda: flow.zeros(2).bernoulli_(2), ValueError, r"within \[0, 1\]"),
+        (lambda: flow.zeros(2).exponential_(0), ValueError, "exponential_: the rate must be positive, got 0"),
+        (lambda: flow.zeros(2).exponential_(math.nan), ValueError, "the rate must be positive"),
+        (lambda: flow.zeros(2, dtype=flow.int64).exponential_(), TypeError, "exponential_: expected a floating-point"),
+        (lambda: flow.poisson(flow.ones(2, dtype=flow.int64)), TypeError, "poisson: expected a floating-point"),
+        (lambda: flow.poisson(flow.tensor([-1.0])).numpy(), ValueError, "must be finite, and not negative"),
+        (lambda: flow.poisson(flow.tensor([math.inf])).numpy(), ValueError, "must be finite, and not negative"),
+        (lambda: standard_gamma(flow.tensor([0.0])).numpy(), ValueError, "must be finite and positive"),
     ],
 )
 def test_bad_arguments(call: Callable[[], Any], error: type[Exception], message: str) -> None:

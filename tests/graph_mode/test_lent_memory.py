@@ -242,6 +242,7 @@ def test_nothing_of_the_caller_is_held_afterwards() -> None:
     assert lent(graph) == (1, 1)
 
 
+@pytest.mark.worker
 async def test_an_argument_is_free_behind_its_last_use(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(OPS, "planted", _PLANTED)
     begun, opened = threading.Event(), threading.Event()

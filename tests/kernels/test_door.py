@@ -28,7 +28,10 @@ KERNELS = "vmflow.kernels"
 
 # The modules that others may import, beside the problems.
 DOOR = frozenset(
-    {f"{KERNELS}.{it}" for it in ("choosing", "generation", "intra_op", "codegen", "blas_core", "updates")}
+    {
+        f"{KERNELS}.{it}"
+        for it in ("choosing", "generation", "intra_op", "codegen", "blas_core", "host_numbers", "updates")
+    }
 )
 
 # The names of updates that others may use.

@@ -210,6 +210,7 @@ async def ask(session: InferenceSession, number: int, **about: Any) -> str:
 
 
 @pytest.mark.host
+@pytest.mark.worker
 async def test_under_load(tmp_path: Path) -> None:
     gate = Held()
     async with session_of(gate, concurrency=2, stream=gate.chunks) as session:
@@ -279,6 +280,7 @@ async def _all(chunks: AsyncIterator[Any]) -> list[Any]:
 
 
 @pytest.mark.host
+@pytest.mark.worker
 async def test_from_the_middle_to_the_middle(tmp_path: Path) -> None:
     gate = Held()
     prof = profiler.profile()
@@ -408,6 +410,7 @@ async def test_requests_are_let_go_of_when_they_end(recorded: bool) -> None:
 
 
 @pytest.mark.host
+@pytest.mark.worker
 async def test_a_recording_that_has_ended_lets_go_of_what_goes_on() -> None:
     before, gate = _requests_alive(), Held()
     async with session_of(gate) as session:

@@ -207,10 +207,16 @@ def _exponential(problem: Problem) -> Function:
     def kernel(seed: int, offset: int, out: Array | None) -> Array:
         drawn = numbers.drawn(output.numel, seed, offset)
         if wide:
-            return _as(-wide_logarithm(drawn + 2.0**-54), output)
+            return _as(exponentials(drawn), output)
         return _as(-logarithm(drawn.astype(np.float32) * np.float32(2.0**-32) + np.float32(2.0**-33)), output)
 
     return kernel
+
+
+def exponentials(uniform: Array) -> Array:
+    """Exponential numbers of float64, of multiples of 2**-53."""
+    found: Array = -wide_logarithm(uniform + 2.0**-54)
+    return found
 
 
 # Integers
@@ -248,16 +254,20 @@ def scaled(words: Array, count: int) -> Array:
 def _permutation(problem: Problem) -> Function:
     (output,) = problem.attributes
     numbers = Numbers("words", 2 * output.numel)
-    bits = np.uint64((1 << max(output.numel - 1, 0).bit_length()) - 1)
 
     def kernel(seed: int, offset: int, out: Array | None) -> Array:
-        # The order of random keys, which end in the index: so that no two are equal, and the key tells where it was.
-        keys = numbers.drawn(2 * output.numel, seed, offset).view(np.uint64) & ~bits
-        keys |= np.arange(output.numel, dtype=np.uint64)
-        keys.sort()
-        return _as((keys & bits).view(np.int64), output)
+        return _as(permuted(numbers.drawn(2 * output.numel, seed, offset).view(np.uint64)), output)
 
     return kernel
+
+
+def permuted(words: Array) -> Array:
+    """The places of words of 64 bits, in their order by size."""
+    # A key ends in its place: so no two are equal, and the sorted keys tell the places.
+    bits = np.uint64((1 << max(words.size - 1, 0).bit_length()) - 1)
+    keys = words & ~bits | np.arange(words.size, dtype=np.uint64)
+    keys.sort()
+    return (keys & bits).view(np.int64)
 
 
 # Choices
@@ -305,7 +315,7 @@ def _categories(problem: Problem) -> Function:
             # The first of independent exponential times, each with its weight as rate, falls on a category with the
             # right probability; those that come later are the draws from what is left.
             with np.errstate(divide="ignore"):
-                times = -wide_logarithm(drawn + 2.0**-54).reshape(weights.shape) / weights
+                times = exponentials(drawn).reshape(weights.shape) / weights
             return np.argsort(times, axis=-1, kind="stable")[..., : output.shape[-1]].astype(np.int64)
         rows = np.cumsum(weights, -1).reshape(-1, weights.shape[-1])
         wanted = drawn.reshape(len(rows), output.shape[-1]) * rows[:, -1:]

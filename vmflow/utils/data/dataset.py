@@ -14,7 +14,7 @@ from vmflow.ops.shape.view import unbind
 from vmflow.random import Generator
 from vmflow.tensors import Tensor
 
-from .sampler import generator_of, length_of
+from .sampler import length_of, numbers_of
 
 Sample = TypeVar("Sample", covariant=True)
 
@@ -217,7 +217,7 @@ def random_split(dataset: Any, lengths: Sequence[int | float], generator: Genera
         ValueError: if the lengths do not add up, or one is negative.
     """
     sizes = _sizes(lengths, len(dataset))
-    order: list[int] = generator_of(generator, len(dataset)).permutation(len(dataset)).tolist()
+    order: list[int] = numbers_of(generator, len(dataset)).permutation(len(dataset)).tolist()
     ends = itertools.accumulate(sizes)
     return [Subset(dataset, order[end - size : end]) for size, end in zip(sizes, ends, strict=True)]
 

@@ -20,7 +20,7 @@ from .fetch import Recipe
 from .iteration import AsyncBatches, Batches, Iteration
 from .prefetch import Prefetch
 from .process import start_method
-from .sampler import BatchSampler, RandomSampler, SequentialSampler, generator_of, length_of
+from .sampler import BatchSampler, RandomSampler, SequentialSampler, length_of, numbers_of
 from .worker import Crew
 
 _KINDS: Final = ("thread", "process")
@@ -142,7 +142,7 @@ class DataLoader:
         return AsyncBatches(self._begin(self.num_workers or 1, prime=not isinstance(self.dataset, IterableDataset)))
 
     def _begin(self, threads: int, prime: bool) -> Iteration:
-        base_seed = int(generator_of(self.generator, 1).integers(1 << 62))
+        base_seed = int(numbers_of(self.generator, 1).integers(1 << 62, 1)[0])
         source = self._source()
         crew = self._kept.take() or self._crew(threads)
         return Iteration(

@@ -1,6 +1,6 @@
 """Samplers: in which order the samples of a dataset are visited, and in which batches.
 
-Random samplers take their stretch of the generator's sequence when iteration begins, and shuffle when the first index
+Random samplers take their range of the generator's sequence when iteration begins, and shuffle when the first index
 is asked for.  So an order depends on when its iteration began and on nothing that happens during it, and beginning is
 cheap wherever it is done.
 """
@@ -15,6 +15,7 @@ from typing import Any, Final, Generic, TypeVar
 import numpy as np
 
 from vmflow.instructions.blob import Array
+from vmflow.kernels.host_numbers import HostNumbers
 from vmflow.random import Generator, chosen_generator
 from vmflow.tensors import Tensor
 
@@ -24,12 +25,9 @@ Index = TypeVar("Index", covariant=True)
 _CHUNK: Final = 1024
 
 
-def generator_of(generator: Generator | None, elements: int) -> np.random.Generator:
-    """numpy's generator for the next stretch, of this many elements, of `generator` or of the context's default."""
-    seed, position = chosen_generator(generator).take(elements)
-    # Without the stubs' view of key and counter, which is narrower than what Philox accepts.
-    philox: Any = np.random.Philox
-    return np.random.Generator(philox(key=seed, counter=position))
+def numbers_of(generator: Generator | None, elements: int) -> HostNumbers:
+    """The numbers in the next range, for so many elements, of `generator` or of the context's default."""
+    return HostNumbers(*chosen_generator(generator).take(elements))
 
 
 def length_of(name: str, of: Any) -> int:
@@ -114,22 +112,22 @@ class RandomSampler(Sampler[int]):
 
     def __iter__(self) -> Iterator[int]:
         wanted, length = self.num_samples, length_of("RandomSampler", self.data_source)
-        generator = generator_of(self.generator, wanted + length)
+        numbers = numbers_of(self.generator, wanted + length)
         if not length:
             return iter(())
-        return self._with_replacement(generator, length) if self.replacement else self._rounds(generator, length)
+        return self._with_replacement(numbers, length) if self.replacement else self._rounds(numbers, length)
 
-    def _with_replacement(self, generator: np.random.Generator, length: int) -> Iterator[int]:
+    def _with_replacement(self, numbers: HostNumbers, length: int) -> Iterator[int]:
         left = self.num_samples
         while left > 0:
             count = min(left, _CHUNK)
-            yield from generator.integers(0, length, count).tolist()
+            yield from numbers.integers(length, count).tolist()
             left -= count
 
-    def _rounds(self, generator: np.random.Generator, length: int) -> Iterator[int]:
+    def _rounds(self, numbers: HostNumbers, length: int) -> Iterator[int]:
         left = self.num_samples
         while left > 0:
-            yield from _integers(generator.permutation(length)[:left])
+            yield from _integers(numbers.permutation(length)[:left])
             left -= length
 
     def __len__(self) -> int:
@@ -144,10 +142,10 @@ class SubsetRandomSampler(Sampler[int]):
         self.generator = generator
 
     def __iter__(self) -> Iterator[int]:
-        return self._shuffled(generator_of(self.generator, len(self.indices)))
+        return self._shuffled(numbers_of(self.generator, len(self.indices)))
 
-    def _shuffled(self, generator: np.random.Generator) -> Iterator[int]:
-        for position in _integers(generator.permutation(len(self.indices))):
+    def _shuffled(self, numbers: HostNumbers) -> Iterator[int]:
+        for position in _integers(numbers.permutation(len(self.indices))):
             yield self.indices[position]
 
     def __len__(self) -> int:
@@ -194,19 +192,19 @@ class WeightedRandomSampler(Sampler[int]):
         self.generator = generator
 
     def __iter__(self) -> Iterator[int]:
-        return self._drawn(generator_of(self.generator, max(self.num_samples, len(self.weights))))
+        return self._drawn(numbers_of(self.generator, max(self.num_samples, len(self.weights))))
 
-    def _drawn(self, generator: np.random.Generator) -> Iterator[int]:
+    def _drawn(self, numbers: HostNumbers) -> Iterator[int]:
         if self.replacement:
             sums = np.cumsum(self.weights)
-            numbers = generator.random(self.num_samples) * sums[-1]
+            places = numbers.uniform(self.num_samples) * sums[-1]
             # Rounding may carry a number up to the very end, where there is no index left.
             last = np.flatnonzero(self.weights)[-1]
-            yield from _integers(np.minimum(np.searchsorted(sums, numbers, side="right"), last))
+            yield from _integers(np.minimum(np.searchsorted(sums, places, side="right"), last))
         else:
             # The order in which independent exponential times come, each with its weight as rate, is that of drawing.
             with np.errstate(divide="ignore"):
-                times = generator.standard_exponential(len(self.weights)) / self.weights
+                times = numbers.exponential(len(self.weights)) / self.weights
             yield from _integers(np.argsort(times)[: self.num_samples])
 
     def __len__(self) -> int:
@@ -293,7 +291,7 @@ class DistributedSampler(Sampler[int]):
     def _share(self, length: int, seed: int) -> Iterator[int]:
         order = np.arange(length)
         if self.shuffle:
-            order = generator_of(Generator().manual_seed(seed), length).permutation(length)
+            order = numbers_of(Generator().manual_seed(seed), length).permutation(length)
         total = self._per_rank(length) * self.num_replicas
         # Past the end it begins again from the first.
         return _integers(np.resize(order, total)[self.rank :: self.num_replicas])
