@@ -68,7 +68,7 @@ def test_a_pickle_names_only_what_rebuilds() -> None:
         "vmflow.nn.parameter Buffer",
         "vmflow.nn.parameter Parameter",
         "vmflow.nn.parameter _rebuild_buffer",
-        "vmflow.random _rebuild_generator",
+        "vmflow.random _generator_at",
         "vmflow.tensors Tensor",
     }
 

@@ -21,6 +21,7 @@ from vmflow.instructions.blob import TensorMeta, meta
 from vmflow.ops.creation.ranges import _TRIANGLE_PLACES
 from vmflow.ops.fourier.frequencies import _FREQUENCIES
 from vmflow.ops.table import OPS
+from vmflow.random import standard_gamma
 
 from . import narrow_rows, test_registry
 from .oracle import KernelContract, Row, Shapes
@@ -76,6 +77,9 @@ MADE: Final[dict[str, Made]] = {
     "randint": (lambda dtype: flow.randint(2, (2, 3), dtype=dtype), NAMES),
     "randperm": (lambda dtype: flow.randperm(6, dtype=dtype).reshape(2, 3), NUMBERS),
     "bernoulli": (lambda dtype: flow.bernoulli(flow.ones(2, 3, dtype=dtype)), FRACTIONS),
+    "exponential": (lambda dtype: flow.empty(2, 3, dtype=dtype).exponential_(), FRACTIONS),
+    "poisson": (lambda dtype: flow.poisson(flow.ones(2, 3, dtype=dtype)), FRACTIONS),
+    "standard_gamma": (lambda dtype: standard_gamma(flow.ones(2, 3, dtype=dtype)), FRACTIONS),
     "multinomial": (
         lambda dtype: flow.multinomial(flow.ones(2, 3, dtype=dtype), 3).to(dtype),
         FRACTIONS,

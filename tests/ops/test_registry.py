@@ -16,6 +16,7 @@ from vmflow import interpreter
 from vmflow.instructions.blob import meta
 from vmflow.kernels.choosing import Kernel
 from vmflow.ops.table import OPS, Attributes, Inferred, Kinds, Metas, OpExpr, ViewExpr
+from vmflow.random import standard_gamma
 
 from . import (
     test_activation,
@@ -75,6 +76,9 @@ SPECIAL: dict[str, tuple[Callable[[], Any], str]] = {
     "randperm": (lambda: flow.randperm(3), "tests/test_random.py"),
     "bernoulli": (lambda: flow.bernoulli(flow.full((2,), 0.5)), "tests/test_random.py"),
     "multinomial": (lambda: flow.multinomial(flow.ones(3), 2), "tests/test_random.py"),
+    "exponential": (lambda: flow.empty(2).exponential_(), "tests/test_random.py"),
+    "poisson": (lambda: flow.poisson(flow.ones(2)), "tests/test_random.py"),
+    "standard_gamma": (lambda: standard_gamma(flow.ones(2)), "tests/test_random.py"),
     "argsort": (lambda: flow.ones(3).argsort(), "tests/ops/test_ordering.py"),
     "topk": (lambda: flow.ones(3).topk(2), "tests/ops/test_ordering.py"),
     "element_of_rank": (lambda: flow.ones(3).median(), "tests/ops/test_ordering.py"),
