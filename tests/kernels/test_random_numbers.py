@@ -13,7 +13,7 @@ from vmflow.instructions.blob import meta
 from vmflow.kernels.native.random import DTYPES
 from vmflow.kernels.numpy import philox
 from vmflow.kernels.numpy.box_muller import normals, wide_normals
-from vmflow.kernels.numpy.random import Numbers, kept_elements, scaled
+from vmflow.kernels.numpy.random import Numbers, kept_elements, permuted, scaled
 from vmflow.random import Generator
 
 from .support import Array, same_bits
@@ -24,7 +24,7 @@ COUNT = 20_011
 
 
 def _parameters(kind: str) -> tuple[Any, ...]:
-    return (13107, 0.2) if kind == "kept" else (0,)
+    return {"kept": (13107, 0.2), "integers": (1005, -5)}.get(kind, (0,))
 
 
 def _drawn(kind: str, count: int = COUNT) -> Array:
@@ -182,3 +182,21 @@ def test_the_range_of_an_op_is_as_long_as_the_op() -> None:
     alone = np.empty(4)
     Numbers("uniform_doubles", 4).fill(alone, 0, 1, 10)
     assert same_bits(first, alone)
+
+
+@pytest.mark.parametrize("below", [1, 3, (1 << 32) + 1, (1 << 64) - 1, 0])
+def test_integers_in_c(below: int, compiled: None) -> None:
+    numbers = Numbers("integers", 1 << 20)
+    assert numbers.in_c
+    words = philox.words(SEED, OFFSET, 0, 2000).view(np.uint64).tolist()
+    expected = [(word * (below or 1 << 64) >> 64) - (1 << 63) for word in words]
+    assert numbers.drawn(1000, SEED, OFFSET, below, -1 << 63).tolist() == expected
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 1000, 70_000])
+def test_sorting_keys_in_c(count: int, compiled: None) -> None:
+    Numbers("words", 1 << 20)  # the library is there from now on
+    words = philox.words(SEED, OFFSET, 0, 2 * count).view(np.uint64)
+    bits = np.uint64((1 << max(count - 1, 0).bit_length()) - 1)
+    places = np.argsort(words & ~bits, kind="stable")
+    assert permuted(words).tolist() == places.tolist()

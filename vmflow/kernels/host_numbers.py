@@ -8,7 +8,7 @@ import numpy as np
 
 from vmflow.instructions.blob import Array
 
-from .numpy.random import Numbers, exponentials, permuted, scaled
+from .numpy.random import Numbers, exponentials, permuted
 
 
 @final
@@ -35,7 +35,7 @@ class HostNumbers:
 
     def integers(self, below: int, count: int) -> Array:
         """Integers of int64 from 0 up to, without, `below`."""
-        return scaled(self._words(count), below).view(np.int64)
+        return self._drawn("integers", count, count, below, 0)
 
     def permutation(self, count: int) -> Array:
         """The integers of int64 below `count`, in random order; those of `vmflow.randperm`."""
@@ -44,7 +44,7 @@ class HostNumbers:
     def _words(self, count: int) -> Array:
         return self._drawn("words", 2 * count, count).view(np.uint64)
 
-    def _drawn(self, kind: str, numbers: int, count: int) -> Array:
-        found = Numbers(kind, numbers).drawn(numbers, self._seed, self._offset)
+    def _drawn(self, kind: str, numbers: int, count: int, *parameters: int) -> Array:
+        found = Numbers(kind, numbers).drawn(numbers, self._seed, self._offset, *parameters)
         self._offset += -(-count // 2)
         return found

@@ -157,6 +157,8 @@ def _declared() -> dict[str, _Declared]:
         "random": {
             **{f"random_{kind}": (_POINTER, *counts[:5]) for kind in _RANDOM},
             "random_kept": (_POINTER, *counts[:5], ctypes.c_double),
+            "random_integers": (_POINTER, *counts[:6]),
+            "sort_keys": (*pointers[:2], *counts[:2]),
         },
         "indexing": {
             f"{name}_{kind}": index

@@ -228,3 +228,44 @@ void random_kept(uint8_t *to, int64_t first, int64_t count, uint64_t seed, uint6
         to += some, count -= some;
     }
 }
+
+/* Integers from `low` up to, without, `low + below`, where 0 stands for 2**64; see `scaled` in random.py. */
+void random_integers(int64_t *to, int64_t first, int64_t count, uint64_t seed, uint64_t position, uint64_t below,
+                     int64_t low) {
+    enum { EACH = 2 };
+    EXPECT(IS_AT(to) && first >= 0 && count >= 0);
+    struct words words;
+    int64_t skipped = first % EACH;
+    for (position += (uint64_t)(first / EACH); count > 0; position += BLOCKS, skipped = 0) {
+        uint64_t found[BLOCKS * EACH];
+        encrypt(&words, seed, position, 0);
+        for (int j = 0; j < BLOCKS; j++)
+            for (int k = 0; k < EACH; k++) {
+                const uint64_t word = words.of[2 * k][j] | (uint64_t)words.of[2 * k + 1][j] << 32;
+                found[EACH * j + k] = (below ? (uint64_t)((unsigned __int128)word * below >> 64) : word) + (uint64_t)low;
+            }
+        const int64_t left = BLOCKS * EACH - skipped, some = count < left ? count : left;
+        memcpy(to, found + skipped, (size_t)some * sizeof *to);
+        to += some, count -= some;
+    }
+}
+
+/* Sort keys by their bits from `lowest` on, of which equal ones keep their order; `room` has as many.  Digit by digit, from
+ * the last one on (LSD radix sort). */
+void sort_keys(uint64_t *keys, uint64_t *room, int64_t count, int64_t lowest) {
+    enum { DIGIT = 11, DIGITS = 1 << DIGIT };
+    EXPECT(IS_AT(keys) && IS_AT(room) && count >= 0 && lowest >= 0 && lowest < 64);
+    uint64_t *from = keys, *to = room;
+    for (int64_t bit = lowest; bit < 64; bit += DIGIT) {
+        int64_t places[DIGITS] = {0}, next = 0;
+        for (int64_t i = 0; i < count; i++) places[from[i] >> bit & (DIGITS - 1)]++;
+        for (int64_t digit = 0; digit < DIGITS; digit++) {
+            const int64_t found = places[digit];
+            places[digit] = next, next += found;
+        }
+        for (int64_t i = 0; i < count; i++) to[places[from[i] >> bit & (DIGITS - 1)]++] = from[i];
+        uint64_t *const other = from;
+        from = to, to = other;
+    }
+    if (from != keys) memcpy(keys, from, (size_t)count * sizeof *keys);
+}

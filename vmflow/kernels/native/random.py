@@ -18,6 +18,7 @@ DTYPES: Final[dict[str, np.dtype[Any]]] = {
     "normal_floats": np.dtype(np.float32),
     "normal_doubles": np.dtype(np.float64),
     "kept": np.dtype(np.bool_),
+    "integers": np.dtype(np.int64),
 }
 
 
@@ -25,9 +26,19 @@ DTYPES: Final[dict[str, np.dtype[Any]]] = {
 _WORTHWHILE: Final = 1 << 8
 
 
-def drawing(kind: str, elements: int) -> CFunction | None:
-    """The C function that draws numbers of a kind of `DTYPES`; None if there is none now."""
-    return function(f"random_{kind}", WORTHWHILE if elements >= _WORTHWHILE else 0)
+def drawing(name: str, elements: int) -> CFunction | None:
+    """A C function for so many numbers; None if there is none now."""
+    return function(name, WORTHWHILE if elements >= _WORTHWHILE else 0)
+
+
+def sort_keys(keys: Array, lowest: int) -> None:
+    """Sort 64-bit keys, which are in the order of the bits below `lowest` already, in place."""
+    found = drawing("sort_keys", keys.size)
+    if found is None:
+        keys.sort()
+    else:
+        room = np.empty_like(keys)
+        found.call(address(keys), address(room), keys.size, lowest)
 
 
 def fill(drawn: CFunction, to: Array, first: int, seed: int, offset: int, further: tuple[Any, ...]) -> None:

@@ -15,7 +15,7 @@ from vmflow import dtypes
 from vmflow.instructions.blob import Array, TensorMeta
 from vmflow.kernels import intra_op
 from vmflow.kernels.choosing import Function, Problem, builds
-from vmflow.kernels.native.random import DTYPES, drawing, fill
+from vmflow.kernels.native.random import DTYPES, drawing, fill, sort_keys
 
 from . import philox
 from .box_muller import logarithm, normals, wide_logarithm, wide_normals
@@ -78,6 +78,12 @@ def _kept(seed: int, offset: int, first: int, count: int, limit: int, rest: floa
     return kept
 
 
+def _integers(seed: int, offset: int, first: int, count: int, below: int, low: int) -> Array:
+    """Integers from `low` up to, without, ``low + below``, where 0 stands for 2**64."""
+    words = philox.words(seed, offset, 2 * first, 2 * count).view(np.uint64)
+    return (scaled(words, below or philox.WHOLE + 1) + np.uint64(low & philox.WHOLE)).view(np.int64)
+
+
 _KINDS: Final = {
     "words": _Kind(_words, 2),
     "uniform_floats": _Kind(_uniform_floats, 2),
@@ -85,6 +91,7 @@ _KINDS: Final = {
     "normal_floats": _Kind(_normal_floats, 4),
     "normal_doubles": _Kind(_normal_doubles, 8),
     "kept": _Kind(_kept, 1),
+    "integers": _Kind(_integers, 4),
 }
 
 
@@ -102,7 +109,7 @@ class Numbers:
     def __init__(self, kind: str, elements: int) -> None:
         self._dtype = DTYPES[kind]
         self._function, self._work = _KINDS[kind]
-        self._drawing = drawing(kind, elements)
+        self._drawing = drawing(f"random_{kind}", elements)
         self.in_c = self._drawing is not None
 
     def fill(self, to: Array, first: int, seed: int, offset: int, *parameters: Any) -> None:
@@ -223,14 +230,15 @@ def exponentials(uniform: Array) -> Array:
 
 
 @builds("randint")
-def _integers(problem: Problem) -> Function:
+def _randint(problem: Problem) -> Function:
     output, low, high = problem.attributes
-    numbers = Numbers("words", 2 * output.numel)
+    numbers = Numbers("integers", output.numel)
+    below = high - low & philox.WHOLE
 
     def kernel(seed: int, offset: int, out: Array | None) -> Array:
-        words = numbers.drawn(2 * output.numel, seed, offset).view(np.uint64)
-        found = scaled(words, high - low) + np.uint64(low & philox.WHOLE)
-        return _as(found.view(np.int64), output)
+        to = _flat(out, DTYPES["integers"])
+        found = numbers.drawn(output.numel, seed, offset, below, low, out=to)
+        return out if to is not None else _as(found, output)
 
     return kernel
 
@@ -264,9 +272,10 @@ def _permutation(problem: Problem) -> Function:
 def permuted(words: Array) -> Array:
     """The places of words of 64 bits, in their order by size."""
     # A key ends in its place: so no two are equal, and the sorted keys tell the places.
-    bits = np.uint64((1 << max(words.size - 1, 0).bit_length()) - 1)
+    size = max(words.size - 1, 0).bit_length()
+    bits = np.uint64((1 << size) - 1)
     keys = words & ~bits | np.arange(words.size, dtype=np.uint64)
-    keys.sort()
+    sort_keys(keys, size)
     return (keys & bits).view(np.int64)
 
 
