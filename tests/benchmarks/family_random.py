@@ -1,4 +1,4 @@
-"""What random numbers cost."""
+"""The cost of random numbers."""
 
 from __future__ import annotations
 

@@ -42,33 +42,21 @@ ALWAYS encrypt(struct words *it, uint64_t seed, uint64_t position, uint64_t lane
 
 /* Numbers of words */
 
-static inline int32_t bits32(float x) {
-    int32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return bits;
-}
-
-static inline float float32(int32_t bits) {
-    float x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
-
-static inline int64_t bits64(double x) {
+static inline int64_t wide_bits_of(double x) {
     int64_t bits;
     memcpy(&bits, &x, sizeof bits);
     return bits;
 }
 
-static inline double float64(int64_t bits) {
+static inline double of_wide_bits(int64_t bits) {
     double x;
     memcpy(&x, &bits, sizeof x);
     return x;
 }
 
 static inline float logarithm(float x) {
-    const int32_t bits = bits32(x) - 0x3F3504F3;
-    const float exponent = (float)(bits >> 23), f = float32((bits & 0x7FFFFF) + 0x3F3504F3) - 1.0f;
+    const int32_t bits = bits_of(x) - 0x3F3504F3;
+    const float exponent = (float)(bits >> 23), f = of_bits((bits & 0x7FFFFF) + 0x3F3504F3) - 1.0f;
     const float square = f * f;
     float power = f * 7.0376836292e-2f + -1.1514610310e-1f;
     power = power * f + 1.1676998740e-1f;
@@ -85,9 +73,9 @@ static inline float logarithm(float x) {
 }
 
 static inline double wide_logarithm(double x) {
-    const int64_t bits = bits64(x) - 0x3FE6A09E667F3BCD;
+    const int64_t bits = wide_bits_of(x) - 0x3FE6A09E667F3BCD;
     const double exponent = (double)(int32_t)(bits >> 52);
-    const double f = float64((bits & 0xFFFFFFFFFFFFF) + 0x3FE6A09E667F3BCD) - 1.0;
+    const double f = of_wide_bits((bits & 0xFFFFFFFFFFFFF) + 0x3FE6A09E667F3BCD) - 1.0;
     const double ratio = f / (f + 2.0), square = ratio * ratio, half = f * f * 0.5;
     double rest = square * 1.479819860511658591e-01 + 1.531383769920937332e-01;
     rest = rest * square + 1.818357216161805012e-01;
@@ -100,7 +88,7 @@ static inline double wide_logarithm(double x) {
     return exponent * 6.93147180369123816490e-01 - ((half - small) - f);
 }
 
-/* Of two words, two normal numbers. */
+/* Two normal numbers of two words. */
 static inline void normal_pair(uint32_t one, uint32_t other, float *x, float *y) {
     const float radius = __builtin_sqrtf(-2.0f * logarithm((float)one * 0x1p-32f + 0x1p-33f));
     const uint32_t turned = other + (1u << 29), quarters = turned >> 30;
@@ -113,15 +101,15 @@ static inline void normal_pair(uint32_t one, uint32_t other, float *x, float *y)
     cosine = cosine * square + 4.166664568298827e-2f;
     cosine = cosine * (square * square) - square * 0.5f + 1.0f;
     const float across = quarters & 1 ? sine : cosine, up = quarters & 1 ? cosine : sine;
-    *x = radius * float32(bits32(across) ^ (int32_t)(((quarters + 1) & 2) << 30));
-    *y = radius * float32(bits32(up) ^ (int32_t)((quarters & 2) << 30));
+    *x = radius * of_bits(bits_of(across) ^ (int32_t)(((quarters + 1) & 2) << 30));
+    *y = radius * of_bits(bits_of(up) ^ (int32_t)((quarters & 2) << 30));
 }
 
 static inline double uniform_wide(uint32_t low, uint32_t high) {
     return (double)high * 0x1p-32 + (double)(low >> 11) * 0x1p-53;
 }
 
-/* Of the words of a block, two normal numbers. */
+/* Two normal numbers of the words of a block. */
 static inline void wide_normal_pair(uint32_t a, uint32_t b, uint32_t c, uint32_t d, double *x, double *y) {
     const double radius = __builtin_sqrt(-2.0 * wide_logarithm(uniform_wide(a, b) + 0x1p-54));
     const uint64_t turned = (((uint64_t)d << 32) | c) + (1ull << 61), quarters = turned >> 62;
@@ -140,8 +128,8 @@ static inline void wide_normal_pair(uint32_t a, uint32_t b, uint32_t c, uint32_t
     cosine = cosine * square + 4.16666666666666019037e-02;
     cosine = cosine * (square * square) - square * 0.5 + 1.0;
     const double across = quarters & 1 ? sine : cosine, up = quarters & 1 ? cosine : sine;
-    *x = radius * float64(bits64(across) ^ (int64_t)(((quarters + 1) & 2) << 62));
-    *y = radius * float64(bits64(up) ^ (int64_t)((quarters & 2) << 62));
+    *x = radius * of_wide_bits(wide_bits_of(across) ^ (int64_t)(((quarters + 1) & 2) << 62));
+    *y = radius * of_wide_bits(wide_bits_of(up) ^ (int64_t)((quarters & 2) << 62));
 }
 
 /* Elements of some blocks, block by block */

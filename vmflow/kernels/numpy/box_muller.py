@@ -58,7 +58,7 @@ def _pairs(radius: _Array, sine: _Array, cosine: _Array, quarters: _Array) -> _A
 
 
 def logarithm(x: _Array) -> _Array:
-    """Of numbers from 2**-33 to 1."""
+    """The natural logarithm of numbers of float32 from 2**-33 to 1."""
     bits = x.view(np.int32) - np.int32(_ROOT)
     exponent = (bits >> np.int32(_FRACTION)).astype(np.float32)
     f = ((bits & np.int32((1 << _FRACTION) - 1)) + np.int32(_ROOT)).view(np.float32) - np.float32(1)
@@ -70,7 +70,7 @@ def logarithm(x: _Array) -> _Array:
 
 
 def _sine_and_cosine(x: _Array) -> tuple[_Array, _Array]:
-    """Of up to an eighth of a turn."""
+    """Sines and cosines of angles of up to an eighth of a turn."""
     square = x * x
     sine = _polynomial(square, _SINE) * square * x + x
     cosine = _polynomial(square, _COSINE) * (square * square) - square * np.float32(0.5) + np.float32(1)
@@ -78,7 +78,7 @@ def _sine_and_cosine(x: _Array) -> tuple[_Array, _Array]:
 
 
 def wide_logarithm(x: _Array) -> _Array:
-    """Of numbers from 2**-54 to 1."""
+    """The natural logarithm of numbers of float64 from 2**-54 to 1."""
     bits = x.view(np.int64) - np.int64(_WIDE_ROOT)
     exponent = (bits >> np.int64(_WIDE_FRACTION)).astype(np.float64)
     f = ((bits & np.int64((1 << _WIDE_FRACTION) - 1)) + np.int64(_WIDE_ROOT)).view(np.float64) - 1.0
@@ -91,7 +91,7 @@ def wide_logarithm(x: _Array) -> _Array:
 
 
 def _wide_sine_and_cosine(x: _Array) -> tuple[_Array, _Array]:
-    """Of up to an eighth of a turn."""
+    """The same of float64."""
     square = x * x
     sine = _polynomial(square, _WIDE_SINE) * square * x + x
     cosine = _polynomial(square, _WIDE_COSINE) * (square * square) - square * 0.5 + 1.0

@@ -119,7 +119,7 @@ class Numbers:
             to: the array.
             first: the index of its first number.
             seed, offset: of the range.
-            parameters: the lane, or those of `_kept`.
+            parameters: the lane, 0 by default, or those of `_kept` and `_integers`.
         """
         if self._drawing is not None:
             fill(self._drawing, to, first, seed, offset, parameters or (0,))
@@ -152,7 +152,7 @@ def _flat(out: Array | None, dtype: np.dtype[Any]) -> Array | None:
     return out.reshape(-1)
 
 
-# Uniform and normal numbers
+# Uniform, normal and exponential numbers
 
 # How many bits of a number below 1 the half precisions hold; rounding more of them could give 1.
 _BITS: Final = {dtypes.float16: 11, dtypes.bfloat16: 8}
@@ -161,42 +161,37 @@ _BITS: Final = {dtypes.float16: 11, dtypes.bfloat16: 8}
 @builds("rand")
 def _uniform(problem: Problem) -> Function:
     (output,) = problem.attributes
-    part = output.dtype.to_real()
-    wide = part is dtypes.float64
-    count = output.numel * (2 if output.dtype.is_complex else 1)
-    numbers = Numbers("uniform_doubles" if wide else "uniform_floats", count)
-    bits, native = _BITS.get(output.dtype), DTYPES["uniform_doubles" if wide else "uniform_floats"]
-
-    def kernel(seed: int, offset: int, out: Array | None) -> Array:
-        to = _flat(out, native)
-        found = numbers.drawn(count, seed, offset, out=to)
-        if to is not None:
-            return out
-        if bits is not None:
-            found = np.floor(found * 2.0**bits) * 2.0**-bits
-        return found.view(output.dtype.numpy).reshape(output.shape) if part is not output.dtype else _as(found, output)
-
-    return kernel
+    bits = _BITS.get(output.dtype)
+    return _reals("uniform", output, lambda drawn: drawn if bits is None else np.floor(drawn * 2.0**bits) * 2.0**-bits)
 
 
 @builds("randn")
 def _normal(problem: Problem) -> Function:
     (output,) = problem.attributes
-    part = output.dtype.to_real()
-    wide = part is dtypes.float64
+    # Real and imaginary part share the variance of 1.
+    scale = output.dtype.to_real().numpy.type(math.sqrt(0.5)) if output.dtype.is_complex else None
+    return _reals("normal", output, lambda drawn: drawn if scale is None else drawn * scale)
+
+
+def _reals(name: str, output: TensorMeta, finish: Callable[[Array], Array]) -> Function:
+    """Numbers of a floating-point dtype, or of a complex one, which takes two each.
+
+    Args:
+        name: of the kinds of numbers, "uniform" or "normal".
+        output: the meta of the result.
+        finish: from the numbers drawn to those wanted, for dtypes other than float32 and float64.
+    """
+    kind = f"{name}_doubles" if output.dtype.to_real() is dtypes.float64 else f"{name}_floats"
     count = output.numel * (2 if output.dtype.is_complex else 1)
-    numbers = Numbers("normal_doubles" if wide else "normal_floats", count)
-    native = DTYPES["normal_doubles" if wide else "normal_floats"]
+    numbers = Numbers(kind, count)
 
     def kernel(seed: int, offset: int, out: Array | None) -> Array:
-        to = _flat(out, native)
-        found = numbers.drawn(count, seed, offset, out=to)
+        to = _flat(out, DTYPES[kind])
+        drawn = numbers.drawn(count, seed, offset, out=to)
         if to is not None:
             return out
-        if part is output.dtype:
-            return _as(found, output)
-        # Real and imaginary part share the variance of 1.
-        return (found * native.type(math.sqrt(0.5))).view(output.dtype.numpy).reshape(output.shape)
+        found = finish(drawn)
+        return _as(found.view(output.dtype.numpy) if output.dtype.is_complex else found, output)
 
     return kernel
 
