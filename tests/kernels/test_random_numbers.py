@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,9 @@ import vmflow as flow
 from vmflow.instructions.blob import meta
 from vmflow.kernels.native.random import DTYPES
 from vmflow.kernels.numpy import philox
-from vmflow.kernels.numpy.box_muller import normals, wide_normals
-from vmflow.kernels.numpy.random import Numbers, kept_elements, permuted, scaled
-from vmflow.random import Generator
+from vmflow.kernels.numpy.box_muller import logarithm, normals, wide_normals
+from vmflow.kernels.numpy.random import Numbers, exponentials, kept_elements, permuted, scaled
+from vmflow.random import Generator, standard_gamma
 
 from .support import Array, same_bits
 
@@ -173,6 +174,44 @@ def test_ops_draw_their_elements_by_index() -> None:
     weights = flow.tensor([1.0, 2.0, 5.0])
     categories = drawn(flow.multinomial, weights, count, True)
     assert (categories == np.searchsorted([1.0, 3.0, 8.0], numbers("uniform_doubles") * 8.0, side="right")).all()
+
+
+def test_more_ops_draw_their_elements_by_index() -> None:
+    part, count = slice(301, 777), 1000
+    mean, deviation, low, high = 1.0, 2.0, -1.0, 2.5
+
+    def numbers(kind: str, *parameters: Any) -> Array:
+        found = np.empty(part.stop - part.start, DTYPES[kind])
+        Numbers(kind, found.size).fill(found, part.start, SEED, 0, *parameters)
+        return found
+
+    def drawn(function: Callable[[], flow.Tensor]) -> Array:
+        flow.manual_seed(SEED)
+        return np.asarray(function().numpy()[part])
+
+    assert same_bits(
+        drawn(lambda: flow.empty(count, dtype=flow.float64).exponential_()), exponentials(numbers("uniform_doubles"))
+    )
+    found = numbers("words").astype(np.float32) * np.float32(2.0**-32) + np.float32(2.0**-33)
+    assert same_bits(drawn(lambda: flow.empty(count).exponential_()), -logarithm(found))
+    kept = drawn(lambda: flow.nn.functional.dropout(flow.ones(count), 0.3)) > 0
+    assert (kept == numbers("kept", int(0.3 * 65536), 0.3 * 65536 - int(0.3 * 65536))).all()
+    truncated = drawn(lambda: flow.nn.init.trunc_normal_(flow.empty(count), mean, deviation, low, high))
+    # The numbers are in the order of the uniform ones that they come of.
+    assert (np.argsort(truncated, kind="stable") == np.argsort(numbers("uniform_doubles"), kind="stable")).all()
+
+
+@pytest.mark.parametrize("draw", [flow.poisson, standard_gamma])
+@pytest.mark.parametrize("dtype", [flow.float32, flow.float64])
+def test_ops_that_try_again_draw_each_element_from_its_own_block(
+    draw: Callable[[flow.Tensor, Generator], flow.Tensor], dtype: flow.dtype
+) -> None:
+    parameters = flow.linspace(0.01, 30.0, 500, dtype=dtype)
+    whole = draw(parameters, Generator().manual_seed(SEED)).numpy()
+    for start, stop in ((0, 1), (1, 2), (77, 301), (499, 500)):
+        source = Generator().manual_seed(SEED)
+        source.take(start)
+        assert same_bits(draw(parameters[start:stop], source).numpy(), whole[start:stop])
 
 
 def test_the_range_of_an_op_is_as_long_as_the_op() -> None:
