@@ -15,7 +15,8 @@ from vmflow.errors import BlockingCallWarning, DeadlineExceeded, OutOfMemory
 
 from .errors import ServingError
 
-_OURS: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+# Beginnings of the names of vmflow's files; compiled code has them as they were when it was compiled.
+_OURS: Final = (os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep, os.path.join("vmflow", ""))
 
 MEDIA_TYPE: Final = "application/problem+json"
 
