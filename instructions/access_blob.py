@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from .blob import Array, Blob
+from .blob import Array, Blob, fault_of
 from .failure import Failure
 from .policy import InstructionPolicy
 
@@ -51,6 +51,12 @@ class AccessBlobByCallback(InstructionPolicy):
             storage.mend()
         else:
             self.callback(blob.array())
+
+    def settle(self, failure: Failure | None) -> Failure | None:
+        found = fault_of((self.blob,), failure)
+        if self.modifier == "mut":
+            self.blob.storage.settle(found, self.blob.strides is None)
+        return found
 
     def fail(self, failure: Failure) -> None:
         if self.modifier == "mut":

@@ -102,6 +102,8 @@ class Storage:
         stream: of the storage's device, the one that used it last; None before the first use.
         writer: the instruction issued last that writes it, in program order.  Readers of the value wait for it.
         failure: why it holds nothing, if an instruction that should have written it failed.
+        fault: the same, if a device found that out when the instruction had ended there; instructions that were
+            launched behind it in the meantime hand it on.
         version: how many in-place writes were issued.  Autograd compares it to find out that a saved value is gone.
         history: how many of them autograd recorded; a view from before the last one has an outdated history.
         shared: whether others may write the memory, or read it, without asking: they wait for what has been issued,
@@ -117,6 +119,7 @@ class Storage:
         "allocation",
         "array",
         "failure",
+        "fault",
         "history",
         "machine",
         "shared",
@@ -133,6 +136,7 @@ class Storage:
         self.stream = stream
         self.writer: Instruction | None = None
         self.failure: Failure | None = None
+        self.fault: Failure | None = None
         self.version = 0
         self.history = 0
         self.shared = False
@@ -218,6 +222,20 @@ class Storage:
         """Hold data again: all of it has been written."""
         self.failure = None
 
+    def settle(self, fault: Failure | None, whole: bool) -> None:
+        """A device has ended an instruction that writes it.
+
+        Args:
+            fault: that it leaves here, if any.
+            whole: whether it writes all of it, so that earlier faults do not matter any more.
+        """
+        if fault is not None:
+            self.fault = self.failure = fault
+        elif whole and self.fault is not None:
+            if self.failure is self.fault:
+                self.failure = None
+            self.fault = None
+
     def admit(self) -> None:
         """Raise if no machine can use it; asked before another machine takes it over."""
 
@@ -230,6 +248,25 @@ class Storage:
             self.writer = None
             return True
         return False
+
+
+def fault_of(inputs: tuple[Blob, ...], failure: Failure | None) -> Failure | None:
+    """The failure itself, else the first fault of an input; None if there is neither."""
+    if failure is None:
+        for blob in inputs:
+            if blob.storage.fault is not None:
+                return blob.storage.fault
+    return failure
+
+
+def strided(
+    array: Array, shape: tuple[int, ...], numpy_dtype: np.dtype[Any], offset: int, strides: tuple[int, ...] | None
+) -> Array:
+    """Another view of the memory of a contiguous array; offset and strides in bytes."""
+    if type(array) is not np.ndarray:
+        return array.strided(shape, numpy_dtype, offset, strides)
+    # Through bytes, because ml_dtypes' arrays do not export a buffer and because a view may change the dtype.
+    return np.ndarray(shape, numpy_dtype, array.reshape(-1).view(np.uint8), offset, strides)
 
 
 def expect_writers(writes: list[tuple[Storage, Instruction]]) -> None:
@@ -272,18 +309,12 @@ class Blob:
             return base
         meta = self.meta
         if meta.numel == 0:
-            return np.empty(meta.shape, meta.dtype.numpy)
+            return strided(base, meta.sizes, meta.dtype.numpy, 0, None)
         if self.strides == meta.strides and base.size == meta.numel and base.dtype == meta.dtype.numpy:
-            return base.reshape(meta.shape)
+            return base.reshape(meta.sizes)
         itemsize = meta.dtype.itemsize
-        # Through bytes, because ml_dtypes' arrays do not export a buffer and because a view may change the dtype.
-        return np.ndarray(
-            meta.shape,
-            meta.dtype.numpy,
-            base.reshape(-1).view(np.uint8),
-            self.offset * itemsize,
-            tuple([stride * itemsize for stride in self.strides]),
-        )
+        strides = tuple([stride * itemsize for stride in self.strides])
+        return strided(base, meta.sizes, meta.dtype.numpy, self.offset * itemsize, strides)
 
     def destination(self) -> Array:
         """The array to write into, allocated if the storage has no memory yet.

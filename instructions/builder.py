@@ -70,7 +70,7 @@ class InstructionsBuilder:
             stream = self.machine.stream(outputs[0].meta.device)
         return self._add(
             stream,
-            op_call(name, kernel, inputs, outputs, scalars, several),
+            op_call(name, kernel, inputs, outputs, scalars, several, stream),
             reads=[blob.storage for blob in inputs],
             writes=[blob.storage for blob in outputs],
             cost=cost,

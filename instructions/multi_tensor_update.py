@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
-from .blob import Array, Blob
+from .blob import Array, Blob, fault_of
 from .failure import Failure
 from .policy import InstructionPolicy
 
@@ -77,6 +77,12 @@ class MultiTensorUpdate(InstructionPolicy):
                 if blob.strides is None:
                     blob.storage.mend()
         self.kernel([blob.array() for blob in self.inputs], [blob.destination() for blob in self.outputs])
+
+    def settle(self, failure: Failure | None) -> Failure | None:
+        found = fault_of(self.inputs if self.overwrites else (*self.inputs, *self.outputs), failure)
+        for blob in self.outputs:
+            blob.storage.settle(found, self.overwrites and blob.strides is None)
+        return found
 
     def fail(self, failure: Failure) -> None:
         for blob in self.outputs:

@@ -9,7 +9,7 @@ import numpy as np
 
 from vmflow.native import mypyc_attr
 
-from .blob import LET_KERNEL_ALLOCATE, Array, Blob, places_memory
+from .blob import LET_KERNEL_ALLOCATE, Array, Blob, fault_of, places_memory
 from .chain import Chainable, Step
 from .failure import Failure
 
@@ -37,9 +37,10 @@ class CallPlan:
     Attributes:
         name, function, cost, several, allocates: as given.
         atomic: whether the function is one of numpy's, out of which no KeyboardInterrupt comes half-way.
+        casts: whether the function casts its result to the dtype of its destination.
     """
 
-    __slots__ = ("_apart", "allocates", "atomic", "cost", "function", "name", "several")
+    __slots__ = ("_apart", "allocates", "atomic", "casts", "cost", "function", "name", "several")
 
     def __init__(self, name: str, function: Kernel, cost: int, several: bool, allocates: bool) -> None:
         self.name = name
@@ -48,6 +49,7 @@ class CallPlan:
         self.several = several
         self.allocates = allocates
         self.atomic: bool = isinstance(function, np.ufunc)
+        self.casts = False
         self._apart: CallPlan | None = None
 
     def replaced(self, function: Kernel) -> CallPlan:
@@ -55,7 +57,9 @@ class CallPlan:
         return CallPlan(self.name, function, self.cost, self.several, self.allocates)
 
     def apart(self) -> CallPlan:
-        """The same for a destination of another dtype: the function does not see it, and the call casts."""
+        """The same for a destination of another dtype: unless the function casts, it does not see the destination."""
+        if self.casts:
+            return self
         if self._apart is None:
             function = self.function
             self._apart = self.replaced(lambda *arguments: function(*arguments[:-1], None))
@@ -78,9 +82,16 @@ def op_call(
     outputs: tuple[Blob, ...],
     scalars: tuple[Any, ...] = (),
     several: bool = False,
+    stream: Stream | None = None,
 ) -> OpCall:
-    """The call of a function for which there is no plan yet; see `CallPlan` and `OpCall`."""
-    allocates = any([places_memory(blob.meta) for blob in outputs])
+    """The call of a function for which there is no plan yet; see `CallPlan` and `OpCall`.
+
+    Args:
+        stream: on which it will run; one of another device than the results' has no memory for them.
+    """
+    allocates = any(
+        [places_memory(blob.meta) and (stream is None or stream.device is blob.meta.device) for blob in outputs]
+    )
     plan = CallPlan(name, function, 0, several, allocates)
     return OpCall(plan, inputs, outputs[0], scalars, outputs=outputs if several else None)
 
@@ -156,17 +167,18 @@ class OpCall(Chainable):
             if blob.strides is not None:
                 strided = True
         if self.plan.several:
-            self._store_all(self._called(self._destinations(strided)))
+            destinations = self._destinations(strided)
+            self._store_all(self._called(destinations), destinations)
             return
         output = self.output
         storage = output.storage
         if output.strides is None:
-            meta = output.meta
             # A kernel given strided inputs may choose a strided result.
-            if storage.array is None and not strided and meta.nbytes <= LET_KERNEL_ALLOCATE:
+            small = output.meta.nbytes <= LET_KERNEL_ALLOCATE or not self.plan.allocates
+            if storage.array is None and not strided and small:
                 result = self._called(None)
                 # A ufunc returns a scalar instead of an array without dimensions.
-                storage.array = result if meta.shape else np.asarray(result)
+                storage.array = result if output.meta.shape else np.asarray(result)
                 storage.failure = None
                 return
         elif storage.failure is not None:
@@ -192,23 +204,27 @@ class OpCall(Chainable):
             return None
         return tuple([output.destination() for output in self.outputs])
 
-    def _store_all(self, results: tuple[Array, ...]) -> None:
-        for output, result in zip(self.outputs, results, strict=True):
+    def _store_all(self, results: tuple[Array, ...], destinations: tuple[Array, ...] | None) -> None:
+        for position, (output, result) in enumerate(zip(self.outputs, results, strict=True)):
             storage = output.storage
             if output.strides is not None and storage.failure is not None:
                 continue  # writing a part does not mend the whole
             if storage.array is None:
                 storage.array = np.ascontiguousarray(result).reshape(output.meta.shape)
             else:
-                out = output.array()
-                # Views are made anew at each call: compare the memory, not the objects.
-                if result is not out and result.__array_interface__["data"] != out.__array_interface__["data"]:
-                    store(result, out)
+                # Without destinations, another of the results has the same storage.
+                store(result, output.array() if destinations is None else destinations[position])
             storage.failure = None
 
     def fail(self, failure: Failure) -> None:
         for output in self.outputs:
             output.storage.poison(failure)
+
+    def settle(self, failure: Failure | None) -> Failure | None:
+        found = fault_of(self.inputs, failure)
+        for output in self.outputs:
+            output.storage.settle(found, output.strides is None)
+        return found
 
     def describe(self) -> str:
         inputs = ", ".join([repr(blob.meta) for blob in self.inputs] + [repr(scalar) for scalar in self.scalars])

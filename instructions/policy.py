@@ -72,6 +72,17 @@ class InstructionPolicy:
     def fail(self, failure: Failure) -> None:
         """Poison the outputs."""
 
+    def settle(self, failure: Failure | None) -> Failure | None:
+        """A device has ended what `compute` has launched there: let the outputs hold what went wrong, if anything.
+
+        Args:
+            failure: that the device has found in it.
+
+        Returns:
+            That, or the one of an input whose value the device could not compute.
+        """
+        return failure
+
     def drop(self, failure: Failure) -> None:
         """It will not run, because it was cancelled before it began; say so in the outputs."""
         self.fail(failure)

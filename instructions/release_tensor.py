@@ -44,6 +44,9 @@ class ReleaseTensor(InstructionPolicy):
             self.storage.let_go()
         elif allocation.allocator is instruction.stream.allocator:
             allocation.free()
+        else:
+            # `compute` may only launch, and this memory must not come back before it has ended.
+            instruction.stream.policy.hold(allocation)
 
     def compute(self) -> None:
         # The array is still needed until now: instructions launched before may not have begun.

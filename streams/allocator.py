@@ -46,8 +46,6 @@ from .pieces import (
 # More bits than the size of any block has.
 _BITS: Final = 64
 
-_NOTHING: Final[Array] = np.empty(0, np.uint8)
-
 
 class Allocation:
     """A piece of memory handed out.  If it is dropped and not freed, the piece comes back at the allocator's next call.
@@ -95,7 +93,9 @@ class Allocation:
         needed = prod(shape) * numpy_dtype.itemsize
         if needed > self.nbytes:
             raise ValueError(f"{shape} of {numpy_dtype} needs {needed} bytes, and this piece has {self.nbytes}")
-        return np.ndarray(shape, numpy_dtype, self.block, self.offset)
+        if type(self.block) is np.ndarray:
+            return np.ndarray(shape, numpy_dtype, self.block, self.offset)
+        return self.block.strided(shape, numpy_dtype, self.offset)
 
     def free(self) -> None:
         """Give the piece back; the next `allocate` may hand it out again.  Freeing twice does nothing.
@@ -223,7 +223,7 @@ class BinAllocator:
         if nbytes <= 0:
             if nbytes < 0:
                 raise ValueError(f"cannot allocate a negative number of bytes: {nbytes}")
-            return Allocation(self, _NOTHING, 0, 0, 0, owner, None)
+            return Allocation(self, self.memory.nothing, 0, 0, 0, owner, None)
         alignment = self.alignment
         size = (nbytes + alignment - 1) & -alignment
         if self._staggers and size >= STAGGERED_FROM and not size % PAGE and size < MIDDLING_BELOW:

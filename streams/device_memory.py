@@ -42,9 +42,11 @@ class DeviceMemory:
         limit: the most bytes that may be in blocks at a time; None for as many as the device has.
         garbage: a byte to fill memory with that belongs to nobody any more, so that using it shows; None to leave it.
         staggers: whether pieces had better begin at different places of their pages, as on the host.
+        nothing: an array of no bytes, as `make` would return it; numpy's by default.
 
     Attributes:
         peak: the most bytes that were in blocks at a time.
+        garbage, staggers, nothing: as given.
 
     Raises:
         ValueError: for a negative limit.
@@ -57,11 +59,13 @@ class DeviceMemory:
         limit: int | None = None,
         garbage: int | None = None,
         staggers: bool = False,
+        nothing: Array | None = None,
     ) -> None:
         self.name = name
         self.garbage = garbage
         self.peak = 0
         self.staggers = staggers
+        self.nothing: Array = np.empty(0, np.uint8) if nothing is None else nothing
         self._make: Callable[[int], Array] = _host_bytes if make is None else make
         self._used = 0
         self._limit = _checked_limit(limit)

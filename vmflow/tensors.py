@@ -220,7 +220,7 @@ class Tensor(TensorMethods):
         if self.device.type != "cpu":
             # Once the value is there, this takes no longer than reading it would.
             with _interpreter.eagerly():  # which may be asked for while a graph is built
-                tensor = dispatch_transfer(OPS["to_device"], self.detach(), Device("cpu"))
+                tensor = self.detach().to("cpu")
         storage = tensor._blob.storage
         if not storage.settled():
             pending = writer_of(storage)

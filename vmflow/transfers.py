@@ -9,6 +9,7 @@ from .context import MODE
 from .devices import device as Device
 from .instructions.blob import Array, Blob, Storage, meta
 from .instructions.builder import physical_run
+from .instructions.op_call import Kernel
 from .instructions.release_tensor import Lease
 from .ops.table import LEASED_FROM, OpExpr
 from .tensor_fields import new_tensor
@@ -32,8 +33,10 @@ def dispatch_transfer(op: OpExpr, source: Tensor, device: Device) -> Tensor:
 
 def _transfer(op: OpExpr, source: Tensor, device: Device, machine: VirtualMachine) -> Tensor:
     blob = source._blob
-    upwards = blob.meta.device.type == "cpu"
-    stream = machine.stream(device, "host_to_device") if upwards else machine.stream(blob.meta.device, "device_to_host")
+    accelerator = device if device.type != "cpu" else blob.meta.device
+    # Between two accelerators, the one that is copied to does it.
+    upwards = accelerator is device
+    stream = machine.stream(accelerator, "host_to_device" if upwards else "device_to_host")
     home = machine.stream(device)
     copy = Blob(Storage(machine, None, home), meta(blob.meta.shape, blob.meta.dtype, device))
     if upwards:
@@ -42,9 +45,19 @@ def _transfer(op: OpExpr, source: Tensor, device: Device, machine: VirtualMachin
     operands = (blob, copy) if upwards else (blob,)
     physical_run(
         machine,
-        lambda builder: builder.op_call(op.name, _copy, operands, (copy,), cost=copy.meta.nbytes, stream=stream),
+        lambda builder: builder.op_call(
+            op.name, _copier(accelerator), operands, (copy,), cost=copy.meta.nbytes, stream=stream
+        ),
     )
     return new_tensor(copy, Lease(copy.storage) if copy.meta.nbytes >= LEASED_FROM else None)
+
+
+def _copier(accelerator: Device) -> Kernel:
+    if accelerator.type != "cuda":
+        return _copy
+    from .kernels.cuda.transfers import copy_across  # which programs without such a device do without
+
+    return copy_across
 
 
 def _copy(array: Array, *more: Array | None) -> Array:

@@ -48,12 +48,13 @@ class Kernel:
         sharing: pairs (input, output): the output may lie where the input does, if dtype and layout are the same.
         keeps: whether, where a gradient will be wanted, another op is the better one, which returns for it what this
             one computes on its way.
+        casts: whether the function casts its result to the dtype of `out`; else a caller with another dtype does.
 
     Attributes:
-        function, placed, scratch, sharing, keeps: as given.
+        function, placed, scratch, sharing, keeps, casts: as given.
     """
 
-    __slots__ = ("_bound", "function", "keeps", "placed", "scratch", "sharing")
+    __slots__ = ("_bound", "casts", "function", "keeps", "placed", "scratch", "sharing")
 
     def __init__(
         self,
@@ -64,6 +65,7 @@ class Kernel:
         scratch: int = 0,
         sharing: Sequence[tuple[int, int]] = (),
         keeps: bool = False,
+        casts: bool = False,
     ) -> None:
         self.function: Function = function
         self._bound = bound
@@ -71,6 +73,7 @@ class Kernel:
         self.scratch = scratch
         self.sharing = sharing
         self.keeps = keeps
+        self.casts = casts
 
     def with_scalars(self, scalars: tuple[Any, ...]) -> tuple[Function, tuple[Any, ...], tuple[Any, ...]]:
         """The function for these scalars, and its arguments before and behind the arrays."""
@@ -105,7 +108,7 @@ class Problem(NamedTuple):
 Builder: TypeAlias = "Callable[[Problem], Kernel | Function]"
 
 # By the type of the device, the package in which each family has a module.  The simulated device computes as the host.
-PACKAGES: Final = {"cpu": "vmflow.kernels.numpy", "sim": "vmflow.kernels.numpy"}
+PACKAGES: Final = {"cpu": "vmflow.kernels.numpy", "sim": "vmflow.kernels.numpy", "cuda": "vmflow.kernels.cuda"}
 
 # By package, the builders by op or family.
 _BUILDERS: Final[dict[str, dict[str, Builder]]] = {package: {} for package in PACKAGES.values()}

@@ -67,10 +67,13 @@ def _transfer_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 def transfer(input: Tensor, device: Device) -> Tensor:
     """A copy on another device; gradients flow back to the first.
 
-    Between two accelerators it goes by way of the host.
+    Between two accelerators of different types it goes by way of the host.
     """
-    if "cpu" not in (input.device.type, device.type):
+    kinds = {input.device.type, device.type}
+    if "cpu" not in kinds and kinds != {"cuda"}:
         input = transfer(input, Device("cpu"))
+    if input.device.type == "cuda":
+        input = contiguous(input)  # a device copies bytes in a row
     return dispatch_transfer(_TRANSFER, input, device)
 
 

@@ -114,6 +114,7 @@ class OpPlan(CallPlan):
         self.outputs = inferred.outputs
         self.details = inferred.details
         self.kernel = kernel
+        self.casts = kernel.casts
         self.leased: int = sum([it.nbytes for it in self.outputs if it.nbytes >= LEASED_FROM])
         self.step: Step | Literal[False] | None = None
 

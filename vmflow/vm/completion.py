@@ -10,7 +10,7 @@ from typing import Any
 from vmflow.instructions.failure import Failure
 from vmflow.instructions.instruction import Instruction
 from vmflow.streams import Stream
-from vmflow.streams.stream import Event
+from vmflow.streams.stream import Event, Verdict
 
 from .outcome import Outcome
 
@@ -21,14 +21,16 @@ class InFlight:
     Attributes:
         outcome: how it came out, once the event is reached.
         event: reached when it has ended.
+        verdict: whether the device has found an error, see `StreamPolicy.enqueue`; None if it looks for none.
     """
 
-    __slots__ = ("event", "instruction", "outcome")
+    __slots__ = ("event", "instruction", "outcome", "verdict")
 
     def __init__(self, instruction: Instruction) -> None:
         self.instruction = instruction
         self.outcome: Outcome = None
         self.event: Event | None = None
+        self.verdict: Verdict | None = None
 
 
 # Threads that a device is using at this moment.  Code that runs there must not hand more work to a device.
@@ -89,17 +91,26 @@ class CompletionTracker:
                 return
             flight.outcome = self._poison(instruction, error)
 
-        stream.policy.enqueue(work, fail)
+        flight.verdict = stream.policy.enqueue(work, fail)
         flight.event = stream.policy.record()
         stream.in_flight.append(flight)
 
     def take_finished(self) -> list[InFlight]:
-        """The instructions that have ended since the last time, in order per stream."""
+        """The instructions that have ended since the last time, each behind all that it had to wait for."""
         found: list[InFlight] = []
-        for stream in list(self._contexts):
-            flights = stream.in_flight
-            while flights and flights[0].event.query():
-                found.append(flights.popleft())
+        last: int | None = None
+        # Between the looks at two streams, both may have gone on.  So one that has ended may have been behind another
+        # that was looked at before it ended.
+        while True:
+            before = len(found)
+            for stream in list(self._contexts):
+                flights = stream.in_flight
+                while flights and (last is None or flights[0].instruction.serial < last) and flights[0].event.query():
+                    found.append(flights.popleft())
+            if len(found) == before or len(self._contexts) == 1:
+                break
+            last = max([flight.instruction.serial for flight in found])
+        found.sort(key=_serial)
         return found
 
     def first(self, preferred: Stream) -> InFlight | None:
@@ -112,6 +123,10 @@ class CompletionTracker:
             return flight
         return None
 
+    def oldest(self) -> list[InFlight]:
+        """The oldest of each stream that has something in flight."""
+        return [stream.in_flight[0] for stream in self._contexts if stream.in_flight]
+
     def busy(self) -> Stream | None:
         """A stream that has something in flight."""
         for stream in self._contexts:
@@ -123,3 +138,7 @@ class CompletionTracker:
         """Block until everything has ended."""
         for stream in list(self._contexts):
             stream.policy.synchronize()
+
+
+def _serial(flight: InFlight) -> int:
+    return flight.instruction.serial

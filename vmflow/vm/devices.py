@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 from vmflow.devices import device as Device
 from vmflow.forking import lock_held_while_forking
@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from contextvars import Context
 
     from .virtual_machine import VirtualMachine
+
+
+# The streams that only copy, into memory that others have found.
+_COPYING: Final = ("host_to_device", "device_to_host")
 
 
 @final
@@ -96,6 +100,8 @@ class Devices:
         allocates = device is not None and (policy.asynchronous or kind == "compute")
         allocator = machine.memory.allocator(device) if device is not None and allocates else None
         order = machine.transport if kind in ("comm", "lazy_job") else None
+        if allocator is not None and kind not in _COPYING:
+            policy.allocates_from(allocator)
         stream = Stream(f"{device or 'host'}:{kind}", device, policy, allocator, order)
         with self._lock:
             return self._streams.setdefault((device, kind), stream)

@@ -278,7 +278,8 @@ class Driver:
         """Hear of what devices have finished; whether there was anything."""
         arrived = self._machine.completion.take_finished()
         for flight in arrived:
-            running.conclude(self._machine, flight.instruction, flight.outcome)
+            outcome = flight.outcome if flight.verdict is None else running.settle(self._machine, flight)
+            running.conclude(self._machine, flight.instruction, outcome)
         return bool(arrived)
 
     def finish_what_runs(self) -> None:

@@ -97,9 +97,9 @@ class Loops:
         if machine.has_waiters():
             machine.waiters.watch.arm(loop)
         # Also if nobody waits here: another machine may.
-        busy = machine.completion.busy()
-        if busy is not None:
-            busy.policy.await_progress(waker.wake)
+        for flight in machine.completion.oldest():
+            if flight.event is not None and flight.instruction.stream.policy.await_progress(flight.event, waker.wake):
+                break
 
     def in_time(self, loop: AbstractEventLoop) -> bool:
         """Whether the loop's present turn has lasted for less than the budget since something ran inline in it."""

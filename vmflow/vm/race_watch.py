@@ -7,9 +7,9 @@ from collections.abc import Callable
 from vmflow.forking import lock_held_while_forking
 from vmflow.instructions import origin
 from vmflow.instructions.instruction import Dependence, Instruction
-from vmflow.streams import Allocation, StreamPolicy
+from vmflow.streams import Allocation, BinAllocator, StreamPolicy
 from vmflow.streams.races import Clock, RaceDetector, Ticket
-from vmflow.streams.stream import Event
+from vmflow.streams.stream import Event, Verdict
 
 
 class RaceWatch:
@@ -141,6 +141,7 @@ class WatchedStreamPolicy(StreamPolicy):
         self.kind = policy.kind
         self.sequential = policy.sequential
         self.asynchronous = policy.asynchronous
+        self.launches = policy.launches
         self.depth = policy.depth
 
     def on_scheduler_thread(self, cost: int, loop_attached: bool) -> bool:
@@ -149,8 +150,8 @@ class WatchedStreamPolicy(StreamPolicy):
     def synchronize(self) -> None:
         self.policy.synchronize()
 
-    def enqueue(self, work: Callable[[], None], fail: Callable[[BaseException], None]) -> None:
-        self.policy.enqueue(work, fail)
+    def enqueue(self, work: Callable[[], None], fail: Callable[[BaseException], None]) -> Verdict | None:
+        return self.policy.enqueue(work, fail)
 
     def record(self) -> Event:
         return WatchedEvent(self.policy.record(), self.watch.recorded(self))
@@ -160,8 +161,15 @@ class WatchedStreamPolicy(StreamPolicy):
         self.policy.wait(event.event)
         self.watch.waits(self, event.clock)
 
-    def await_progress(self, wake: Callable[[], None]) -> None:
-        self.policy.await_progress(wake)
+    def await_progress(self, event: Event, wake: Callable[[], None]) -> bool:
+        assert isinstance(event, WatchedEvent)
+        return self.policy.await_progress(event.event, wake)
+
+    def allocates_from(self, allocator: BinAllocator) -> None:
+        self.policy.allocates_from(allocator)
+
+    def hold(self, thing: object) -> None:
+        self.policy.hold(thing)
 
     def __repr__(self) -> str:
         return f"WatchedStreamPolicy({self.policy!r})"

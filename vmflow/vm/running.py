@@ -23,6 +23,7 @@ from .failing import failure_of, poison
 from .outcome import LATER, Later, Outcome
 
 if TYPE_CHECKING:
+    from .completion import InFlight
     from .virtual_machine import VirtualMachine
 
 
@@ -225,6 +226,18 @@ def _ended(machine: VirtualMachine, instruction: Instruction, error: Exception |
     if tracer is not None:
         tracer.finished(instruction, failure)
     machine.driver.report(instruction, failure, False)
+
+
+def settle(machine: VirtualMachine, flight: InFlight) -> Outcome:
+    """A device has ended what was launched on it: hear whether it went wrong there, and tell the outputs."""
+    instruction = flight.instruction
+    policy = instruction.policy
+    assert policy is not None
+    assert flight.verdict is not None
+    if flight.outcome is not None:
+        return flight.outcome  # it was not launched
+    error = flight.verdict()
+    return policy.settle(None if error is None else failure_of(machine, instruction, error))
 
 
 def conclude(machine: VirtualMachine, instruction: Instruction, outcome: Outcome) -> None:

@@ -62,6 +62,11 @@ def make_policy(machine: str, device: Device | None, kind: str, cpu_worker: str)
     if device.type == "cpu" and staged:
         # Stages are there to overlap, in a plain script too.
         return CpuStreamPolicy(worker="always" if cpu_worker == "auto" else cpu_worker, kind=kind)
+    if device.type == "cuda" and (kind in _QUEUED or staged):
+        from vmflow.streams.cuda.policy import CudaStreamPolicy
+        from vmflow.streams.cuda.registry import events_of
+
+        return CudaStreamPolicy(kind, events_of(device.index))
     if device.type == "sim" and (kind in _QUEUED or staged):
         from vmflow.streams import SimulatedStreamPolicy
 
@@ -77,6 +82,11 @@ def device_memory(device: Device) -> DeviceMemory:
             if device.type == "sim":
                 limit = int(os.environ.get("VMFLOW_SIM_MEMORY", SIMULATED_BYTES))
                 found = DeviceMemory(str(device), limit=limit, garbage=GARBAGE)
+            elif device.type == "cuda":
+                from vmflow.streams.cuda.arrays import bytes_at
+                from vmflow.streams.cuda.registry import events_of
+
+                found = DeviceMemory(str(device), events_of(device.index).driver.allocate, nothing=bytes_at(0, 0, None))
             else:
                 found = DeviceMemory(str(device), staggers=True)
             _memories[device] = found

@@ -1,0 +1,155 @@
+"""`DeviceArray`: where an array lies in a device's memory, and how it is laid out."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any, Final, NoReturn, final
+
+import numpy as np
+
+_BYTE: Final = np.dtype(np.uint8)
+
+
+@final
+class DeviceArray:
+    """An array in the memory of a CUDA device: an address, a shape, strides and a dtype.
+
+    The host cannot look inside.  Kernels take it as a pointer; CuPy and other libraries take it by
+    ``__cuda_array_interface__``.
+
+    Args:
+        pointer: the address of the first element.
+        shape: its sizes.
+        dtype: of its elements.
+        strides: in bytes; None for the C-contiguous layout.
+        base: the array of the whole block of memory that this is a view of, which it keeps alive; None for the block
+            itself.
+        owner: of a whole block, the driver's object that holds the memory.
+
+    Attributes:
+        pointer, shape, dtype, strides, base, owner: as given; `strides` are never None.
+        native: the same array as the driver's array module has it, once it was asked for.
+    """
+
+    __slots__ = ("__weakref__", "base", "dtype", "native", "owner", "pointer", "shape", "strides")
+
+    def __init__(
+        self,
+        pointer: int,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        strides: tuple[int, ...] | None = None,
+        base: DeviceArray | None = None,
+        owner: Any = None,
+    ) -> None:
+        self.pointer = pointer
+        self.shape = shape
+        self.dtype = dtype
+        self.strides = contiguous_strides(shape, dtype.itemsize) if strides is None else strides
+        self.base = base
+        self.owner = owner
+        self.native: Any = None
+
+    @property
+    def ndim(self) -> int:
+        """How many dimensions it has."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """How many elements it has."""
+        return prod(self.shape)
+
+    @property
+    def itemsize(self) -> int:
+        """The bytes of an element."""
+        return self.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all elements."""
+        return self.size * self.dtype.itemsize
+
+    @property
+    def root(self) -> DeviceArray:
+        """The array of the whole block of memory."""
+        return self if self.base is None else self.base
+
+    @property
+    def contiguous(self) -> bool:
+        """Whether its elements lie one behind the other, in C's order."""
+        expected = self.dtype.itemsize
+        for size, stride in zip(reversed(self.shape), reversed(self.strides), strict=True):
+            if size == 0:
+                return True
+            if size > 1:
+                if stride != expected:
+                    return False
+                expected *= size
+        return True
+
+    def extent(self) -> tuple[int, int]:
+        """The addresses of its first byte and of the one behind its last; equal if it has no elements."""
+        if not self.size:
+            return self.pointer, self.pointer
+        reach = [(size - 1) * stride for size, stride in zip(self.shape, self.strides, strict=True)]
+        low = self.pointer + sum([step for step in reach if step < 0])
+        high = self.pointer + sum([step for step in reach if step > 0])
+        return low, high + self.dtype.itemsize
+
+    def strided(
+        self, shape: tuple[int, ...], dtype: np.dtype[Any], offset: int = 0, strides: tuple[int, ...] | None = None
+    ) -> DeviceArray:
+        """Another view of the same memory.
+
+        Args:
+            shape, dtype: of the view.
+            offset: in bytes, from the first element of this array.
+            strides: in bytes; None for the C-contiguous layout.
+        """
+        return DeviceArray(self.pointer + offset, shape, dtype, strides, self.root)
+
+    def reshape(self, *shape: Any) -> DeviceArray:
+        """The elements of a contiguous array in another shape; one size may be -1.
+
+        Raises:
+            ValueError: if the array is not contiguous, or if the shape has another number of elements.
+        """
+        sizes = tuple(shape[0]) if len(shape) == 1 and not isinstance(shape[0], int) else shape
+        if -1 in sizes:
+            known = prod([size for size in sizes if size != -1])
+            sizes = tuple([self.size // max(known, 1) if size == -1 else size for size in sizes])
+        if not self.contiguous:
+            raise ValueError(f"{self!r} is not contiguous and cannot be reshaped without a copy")
+        if prod(sizes) != self.size:
+            raise ValueError(f"{self!r} has {self.size} elements, which do not fit the shape {sizes}")
+        return self.strided(sizes, self.dtype)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return {
+            "shape": self.shape,
+            "typestr": self.dtype.str,
+            "data": (self.pointer, False),
+            "strides": None if self.contiguous else self.strides,
+            "version": 3,
+        }
+
+    def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise TypeError(f"{self!r} is in the memory of a device, and the host cannot look inside; copy it first")
+
+    def __repr__(self) -> str:
+        return f"<DeviceArray {self.dtype}{list(self.shape)} at {self.pointer:#x}>"
+
+
+def bytes_at(pointer: int, nbytes: int, owner: Any) -> DeviceArray:
+    """A whole block of memory as an array of bytes."""
+    return DeviceArray(pointer, (nbytes,), _BYTE, owner=owner)
+
+
+def contiguous_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+    """The strides, in bytes, of a C-contiguous array."""
+    strides = [itemsize] * len(shape)
+    for axis in range(len(shape) - 2, -1, -1):
+        strides[axis] = strides[axis + 1] * max(shape[axis + 1], 1)
+    return tuple(strides)

@@ -1,0 +1,236 @@
+"""`Driver`: all that the virtual machine and the kernels ask of one CUDA device.
+
+Two classes implement it: `CupyDriver` for a GPU, and `EmulatedDriver`, which runs everything above it on the CPU.  A
+driver does as it is told and decides nothing: order, lifetimes and failures are the business of its callers.
+
+Everything but the ``synchronize`` methods returns at once.  Work that is handed to a stream runs later, behind all work
+that was handed to that stream before.  Streams, events, modules and functions are opaque handles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from .arrays import DeviceArray
+
+Handle: TypeAlias = Any
+
+# A Python number or an array, as a kernel takes it.
+Argument: TypeAlias = "int | float | DeviceArray"
+
+
+class DeviceProperties(NamedTuple):
+    """The facts about a device that programs ask for; the names are those of PyTorch.
+
+    Attributes:
+        name: of the model.
+        major, minor: the compute capability.
+        total_memory: bytes.
+        multi_processor_count: how many multiprocessors it has.
+        warp_size: how many threads run in lockstep.
+    """
+
+    name: str
+    major: int
+    minor: int
+    total_memory: int
+    multi_processor_count: int
+    warp_size: int = 32
+
+
+class CompileTarget(NamedTuple):
+    """The form of code that a driver loads.
+
+    Attributes:
+        kind: "ptx" or "cubin".
+        architecture: for NVRTC, for instance "compute_80" or "sm_90".
+    """
+
+    kind: str
+    architecture: str
+
+
+class Driver:
+    """One CUDA device.
+
+    Attributes:
+        index: which of the devices it is.
+        target: the form of code that `load` takes.
+        emulated: whether it runs on the CPU.
+    """
+
+    index: int
+    target: CompileTarget
+    emulated: bool
+
+    def properties(self) -> DeviceProperties:
+        """The facts about the device."""
+        raise NotImplementedError
+
+    def synchronize(self) -> None:
+        """Block until all work on the device has ended.
+
+        Raises:
+            DeviceLost: if the device has stopped working.
+        """
+        raise NotImplementedError
+
+    # Streams
+
+    def create_stream(self, priority: int = 0) -> Handle:
+        """A new stream, which waits for no other; work on a stream of a lower number is preferred."""
+        raise NotImplementedError
+
+    def stream_address(self, stream: Handle) -> int:
+        """The ``cudaStream_t`` of a stream, for other libraries."""
+        raise NotImplementedError
+
+    def stream_wait(self, stream: Handle, event: Handle) -> None:
+        """Run work that is handed to `stream` from now on behind the last `record` of `event`, of any device."""
+        raise NotImplementedError
+
+    def synchronize_stream(self, stream: Handle) -> None:
+        """Block until all work on the stream has ended.
+
+        Raises:
+            DeviceLost: if the device has stopped working.
+        """
+        raise NotImplementedError
+
+    # Events
+
+    def create_event(self, timing: bool = False) -> Handle:
+        """A new event, which counts as reached until it is recorded."""
+        raise NotImplementedError
+
+    def record(self, event: Handle, stream: Handle) -> None:
+        """Let the event be reached when all work that the stream has been handed so far has ended."""
+        raise NotImplementedError
+
+    def query(self, event: Handle) -> bool:
+        """Whether the event has been reached.
+
+        Raises:
+            DeviceLost: if the device has stopped working.
+        """
+        raise NotImplementedError
+
+    def synchronize_event(self, event: Handle) -> None:
+        """Block until the event has been reached.
+
+        Raises:
+            DeviceLost: if the device has stopped working.
+        """
+        raise NotImplementedError
+
+    def elapsed(self, start: Handle, end: Handle) -> float:
+        """Milliseconds between two events with timing, both of which have been reached."""
+        raise NotImplementedError
+
+    def step(self) -> bool:
+        """Let an emulated device go on a little, on this thread; False of a device that goes on by itself.
+
+        Raises:
+            DeviceDeadlock: if an emulated device has work left, and none of it can ever run.
+        """
+        return False
+
+    # Memory
+
+    def allocate(self, nbytes: int) -> DeviceArray:
+        """A block of memory as an array of bytes; it goes back to the device's pool when nothing refers to it.
+
+        Raises:
+            MemoryError: if the device has no more.
+        """
+        raise NotImplementedError
+
+    def empty_cache(self) -> None:
+        """Give the blocks of the pool that nobody has back to the device."""
+        raise NotImplementedError
+
+    def memory_info(self) -> tuple[int, int]:
+        """How many bytes of the device are free, and how many it has."""
+        raise NotImplementedError
+
+    def pinned(self, nbytes: int) -> np.ndarray[Any, Any]:
+        """Page-locked memory of the host as an array of bytes, for copies that do not hold up the host.
+
+        Raises:
+            MemoryError: if the host has no more.
+        """
+        raise NotImplementedError
+
+    def mapped(self, array: np.ndarray[Any, Any]) -> DeviceArray:
+        """Page-locked memory of the host, as kernels of the device reach it."""
+        raise NotImplementedError
+
+    def host_access(self, array: np.ndarray[Any, Any], write: bool) -> None:
+        """The host is about to read page-locked memory, or to write it: a place for a driver to check the order."""
+
+    # Work
+
+    def copy(self, out: Any, source: Any, stream: Handle) -> None:
+        """Copy bytes between two contiguous arrays of one size: of this device, of another one, or page-locked.
+
+        The caller keeps both alive until the copy has ended.
+        """
+        raise NotImplementedError
+
+    def fill(self, out: DeviceArray, byte: int, stream: Handle) -> None:
+        """Set all bytes of a contiguous array."""
+        raise NotImplementedError
+
+    def load(self, code: bytes) -> Handle:
+        """A module of compiled code, in the form that `target` tells."""
+        raise NotImplementedError
+
+    def function(self, module: Handle, name: str) -> Handle:
+        """A kernel of a module."""
+        raise NotImplementedError
+
+    def launch(
+        self,
+        function: Handle,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        arguments: Sequence[Argument],
+        writes: Sequence[int],
+        stream: Handle,
+        shared: int = 0,
+    ) -> None:
+        """Run a kernel.
+
+        Args:
+            function: of `function`.
+            grid: how many blocks.
+            block: how many threads each has.
+            arguments: in the order of the kernel's parameters.
+            writes: the positions of the arrays among them that the kernel writes; it only reads the others.
+            stream: behind whose work it runs.
+            shared: bytes of dynamic shared memory of a block.
+        """
+        raise NotImplementedError
+
+    def call(
+        self,
+        name: str,
+        function: Callable[..., object],
+        arguments: Sequence[Any],
+        results: Sequence[DeviceArray],
+        stream: Handle,
+        failed: Callable[[Exception], None],
+    ) -> None:
+        """Compute by functions of the device's array module: ``function(module, *arguments, *results)``.
+
+        The arrays are those of that module; what is no array is handed on as it is.  The function writes the results
+        and reads the arguments.
+
+        Args:
+            name: of the op, for people.
+            failed: called with the error if the function raises one after this call has returned.
+        """
+        raise NotImplementedError

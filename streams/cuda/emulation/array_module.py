@@ -1,0 +1,114 @@
+"""`ARRAY_MODULE`: numpy in place of CuPy, as far as CuPy has the function and takes the arguments.
+
+Kernels that are written for CuPy's functions run on emulated devices by numpy's.  Where CuPy is installed, each call is
+compared with the signature of CuPy's own function, so that an argument that CuPy does not know fails here, and not on
+the first GPU.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections import Counter
+from collections.abc import Callable
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, Final, final
+
+import numpy as np
+
+
+class NotInCupy(AttributeError, TypeError):
+    """A kernel for CUDA devices calls something that CuPy does not have, or with arguments that it does not take."""
+
+
+# Names of CuPy that are no functions, and those that numpy has elsewhere.
+_PLAIN: Final = (type, np.dtype, type(None), float, int, str)
+
+
+@final
+class ArrayModule:
+    """See the module.
+
+    Args:
+        stand_in: the module of numpy whose functions are called.
+        cupy_name: the module of CuPy that it stands in for.
+
+    Attributes:
+        calls: how often each function was called, by its name in CuPy.
+    """
+
+    def __init__(self, stand_in: Any, cupy_name: str, calls: Counter[str]) -> None:
+        self._stand_in = stand_in
+        self._cupy_name = cupy_name
+        self.calls = calls
+        self._known: dict[str, Any] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        found = self._known.get(name)
+        if found is None:
+            found = self._known[name] = self._make(name)
+        return found
+
+    def _make(self, name: str) -> Any:
+        qualified = f"{self._cupy_name}.{name}"
+        theirs = _of_cupy(self._cupy_name, name)
+        ours = getattr(self._stand_in, name)
+        if inspect.ismodule(ours):
+            return ArrayModule(ours, qualified, self.calls)
+        if isinstance(ours, _PLAIN):
+            return ours
+        return _Function(ours, theirs, qualified, self.calls)
+
+
+@final
+class _Function:
+    """A function of numpy that is called in place of CuPy's."""
+
+    def __init__(self, function: Callable[..., Any], theirs: Any, name: str, calls: Counter[str]) -> None:
+        self._function = function
+        self._theirs = theirs
+        self._signature = _signature(theirs)
+        self._name = name
+        self._calls = calls
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        self._calls[self._name] += 1
+        if self._signature is not None:
+            try:
+                self._signature.bind(*args, **kwargs)
+            except TypeError as error:
+                raise NotInCupy(f"{self._name} of CuPy is called with arguments that it does not take: {error}") from error
+        return self._function(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        if self._theirs is not None and not hasattr(self._theirs, name):
+            raise NotInCupy(f"CuPy has no {self._name}.{name}")
+        theirs = None if self._theirs is None else getattr(self._theirs, name)
+        return _Function(getattr(self._function, name), theirs, f"{self._name}.{name}", self._calls)
+
+
+def _of_cupy(module: str, name: str) -> Any:
+    """The object of CuPy; None where CuPy is not installed."""
+    if find_spec("cupy") is None:
+        return None
+    found = getattr(import_module(module), name, None)
+    if found is None:
+        raise NotInCupy(f"CuPy has no {module}.{name}")
+    return found
+
+
+def _signature(function: Any) -> inspect.Signature | None:
+    """How a function may be called; None of those in C that do not tell."""
+    if function is None:
+        return None
+    try:
+        return inspect.signature(function)
+    except ValueError:
+        return None
+
+
+ARRAY_MODULE: Final = ArrayModule(np, "cupy", Counter())

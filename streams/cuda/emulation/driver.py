@@ -1,0 +1,394 @@
+"""`EmulatedDriver`: a CUDA device on the CPU, for tests of everything above the driver.
+
+A simulated device decides when work runs: as late as the rules allow, or at random by a seed.  An interpreter runs the
+PTX of kernels, and numpy stands in for the named functions of CuPy.  Accesses to memory that nothing orders are errors,
+at the moment of the launch, however quick the device happened to be.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, final
+
+import numpy as np
+
+from vmflow.errors import DeviceLost
+from vmflow.streams.cuda.arrays import DeviceArray, bytes_at
+from vmflow.streams.cuda.driver import Argument, CompileTarget, DeviceProperties, Driver
+from vmflow.streams.cuda.hazards import HOST, Hazards
+from vmflow.streams.simulated import SimulatedDevice, SimulatedEvent, SimulatedQueue
+
+from .array_module import ARRAY_MODULE
+from .memory import EmulatedMemory, IllegalAddress, Owner, Region, view
+
+if TYPE_CHECKING:
+    from vmflow.streams.cuda.ptx import Kernel as PtxKernel, Module, Region as PtxRegion
+
+DEFAULT_BYTES: Final = 1 << 30
+_MILLISECONDS_PER_PIECE: Final = 1e-3
+_MULTIPROCESSORS: Final = 4
+
+
+@final
+class EmulatedStream:
+    """A stream of an emulated device.
+
+    Attributes:
+        queue: of the simulated device.
+        number: in the count of `Hazards`.
+    """
+
+    __slots__ = ("number", "queue")
+
+    def __init__(self, queue: SimulatedQueue, number: int) -> None:
+        self.queue = queue
+        self.number = number
+
+
+@final
+class EmulatedEvent:
+    """An event of an emulated device, which may be recorded again.
+
+    Attributes:
+        timing: whether it notes the time.
+        recorded: the point in the simulated device's queue; None before it is recorded.
+        clock: see `Hazards.recorded`.
+        time: when it was reached, in pieces of work that had begun.
+    """
+
+    __slots__ = ("clock", "recorded", "time", "timing")
+
+    def __init__(self, timing: bool) -> None:
+        self.timing = timing
+        self.recorded: SimulatedEvent | None = None
+        self.clock = np.zeros(1, np.int64)
+        self.time = 0
+
+
+@final
+class EmulatedMachine:
+    """The devices that are emulated together, with one memory and one simulated device that decides who goes on.
+
+    Args:
+        count: how many devices.
+        mode, seed: see `SimulatedDevice`.
+        nbytes: of memory of each device.
+        check: whether accesses that nothing orders are errors.
+
+    Attributes:
+        drivers: of the devices.
+        simulated: decides when work runs.
+        memory: of all devices.
+        hazards: checks the order of accesses.
+    """
+
+    def __init__(
+        self, count: int = 2, mode: str = "lazy", *, seed: int = 0, nbytes: int | None = None, check: bool = True
+    ) -> None:
+        self.simulated = SimulatedDevice("cuda", mode, seed=seed)
+        self.hazards = Hazards(check)
+        self.memory = EmulatedMemory(self.hazards)
+        # Guards the hazards, which several machines may use from several threads.
+        self.lock = threading.RLock()
+        size = int(os.environ.get("VMFLOW_CUDA_MEMORY", DEFAULT_BYTES)) if nbytes is None else nbytes
+        self.drivers = [EmulatedDriver(self, index, size) for index in range(count)]
+
+
+@final
+class EmulatedDriver(Driver):
+    """See the module; made by `EmulatedMachine`.
+
+    Attributes:
+        launches: how many kernels were launched.
+        lost: the error that has ended the device; None while it works.
+    """
+
+    target = CompileTarget("ptx", "compute_80")
+    emulated = True
+
+    def __init__(self, machine: EmulatedMachine, index: int, nbytes: int) -> None:
+        self.index = index
+        self.launches = 0
+        self.lost: Exception | None = None
+        self._machine = machine
+        self._simulated = machine.simulated
+        self._memory = machine.memory
+        self._hazards = machine.hazards
+        self._nbytes = nbytes
+        self._streams = 0
+
+    def properties(self) -> DeviceProperties:
+        return DeviceProperties(f"emulated device {self.index}", 8, 0, self._nbytes, _MULTIPROCESSORS)
+
+    def synchronize(self) -> None:
+        self._simulated.drain()
+        self._raise_if_lost()
+        with self._machine.lock:
+            for number in range(1, self._hazards.streams):
+                self._hazards.waits(HOST, self._hazards.recorded(number))
+
+    def step(self) -> bool:
+        self._simulated.proceed()
+        return True
+
+    def lose(self, error: Exception) -> None:
+        """The device stops working, as a GPU does after an illegal access."""
+        if self.lost is None:
+            self.lost = error
+
+    # Streams and events
+
+    def create_stream(self, priority: int = 0) -> EmulatedStream:
+        with self._machine.lock:
+            self._streams += 1
+            name = f"stream {self._streams} of cuda:{self.index}"
+            return EmulatedStream(self._simulated.queue(name), self._hazards.add_stream(name))
+
+    def stream_address(self, stream: EmulatedStream) -> int:
+        return stream.number
+
+    def stream_wait(self, stream: EmulatedStream, event: EmulatedEvent) -> None:
+        if event.recorded is None:
+            return
+        with self._machine.lock:
+            self._hazards.waits(stream.number, event.clock)
+        stream.queue.wait(event.recorded)
+
+    def synchronize_stream(self, stream: EmulatedStream) -> None:
+        event = self.create_event()
+        self.record(event, stream)
+        self.synchronize_event(event)
+
+    def create_event(self, timing: bool = False) -> EmulatedEvent:
+        return EmulatedEvent(timing)
+
+    def record(self, event: EmulatedEvent, stream: EmulatedStream) -> None:
+        with self._machine.lock:
+            event.clock = self._hazards.recorded(stream.number)
+        if event.timing:
+            stream.queue.enqueue(lambda: _note_time(event, self._simulated), _ignore)
+        event.recorded = stream.queue.record()
+
+    def query(self, event: EmulatedEvent) -> bool:
+        self._raise_if_lost()
+        if event.recorded is not None and not event.recorded.query():
+            return False
+        self._saw(event)
+        return True
+
+    def synchronize_event(self, event: EmulatedEvent) -> None:
+        if event.recorded is not None:
+            event.recorded.synchronize()
+        self._raise_if_lost()
+        self._saw(event)
+
+    def elapsed(self, start: EmulatedEvent, end: EmulatedEvent) -> float:
+        return (end.time - start.time) * _MILLISECONDS_PER_PIECE
+
+    def _saw(self, event: EmulatedEvent) -> None:
+        with self._machine.lock:
+            self._hazards.waits(HOST, event.clock)
+
+    # Memory
+
+    def allocate(self, nbytes: int) -> DeviceArray:
+        used = self._memory.used(self.index)
+        if used + nbytes > self._nbytes:
+            raise MemoryError(f"cuda:{self.index} has {self._nbytes - used} bytes left, and {nbytes} were asked for")
+        region = self._memory.allocate(self.index, nbytes)
+        return bytes_at(region.start, nbytes, Owner(self._memory, region))
+
+    def empty_cache(self) -> None:
+        """Nothing is kept."""
+
+    def memory_info(self) -> tuple[int, int]:
+        return self._nbytes - self._memory.used(self.index), self._nbytes
+
+    def pinned(self, nbytes: int) -> np.ndarray[Any, Any]:
+        return self._memory.pinned(nbytes)
+
+    def mapped(self, array: np.ndarray[Any, Any]) -> DeviceArray:
+        region = self._pinned_region(array)
+        return DeviceArray(int(array.ctypes.data), array.shape, array.dtype, array.strides, None, (array, region))
+
+    def host_access(self, array: np.ndarray[Any, Any], write: bool) -> None:
+        region = self._pinned_region(array)
+        start = int(array.ctypes.data) - region.start
+        with self._machine.lock:
+            self._hazards.begin(HOST, "the program")
+            self._hazards.access(HOST, region.shadow, start, start + array.nbytes, write)
+
+    def _pinned_region(self, array: np.ndarray[Any, Any]) -> Region:
+        start = int(array.ctypes.data)
+        region = self._memory.region_at(start, start + array.nbytes, "a copy")
+        if not array.flags.c_contiguous:
+            raise ValueError(f"a device copies contiguous memory of the host, not an array of strides {array.strides}")
+        return region
+
+    # Work
+
+    def copy(self, out: Any, source: Any, stream: EmulatedStream) -> None:
+        target, origin = self._operand(out), self._operand(source)
+        if target.nbytes != origin.nbytes or not (target.contiguous and origin.contiguous):
+            raise ValueError(f"a copy takes contiguous arrays of one size, not {origin!r} to {target!r}")
+        regions = self._accessed("copy", [target, origin], {0}, stream)
+
+        def work() -> None:
+            to, given = [
+                view(array.strided((array.nbytes,), np.dtype(np.uint8)), region, "copy")
+                for array, region in zip((target, origin), regions, strict=True)
+            ]
+            to[...] = given
+
+        self._enqueue(stream, work)
+
+    def fill(self, out: DeviceArray, byte: int, stream: EmulatedStream) -> None:
+        if not out.contiguous:
+            raise ValueError(f"only a contiguous array can be filled with a byte, not {out!r}")
+        (region,) = self._accessed("fill", [out], {0}, stream)
+        flat = out.strided((out.nbytes,), np.dtype(np.uint8))
+        self._enqueue(stream, lambda: view(flat, region, "fill").fill(byte))
+
+    def load(self, code: bytes) -> Module:
+        from vmflow.streams.cuda.ptx import parse  # which only programs with kernels of their own need
+
+        return parse(code.rstrip(b"\0").decode())
+
+    def function(self, module: Module, name: str) -> PtxKernel:
+        return module.kernels[name]
+
+    def launch(
+        self,
+        function: PtxKernel,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        arguments: Sequence[Argument],
+        writes: Sequence[int],
+        stream: EmulatedStream,
+        shared: int = 0,
+    ) -> None:
+        arrays = [argument for argument in arguments if isinstance(argument, DeviceArray)]
+        written = {
+            sum([isinstance(before, DeviceArray) for before in arguments[:position]])
+            for position in writes
+            if isinstance(arguments[position], DeviceArray)
+        }
+        regions = self._accessed(function.name, arrays, written, stream)
+        values = [argument.pointer if isinstance(argument, DeviceArray) else argument for argument in arguments]
+        self.launches += 1
+
+        def work() -> None:
+            windows = _windows(function.name, arrays, regions, written)
+            function.run(grid, block, values, windows, shared_bytes=shared)
+
+        self._enqueue(stream, work)
+
+    def call(
+        self,
+        name: str,
+        function: Callable[..., object],
+        arguments: Sequence[Any],
+        results: Sequence[DeviceArray],
+        stream: EmulatedStream,
+        failed: Callable[[Exception], None],
+    ) -> None:
+        operands = [*results, *[argument for argument in arguments if isinstance(argument, DeviceArray)]]
+        found = iter(self._accessed(name, operands, set(range(len(results))), stream))
+        of_results = [next(found) for _ in results]
+        of_arguments = [next(found) if isinstance(argument, DeviceArray) else None for argument in arguments]
+
+        def work() -> None:
+            given = [
+                view(argument, region, name) if isinstance(argument, DeviceArray) else argument
+                for argument, region in zip(arguments, of_arguments, strict=True)
+            ]
+            outs = [view(result, region, name) for result, region in zip(results, of_results, strict=True)]
+            try:
+                with np.errstate(all="ignore"):
+                    function(ARRAY_MODULE, *given, *outs)
+            except IllegalAddress:
+                raise
+            except Exception as error:
+                failed(error)
+
+        self._enqueue(stream, work)
+
+    # Inside
+
+    def _operand(self, array: Any) -> DeviceArray:
+        return array if isinstance(array, DeviceArray) else self.mapped(array)
+
+    def _accessed(
+        self, work: str, arrays: Sequence[DeviceArray], writes: set[int], stream: EmulatedStream
+    ) -> list[Region | None]:
+        """The blocks that the arrays lie in, each of which may be used by work that is handed over now."""
+        self._raise_if_lost()
+        regions = [self._memory.region_of(array, work) for array in arrays]
+        with self._machine.lock:
+            self._hazards.begin(stream.number, work)
+            for position, (array, region) in enumerate(zip(arrays, regions, strict=True)):
+                if region is not None:
+                    low, high = array.extent()
+                    start, stop = low - region.start, high - region.start
+                    self._hazards.access(stream.number, region.shadow, start, stop, position in writes)
+        return regions
+
+    def _enqueue(self, stream: EmulatedStream, work: Callable[[], None]) -> None:
+        def run() -> None:
+            if self.lost is not None:
+                return
+            try:
+                work()
+            except Exception as error:
+                self.lose(error)
+
+        stream.queue.enqueue(run, self.lose_by)
+
+    def lose_by(self, error: BaseException) -> None:
+        """The simulated device cannot run a piece of work."""
+        self.lose(error if isinstance(error, Exception) else RuntimeError(str(error)))
+
+    def _raise_if_lost(self) -> None:
+        if self.lost is not None:
+            raise DeviceLost(
+                f"cuda:{self.index} has stopped working and its memory is lost; the process must be started again: "
+                f"{self.lost}"
+            ) from self.lost
+
+
+def _windows(
+    kernel: str, arrays: Sequence[DeviceArray], regions: Sequence[Region | None], writes: set[int]
+) -> list[PtxRegion]:
+    """The parts of memory that a kernel may use: those of its arrays, and nothing between them."""
+    spans: list[tuple[int, int, bool, Region]] = []
+    for position, (array, region) in enumerate(zip(arrays, regions, strict=True)):
+        if region is None:
+            continue
+        if region.freed:
+            raise IllegalAddress(f"{kernel} uses {array!r}, whose memory was freed before it had ended")
+        low, high = array.extent()
+        spans.append((low, high, position in writes, region))
+    spans.sort(key=lambda span: span[:2])
+    merged: list[tuple[int, int, bool, Region]] = []
+    for low, high, writable, region in spans:
+        if merged and low < merged[-1][1]:
+            before = merged.pop()
+            merged.append((before[0], max(before[1], high), before[2] or writable, region))
+        else:
+            merged.append((low, high, writable, region))
+    from vmflow.streams.cuda.ptx import Region as PtxRegion
+
+    return [
+        PtxRegion(low, region.buffer[low - region.start : high - region.start], writable, f"memory at {low:#x}")
+        for low, high, writable, region in merged
+    ]
+
+
+def _note_time(event: EmulatedEvent, device: SimulatedDevice) -> None:
+    event.time = device.ran
+
+
+def _ignore(error: BaseException) -> None:
+    """A lost device reaches no time."""

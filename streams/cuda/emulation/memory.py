@@ -1,0 +1,161 @@
+"""`EmulatedMemory`: the memory of all emulated devices and page-locked memory, by address."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from bisect import bisect_right
+from typing import Any, Final, final
+
+import numpy as np
+
+from vmflow.streams.cuda.arrays import DeviceArray
+from vmflow.streams.cuda.hazards import Hazards, Shadow
+
+# Memory that nobody has written holds this: nan in every floating dtype, -1 in every integer one.
+GARBAGE: Final = 0xFF
+
+# Where devices' memory begins, and how far blocks are apart at least, so that reading past one is noticed.
+_FIRST_ADDRESS: Final = 0x7000_0000_0000
+_GAP: Final = 4096
+
+
+class IllegalAddress(RuntimeError):
+    """Work on an emulated device used memory that is not there, or was freed before the work had ended."""
+
+
+@final
+class Region:
+    """A block of memory.
+
+    Attributes:
+        start, stop: its first address, and the one behind its last.
+        buffer: the content, as bytes.
+        device: the index of its device; None of page-locked memory of the host.
+        shadow: the accesses that later ones must be behind.
+        freed: whether its owner has gone.
+    """
+
+    __slots__ = ("buffer", "device", "freed", "shadow", "start", "stop")
+
+    def __init__(self, start: int, buffer: np.ndarray[Any, Any], device: int | None) -> None:
+        self.start = start
+        self.stop = start + buffer.nbytes
+        self.buffer = buffer
+        self.device = device
+        self.shadow = Shadow(buffer.nbytes)
+        self.freed = False
+
+    def __repr__(self) -> str:
+        place = "page-locked memory" if self.device is None else f"memory of cuda:{self.device}"
+        return f"<{self.stop - self.start} bytes of {place} at {self.start:#x}>"
+
+
+@final
+class Owner:
+    """Holds a region; when it goes, the region does."""
+
+    __slots__ = ("_memory", "_region")
+
+    def __init__(self, memory: EmulatedMemory, region: Region) -> None:
+        self._memory = memory
+        self._region = region
+
+    def __del__(self) -> None:
+        self._memory.free(self._region)
+
+
+class _Lender:
+    """Shows memory to numpy as if it came from elsewhere, so that arrays of it do not have a numpy array as base."""
+
+    def __init__(self, array: np.ndarray[Any, Any]) -> None:
+        self._array = array
+        self.__array_interface__ = array.__array_interface__
+
+
+@final
+class EmulatedMemory:
+    """See the module.
+
+    Args:
+        hazards: checks the order of accesses.
+    """
+
+    def __init__(self, hazards: Hazards) -> None:
+        self.hazards = hazards
+        self._starts: list[int] = []
+        self._regions: list[Region] = []
+        self._next = _FIRST_ADDRESS
+        self._used: dict[int, int] = {}
+        # Reentrant, because a destructor may free a region in the middle of any change.
+        self._lock = threading.RLock()
+
+    def allocate(self, device: int, nbytes: int) -> Region:
+        """A new block of a device's memory, full of garbage."""
+        with self._lock:
+            region = Region(self._next, np.full(nbytes, GARBAGE, np.uint8), device)
+            self._next += -(-nbytes // _GAP) * _GAP + _GAP
+            self._used[device] = self._used.get(device, 0) + nbytes
+            self._insert(region)
+        return region
+
+    def pinned(self, nbytes: int) -> np.ndarray[Any, Any]:
+        """New page-locked memory of the host, at its own address, for as long as an array refers to it."""
+        buffer = np.full(max(nbytes, 1), GARBAGE, np.uint8)
+        region = Region(int(buffer.ctypes.data), buffer, None)
+        with self._lock:
+            self._insert(region)
+        array = np.asarray(_Lender(buffer[:nbytes]))
+        # The root of all views of it; the region's own buffer is another array, which views never refer to.
+        weakref.finalize(array, self.free, region).atexit = False
+        return array
+
+    def used(self, device: int) -> int:
+        """The bytes of a device's memory that are in blocks."""
+        return self._used.get(device, 0)
+
+    def free(self, region: Region) -> None:
+        """The block is gone; work that still uses it fails."""
+        with self._lock:
+            region.freed = True
+            at = bisect_right(self._starts, region.start) - 1
+            del self._starts[at], self._regions[at]
+            if region.device is not None:
+                self._used[region.device] -= region.stop - region.start
+
+    def region_at(self, start: int, stop: int, user: str) -> Region:
+        """The block that has these addresses.
+
+        Raises:
+            IllegalAddress: if there is none.
+        """
+        with self._lock:
+            at = bisect_right(self._starts, start) - 1
+            region = self._regions[at] if at >= 0 else None
+        if region is None or stop > region.stop:
+            near = f"; the block before is {region!r}" if region is not None else ""
+            raise IllegalAddress(f"{user} uses addresses {start:#x} to {stop:#x}, where no memory is{near}")
+        return region
+
+    def region_of(self, array: DeviceArray, user: str) -> Region | None:
+        """The block that an array lies in; None of an array without elements."""
+        start, stop = array.extent()
+        return None if start == stop else self.region_at(start, stop, user)
+
+    def _insert(self, region: Region) -> None:
+        at = bisect_right(self._starts, region.start)
+        self._starts.insert(at, region.start)
+        self._regions.insert(at, region)
+
+
+def view(array: DeviceArray, region: Region | None, user: str) -> np.ndarray[Any, Any]:
+    """The array as the host sees it.
+
+    Raises:
+        IllegalAddress: if its memory was freed.
+    """
+    if region is None:
+        return np.empty(array.shape, array.dtype)
+    if region.freed:
+        raise IllegalAddress(f"{user} uses {array!r}, whose memory was freed before it had ended")
+    return np.ndarray(array.shape, array.dtype, region.buffer, array.pointer - region.start, array.strides)

@@ -1,0 +1,142 @@
+"""`Hazards`: finds accesses to memory of devices that nothing orders, by vector clocks and addresses.
+
+`vmflow.streams.races` does the same for the storages of the virtual machine.  This one sees what a driver sees: streams,
+events and addresses.  So it also finds what the machine or an allocator gets wrong between them, such as memory that is
+handed out again too early.
+
+Each stream counts its work.  A clock has, for each stream, the number of the last piece of work that is known to have
+ended.  Memory is watched in granules; each remembers the last write, and the last read of each stream.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, final
+
+import numpy as np
+
+from vmflow.errors import RaceDetected
+
+# Bytes.  Different tensors never share one: pieces of memory begin at multiples of 512 bytes.
+GRANULE: Final = 64
+
+# How many pieces of work are remembered by name, for messages, before they are forgotten.
+REMEMBERED: Final = 1 << 14
+
+# The host's own accesses count as a stream of this number.
+HOST: Final = 0
+
+
+@final
+class Shadow:
+    """The accesses to one block of memory that later ones must be behind.
+
+    Attributes:
+        granules: how many it has.
+        writer, written: of each granule, the stream that wrote it last, and which piece of its work that was; None
+            before the first write.
+        reads: by stream, the last piece of work that read each granule.
+    """
+
+    __slots__ = ("granules", "reads", "writer", "written")
+
+    def __init__(self, nbytes: int) -> None:
+        self.granules = -(-nbytes // GRANULE)
+        self.writer: np.ndarray[Any, Any] | None = None
+        self.written: np.ndarray[Any, Any] | None = None
+        self.reads: dict[int, np.ndarray[Any, Any]] = {}
+
+
+@final
+class Hazards:
+    """See the module.  Called by one thread at a time.
+
+    Args:
+        enabled: whether accesses are checked; clocks are kept in any case.
+    """
+
+    def __init__(self, enabled: bool = True) -> None:
+        self.enabled = enabled
+        # By stream: the clock of its next piece of work.
+        self._known: list[np.ndarray[Any, Any]] = [np.zeros(1, np.int64)]
+        self._names: list[str] = ["the host"]
+        # By stream and number, the pieces of work, for messages.
+        self._work: dict[tuple[int, int], str] = {}
+
+    @property
+    def streams(self) -> int:
+        """How many streams there are, the host included."""
+        return len(self._known)
+
+    def add_stream(self, name: str) -> int:
+        """The number of a new stream."""
+        self._known = [np.append(clock, 0) for clock in self._known]
+        self._known.append(np.zeros(len(self._known) + 1, np.int64))
+        self._names.append(name)
+        return len(self._known) - 1
+
+    def begin(self, stream: int, work: str) -> None:
+        """A piece of work was handed to a stream: it is behind all that the host knows to have ended."""
+        known = self._known[stream]
+        if stream != HOST:
+            np.maximum(known, self._known[HOST], out=known)
+        known[stream] += 1
+        if self.enabled:
+            if len(self._work) >= REMEMBERED:
+                self._work.clear()
+            self._work[stream, int(known[stream])] = work
+
+    def recorded(self, stream: int) -> np.ndarray[Any, Any]:
+        """An event was recorded on a stream: the clock of those that wait for it."""
+        return self._known[stream].copy()
+
+    def waits(self, stream: int, clock: np.ndarray[Any, Any]) -> None:
+        """A stream, or the host, goes on behind an event of this clock."""
+        known = self._known[stream]
+        np.maximum(known[: len(clock)], clock, out=known[: len(clock)])
+
+    def access(self, stream: int, shadow: Shadow, start: int, stop: int, write: bool) -> None:
+        """The work handed over last to a stream uses the bytes of a block from `start` to before `stop`.
+
+        Raises:
+            RaceDetected: if nothing orders it behind an earlier access.
+        """
+        if not self.enabled or start == stop:
+            return
+        low, high = start // GRANULE, -(-stop // GRANULE)
+        known = self._known[stream]
+        if shadow.writer is not None and shadow.written is not None:
+            late = shadow.written[low:high] > known[shadow.writer[low:high]]
+            if late.any():
+                at = low + int(late.argmax())
+                earlier = int(shadow.writer[at]), int(shadow.written[at])
+                self._raise("write after write" if write else "read after write", earlier, "writes", stream, write)
+        if write:
+            self._check_reads(stream, shadow, low, high)
+            self._note_write(stream, shadow, low, high)
+        else:
+            reads = shadow.reads.get(stream)
+            if reads is None:
+                reads = shadow.reads[stream] = np.zeros(shadow.granules, np.int64)
+            reads[low:high] = known[stream]
+
+    def _check_reads(self, stream: int, shadow: Shadow, low: int, high: int) -> None:
+        known = self._known[stream]
+        for reader, times in shadow.reads.items():
+            last = int(times[low:high].max())
+            if last > known[reader]:
+                self._raise("write after read", (reader, last), "reads", stream, True)
+
+    def _note_write(self, stream: int, shadow: Shadow, low: int, high: int) -> None:
+        if shadow.writer is None or shadow.written is None:
+            shadow.writer = np.zeros(shadow.granules, np.int64)
+            shadow.written = np.zeros(shadow.granules, np.int64)
+        shadow.writer[low:high] = stream
+        shadow.written[low:high] = self._known[stream][stream]
+
+    def _raise(self, kind: str, earlier: tuple[int, int], verb: str, stream: int, write: bool) -> None:
+        before = self._describe(*earlier)
+        now = self._describe(stream, int(self._known[stream][stream]))
+        raise RaceDetected(kind, f"{before} {verb}", f"{now} {'writes' if write else 'reads'}")
+
+    def _describe(self, stream: int, number: int) -> str:
+        return f"{self._work.get((stream, number), 'work')} (number {number} on {self._names[stream]})"

@@ -1,0 +1,158 @@
+"""`Launcher`: hands kernels and copies to one stream of a device; the kernels of a thread find theirs by `current`.
+
+A launched kernel runs long after its launch.  So the launcher keeps what the kernel still needs, and remembers what is
+to be looked at when it has ended.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeAlias, final
+
+import numpy as np
+
+from vmflow.errors import InternalError
+
+from .arrays import DeviceArray
+from .driver import Argument, Driver, Handle
+
+if TYPE_CHECKING:
+    from vmflow.streams.allocator import BinAllocator
+
+# Asked once the work has ended: the error that it has found, or None.
+Check: TypeAlias = "Callable[[], Exception | None]"
+
+
+@final
+class Launched:
+    """Work that was handed to a device in one go.
+
+    Attributes:
+        kept: objects that it needs until it has ended.
+        checks: to be called then.
+    """
+
+    __slots__ = ("checks", "kept")
+
+    def __init__(self) -> None:
+        self.kept: list[object] = []
+        self.checks: list[Check] = []
+
+    def error(self) -> Exception | None:
+        """The first error that the work has found; only once it has ended."""
+        found = [error for error in [check() for check in self.checks] if error is not None]
+        return found[0] if found else None
+
+
+@final
+class Launcher:
+    """See the module.
+
+    Args:
+        driver: of the device.
+        stream: of that driver.
+
+    Attributes:
+        driver, stream: as given.
+        allocator: of scratch memory, in the order of this stream; None if the stream has none of its own.
+        launched: the work in hand.
+    """
+
+    def __init__(self, driver: Driver, stream: Handle) -> None:
+        self.driver = driver
+        self.stream = stream
+        self.allocator: BinAllocator | None = None
+        self.launched = Launched()
+
+    def take_launched(self) -> Launched:
+        """The work handed over since the last time."""
+        launched, self.launched = self.launched, Launched()
+        return launched
+
+    def keep(self, thing: object) -> None:
+        """Keep an object until the work in hand has ended."""
+        self.launched.kept.append(thing)
+
+    def check(self, check: Check) -> None:
+        """Have an error looked for when the work in hand has ended."""
+        self.launched.checks.append(check)
+
+    # Memory
+
+    def scratch(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> DeviceArray:
+        """Memory for the kernels that are launched next; it may be handed out again behind them on this stream.
+
+        Raises:
+            OutOfMemory: if there is none.
+        """
+        if self.allocator is None:
+            raise InternalError("a kernel asked for scratch memory on a stream that only copies")
+        nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        allocation = self.allocator.allocate(nbytes, ("scratch", None, 0, None))
+        array: DeviceArray = allocation.array(shape, dtype)
+        # The piece comes back with the array, which its user drops after launching.
+        array.owner = allocation
+        return array
+
+    # Work
+
+    def launch(
+        self,
+        function: Handle,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        arguments: Sequence[Argument],
+        writes: Sequence[int],
+        shared: int = 0,
+    ) -> None:
+        """See `Driver.launch`."""
+        self.driver.launch(function, grid, block, arguments, writes, self.stream, shared)
+
+    def call(
+        self, name: str, function: Callable[..., object], arguments: Sequence[Any], results: Sequence[DeviceArray]
+    ) -> None:
+        """See `Driver.call`."""
+        errors: list[Exception] = []
+        self.driver.call(name, function, arguments, results, self.stream, errors.append)
+        self.check(lambda: errors[0] if errors else None)
+
+    def copy(self, out: Any, source: Any) -> None:
+        """See `Driver.copy`; both are kept until it has ended."""
+        self.keep((out, source))
+        self.driver.copy(out, source, self.stream)
+
+    def fill(self, out: DeviceArray, byte: int) -> None:
+        """See `Driver.fill`."""
+        self.driver.fill(out, byte, self.stream)
+
+
+class _Current(threading.local):
+    launcher: Launcher | None = None
+
+
+_current = _Current()
+
+
+def current() -> Launcher:
+    """The launcher of the instruction that this thread hands to a device.
+
+    Raises:
+        InternalError: if it hands over none.
+    """
+    launcher = _current.launcher
+    if launcher is None:
+        raise InternalError("a kernel of a device was called outside of an instruction on one of its streams")
+    return launcher
+
+
+@contextmanager
+def launching(launcher: Launcher) -> Iterator[None]:
+    """Let `launcher` be the current one of this thread."""
+    before = _current.launcher
+    _current.launcher = launcher
+    try:
+        yield
+    finally:
+        _current.launcher = before

@@ -1,0 +1,72 @@
+"""`PinnedMemory`: page-locked memory of the host, used again."""
+
+from __future__ import annotations
+
+import weakref
+from collections import deque
+from typing import Any, Final, final
+
+import numpy as np
+
+from .driver import Driver
+
+# Bytes of the smallest block.  Sizes are powers of two, so that a block fits many requests.
+SMALLEST: Final = 512
+
+
+@final
+class PinnedMemory:
+    """Page-locked blocks of one device's host side.
+
+    Page-locking takes as long as copying megabytes, so blocks are kept.  An array goes back when nothing refers to it;
+    whoever hands it to a device keeps it until the copy has ended.
+
+    Args:
+        driver: of the device.
+
+    Attributes:
+        reserved: bytes in blocks, whether or not they are in use.
+    """
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        # By size, the blocks that nobody has.  Destructors append to them, which takes no lock.
+        self._free: dict[int, deque[np.ndarray[Any, Any]]] = {}
+        self.reserved = 0
+
+    def array(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+        """A new C-contiguous array, with any content.
+
+        Raises:
+            MemoryError: if the host has no more page-locked memory.
+        """
+        nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        size = max(SMALLEST, 1 << (nbytes - 1).bit_length()) if nbytes else SMALLEST
+        free = self._free.setdefault(size, deque())
+        try:
+            block = free.pop()
+        except IndexError:
+            block = self._driver.pinned(size)
+            self.reserved += size
+        lent = np.asarray(Lender(block, free))
+        return np.ndarray(shape, dtype, lent[:nbytes])
+
+    def empty_cache(self) -> None:
+        """Give up the blocks that nobody has."""
+        for size, free in self._free.items():
+            while free:
+                free.pop()
+                self.reserved -= size
+
+
+class Lender:
+    """Shows a block to numpy as memory from elsewhere: all arrays in the block keep it, and the block comes back after.
+
+    Args:
+        block: of bytes.
+        free: the blocks that nobody has, which it joins in the end.
+    """
+
+    def __init__(self, block: np.ndarray[Any, Any], free: deque[np.ndarray[Any, Any]]) -> None:
+        self.__array_interface__ = block.__array_interface__
+        weakref.finalize(self, free.append, block).atexit = False

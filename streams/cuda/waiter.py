@@ -1,0 +1,45 @@
+"""`EventWaiter`: a thread that blocks until events are reached, for event loops that must not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias, final
+
+from vmflow.streams.stream import Event
+from vmflow.streams.worker import Worker
+
+Waiting: TypeAlias = tuple[Event, Callable[[], None]]
+
+
+@final
+class EventWaiter:
+    """Waits for the events of one stream, which are reached in the order in which they come here.
+
+    A thread can block on one event only.  So each stream has a thread, or a long kernel of one stream would keep a loop
+    from hearing of a short one of another.
+
+    Args:
+        name: of the thread.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._worker = Worker(name, self._wait)
+        # A loop asks again at each of its turns.
+        self._pending: set[Waiting] = set()
+
+    def add(self, event: Event, wake: Callable[[], None]) -> None:
+        """Call `wake` on the thread when the event has been reached."""
+        waiting = (event, wake)
+        if waiting not in self._pending:
+            self._pending.add(waiting)
+            self._worker.post(waiting)
+
+    def stop(self) -> None:
+        """End the thread after the event that it waits for."""
+        self._worker.stop(0.0)
+
+    def _wait(self, waiting: Waiting) -> None:
+        event, wake = waiting
+        event.synchronize()
+        self._pending.discard(waiting)
+        wake()

@@ -1,0 +1,98 @@
+"""Kernels that call functions of the device's array module: CuPy on a GPU, and numpy on an emulated device.
+
+Such a kernel is a function ``f(xp, problem, *operands, *outs)``.  `xp` is the array module, the operands are its arrays
+and Python numbers, and the results go into `outs`.  On an emulated device it is called when its turn comes, and may
+call only what CuPy has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias, final
+
+from vmflow.instructions.blob import TensorMeta
+from vmflow.kernels.choosing import Function, Kernel, Problem, builds
+from vmflow.streams.cuda.arrays import DeviceArray
+from vmflow.streams.cuda.launching import Launcher, current
+
+PACKAGE: Final = "vmflow.kernels.cuda"
+
+# f(xp, problem, *operands, *outs)
+ArrayFunction: TypeAlias = "Callable[..., object]"
+
+
+@final
+class Computation:
+    """A call of an `ArrayFunction` for one problem, as `Driver.call` takes it."""
+
+    __slots__ = ("_function", "_problem")
+
+    def __init__(self, function: ArrayFunction, problem: Problem) -> None:
+        self._function = function
+        self._problem = problem
+
+    def __call__(self, xp: Any, *arrays: Any) -> object:
+        return self._function(xp, self._problem, *arrays)
+
+
+def by_arrays(*names: str) -> Callable[[ArrayFunction], ArrayFunction]:
+    """Declare that ``function(xp, problem, *operands, *outs)`` computes these ops; see `choosing.builds`."""
+
+    def declare(function: ArrayFunction) -> ArrayFunction:
+        def build(problem: Problem) -> Kernel:
+            return array_kernel(function, problem)
+
+        build.__module__, build.__qualname__ = function.__module__, function.__qualname__
+        builds(*names, package=PACKAGE)(build)
+        return function
+
+    return declare
+
+
+def array_kernel(function: ArrayFunction, problem: Problem) -> Kernel:
+    """The kernel that calls an `ArrayFunction`."""
+    computation = Computation(function, problem)
+
+    def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
+        launcher.call(problem.op, computation, operands, outs)
+
+    return Kernel(into_outs(launch, problem), casts=True)
+
+
+# launch(launcher, operands, outs): hand over what computes the outs, which have the dtypes that inference has found.
+Launch: TypeAlias = "Callable[[Launcher, tuple[Any, ...], tuple[DeviceArray, ...]], None]"
+
+
+def into_outs(launch: Launch, problem: Problem) -> Function:
+    """The function of a kernel, see `choosing.Function`, of what launches the work.
+
+    Results that are wanted in another dtype are cast behind it.
+    """
+    metas = problem.outputs
+
+    def function(*arguments: Any) -> Any:
+        *operands, out = arguments
+        launcher = current()
+        wanted = out if isinstance(out, tuple) else (out,)
+        outs = tuple([_fitting(launcher, meta, array) for meta, array in zip(metas, wanted, strict=True)])
+        launch(launcher, tuple(operands), outs)
+        for made, array in zip(outs, wanted, strict=True):
+            if array is not None and array is not made:
+                launcher.call("cast", _cast, (made,), (array,))
+        return outs[0] if out is None else out
+
+    return function
+
+
+def _fitting(launcher: Launcher, meta: TensorMeta, wanted: DeviceArray | None) -> DeviceArray:
+    """The array that is wanted, if it has the dtype, else memory for one that has."""
+    dtype = meta.dtype.numpy
+    if wanted is not None and wanted.dtype == dtype:
+        return wanted
+    return launcher.scratch(tuple(meta.shape), dtype)
+
+
+def _cast(xp: Any, array: Any, out: Any) -> None:
+    if array.dtype.kind == "c" and out.dtype.kind not in "cb":
+        array = array.real
+    xp.copyto(out, array, casting="unsafe")

@@ -1,0 +1,55 @@
+"""Copies between the host and a device, and between devices."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from vmflow.instructions.blob import Array
+from vmflow.streams.cuda.arrays import DeviceArray
+from vmflow.streams.cuda.driver import Driver
+from vmflow.streams.cuda.launching import current
+from vmflow.streams.cuda.registry import pinned_of
+
+
+def copy_across(array: Array, *more: Array | None) -> Array:
+    """The kernel of a transfer: copy a contiguous array to where the result is wanted.
+
+    Memory of the host is copied from and to by way of page-locked memory, unless it is page-locked itself: only that can
+    a device copy while the host goes on.
+    """
+    out = more[-1]
+    launcher = current()
+    if isinstance(array, DeviceArray) and isinstance(out, DeviceArray):
+        launcher.copy(out, array)
+        return out
+    if isinstance(array, DeviceArray):
+        return _to_host(array, out)
+    assert isinstance(out, DeviceArray)
+    driver = launcher.driver
+    staged = pinned_of(driver.index).array(out.shape, out.dtype)
+    driver.host_access(staged, write=True)
+    np.copyto(staged, array)
+    launcher.copy(out, staged)
+    return out
+
+
+def _to_host(array: DeviceArray, out: Array | None) -> Array:
+    launcher = current()
+    landed = pinned_of(launcher.driver.index).array(array.shape, array.dtype)
+    launcher.copy(landed, array)
+    launcher.check(partial(_land, launcher.driver, landed, out))
+    return landed if out is None else out
+
+
+def _land(driver: Driver, landed: np.ndarray[Any, Any], out: Array | None) -> Exception | None:
+    """The copy has ended, as the host believes: it may read the memory, or there is an error."""
+    try:
+        driver.host_access(landed, write=False)
+    except Exception as error:
+        return error
+    if out is not None:
+        np.copyto(out, landed)
+    return None
