@@ -602,11 +602,11 @@ def test_the_policy_makes_one_step_while_the_host_has_nothing_else_to_do() -> No
         log.put(policy.queue, number)
     for ran in ([0], [0, 1], [0, 1]):
         woken: list[list[object]] = []
-        policy.await_progress(lambda woken=woken: woken.append(list(log.ran)))  # type: ignore[misc]
+        policy.await_progress(device.event(), lambda woken=woken: woken.append(list(log.ran)))  # type: ignore[misc]
         assert woken == [ran]
     policy.wait(device.event())
     with pytest.raises(DeviceDeadlock):
-        policy.await_progress(lambda: None)
+        policy.await_progress(device.event(), lambda: None)
 
 
 def test_the_policy_refuses_what_it_cannot_wait_for() -> None:
