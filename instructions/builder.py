@@ -64,13 +64,14 @@ class InstructionsBuilder:
         several: bool = False,
         cost: int = 0,
         stream: Stream | None = None,
+        allocates: bool | None = None,
     ) -> Instruction:
-        """Run `kernel`; see `OpCall`."""
+        """Run `kernel`; see `OpCall`, and for `allocates` `CallPlan`."""
         if stream is None:
             stream = self.machine.stream(outputs[0].meta.device)
         return self._add(
             stream,
-            op_call(name, kernel, inputs, outputs, scalars, several, stream),
+            op_call(name, kernel, inputs, outputs, scalars, several, allocates),
             reads=[blob.storage for blob in inputs],
             writes=[blob.storage for blob in outputs],
             cost=cost,
@@ -121,17 +122,31 @@ class InstructionsBuilder:
         dependences = tuple([self.machine.bring(blob.storage, source) for blob in blobs])
         return self._add_dependences(target, StreamWait(source), dependences)
 
-    def stream_record_event(self, stream: Stream, blobs: tuple[Blob, ...]) -> tuple[Instruction, SharedEvent]:
-        """Record an event behind the uses of these blobs on `stream`; see `StreamRecordEvent`."""
-        shared = SharedEvent(stream)
-        dependences = tuple([self.machine.bring(blob.storage, stream) for blob in blobs])
-        return self._add_dependences(stream, StreamRecordEvent(shared), dependences), shared
+    def record_event(self, shared: SharedEvent, behind: tuple[Dependence, ...], event: Dependence) -> Instruction:
+        """Record an event on its stream; see `StreamRecordEvent`.
 
-    def stream_wait_event(self, stream: Stream, shared: SharedEvent, blobs: tuple[Blob, ...]) -> Instruction:
-        """Make `stream` wait for an event recorded for the same blobs; see `StreamWaitEvent`."""
-        _check_same_device(shared.source, stream)
-        dependences = tuple([blob.storage.dependence for blob in blobs])
-        return self._add_dependences(stream, StreamWaitEvent(shared), dependences)
+        Args:
+            shared: the event.
+            behind: what the stream has been handed before; nothing if it keeps program order.
+            event: orders the instructions that record the event or wait for it.
+        """
+        policy = StreamRecordEvent(shared)
+        instruction = Instruction(shared.source, policy, behind, (event,), 0, self.code, self.last)
+        self.instructions.append(instruction)
+        return instruction
+
+    def wait_event(self, stream: Stream, shared: SharedEvent, event: Dependence) -> Instruction:
+        """Make `stream` wait for an event that was recorded by `record_event`; see `StreamWaitEvent`."""
+        if not (shared.source.policy.asynchronous and stream.policy.asynchronous):
+            raise ValueError(f"{stream.name} cannot wait for an event of {shared.source.name}: both must be of devices")
+        instruction = Instruction(stream, StreamWaitEvent(shared), (event,), (), 0, self.code, self.last)
+        self.instructions.append(instruction)
+        return instruction
+
+    def touch(self, stream: Stream, blobs: tuple[Blob, ...]) -> Instruction:
+        """Count as a use of the blobs on `stream`; see `TouchTensors`."""
+        dependences = tuple([self.machine.bring(blob.storage, stream) for blob in blobs])
+        return self._add_dependences(stream, TouchTensors(blobs), dependences)
 
     def barrier(self, callback: Callable[[], None] | None = None) -> Instruction:
         """Call `callback` when everything issued so far is erased."""

@@ -82,16 +82,11 @@ def op_call(
     outputs: tuple[Blob, ...],
     scalars: tuple[Any, ...] = (),
     several: bool = False,
-    stream: Stream | None = None,
+    allocates: bool | None = None,
 ) -> OpCall:
-    """The call of a function for which there is no plan yet; see `CallPlan` and `OpCall`.
-
-    Args:
-        stream: on which it will run; one of another device than the results' has no memory for them.
-    """
-    allocates = any(
-        [places_memory(blob.meta) and (stream is None or stream.device is blob.meta.device) for blob in outputs]
-    )
+    """The call of a function for which there is no plan yet; see `CallPlan` and `OpCall`."""
+    if allocates is None:
+        allocates = any([places_memory(blob.meta) for blob in outputs])
     plan = CallPlan(name, function, 0, several, allocates)
     return OpCall(plan, inputs, outputs[0], scalars, outputs=outputs if several else None)
 

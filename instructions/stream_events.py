@@ -48,14 +48,20 @@ class StreamWait(InstructionPolicy):
 class SharedEvent:
     """An event that one instruction records and others wait for.
 
+    Args:
+        source: the stream that it is recorded on.
+        timing: whether the device notes the time.
+
     Attributes:
+        source, timing: as given.
         event: the device's, from the moment the recording instruction is launched.
     """
 
-    __slots__ = ("event", "source")
+    __slots__ = ("event", "source", "timing")
 
-    def __init__(self, source: Stream) -> None:
+    def __init__(self, source: Stream, timing: bool = False) -> None:
         self.source = source
+        self.timing = timing
         self.event: Event | None = None
 
 
@@ -72,7 +78,7 @@ class StreamRecordEvent(InstructionPolicy):
         self.shared = shared
 
     def prepare(self, instruction: Instruction) -> None:
-        self.shared.event = instruction.stream.policy.record()
+        self.shared.event = instruction.stream.policy.record(self.shared.timing)
 
     def compute(self) -> None:
         """Recording is done when it is launched."""

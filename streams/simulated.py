@@ -490,7 +490,7 @@ class SimulatedStreamPolicy(StreamPolicy):
     def enqueue(self, work: Callable[[], None], fail: Callable[[BaseException], None]) -> None:
         self.queue.enqueue(work, fail)
 
-    def record(self) -> SimulatedEvent:
+    def record(self, timing: bool = False) -> SimulatedEvent:
         return self.queue.record()
 
     def wait(self, event: Event) -> None:

@@ -71,6 +71,10 @@ class StreamPolicy:
     def synchronize(self) -> None:
         """Return when everything handed to the device has finished there.  Host streams finish as they return."""
 
+    def keep_order(self) -> None:
+        """Keep program order from now on; see `sequential`."""
+        self.sequential = True
+
     # Asynchronous streams only
 
     def enqueue(self, work: Callable[[], None], fail: Callable[[BaseException], None]) -> Verdict | None:
@@ -87,8 +91,12 @@ class StreamPolicy:
     def hold(self, thing: object) -> None:
         """Keep an object until all work has ended that is handed over now or was before; where `launches` says so."""
 
-    def record(self) -> Event:
-        """An event that is reached when everything enqueued so far has finished."""
+    def record(self, timing: bool = False) -> Event:
+        """An event that is reached when everything enqueued so far has finished.
+
+        Args:
+            timing: whether the device notes the time, where it can.
+        """
         raise NotImplementedError
 
     def wait(self, event: Event) -> None:

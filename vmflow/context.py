@@ -31,6 +31,7 @@ class Mode:
         module: the path of modules whose forward is running here, None outside.
         anomaly: whether results are checked for nan and inf.
         autocast: what casts the operands of ops, None for nothing.
+        streams: by CUDA device, the kind of its stream that ops run on here; None where all run on its compute stream.
     """
 
     __slots__: ClassVar[tuple[str, ...]] = (
@@ -44,6 +45,7 @@ class Mode:
         "machine",
         "module",
         "scope",
+        "streams",
     )
 
     def __init__(
@@ -58,6 +60,7 @@ class Mode:
         module: Any = None,
         anomaly: bool = False,
         autocast: Any = None,
+        streams: dict[Device, str] | None = None,
     ) -> None:
         self.grad = grad
         self.machine = machine
@@ -69,6 +72,7 @@ class Mode:
         self.module = module
         self.anomaly = anomaly
         self.autocast = autocast
+        self.streams = streams
 
     def within(self, module: Any) -> Mode:
         """As `replace` with a module: every call of a module passes here."""
@@ -83,6 +87,7 @@ class Mode:
             module,
             self.anomaly,
             self.autocast,
+            self.streams,
         )
 
     def inferring(self, scope: Scope) -> Mode:
@@ -98,6 +103,7 @@ class Mode:
             self.module,
             self.anomaly,
             self.autocast,
+            self.streams,
         )
 
     def replace(
@@ -113,6 +119,7 @@ class Mode:
         module: Any = _AS_IS,
         anomaly: Any = _AS_IS,
         autocast: Any = _AS_IS,
+        streams: Any = _AS_IS,
     ) -> Mode:
         """A mode that differs in these."""
         return Mode(
@@ -126,6 +133,7 @@ class Mode:
             self.module if module is _AS_IS else module,
             self.anomaly if anomaly is _AS_IS else anomaly,
             self.autocast if autocast is _AS_IS else autocast,
+            self.streams if streams is _AS_IS else streams,
         )
 
 

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+from contextvars import ContextVar
 from typing import Final
 
 from .errors import DeviceUnavailable
+
+# The index of the CUDA device that "cuda" means, in each task and thread.
+CURRENT_CUDA: Final[ContextVar[int]] = ContextVar("vmflow.cuda.device", default=0)
 
 _KINDS: Final = ("cpu", "cuda", "sim", "meta")
 
@@ -38,6 +42,8 @@ class device:
             raise TypeError(f"a device is named by a string such as 'cpu' or 'cuda:0', not {type!r}")
         if index is not None and (not isinstance(index, int) or isinstance(index, bool)):
             raise TypeError(f"a device index must be an integer, not {index!r}")
+        if index is None and type == "cuda":
+            index = CURRENT_CUDA.get()
         found = _DEVICES.get((type, index))
         return found if found is not None else _make(cls, type, index)
 

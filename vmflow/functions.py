@@ -31,6 +31,7 @@ from .ops.linalg import linear_algebra as linear_algebra
 from .ops.linalg import matrix_functions as matrix_functions
 from .ops.linalg import matrix_products as matrix_products
 from .ops.linalg import pseudo_inverse as pseudo_inverse
+from .ops import pinning as pinning
 from .ops.reduction import composed_reduction as composed_reduction
 from .ops.reduction import counting as counting
 from .ops.reduction import extrema as extrema

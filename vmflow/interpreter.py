@@ -55,7 +55,7 @@ class EagerLocalInterpreter:
         plan = plan_of(op, blobs, attributes, scalars, mode.dtype)
         machine: VirtualMachine = mode.machine or default_machine()
         parts: MachineFields = machine
-        stream = parts.devices.compute_stream(plan.outputs[0].device)
+        stream = parts.devices.stream_of(plan.outputs[0].device, mode)
         outputs = tuple([Blob(Storage(machine, None, stream), output) for output in plan.outputs])
         call = OpCall(_plan_in(mode, plan), blobs, outputs[0], scalars, outputs=outputs if plan.several else None)
         inline.submit(machine, stream, call, mode, plan.leased)
@@ -80,7 +80,7 @@ class EagerLocalInterpreter:
             check_fits(op.name, output, target)
         machine: VirtualMachine = mode.machine or default_machine()
         parts: MachineFields = machine
-        stream = parts.devices.compute_stream(output.device)
+        stream = parts.devices.stream_of(output.device, mode)
         call_plan = _plan_in(mode, plan if output.dtype is blob.meta.dtype else plan.apart())
         inline.submit(machine, stream, OpCall(call_plan, blobs, blob, scalars), mode, plan.leased)
 
@@ -132,7 +132,7 @@ def computed(
     if machine is None:
         machine = DEFAULT[0] if DEFAULT else default_machine()
     parts: MachineFields = machine
-    stream = parts.devices.compute_stream(output.device)
+    stream = parts.devices.stream_of(output.device, mode)
     storage = Storage(machine, None, stream)
     blob = Blob(storage, output)
     step = _step(plan, blobs, attributes) if plan.cost >= CHAINED_FROM and not mode.anomaly else None
@@ -316,5 +316,5 @@ def issue_policy(
     """Issue what reads and writes these blobs, at least one of the latter, on their device's stream."""
     machine: VirtualMachine = mode.machine or default_machine()
     parts: MachineFields = machine
-    stream = parts.devices.compute_stream(outputs[0].meta.device)
+    stream = parts.devices.stream_of(outputs[0].meta.device, mode)
     inline.issue_call(machine, stream, policy, inputs, outputs, cost, mode, 0)

@@ -24,9 +24,9 @@ def memory_stats(device: Device | str | None = None) -> dict[str, int]:
     total: dict[str, int] = {}
     for machine in live_machines():
         machine.flush()
-        allocator = machine.memory.allocators.get(chosen)
-        for name, count in allocator.statistics().items() if allocator is not None else ():
-            total[name] = total.get(name, 0) + count
+        for allocator in machine.memory.of_device(chosen):
+            for name, count in allocator.statistics().items():
+                total[name] = total.get(name, 0) + count
     # A device that was never used has a full set of zeros.
     return total or dict.fromkeys(current_machine().memory.allocator(chosen).statistics(), 0)
 
@@ -51,8 +51,7 @@ def reset_peak_memory_stats(device: Device | str | None = None) -> None:
     chosen = _chosen(device)
     for machine in live_machines():
         machine.flush()
-        allocator = machine.memory.allocators.get(chosen)
-        if allocator is not None:
+        for allocator in machine.memory.of_device(chosen):
             allocator.reset_peak()
 
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
+    from .cuda.streams import Stream
     from .devices import device as Device
     from .dtypes import dtype as DType
     from .instructions.blob import Array
@@ -323,7 +324,7 @@ class TensorMethods(TensorOperators):
 
         def cross(self, other: Tensor, dim: _int | None = None, *, out: Tensor | None = None) -> Tensor: ...
 
-        def cuda(self, device: _int | None = None) -> Tensor: ...
+        def cuda(self, device: Device | str | _int | None = None, non_blocking: _bool = False) -> Tensor: ...
 
         def cummax(self, dim: _int) -> ValuesIndices: ...
 
@@ -523,6 +524,8 @@ class TensorMethods(TensorOperators):
         def inverse(self, *, out: Tensor | None = None) -> Tensor: ...
 
         def is_nonzero(self) -> _bool: ...
+
+        def is_pinned(self) -> _bool: ...
 
         def isclose(
             self, other: Tensor, rtol: _float = 1e-05, atol: _float = 1e-08, equal_nan: _bool = False
@@ -781,6 +784,8 @@ class TensorMethods(TensorOperators):
 
         def permute(self, *dims: Any, **named: Any) -> Tensor: ...
 
+        def pin_memory(self) -> Tensor: ...
+
         def pinverse(
             self,
             *,
@@ -827,6 +832,8 @@ class TensorMethods(TensorOperators):
         def reciprocal(self, *, out: Tensor | None = None) -> Tensor: ...
 
         def reciprocal_(self) -> Tensor: ...
+
+        def record_stream(self, stream: Stream) -> None: ...
 
         def relu(self) -> Tensor: ...
 

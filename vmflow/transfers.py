@@ -46,10 +46,26 @@ def _transfer(op: OpExpr, source: Tensor, device: Device, machine: VirtualMachin
     physical_run(
         machine,
         lambda builder: builder.op_call(
-            op.name, _copier(accelerator), operands, (copy,), cost=copy.meta.nbytes, stream=stream
+            op.name, _copier(accelerator), operands, (copy,), cost=copy.meta.nbytes, stream=stream, allocates=False
         ),
     )
     return new_tensor(copy, Lease(copy.storage) if copy.meta.nbytes >= LEASED_FROM else None)
+
+
+def pin(source: Tensor) -> Tensor:
+    """A copy in page-locked memory, of a tensor on the CPU without history."""
+    from .kernels.cuda.transfers import copy_into_pinned  # which programs without such a device do without
+
+    machine: VirtualMachine = MODE.get().machine or default_machine()
+    blob = source._blob
+    copy = Blob(Storage(machine, None, machine.stream(blob.meta.device)), blob.meta)
+    physical_run(
+        machine,
+        lambda builder: builder.op_call(
+            "pin_memory", copy_into_pinned, (blob,), (copy,), cost=blob.meta.nbytes, allocates=False
+        ),
+    )
+    return new_tensor(copy)
 
 
 def _copier(accelerator: Device) -> Kernel:

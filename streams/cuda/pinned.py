@@ -59,6 +59,14 @@ class PinnedMemory:
                 self.reserved -= size
 
 
+def is_pinned(array: np.ndarray[Any, Any]) -> bool:
+    """Whether an array lies in page-locked memory that was handed out here."""
+    base: Any = array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    return isinstance(base, Lender)
+
+
 class Lender:
     """Shows a block to numpy as memory from elsewhere: all arrays in the block keep it, and the block comes back after.
 

@@ -27,13 +27,15 @@ class CudaEvent:
 
     Attributes:
         handle: the driver's.
+        timing: whether it notes the time.
     """
 
-    __slots__ = ("_pool", "_reached", "handle")
+    __slots__ = ("_pool", "_reached", "handle", "timing")
 
-    def __init__(self, pool: EventPool, handle: Handle) -> None:
+    def __init__(self, pool: EventPool, handle: Handle, timing: bool) -> None:
         self._pool = pool
         self.handle = handle
+        self.timing = timing
         self._reached = False
 
     def query(self) -> bool:
@@ -56,8 +58,13 @@ class CudaEvent:
             self._pool.lose(error)
         self._reached = True
 
+    def milliseconds_until(self, end: CudaEvent) -> float:
+        """The time from this event to a later one, both with timing and reached."""
+        return self._pool.driver.elapsed(self.handle, end.handle)
+
     def __del__(self) -> None:
-        self._pool.give_back(self.handle)
+        if not self.timing:
+            self._pool.give_back(self.handle)
 
 
 @final
@@ -79,13 +86,13 @@ class EventPool:
         # For destructors: a method of C's, which takes no lock.
         self.give_back: Final = self._free.append
 
-    def record(self, stream: Handle) -> CudaEvent:
+    def record(self, stream: Handle, timing: bool = False) -> CudaEvent:
         """An event behind all work that the stream has been handed so far."""
         try:
-            handle = self._free.pop()
+            handle = self.driver.create_event(True) if timing else self._free.pop()
         except IndexError:
             handle = self.driver.create_event()
-        event = CudaEvent(self, handle)
+        event = CudaEvent(self, handle, timing)
         self.driver.record(handle, stream)
         return event
 
@@ -109,14 +116,16 @@ class CudaStreamPolicy(StreamPolicy):
         kind: "compute", "host_to_device", "device_to_host", "comm", or "compute:1" and so on.
         events: of the device.
         priority: of the stream; lower numbers are preferred.
+        sequential: see `StreamPolicy`.
     """
 
     asynchronous = True
     launches = True
     depth = DEPTH_NANOSECONDS
 
-    def __init__(self, kind: str, events: EventPool, priority: int = 0) -> None:
+    def __init__(self, kind: str, events: EventPool, priority: int = 0, sequential: bool = False) -> None:
         self.kind = kind
+        self.sequential = sequential
         self.events = events
         self.handle = events.driver.create_stream(priority)
         self.launcher = Launcher(events.driver, self.handle)
@@ -149,8 +158,8 @@ class CudaStreamPolicy(StreamPolicy):
     def hold(self, thing: object) -> None:
         self.launcher.keep(thing)
 
-    def record(self) -> CudaEvent:
-        return self.events.record(self.handle)
+    def record(self, timing: bool = False) -> CudaEvent:
+        return self.events.record(self.handle, timing)
 
     def wait(self, event: Event) -> None:
         if not isinstance(event, CudaEvent):

@@ -47,10 +47,11 @@ from vmflow.instructions.allocate_tensor import AllocateTensor
 from vmflow.instructions.barrier import Barrier, GlobalSync
 from vmflow.instructions.builder import InstructionsBuilder, physical_run
 from vmflow.instructions.failure import Failure
-from vmflow.instructions.instruction import Instruction
+from vmflow.instructions.instruction import Dependence, Instruction
 from vmflow.instructions.multi_tensor_update import MultiTensorUpdate
 from vmflow.instructions.op_call import OpCall
 from vmflow.instructions.scope import Scope
+from vmflow.instructions.stream_events import SharedEvent
 from vmflow.streams import DeviceMemory, SimulatedDevice
 from vmflow.vm import VirtualMachine, stream_table
 from vmflow.vm.stream_table import GARBAGE, device_memory
@@ -838,8 +839,9 @@ class Player:
         blobs = (tensor._blob,)
 
         def by_event(builder: InstructionsBuilder) -> None:
-            _, shared = builder.stream_record_event(source, blobs)
-            builder.stream_wait_event(target, shared, blobs)
+            shared, event = SharedEvent(source), Dependence(machine)
+            builder.record_event(shared, (machine.bring(blobs[0].storage, source),), event)
+            builder.wait_event(target, shared, event)
 
         if step.kind == "event":
             physical_run(machine, by_event)

@@ -1,93 +1,47 @@
-"""``vmflow.cuda``: what programs ask of CUDA before they choose a device.  This version has none, and says so.
+"""``vmflow.cuda``: CUDA devices under PyTorch's names.
 
-Questions are answered, and seeds taken, so that the usual ``"cuda" if vmflow.cuda.is_available() else "cpu"`` runs.
-What would need a device raises `DeviceUnavailable`.
+Tensors go to ``device="cuda"``.  A GPU needs CuPy (``pip install 'vmflow[cuda]'``); without one,
+``VMFLOW_CUDA=emulated`` runs the same programs on devices that are emulated on the CPU, for tests.  Experimental.
 """
 
 from __future__ import annotations
 
-from vmflow.devices import device as Device
-
 from . import amp as amp
-
-
-def is_available() -> bool:
-    """Whether tensors can be on a CUDA device: False."""
-    return False
-
-
-def is_bf16_supported() -> bool:
-    """Whether a CUDA device computes in bfloat16: False."""
-    return False
-
-
-def device_count() -> int:
-    """How many CUDA devices there are: none."""
-    return 0
-
-
-def manual_seed(seed: int) -> None:
-    """Seed the current device's generator; there is none to seed."""
-    int(seed)
-
-
-def manual_seed_all(seed: int) -> None:
-    """Seed the generators of all devices; there are none to seed."""
-    int(seed)
-
-
-def empty_cache() -> None:
-    """Give memory kept for reuse back to the devices; there is none."""
-
-
-def memory_allocated(device: Device | str | int | None = None) -> int:
-    """Bytes in tensors on a device: none; `vmflow.memory_allocated` has those of other devices."""
-    return 0
-
-
-def max_memory_allocated(device: Device | str | int | None = None) -> int:
-    """The most bytes in tensors on a device: none."""
-    return 0
-
-
-def synchronize(device: Device | str | int | None = None) -> None:
-    """Wait for a device's work.
-
-    Raises:
-        DeviceUnavailable: always.
-    """
-    _chosen(device).require()
-
-
-def set_device(device: Device | str | int) -> None:
-    """Choose the device that "cuda" means.
-
-    Raises:
-        DeviceUnavailable: always.
-    """
-    _chosen(device).require()
-
-
-def current_device() -> int:
-    """The index of the device that "cuda" means.
-
-    Raises:
-        DeviceUnavailable: always.
-    """
-    _chosen(None).require()
-    return 0
-
-
-def get_device_name(device: Device | str | int | None = None) -> str:
-    """What a device is called.
-
-    Raises:
-        DeviceUnavailable: always.
-    """
-    chosen = _chosen(device)
-    chosen.require()
-    return str(chosen)
-
-
-def _chosen(device: Device | str | int | None) -> Device:
-    return Device("cuda", device) if device is None or isinstance(device, int) else Device(device)
+from .memory import (
+    empty_cache as empty_cache,
+    max_memory_allocated as max_memory_allocated,
+    max_memory_reserved as max_memory_reserved,
+    mem_get_info as mem_get_info,
+    memory_allocated as memory_allocated,
+    memory_reserved as memory_reserved,
+    memory_stats as memory_stats,
+    reset_peak_memory_stats as reset_peak_memory_stats,
+    set_per_process_memory_fraction as set_per_process_memory_fraction,
+)
+from .properties import (
+    device_count as device_count,
+    get_device_capability as get_device_capability,
+    get_device_name as get_device_name,
+    get_device_properties as get_device_properties,
+    is_available as is_available,
+    is_bf16_supported as is_bf16_supported,
+    is_initialized as is_initialized,
+)
+from .random import (
+    get_rng_state as get_rng_state,
+    initial_seed as initial_seed,
+    manual_seed as manual_seed,
+    manual_seed_all as manual_seed_all,
+    seed as seed,
+    set_rng_state as set_rng_state,
+)
+from .selection import current_device as current_device, device as device, set_device as set_device
+from .streams import (
+    Event as Event,
+    Stream as Stream,
+    current_stream as current_stream,
+    default_stream as default_stream,
+    set_stream as set_stream,
+    stream as stream,
+)
+from .synchronizing import synchronize as synchronize

@@ -88,9 +88,9 @@ def cpu(self: Tensor) -> Tensor:
 
 
 @method()
-def cuda(self: Tensor, device: _int | None = None) -> Tensor:
-    """On a CUDA device."""
-    return self.to(Device("cuda", device))
+def cuda(self: Tensor, device: Device | str | _int | None = None, non_blocking: _bool = False) -> Tensor:
+    """On a CUDA device, by default the current one; copies never block."""
+    return self.to(Device(device) if isinstance(device, (str, Device)) else Device("cuda", device))
 
 
 @method()

@@ -16,6 +16,8 @@ from . import stream_table
 if TYPE_CHECKING:
     from contextvars import Context
 
+    from vmflow.context import Mode
+
     from .virtual_machine import VirtualMachine
 
 
@@ -88,6 +90,14 @@ class Devices:
         self._recent = FoundStream(device, stream)
         return stream
 
+    def stream_of(self, device: Device, mode: Mode) -> Stream:
+        """The stream on which ops of that device run in this mode."""
+        recent = self._recent
+        if recent is not None and recent.device is device and mode.streams is None:
+            return recent.stream
+        kind = None if mode.streams is None else mode.streams.get(device)
+        return self.compute_stream(device) if kind is None else self.stream(device, kind)
+
     def streams(self) -> list[Stream]:
         """All streams opened so far."""
         return list(self._streams.values())
@@ -98,7 +108,9 @@ class Devices:
         if machine.races is not None:
             policy = machine.races.watched(policy)
         allocates = device is not None and (policy.asynchronous or kind == "compute")
-        allocator = machine.memory.allocator(device) if device is not None and allocates else None
+        # A stream that the program has made has memory of its own, in its own order.
+        owner = kind if kind.startswith(stream_table.STREAM_PREFIX) else "compute"
+        allocator = machine.memory.allocator(device, owner) if device is not None and allocates else None
         order = machine.transport if kind in ("comm", "lazy_job") else None
         if allocator is not None and kind not in _COPYING:
             policy.allocates_from(allocator)

@@ -26,10 +26,13 @@ _NAMED: Final = 5
 
 
 class MachineMemory:
-    """One allocator per device; made at the first use.
+    """One allocator per device, and one for each stream that a program has made there; made at the first use.
 
     Args:
         on_handout, on_free: see `BinAllocator`.
+
+    Attributes:
+        allocators: by device and kind of stream.
     """
 
     def __init__(
@@ -39,15 +42,26 @@ class MachineMemory:
     ) -> None:
         self._on_handout = on_handout
         self._on_free = on_free
-        self.allocators: dict[Device, BinAllocator] = {}
+        self.allocators: dict[tuple[Device, str], BinAllocator] = {}
 
-    def allocator(self, device: Device) -> BinAllocator:
-        """The one of `device`."""
-        found = self.allocators.get(device)
+    def allocator(self, device: Device, kind: str = "compute") -> BinAllocator:
+        """The one whose pieces are handed out in the order of the stream of this kind on `device`."""
+        found = self.allocators.get((device, kind))
         if found is None:
             made = BinAllocator(device_memory(device), on_handout=self._on_handout, on_free=self._on_free)
-            found = self.allocators.setdefault(device, made)
+            found = self.allocators.setdefault((device, kind), made)
         return found
+
+    def of_device(self, device: Device) -> list[BinAllocator]:
+        """All of `device` that are in use."""
+        return [allocator for (owner, _), allocator in list(self.allocators.items()) if owner is device]
+
+    def kind_of(self, allocator: BinAllocator) -> str | None:
+        """The kind of stream in whose order an allocator's pieces are handed out; None if it is another machine's."""
+        for (_, kind), found in list(self.allocators.items()):
+            if found is allocator:
+                return kind
+        return None
 
 
 def release_early(lively: Iterable[Instruction], unrun: Iterable[Instruction]) -> None:
@@ -85,7 +99,8 @@ def rescue(
     while machine.engine.has_work():
         machine.driver.turn()
     release_early(machine.engine.lively, [*unrun, *machine.driver.launched()])
-    allocator.shrink()
+    for found in machine.memory.of_device(cast("Device", instruction.stream.device)):
+        found.shrink()
     for other in machine.others():
         other.shrink(cast("Device", instruction.stream.device))
     try:

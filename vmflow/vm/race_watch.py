@@ -153,8 +153,8 @@ class WatchedStreamPolicy(StreamPolicy):
     def enqueue(self, work: Callable[[], None], fail: Callable[[BaseException], None]) -> Verdict | None:
         return self.policy.enqueue(work, fail)
 
-    def record(self) -> Event:
-        return WatchedEvent(self.policy.record(), self.watch.recorded(self))
+    def record(self, timing: bool = False) -> WatchedEvent:
+        return WatchedEvent(self.policy.record(timing), self.watch.recorded(self))
 
     def wait(self, event: Event) -> None:
         assert isinstance(event, WatchedEvent)

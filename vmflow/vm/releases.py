@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, cast, final
 
 from vmflow.instructions.blob import Storage
 from vmflow.instructions.instruction import Instruction
 from vmflow.instructions.release_tensor import ReleaseTensor
 from vmflow.instructions.stream_events import StreamWait
+from vmflow.streams.stream import Stream
 
 if TYPE_CHECKING:
+    from vmflow.devices import device as Device
+
     from .virtual_machine import VirtualMachine
 
 
@@ -51,7 +54,13 @@ class Releases:
             # An untouched storage belongs to no stream: nothing has to be waited for, and the memory goes with it.
             last = storage.stream
             if last is not None:
-                home = machine.home_of(last)
+                home = self._home_of(storage, last)
                 if last is not home and home.policy.asynchronous:
                     machine.engine.receive(Instruction(home, StreamWait(last), (), (dependence,)))
                 machine.engine.receive(Instruction(home, ReleaseTensor(storage), (), (dependence,)))
+
+    def _home_of(self, storage: Storage, last: Stream) -> Stream:
+        """The stream in whose order the memory of a storage is handed out, on the device of the stream used last."""
+        allocation = storage.allocation
+        kind = None if allocation is None else self._machine.memory.kind_of(allocation.allocator)
+        return self._machine.stream(cast("Device", last.device), kind or "compute")

@@ -145,7 +145,7 @@ def take_snapshot(machine: VirtualMachine) -> Snapshot:
                 for stream in machine.streams()
             ]
         ),
-        tuple([_memory(str(device), allocator) for device, allocator in list(machine.memory.allocators.items())]),
+        tuple([_memory(_name(*key), allocator) for key, allocator in list(machine.memory.allocators.items())]),
     )
 
 
@@ -160,6 +160,10 @@ def _instruction(instruction: Instruction) -> InstructionInfo:
         None if scope is None else str(scope),
         origin.describe(instruction.code, instruction.last),
     )
+
+
+def _name(device: Device, kind: str) -> str:
+    return str(device) if kind == "compute" else f"{device} {kind}"
 
 
 def _memory(device: str, allocator: BinAllocator) -> MemoryInfo:

@@ -28,6 +28,8 @@ _INDEPENDENT: Final = {
 _QUEUED: Final = ("compute", "host_to_device", "device_to_host")
 # A compute stream for each further stage of a pipeline: "compute:1" and so on.
 STAGE_PREFIX: Final = "compute:"
+# A stream that the program has made, "stream:PRIORITY:NUMBER"; it keeps program order, as CUDA's streams do.
+STREAM_PREFIX: Final = "stream:"
 
 SIMULATED_BYTES: Final = 1 << 30
 # All bits set: nan in every floating dtype, -1 in every integer one.
@@ -62,11 +64,14 @@ def make_policy(machine: str, device: Device | None, kind: str, cpu_worker: str)
     if device.type == "cpu" and staged:
         # Stages are there to overlap, in a plain script too.
         return CpuStreamPolicy(worker="always" if cpu_worker == "auto" else cpu_worker, kind=kind)
-    if device.type == "cuda" and (kind in _QUEUED or staged):
+    if device.type == "cuda" and (kind in _QUEUED or staged or kind.startswith(STREAM_PREFIX)):
         from vmflow.streams.cuda.policy import CudaStreamPolicy
         from vmflow.streams.cuda.registry import events_of
 
-        return CudaStreamPolicy(kind, events_of(device.index))
+        if not kind.startswith(STREAM_PREFIX):
+            return CudaStreamPolicy(kind, events_of(device.index))
+        priority = int(kind.split(":")[1])
+        return CudaStreamPolicy(kind, events_of(device.index), priority, sequential=True)
     if device.type == "sim" and (kind in _QUEUED or staged):
         from vmflow.streams import SimulatedStreamPolicy
 

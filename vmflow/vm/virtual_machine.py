@@ -191,6 +191,19 @@ class VirtualMachine(MachineFields):
         """This machine's compute stream on the device of `stream`, which may be another machine's."""
         return self.stream(cast(Device, stream.device))
 
+    def keep_program_order(self, stream: Stream) -> tuple[Dependence, ...]:
+        """Let the stream keep program order from now on, though no data may ask for it; see `StreamPolicy.sequential`.
+
+        Returns:
+            What an instruction has to read to be behind those that the stream has already.
+        """
+        if stream.policy.sequential:
+            return ()
+        with self.driver.turn_lock:
+            stream.policy.keep_order()
+            lively = [each for each in self.engine.lively if each.stream is stream]
+        return tuple(dict.fromkeys([dependence for each in lively for dependence in each.writes]))
+
     # Issuing
 
     def issue(self, instruction: Instruction, written: Storage | None = None) -> None:
@@ -297,13 +310,14 @@ class VirtualMachine(MachineFields):
 
     def shrink(self, device: Device) -> bool:
         """Give the memory that is kept for reuse back to the device; not if something is still going on."""
-        allocator = self.memory.allocators.get(device)
-        if allocator is None or not self.driver.turn_lock.acquire(blocking=False):
+        allocators = self.memory.of_device(device)
+        if not allocators or not self.driver.turn_lock.acquire(blocking=False):
             return False
         try:
             if not self.engine.idle():
                 return False
-            allocator.shrink()
+            for allocator in allocators:
+                allocator.shrink()
         finally:
             self.driver.turn_lock.release()
             self.driver.pass_on()

@@ -11,7 +11,8 @@ from vmflow.instructions.blob import Array
 from vmflow.streams.cuda.arrays import DeviceArray
 from vmflow.streams.cuda.driver import Driver
 from vmflow.streams.cuda.launching import current
-from vmflow.streams.cuda.registry import pinned_of
+from vmflow.streams.cuda.pinned import is_pinned
+from vmflow.streams.cuda.registry import driver_of, pinned_of
 
 
 def copy_across(array: Array, *more: Array | None) -> Array:
@@ -29,11 +30,23 @@ def copy_across(array: Array, *more: Array | None) -> Array:
         return _to_host(array, out)
     assert isinstance(out, DeviceArray)
     driver = launcher.driver
+    if is_pinned(array) and array.flags.c_contiguous:
+        launcher.copy(out, array)
+        return out
     staged = pinned_of(driver.index).array(out.shape, out.dtype)
     driver.host_access(staged, write=True)
     np.copyto(staged, array)
     launcher.copy(out, staged)
     return out
+
+
+def copy_into_pinned(array: Array, out: Array | None) -> Array:
+    """A copy of an array of the host in page-locked memory."""
+    driver = driver_of(0)
+    pinned = pinned_of(driver.index).array(array.shape, array.dtype)
+    driver.host_access(pinned, write=True)
+    np.copyto(pinned, array)
+    return pinned
 
 
 def _to_host(array: DeviceArray, out: Array | None) -> Array:

@@ -1,0 +1,221 @@
+"""`CupyDriver`: a GPU by CuPy's bindings of CUDA.
+
+Every method is a call or two of CUDA.  Nothing here runs where there is no GPU, so that nothing here decides anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final, final
+
+import cupy
+import numpy as np
+from cupy.cuda import driver as cuda_driver, runtime
+
+from vmflow.errors import DeviceLost
+
+from .arrays import DeviceArray, bytes_at
+from .driver import Argument, CompileTarget, DeviceProperties, Driver
+
+# Statuses of an event.
+_REACHED: Final = 0
+_NOT_REACHED: Final = 600
+
+# Errors after which the context is unusable: illegal address, misaligned address, illegal instruction, launch failure and
+# the like (700, 702, 710, 714 to 720), and an uncorrectable fault of the memory (214).
+_STICKY: Final = frozenset({214, 700, 702, 710, *range(714, 721), 721, 999})
+
+
+def open_devices() -> list[Driver]:
+    """The drivers of all GPUs that CUDA shows."""
+    return [CupyDriver(index) for index in range(runtime.getDeviceCount())]
+
+
+@final
+class CupyDriver(Driver):
+    """See the module.
+
+    Args:
+        index: of the device.
+    """
+
+    emulated = False
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        found = runtime.getDeviceProperties(index)
+        self._properties = DeviceProperties(
+            found["name"].decode(), found["major"], found["minor"], found["totalGlobalMem"], found["multiProcessorCount"]
+        )
+        self.target = CompileTarget("cubin", f"sm_{found['major']}{found['minor']}")
+        self._pool = cupy.get_default_memory_pool()
+
+    def properties(self) -> DeviceProperties:
+        return self._properties
+
+    def synchronize(self) -> None:
+        with self._on_device():
+            runtime.deviceSynchronize()
+
+    # Streams
+
+    def create_stream(self, priority: int = 0) -> Any:
+        with self._on_device():
+            return cupy.cuda.Stream(non_blocking=True, priority=priority)
+
+    def stream_address(self, stream: Any) -> int:
+        return int(stream.ptr)
+
+    def stream_wait(self, stream: Any, event: Any) -> None:
+        with self._on_device():
+            runtime.streamWaitEvent(stream.ptr, event.ptr)
+
+    def synchronize_stream(self, stream: Any) -> None:
+        with self._on_device():
+            runtime.streamSynchronize(stream.ptr)
+
+    # Events
+
+    def create_event(self, timing: bool = False) -> Any:
+        with self._on_device():
+            return cupy.cuda.Event(block=True, disable_timing=not timing)
+
+    def record(self, event: Any, stream: Any) -> None:
+        with self._on_device():
+            runtime.eventRecord(event.ptr, stream.ptr)
+
+    def query(self, event: Any) -> bool:
+        status = runtime.eventQuery(event.ptr)
+        if status not in (_REACHED, _NOT_REACHED):
+            raise self._lost(runtime.CUDARuntimeError(status))
+        return bool(status == _REACHED)
+
+    def synchronize_event(self, event: Any) -> None:
+        with self._on_device():
+            runtime.eventSynchronize(event.ptr)
+
+    def elapsed(self, start: Any, end: Any) -> float:
+        with self._on_device():
+            return float(runtime.eventElapsedTime(start.ptr, end.ptr))
+
+    # Memory
+
+    def allocate(self, nbytes: int) -> DeviceArray:
+        with self._on_device():
+            memory = self._pool.malloc(nbytes)
+        return bytes_at(int(memory.ptr), nbytes, memory)
+
+    def empty_cache(self) -> None:
+        with self._on_device():
+            self._pool.free_all_blocks()
+
+    def memory_info(self) -> tuple[int, int]:
+        with self._on_device():
+            free, total = runtime.memGetInfo()
+        return int(free), int(total)
+
+    def pinned(self, nbytes: int) -> np.ndarray[Any, Any]:
+        with self._on_device():
+            memory = cupy.cuda.alloc_pinned_memory(nbytes)
+        return np.ndarray((nbytes,), np.uint8, memory)
+
+    def mapped(self, array: np.ndarray[Any, Any]) -> DeviceArray:
+        # With unified addressing, kernels reach page-locked memory at the host's own address.
+        return DeviceArray(int(array.ctypes.data), array.shape, array.dtype, array.strides, None, array)
+
+    # Work
+
+    def copy(self, out: Any, source: Any, stream: Any) -> None:
+        with self._on_device():
+            runtime.memcpyAsync(_address(out), _address(source), out.nbytes, runtime.memcpyDefault, stream.ptr)
+
+    def fill(self, out: DeviceArray, byte: int, stream: Any) -> None:
+        with self._on_device():
+            runtime.memsetAsync(out.pointer, byte, out.nbytes, stream.ptr)
+
+    def load(self, code: bytes) -> Any:
+        with self._on_device():
+            return cuda_driver.moduleLoadData(code)
+
+    def function(self, module: Any, name: str) -> Any:
+        with self._on_device():
+            return cuda_driver.moduleGetFunction(module, name)
+
+    def launch(
+        self,
+        function: Any,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        arguments: Sequence[Argument],
+        writes: Sequence[int],
+        stream: Any,
+        shared: int = 0,
+    ) -> None:
+        values, pointers = _packed(arguments)
+        with self._on_device():
+            cuda_driver.launchKernel(function, *grid, *block, shared, stream.ptr, pointers.ctypes.data, 0)
+        del values  # CUDA has copied the arguments
+
+    def call(
+        self,
+        name: str,
+        function: Callable[..., object],
+        arguments: Sequence[Any],
+        results: Sequence[DeviceArray],
+        stream: Any,
+        failed: Callable[[Exception], None],
+    ) -> None:
+        given = [self._native(argument) for argument in arguments]
+        outs = [self._native(result) for result in results]
+        with self._on_device(), stream:
+            function(cupy, *given, *outs)
+
+    # Inside
+
+    def _native(self, array: Any) -> Any:
+        """A device's array as CuPy's; anything else as it is."""
+        if not isinstance(array, DeviceArray):
+            return array
+        if array.native is None:
+            root = array.root
+            memory = cupy.cuda.UnownedMemory(root.pointer, max(root.nbytes, 1), root, self.index)
+            at = cupy.cuda.MemoryPointer(memory, array.pointer - root.pointer)
+            array.native = cupy.ndarray(array.shape, array.dtype, at, strides=array.strides)
+        return array.native
+
+    @contextmanager
+    def _on_device(self) -> Iterator[None]:
+        """Let this thread use the device, and tell an error after which it cannot be used from others."""
+        runtime.setDevice(self.index)
+        try:
+            yield
+        except (runtime.CUDARuntimeError, cuda_driver.CUDADriverError) as error:
+            if error.status in _STICKY:
+                raise self._lost(error) from error
+            raise
+
+    def _lost(self, error: Exception) -> DeviceLost:
+        return DeviceLost(
+            f"cuda:{self.index} has stopped working and its memory is lost; the process must be started again: {error}"
+        )
+
+
+def _address(array: Any) -> int:
+    return array.pointer if isinstance(array, DeviceArray) else int(array.ctypes.data)
+
+
+def _packed(arguments: Sequence[Argument]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """The arguments of a kernel in eight bytes each, and the addresses of these.
+
+    Our kernels take 64-bit integers, doubles and pointers only.
+    """
+    values = np.zeros(max(len(arguments), 1), np.int64)
+    for position, argument in enumerate(arguments):
+        if isinstance(argument, DeviceArray):
+            values[position] = argument.pointer
+        elif isinstance(argument, float):
+            values[position : position + 1].view(np.float64)[0] = argument
+        else:
+            values[position] = argument
+    return values, values.ctypes.data + np.arange(len(values), dtype=np.int64) * values.itemsize

@@ -1,0 +1,76 @@
+"""The memory of CUDA devices; the same functions for every device are those of `vmflow.memory`."""
+
+from __future__ import annotations
+
+from vmflow import memory as _memory
+from vmflow.devices import device as Device
+from vmflow.streams.cuda.registry import driver_of, is_open, pinned_of
+from vmflow.vm.stream_table import device_memory
+
+from .properties import device_count, is_available
+from .selection import chosen
+
+
+def memory_stats(device: Device | str | int | None = None) -> dict[str, int]:
+    """See `vmflow.memory_stats`."""
+    return _memory.memory_stats(chosen(device))
+
+
+def memory_allocated(device: Device | str | int | None = None) -> int:
+    """Bytes in tensors on a device; 0 where there is no CUDA device."""
+    return _memory.memory_allocated(chosen(device)) if is_available() else 0
+
+
+def max_memory_allocated(device: Device | str | int | None = None) -> int:
+    """The most bytes in tensors on a device since `reset_peak_memory_stats`; 0 where there is no CUDA device."""
+    return _memory.max_memory_allocated(chosen(device)) if is_available() else 0
+
+
+def memory_reserved(device: Device | str | int | None = None) -> int:
+    """Bytes taken from a device, in tensors or kept for reuse; 0 where there is no CUDA device."""
+    return _memory.memory_reserved(chosen(device)) if is_available() else 0
+
+
+def max_memory_reserved(device: Device | str | int | None = None) -> int:
+    """The most bytes taken from a device since `reset_peak_memory_stats`."""
+    return memory_stats(device)["reserved_bytes.all.peak"]
+
+
+def reset_peak_memory_stats(device: Device | str | int | None = None) -> None:
+    """See `vmflow.reset_peak_memory_stats`."""
+    _memory.reset_peak_memory_stats(chosen(device))
+
+
+def mem_get_info(device: Device | str | int | None = None) -> tuple[int, int]:
+    """How many bytes of a device are free, and how many it has.
+
+    Raises:
+        DeviceUnavailable: if the device cannot be used here.
+    """
+    found = chosen(device)
+    found.require()
+    return driver_of(found.index).memory_info()
+
+
+def set_per_process_memory_fraction(fraction: float, device: Device | str | int | None = None) -> None:
+    """Let tensors take no more than this part of a device's memory.
+
+    Raises:
+        ValueError: if the fraction is not from 0 to 1.
+        DeviceUnavailable: if the device cannot be used here.
+    """
+    if not 0 <= fraction <= 1:
+        raise ValueError(f"a fraction of the memory is a number from 0 to 1, not {fraction}")
+    found = chosen(device)
+    _, total = mem_get_info(found)
+    device_memory(found).set_limit(int(total * fraction))
+
+
+def empty_cache() -> None:
+    """Give memory kept for reuse back to the devices, and page-locked memory to the host; see `vmflow.empty_cache`."""
+    if not is_open():
+        return
+    for index in range(device_count()):
+        _memory.empty_cache(Device("cuda", index))
+        pinned_of(index).empty_cache()
+        driver_of(index).empty_cache()

@@ -1,0 +1,60 @@
+"""Which CUDA devices there are, and the facts about them."""
+
+from __future__ import annotations
+
+from vmflow.devices import device as Device
+from vmflow.streams.cuda.driver import DeviceProperties
+from vmflow.streams.cuda.registry import driver_of, is_open
+
+from . import availability
+from .selection import chosen
+
+
+def is_available() -> bool:
+    """Whether there is a CUDA device that can be used; if not, `vmflow.cuda.why_not` says why."""
+    return availability.why_not() is None
+
+
+def is_initialized() -> bool:
+    """Whether this process uses CUDA devices already; it must not fork any more then."""
+    return is_open()
+
+
+def device_count() -> int:
+    """How many CUDA devices can be used."""
+    return availability.device_count()
+
+
+def get_device_properties(device: Device | str | int | None = None) -> DeviceProperties:
+    """The facts about a device.
+
+    Raises:
+        DeviceUnavailable: if the device cannot be used here.
+    """
+    found = chosen(device)
+    found.require()
+    return driver_of(found.index).properties()
+
+
+def get_device_name(device: Device | str | int | None = None) -> str:
+    """The model of a device.
+
+    Raises:
+        DeviceUnavailable: if the device cannot be used here.
+    """
+    return get_device_properties(device).name
+
+
+def get_device_capability(device: Device | str | int | None = None) -> tuple[int, int]:
+    """The compute capability of a device.
+
+    Raises:
+        DeviceUnavailable: if the device cannot be used here.
+    """
+    properties = get_device_properties(device)
+    return properties.major, properties.minor
+
+
+def is_bf16_supported() -> bool:
+    """Whether the current device computes in bfloat16: from compute capability 8.0 on."""
+    return is_available() and get_device_capability() >= (8, 0)

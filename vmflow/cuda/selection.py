@@ -1,0 +1,65 @@
+"""Which CUDA device is meant where none is named."""
+
+from __future__ import annotations
+
+from contextvars import Token
+from types import TracebackType
+
+from vmflow.devices import CURRENT_CUDA, device as Device
+
+
+def chosen(device: Device | str | int | None) -> Device:
+    """The CUDA device that is named so; the current one by default.
+
+    Raises:
+        ValueError: if it is no CUDA device.
+    """
+    found = Device("cuda", device) if device is None or isinstance(device, int) else Device(device)
+    if found.type != "cuda":
+        raise ValueError(f"a CUDA device was expected, not {found}")
+    return found
+
+
+def current_device() -> int:
+    """The index of the device that "cuda" means here.
+
+    Raises:
+        DeviceUnavailable: if there is none.
+    """
+    found = chosen(None)
+    found.require()
+    return found.index
+
+
+def set_device(device: Device | str | int) -> None:
+    """Let "cuda" mean this device from now on, in this task or thread; a negative index changes nothing.
+
+    Raises:
+        DeviceUnavailable: if it cannot be used here.
+    """
+    if isinstance(device, int) and device < 0:
+        return
+    found = chosen(device)
+    found.require()
+    CURRENT_CUDA.set(found.index)
+
+
+class device:
+    """A block in which "cuda" means this device; a negative index, or None, changes nothing."""
+
+    def __init__(self, device: Device | str | int | None) -> None:
+        self._device = device
+        self._tokens: list[Token[int]] = []
+
+    def __enter__(self) -> None:
+        device = self._device
+        stays = device is None or (isinstance(device, int) and device < 0)
+        found = None if stays else chosen(device)
+        if found is not None:
+            found.require()
+        self._tokens.append(CURRENT_CUDA.set(CURRENT_CUDA.get() if found is None else found.index))
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        CURRENT_CUDA.reset(self._tokens.pop())

@@ -1,0 +1,282 @@
+"""Streams and events of CUDA devices, under PyTorch's names.
+
+The virtual machine orders ops by the memory they touch, on all streams.  So a program may put ops on several streams
+without waiting between them: no result is read before it is there, and no memory is reused too early.  `wait_stream` and
+events are for work whose order no tensor tells, and for timing.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Generator
+from types import TracebackType
+from typing import Any, Final, cast, final
+
+from vmflow.context import MODE
+from vmflow.devices import device as Device
+from vmflow.errors import DeviceUnavailable
+from vmflow.instructions.builder import InstructionsBuilder, physical_run
+from vmflow.instructions.instruction import Dependence, Instruction
+from vmflow.instructions.stream_events import SharedEvent
+from vmflow.streams import Stream as MachineStream
+from vmflow.streams.cuda.policy import CudaEvent, CudaStreamPolicy
+from vmflow.vm.race_watch import WatchedEvent, WatchedStreamPolicy
+from vmflow.vm.stream_table import STREAM_PREFIX
+from vmflow.vm.virtual_machine import VirtualMachine, current_machine
+from vmflow.vm.waiting import Synchronization
+from vmflow.vm.wakers import running_loop
+
+from .selection import chosen
+
+# So many streams of each device and priority are really different; then the first is used again, as in PyTorch.
+STREAMS: Final = 32
+
+_numbers: Final = itertools.count()
+
+
+@final
+class Stream:
+    """A queue of work of a CUDA device, which runs in order and beside that of other streams.
+
+        side = flow.cuda.Stream()
+        with flow.cuda.stream(side):
+            y = model(x)        # runs on `side`, behind whatever computes x
+        z = y + 1               # runs on the usual stream, behind y
+
+    Args:
+        device: of the stream; the current one by default.
+        priority: -1 for a stream whose work is preferred, 0 for others.
+
+    Attributes:
+        device, priority: as given.
+        kind: of the stream on a virtual machine, see `VirtualMachine.stream`.
+
+    Raises:
+        DeviceUnavailable: if the device cannot be used here.
+    """
+
+    def __init__(self, device: Device | str | int | None = None, priority: int = 0) -> None:
+        kind = f"{STREAM_PREFIX}{min(priority, 0)}:{next(_numbers) % STREAMS}"
+        self._set(chosen(device), kind, priority)
+
+    def _set(self, device: Device, kind: str, priority: int) -> None:
+        device.require()
+        self.device = device
+        self.priority = priority
+        self.kind = kind
+        self._before: list[Any] = []
+
+    @classmethod
+    def _of_kind(cls, device: Device, kind: str) -> Stream:
+        stream = cls.__new__(cls)
+        stream._set(device, kind, int(kind.split(":")[1]) if kind.startswith(STREAM_PREFIX) else 0)
+        return stream
+
+    @property
+    def cuda_stream(self) -> int:
+        """The address of the ``cudaStream_t``, for other libraries.
+
+        Only ops that have been launched are on it: see `synchronize`.
+        """
+        policy = _policy(self._in(current_machine()))
+        return policy.events.driver.stream_address(policy.handle)
+
+    def wait_event(self, event: Event) -> None:
+        """Let what is issued to this stream from now on run behind `event`, as it was recorded last."""
+        event.wait(self)
+
+    def wait_stream(self, stream: Stream) -> None:
+        """Let what is issued to this stream from now on run behind all that was issued to `stream` so far."""
+        self.wait_event(stream.record_event())
+
+    def record_event(self, event: Event | None = None) -> Event:
+        """Record an event, by default a new one, behind all that was issued to this stream so far."""
+        event = Event() if event is None else event
+        event.record(self)
+        return event
+
+    def query(self) -> bool:
+        """Whether all that was issued to this stream has ended."""
+        return self.record_event().query()
+
+    def synchronize(self) -> Synchronization:
+        """Wait for all that was issued to this stream: await it, or in plain code let it block right here."""
+        return self.record_event().synchronize()
+
+    def __enter__(self) -> Stream:
+        mode = MODE.get()
+        self._before.append(mode.streams)
+        MODE.set(mode.replace(streams={**(mode.streams or {}), self.device: self.kind}))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        MODE.set(MODE.get().replace(streams=self._before.pop()))
+
+    def _in(self, machine: VirtualMachine) -> MachineStream:
+        return machine.stream(self.device, self.kind)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Stream) and (self.device, self.kind) == (other.device, other.kind)
+
+    def __hash__(self) -> int:
+        return hash((self.device, self.kind))
+
+    def __repr__(self) -> str:
+        return f"<vmflow.cuda.Stream {self.kind} of {self.device}>"
+
+
+def current_stream(device: Device | str | int | None = None) -> Stream:
+    """The stream that ops of a device are issued to here."""
+    found = chosen(device)
+    kinds = MODE.get().streams
+    return Stream._of_kind(found, "compute" if kinds is None else kinds.get(found, "compute"))
+
+
+def default_stream(device: Device | str | int | None = None) -> Stream:
+    """The stream that ops of a device are issued to where no other was chosen."""
+    return Stream._of_kind(chosen(device), "compute")
+
+
+def set_stream(stream: Stream) -> None:
+    """Issue ops of the stream's device to it from now on, in this task or thread."""
+    mode = MODE.get()
+    MODE.set(mode.replace(streams={**(mode.streams or {}), stream.device: stream.kind}))
+
+
+class stream:
+    """A block whose ops of the stream's device are issued to it; None changes nothing."""
+
+    def __init__(self, stream: Stream | None) -> None:
+        self._stream = stream
+
+    def __enter__(self) -> Stream | None:
+        return None if self._stream is None else self._stream.__enter__()
+
+    def __exit__(self, *raised: Any) -> None:
+        if self._stream is not None:
+            self._stream.__exit__(*raised)
+
+
+@final
+class Event:
+    """A point in the work of a stream, which others may wait for, and whose time can be taken.
+
+        start, end = (flow.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        y = model(x)
+        end.record()
+        await end.synchronize()          # or end.synchronize() in plain code
+        print(start.elapsed_time(end))   # milliseconds
+
+    Args:
+        enable_timing: whether `elapsed_time` may be asked.
+        blocking, interprocess: taken for programs that give them; waiting never burns a core, and events are of this
+            process.
+    """
+
+    def __init__(self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> None:
+        if interprocess:
+            raise ValueError("interprocess=True: events of vmflow cannot be shared with other processes")
+        self._timing = enable_timing
+        self._shared: SharedEvent | None = None
+        self._instruction: Instruction | None = None
+        self._machine: VirtualMachine | None = None
+        self._dependence: Dependence | None = None
+
+    def record(self, stream: Stream | None = None) -> None:
+        """Let it be reached when all has ended that was issued to `stream`, by default the current one, so far."""
+        stream = current_stream() if stream is None else stream
+        machine = current_machine()
+        source = stream._in(machine)
+        behind = machine.keep_program_order(source)
+        if self._machine is not machine:
+            self._machine, self._dependence = machine, Dependence(machine)
+        dependence = cast(Dependence, self._dependence)
+        shared = SharedEvent(source, self._timing)
+
+        def build(builder: InstructionsBuilder) -> Instruction:
+            return builder.record_event(shared, behind, dependence)
+
+        self._instruction = physical_run(machine, build)
+        self._shared = shared
+
+    def wait(self, stream: Stream | None = None) -> None:
+        """Let what is issued to `stream`, by default the current one, from now on run behind the event.
+
+        An event that was never recorded holds nothing back.
+        """
+        if self._shared is None:
+            return
+        machine, shared, dependence = self._recorded_here()
+        target = (current_stream() if stream is None else stream)._in(machine)
+        machine.keep_program_order(target)
+        if target is not shared.source:
+            physical_run(machine, lambda builder: builder.wait_event(target, shared, dependence))
+
+    def query(self) -> bool:
+        """Whether it has been reached; True of one that was never recorded."""
+        if self._shared is None:
+            return True
+        machine, shared, _ = self._recorded_here()
+        if shared.event is None:
+            machine.driver.drive()
+        return shared.event is not None and shared.event.query()
+
+    def synchronize(self) -> Synchronization:
+        """Wait for it: await the result, or in plain code let this block right here."""
+        if self._instruction is None:
+            self.record()
+        machine, _, _ = self._recorded_here()
+        instruction = cast(Instruction, self._instruction)
+        if running_loop() is None:
+            machine.wait(instruction)
+        return Synchronization(machine, instruction)
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return self.synchronize().__await__()
+
+    def elapsed_time(self, end_event: Event) -> float:
+        """Milliseconds from this event to `end_event`.
+
+        Raises:
+            ValueError: if one of them has no timing.
+            RuntimeError: if one of them has not been recorded, or not been reached.
+        """
+        if not (self._timing and end_event._timing):
+            raise ValueError("elapsed_time needs two events made with enable_timing=True")
+        if not (self._instruction and end_event._instruction and self.query() and end_event.query()):
+            raise RuntimeError("elapsed_time needs two events that have been reached: record and synchronize them first")
+        return _device_event(self).milliseconds_until(_device_event(end_event))
+
+    def _recorded_here(self) -> tuple[VirtualMachine, SharedEvent, Dependence]:
+        assert self._machine is not None
+        assert self._shared is not None
+        assert self._dependence is not None
+        if self._machine is not current_machine():
+            raise RuntimeError(
+                f"the event was recorded on the virtual machine {self._machine.name!r} and cannot be used on "
+                f"{current_machine().name!r}: synchronize it there, or record another here"
+            )
+        return self._machine, self._shared, self._dependence
+
+    def __repr__(self) -> str:
+        return f"<vmflow.cuda.Event {'not recorded' if self._shared is None else f'of {self._shared.source.name}'}>"
+
+
+def _device_event(event: Event) -> CudaEvent:
+    found = event._shared.event if event._shared is not None else None
+    if isinstance(found, WatchedEvent):
+        found = found.event
+    assert isinstance(found, CudaEvent)
+    return found
+
+
+def _policy(stream: MachineStream) -> CudaStreamPolicy:
+    policy = stream.policy
+    if isinstance(policy, WatchedStreamPolicy):
+        policy = policy.policy
+    if not isinstance(policy, CudaStreamPolicy):
+        raise DeviceUnavailable(f"{stream.name} is no stream of a CUDA device")
+    return policy

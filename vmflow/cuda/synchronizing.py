@@ -1,0 +1,22 @@
+"""Waiting for the work of a CUDA device."""
+
+from __future__ import annotations
+
+from vmflow.devices import device as Device
+from vmflow.vm.virtual_machine import current_machine
+from vmflow.vm.waiting import Synchronization
+
+from .selection import chosen
+
+
+def synchronize(device: Device | str | int | None = None) -> Synchronization:
+    """Wait for all work issued so far: await it, or in plain code let it block right here.
+
+    Args:
+        device: is checked; the work of other devices is waited for, too.
+
+    Raises:
+        DeviceUnavailable: if the device cannot be used here.
+    """
+    chosen(device).require()
+    return current_machine().synchronize()

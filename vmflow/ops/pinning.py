@@ -1,0 +1,51 @@
+"""Page-locked memory, and memory that work of other libraries uses on a stream."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vmflow.devices import device as Device
+from vmflow.instructions.builder import physical_run
+from vmflow.streams.cuda.pinned import is_pinned as _is_pinned
+from vmflow.transfers import pin
+from vmflow.vm.virtual_machine import current_machine
+
+from .declaration import method
+
+if TYPE_CHECKING:
+    from vmflow.cuda.streams import Stream
+    from vmflow.tensors import Tensor
+
+
+@method()
+def pin_memory(input: Tensor) -> Tensor:
+    """A copy in page-locked memory, from which a CUDA device copies faster; `input` itself if it is there already.
+
+    The host goes on during copies from and to other memory as well.
+
+    Raises:
+        RuntimeError: if the tensor is not on the CPU.
+        DeviceUnavailable: if no CUDA device can be used here.
+    """
+    if input.device.type != "cpu":
+        raise RuntimeError(f"pin_memory: only tensors on the CPU have page-locked memory, and this one is on {input.device}")
+    Device("cuda").require()
+    return input if is_pinned(input) else pin(input.detach())
+
+
+@method()
+def is_pinned(input: Tensor) -> bool:
+    """Whether the tensor lies in page-locked memory; waits for its value."""
+    return input.device.type == "cpu" and _is_pinned(input._array())
+
+
+@method()
+def record_stream(input: Tensor, stream: Stream) -> None:
+    """Keep the tensor's memory until the work that `stream`, of `vmflow.cuda`, has by now has ended.
+
+    Ops of vmflow need no such call: it is for kernels of other libraries that were launched on the stream.
+    """
+    blob = input._blob
+    machine = current_machine()
+    used = machine.stream(stream.device, stream.kind)
+    physical_run(machine, lambda builder: builder.touch(used, (blob,)))
