@@ -5,11 +5,13 @@ from __future__ import annotations
 import copy
 import pickle
 import threading
+from collections.abc import Iterator
 
 import pytest
 
 import vmflow as flow
 from vmflow import devices
+from vmflow.cuda import availability
 
 
 def test_equal_devices_are_one_object() -> None:
@@ -75,6 +77,16 @@ def test_malformed_names(arguments: tuple[object, ...], error: type[Exception], 
         flow.device(*arguments)  # type: ignore[arg-type]
 
 
+@pytest.fixture
+def without_cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Whatever GPUs this machine has."""
+    monkeypatch.setenv("VMFLOW_CUDA", "off")
+    availability.forget()
+    yield
+    availability.forget()
+
+
+@pytest.mark.usefixtures("without_cuda")
 @pytest.mark.parametrize("name", ["cuda", "cuda:3", "meta"])
 def test_devices_that_are_not_there_cannot_be_used(name: str) -> None:
     with pytest.raises(flow.DeviceUnavailable):

@@ -1,4 +1,4 @@
-"""``vmflow.cuda``: what programs ask of CUDA before they choose a device.  This version has none, and says so.
+"""``vmflow.cuda``: what programs ask of CUDA before they choose a device; `why_not` says why there is none.
 
 Questions are answered, and seeds taken, so that the usual ``"cuda" if vmflow.cuda.is_available() else "cpu"`` runs.
 What would need a device raises `DeviceUnavailable`.
@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from vmflow.devices import device as Device
 
-from . import amp as amp
+from . import amp as amp, availability
+from .availability import why_not as why_not
 
 
 def is_available() -> bool:
-    """Whether tensors can be on a CUDA device: False."""
-    return False
+    """Whether there is a CUDA device that can be used; if not, `why_not` says why."""
+    return availability.why_not() is None
 
 
 def is_bf16_supported() -> bool:
@@ -22,8 +23,8 @@ def is_bf16_supported() -> bool:
 
 
 def device_count() -> int:
-    """How many CUDA devices there are: none."""
-    return 0
+    """How many CUDA devices can be used."""
+    return availability.device_count()
 
 
 def manual_seed(seed: int) -> None:
