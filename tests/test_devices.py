@@ -5,13 +5,11 @@ from __future__ import annotations
 import copy
 import pickle
 import threading
-from collections.abc import Iterator
 
 import pytest
 
 import vmflow as flow
 from vmflow import devices
-from vmflow.cuda import availability
 
 
 def test_equal_devices_are_one_object() -> None:
@@ -75,15 +73,6 @@ def test_what_a_device_says_of_itself() -> None:
 def test_malformed_names(arguments: tuple[object, ...], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         flow.device(*arguments)  # type: ignore[arg-type]
-
-
-@pytest.fixture
-def without_cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Whatever GPUs this machine has."""
-    monkeypatch.setenv("VMFLOW_CUDA", "off")
-    availability.forget()
-    yield
-    availability.forget()
 
 
 @pytest.mark.usefixtures("without_cuda")

@@ -22,12 +22,13 @@ from vmflow.cuda import availability as cuda_availability
 ROOT = Path(flow.__file__).parent
 
 
+@pytest.mark.usefixtures("without_cuda")
 def test_the_text_names_what_bug_reports_need(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["info"]) == 0
     text = capsys.readouterr().out
     for expected in (flow.__version__, np.__version__, sys.version.split()[0], "BLAS", "CPUs", "no limit"):
         assert expected in text
-    assert "cuda    not available: cuda:0 cannot be used" in text
+    assert "cuda    not available: cuda:0 cannot be used: VMFLOW_CUDA=off turns CUDA off; unset it" in text
     assert "cpu     available" in text
     assert "sim     available" in text
 
@@ -44,8 +45,8 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert found["vmflow"]["version"] == flow.__version__
     assert found["platform"]["usable_cpus"] >= 1
     assert found["devices"]["cpu"] is None
-    assert "cannot be used" in found["devices"]["cuda"]
-    assert found["cuda"]["why_not"] in found["devices"]["cuda"]
+    reason, error = found["cuda"]["why_not"], found["devices"]["cuda"]
+    assert error is None if reason is None else error.startswith(f"cuda:0 cannot be used: {reason}")
 
 
 def test_the_text_names_what_there_is_of_cuda() -> None:
