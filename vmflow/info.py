@@ -13,12 +13,13 @@ import numpy as np
 
 from . import __version__
 from .cuda import availability as cuda_availability
-from .cuda.setting import EMULATED_DEVICES
 from .devices import device as Device
 from .errors import DeviceUnavailable
 from .kernels import blas_core
 from .kernels.codegen import describe, one_line
 from .kernels.intra_op import get_num_threads, usable_cpus
+from .streams.cuda.emulation.driver import DEFAULT_BYTES as EMULATED_BYTES
+from .streams.cuda.setting import EMULATED_DEVICES
 from .vm.memory import format_bytes
 from .vm.stall_watch import STALL_SECONDS
 from .vm.stream_table import SIMULATED_BYTES, device_memory, known_devices
@@ -48,6 +49,7 @@ VARIABLES: Final = (
         "off: no CUDA devices; emulated: by the CPU, in a mode of VMFLOW_SIM as in emulated:eager",
     ),
     Variable("VMFLOW_CUDA_DEVICES", str(EMULATED_DEVICES), "how many CUDA devices are emulated"),
+    Variable("VMFLOW_CUDA_MEMORY", str(EMULATED_BYTES), "bytes that an emulated CUDA device has"),
     Variable("VMFLOW_GRAPH_ACTORS", "0", "1: run every plan of a graph by actors, also one of a single task"),
     Variable("VMFLOW_JIT", "background", "0: numpy alone; 1: wait for the C compiler; else numpy until it is done"),
     Variable("VMFLOW_RACE_CHECK", "0", "1: watch for accesses to one memory that nothing orders; slow"),

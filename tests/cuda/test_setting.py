@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vmflow.cuda.setting import Setting, emulated_devices_of, parse_device_count, parse_setting, setting_of
+from vmflow.streams.cuda.setting import Setting, emulated_devices_of, parse_device_count, parse_setting, setting_of
 
 
 @pytest.mark.parametrize(

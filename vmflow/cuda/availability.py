@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from vmflow.forking import lock_held_while_forking
+from vmflow.streams.cuda.setting import DEVICES_VARIABLE, VARIABLE, Setting, emulated_devices_of, setting_of
 
 from . import libcuda
-from .setting import DEVICES_VARIABLE, VARIABLE, Setting, emulated_devices_of, setting_of
 
 # The first version of cupy that is known to work, and the first that is not.
 OLDEST_CUPY: Final = (14, 0, 1)
