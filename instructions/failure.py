@@ -132,13 +132,14 @@ def _without_frame(entry: TracebackType, following: TracebackType | None) -> Tra
     start = bytes([_COPY_FREE_VARS, len(free)]) + _START if 0 < len(free) < 256 else _START
     if entry.tb_lasti < 0 or len(free) > 255:
         # Compiled modules tell the line, and no instruction.
-        free, body, last = (), _START, 0
-        positions = _position(_START, line - code.co_firstlineno)
+        free, body, last = (), _START + _STAND, 0
+        positions = _position(body, line - code.co_firstlineno)
     elif code.co_code.startswith(start):
         body, last, positions = code.co_code, entry.tb_lasti, code.co_linetable
     else:
-        body, last = start + code.co_code, len(start) + entry.tb_lasti
-        positions = _position(start, 0) + code.co_linetable
+        front = start + _STAND
+        body, last = front + code.co_code, len(front) + entry.tb_lasti
+        positions = _position(front, 0) + code.co_linetable
     stand_in = code.replace(
         co_code=body,
         co_linetable=positions,
@@ -166,6 +167,10 @@ def _start_of_generators() -> bytes:
 
 _START: Final = _start_of_generators()
 _COPY_FREE_VARS: Final = opmap["COPY_FREE_VARS"]
+
+# Where a generator stands that has not started: from Python 3.13 on behind its start, which debuggers ask for the line.
+# The code of a closure itself begins with an instruction that belongs to no line.
+_STAND: Final = bytes([opmap["NOP"], 0])
 
 
 def _position(code: bytes, lines: int) -> bytes:

@@ -29,6 +29,7 @@ import pytest
 
 import vmflow as flow
 from vmflow.context import MODE
+from vmflow.cuda import availability
 from vmflow.vm.machine_fields import DEFAULT
 from vmflow.vm.virtual_machine import VirtualMachine, current_machine, live_machines
 
@@ -105,6 +106,15 @@ def _engines_are_sound() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def _seeded() -> None:
     flow.manual_seed(0)
+
+
+@pytest.fixture
+def without_cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """CUDA is off, whatever GPUs this machine has."""
+    monkeypatch.setenv("VMFLOW_CUDA", "off")
+    availability.forget()
+    yield
+    availability.forget()
 
 
 @pytest.fixture

@@ -75,6 +75,7 @@ def test_malformed_names(arguments: tuple[object, ...], error: type[Exception], 
         flow.device(*arguments)  # type: ignore[arg-type]
 
 
+@pytest.mark.usefixtures("without_cuda")
 @pytest.mark.parametrize("name", ["cuda", "cuda:3", "meta"])
 def test_devices_that_are_not_there_cannot_be_used(name: str) -> None:
     with pytest.raises(flow.DeviceUnavailable):

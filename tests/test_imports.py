@@ -61,12 +61,21 @@ LATE = {
     "vmflow.vm.stream_table": _SIMULATION,
     # Race detection and attrs, which most machines do without.
     "vmflow.vm.virtual_machine": ("vmflow.vm.race_watch", "vmflow.vm.snapshot"),
-    # `Graph.trace` makes an object that has a graph of a derived class: the only import that goes back.
+    # What asks the hardware, of which naming a device knows nothing.
+    "vmflow.devices": ("vmflow.cuda.availability",),
+    # `Graph.trace` makes an object that has a graph of a derived class: the only import that goes back within a layer.
     "vmflow.graph_mode.graph": ("vmflow.graph_mode.functions",),
 }
 
 # Packages that only their own device or test may need.
 NEVER_AT_IMPORT = ("cupy", "cupyx", "torch", "mpi4py")
+
+
+# Imports that go back, all of them late.
+GOING_BACK = {
+    # Whether there is a CUDA device depends on much more than a name and an index.
+    ("vmflow.devices", "vmflow.cuda.availability"),
+}
 
 
 class Import(NamedTuple):
@@ -135,6 +144,8 @@ def _within(name: str, package: str) -> bool:
 def _breaks_the_order(it: Import) -> bool:
     if it.imported.split(".")[0] != "vmflow":
         return False
+    if (it.importer, it.imported) in GOING_BACK:
+        return it.at_import
     for package, allowed in ALONE.items():
         if _within(it.importer, package):
             return it.imported not in allowed and not _within(it.imported, package)
@@ -235,6 +246,8 @@ def test_functions_import_only_what_is_better_late() -> None:
         ("vmflow.tensors", "from .vm import virtual_machine", False),
         ("vmflow.nn", "def __getattr__(name):\n    from ..graph_mode import Graph", False),
         ("vmflow.errors", "from .tensors import Tensor", True),
+        ("vmflow.devices", "from .cuda.availability import findings", True),
+        ("vmflow.devices", "def late():\n    from .cuda.availability import findings", False),
         ("vmflow.dtypes", "from .context import MODE", False),
         ("vmflow.graph_mode", "from .. import tensor, nn", False),
         ("vmflow.graph_mode.actors.bus", "from .. import Graph", True),

@@ -17,16 +17,18 @@ import pytest
 import vmflow as flow
 from vmflow import info
 from vmflow.__main__ import main
+from vmflow.cuda import availability as cuda_availability
 
 ROOT = Path(flow.__file__).parent
 
 
+@pytest.mark.usefixtures("without_cuda")
 def test_the_text_names_what_bug_reports_need(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["info"]) == 0
     text = capsys.readouterr().out
     for expected in (flow.__version__, np.__version__, sys.version.split()[0], "BLAS", "CPUs", "no limit"):
         assert expected in text
-    assert "cuda    not available: cuda:0 cannot be used" in text
+    assert "cuda    not available: cuda:0 cannot be used: VMFLOW_CUDA=off turns CUDA off; unset it" in text
     assert "cpu     available" in text
     assert "sim     available" in text
 
@@ -43,7 +45,40 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert found["vmflow"]["version"] == flow.__version__
     assert found["platform"]["usable_cpus"] >= 1
     assert found["devices"]["cpu"] is None
-    assert "cannot be used" in found["devices"]["cuda"]
+    reason, error = found["cuda"]["why_not"], found["devices"]["cuda"]
+    assert error is None if reason is None else error.startswith(f"cuda:0 cannot be used: {reason}")
+
+
+def test_the_text_names_what_there_is_of_cuda() -> None:
+    facts = {
+        "driver": "12.8",
+        "devices": ["NVIDIA H100", "NVIDIA L4"],
+        "cupy": {"cupy-cuda12x": "14.2.0"},
+        "nvrtc": "/nvrtc/libnvrtc.so.12",
+    }
+    lines = info.format_info(info.collect_info() | {"cuda": facts}).splitlines()
+    first = lines.index("CUDA      driver for CUDA 12.8 at most")
+    assert [line.strip() for line in lines[first + 1 : first + 5]] == [
+        "GPU 0: NVIDIA H100",
+        "GPU 1: NVIDIA L4",
+        "cupy-cuda12x 14.2.0",
+        "NVRTC /nvrtc/libnvrtc.so.12",
+    ]
+    nothing = info.format_info(
+        info.collect_info() | {"cuda": {"driver": None, "devices": [], "cupy": {}, "nvrtc": None}}
+    )
+    assert "CUDA      driver unknown\n          cupy not installed\n          NVRTC not found\n" in nothing
+
+
+def test_a_malformed_setting_of_cuda_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VMFLOW_CUDA", "yes")
+    cuda_availability.forget()
+    try:
+        found = info.collect_info()
+    finally:
+        cuda_availability.forget()
+    assert found["cuda"]["why_not"] == found["devices"]["cuda"]
+    assert "VMFLOW_CUDA must be 'auto'" in info.format_info(found)
 
 
 @pytest.mark.host

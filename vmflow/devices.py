@@ -1,8 +1,7 @@
-"""`device`: a place where tensors live.  A name and an index; nothing here touches hardware."""
+"""`device`: a place where tensors live.  A name and an index; hardware is asked only by `device.require`."""
 
 from __future__ import annotations
 
-import os
 from contextvars import ContextVar
 from typing import Final
 
@@ -48,11 +47,19 @@ class device:
         return found if found is not None else _make(cls, type, index)
 
     def require(self) -> None:
-        """Raise `DeviceUnavailable` if nothing can run here."""
-        if self.type == "cuda" and not os.environ.get("VMFLOW_CUDA", "").startswith("emulated"):
-            raise DeviceUnavailable(
-                f"{self} cannot be used: this version of vmflow runs on the CPU only; use device='cpu'"
-            )
+        """Check that something can run here.
+
+        Raises:
+            DeviceUnavailable: if nothing can.  The message says what is missing, and what to do.
+            ValueError: for a CUDA device, if VMFLOW_CUDA or VMFLOW_CUDA_DEVICES is malformed.
+        """
+        if self.type == "cuda":
+            # Late, for few programs name a CUDA device, and vmflow.cuda needs this module.
+            from .cuda.availability import why_not_device
+
+            reason = why_not_device(self.index)
+            if reason is not None:
+                raise DeviceUnavailable(f"{self} cannot be used: {reason}; or use device='cpu'")
         if self.type == "meta":
             raise DeviceUnavailable("the meta device holds shapes only; nothing can be computed on it")
 

@@ -12,11 +12,14 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from . import __version__
+from .cuda import availability as cuda_availability
 from .devices import device as Device
 from .errors import DeviceUnavailable
 from .kernels import blas_core
 from .kernels.codegen import describe, one_line
 from .kernels.intra_op import get_num_threads, usable_cpus
+from .streams.cuda.emulation.driver import DEFAULT_BYTES as EMULATED_BYTES
+from .streams.cuda.setting import EMULATED_DEVICES
 from .vm.memory import format_bytes
 from .vm.stall_watch import STALL_SECONDS
 from .vm.stream_table import SIMULATED_BYTES, device_memory, known_devices
@@ -40,6 +43,13 @@ VARIABLES: Final = (
         "VMFLOW_C_CHECKS", "0", "1: compiled kernels look at what they are given, and end the process if it is wrong"
     ),
     Variable("VMFLOW_C_FLAGS", "none", "further flags for the C compiler, such as -fsanitize=undefined"),
+    Variable(
+        "VMFLOW_CUDA",
+        "auto",
+        "off: no CUDA devices; emulated: by the CPU, in a mode of VMFLOW_SIM as in emulated:eager",
+    ),
+    Variable("VMFLOW_CUDA_DEVICES", str(EMULATED_DEVICES), "how many CUDA devices are emulated"),
+    Variable("VMFLOW_CUDA_MEMORY", str(EMULATED_BYTES), "bytes that an emulated CUDA device has"),
     Variable("VMFLOW_GRAPH_ACTORS", "0", "1: run every plan of a graph by actors, also one of a single task"),
     Variable("VMFLOW_JIT", "background", "0: numpy alone; 1: wait for the C compiler; else numpy until it is done"),
     Variable("VMFLOW_RACE_CHECK", "0", "1: watch for accesses to one memory that nothing orders; slow"),
@@ -81,6 +91,7 @@ def collect_info() -> dict[str, Any]:
             "kernel_threads": get_num_threads(),
         },
         "kernels": describe(),
+        "cuda": cuda_availability.describe(),
         "devices": {name: _availability(name) for name in ("cpu", "cuda", "sim")},
         "memory": {str(device): _memory(device) for device in dict.fromkeys([Device("cpu"), *known_devices()])},
         "environment": _environment(),
@@ -110,6 +121,7 @@ def format_info(info: dict[str, Any]) -> str:
         f"threads   BLAS {threads if threads is not None else f'{_UNKNOWN} (threadpoolctl is not installed)'}",
         f"          other kernels {system['kernel_threads']}",
         f"C kernels {one_line(info['kernels'])}",
+        *_cuda_lines(info["cuda"]),
         "devices",
     ]
     for name, reason in info["devices"].items():
@@ -127,6 +139,17 @@ def format_info(info: dict[str, Any]) -> str:
         shown = f"{value!r}" if value is not None else f"not set, as {variable['default']!r}"
         lines.append(f"  {name:<{width}}  {shown}: {variable['meaning']}")
     return "\n".join(lines)
+
+
+def _cuda_lines(cuda: dict[str, Any]) -> list[str]:
+    driver = _UNKNOWN if cuda["driver"] is None else f"for CUDA {cuda['driver']} at most"
+    packages = ", ".join([f"{package} {version}" for package, version in cuda["cupy"].items()])
+    return [
+        f"CUDA      driver {driver}",
+        *[f"          GPU {index}: {name}" for index, name in enumerate(cuda["devices"])],
+        f"          {packages or 'cupy not installed'}",
+        f"          NVRTC {cuda['nvrtc'] or 'not found'}",
+    ]
 
 
 def compiled_modules() -> list[str]:
@@ -159,10 +182,10 @@ def _blas_threads() -> int | None:
 
 
 def _availability(name: str) -> str | None:
-    """Why the device cannot be used; None if it can."""
+    """Why the device cannot be used, which may be a malformed environment variable; None if it can."""
     try:
         Device(name).require()
-    except DeviceUnavailable as error:
+    except (DeviceUnavailable, ValueError) as error:
         return str(error)
     return None
 

@@ -9,11 +9,11 @@ import os
 from typing import Final
 
 from vmflow.forking import lock_held_while_forking
-from vmflow.streams.simulated import parse_mode
 
 from .driver import Driver
 from .pinned import PinnedMemory
 from .policy import EventPool
+from .setting import emulated_devices_of, setting_of
 
 _lock: Final = lock_held_while_forking()
 _pools: Final[list[EventPool]] = []
@@ -45,14 +45,12 @@ def is_open() -> bool:
 
 
 def _open() -> list[Driver]:
-    setting = os.environ.get("VMFLOW_CUDA", "")
-    kind, _, rest = setting.partition(":")
-    if kind != "emulated":
+    setting = setting_of(os.environ)
+    if setting.kind != "emulated":
         from .cupy_driver import open_devices
 
         return open_devices()
     from .emulation.driver import EmulatedMachine
 
-    mode, seed = parse_mode(rest or "lazy")
-    count = int(os.environ.get("VMFLOW_CUDA_DEVICES", "2"))
-    return list(EmulatedMachine(count, mode, seed=seed).drivers)
+    count = emulated_devices_of(os.environ)
+    return list(EmulatedMachine(count, setting.mode, seed=setting.seed).drivers)

@@ -7,6 +7,7 @@ Tensors go to ``device="cuda"``.  A GPU needs CuPy (``pip install 'vmflow[cuda]'
 from __future__ import annotations
 
 from . import amp as amp
+from .availability import why_not as why_not
 from .memory import (
     empty_cache as empty_cache,
     max_memory_allocated as max_memory_allocated,

@@ -1,0 +1,100 @@
+"""What the NVIDIA driver says of itself, by the few functions of ``libcuda.so.1`` that tell whether there are GPUs.
+
+The driver's library belongs to the driver, not to a CUDA toolkit, and cupy need not be installed to ask it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any, Final, NamedTuple
+
+LIBRARY: Final = "libcuda.so.1"
+
+# Errors of the driver's interface, which have the same numbers in every version.
+NOT_INITIALIZED: Final = 3
+NO_DEVICE: Final = 100
+
+# Bytes for the name of a GPU and the zero at its end.
+_NAME_BYTES: Final = 256
+
+
+class DriverError(RuntimeError):
+    """A function of the driver has failed.
+
+    Attributes:
+        number: of the error.
+    """
+
+    def __init__(self, function: str, name: str, number: int) -> None:
+        super().__init__(f"{function} says {name} ({number})")
+        self.number = number
+
+
+class Driver(NamedTuple):
+    """What the driver says of itself.
+
+    Attributes:
+        cuda: major and minor number of the newest CUDA that it can run.
+        devices: the names of the GPUs that this process can see, by index.
+        error: why it does not start; None if it has started.
+    """
+
+    cuda: tuple[int, int]
+    devices: tuple[str, ...] = ()
+    error: DriverError | None = None
+
+
+def load() -> Any:
+    """The driver's library.
+
+    Raises:
+        OSError: if it cannot be loaded, as where there is no driver.
+    """
+    return ctypes.CDLL(LIBRARY)
+
+
+def ask(library: Any) -> Driver:
+    """Start the driver in this process, and ask for its version and its GPUs.
+
+    Args:
+        library: as `load` returns it.
+    """
+    version = ctypes.c_int()
+    try:
+        _call(library, "cuDriverGetVersion", ctypes.byref(version))
+        _call(library, "cuInit", ctypes.c_uint(0))
+        return Driver(_major_and_minor(version.value), _device_names(library))
+    except DriverError as error:
+        return Driver(_major_and_minor(version.value), error=error.with_traceback(None))
+
+
+def _major_and_minor(version: int) -> tuple[int, int]:
+    """Of a number such as 12040, which is 12.4."""
+    return version // 1000, version % 1000 // 10
+
+
+def _device_names(library: Any) -> tuple[str, ...]:
+    count = ctypes.c_int()
+    _call(library, "cuDeviceGetCount", ctypes.byref(count))
+    return tuple(_device_name(library, index) for index in range(count.value))
+
+
+def _device_name(library: Any, index: int) -> str:
+    device = ctypes.c_int()
+    _call(library, "cuDeviceGet", ctypes.byref(device), ctypes.c_int(index))
+    name = ctypes.create_string_buffer(_NAME_BYTES)
+    _call(library, "cuDeviceGetName", name, ctypes.c_int(_NAME_BYTES), device)
+    return name.value.decode(errors="replace")
+
+
+def _call(library: Any, function: str, *arguments: Any) -> None:
+    status = getattr(library, function)(*arguments)
+    if status:
+        raise DriverError(function, _error_name(library, status), status)
+
+
+def _error_name(library: Any, status: int) -> str:
+    name = ctypes.c_char_p()
+    if library.cuGetErrorName(ctypes.c_int(status), ctypes.byref(name)) or name.value is None:
+        return "an error without a name"
+    return name.value.decode()
