@@ -22,10 +22,8 @@ from .dtypes import dtype as DType
 from .errors import BlockingCallWarning
 from .instructions import origin
 from .instructions.blob import Array, Size
-from .ops.table import OPS
 from .tensor_fields import CLASS, new_tensor
 from .tensor_operators import TensorOperators
-from .transfers import dispatch_transfer
 from .vm.virtual_machine import writer_of
 from .vm.wakers import running_loop
 

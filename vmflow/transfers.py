@@ -65,7 +65,7 @@ def pin(source: Tensor) -> Tensor:
             "pin_memory", copy_into_pinned, (blob,), (copy,), cost=blob.meta.nbytes, allocates=False
         ),
     )
-    return new_tensor(copy)
+    return new_tensor(copy, None)
 
 
 def _copier(accelerator: Device) -> Kernel:

@@ -22,8 +22,8 @@ from .driver import Argument, CompileTarget, DeviceProperties, Driver
 _REACHED: Final = 0
 _NOT_REACHED: Final = 600
 
-# Errors after which the context is unusable: illegal address, misaligned address, illegal instruction, launch failure and
-# the like (700, 702, 710, 714 to 720), and an uncorrectable fault of the memory (214).
+# Errors after which the context is unusable: illegal address, misaligned address, illegal instruction, launch failure
+# and the like (700, 702, 710, 714 to 720), and an uncorrectable fault of the memory (214).
 _STICKY: Final = frozenset({214, 700, 702, 710, *range(714, 721), 721, 999})
 
 
@@ -46,7 +46,11 @@ class CupyDriver(Driver):
         self.index = index
         found = runtime.getDeviceProperties(index)
         self._properties = DeviceProperties(
-            found["name"].decode(), found["major"], found["minor"], found["totalGlobalMem"], found["multiProcessorCount"]
+            found["name"].decode(),
+            found["major"],
+            found["minor"],
+            found["totalGlobalMem"],
+            found["multiProcessorCount"],
         )
         self.target = CompileTarget("cubin", f"sm_{found['major']}{found['minor']}")
         self._pool = cupy.get_default_memory_pool()

@@ -16,7 +16,8 @@ import numpy as np
 from vmflow.errors import InternalError
 
 from .arrays import DeviceArray
-from .driver import Argument, Driver, Handle
+from .device import CudaDevice, Explain
+from .driver import Argument, Handle
 
 if TYPE_CHECKING:
     from vmflow.streams.allocator import BinAllocator
@@ -51,17 +52,19 @@ class Launcher:
     """See the module.
 
     Args:
-        driver: of the device.
-        stream: of that driver.
+        device: of the stream.
+        stream: the driver's.
 
     Attributes:
-        driver, stream: as given.
+        device, stream: as given.
+        driver: of the device.
         allocator: of scratch memory, in the order of this stream; None if the stream has none of its own.
         launched: the work in hand.
     """
 
-    def __init__(self, driver: Driver, stream: Handle) -> None:
-        self.driver = driver
+    def __init__(self, device: CudaDevice, stream: Handle) -> None:
+        self.device = device
+        self.driver = device.driver
         self.stream = stream
         self.allocator: BinAllocator | None = None
         self.launched = Launched()
@@ -78,6 +81,12 @@ class Launcher:
     def check(self, check: Check) -> None:
         """Have an error looked for when the work in hand has ended."""
         self.launched.checks.append(check)
+
+    def error_report(self, explain: Explain) -> DeviceArray:
+        """Words in which a kernel of the work in hand reports a wrong value; see `ErrorReport`."""
+        report = self.device.error_report(explain)
+        self.check(report.error)
+        return report.array
 
     # Memory
 

@@ -1,4 +1,4 @@
-"""The CUDA devices of this process: their drivers, and the events that are used again.
+"""The CUDA devices of this process.
 
 They are opened when a stream of a device is first asked for.  ``VMFLOW_CUDA=emulated`` emulates them on the CPU.
 """
@@ -8,49 +8,58 @@ from __future__ import annotations
 import os
 from typing import Final
 
+from vmflow.errors import DeviceLost, DeviceUnavailable
 from vmflow.forking import lock_held_while_forking
 
+from .device import CudaDevice
 from .driver import Driver
-from .pinned import PinnedMemory
-from .policy import EventPool
 from .setting import emulated_devices_of, setting_of
 
+_FORKED: Final = (
+    "CUDA devices cannot be used in a process that was forked from one that used them; start the process by "
+    "multiprocessing's 'spawn' or 'forkserver', or fork before the first CUDA tensor"
+)
+
 _lock: Final = lock_held_while_forking()
-_pools: Final[list[EventPool]] = []
-_pinned: Final[dict[int, PinnedMemory]] = {}
+_devices: Final[list[CudaDevice]] = []
 
 
-def events_of(index: int) -> EventPool:
-    """The events of a device, which know its driver."""
+def device_of(index: int) -> CudaDevice:
+    """One of the devices.
+
+    Raises:
+        DeviceUnavailable: in a process that was forked from one that had opened them.
+    """
     with _lock:
-        if not _pools:
-            _pools.extend([EventPool(driver) for driver in _open()])
-    return _pools[index]
-
-
-def driver_of(index: int) -> Driver:
-    """The driver of a device."""
-    return events_of(index).driver
-
-
-def pinned_of(index: int) -> PinnedMemory:
-    """The page-locked memory for copies from and to a device."""
-    found = _pinned.get(index)
-    return _pinned.setdefault(index, PinnedMemory(driver_of(index))) if found is None else found
+        if not _devices:
+            _devices.extend([CudaDevice(driver) for driver in _open()])
+    found = _devices[index]
+    if found.forked:
+        raise DeviceUnavailable(_FORKED)
+    return found
 
 
 def is_open() -> bool:
     """Whether the devices are in use in this process."""
-    return bool(_pools)
+    return bool(_devices)
 
 
 def _open() -> list[Driver]:
     setting = setting_of(os.environ)
     if setting.kind != "emulated":
-        from .cupy_driver import open_devices
+        from .cupy_driver import open_devices  # which needs cupy
 
         return open_devices()
-    from .emulation.driver import EmulatedMachine
+    from .emulation.driver import EmulatedMachine  # which programs on a GPU do without
 
     count = emulated_devices_of(os.environ)
     return list(EmulatedMachine(count, setting.mode, seed=setting.seed).drivers)
+
+
+def _after_fork_in_child() -> None:
+    for device in _devices:
+        device.leave_to_parent(DeviceLost(_FORKED))
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from vmflow.forking import lock_held_while_forking
+from vmflow.kernels.cuda import nvrtc
 from vmflow.streams.cuda.setting import DEVICES_VARIABLE, VARIABLE, Setting, emulated_devices_of, setting_of
 
 from . import libcuda
@@ -41,12 +42,7 @@ _VISIBLE: Final = "CUDA_VISIBLE_DEVICES"
 
 def find_nvrtc() -> Path | None:
     """The library that compiles CUDA C++; None if there is none."""
-    try:
-        nvrtc: Any = import_module("vmflow.kernels.cuda.nvrtc")
-    except ModuleNotFoundError:
-        return None
-    found: Path | None = nvrtc.find()
-    return found
+    return nvrtc.find()
 
 
 def installed_cupy() -> dict[str, str]:

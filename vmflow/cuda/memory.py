@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vmflow import memory as _memory
 from vmflow.devices import device as Device
-from vmflow.streams.cuda.registry import driver_of, is_open, pinned_of
+from vmflow.streams.cuda.registry import device_of, is_open
 from vmflow.vm.stream_table import device_memory
 
 from .properties import device_count, is_available
@@ -49,7 +49,7 @@ def mem_get_info(device: Device | str | int | None = None) -> tuple[int, int]:
     """
     found = chosen(device)
     found.require()
-    return driver_of(found.index).memory_info()
+    return device_of(found.index).driver.memory_info()
 
 
 def set_per_process_memory_fraction(fraction: float, device: Device | str | int | None = None) -> None:
@@ -72,5 +72,5 @@ def empty_cache() -> None:
         return
     for index in range(device_count()):
         _memory.empty_cache(Device("cuda", index))
-        pinned_of(index).empty_cache()
-        driver_of(index).empty_cache()
+        device_of(index).pinned.empty_cache()
+        device_of(index).driver.empty_cache()

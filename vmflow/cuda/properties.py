@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vmflow.devices import device as Device
 from vmflow.streams.cuda.driver import DeviceProperties
-from vmflow.streams.cuda.registry import driver_of, is_open
+from vmflow.streams.cuda.registry import device_of, is_open
 
 from . import availability
 from .selection import chosen
@@ -33,7 +33,7 @@ def get_device_properties(device: Device | str | int | None = None) -> DevicePro
     """
     found = chosen(device)
     found.require()
-    return driver_of(found.index).properties()
+    return device_of(found.index).driver.properties()
 
 
 def get_device_name(device: Device | str | int | None = None) -> str:

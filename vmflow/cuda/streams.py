@@ -1,8 +1,8 @@
 """Streams and events of CUDA devices, under PyTorch's names.
 
 The virtual machine orders ops by the memory they touch, on all streams.  So a program may put ops on several streams
-without waiting between them: no result is read before it is there, and no memory is reused too early.  `wait_stream` and
-events are for work whose order no tensor tells, and for timing.
+without waiting between them: no result is read before it is there, and no memory is reused too early.  `wait_stream`
+and events are for work whose order no tensor tells, and for timing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from vmflow.instructions.builder import InstructionsBuilder, physical_run
 from vmflow.instructions.instruction import Dependence, Instruction
 from vmflow.instructions.stream_events import SharedEvent
 from vmflow.streams import Stream as MachineStream
-from vmflow.streams.cuda.policy import CudaEvent, CudaStreamPolicy
+from vmflow.streams.cuda.device import CudaEvent
+from vmflow.streams.cuda.policy import CudaStreamPolicy
 from vmflow.vm.race_watch import WatchedEvent, WatchedStreamPolicy
 from vmflow.vm.stream_table import STREAM_PREFIX
 from vmflow.vm.virtual_machine import VirtualMachine, current_machine
@@ -56,20 +57,21 @@ class Stream:
     """
 
     def __init__(self, device: Device | str | int | None = None, priority: int = 0) -> None:
-        kind = f"{STREAM_PREFIX}{min(priority, 0)}:{next(_numbers) % STREAMS}"
-        self._set(chosen(device), kind, priority)
-
-    def _set(self, device: Device, kind: str, priority: int) -> None:
-        device.require()
-        self.device = device
-        self.priority = priority
-        self.kind = kind
+        self.device = chosen(device)
+        self.device.require()
+        self.priority = min(priority, 0)
+        self.kind = f"{STREAM_PREFIX}{self.priority}:{next(_numbers) % STREAMS}"
         self._before: list[Any] = []
 
     @classmethod
-    def _of_kind(cls, device: Device, kind: str) -> Stream:
+    def of_kind(cls, device: Device, kind: str) -> Stream:
+        """The stream of a device that a virtual machine knows by this kind."""
+        device.require()
         stream = cls.__new__(cls)
-        stream._set(device, kind, int(kind.split(":")[1]) if kind.startswith(STREAM_PREFIX) else 0)
+        stream.device = device
+        stream.priority = int(kind.split(":")[1]) if kind.startswith(STREAM_PREFIX) else 0
+        stream.kind = kind
+        stream._before = []
         return stream
 
     @property
@@ -78,8 +80,8 @@ class Stream:
 
         Only ops that have been launched are on it: see `synchronize`.
         """
-        policy = _policy(self._in(current_machine()))
-        return policy.events.driver.stream_address(policy.handle)
+        policy = _policy(self.on(current_machine()))
+        return policy.device.driver.stream_address(policy.handle)
 
     def wait_event(self, event: Event) -> None:
         """Let what is issued to this stream from now on run behind `event`, as it was recorded last."""
@@ -114,7 +116,8 @@ class Stream:
     ) -> None:
         MODE.set(MODE.get().replace(streams=self._before.pop()))
 
-    def _in(self, machine: VirtualMachine) -> MachineStream:
+    def on(self, machine: VirtualMachine) -> MachineStream:
+        """The stream of a virtual machine that work issued to this one goes to there."""
         return machine.stream(self.device, self.kind)
 
     def __eq__(self, other: object) -> bool:
@@ -131,12 +134,12 @@ def current_stream(device: Device | str | int | None = None) -> Stream:
     """The stream that ops of a device are issued to here."""
     found = chosen(device)
     kinds = MODE.get().streams
-    return Stream._of_kind(found, "compute" if kinds is None else kinds.get(found, "compute"))
+    return Stream.of_kind(found, "compute" if kinds is None else kinds.get(found, "compute"))
 
 
 def default_stream(device: Device | str | int | None = None) -> Stream:
     """The stream that ops of a device are issued to where no other was chosen."""
-    return Stream._of_kind(chosen(device), "compute")
+    return Stream.of_kind(chosen(device), "compute")
 
 
 def set_stream(stream: Stream) -> None:
@@ -189,7 +192,7 @@ class Event:
         """Let it be reached when all has ended that was issued to `stream`, by default the current one, so far."""
         stream = current_stream() if stream is None else stream
         machine = current_machine()
-        source = stream._in(machine)
+        source = stream.on(machine)
         behind = machine.keep_program_order(source)
         if self._machine is not machine:
             self._machine, self._dependence = machine, Dependence(machine)
@@ -210,7 +213,7 @@ class Event:
         if self._shared is None:
             return
         machine, shared, dependence = self._recorded_here()
-        target = (current_stream() if stream is None else stream)._in(machine)
+        target = (current_stream() if stream is None else stream).on(machine)
         machine.keep_program_order(target)
         if target is not shared.source:
             physical_run(machine, lambda builder: builder.wait_event(target, shared, dependence))
@@ -247,8 +250,17 @@ class Event:
         if not (self._timing and end_event._timing):
             raise ValueError("elapsed_time needs two events made with enable_timing=True")
         if not (self._instruction and end_event._instruction and self.query() and end_event.query()):
-            raise RuntimeError("elapsed_time needs two events that have been reached: record and synchronize them first")
-        return _device_event(self).milliseconds_until(_device_event(end_event))
+            raise RuntimeError(
+                "elapsed_time needs two events that have been reached: record and synchronize them first"
+            )
+        return self._reached().milliseconds_until(end_event._reached())
+
+    def _reached(self) -> CudaEvent:
+        found = None if self._shared is None else self._shared.event
+        if isinstance(found, WatchedEvent):
+            found = found.event
+        assert isinstance(found, CudaEvent)
+        return found
 
     def _recorded_here(self) -> tuple[VirtualMachine, SharedEvent, Dependence]:
         assert self._machine is not None
@@ -263,14 +275,6 @@ class Event:
 
     def __repr__(self) -> str:
         return f"<vmflow.cuda.Event {'not recorded' if self._shared is None else f'of {self._shared.source.name}'}>"
-
-
-def _device_event(event: Event) -> CudaEvent:
-    found = event._shared.event if event._shared is not None else None
-    if isinstance(found, WatchedEvent):
-        found = found.event
-    assert isinstance(found, CudaEvent)
-    return found
 
 
 def _policy(stream: MachineStream) -> CudaStreamPolicy:

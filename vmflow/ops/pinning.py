@@ -28,7 +28,9 @@ def pin_memory(input: Tensor) -> Tensor:
         DeviceUnavailable: if no CUDA device can be used here.
     """
     if input.device.type != "cpu":
-        raise RuntimeError(f"pin_memory: only tensors on the CPU have page-locked memory, and this one is on {input.device}")
+        raise RuntimeError(
+            f"pin_memory: only tensors on the CPU have page-locked memory, and this one is on {input.device}"
+        )
     Device("cuda").require()
     return input if is_pinned(input) else pin(input.detach())
 

@@ -13,6 +13,7 @@ from vmflow.instructions.scope import scope_of
 from .memory import format_bytes
 
 if TYPE_CHECKING:
+    from vmflow.devices import device as Device
     from vmflow.streams import BinAllocator
 
     from .virtual_machine import VirtualMachine

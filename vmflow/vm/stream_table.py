@@ -66,12 +66,12 @@ def make_policy(machine: str, device: Device | None, kind: str, cpu_worker: str)
         return CpuStreamPolicy(worker="always" if cpu_worker == "auto" else cpu_worker, kind=kind)
     if device.type == "cuda" and (kind in _QUEUED or staged or kind.startswith(STREAM_PREFIX)):
         from vmflow.streams.cuda.policy import CudaStreamPolicy
-        from vmflow.streams.cuda.registry import events_of
+        from vmflow.streams.cuda.registry import device_of
 
         if not kind.startswith(STREAM_PREFIX):
-            return CudaStreamPolicy(kind, events_of(device.index))
+            return CudaStreamPolicy(kind, device_of(device.index))
         priority = int(kind.split(":")[1])
-        return CudaStreamPolicy(kind, events_of(device.index), priority, sequential=True)
+        return CudaStreamPolicy(kind, device_of(device.index), priority, sequential=True)
     if device.type == "sim" and (kind in _QUEUED or staged):
         from vmflow.streams import SimulatedStreamPolicy
 
@@ -89,9 +89,9 @@ def device_memory(device: Device) -> DeviceMemory:
                 found = DeviceMemory(str(device), limit=limit, garbage=GARBAGE)
             elif device.type == "cuda":
                 from vmflow.streams.cuda.arrays import bytes_at
-                from vmflow.streams.cuda.registry import events_of
+                from vmflow.streams.cuda.registry import device_of
 
-                found = DeviceMemory(str(device), events_of(device.index).driver.allocate, nothing=bytes_at(0, 0, None))
+                found = DeviceMemory(str(device), device_of(device.index).driver.allocate, nothing=bytes_at(0, 0, None))
             else:
                 found = DeviceMemory(str(device), staggers=True)
             _memories[device] = found

@@ -79,7 +79,9 @@ class _Function:
             try:
                 self._signature.bind(*args, **kwargs)
             except TypeError as error:
-                raise NotInCupy(f"{self._name} of CuPy is called with arguments that it does not take: {error}") from error
+                raise NotInCupy(
+                    f"{self._name} of CuPy is called with arguments that it does not take: {error}"
+                ) from error
         return self._function(*args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:

@@ -15,6 +15,8 @@ from vmflow.kernels.choosing import Function, Kernel, Problem, builds
 from vmflow.streams.cuda.arrays import DeviceArray
 from vmflow.streams.cuda.launching import Launcher, current
 
+from .pointwise import copy_array
+
 PACKAGE: Final = "vmflow.kernels.cuda"
 
 # f(xp, problem, *operands, *outs)
@@ -78,7 +80,7 @@ def into_outs(launch: Launch, problem: Problem) -> Function:
         launch(launcher, tuple(operands), outs)
         for made, array in zip(outs, wanted, strict=True):
             if array is not None and array is not made:
-                launcher.call("cast", _cast, (made,), (array,))
+                copy_array(launcher, made, array)
         return outs[0] if out is None else out
 
     return function
@@ -90,9 +92,3 @@ def _fitting(launcher: Launcher, meta: TensorMeta, wanted: DeviceArray | None) -
     if wanted is not None and wanted.dtype == dtype:
         return wanted
     return launcher.scratch(tuple(meta.shape), dtype)
-
-
-def _cast(xp: Any, array: Any, out: Any) -> None:
-    if array.dtype.kind == "c" and out.dtype.kind not in "cb":
-        array = array.real
-    xp.copyto(out, array, casting="unsafe")

@@ -4,18 +4,36 @@ from __future__ import annotations
 
 from typing import Any
 
-from vmflow.kernels.choosing import Problem
+from vmflow.kernels.choosing import Kernel, Problem, builds
+from vmflow.streams.cuda.arrays import DeviceArray
+from vmflow.streams.cuda.launching import Launcher
 
-from .arrays import by_arrays
-
-
-@by_arrays("cast", "to_device", "copy_")
-def _copy(xp: Any, problem: Problem, array: Any, out: Any) -> None:
-    if array.dtype.kind == "c" and out.dtype.kind not in "cb":
-        array = array.real
-    xp.copyto(out, xp.broadcast_to(array, out.shape), casting="unsafe")
+from .arrays import PACKAGE, into_outs
+from .pointwise import Pointwise, copy_array, launch_pointwise
 
 
-@by_arrays("fill")
-def _fill(xp: Any, problem: Problem, value: Any, out: Any) -> None:
-    out.fill(xp.asarray(value).astype(out.dtype))
+@builds("cast", "copy_", package=PACKAGE)
+def _copy(problem: Problem) -> Kernel:
+    def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
+        copy_array(launcher, operands[0], outs[0])
+
+    return Kernel(into_outs(launch, problem), casts=True)
+
+
+@builds("fill", package=PACKAGE)
+def _fill(problem: Problem) -> Kernel:
+    dtype = problem.outputs[0].dtype
+
+    def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
+        (value,), (out,) = operands, outs
+        if dtype.is_complex:
+            part = "float32" if dtype.itemsize == 8 else "float64"
+            function = Pointwise("fill", f"{dtype.name}{{x, y}}", part, (), 2, dtype.name)
+            launch_pointwise(launcher, function, (), (float(value.real), float(value.imag)), out)
+        elif dtype.name == "bool":
+            launch_pointwise(launcher, Pointwise("fill", "x", "bool", (), 1, "bool"), (), (int(bool(value)),), out)
+        else:
+            number = float(value) if dtype.is_floating_point else int(value)
+            launch_pointwise(launcher, Pointwise("fill", "x", dtype.name, (), 1, dtype.name), (), (number,), out)
+
+    return Kernel(into_outs(launch, problem), casts=True)

@@ -12,14 +12,14 @@ from vmflow.streams.cuda.arrays import DeviceArray
 from vmflow.streams.cuda.driver import Driver
 from vmflow.streams.cuda.launching import current
 from vmflow.streams.cuda.pinned import is_pinned
-from vmflow.streams.cuda.registry import driver_of, pinned_of
+from vmflow.streams.cuda.registry import device_of
 
 
 def copy_across(array: Array, *more: Array | None) -> Array:
     """The kernel of a transfer: copy a contiguous array to where the result is wanted.
 
-    Memory of the host is copied from and to by way of page-locked memory, unless it is page-locked itself: only that can
-    a device copy while the host goes on.
+    Memory of the host is copied from and to by way of page-locked memory, unless it is page-locked itself: only that
+    can a device copy while the host goes on.
     """
     out = more[-1]
     launcher = current()
@@ -33,7 +33,7 @@ def copy_across(array: Array, *more: Array | None) -> Array:
     if is_pinned(array) and array.flags.c_contiguous:
         launcher.copy(out, array)
         return out
-    staged = pinned_of(driver.index).array(out.shape, out.dtype)
+    staged = launcher.device.pinned.array(out.shape, out.dtype)
     driver.host_access(staged, write=True)
     np.copyto(staged, array)
     launcher.copy(out, staged)
@@ -42,16 +42,16 @@ def copy_across(array: Array, *more: Array | None) -> Array:
 
 def copy_into_pinned(array: Array, out: Array | None) -> Array:
     """A copy of an array of the host in page-locked memory."""
-    driver = driver_of(0)
-    pinned = pinned_of(driver.index).array(array.shape, array.dtype)
-    driver.host_access(pinned, write=True)
+    device = device_of(0)  # page-locked memory serves all devices
+    pinned = device.pinned.array(array.shape, array.dtype)
+    device.driver.host_access(pinned, write=True)
     np.copyto(pinned, array)
     return pinned
 
 
 def _to_host(array: DeviceArray, out: Array | None) -> Array:
     launcher = current()
-    landed = pinned_of(launcher.driver.index).array(array.shape, array.dtype)
+    landed = launcher.device.pinned.array(array.shape, array.dtype)
     launcher.copy(landed, array)
     launcher.check(partial(_land, launcher.driver, landed, out))
     return landed if out is None else out

@@ -1,0 +1,170 @@
+"""`CudaDevice`: one device of this process, with all that its streams share."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final, final
+
+import numpy as np
+
+from vmflow.errors import DeviceLost
+
+from .arrays import DeviceArray
+from .driver import Driver, Handle
+from .pinned import PinnedMemory
+
+# Words of page-locked memory that one kernel can report an error in: where, and the value that was wrong.
+_WORDS: Final = 2
+
+# explain(position, value) -> the error, of a kernel that has found a wrong value
+Explain = Callable[[int, int], Exception]
+
+
+@final
+class CudaDevice:
+    """See the module.
+
+    Args:
+        driver: of the device.
+
+    Attributes:
+        driver: as given.
+        pinned: page-locked memory for copies from and to the device.
+        lost: why the device has stopped working; None while it works.
+        forked: whether this process was forked from one that used the device, and cannot use it.
+    """
+
+    def __init__(self, driver: Driver) -> None:
+        self.driver = driver
+        self.pinned = PinnedMemory(driver)
+        self.lost: DeviceLost | None = None
+        self.forked = False
+        self._events: deque[Handle] = deque()
+        self._reports: deque[np.ndarray[Any, Any]] = deque()
+
+    # Events, which are used again: a new one takes longer than a launch
+
+    def record(self, stream: Handle, timing: bool = False) -> CudaEvent:
+        """An event behind all work that the stream has been handed so far."""
+        try:
+            handle = self.driver.create_event(True) if timing else self._events.pop()
+        except IndexError:
+            handle = self.driver.create_event()
+        event = CudaEvent(self, handle, timing)
+        self.driver.record(handle, stream)
+        return event
+
+    def keep_event(self, handle: Handle) -> None:
+        """An event is not used any more; called by destructors."""
+        self._events.append(handle)
+
+    # Errors
+
+    def lose(self, error: DeviceLost) -> None:
+        """The device has stopped working."""
+        if self.lost is None:
+            self.lost = error
+
+    def leave_to_parent(self, error: DeviceLost) -> None:
+        """In a forked child: nothing can be done with the device here."""
+        self.forked = True
+        self.lost = error
+
+    def loss(self) -> DeviceLost:
+        """A new error that says so: its receiver may add notes to it."""
+        assert self.lost is not None
+        error = DeviceLost(str(self.lost))
+        error.__cause__ = self.lost
+        return error
+
+    def error_report(self, explain: Explain) -> ErrorReport:
+        """Words in which a kernel reports the first wrong value that it finds."""
+        try:
+            words = self._reports.pop()
+        except IndexError:
+            words = self.driver.pinned(_WORDS * 8).view(np.int64)
+            self.driver.host_access(words, write=True)
+            words[...] = 0
+        return ErrorReport(self, words, explain)
+
+    def keep_report(self, words: np.ndarray[Any, Any]) -> None:
+        """The words of a report are not used any more."""
+        self._reports.append(words)
+
+
+@final
+class ErrorReport:
+    """Where a kernel reports a wrong value, such as an index that is out of range.
+
+    The kernel writes 1 + the position into the first word, if that is 0 still, and then the value into the second.
+
+    Attributes:
+        array: the words, as the kernel takes them.
+    """
+
+    __slots__ = ("_device", "_explain", "_words", "array")
+
+    def __init__(self, device: CudaDevice, words: np.ndarray[Any, Any], explain: Explain) -> None:
+        self._device = device
+        self._words = words
+        self._explain = explain
+        self.array: DeviceArray = device.driver.mapped(words)
+
+    def error(self) -> Exception | None:
+        """The error that was reported; only once the kernel has ended, and once only."""
+        words = self._words
+        try:
+            self._device.driver.host_access(words, write=True)
+        except Exception as error:
+            return error
+        position, value = int(words[0]), int(words[1])
+        words[...] = 0
+        self._device.keep_report(words)
+        return self._explain(position - 1, value) if position else None
+
+
+@final
+class CudaEvent:
+    """A point in a stream of a device; its handle goes back to the device with it.
+
+    Attributes:
+        handle: the driver's.
+        timing: whether it notes the time.
+    """
+
+    __slots__ = ("_device", "_reached", "handle", "timing")
+
+    def __init__(self, device: CudaDevice, handle: Handle, timing: bool) -> None:
+        self._device = device
+        self.handle = handle
+        self.timing = timing
+        self._reached = False
+
+    def query(self) -> bool:
+        """Whether it has been reached, or the device has been lost, so that it never will be."""
+        if not self._reached:
+            try:
+                self._reached = self._device.driver.query(self.handle)
+            except DeviceLost as error:
+                self._device.lose(error)
+                self._reached = True
+        return self._reached
+
+    def synchronize(self) -> None:
+        """Return when it has been reached, or the device has been lost."""
+        if self._reached:
+            return
+        try:
+            self._device.driver.synchronize_event(self.handle)
+        except DeviceLost as error:
+            self._device.lose(error)
+        self._reached = True
+
+    def milliseconds_until(self, end: CudaEvent) -> float:
+        """The time from this event to a later one, both with timing and reached."""
+        return self._device.driver.elapsed(self.handle, end.handle)
+
+    def __del__(self) -> None:
+        if not self.timing:
+            self._device.keep_event(self.handle)

@@ -1,0 +1,54 @@
+"""Shapes and strides of several arrays that are walked through together, with as few dimensions as they need."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from vmflow.streams.cuda.arrays import DeviceArray
+
+
+class Layout(NamedTuple):
+    """See the module.
+
+    Attributes:
+        shape: without dimensions of size 1, and with those merged that all arrays walk through in one go.
+        strides: of each array, in elements; 0 where an array is broadcast.
+    """
+
+    shape: tuple[int, ...]
+    strides: tuple[tuple[int, ...], ...]
+
+    @property
+    def flat(self) -> bool:
+        """Whether all arrays are walked through element by element, none of them broadcast."""
+        return not self.shape or (len(self.shape) == 1 and all([strides == (1,) for strides in self.strides]))
+
+
+def common_layout(shape: tuple[int, ...], arrays: Sequence[DeviceArray]) -> Layout:
+    """The layout of arrays that broadcast to a shape."""
+    strides = [_broadcast_strides(array, shape) for array in arrays]
+    sizes: list[int] = []
+    merged: list[list[int]] = [[] for _ in arrays]
+    for axis, size in enumerate(shape):
+        if size == 1:
+            continue
+        steps = [each[axis] for each in strides]
+        if sizes and all([before[-1] == step * size for before, step in zip(merged, steps, strict=True)]):
+            sizes[-1] *= size
+            for before, step in zip(merged, steps, strict=True):
+                before[-1] = step
+        else:
+            sizes.append(size)
+            for before, step in zip(merged, steps, strict=True):
+                before.append(step)
+    return Layout(tuple(sizes), tuple([tuple(each) for each in merged]))
+
+
+def _broadcast_strides(array: DeviceArray, shape: tuple[int, ...]) -> list[int]:
+    """The strides in elements, 0 where the array is broadcast."""
+    missing = len(shape) - array.ndim
+    own = [
+        0 if size == 1 else stride // array.itemsize for size, stride in zip(array.shape, array.strides, strict=True)
+    ]
+    return [0] * missing + own

@@ -1,0 +1,139 @@
+"""Kernels of our own: CUDA C++ that is compiled by NVRTC at the first use, for each device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, final
+
+from vmflow.forking import lock_held_while_forking
+from vmflow.streams.cuda.driver import Argument, Driver
+from vmflow.streams.cuda.launching import Launcher
+
+from . import nvrtc
+
+# --fmad=false: a product and a sum are rounded one after the other, as on the host.
+_OPTIONS: Final = ("--std=c++17", "--fmad=false")
+
+# Threads of a block, where nothing else asks for another number, and the most blocks: enough to fill any GPU, and few
+# enough that each thread has several elements of a large array.
+THREADS: Final = 256
+_MOST_BLOCKS: Final = 4096
+
+_compiling: Final = lock_held_while_forking()
+
+
+@final
+class CudaKernel:
+    """One kernel, whose parameters are pointers, 64-bit integers and doubles.
+
+    Args:
+        name: of the function in the source, which is ``extern "C"``.
+        source: in CUDA C++; see `PRELUDE` for the types.
+        writes: the positions of the parameters that it writes to.
+    """
+
+    def __init__(self, name: str, source: str, writes: Sequence[int] = (0,)) -> None:
+        self.name = name
+        self.source = source
+        self._writes = tuple(writes)
+        # By driver, the function that was loaded.
+        self._functions: dict[Driver, Any] = {}
+
+    def launch(
+        self,
+        launcher: Launcher,
+        blocks: int,
+        arguments: Sequence[Argument],
+        threads: int = THREADS,
+        shared: int = 0,
+    ) -> None:
+        """Run it behind all that the stream has been handed; nothing is launched for no blocks."""
+        if blocks:
+            function = self._functions.get(launcher.driver) or self._load(launcher.driver)
+            launcher.launch(function, (blocks, 1, 1), (threads, 1, 1), arguments, self._writes, shared)
+
+    def launch_over(self, launcher: Launcher, count: int, arguments: Sequence[Argument]) -> None:
+        """Run it with a thread for each of `count` elements, or fewer threads that go on to further elements."""
+        self.launch(launcher, min(-(-count // THREADS), _MOST_BLOCKS), arguments)
+
+    def _load(self, driver: Driver) -> Any:
+        with _compiling:
+            function = self._functions.get(driver)
+            if function is None:
+                options = (*_OPTIONS, f"--gpu-architecture={driver.target.architecture}")
+                compiled = nvrtc.library().compile(PRELUDE + self.source, self.name, options, to=driver.target.kind)
+                module = driver.load(compiled.code)
+                function = self._functions[driver] = driver.function(module, self.name)
+        return function
+
+
+# Half precision is kept as bits and computed in float; the conversions are one instruction each.
+PRELUDE: Final = """
+typedef long long int64;
+struct half { unsigned short bits; };
+struct bfloat16 { unsigned short bits; };
+struct complex64 { float real, imag; };
+struct complex128 { double real, imag; };
+
+template <typename T, typename U> constexpr bool same = false;
+template <typename T> constexpr bool same<T, T> = true;
+template <typename T> constexpr bool is_complex = same<T, complex64> || same<T, complex128>;
+
+__device__ __forceinline__ float widened(half value) {
+    float wide;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(value.bits));
+    return wide;
+}
+__device__ __forceinline__ float widened(bfloat16 value) {
+    return __int_as_float((int)value.bits << 16);
+}
+
+template <typename To, typename From> __device__ __forceinline__ To converted(From value) {
+    if constexpr (same<To, From>) {
+        return value;
+    } else if constexpr (same<From, half> || same<From, bfloat16>) {
+        return converted<To>(widened(value));
+    } else if constexpr (is_complex<From>) {
+        if constexpr (same<To, bool>) {
+            return value.real != 0 || value.imag != 0;
+        } else if constexpr (is_complex<To>) {
+            return {(decltype(To::real))value.real, (decltype(To::imag))value.imag};
+        } else {
+            return converted<To>(value.real);
+        }
+    } else if constexpr (is_complex<To>) {
+        return {(decltype(To::real))value, 0};
+    } else if constexpr (same<To, half>) {
+        half result;
+        if constexpr (same<From, double>) {
+            asm("cvt.rn.f16.f64 %0, %1;" : "=h"(result.bits) : "d"(value));
+        } else {
+            asm("cvt.rn.f16.f32 %0, %1;" : "=h"(result.bits) : "f"((float)value));
+        }
+        return result;
+    } else if constexpr (same<To, bfloat16>) {
+        bfloat16 result;
+        asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(result.bits) : "f"((float)value));
+        return result;
+    } else {
+        return (To)value;
+    }
+}
+"""
+
+# By dtype: the type of an element in memory, and the one that it is computed in.
+STORED: Final = {
+    "bool": "bool",
+    "uint8": "unsigned char",
+    "int8": "signed char",
+    "int16": "short",
+    "int32": "int",
+    "int64": "int64",
+    "float16": "half",
+    "bfloat16": "bfloat16",
+    "float32": "float",
+    "float64": "double",
+    "complex64": "complex64",
+    "complex128": "complex128",
+}
+COMPUTED: Final = {**STORED, "float16": "float", "bfloat16": "float"}
