@@ -24,7 +24,7 @@ class DeviceArray:
         strides: in bytes; None for the C-contiguous layout.
         base: the array of the whole block of memory that this is a view of, which it keeps alive; None for the block
             itself.
-        owner: of a whole block, the driver's object that holds the memory.
+        owner: holds the memory: the driver's object of a whole block, or a piece of it that was handed out.
 
     Attributes:
         pointer, shape, dtype, strides, base, owner: as given; `strides` are never None.
@@ -107,7 +107,7 @@ class DeviceArray:
             offset: in bytes, from the first element of this array.
             strides: in bytes; None for the C-contiguous layout.
         """
-        return DeviceArray(self.pointer + offset, shape, dtype, strides, self.root)
+        return DeviceArray(self.pointer + offset, shape, dtype, strides, self.root, self.owner)
 
     def reshape(self, *shape: Any) -> DeviceArray:
         """The elements of a contiguous array in another shape; one size may be -1.

@@ -1,0 +1,163 @@
+"""Kernels that go through the rows of a matrix, one block of threads for each row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from math import prod
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from vmflow.streams.cuda.arrays import DeviceArray
+from vmflow.streams.cuda.launching import Launcher
+
+from .pointwise import copy_array
+from .sources import STORED, THREADS, CudaKernel
+
+_KERNELS: Final = 256
+
+# Few long rows are cut into parts of this many elements at least, so that there are blocks for all multiprocessors.
+_PART: Final = 1 << 14
+_FEW_ROWS: Final = 64
+_MOST_PARTS: Final = 256
+
+# All threads of a block combine their values in a tree; each gets the result.
+_BLOCK: Final = """
+template <typename T, typename Combine>
+__device__ T of_block(T value, T* shared, Combine combine) {
+    shared[threadIdx.x] = value;
+    __syncthreads();
+    for (int step = blockDim.x / 2; step > 0; step /= 2) {
+        if (threadIdx.x < step) shared[threadIdx.x] = combine(shared[threadIdx.x], shared[threadIdx.x + step]);
+        __syncthreads();
+    }
+    T result = shared[0];
+    __syncthreads();
+    return result;
+}
+"""
+
+
+class RowReduction(NamedTuple):
+    """What becomes of a row of values.
+
+    Attributes:
+        name: for people, and a part of the kernel's name.
+        start: the value that changes nothing in `combine`, in C++.
+        take: from an element `v` to a value.
+        combine: two values, `p` and `q`.
+        finish: from the `total` of a row, and the `length` of the row, to the result.
+        compute: the type of values, in C++.
+    """
+
+    name: str
+    start: str
+    take: str
+    combine: str
+    finish: str
+    compute: str
+
+
+# By type of values in C++, the dtype of an array of them.
+_DTYPES: Final = {"float": np.float32, "double": np.float64, "int64": np.int64, "bool": np.bool_}
+
+
+def reduce_rows(
+    launcher: Launcher, reduction: RowReduction, source: DeviceArray, dims: Sequence[int], out: DeviceArray
+) -> None:
+    """Reduce an array along dimensions, into a contiguous array of the others' sizes."""
+    matrix = as_rows(launcher, source, dims)
+    rows, length = matrix.shape
+    parts = min(-(-length // _PART), _MOST_PARTS) if rows < _FEW_ROWS else 1
+    if parts > 1:
+        each = -(-length // parts)
+        partial = launcher.scratch((rows, -(-length // each)), np.dtype(_DTYPES[reduction.compute]))
+        _launch(launcher, reduction._replace(finish="total"), matrix, partial, each, length)
+        reduction = reduction._replace(name=f"{reduction.name}_of_parts", take="v")
+        matrix, length_of_all, length = partial, length, partial.shape[1]
+        _launch(launcher, reduction, matrix, out, length, length_of_all)
+        return
+    _launch(launcher, reduction, matrix, out, max(length, 1), length)
+
+
+def _launch(
+    launcher: Launcher, reduction: RowReduction, matrix: DeviceArray, out: DeviceArray, each: int, length: int
+) -> None:
+    """Reduce parts of `each` elements of every row; a `length` of the whole row is told to `finish`."""
+    rows, columns = matrix.shape
+    parts = max(-(-columns // each), 1)
+    kernel = _reduction(reduction, matrix.dtype.name, out.dtype.name)
+    kernel.launch(launcher, rows * parts, (out, matrix, columns, each, parts, length))
+
+
+@lru_cache(_KERNELS)
+def _reduction(reduction: RowReduction, given: str, wanted: str) -> CudaKernel:
+    name = f"{reduction.name}_{given}_{wanted}"
+    source = f"""{_BLOCK}
+extern "C" __global__ void {name}({STORED[wanted]}* out, const {STORED[given]}* in, int64 columns, int64 each,
+                                  int64 parts, int64 length) {{
+    typedef {reduction.compute} value;
+    __shared__ value shared[{THREADS}];
+    auto combine = [](value p, value q) -> value {{ return {reduction.combine}; }};
+    const int64 row = blockIdx.x / parts, begin = blockIdx.x % parts * each;
+    const int64 end = begin + each < columns ? begin + each : columns;
+    value total = {reduction.start};
+    for (int64 i = begin + threadIdx.x; i < end; i += blockDim.x) {{
+        const value v = converted<value>(in[row * columns + i]);
+        total = combine(total, {reduction.take});
+    }}
+    total = of_block(total, shared, combine);
+    if (threadIdx.x == 0) out[blockIdx.x] = converted<{STORED[wanted]}>({reduction.finish});
+}}
+"""
+    return CudaKernel(name, source)
+
+
+def softmax_rows(launcher: Launcher, matrix: DeviceArray, out: DeviceArray, logarithm: bool) -> None:
+    """The softmax of each row of a contiguous matrix, or its logarithm."""
+    rows, columns = matrix.shape
+    if columns:
+        _softmax(matrix.dtype.name, out.dtype.name, logarithm).launch(launcher, rows, (out, matrix, columns))
+
+
+@lru_cache(_KERNELS)
+def _softmax(given: str, wanted: str, logarithm: bool) -> CudaKernel:
+    compute = "double" if given == "float64" else "float"
+    name = f"{'log_' if logarithm else ''}softmax_{given}_{wanted}"
+    result = "v - largest - log(total)" if logarithm else "exp(v - largest) / total"
+    source = f"""{_BLOCK}
+extern "C" __global__ void {name}({STORED[wanted]}* out, const {STORED[given]}* in, int64 columns) {{
+    typedef {compute} value;
+    __shared__ value shared[{THREADS}];
+    const {STORED[given]}* row = in + blockIdx.x * columns;
+    value largest = converted<value>(row[0]);
+    for (int64 i = threadIdx.x; i < columns; i += blockDim.x) {{
+        const value v = converted<value>(row[i]);
+        largest = v != v || v > largest ? v : largest;
+    }}
+    largest = of_block(largest, shared, [](value p, value q) {{ return p != p || p > q ? p : q; }});
+    value total = 0;
+    for (int64 i = threadIdx.x; i < columns; i += blockDim.x) total += exp(converted<value>(row[i]) - largest);
+    total = of_block(total, shared, [](value p, value q) {{ return p + q; }});
+    for (int64 i = threadIdx.x; i < columns; i += blockDim.x) {{
+        const value v = converted<value>(row[i]);
+        out[blockIdx.x * columns + i] = converted<{STORED[wanted]}>({result});
+    }}
+}}
+"""
+    return CudaKernel(name, source)
+
+
+def as_rows(launcher: Launcher, array: DeviceArray, dims: Sequence[int]) -> DeviceArray:
+    """The array as a contiguous matrix whose rows run through `dims`; copied if it does not lie so."""
+    kept = [axis for axis in range(array.ndim) if axis not in dims]
+    order = [*kept, *sorted(dims)]
+    shape = tuple([array.shape[axis] for axis in order])
+    moved = array.strided(shape, array.dtype, 0, tuple([array.strides[axis] for axis in order]))
+    if not moved.contiguous:
+        copied = launcher.scratch(shape, array.dtype)
+        copy_array(launcher, moved, copied)
+        moved = copied
+    rows = prod(shape[: len(kept)])
+    return moved.strided((rows, prod(shape[len(kept) :])), array.dtype)
