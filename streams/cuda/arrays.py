@@ -109,6 +109,10 @@ class DeviceArray:
         """
         return DeviceArray(self.pointer + offset, shape, dtype, strides, self.root, self.owner)
 
+    def loose(self) -> DeviceArray:
+        """The same place, without keeping its memory, as a device itself knows it."""
+        return DeviceArray(self.pointer, self.shape, self.dtype, self.strides)
+
     def reshape(self, *shape: Any) -> DeviceArray:
         """The elements of a contiguous array in another shape; one size may be -1.
 

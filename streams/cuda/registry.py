@@ -6,6 +6,7 @@ They are opened when a stream of a device is first asked for.  ``VMFLOW_CUDA=emu
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Final
 
 from vmflow.errors import DeviceLost, DeviceUnavailable
@@ -37,6 +38,14 @@ def device_of(index: int) -> CudaDevice:
     if found.forked:
         raise DeviceUnavailable(_FORKED)
     return found
+
+
+def replace_devices(devices: Sequence[CudaDevice]) -> list[CudaDevice]:
+    """Use these devices from now on, for tests that emulate some; returns those before."""
+    with _lock:
+        before = list(_devices)
+        _devices[:] = devices
+    return before
 
 
 def is_open() -> bool:

@@ -116,6 +116,16 @@ def simulated_device(device: Device) -> SimulatedDevice:
         return found
 
 
+def replace_memories(memories: dict[Device, DeviceMemory]) -> dict[Device, DeviceMemory]:
+    """Use these for CUDA devices from now on, and new ones for others, where a test emulates some; returns those before."""
+    with _lock:
+        before = {device: memory for device, memory in _memories.items() if device.type == "cuda"}
+        for device in before:
+            del _memories[device]
+        _memories.update(memories)
+    return before
+
+
 def known_devices() -> list[Any]:
     """Devices whose memory has been asked for."""
     return list(_memories)

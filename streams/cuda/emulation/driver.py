@@ -234,12 +234,10 @@ class EmulatedDriver(Driver):
         if target.nbytes != origin.nbytes or not (target.contiguous and origin.contiguous):
             raise ValueError(f"a copy takes contiguous arrays of one size, not {origin!r} to {target!r}")
         regions = self._accessed("copy", [target, origin], {0}, stream)
+        ends = [array.strided((array.nbytes,), np.dtype(np.uint8)).loose() for array in (target, origin)]
 
         def work() -> None:
-            to, given = [
-                view(array.strided((array.nbytes,), np.dtype(np.uint8)), region, "copy")
-                for array, region in zip((target, origin), regions, strict=True)
-            ]
+            to, given = [view(array, region, "copy") for array, region in zip(ends, regions, strict=True)]
             to[...] = given
 
         self._enqueue(stream, work)
@@ -248,7 +246,7 @@ class EmulatedDriver(Driver):
         if not out.contiguous:
             raise ValueError(f"only a contiguous array can be filled with a byte, not {out!r}")
         (region,) = self._accessed("fill", [out], {0}, stream)
-        flat = out.strided((out.nbytes,), np.dtype(np.uint8))
+        flat = out.strided((out.nbytes,), np.dtype(np.uint8)).loose()
         self._enqueue(stream, lambda: view(flat, region, "fill").fill(byte))
 
     def load(self, code: bytes) -> Module:
@@ -277,6 +275,7 @@ class EmulatedDriver(Driver):
         }
         regions = self._accessed(function.name, arrays, written, stream)
         values = [argument.pointer if isinstance(argument, DeviceArray) else argument for argument in arguments]
+        arrays = [array.loose() for array in arrays]
         self.launches += 1
 
         def work() -> None:
@@ -298,6 +297,9 @@ class EmulatedDriver(Driver):
         found = iter(self._accessed(name, operands, set(range(len(results))), stream))
         of_results = [next(found) for _ in results]
         of_arguments = [next(found) if isinstance(argument, DeviceArray) else None for argument in arguments]
+
+        arguments = [argument.loose() if isinstance(argument, DeviceArray) else argument for argument in arguments]
+        results = [result.loose() for result in results]
 
         def work() -> None:
             given = [

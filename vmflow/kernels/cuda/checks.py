@@ -1,0 +1,46 @@
+"""Checks of values that only the device knows: what is wrong is reported when the work has ended."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from vmflow.streams.cuda.arrays import DeviceArray
+from vmflow.streams.cuda.device import Explain
+from vmflow.streams.cuda.launching import Launcher
+
+from .pointwise import copy_array
+from .sources import STORED, CudaKernel
+
+
+def check_range(launcher: Launcher, array: DeviceArray, low: int, high: int, explain: Explain) -> None:
+    """Report the first integer found that is not from `low` to `high` - 1.
+
+    Args:
+        explain: makes the error, of the position among the array's elements in C order, and the value.
+    """
+    if not array.size:
+        return
+    if not array.contiguous:
+        copied = launcher.scratch(array.shape, array.dtype)
+        copy_array(launcher, array, copied)
+        array = copied
+    report = launcher.error_report(explain)
+    _range(array.dtype.name).launch_over(launcher, array.size, (report, array, array.size, low, high))
+
+
+@lru_cache(None)
+def _range(dtype: str) -> CudaKernel:
+    name = f"check_range_{dtype}"
+    source = f"""
+extern "C" __global__ void {name}(unsigned long long* report, const {STORED[dtype]}* in, int64 count, int64 low,
+                                  int64 high) {{
+    const int64 threads = (int64)gridDim.x * blockDim.x;
+    for (int64 i = (int64)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += threads) {{
+        const int64 value = in[i];
+        if (value < low || value >= high) {{
+            if (atomicCAS(report, 0ULL, (unsigned long long)i + 1) == 0) report[1] = value;
+        }}
+    }}
+}}
+"""
+    return CudaKernel(name, source)
