@@ -133,6 +133,11 @@ def cache_key(*parts: str) -> str:
 
 def find(folder: Folder, key: str) -> str | None:
     """The name of the library of this key, whole; what is not whole is removed."""
+    return None if read(folder, key) is None else key + _SUFFIX
+
+
+def read(folder: Folder, key: str) -> bytes | None:
+    """The bytes that were stored under this key; what is not whole is removed."""
     name = key + _SUFFIX
     try:
         descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder.descriptor)
@@ -145,7 +150,7 @@ def find(folder: Folder, key: str) -> str | None:
         return None
     with suppress(OSError):
         os.utime(name, dir_fd=folder.descriptor)
-    return name
+    return data[:-_DIGEST]
 
 
 def store(folder: Folder, key: str, library: bytes) -> str:

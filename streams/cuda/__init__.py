@@ -1,0 +1,1 @@
+"""Streams of NVIDIA GPUs, and what stands in for a GPU where there is none."""

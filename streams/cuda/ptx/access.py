@@ -1,0 +1,325 @@
+"""Loads and stores in all state spaces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import numpy as np
+
+from .faults import DataRace, Place
+from .groups import Group
+from .lowering import Lowering, Operation, Source, Target, read, scalar_of, write
+from .memory import LOCAL_WINDOW, SHARED_WINDOW, WINDOW, Piece, locate_private
+from .races import TIME, Conflict, thread_of
+from .syntax import Address, Immediate, Instruction, Operand, Vector
+from .types import SCALARS, Array, Scalar
+
+Locate = Callable[[Group, Array, int, Place, bool], list[Piece]]
+
+# Where parameters of kernels are among generic addresses.
+PARAMETER_WINDOW: Final = 1 << 62
+
+_SPACES: Final = ("global", "shared", "local", "const", "param")
+
+
+def space_of(instruction: Instruction) -> str:
+    """The state space of an access; "generic" if it names none."""
+    for word in instruction.modifiers:
+        name = word.partition("::")[0]
+        if name in _SPACES:
+            return name
+    return "generic"
+
+
+def vector_of(instruction: Instruction) -> int:
+    """How many elements an access has."""
+    return next((int(word[1:]) for word in instruction.modifiers if word in ("v2", "v4", "v8")), 1)
+
+
+# Where addresses lie
+
+
+def _global(group: Group, addresses: Array, size: int, place: Place, store: bool) -> list[Piece]:
+    return group.batch.launch.memory.locate(group, addresses, size, place, store)
+
+
+def _shared(group: Group, addresses: Array, size: int, place: Place, store: bool) -> list[Piece]:
+    batch = group.batch
+    extent, stride = batch.launch.shared_bytes, batch.launch.shared_stride
+    bases = group.blocks * stride if batch.blocks > 1 else np.zeros(1, np.int64)
+    return locate_private(group, addresses, size, place, batch.shared, extent, bases, "shared")
+
+
+def _local(group: Group, addresses: Array, size: int, place: Place, store: bool) -> list[Piece]:
+    batch = group.batch
+    extent, stride = batch.launch.local_bytes, batch.launch.local_stride
+    return locate_private(group, addresses, size, place, batch.local, extent, group.lanes * stride, "local")
+
+
+def _parameter(group: Group, addresses: Array, size: int, place: Place, store: bool) -> list[Piece]:
+    area = group.batch.launch.parameters
+    return locate_private(group, addresses, size, place, area, area.size, np.zeros(1, np.int64), "parameter")
+
+
+_WINDOWS: Final[tuple[tuple[int, Locate], ...]] = (
+    (SHARED_WINDOW, _shared),
+    (LOCAL_WINDOW, _local),
+    (PARAMETER_WINDOW, _parameter),
+)
+
+
+def _generic(group: Group, addresses: Array, size: int, place: Place, store: bool) -> list[Piece]:
+    if int(np.maximum.reduce(addresses)) < SHARED_WINDOW:
+        return _global(group, addresses, size, place, store)
+    low = int(np.minimum.reduce(addresses))
+    for start, locate in _WINDOWS:
+        if low >= start and int(np.maximum.reduce(addresses)) < start + WINDOW:
+            return locate(group, addresses - np.uint64(start), size, place, store)
+    return _mixed(group, group.spread(addresses), size, place, store)
+
+
+def _mixed(group: Group, addresses: Array, size: int, place: Place, store: bool) -> list[Piece]:
+    """Generic addresses in several state spaces, or in none."""
+    windows = addresses >> np.uint64(32)
+    pieces: list[Piece] = []
+    bounds = {start >> 32: (start, locate) for start, locate in _WINDOWS}
+    which = np.where(np.isin(windows, np.array(list(bounds), np.uint64)), windows, 0)
+    for window in np.unique(which).tolist():
+        start, locate = bounds.get(window, (0, _global))
+        positions = np.flatnonzero(which == window)
+        part = group.part(positions, (), group.pc)
+        for piece in locate(part, addresses[positions] - np.uint64(start), size, place, store):
+            inner = positions if piece.positions is None else positions[piece.positions]
+            offsets = np.broadcast_to(piece.offsets, inner.shape)
+            pieces.append(Piece(piece.area, offsets, inner))
+    return pieces
+
+
+LOCATE: Final[dict[str, Locate]] = {
+    "global": _global,
+    "const": _global,
+    "shared": _shared,
+    "local": _local,
+    "param": _parameter,
+    "generic": _generic,
+}
+
+
+# Races
+
+
+def stamps_of(group: Group, piece: Piece, size: int) -> tuple[Array, Array, Array | int]:
+    """What the shadow of an area is told of an access: pieces, stamps and floors."""
+    area = piece.area
+    clock = group.batch.launch.clock
+    stamps = group.identities | (clock.now << TIME)
+    floors: Array | int = group.floors() if area is group.batch.shared else 1
+    if piece.positions is not None:
+        stamps = stamps[piece.positions]
+        floors = floors if isinstance(floors, int) else floors[piece.positions]
+    pieces = area.pieces(np.broadcast_to(piece.offsets, stamps.shape), size)
+    times = len(pieces) // max(len(stamps), 1)
+    if times > 1:
+        stamps = np.repeat(stamps, times)
+        floors = floors if isinstance(floors, int) else np.repeat(floors, times)
+    return pieces, stamps, floors
+
+
+def raise_race(group: Group, piece: Piece, size: int, place: Place, doing: str, conflict: Conflict) -> None:
+    """Raise the error for a conflict of an access that `stamps_of` was asked about."""
+    times = max(size // piece.area.granule, 1)
+    position = conflict.position // times
+    offset = int(piece.offsets[position if len(piece.offsets) > 1 else 0])
+    lane = position if piece.positions is None else int(piece.positions[position])
+    earlier = thread_of(conflict.stamp)
+    who = "several threads" if earlier is None else str(group.batch.launch.thread(*earlier))
+    if piece.area is group.batch.shared:
+        where = f"byte {offset % group.batch.launch.shared_stride} of shared memory"
+        remedy = "no barrier comes in between"
+    else:
+        where = f"byte {offset} of {piece.area.name} ({piece.area.start + offset:#x})"
+        remedy = "nothing orders them within the launch"
+    verbs = {"read": "has read", "write": "has written", "atomic": "has accessed atomically"}
+    reason = f"{doing} {where}, which {who} {verbs[conflict.earlier]}: {remedy}"
+    raise group.fault(DataRace, place, [lane], reason)
+
+
+def _note_read(group: Group, piece: Piece, size: int, place: Place) -> None:
+    area = piece.area
+    area.traffic.read += size * (group.count if piece.positions is None else len(piece.positions))
+    if area.shadow is not None:
+        conflict = area.shadow.read(*stamps_of(group, piece, size))
+        if conflict is not None:
+            raise_race(group, piece, size, place, "reads", conflict)
+
+
+def _store(group: Group, piece: Piece, values: Array, count: int, place: Place) -> None:
+    """Put values into an area, and see that nobody else uses it."""
+    area = piece.area
+    size = values.dtype.itemsize * count
+    threads = group.count if piece.positions is None else len(piece.positions)
+    area.traffic.written += size * threads
+    if piece.positions is not None and len(values) > 1:
+        values = values[piece.positions]
+    if len(piece.offsets) == 1 and threads > 1:
+        piece = piece._replace(offsets=np.broadcast_to(piece.offsets, (threads,)))
+    if area.shadow is None:
+        area.store(piece.offsets, values, count)
+        return
+    values = np.broadcast_to(values, (threads, *values.shape[1:]))
+    strict = area is group.batch.shared or group.batch.launch.strict
+    written = piece if strict else _changed(piece, values, count)
+    area.store(piece.offsets, values, count)
+    if len(written.offsets):
+        _note_write(group, written, size, place, strict, values, count)
+
+
+def _changed(piece: Piece, values: Array, count: int) -> Piece:
+    """The threads that change what is in memory."""
+    different = piece.area.load(piece.offsets, values.dtype, count) != values
+    if count > 1:
+        different = different.any(axis=1)
+    if different.all():
+        return piece
+    positions = np.flatnonzero(different)
+    outer = positions if piece.positions is None else piece.positions[positions]
+    return Piece(piece.area, piece.offsets[positions], outer)
+
+
+def _note_write(
+    group: Group, piece: Piece, size: int, place: Place, strict: bool, values: Array, count: int
+) -> None:
+    shadow = piece.area.shadow
+    assert shadow is not None
+    pieces, stamps, floors = stamps_of(group, piece, size)
+    conflict = shadow.write(pieces, stamps, floors)
+    if conflict is not None:
+        raise_race(group, piece, size, place, "writes", conflict)
+    lost = shadow.collisions(pieces, stamps)
+    if len(lost) and not strict:
+        times = len(pieces) // len(piece.offsets)
+        threads = lost // times
+        wanted = values[piece.positions[threads]] if len(values) != len(piece.offsets) else values[threads]  # type: ignore[index]
+        different = piece.area.load(piece.offsets[threads], values.dtype, count) != wanted
+        lost = lost[different.any(axis=1) if count > 1 else different]
+    if len(lost):
+        position = int(lost[0])
+        stamp = shadow.last_writer(int(pieces[position]))
+        raise_race(group, piece, size, place, "writes", Conflict(position, "write", stamp))
+
+
+# Instructions
+
+
+def address_source(lowering: Lowering, operand: Operand) -> tuple[Source, int]:
+    """The register of an address, and the offset to add."""
+    if not isinstance(operand, Address):
+        raise lowering.unsupported("an address is expected here")
+    scalar = SCALARS["u64"]
+    if operand.base is None:
+        return lowering.source(Immediate(operand.offset), scalar), 0
+    if lowering.names.slot(operand.base) is None:
+        return lowering.source(operand, scalar), 0
+    return lowering.source(operand, scalar), operand.offset
+
+
+def read_address(group: Group, source: Source, offset: np.uint64) -> Array:
+    """The addresses of all threads."""
+    addresses = read(group, source)
+    return addresses + offset if offset else addresses
+
+
+def wrapped(offset: int) -> np.uint64:
+    """An offset to be added to addresses, also one below zero."""
+    return np.uint64(offset & 0xFFFFFFFFFFFFFFFF)
+
+
+def _typed(lowering: Lowering, instruction: Instruction) -> Scalar:
+    scalar = scalar_of(instruction.modifiers)
+    if scalar is None:
+        raise lowering.unsupported("an access of this type is not known")
+    return scalar
+
+
+def _elements(operand: Operand) -> tuple[Operand, ...]:
+    return operand.parts if isinstance(operand, Vector) else (operand,)
+
+
+def lower_load(lowering: Lowering, instruction: Instruction) -> Operation:
+    """``ld``, ``ldu``."""
+    scalar, count = _typed(lowering, instruction), vector_of(instruction)
+    source, offset = address_source(lowering, instruction.operands[1])
+    targets = [lowering.target(operand, scalar) for operand in _elements(instruction.operands[0])]
+    locate, place = LOCATE[space_of(instruction)], instruction.place
+    size, dtype, step = scalar.size * count, scalar.dtype, wrapped(offset)
+
+    def run(group: Group) -> None:
+        pieces = locate(group, read_address(group, source, step), size, place, False)
+        if len(pieces) == 1 and pieces[0].positions is None:
+            values = pieces[0].area.load(pieces[0].offsets, dtype, count)
+        else:
+            values = np.empty((group.count, count) if count > 1 else group.count, dtype)
+            for piece in pieces:
+                values[piece.positions] = piece.area.load(piece.offsets, dtype, count)
+        for piece in pieces:
+            _note_read(group, piece, size, place)
+        if count == 1:
+            write(group, targets[0], values)
+        else:
+            _write_columns(group, targets, values)
+
+    return run
+
+
+def _write_columns(group: Group, targets: Sequence[Target | None], values: Array) -> None:
+    for column, target in zip(np.ascontiguousarray(values.T), targets, strict=True):
+        write(group, target, column)
+
+
+def lower_store(lowering: Lowering, instruction: Instruction) -> Operation:
+    """``st``."""
+    scalar, count = _typed(lowering, instruction), vector_of(instruction)
+    bits = SCALARS[f"b{8 * scalar.size}"]
+    source, offset = address_source(lowering, instruction.operands[0])
+    values = [lowering.source(operand, bits) for operand in _elements(instruction.operands[1])]
+    locate, place = LOCATE[space_of(instruction)], instruction.place
+    size, step = scalar.size * count, wrapped(offset)
+
+    def run(group: Group) -> None:
+        pieces = locate(group, read_address(group, source, step), size, place, True)
+        if count == 1:
+            stored = read(group, values[0])
+        else:
+            stored = np.stack(np.broadcast_arrays(*[read(group, value) for value in values]), axis=1)
+        for piece in pieces:
+            _store(group, piece, stored, count, place)
+
+    return run
+
+
+def lower_cvta(lowering: Lowering, instruction: Instruction) -> Operation | None:
+    """``cvta``: between generic addresses and those of a state space."""
+    start = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW, "param": PARAMETER_WINDOW}.get(space_of(instruction), 0)
+    step = wrapped(-start if "to" in instruction.modifiers else start)
+    scalar = SCALARS["u64"]
+    target, source = instruction.operands
+
+    def shift(addresses: Array) -> Array:
+        return addresses + step if step else addresses
+
+    return lowering.compute(shift, (target, scalar), [(source, scalar)])
+
+
+def lower_isspacep(lowering: Lowering, instruction: Instruction) -> Operation | None:
+    """``isspacep``: whether generic addresses are of a state space."""
+    windows = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW, "param": PARAMETER_WINDOW}
+    start = windows.get(space_of(instruction))
+    target, source = instruction.operands
+
+    def inside(addresses: Array) -> Array:
+        if start is None:
+            return np.asarray(addresses < np.uint64(SHARED_WINDOW))
+        return np.asarray(addresses - np.uint64(start) < np.uint64(WINDOW))
+
+    return lowering.compute(inside, (target, SCALARS["pred"]), [(source, SCALARS["u64"])])

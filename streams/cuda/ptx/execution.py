@@ -1,0 +1,247 @@
+"""Which threads run next: those that are earliest in the text, functions that were called first.
+
+So threads that went different ways meet again.  Threads at a gate wait; when nobody can run any more, it is seen who can
+pass.  A thread may also wait for another by looking at memory again and again.  So now and then those that are farthest
+have a turn.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from .faults import BarrierError, NoProgress, UnsupportedInstruction
+from .groups import Batch, Group, Registers, join
+from .program import Block, Branch, Call, Exit, Jump, Meet, Program, Return, Switch
+from .types import Array
+from .warps import BlockGate
+
+Key = tuple[int, int, tuple[int, ...]]
+
+# Blocks of instructions after which those that are farthest have a turn, and how long it is.
+_PATIENCE: Final = 4096
+_TURN: Final = 64
+
+
+class Execution:
+    """Runs a batch to its end.
+
+    Args:
+        batch: whose threads run.
+        program: what they do.
+        limit: how many blocks of instructions they may execute together.
+    """
+
+    def __init__(self, batch: Batch, program: Program, limit: int) -> None:
+        self._batch = batch
+        self._blocks = program.blocks
+        self._limit = limit
+        self._ready: dict[Key, list[Group]] = {}
+        # The least of them.
+        self._first: Key | None = None
+        self._waiting: dict[Key, list[Group]] = {}
+        self._live: dict[tuple[int, tuple[int, ...]], tuple[int, ...]] = {}
+        self._steps = 0
+        self._registers: Registers = list(program.constants)
+        for name, slot in program.special.items():
+            self._registers[slot] = batch.launch.special(batch, name)
+
+    def run(self) -> None:
+        """Run until all threads have ended.
+
+        Raises:
+            KernelFault: if one of them does what is forbidden.
+        """
+        self._put(self._batch.start(self._registers))
+        while True:
+            if self._ready:
+                self._advance(self._take())
+            elif self._waiting:
+                self._release()
+            else:
+                return
+
+    # Groups
+
+    def _put(self, group: Group) -> None:
+        key = (-len(group.stack), group.pc, group.stack)
+        self._ready.setdefault(key, []).append(group)
+        if self._first is None or key < self._first:
+            self._first = key
+
+    def _take(self, farthest: bool = False) -> Group:
+        key = max(self._ready) if farthest or self._first is None else self._first
+        groups = self._ready.pop(key)
+        self._first = min(self._ready) if self._ready else None
+        return join(groups, self._needed(groups[0].pc, groups[0].stack))
+
+    def _needed(self, pc: int, stack: tuple[int, ...]) -> tuple[int, ...]:
+        """The registers that threads at a place need, also when the functions that they are in have ended."""
+        found = self._live.get((pc, stack))
+        if found is None:
+            live = self._blocks[pc].live.union(*[self._blocks[number].live for number in stack])
+            found = self._live[pc, stack] = tuple(sorted(live))
+        return found
+
+    def _part(self, group: Group, positions: Array, pc: int) -> Group:
+        return group.part(positions, self._needed(pc, group.stack), pc)
+
+    # Steps
+
+    def _advance(self, group: Group, turn: int = 0) -> None:
+        """Run a group as long as it is the one to run.
+
+        Args:
+            group: which.
+            turn: for how many blocks of instructions it is in any case.
+        """
+        blocks = self._blocks
+        while True:
+            block = blocks[group.pc]
+            self._execute(block, group)
+            self._steps += 1
+            if self._steps % _PATIENCE == 0:
+                self._look_around(group)
+            if not self._end(block, group):
+                return
+            turn -= 1
+            if self._first is not None and turn < 0 and (-len(group.stack), group.pc, group.stack) >= self._first:
+                self._put(group)
+                return
+
+    def _execute(self, block: Block, group: Group) -> None:
+        for operation in block.operations:
+            operation(group)
+        self._batch.launch.counters.instructions += block.size * group.count
+
+    def _look_around(self, group: Group) -> None:
+        """Let those that are farthest have a turn, and see that there is an end."""
+        if self._steps >= self._limit:
+            place = self._blocks[group.pc].place
+            reason = f"the threads of its blocks have not ended after {self._steps} steps"
+            raise group.fault(NoProgress, place, [0], reason)
+        if self._ready:
+            self._advance(self._take(farthest=True), _TURN)
+
+    def _end(self, block: Block, group: Group) -> bool:
+        """Go where the end of a block leads; returns whether the group is still there."""
+        end = block.end
+        kind = type(end)
+        if kind is Branch:
+            stays = self._branch(end, group)
+        elif kind is Jump:
+            group.pc = end.target
+            stays = True
+        elif kind is Meet:
+            stays = self._meet(end, group)
+        else:
+            stays = self._leave(end, group)
+        if stays:
+            registers = group.registers
+            for slot in block.dead:
+                registers[slot] = None
+        return stays
+
+    def _branch(self, end: Any, group: Group) -> bool:
+        holds = group.registers[end.predicate]
+        count = int(np.count_nonzero(holds))
+        if count == len(holds):
+            group.pc = end.following if end.negated else end.target
+            return True
+        if count == 0:
+            group.pc = end.target if end.negated else end.following
+            return True
+        chosen = ~holds if end.negated else holds
+        self._put(self._part(group, np.flatnonzero(chosen), end.target))
+        self._put(self._part(group, np.flatnonzero(~chosen), end.following))
+        return False
+
+    def _leave(self, end: Any, group: Group) -> bool:
+        """Calls, returns, ends and jumps by a table."""
+        if isinstance(end, Call):
+            group.stack = (*group.stack, end.following)
+            group.pc = end.entry
+            return True
+        if isinstance(end, Return) and group.stack:
+            group.pc = group.stack[-1]
+            group.stack = group.stack[:-1]
+            return True
+        if isinstance(end, (Return, Exit)):
+            self._batch.end(group.lanes)
+            return False
+        self._switch(end, group)
+        return False
+
+    def _switch(self, end: Switch, group: Group) -> None:
+        index = group.spread(group.registers[end.index])
+        if int(index.max()) >= len(end.targets):
+            raise UnsupportedInstruction(f"an index of a jump is beyond its table, which is undefined: {end.place}")
+        for number in np.unique(index).tolist():
+            self._put(self._part(group, np.flatnonzero(index == number), end.targets[number]))
+
+    # Gates
+
+    def _meet(self, end: Any, group: Group) -> bool:
+        """Threads come to a gate."""
+        key = (-len(group.stack), group.pc, group.stack)
+        others = self._waiting.pop(key, None)
+        if others is None and end.gate.missing(group) is None:
+            end.gate.pass_through(group)
+            group.pc = end.following
+            return True
+        together = join([*(others or []), group], self._needed(group.pc, group.stack))
+        self._pass_some(end, together, key)
+        return False
+
+    def _pass_some(self, end: Any, group: Group, key: Key) -> bool:
+        """Let those pass who need not wait; returns whether there are any."""
+        absent = end.gate.missing(group)
+        if absent is not None:
+            held = np.flatnonzero(absent)
+            self._waiting[key] = [self._part(group, held, group.pc)]
+            if len(held) == group.count:
+                return False
+            group = self._part(group, np.flatnonzero(~absent), group.pc)
+        end.gate.pass_through(group)
+        group.pc = end.following
+        self._put(group)
+        return True
+
+    def _release(self) -> None:
+        """Let threads pass whose partners have ended meanwhile.
+
+        Raises:
+            BarrierError: if there are none, so that all wait for ever.
+        """
+        passed = False
+        for key in list(self._waiting):
+            groups = self._waiting.pop(key)
+            group = join(groups, self._needed(groups[0].pc, groups[0].stack))
+            passed |= self._pass_some(self._blocks[group.pc].end, group, key)
+        if not passed:
+            self._raise_stuck()
+
+    def _raise_stuck(self) -> None:
+        """Raise the error that says who waits for whom."""
+        waiting = [group for groups in self._waiting.values() for group in groups]
+        group = min(waiting, key=lambda it: it.pc)
+        end = self._blocks[group.pc].end
+        assert isinstance(end, Meet)
+        gate = end.gate
+        whole = self._batch.stride if isinstance(gate, BlockGate) else 32
+        team = int(group.lanes[0]) // whole
+        missing = [
+            (int(lane), other)
+            for other in waiting
+            if other is not group
+            for lane in other.lanes[other.lanes // whole == team][:1]
+        ]
+        what = "a barrier" if isinstance(gate, BlockGate) else "an instruction of its warp"
+        if missing:
+            lane, other = missing[0]
+            where = self._blocks[other.pc].place
+            rest = f"{self._batch.thread(lane)}, which waits elsewhere, at {where}"
+        else:
+            rest = "threads that have ended, or more threads than there are"
+        raise group.fault(BarrierError, gate.place, [0], f"waits at {what} for {rest}")

@@ -1,0 +1,109 @@
+"""What can be wrong with PTX, or with a kernel that runs.
+
+    RuntimeError
+     +-- PtxError
+          +-- PtxSyntaxError          the text is not PTX, as far as it is understood here
+          +-- UnsupportedInstruction  an instruction that the interpreter does not know
+          +-- KernelFault             a kernel did what is forbidden, or ended early
+               +-- IllegalAccess      an address outside of all memory, read-only or misaligned
+               +-- DataRace           two threads use the same bytes, one of them writing, and nothing orders them
+               +-- BarrierError       threads wait for others that never come
+               +-- Trap               the kernel executed ``trap``
+               +-- NoProgress         the kernel has used up its limit of instructions
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class PtxError(RuntimeError):
+    """What is wrong with PTX, or with a kernel that runs."""
+
+
+class PtxSyntaxError(PtxError, ValueError):
+    """The text is not PTX, as far as it is understood here; the message has the line."""
+
+
+class UnsupportedInstruction(PtxError, NotImplementedError):
+    """An instruction that the interpreter does not know; the message has its text and its line."""
+
+
+class Place(NamedTuple):
+    """Where an instruction stands.
+
+    Attributes:
+        text: the instruction.
+        line: of the PTX, from 1.
+        source: file and line of the CUDA C++, if it was compiled with ``-lineinfo``.
+    """
+
+    text: str
+    line: int
+    source: str | None = None
+
+    def __str__(self) -> str:
+        origin = f", from {self.source}" if self.source else ""
+        return f"line {self.line} of the PTX{origin}: {self.text}"
+
+
+class ThreadName(NamedTuple):
+    """One thread of a launch."""
+
+    block: tuple[int, int, int]
+    thread: tuple[int, int, int]
+
+    def __str__(self) -> str:
+        return f"thread {self.thread} of block {self.block}"
+
+
+class KernelFault(PtxError):
+    """A kernel did what is forbidden, or ended early.
+
+    Attributes:
+        kernel: its name.
+        place: the instruction.
+        threads: those that are involved, as far as they are known.
+        reason: what is wrong, without kernel, place and threads.
+    """
+
+    def __init__(self, kernel: str, place: Place, threads: tuple[ThreadName, ...], reason: str) -> None:
+        super().__init__(kernel, place, threads, reason)
+        self.kernel = kernel
+        self.place = place
+        self.threads = threads
+        self.reason = reason
+
+    def __str__(self) -> str:
+        names = " and ".join(map(str, self.threads))
+        return f"kernel {self.kernel}, {names}: {self.reason}\n  at {self.place}"
+
+
+class IllegalAccess(KernelFault):
+    """An access outside of all memory, a store to read-only memory, or a misaligned access.
+
+    Attributes:
+        address: in the state space of the instruction.
+    """
+
+    def __init__(
+        self, kernel: str, place: Place, threads: tuple[ThreadName, ...], reason: str, address: int
+    ) -> None:
+        super().__init__(kernel, place, threads, reason)
+        self.address = address
+
+
+class DataRace(KernelFault):
+    """Two threads use the same bytes, at least one of them writes, and nothing orders them."""
+
+
+class BarrierError(KernelFault):
+    """Threads wait for others that never come: a barrier in divergent code, or a deadlock."""
+
+
+class Trap(KernelFault):
+    """The kernel executed ``trap``, as a failed assertion does."""
+
+
+class NoProgress(KernelFault):
+    """The kernel has executed as many instructions as it was allowed to: perhaps it never ends."""

@@ -1,0 +1,152 @@
+"""One launch of a kernel: its geometry, its memory, and what it has done."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from .execution import Execution
+from .faults import ThreadName
+from .groups import WARP, Batch
+from .memory import Area, Memory, Traffic
+from .program import Program
+from .races import Clock
+from .types import Array
+
+# Threads that run together: so many that numpy's calls cost little, and so few that registers stay in the cache.
+LANES: Final = 16384
+
+# Bytes of shared or local memory that a batch may take.
+_ROOM: Final = 64 << 20
+
+Triple = tuple[int, int, int]
+
+
+@dataclass
+class Counters:
+    """What a launch has done.
+
+    Attributes:
+        instructions: executed, those of all threads together.
+        traffic: the bytes read and written by kind or name of memory: "shared", "local", and the regions' names.
+    """
+
+    instructions: int = 0
+    traffic: dict[str, Traffic] = field(default_factory=dict)
+
+
+class Launch:
+    """One launch.
+
+    Attributes:
+        name: of the kernel.
+        grid: blocks along each axis.
+        block: threads of a block along each axis.
+        threads: of a block.
+        stride: lanes from one block to the next, whole warps.
+        constants: registers at the start, with the constants in them.
+        memory: global memory.
+        parameters: the arguments' bytes.
+        shared_bytes, local_bytes: of each block and each thread.
+        shared_stride, local_stride: from one to the next.
+        clock: for race detection.
+        strict: whether it is a race that two threads write the same value to the same bytes.
+        counters: what has been done.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        program: Program,
+        grid: Triple,
+        block: Triple,
+        memory: Memory,
+        parameters: bytes,
+        dynamic_shared: int,
+        strict: bool,
+    ) -> None:
+        self.name = name
+        self.grid = grid
+        self.block = block
+        self.threads = block[0] * block[1] * block[2]
+        self.stride = -(-self.threads // WARP) * WARP
+        self.constants = program.constants
+        self.memory = memory
+        self.parameters = Area(np.frombuffer(parameters, np.uint8), name="parameters", writable=False)
+        self.dynamic_shared = dynamic_shared
+        self.shared_bytes = program.shared_bytes + dynamic_shared
+        self.shared_stride = -(-self.shared_bytes // 16) * 16
+        self.local_bytes = program.local_bytes
+        self.local_stride = -(-self.local_bytes // 16) * 16
+        self.clock = Clock(grid[0] * grid[1] * grid[2])
+        self.strict = strict
+        self.counters = Counters()
+        self._program = program
+
+    def run(self, limit: int) -> None:
+        """Run all blocks, some at a time.
+
+        Args:
+            limit: how many blocks of instructions each batch may execute.
+        """
+        shared, local = Traffic(), Traffic()
+        total = len(self.clock.barriers)
+        step = self._blocks_at_a_time()
+        with np.errstate(all="ignore"):
+            for first in range(0, total, step):
+                batch = self._batch(first, min(step, total - first))
+                batch.shared.traffic, batch.local.traffic = shared, local
+                Execution(batch, self._program, limit).run()
+        self.counters.traffic = {"shared": shared, "local": local}
+        for area in self.memory.areas:
+            self.counters.traffic[area.name] = area.traffic
+
+    def _blocks_at_a_time(self) -> int:
+        bytes_per_block = max(self.shared_stride, self.local_stride * self.stride, 1)
+        return max(1, min(LANES // self.stride, _ROOM // bytes_per_block))
+
+    def _batch(self, first: int, blocks: int) -> Batch:
+        # Memory that nobody has written to holds bytes of ones, which of floats are NaN.
+        shared = Area(np.full(blocks * self.shared_stride, 0xFF, np.uint8), name="shared memory")
+        local = Area(np.full(blocks * self.stride * self.local_stride, 0xFF, np.uint8), name="local memory")
+        if self.shared_bytes:
+            shared.watch(self._program.granules.get("shared", 4), self.clock)
+        self.clock.begin(first, blocks, self.stride)
+        return Batch(self, first, blocks, shared, local)
+
+    def special(self, batch: Batch, name: str) -> Array:
+        """The values of a special register for all threads of a batch."""
+        plain = name.removeprefix("%")
+        fixed = {
+            "nwarpid": self.stride // WARP,
+            "smid": 0,
+            "nsmid": 1,
+            "dynamic_smem_size": self.dynamic_shared,
+            "total_smem_size": self.shared_bytes,
+        }
+        if plain == "gridid":
+            return np.zeros(1, np.uint64)
+        if plain in fixed:
+            return np.array([fixed[plain]], np.uint32)
+        if plain.startswith("lanemask_"):
+            return _lane_mask(plain.removeprefix("lanemask_"), batch.initial("laneid"))
+        return batch.initial(plain)
+
+    def thread(self, number: int, within: int) -> ThreadName:
+        """The name of a thread by the numbers of its block in the grid and of itself in the block."""
+        return ThreadName(_coordinates(number, self.grid), _coordinates(within, self.block))
+
+
+def _coordinates(number: int, extents: Sequence[int]) -> Triple:
+    x, rest = number % extents[0], number // extents[0]
+    return x, rest % extents[1], rest // extents[1]
+
+
+def _lane_mask(kind: str, lane: Array) -> Array:
+    bit = np.uint32(1) << lane
+    below = bit - np.uint32(1)
+    masks = {"eq": bit, "lt": below, "le": below | bit, "gt": ~(below | bit), "ge": ~below}
+    return np.asarray(masks[kind])

@@ -1,0 +1,276 @@
+"""The tools with which instructions are turned into operations on arrays.
+
+An *operation* is a function of a group of threads.  The registers of a group are a list of arrays: of one element for
+each thread, or of a single element where all threads agree.  Arrays are never changed in place, so registers may share
+them.  Constants have registers, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+
+import numpy as np
+
+from .faults import UnsupportedInstruction
+from .syntax import Address, Immediate, Instruction, Operand, Register, Vector
+from .types import SCALARS, SIGNED, UNSIGNED, Array, DType, Scalar
+
+if TYPE_CHECKING:
+    from .groups import Group
+
+Operation = Callable[["Group"], None]
+Convert = Callable[[Array], Array]
+
+PREDICATE: Final = SCALARS["pred"]
+
+
+class Source(NamedTuple):
+    """A register that is read, and how its array is turned into one of the type wanted; None for as it is."""
+
+    slot: int
+    convert: Convert | None
+
+
+class Target(NamedTuple):
+    """A register that is written, and how a result is turned into what it holds; None for as it is."""
+
+    slot: int
+    convert: Convert | None
+
+
+class Names(Protocol):
+    """What a function's names mean; see `program`."""
+
+    def slot(self, name: str) -> int | None:
+        """The register of this name; None if there is none."""
+
+    def dtype(self, slot: int) -> DType:
+        """What the array of a register holds."""
+
+    def constant(self, values: Array) -> int:
+        """The register that holds a constant."""
+
+    def symbol(self, name: str) -> int | None:
+        """The address of a variable in its own state space; None if there is none of this name."""
+
+
+class Lowering:
+    """Looks up operands; remembers which registers an instruction reads and writes.
+
+    Attributes:
+        reads: the registers read since `begin`.
+        writes: those written since.
+
+    Args:
+        names: of the function whose instructions are lowered.
+    """
+
+    def __init__(self, names: Names) -> None:
+        self.names = names
+        self.reads: list[int] = []
+        self.writes: list[int] = []
+        self._instruction: Instruction | None = None
+
+    def begin(self, instruction: Instruction) -> None:
+        """Turn to another instruction."""
+        self.reads, self.writes = [], []
+        self._instruction = instruction
+
+    def unsupported(self, reason: str) -> UnsupportedInstruction:
+        """The error to raise for the present instruction."""
+        assert self._instruction is not None
+        return UnsupportedInstruction(f"{reason}: {self._instruction.place}")
+
+    # Operands
+
+    def source(self, operand: Operand, scalar: Scalar) -> Source:
+        """What to read for an operand, as values of a type."""
+        if isinstance(operand, Immediate):
+            return Source(self.names.constant(_immediate(operand, scalar)), None)
+        if isinstance(operand, Vector):
+            raise self.unsupported("a vector is not expected here")
+        name, negated = self._name(operand), False
+        if name.startswith("!"):
+            name, negated = name[1:], True
+        slot = self.names.slot(name)
+        if slot is None:
+            return Source(self._address(operand, scalar), None)
+        self.reads.append(slot)
+        convert = from_register(self.names.dtype(slot), scalar)
+        if negated:
+            convert = np.logical_not
+        return Source(slot, convert)
+
+    def _name(self, operand: Operand) -> str:
+        if isinstance(operand, Register):
+            return operand.name
+        if isinstance(operand, Address) and operand.base is not None:
+            return operand.base
+        raise self.unsupported("this operand is not expected here")
+
+    def _address(self, operand: Operand, scalar: Scalar) -> int:
+        """A constant: the address of a variable."""
+        name = self._name(operand)
+        address = self.names.symbol(name)
+        if address is None:
+            raise self.unsupported(f"there is nothing of the name {name}")
+        offset = operand.offset if isinstance(operand, Address) else 0
+        return self.names.constant(np.array([address + offset], np.uint64).astype(scalar.bits))
+
+    def target(self, operand: Operand, scalar: Scalar) -> Target | None:
+        """Where a result of a type goes; None for the sink ``_``."""
+        if not isinstance(operand, Register):
+            raise self.unsupported("a result needs a register")
+        if operand.name == "_":
+            return None
+        slot = self.names.slot(operand.name)
+        if slot is None:
+            raise self.unsupported(f"there is no register {operand.name}")
+        self.writes.append(slot)
+        return Target(slot, to_register(scalar, self.names.dtype(slot)))
+
+    # Operations
+
+    def compute(
+        self,
+        function: Callable[..., Any],
+        target: tuple[Operand, Scalar],
+        sources: Sequence[tuple[Operand, Scalar]],
+    ) -> Operation | None:
+        """An operation that applies a function of arrays to registers."""
+        found = [self.source(operand, scalar) for operand, scalar in sources]
+        result = self.target(*target)
+        return None if result is None else operation(function, result, found)
+
+
+def operation(function: Callable[..., Any], target: Target, sources: Sequence[Source]) -> Operation:
+    """An operation that applies a function of arrays to registers."""
+    if target.convert is None and all(source.convert is None for source in sources) and len(sources) in _PLAIN:
+        return _PLAIN[len(sources)](function, target.slot, *[source.slot for source in sources])
+    return _converting(function, target, tuple(sources))
+
+
+def _plain_unary(function: Callable[..., Any], d: int, a: int) -> Operation:
+    def run(group: Group) -> None:
+        registers = group.registers
+        registers[d] = function(registers[a])
+
+    return run
+
+
+def _plain_binary(function: Callable[..., Any], d: int, a: int, b: int) -> Operation:
+    def run(group: Group) -> None:
+        registers = group.registers
+        registers[d] = function(registers[a], registers[b])
+
+    return run
+
+
+def _plain_ternary(function: Callable[..., Any], d: int, a: int, b: int, c: int) -> Operation:
+    def run(group: Group) -> None:
+        registers = group.registers
+        registers[d] = function(registers[a], registers[b], registers[c])
+
+    return run
+
+
+_PLAIN: Final[dict[int, Callable[..., Operation]]] = {1: _plain_unary, 2: _plain_binary, 3: _plain_ternary}
+
+
+def _converting(function: Callable[..., Any], target: Target, sources: tuple[Source, ...]) -> Operation:
+    slot, convert = target
+
+    def run(group: Group) -> None:
+        registers = group.registers
+        result = function(
+            *[registers[a] if change is None else change(registers[a]) for a, change in sources]  # type: ignore[misc]
+        )
+        registers[slot] = result if convert is None else convert(result)
+
+    return run
+
+
+def read(group: Group, source: Source) -> Array:
+    """The array of an operand."""
+    values: Array = group.registers[source.slot]
+    return values if source.convert is None else source.convert(values)
+
+
+def write(group: Group, target: Target | None, values: Array) -> None:
+    """Give a result to its register."""
+    if target is not None:
+        group.registers[target.slot] = values if target.convert is None else target.convert(values)
+
+
+# Between registers and types
+
+
+def _viewer(dtype: DType) -> Convert:
+    def view(values: Array) -> Array:
+        return values.view(dtype)
+
+    return view
+
+
+def from_register(held: DType, scalar: Scalar) -> Convert | None:
+    """How to see what a register holds as a type that is not wider."""
+    if held == scalar.dtype:
+        return None
+    if held.itemsize == scalar.size or scalar.name in ("f16x2", "bf16x2"):
+        return _viewer(scalar.dtype if held.itemsize == scalar.size else scalar.bits)
+    if held.itemsize < scalar.size:
+        return _widener(held, scalar.bits, scalar.dtype)
+    bits, dtype, whole = scalar.bits, scalar.dtype, UNSIGNED[held.itemsize]
+
+    def narrow(values: Array) -> Array:
+        return values.view(whole).astype(bits).view(dtype)
+
+    return narrow
+
+
+def _widener(held: DType, bits: DType, dtype: DType) -> Convert:
+    """Zeros before what a register holds, as of a shared address of 32 bits."""
+    whole = UNSIGNED[held.itemsize]
+
+    def widen(values: Array) -> Array:
+        return values.view(whole).astype(bits).view(dtype)
+
+    return widen
+
+
+def to_register(scalar: Scalar, held: DType) -> Convert | None:
+    """How to keep values of a type in a register that is not narrower: signed ones with their sign."""
+    if held == scalar.dtype:
+        return None
+    if held.itemsize == scalar.size:
+        return _viewer(held)
+    wide = SIGNED[held.itemsize] if scalar.kind == "signed" else UNSIGNED[held.itemsize]
+    same = scalar.bits if scalar.kind != "signed" else scalar.dtype
+
+    def extend(values: Array) -> Array:
+        return values.view(same).astype(wide).view(held)
+
+    return extend
+
+
+def _immediate(number: Immediate, scalar: Scalar) -> Array:
+    if number.bits is not None:
+        if scalar.kind == "float" and number.size != scalar.size:
+            return np.array([number.value], np.float64).astype(scalar.dtype)
+        return np.array([number.bits], np.uint64).astype(scalar.bits).view(scalar.dtype)
+    if scalar.kind == "predicate":
+        return np.array([bool(number.value)])
+    if scalar.kind == "float" and scalar.size >= 4 and scalar.name[1:].isdigit():
+        return np.array([number.value], scalar.dtype)
+    wrapped = int(number.value) & ((1 << 8 * scalar.size) - 1)
+    bits = np.array([wrapped], np.uint64).astype(scalar.bits)
+    return bits if scalar.name in ("f16x2", "bf16x2") else bits.view(scalar.dtype)
+
+
+def scalar_of(modifiers: Sequence[str]) -> Scalar | None:
+    """The first type among the modifiers of an instruction."""
+    for word in modifiers:
+        if word in SCALARS:
+            return SCALARS[word]
+    return None

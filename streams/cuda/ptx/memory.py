@@ -1,0 +1,274 @@
+"""The memories that a kernel sees, and the lookup of addresses in them.
+
+Global memory is made of regions at addresses of the device.  Shared and local memory have addresses of their own from
+zero on; seen through generic addresses they lie in windows, far from all that a device hands out.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+
+from .faults import IllegalAccess, Place
+from .races import Clock, Shadow
+from .types import Array, DType
+
+if TYPE_CHECKING:
+    from .groups import Group
+
+# Where shared and local memory and the parameters of kernels begin among generic addresses, and their length at most.
+SHARED_WINDOW: Final = 1 << 60
+LOCAL_WINDOW: Final = 1 << 61
+WINDOW: Final = 1 << 32
+
+
+class Region(NamedTuple):
+    """A piece of global memory.
+
+    Attributes:
+        start: its address.
+        buffer: its bytes.
+        writable: whether kernels may write to it.
+        name: for messages.
+    """
+
+    start: int
+    buffer: Array
+    writable: bool = True
+    name: str = "memory"
+
+
+class Traffic:
+    """Bytes that threads have read from and written to a region."""
+
+    __slots__ = ("read", "written")
+
+    def __init__(self) -> None:
+        self.read = 0
+        self.written = 0
+
+    def __repr__(self) -> str:
+        return f"Traffic(read={self.read}, written={self.written})"
+
+
+class Area:
+    """Bytes that are accessed as arrays of any type.
+
+    Attributes:
+        start: the address of the first, among those of global memory; 0 for shared and local memory.
+        size: in bytes.
+        name: for messages.
+        writable: whether kernels may write to it.
+        shadow: the accesses to it, where races are sought.
+        granule: the bytes that a piece of the shadow stands for.
+        traffic: the bytes accessed.
+    """
+
+    def __init__(self, buffer: Array, start: int = 0, name: str = "", writable: bool = True) -> None:
+        self.start = start
+        self.size = len(buffer)
+        self.name = name
+        self.writable = writable
+        self.shadow: Shadow | None = None
+        self.granule = 1
+        self.traffic = Traffic()
+        self._buffer = buffer
+        self._views: dict[tuple[DType, int], tuple[Array, int, int]] = {}
+
+    def watch(self, granule: int, clock: Clock) -> None:
+        """Look for races from now on."""
+        self.granule = granule
+        # A region that begins within a piece has one more.
+        self.shadow = Shadow(self.size // granule + 2, clock)
+
+    def pieces(self, offsets: Array, size: int) -> Array:
+        """The pieces of the shadow that accesses touch, those of each access one after the other."""
+        first = (offsets + self.start % self.granule) // self.granule
+        if size <= self.granule:
+            return first
+        return (first[:, None] + np.arange(size // self.granule)).reshape(-1)
+
+    def _view(self, dtype: DType, count: int) -> tuple[Array, int, int]:
+        """The memory as an array; the offset of its first element and the logarithm of an element's size."""
+        found = self._views.get((dtype, count))
+        if found is None:
+            size = dtype.itemsize * count
+            skipped = -self.start % size
+            whole = max(self.size - skipped, 0) // size
+            array = self._buffer[skipped : skipped + whole * size].view(dtype)
+            found = (array if count == 1 else array.reshape(whole, count), skipped, size.bit_length() - 1)
+            self._views[dtype, count] = found
+        return found
+
+    def load(self, offsets: Array, dtype: DType, count: int = 1) -> Array:
+        """The values at offsets; in columns, if there are several at each."""
+        array, skipped, shift = self._view(dtype, count)
+        return array.take((offsets - skipped if skipped else offsets) >> shift, axis=0)
+
+    def store(self, offsets: Array, values: Array, count: int = 1) -> None:
+        """Put values at offsets; of several at the same the last stays."""
+        array, skipped, shift = self._view(values.dtype, count)
+        array[(offsets - skipped if skipped else offsets) >> shift] = values
+
+    def elements(self, offsets: Array, dtype: DType) -> tuple[Array, Array]:
+        """The memory as an array, and the indices of elements in it."""
+        array, skipped, shift = self._view(dtype, 1)
+        return array, (offsets - skipped) >> shift
+
+
+class Piece(NamedTuple):
+    """Accesses of some threads to one area.
+
+    Attributes:
+        area: where.
+        offsets: the bytes; one for each thread or a single one for all.
+        positions: of the threads in their group; None for all of them.
+    """
+
+    area: Area
+    offsets: Array
+    positions: Array | None = None
+
+
+class Memory:
+    """The global memory of a launch.
+
+    Args:
+        areas: none of which overlap.
+    """
+
+    def __init__(self, areas: Sequence[Area]) -> None:
+        self.areas = sorted(areas, key=lambda area: area.start)
+        self._starts = [area.start for area in self.areas]
+        self._recent = self.areas[0] if self.areas else None
+
+    def locate(self, group: Group, addresses: Array, size: int, place: Place, store: bool) -> list[Piece]:
+        """Where addresses lie.
+
+        Args:
+            group: who accesses them.
+            addresses: one for each thread or a single one for all.
+            size: the bytes accessed at each.
+            place: for messages.
+            store: whether they are written.
+
+        Raises:
+            IllegalAccess: if one of them is out of all memory, misaligned, or read-only where it is written.
+        """
+        if int(np.bitwise_or.reduce(addresses)) & (size - 1):
+            _misaligned(group, addresses, size, place)
+        area = self._recent
+        offsets = None if area is None else self._within(area, addresses, size)
+        if area is None or offsets is None:
+            area = self._area_of(int(addresses[0]))
+            offsets = None if area is None else self._within(area, addresses, size)
+            if area is None or offsets is None:
+                return self._split(group, addresses, size, place, store)
+            self._recent = area
+        if store and not area.writable:
+            self._refuse(group, addresses, 0, size, place, store)
+        return [Piece(area, offsets)]
+
+    @staticmethod
+    def _within(area: Area, addresses: Array, size: int) -> Array | None:
+        """The offsets of addresses in an area; None if some lie elsewhere."""
+        offsets = addresses - np.uint64(area.start)
+        # What lies before it is a huge number.
+        if int(np.maximum.reduce(offsets)) > area.size - size:
+            return None
+        return offsets.view(np.int64)
+
+    def _area_of(self, address: int) -> Area | None:
+        number = bisect_right(self._starts, address) - 1
+        return self.areas[number] if number >= 0 else None
+
+    def _split(self, group: Group, addresses: Array, size: int, place: Place, store: bool) -> list[Piece]:
+        """As `locate`, where there are several areas, or none."""
+        addresses = group.spread(addresses)
+        numbers = np.searchsorted(np.array(self._starts, np.uint64), addresses, side="right") - 1
+        pieces: list[Piece] = []
+        for number in np.unique(numbers).tolist():
+            positions = np.flatnonzero(numbers == number)
+            offsets = None
+            if number >= 0:
+                chosen = addresses[positions]
+                offsets = self._within(self.areas[number], chosen, size)
+            if offsets is None or (store and not self.areas[number].writable):
+                self._refuse(group, addresses, self._first_wrong(addresses, positions, number, size), size, place, store)
+            assert offsets is not None
+            pieces.append(Piece(self.areas[number], offsets, positions))
+        return pieces
+
+    def _first_wrong(self, addresses: Array, positions: Array, number: int, size: int) -> int:
+        """The first thread whose access is not within an area."""
+        for position in positions.tolist():
+            if number < 0 or self._within(self.areas[number], addresses[position : position + 1], size) is None:
+                return int(position)
+        return int(positions[0])
+
+    def _refuse(self, group: Group, addresses: Array, position: int, size: int, place: Place, store: bool) -> None:
+        address = int(addresses[position])
+        verb = "writes" if store else "reads"
+        number = bisect_right(self._starts, address) - 1
+        inside = number >= 0 and address + size <= self.areas[number].start + self.areas[number].size
+        if inside:
+            reason = f"{verb} {size} bytes at {address:#x}, in {_described(self.areas[number])}, which is read-only"
+        else:
+            reason = f"{verb} {size} bytes at {address:#x}, out of all memory; {self._nearest(address, size)}"
+        raise group.fault(IllegalAccess, place, [position], reason, address=address)
+
+    def _nearest(self, address: int, size: int) -> str:
+        """The region nearest to an access out of all."""
+        if not self.areas:
+            return "the launch has no memory"
+        distances: list[tuple[int, str]] = []
+        for area in self.areas:
+            end = area.start + area.size
+            if address + size > end:
+                beyond = address + size - end
+                distances.append((beyond, f"its end is {beyond} bytes beyond that of {_described(area)}"))
+            if address < area.start:
+                before = area.start - address
+                distances.append((before, f"it begins {before} bytes before {_described(area)}"))
+        return min(distances)[1]
+
+
+def _described(area: Area) -> str:
+    return f"{area.name} ({area.size} bytes at {area.start:#x})"
+
+
+def _misaligned(group: Group, addresses: Array, size: int, place: Place) -> None:
+    position = int(np.flatnonzero(addresses & addresses.dtype.type(size - 1))[0])
+    address = int(addresses[position])
+    reason = f"accesses {size} bytes at {address:#x}, which is not a multiple of {size}"
+    raise group.fault(IllegalAccess, place, [position], reason, address=address)
+
+
+def locate_private(
+    group: Group, addresses: Array, size: int, place: Place, area: Area, extent: int, bases: Array, kind: str
+) -> list[Piece]:
+    """Where addresses of shared or local memory lie.
+
+    Args:
+        group: who accesses them.
+        addresses: in that memory of each block or thread.
+        size: the bytes accessed at each.
+        place: for messages.
+        area: all blocks' or threads' memories.
+        extent: the bytes of one of them.
+        bases: where each thread's begins.
+        kind: "shared" or "local".
+    """
+    if int(np.bitwise_or.reduce(addresses)) & (size - 1):
+        _misaligned(group, addresses, size, place)
+    if int(np.maximum.reduce(addresses)) > extent - size:
+        position = int(np.argmax(addresses > max(extent - size, 0))) if extent >= size else 0
+        address = int(addresses[position])
+        end = address + size - extent if address < WINDOW else 0
+        beyond = f"{end} bytes beyond its end" if end else "before its beginning"
+        reason = f"accesses {size} bytes at {address:#x} of {kind} memory, which has {extent} bytes: {beyond}"
+        raise group.fault(IllegalAccess, place, [position], reason, address=address)
+    return [Piece(area, bases + addresses.view(np.int64))]

@@ -1,0 +1,270 @@
+"""Modules of PTX and their kernels, as their users see them."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from functools import cached_property, lru_cache
+from typing import Final, NamedTuple, final
+
+import numpy as np
+
+from .launch import Counters, Launch, Triple
+from .memory import SHARED_WINDOW, Area, Memory, Region
+from .program import Builder, Program, parameter_offsets
+from .syntax import Function, Unit, Variable, parse_unit
+from .types import SCALARS, Array
+
+# Where the variables of modules are: far from what an allocator hands out, and from the windows.
+_VARIABLES: Final = 1 << 56
+_CONSTANTS: Final = 1 << 57
+
+# Of threads in a block, and along its axes.
+_MOST_THREADS: Final = 1024
+_MOST_IN_BLOCK: Final = (1024, 1024, 64)
+_MOST_IN_GRID: Final = ((1 << 31) - 1, 65535, 65535)
+
+# Bytes of shared memory that a block of today's GPUs can have at most.
+_MOST_SHARED: Final = 227 << 10
+
+# Blocks of instructions that some thousand threads may execute together, before it is said that they never end.
+LIMIT: Final = 10_000_000
+
+
+class Parameter(NamedTuple):
+    """A parameter of a kernel.
+
+    Attributes:
+        name: in the PTX.
+        type: the name of its scalar type; "b8" of a structure.
+        size: in bytes.
+        offset: among the arguments' bytes.
+    """
+
+    name: str
+    type: str
+    size: int
+    offset: int
+
+
+@final
+class Kernel:
+    """A kernel of a module.
+
+    Attributes:
+        name: in the PTX.
+        parameters: in their order.
+    """
+
+    def __init__(self, module: Module, function: Function) -> None:
+        self.name = function.name
+        offsets = parameter_offsets(function.parameters)
+        self.parameters = tuple(
+            [Parameter(it.name, it.type, it.size, offsets[it.name]) for it in function.parameters]
+        )
+        self._module = module
+
+    @cached_property
+    def program(self) -> Program:
+        """What it does, made at first use.
+
+        Raises:
+            UnsupportedInstruction: if it has an instruction that is not known.
+        """
+        return self._module.build(self.name)
+
+    def run(
+        self,
+        grid: Sequence[int],
+        block: Sequence[int],
+        arguments: Sequence[int | float | bytes],
+        regions: Sequence[Region],
+        shared_bytes: int = 0,
+        *,
+        check_global_races: bool = True,
+        strict: bool = False,
+        limit: int = LIMIT,
+    ) -> Counters:
+        """Run all its threads.
+
+        Args:
+            grid: blocks along up to three axes.
+            block: threads of a block along up to three axes.
+            arguments: one for each parameter; a structure is given by its bytes.
+            regions: the global memory that there is, beside the module's own.
+            shared_bytes: of memory that the launch adds to each block's shared memory.
+            check_global_races: whether to look for races in global memory; those in shared memory are always found.
+            strict: whether it is a race, too, if two threads write the same value to the same bytes of global memory.
+            limit: how many blocks of instructions some thousand threads may execute together.
+
+        Returns:
+            what was executed and accessed.
+
+        Raises:
+            ValueError: if there cannot be such a launch.
+            UnsupportedInstruction: if it has an instruction that is not known.
+            KernelFault: if a thread does what is forbidden; its subclasses are in `faults`.
+        """
+        program = self.program
+        whole_grid, whole_block = _extents("grid", grid, _MOST_IN_GRID), _extents("block", block, _MOST_IN_BLOCK)
+        threads = whole_block[0] * whole_block[1] * whole_block[2]
+        if threads > _MOST_THREADS:
+            raise ValueError(f"{self.name}: a block has at most {_MOST_THREADS} threads, not {threads}: {whole_block}")
+        if not 0 <= shared_bytes <= _MOST_SHARED - program.shared_bytes:
+            raise ValueError(
+                f"{self.name}: a block has at most {_MOST_SHARED} bytes of shared memory; {shared_bytes} cannot be added "
+                f"to the {program.shared_bytes} of the kernel"
+            )
+        packed = self.pack(arguments)
+        memory = Memory(_areas(self.name, [*regions, *self._module.regions]))
+        launch = Launch(self.name, program, whole_grid, whole_block, memory, packed, shared_bytes, strict)
+        if check_global_races:
+            for area in memory.areas:
+                area.watch(program.granules.get("global", 4), launch.clock)
+        launch.run(limit)
+        return launch.counters
+
+    def pack(self, arguments: Sequence[int | float | bytes]) -> bytes:
+        """The bytes in which a launch passes arguments.
+
+        Raises:
+            ValueError: if there are too many or too few, or one does not fit its parameter.
+            TypeError: if one is neither a number nor bytes.
+        """
+        if len(arguments) != len(self.parameters):
+            raise ValueError(f"{self.name} has {len(self.parameters)} parameters, but {len(arguments)} arguments were given")
+        packed = bytearray()
+        for parameter, argument in zip(self.parameters, arguments, strict=True):
+            packed += bytes(parameter.offset - len(packed)) + self._packed(parameter, argument)
+        return bytes(packed)
+
+    def _packed(self, parameter: Parameter, argument: int | float | bytes) -> bytes:
+        problem = f"{self.name}: the argument of {parameter.name}, of the type .{parameter.type} and {parameter.size} bytes"
+        if isinstance(argument, (bytes, bytearray, memoryview)):
+            if len(argument) != parameter.size:
+                raise ValueError(f"{problem}, has {len(argument)} bytes")
+            return bytes(argument)
+        scalar = SCALARS[parameter.type]
+        if scalar.size != parameter.size:
+            raise TypeError(f"{problem}, must be given by its bytes, not as {argument!r}")
+        if isinstance(argument, (float, np.floating)):
+            if scalar.kind != "float":
+                raise TypeError(f"{problem}, must be an integer, not {argument!r}")
+            return struct.pack("<" + {2: "e", 4: "f", 8: "d"}[scalar.size], argument)
+        if not isinstance(argument, (int, np.integer)):
+            raise TypeError(f"{problem}, must be a number or bytes, not {argument!r}")
+        if scalar.kind == "float":
+            return self._packed(parameter, float(argument))
+        bits = 8 * scalar.size
+        if not -(1 << (bits - 1)) <= int(argument) < 1 << bits:
+            raise ValueError(f"{problem}, cannot be {argument}")
+        return (int(argument) & ((1 << bits) - 1)).to_bytes(scalar.size, "little")
+
+
+@final
+class Module:
+    """A module: its kernels, and its variables, which keep their values from one launch to the next.
+
+    Attributes:
+        kernels: by name.
+        target: such as "sm_80".
+        addresses: of its variables.
+        regions: the memory in which these are.
+
+    Args:
+        unit: the parsed text.
+    """
+
+    def __init__(self, unit: Unit) -> None:
+        self._unit = unit
+        self.target = unit.target
+        self.addresses: dict[str, int] = {}
+        found = (
+            self._place("global", _VARIABLES, "variables of the module", True),
+            self._place("const", _CONSTANTS, "constants of the module", False),
+        )
+        self.regions = tuple([region for region in found if len(region.buffer)])
+        self._initialise()
+        self.kernels: Mapping[str, Kernel] = {
+            function.name: Kernel(self, function)
+            for function in unit.functions.values()
+            if function.is_kernel and function.defined
+        }
+
+    def build(self, name: str) -> Program:
+        """The program of a kernel; see `Kernel.program`."""
+        return Builder(self._unit, self.addresses).build(name)
+
+    def variable(self, name: str) -> Array:
+        """The bytes of a variable, which may be written to.
+
+        Raises:
+            KeyError: if there is none of this name.
+        """
+        if name not in self.addresses:
+            raise KeyError(f"the module has no variable {name!r}; it has {', '.join(sorted(self.addresses)) or 'none'}")
+        region = next(it for it in self.regions if 0 <= self.addresses[name] - it.start < len(it.buffer))
+        start = self.addresses[name] - region.start
+        return region.buffer[start : start + self._unit.variables[name].size]
+
+    def _variables(self, space: str) -> list[Variable]:
+        return [it for it in self._unit.variables.values() if it.space == space and it.size]
+
+    def _place(self, space: str, start: int, name: str, writable: bool) -> Region:
+        """Give addresses to the variables of a state space, and memory."""
+        end = start
+        for variable in self._variables(space):
+            end = -(-end // variable.alignment) * variable.alignment
+            self.addresses[variable.name] = end
+            end += variable.size
+        return Region(start, np.zeros(end - start, np.uint8), writable, name)
+
+    def _initialise(self) -> None:
+        for variable in (*self._variables("global"), *self._variables("const")):
+            data = bytearray(variable.data)
+            for position, name, step in variable.references:
+                data[position : position + 8] = (self.addresses[name] + step).to_bytes(8, "little")
+            self.variable(variable.name)[: len(data)] = np.frombuffer(bytes(data), np.uint8)
+
+
+def _extents(what: str, given: Sequence[int], most: Triple) -> Triple:
+    values = [int(value) for value in given]
+    if not 1 <= len(values) <= 3 or any(not 1 <= it <= top for it, top in zip(values, most, strict=False)):
+        raise ValueError(f"a {what} has one to three extents from 1 to {most}, not {tuple(given)}")
+    x, y, z = [*values, 1, 1][:3]
+    return x, y, z
+
+
+def _areas(kernel: str, regions: Sequence[Region]) -> list[Area]:
+    """The areas of regions, after a look at them."""
+    areas: list[Area] = []
+    end, before = 0, ""
+    for region in sorted(regions, key=lambda it: it.start):
+        if region.buffer.dtype != np.uint8 or region.buffer.ndim != 1 or not region.buffer.flags.c_contiguous:
+            raise ValueError(f"{kernel}: the buffer of {region.name} must be a contiguous array of bytes")
+        if region.writable and not region.buffer.flags.writeable:
+            raise ValueError(f"{kernel}: {region.name} is to be writable, but its buffer is not")
+        if region.start < end:
+            raise ValueError(f"{kernel}: {region.name} overlaps {before}")
+        end, before = region.start + len(region.buffer), region.name
+        if not 0 < region.start <= end <= SHARED_WINDOW:
+            raise ValueError(f"{kernel}: {region.name} is at {region.start:#x}, which is no address of a device")
+        areas.append(Area(region.buffer, region.start, region.name, region.writable))
+    return areas
+
+
+@lru_cache(maxsize=256)
+def _parsed(text: str) -> Unit:
+    return parse_unit(text)
+
+
+def parse(text: str | bytes) -> Module:
+    """Load PTX; of a text that was seen before, the parts are known.
+
+    Returns:
+        a module with variables of its own.
+
+    Raises:
+        PtxSyntaxError: if the text is not understood.  Instructions are looked at when a kernel is used first.
+    """
+    return Module(_parsed(text.decode() if isinstance(text, bytes) else text))

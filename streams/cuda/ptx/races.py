@@ -1,0 +1,207 @@
+"""Whether accesses to the same bytes are ordered.
+
+Each piece of memory has a stamp of its last writer, of its readers and of its atomic accesses since then.  A stamp is
+an integer: a time, and a thread or a set of threads.  Time passes at barriers, at instructions that synchronise a warp
+and at fences; so stamps tell whether one of these came in between.
+
+    bits 63-36   the time
+    bits 35-11   the number of the thread's block in the grid; all ones for threads of several blocks
+    bits 10-0    the thread within its block; or 1024 and a warp, for several of its threads; or 1056 for several warps
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from .types import Array
+
+TIME: Final = 36
+_BLOCK: Final = 11
+_IDENTITY: Final = (1 << TIME) - 1
+_WITHIN: Final = (1 << _BLOCK) - 1
+SEVERAL_BLOCKS: Final = (1 << (TIME - _BLOCK)) - 1
+_WARP: Final = 1024
+_SEVERAL_WARPS: Final = 1056
+_ANYBODY: Final = (SEVERAL_BLOCKS << _BLOCK) | _SEVERAL_WARPS
+
+
+class Conflict(NamedTuple):
+    """Two accesses that nothing orders.
+
+    Attributes:
+        position: of the later one, in what was given.
+        earlier: the kind of the earlier: "write", "read" or "atomic".
+        stamp: of the earlier.
+    """
+
+    position: int
+    earlier: str
+    stamp: int
+
+
+class Clock:
+    """The time of a launch, and when its threads synchronised last.
+
+    Attributes:
+        now: the time.
+        barriers: of each block of the grid, the time of its last barrier.
+        fences: of each block, the time of its last fence for other blocks.
+        looks: of each block, the time of its last atomic access to global memory.
+        synced: of each lane of the present batch, the time at which it synchronised with others of its warp.
+    """
+
+    def __init__(self, blocks: int) -> None:
+        self.now = 1
+        self.barriers = np.zeros(blocks, np.int64)
+        self.fences = np.zeros(blocks, np.int64)
+        self.looks = np.zeros(blocks, np.int64)
+        self.synced = np.zeros(0, np.int64)
+        self.first = 0
+        self.stride = 1
+
+    def begin(self, first: int, blocks: int, stride: int) -> None:
+        """Turn to another batch."""
+        self.first, self.stride = first, stride
+        self.synced = np.zeros(blocks * stride, np.int64)
+
+    def tick(self) -> int:
+        """Let time pass."""
+        self.now += 1
+        return self.now
+
+    def unordered(self, old: Array, mine: Array) -> Array:
+        """Whether nothing orders accesses with old stamps before the present ones of others."""
+        time = old >> TIME
+        block, other = (mine & _IDENTITY) >> _BLOCK, (old & _IDENTITY) >> _BLOCK
+        known = other != SEVERAL_BLOCKS
+        other = np.where(known, other, 0)
+        same = known & (block == other)
+        ordered = same & (time < self.barriers.take(block))
+        ordered |= same & self._synced_in_warp(old & _WITHIN, mine & _WITHIN, block, time)
+        ordered |= known & ~same & (time < self.fences.take(other)) & (self.fences.take(other) <= self.looks.take(block))
+        return ~ordered
+
+    def _synced_in_warp(self, old: Array, mine: Array, block: Array, time: Array) -> Array:
+        single = old < _WARP
+        same = np.where(single, old >> 5, old - _WARP) == mine >> 5
+        base = (block - self.first) * self.stride
+        later = time < self.synced.take(base + mine)
+        found: Array = same & later & (~single | (time < self.synced.take(np.where(same & single, base + old, 0))))
+        return found
+
+
+def _merged(old: Array, mine: Array) -> Array:
+    """Stamps that stand for both threads, of the present time."""
+    same_block = (old ^ mine) & (SEVERAL_BLOCKS << _BLOCK) == 0
+    within = old & _WITHIN
+    warp = np.where(within < _WARP, within >> 5, within - _WARP)
+    mine_within = mine & _WITHIN
+    mine_warp = np.where(mine_within < _WARP, mine_within >> 5, mine_within - _WARP)
+    several = np.where(warp == mine_warp, _WARP + mine_warp, _SEVERAL_WARPS)
+    in_block = (mine & ~_WITHIN) | several
+    merged: Array = np.where(same_block, in_block, (mine & ~_IDENTITY) | _ANYBODY)
+    return merged
+
+
+class Shadow:
+    """Who has accessed which piece of a memory.
+
+    Args:
+        pieces: how many there are.
+        clock: of the launch.
+    """
+
+    def __init__(self, pieces: int, clock: Clock) -> None:
+        self._clock = clock
+        self._pieces = pieces
+        self._writers: Array | None = None
+        self._readers: Array | None = None
+        self._atomics: Array | None = None
+
+    def read(self, pieces: Array, stamps: Array, floors: Array | int) -> Conflict | None:
+        """Note that threads read.
+
+        Args:
+            pieces: which, one for each stamp.
+            stamps: of the threads.
+            floors: stamps below these are of accesses before a barrier.
+        """
+        conflict = self._conflict("write", self._writers, pieces, stamps, floors)
+        conflict = conflict or self._conflict("atomic", self._atomics, pieces, stamps, floors)
+        if self._readers is None:
+            self._readers = np.zeros(self._pieces, np.int64)
+        self._note(self._readers, pieces, stamps, floors)
+        return conflict
+
+    def write(self, pieces: Array, stamps: Array, floors: Array | int) -> Conflict | None:
+        """Note that threads write; see `read`.  It is not seen here that several write the same piece at once."""
+        conflict = self._conflict("write", self._writers, pieces, stamps, floors)
+        conflict = conflict or self._conflict("read", self._readers, pieces, stamps, floors)
+        conflict = conflict or self._conflict("atomic", self._atomics, pieces, stamps, floors)
+        if self._writers is None:
+            self._writers = np.zeros(self._pieces, np.int64)
+        self._writers[pieces] = stamps
+        return conflict
+
+    def collisions(self, pieces: Array, stamps: Array) -> Array:
+        """The positions of those that wrote a piece at the same time as another, which came last."""
+        assert self._writers is not None
+        return np.flatnonzero(self._writers.take(pieces) != stamps)
+
+    def last_writer(self, piece: int) -> int:
+        """The stamp of who has written a piece last."""
+        assert self._writers is not None
+        return int(self._writers[piece])
+
+    def atomic(self, pieces: Array, stamps: Array, floors: Array | int) -> Conflict | None:
+        """Note that threads access atomically; see `read`."""
+        conflict = self._conflict("write", self._writers, pieces, stamps, floors)
+        conflict = conflict or self._conflict("read", self._readers, pieces, stamps, floors)
+        if self._atomics is None:
+            self._atomics = np.zeros(self._pieces, np.int64)
+        self._note(self._atomics, pieces, stamps, floors)
+        return conflict
+
+    def _conflict(
+        self, kind: str, known: Array | None, pieces: Array, stamps: Array, floors: Array | int
+    ) -> Conflict | None:
+        if known is None:
+            return None
+        old = known.take(pieces)
+        foreign = (old >= floors) & (((old ^ stamps) & _IDENTITY) != 0)
+        if not foreign.any():
+            return None
+        positions = np.flatnonzero(foreign)
+        wrong = positions[self._clock.unordered(old[positions], stamps[positions])]
+        if not len(wrong):
+            return None
+        return Conflict(int(wrong[0]), kind, int(old[wrong[0]]))
+
+    def _note(self, known: Array, pieces: Array, stamps: Array, floors: Array | int) -> None:
+        """Put down stamps; where others of this time are, or several come at once, stamps that stand for all."""
+        old = known.take(pieces)
+        foreign = (old >= floors) & (((old ^ stamps) & _IDENTITY) != 0)
+        if foreign.any():
+            stamps = np.where(foreign, _merged(old, stamps), stamps)
+        known[pieces] = stamps
+        lost = np.flatnonzero(known.take(pieces) != stamps)
+        if len(lost):
+            pieces = pieces[lost]
+            stamps = _merged(known.take(pieces), stamps[lost])
+            # All were merged with the same one of each piece, so the widest stands for them all.  It comes last.
+            order = np.argsort(_width(stamps), kind="stable")
+            known[pieces[order]] = stamps[order]
+
+
+def _width(stamps: Array) -> Array:
+    """The greater, the more threads a stamp stands for."""
+    width: Array = np.where((stamps & _IDENTITY) == _ANYBODY, _ANYBODY, stamps & _WITHIN)
+    return width
+
+
+def thread_of(stamp: int) -> tuple[int, int] | None:
+    """The block and the thread within it; None if a stamp stands for several."""
+    within = stamp & _WITHIN
+    return ((stamp & _IDENTITY) >> _BLOCK, within) if within < _WARP else None

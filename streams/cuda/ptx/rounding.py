@@ -1,0 +1,293 @@
+"""Floating-point arithmetic that rounds once, in any direction, as GPUs do.
+
+Numpy rounds to the nearest and has no fused multiply-add.  What is missing is computed in a wider format by *rounding to
+odd*: a result that is not exact gets an odd last bit, and so remembers on which side of it the exact value is.  Rounding
+that to a format of at least two bits fewer is as good as rounding the exact value (Boldo and Melquiond, 2008).
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Final, Literal
+
+import numpy as np
+
+from .types import BFLOAT16, UNSIGNED, Array, DType
+
+Mode = Literal["rn", "rz", "rm", "rp"]
+MODES: Final[tuple[Mode, ...]] = ("rn", "rz", "rm", "rp")
+
+_SINGLE: Final = np.dtype(np.float32)
+_DOUBLE: Final = np.dtype(np.float64)
+
+# The bits of a double that a single has no room for, and their pattern half way between two singles.
+_BEYOND_SINGLE: Final = np.uint64((1 << 29) - 1)
+_HALF_WAY: Final = np.uint64(1 << 28)
+
+# Doubles below it may be half way between two subnormal singles with another pattern.
+_SMALLEST_NORMAL_SINGLE: Final = 2.0**-126
+
+# Veltkamp's constant, by which a double is split into two halves.
+_SPLITTER: Final = 134217729.0
+
+# Between these neither the halves of a product nor its error leave the range of doubles.
+_SPLIT_BELOW: Final = 2.0**480
+_SPLIT_ABOVE: Final = 2.0**-440
+
+# NaN as GPUs write it.
+_NAN_BITS: Final = {2: 0x7FFF, 4: 0x7FFFFFFF, 8: 0x7FFFFFFFFFFFFFFF}
+
+
+def neighbour(values: Array, up: Array) -> Array:
+    """The next greater number where `up`, the next smaller elsewhere; of any format, for numbers that are not NaN."""
+    unsigned = UNSIGNED[values.dtype.itemsize]
+    signed = np.dtype(unsigned.str.replace("u", "i"))
+    bits = values.view(signed)
+    sign = np.array(1 << (8 * unsigned.itemsize - 1), np.uint64).astype(unsigned).view(signed)
+    zero = (bits & ~sign) == 0
+    away = (bits >= 0) == up
+    step = np.where(away, 1, -1).astype(signed)
+    small = np.where(up, np.array(1, signed), sign | np.array(1, signed))
+    stepped: Array = np.where(zero, small, bits + step).view(values.dtype)
+    return stepped
+
+
+def _directed(rounded: Array, error: Array, mode: Mode) -> Array:
+    """A value rounded to the nearest, moved to the one that `mode` wants.
+
+    Args:
+        rounded: the nearest.
+        error: a number of the same sign as the exact value less `rounded`.
+        mode: the direction.
+    """
+    if mode == "rn":
+        return rounded
+    negative = np.signbit(rounded)
+    down = error < 0 if mode == "rm" else (error < 0) & ~negative if mode == "rz" else np.zeros(error.shape, bool)
+    up = error > 0 if mode == "rp" else (error > 0) & negative if mode == "rz" else np.zeros(error.shape, bool)
+    moved = down | up
+    if not moved.any():
+        return rounded
+    stepped: Array = np.where(moved, neighbour(rounded, up), rounded)
+    return stepped
+
+
+def to_odd(rounded: Array, error: Array) -> Array:
+    """A double rounded to the nearest, made odd where it is not exact."""
+    even = (rounded.view(np.uint64) & np.uint64(1)) == 0
+    wrong = even & (error != 0) & np.isfinite(rounded) & ~np.isnan(error)
+    if not wrong.any():
+        return rounded
+    odd: Array = np.where(wrong, neighbour(rounded, error > 0), rounded)
+    return odd
+
+
+def narrow(values: Array, dtype: DType, mode: Mode = "rn") -> Array:
+    """Round to a narrower format, once.
+
+    Args:
+        values: floats of 32 or 64 bits.
+        dtype: of the result.
+        mode: the direction.
+    """
+    if dtype == BFLOAT16 and values.dtype == _DOUBLE:
+        values = _odd_single(values)
+    result = values.astype(dtype)
+    if mode != "rn":
+        wide = result.astype(values.dtype)
+        # An infinity less a finite number is an infinity of the right sign; a number less itself is an exact zero.
+        result = _directed(result, np.where(values == wide, 0.0, values - wide), mode)
+    nan = np.isnan(values)
+    if nan.any():
+        result = np.where(nan, _NAN[dtype.itemsize, dtype.str, dtype.name], result)
+    return result
+
+
+_NAN: Final[dict[tuple[int, str, str], Array]] = {
+    (dtype.itemsize, dtype.str, dtype.name): np.array(_NAN_BITS[dtype.itemsize], UNSIGNED[dtype.itemsize]).view(dtype)
+    for dtype in (np.dtype(np.float16), BFLOAT16, _SINGLE, _DOUBLE)
+}
+
+
+def _odd_single(values: Array) -> Array:
+    """A single with an odd last bit where it is not exact."""
+    toward_zero = narrow(values, _SINGLE, "rz")
+    inexact = (toward_zero.astype(np.float64) != values) & ~np.isnan(values)
+    odd: Array = (toward_zero.view(np.uint32) | inexact.astype(np.uint32)).view(np.float32)
+    return odd
+
+
+def integer_to_float(values: Array, dtype: DType, mode: Mode) -> Array:
+    """Round integers to a float format, once."""
+    if mode == "rn" and dtype.itemsize >= 4:
+        return values.astype(dtype)
+    # Extended precision, in which all integers of 64 bits are exact.
+    exact = values.astype(np.longdouble)
+    nearest = exact.astype(np.float64)
+    error = (exact - nearest.astype(np.longdouble)).astype(np.float64)
+    if dtype == _DOUBLE:
+        return _directed(nearest, error, mode)
+    return narrow(to_odd(nearest, error), dtype, mode)
+
+
+def _sum_error(a: Array, b: Array, total: Array) -> Array:
+    """What rounding has taken from ``a + b`` (Knuth)."""
+    part = total - a
+    error: Array = (a - (total - part)) + (b - part)
+    return error
+
+
+def _product_error(a: Array, b: Array, product: Array) -> Array:
+    """What rounding has taken from ``a * b`` (Dekker)."""
+    a_high, b_high = _upper_half(a), _upper_half(b)
+    a_low, b_low = a - a_high, b - b_high
+    error: Array = a_low * b_low - (((product - a_high * b_high) - a_low * b_high) - a_high * b_low)
+    return error
+
+
+def _upper_half(value: Array) -> Array:
+    scaled = _SPLITTER * value
+    half: Array = scaled - (scaled - value)
+    return half
+
+
+def add(a: Array, b: Array, mode: Mode) -> Array:
+    """``a + b`` in the format of both, which has 16, 32 or 64 bits."""
+    if mode == "rn":
+        return np.asarray(a + b)
+    wide_a, wide_b = a.astype(np.float64), b.astype(np.float64)
+    total = wide_a + wide_b
+    error = _sum_error(wide_a, wide_b, total)
+    zero = (total == 0) & (error == 0) & (np.signbit(wide_a) != np.signbit(wide_b))
+    result = _finish(total, error, a.dtype, mode)
+    if mode == "rm" and zero.any():
+        result = np.where(zero, np.array(-0.0, a.dtype), result)
+    return result
+
+
+def multiply(a: Array, b: Array, mode: Mode) -> Array:
+    """``a * b`` in the format of both."""
+    if mode == "rn":
+        return np.asarray(a * b)
+    if a.dtype == _DOUBLE:
+        return fma(a, b, np.where(np.signbit(a) ^ np.signbit(b), -0.0, 0.0), mode)
+    return narrow(a.astype(np.float64) * b.astype(np.float64), a.dtype, mode)
+
+
+def _finish(total: Array, error: Array, dtype: DType, mode: Mode) -> Array:
+    if dtype == _DOUBLE:
+        return _directed(total, np.where(np.isfinite(total), error, 0.0), mode)
+    return narrow(to_odd(total, error), dtype, mode)
+
+
+def divide(a: Array, b: Array, mode: Mode) -> Array:
+    """``a / b`` in the format of both, of 32 or 64 bits."""
+    if mode == "rn":
+        return np.asarray(a / b)
+    if a.dtype == _DOUBLE:
+        return _exactly(lambda x, y: x / y, mode, a, b, nearest=a / b)
+    # A quotient of singles that is no single is no closer to one than doubles can tell.
+    return narrow(a.astype(np.float64) / b.astype(np.float64), a.dtype, mode)
+
+
+def square_root(a: Array, mode: Mode) -> Array:
+    """The square root, of 32 or 64 bits."""
+    nearest: Array = np.sqrt(a)
+    if mode == "rn":
+        return nearest
+    if a.dtype == _DOUBLE:
+        residue = _exactly(lambda x, root: x - root * root, "rn", a, nearest, nearest=np.zeros_like(a))
+        return _directed(nearest, np.sign(residue), mode)
+    return narrow(np.sqrt(a.astype(np.float64)), a.dtype, mode)
+
+
+def fma(a: Array, b: Array, c: Array, mode: Mode = "rn") -> Array:
+    """``a * b + c``, rounded once, in the format of all three."""
+    if a.dtype == _DOUBLE:
+        return _fma_double(a, b, c, mode)
+    wide = c.astype(np.float64)
+    product = a.astype(np.float64) * b.astype(np.float64)
+    total = product + wide
+    if a.dtype == _SINGLE and mode == "rn" and not _may_round_twice(total):
+        return total.astype(np.float32)
+    error = _sum_error(*np.broadcast_arrays(product, wide), total)
+    return _finish(total, error, a.dtype, mode)
+
+
+def _may_round_twice(total: Array) -> bool:
+    """Whether a double may be half way between two singles."""
+    half_way = (total.view(np.uint64) & _BEYOND_SINGLE) == _HALF_WAY
+    return bool(half_way.any() or ((np.abs(total) < _SMALLEST_NORMAL_SINGLE) & (total != 0)).any())
+
+
+def _fma_double(a: Array, b: Array, c: Array, mode: Mode) -> Array:
+    a, b, c = np.broadcast_arrays(a, b, c)
+    product = a * b
+    simple = product + c
+    size = np.abs(product)
+    usual = (size < _SPLIT_BELOW) & (size > _SPLIT_ABOVE) & (np.abs(c) < _SPLIT_BELOW)
+    usual &= (np.abs(a) < _SPLIT_BELOW) & (np.abs(b) < _SPLIT_BELOW)
+    usual &= (np.abs(c) > _SPLIT_ABOVE) | (c == 0)
+    result = simple
+    if mode == "rn" and usual.any():
+        low = _product_error(a, b, product)
+        middle = c + low
+        middle_error = _sum_error(c, low, middle)
+        high = product + middle
+        high_error = _sum_error(product, middle, high)
+        rest = middle_error + high_error
+        rest = to_odd(rest, _sum_error(middle_error, high_error, rest))
+        result = np.where(usual, high + rest, simple)
+    elif mode != "rn":
+        usual = np.zeros(simple.shape, bool)
+    # Zero, infinity and NaN are right as they are.
+    unusual = ~usual & np.isfinite(a) & np.isfinite(b) & np.isfinite(c) & (a != 0) & (b != 0)
+    if unusual.any():
+        result = np.array(result)
+        result[unusual] = _exactly(
+            lambda x, y, z: x * y + z, mode, a[unusual], b[unusual], c[unusual], nearest=simple[unusual]
+        )
+    return result
+
+
+def _exactly(formula, mode: Mode, *operands: Array, nearest: Array) -> Array:  # type: ignore[no-untyped-def]
+    """A formula by fractions, element by element; where it is not finite, `nearest` is right."""
+    result = np.array(nearest)
+    flat = result.reshape(-1)
+    columns = [np.broadcast_to(it, result.shape).reshape(-1).tolist() for it in operands]
+    for position, row in enumerate(zip(*columns, strict=True)):
+        if not all(map(np.isfinite, row)):
+            continue
+        try:
+            exact = formula(*map(Fraction, row))
+        except ZeroDivisionError:
+            continue
+        if exact != 0:
+            flat[position] = round_fraction(exact, mode)
+    return result
+
+
+def round_fraction(exact: Fraction, mode: Mode) -> float:
+    """A double from a fraction that is not zero."""
+    try:
+        nearest = exact.numerator / exact.denominator
+    except OverflowError:
+        nearest = np.inf if exact > 0 else -np.inf
+    if mode == "rn":
+        return float(nearest)
+    if np.isinf(nearest):
+        error = -1.0 if nearest > 0 else 1.0
+    else:
+        difference = exact - Fraction(nearest)
+        error = float((difference > 0) - (difference < 0))
+    signed = np.array([np.copysign(nearest, 1 if exact > 0 else -1)])
+    return float(_directed(signed, np.array([error]), mode)[0])
+
+
+def flush(values: Array) -> Array:
+    """Subnormal numbers made zeros of their sign."""
+    small = np.abs(values) < np.finfo(values.dtype).smallest_normal
+    if not small.any():
+        return values
+    flushed: Array = np.where(small, np.copysign(np.array(0, values.dtype), values), values)
+    return flushed

@@ -1,0 +1,535 @@
+"""From the text of PTX to statements: variables, functions and their instructions, without a look at what they mean."""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from .faults import Place, PtxSyntaxError
+from .types import SCALARS
+
+_COMMENT: Final = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_TOKEN: Final = re.compile(
+    r"""\s*(?:
+      (?P<text>"(?:[^"\\]|\\.)*")
+    | (?P<number>0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16}|-?0[xX][0-9a-fA-F]+U?|-?\d+\.\d+(?:[eE][-+]?\d+)?|-?\d+U?)
+    | (?P<word>[%.$]?[A-Za-z_$%][\w$%.]*(?:::[\w$.]+)*)
+    | (?P<sign>[-+@!{}()\[\],;:=<>|&])
+    )""",
+    re.VERBOSE,
+)
+
+
+class Token(NamedTuple):
+    text: str
+    line: int
+    kind: str
+
+
+class Register(NamedTuple):
+    """An operand: a register, a label, a variable or a special register, by its name."""
+
+    name: str
+
+
+class Immediate(NamedTuple):
+    """An operand: a number, of a float the bits with the type that they were written in.
+
+    Attributes:
+        value: the number.
+        bits: of a float, as written; None for an integer.
+        size: of the float in bytes.
+    """
+
+    value: int | float
+    bits: int | None = None
+    size: int = 0
+
+
+class Address(NamedTuple):
+    """An operand: ``[base+offset]``; the base is None for an absolute address."""
+
+    base: str | None
+    offset: int
+
+
+class Vector(NamedTuple):
+    """An operand: ``{a, b}``, or the results ``a|b`` of an instruction that has two."""
+
+    parts: tuple[Operand, ...]
+
+
+Operand = Register | Immediate | Address | Vector
+
+
+class Instruction(NamedTuple):
+    """One instruction.
+
+    Attributes:
+        opcode: the first part, such as "add".
+        modifiers: the others, in their order.
+        operands: in their order.
+        guard: the predicate under which it is executed, with whether it is negated.
+        place: for messages.
+    """
+
+    opcode: str
+    modifiers: tuple[str, ...]
+    operands: tuple[Operand, ...]
+    guard: tuple[str, bool] | None
+    place: Place
+
+
+class Label(NamedTuple):
+    """A place to which branches lead."""
+
+    name: str
+
+
+class Variable(NamedTuple):
+    """A declared variable, or a parameter.
+
+    Attributes:
+        space: "global", "const", "shared", "local" or "param".
+        type: the name of its scalar type.
+        size: in bytes; 0 where an array has no length, as memory that the launch provides.
+        alignment: in bytes.
+        data: its first bytes; what follows is zero.
+        references: addresses in it: at which byte, of which variable, with which offset.
+    """
+
+    name: str
+    space: str
+    type: str
+    size: int
+    alignment: int
+    data: bytes = b""
+    references: tuple[tuple[int, str, int], ...] = ()
+
+
+@dataclass
+class Function:
+    """A kernel or a function, with its body.
+
+    Attributes:
+        registers: the name of the type of each declared register.
+        body: instructions and labels; empty for a declaration.
+        tables: labels of ``.branchtargets``, by the name of the table.
+    """
+
+    name: str
+    is_kernel: bool
+    parameters: list[Variable] = field(default_factory=list)
+    results: list[Variable] = field(default_factory=list)
+    registers: dict[str, str] = field(default_factory=dict)
+    variables: dict[str, Variable] = field(default_factory=dict)
+    body: list[Instruction | Label] = field(default_factory=list)
+    tables: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    defined: bool = False
+
+
+@dataclass
+class Unit:
+    """A whole text.
+
+    Attributes:
+        variables: those of the module.
+        functions: by name.
+        target: such as "sm_80".
+    """
+
+    variables: dict[str, Variable] = field(default_factory=dict)
+    functions: dict[str, Function] = field(default_factory=dict)
+    target: str = ""
+
+
+def parse_unit(text: str) -> Unit:
+    """Parse PTX.
+
+    Raises:
+        PtxSyntaxError: if it is not understood.
+    """
+    return _Parser(text).unit()
+
+
+def _tokens(text: str) -> Iterator[Token]:
+    plain = _COMMENT.sub(lambda found: "\n" * found[0].count("\n"), text)
+    position, line = 0, 1
+    while True:
+        found = _TOKEN.match(plain, position)
+        if found is None:
+            rest = plain[position:].strip()
+            if rest:
+                raise PtxSyntaxError(f"line {line} of the PTX: {rest.splitlines()[0][:40]!r} is not understood")
+            return
+        kind = found.lastgroup or ""
+        line += plain.count("\n", position, found.start(kind))
+        yield Token(found[kind], line, kind)
+        position = found.end()
+
+
+_SKIPPED_TO_LINE_END: Final = frozenset({".version", ".target", ".address_size", ".pragma"})
+_SPACES: Final = {f".{space}": space for space in ("global", "const", "shared", "local", "param", "tex")}
+_LINKAGE: Final = frozenset({".visible", ".extern", ".weak", ".common"})
+# Hints on how a kernel is launched; each is followed by numbers.
+_HINTS: Final = frozenset(
+    {".maxntid", ".reqntid", ".minnctapersm", ".maxnctapersm", ".maxnreg", ".noreturn", ".explicitcluster"}
+    | {".reqnctapercluster", ".maxclusterrank", ".blocksareclusters", ".abi_preserve", ".abi_preserve_control"}
+)
+
+
+class _Parser:
+    def __init__(self, text: str) -> None:
+        self._tokens = list(_tokens(text))
+        self._lines = text.splitlines()
+        self._next = 0
+        self._files = dict(_files(text))
+        self._source: str | None = None
+        self._unit = Unit()
+        # Registers and variables of a scope in braces get a suffix, since the next scope declares them again.
+        self._scopes: list[dict[str, str]] = []
+        self._count = 0
+
+    # Tokens
+
+    def _peek(self) -> str:
+        return self._tokens[self._next].text if self._next < len(self._tokens) else ""
+
+    def _take(self) -> str:
+        if self._next >= len(self._tokens):
+            raise PtxSyntaxError(f"line {len(self._lines)} of the PTX: the text ends within a statement")
+        self._next += 1
+        return self._tokens[self._next - 1].text
+
+    def _accept(self, text: str) -> bool:
+        if self._peek() == text:
+            self._next += 1
+            return True
+        return False
+
+    def _expect(self, text: str) -> None:
+        found = self._take()
+        if found != text:
+            raise self._wrong(f"{text!r} was expected, not {found!r}")
+
+    def _wrong(self, reason: str) -> PtxSyntaxError:
+        line = self._tokens[max(self._next - 1, 0)].line
+        return PtxSyntaxError(f"line {line} of the PTX: {reason}: {self._lines[line - 1].strip()}")
+
+    def _skip_line(self) -> None:
+        line = self._tokens[self._next - 1].line
+        while self._next < len(self._tokens) and self._tokens[self._next].line == line:
+            self._next += 1
+
+    def _skip_braces(self) -> None:
+        self._expect("{")
+        depth = 1
+        while depth:
+            depth += {"{": 1, "}": -1}.get(self._take(), 0)
+
+    # The module
+
+    def unit(self) -> Unit:
+        while self._next < len(self._tokens):
+            self._top(self._take())
+        return self._unit
+
+    def _top(self, word: str) -> None:
+        if word == ".target":
+            self._unit.target = self._peek()
+        if word in _SKIPPED_TO_LINE_END or word in (".file", ".alias"):
+            self._skip_line()
+        elif word == ".section":
+            self._take()
+            self._skip_braces()
+        elif word in _LINKAGE or word == ";":
+            return
+        elif word in (".entry", ".func"):
+            self._function(word == ".entry")
+        elif word in _SPACES:
+            for variable in self._variables(_SPACES[word]):
+                self._unit.variables[variable.name] = variable
+        else:
+            raise self._wrong(f"{word!r} is not known")
+
+    def _function(self, is_kernel: bool) -> None:
+        results = self._parameters() if not is_kernel and self._peek() == "(" else []
+        name = self._take()
+        function = Function(name, is_kernel, results=results)
+        if self._peek() == "(":
+            function.parameters = self._parameters()
+        while self._peek() in _HINTS:
+            self._take()
+            while self._tokens[self._next].kind == "number" or self._peek() == ",":
+                self._take()
+        if self._accept(";"):
+            self._unit.functions.setdefault(name, function)
+            return
+        self._expect("{")
+        function.defined = True
+        self._unit.functions[name] = function
+        self._source = None
+        self._body(function)
+
+    def _parameters(self) -> list[Variable]:
+        self._expect("(")
+        found: list[Variable] = []
+        while not self._accept(")"):
+            self._accept(",")
+            word = self._take()
+            if word not in (".param", ".reg"):
+                raise self._wrong(f"a parameter was expected, not {word!r}")
+            found.extend(self._variables("param", ends=False))
+        return found
+
+    # Variables
+
+    def _variables(self, space: str, ends: bool = True) -> Iterator[Variable]:
+        alignment, type_, count = 0, "", 1
+        while not type_:
+            word = self._take()
+            if word == ".align":
+                alignment = int(self._take())
+            elif word in (".v2", ".v4"):
+                count = int(word[2:])
+            elif word == ".ptr":
+                continue
+            elif word in _SPACES or word == ".attribute":
+                continue
+            elif word[1:] in SCALARS:
+                type_ = word[1:]
+            else:
+                raise self._wrong(f"{word!r} is no type")
+        while True:
+            yield self._variable(space, type_, count, alignment)
+            if not ends:
+                return
+            if not self._accept(","):
+                break
+        self._expect(";")
+
+    def _variable(self, space: str, type_: str, count: int, alignment: int) -> Variable:
+        while self._peek() in (".ptr", ".align") or self._peek() in _SPACES:
+            if self._take() == ".align":
+                self._take()
+        name = self._take()
+        scalar = SCALARS[type_].size
+        while self._accept("["):
+            count = 0 if self._peek() == "]" else count * _integer(self._take())
+            self._expect("]")
+        data, references = self._initial(type_) if self._accept("=") else (b"", ())
+        return Variable(name, space, type_, scalar * count, alignment or scalar, data, references)
+
+    def _initial(self, type_: str) -> tuple[bytes, tuple[tuple[int, str, int], ...]]:
+        """The bytes after "=", and the addresses among them."""
+        size = SCALARS[type_].size
+        data = bytearray()
+        references: list[tuple[int, str, int]] = []
+        depth = 0
+        while True:
+            word = self._take()
+            if word in ("{", "}"):
+                depth += 1 if word == "{" else -1
+            elif self._tokens[self._next - 1].kind == "number":
+                data += _encoded(word, type_)
+            elif word == "generic":
+                continue
+            elif word not in (",", "(", ")"):
+                step = _integer(self._take()) if self._accept("+") else 0
+                references.append((len(data), word, step))
+                data += bytes(size)
+            if depth == 0 and self._peek() in (";", ","):
+                return bytes(data), tuple(references)
+
+    # Functions
+
+    def _body(self, function: Function) -> None:
+        self._scopes = [{}]
+        while self._scopes:
+            word = self._take()
+            if word == "{":
+                self._scopes.append({})
+            elif word == "}":
+                self._scopes.pop()
+            elif word == ";":
+                continue
+            elif word.startswith("."):
+                self._directive(word, function)
+            elif self._peek() == ":" and not word.startswith("@"):
+                self._take()
+                self._labelled(word, function)
+            else:
+                self._next -= 1
+                function.body.append(self._instruction())
+
+    def _labelled(self, name: str, function: Function) -> None:
+        if self._peek() not in (".branchtargets", ".calltargets", ".callprototype"):
+            function.body.append(Label(name))
+            return
+        kind = self._take()
+        words: list[str] = []
+        while not self._accept(";"):
+            words.append(self._take())
+        if kind == ".branchtargets":
+            function.tables[name] = tuple([word for word in words if word != ","])
+
+    def _directive(self, word: str, function: Function) -> None:
+        if word == ".reg":
+            self._registers(function)
+        elif word == ".loc":
+            self._location()
+        elif word == ".pragma":
+            self._skip_line()
+        elif word in _SPACES:
+            for variable in self._variables(_SPACES[word]):
+                name = self._declare(variable.name, function)
+                function.variables[name] = variable._replace(name=name)
+        else:
+            raise self._wrong(f"{word!r} is not known")
+
+    def _declare(self, name: str, function: Function) -> str:
+        """The name by which a declared register or variable is known from here on."""
+        if len(self._scopes) == 1:
+            return name
+        self._count += 1
+        self._scopes[-1][name] = f"{name}'{self._count}"
+        return self._scopes[-1][name]
+
+    def _registers(self, function: Function) -> None:
+        type_ = self._take()[1:]
+        if type_ not in SCALARS:
+            raise self._wrong(f".{type_} is no type")
+        while True:
+            name = self._take()
+            if self._accept("<"):
+                count = _integer(self._take())
+                self._expect(">")
+                for number in range(count):
+                    function.registers[self._declare(f"{name}{number}", function)] = type_
+            else:
+                function.registers[self._declare(name, function)] = type_
+            if not self._accept(","):
+                break
+        self._expect(";")
+
+    def _location(self) -> None:
+        file, line = _integer(self._take()), _integer(self._take())
+        self._skip_line()
+        # Line 0 is code that the compiler has moved; the line before says more.
+        if line:
+            self._source = f"{self._files.get(file, f'file {file}')}:{line}"
+
+    # Instructions
+
+    def _known(self, name: str) -> str:
+        for scope in reversed(self._scopes):
+            if name in scope:
+                return scope[name]
+        return name
+
+    def _instruction(self) -> Instruction:
+        first = self._next
+        guard = None
+        if self._accept("@"):
+            negated = self._accept("!")
+            guard = (self._known(self._take()), negated)
+        word = self._take()
+        opcode, *modifiers = word.split(".")
+        operands: list[Operand] = []
+        while not self._accept(";"):
+            if not self._accept(","):
+                operands.append(self._operand())
+        tokens = self._tokens[first : self._next]
+        place = Place(" ".join([token.text for token in tokens[:-1]]), tokens[0].line, self._source)
+        return Instruction(opcode, tuple(modifiers), tuple(operands), guard, place)
+
+    def _operand(self) -> Operand:
+        word = self._take()
+        kind = self._tokens[self._next - 1].kind
+        operand: Operand
+        if word in ("{", "("):
+            operand = Vector(tuple(self._parts("}" if word == "{" else ")")))
+        elif word == "[":
+            operand = self._address()
+        elif word in ("!", "-"):
+            inner = self._operand()
+            operand = self._negated(word, inner)
+        elif kind == "number":
+            operand = _immediate(word)
+        elif kind == "word":
+            operand = Register(self._known(word))
+            if self._accept("+"):
+                operand = Address(operand.name, _integer(self._take()))
+        else:
+            raise self._wrong(f"{word!r} is no operand")
+        if self._accept("|"):
+            return Vector((operand, self._operand()))
+        return operand
+
+    def _negated(self, sign: str, inner: Operand) -> Operand:
+        if sign == "!" and isinstance(inner, Register):
+            return Register("!" + inner.name)
+        if sign == "-" and isinstance(inner, Immediate):
+            return inner._replace(value=-inner.value)
+        raise self._wrong(f"{sign!r} must not stand before this operand")
+
+    def _parts(self, end: str) -> Sequence[Operand]:
+        found: list[Operand] = []
+        while not self._accept(end):
+            if not self._accept(","):
+                found.append(self._operand())
+        return found
+
+    def _address(self) -> Address:
+        word = self._take()
+        base: str | None = None
+        offset = 0
+        if self._tokens[self._next - 1].kind == "number":
+            offset = _integer(word)
+        else:
+            base = self._known(word)
+        while not self._accept("]"):
+            word = self._take()
+            if word == "-":
+                offset -= _integer(self._take())
+            elif word != "+":
+                offset += _integer(word)
+        return Address(base, offset)
+
+
+def _files(text: str) -> Iterator[tuple[int, str]]:
+    for found in re.finditer(r'^\s*\.file\s+(\d+)\s+"([^"]*)"', text, re.MULTILINE):
+        yield int(found[1]), found[2]
+
+
+def _integer(word: str) -> int:
+    try:
+        return int(word.rstrip("U"), 0) if word.lower().lstrip("-").startswith("0x") else int(word.rstrip("U"))
+    except ValueError:
+        raise PtxSyntaxError(f"{word!r} was found where an integer was expected") from None
+
+
+def _immediate(word: str) -> Immediate:
+    if word[:2].lower() == "0f":
+        bits = int(word[2:], 16)
+        return Immediate(struct.unpack("<f", struct.pack("<I", bits))[0], bits, 4)
+    if word[:2].lower() == "0d":
+        bits = int(word[2:], 16)
+        return Immediate(struct.unpack("<d", struct.pack("<Q", bits))[0], bits, 8)
+    if "." in word:
+        return Immediate(float(word), struct.unpack("<Q", struct.pack("<d", float(word)))[0], 8)
+    return Immediate(_integer(word))
+
+
+def _encoded(word: str, type_: str) -> bytes:
+    """A number in the initial value of a variable."""
+    scalar = SCALARS[type_]
+    number = _immediate(word)
+    if number.bits is not None:
+        if number.size != scalar.size:
+            raise PtxSyntaxError(f"{word} is not of the type .{type_} of the variable that it initialises")
+        return number.bits.to_bytes(scalar.size, "little")
+    return (int(number.value) & ((1 << 8 * scalar.size) - 1)).to_bytes(scalar.size, "little")
