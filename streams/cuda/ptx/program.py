@@ -63,7 +63,9 @@ class Call(NamedTuple):
 
 
 class Return(NamedTuple):
-    """A function ends; a kernel ends for these threads."""
+    """A function ends, and its results are in registers; a kernel ends for these threads."""
+
+    results: tuple[int, ...] = ()
 
 
 class Exit(NamedTuple):
@@ -251,17 +253,18 @@ class Builder:
         while changed:
             changed = False
             for block in reversed(self.blocks):
-                after: set[int] = set()
-                for successor in _successors(block.end):
-                    after |= self.blocks[successor].live
-                live = frozenset((after - block.writes) | block.reads)
+                live = frozenset((self._live_after(block) - block.writes) | block.reads)
                 if live != block.live:
                     block.live = live
                     changed = True
         kept = frozenset(self.special.values())
         for block in self.blocks:
-            after = set().union(*[self.blocks[successor].live for successor in _successors(block.end)])
-            block.dead = tuple((block.live | block.writes) - after - kept)
+            block.dead = tuple((block.live | block.writes) - self._live_after(block) - kept)
+
+    def _live_after(self, block: Block) -> set[int]:
+        """The registers that are needed at the end of a block."""
+        after = set(block.end.results) if isinstance(block.end, Return) else set()
+        return after.union(*[self.blocks[successor].live for successor in _successors(block.end)])
 
 
 def _aligned(size: int, alignment: int) -> int:
@@ -331,6 +334,7 @@ class FunctionBuilder:
         # Ends whose targets are labels, to be resolved when all are known.
         self._pending: list[tuple[Block, tuple[Any, ...]]] = []
         self._calls: list[tuple[Block, Block, Instruction]] = []
+        self._returns: list[Block] = []
         self._lowering = Lowering(self)
         for variable in function.variables.values():
             if variable.space == "local":
@@ -399,7 +403,7 @@ class FunctionBuilder:
                 self._labels[statement.name] = len(self._program.blocks) - 1
             else:
                 block = self._statement(block, statement)
-        block.end = Return()
+        self._returns.append(block)
 
     def _start(self) -> Block:
         block = Block()
@@ -492,7 +496,8 @@ class FunctionBuilder:
         if opcode == "brx":
             return self._switch(block, instruction)
         following = self._start()
-        block.end = Exit() if opcode == "exit" else Return()
+        if opcode == "ret":
+            self._returns.append(block)
         return following
 
     def _branch(self, block: Block, instruction: Instruction) -> Block:
@@ -530,6 +535,9 @@ class FunctionBuilder:
             else:
                 label, predicate, negated, following = parts
                 block.end = Branch(predicate, negated, self._labels[label], following)
+        results = [slot for result in self.function.results for slot in self.fields(result.name).values()]
+        for block in self._returns:
+            block.end = Return(tuple(results))
         for block, following, instruction in self._calls:
             self._link_call(block, following, instruction)
 
