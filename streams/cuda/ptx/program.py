@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+import numpy as np
+
 from .faults import Place, UnsupportedInstruction
 from .integer_instructions import CARRY
 from .lowering import PREDICATE, Lowering, Operation, operation
@@ -111,7 +113,8 @@ class Program(NamedTuple):
 
     Attributes:
         blocks: the first is where it begins.
-        constants: for each register its value if it is a constant, else None.
+        constants: for each register its value if it is a constant, else None.  Those that may be read before they are
+            written, as the padding of structures is, are constants at first; their bits are ones, which of floats are NaN.
         special: the registers to fill at the start, by the name of the special register.
         shared_bytes: of its variables in shared memory, without what the launch adds.
         local_bytes: of its variables in local memory.
@@ -184,6 +187,8 @@ class Builder:
         for builder in self._functions.values():
             builder.link()
         self._find_live()
+        for slot in self.blocks[0].live:
+            self.registers.values[slot] = undefined(self.registers.dtypes[slot])
         return Program(
             tuple(self.blocks),
             tuple(self.registers.values),
@@ -265,6 +270,11 @@ class Builder:
         """The registers that are needed at the end of a block."""
         after = set(block.end.results) if isinstance(block.end, Return) else set()
         return after.union(*[self.blocks[successor].live for successor in _successors(block.end)])
+
+
+def undefined(dtype: DType) -> Array:
+    """What a register holds that was never written."""
+    return np.ones(1, bool) if dtype == bool else np.full(dtype.itemsize, 0xFF, np.uint8).view(dtype)
 
 
 def _aligned(size: int, alignment: int) -> int:
