@@ -17,7 +17,7 @@ from .faults import Place, UnsupportedInstruction
 from .integer_instructions import CARRY
 from .lowering import PREDICATE, Lowering, Operation, operation
 from .moves import copy
-from .opcodes import GATES, LOWER, memory_access
+from .opcodes import GATES, LOWER, OPERANDS, memory_access
 from .syntax import Address, Function, Instruction, Label, Operand, Register, Unit, Variable, Vector
 from .types import SCALARS, UNSIGNED, Array, DType
 from .warps import Gate
@@ -448,6 +448,8 @@ class FunctionBuilder:
         lower = LOWER.get(instruction.opcode)
         if lower is None:
             raise self._lowering.unsupported("this instruction is not known")
+        if len(instruction.operands) != OPERANDS.get(instruction.opcode, len(instruction.operands)):
+            raise self._lowering.unsupported("this form of the instruction is not known")
         try:
             return lower(self._lowering, instruction)
         except (ValueError, IndexError, KeyError, StopIteration) as error:

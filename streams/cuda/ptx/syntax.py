@@ -440,8 +440,9 @@ class _Parser:
         opcode, *modifiers = word.split(".")
         operands: list[Operand] = []
         while not self._accept(";"):
-            if not self._accept(","):
-                operands.append(self._operand())
+            if operands:
+                self._expect(",")
+            operands.append(self._operand())
         tokens = self._tokens[first : self._next]
         place = Place(" ".join([token.text for token in tokens[:-1]]), tokens[0].line, self._source)
         return Instruction(opcode, tuple(modifiers), tuple(operands), guard, place)
