@@ -169,7 +169,7 @@ class Group:
         registers: Registers = list(self.batch.launch.constants)
         for slot in live:
             values = old[slot]
-            registers[slot] = values if values is None or len(values) == 1 else values.take(positions)
+            registers[slot] = values if len(values) == 1 else values.take(positions)
         return Group(self.batch, registers, self.lanes.take(positions), pc, self.stack)
 
     def fault(
@@ -199,14 +199,10 @@ def join(groups: Sequence[Group], live: Sequence[int]) -> Group:
 
 
 def _joined(values: list[Any], groups: Sequence[Group], order: Array) -> Any:
-    known = next((it for it in values if it is not None), None)
-    if known is None:
-        return None
-    if all(it is not None and len(it) == 1 for it in values):
+    known = values[0]
+    if all(len(it) == 1 for it in values):
         bits = known.tobytes()
         if all(it is known or it.tobytes() == bits for it in values):
             return known
-    # The bits of an undefined register are ones, which of a float are NaN.
-    undefined = np.full(known.itemsize, 0xFF, np.uint8).view(known.dtype) if known.dtype != bool else np.ones(1, bool)
-    parts = [group.spread(undefined if it is None else it) for it, group in zip(values, groups, strict=True)]
+    parts = [group.spread(it) for it, group in zip(values, groups, strict=True)]
     return np.concatenate(parts).take(order)

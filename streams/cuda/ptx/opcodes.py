@@ -136,6 +136,16 @@ LOWER: Final[dict[str, Lower]] = {
     "xor": _INTEGERS,
 }
 
+# How many operands there are, where they are always as many.
+_UNARY: Final = "abs bfind brev clz cnot cos cvta ex2 isspacep lg2 neg not popc rcp rsqrt sin sqrt tanh testp"
+_BINARY: Final = "add addc and copysign div max min mul mul24 or rem shl shr sub subc xor"
+_TERNARY: Final = "bfe dp4a fma mad mad24 madc prmt sad selp shf slct"
+OPERANDS: Final[dict[str, int]] = {
+    opcode: count
+    for count, opcodes in ((2, _UNARY), (3, _BINARY), (4, _TERNARY), (2, "ld ldu mov st"))
+    for opcode in opcodes.split()
+}
+
 GATES: Final[dict[str, LowerGate]] = {
     "bar": warps.lower_barrier,
     "barrier": warps.lower_barrier,

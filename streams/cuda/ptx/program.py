@@ -11,11 +11,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+import numpy as np
+
 from .faults import Place, UnsupportedInstruction
 from .integer_instructions import CARRY
 from .lowering import PREDICATE, Lowering, Operation, operation
 from .moves import copy
-from .opcodes import GATES, LOWER, memory_access
+from .opcodes import GATES, LOWER, OPERANDS, memory_access
 from .syntax import Address, Function, Instruction, Label, Operand, Register, Unit, Variable, Vector
 from .types import SCALARS, UNSIGNED, Array, DType
 from .warps import Gate
@@ -63,7 +65,9 @@ class Call(NamedTuple):
 
 
 class Return(NamedTuple):
-    """A function ends; a kernel ends for these threads."""
+    """A function ends, and its results are in registers; a kernel ends for these threads."""
+
+    results: tuple[int, ...] = ()
 
 
 class Exit(NamedTuple):
@@ -109,7 +113,8 @@ class Program(NamedTuple):
 
     Attributes:
         blocks: the first is where it begins.
-        constants: for each register its value if it is a constant, else None.
+        constants: for each register its value if it is a constant, else None.  Those that may be read before they are
+            written, as the padding of structures is, are constants at first; their bits are ones, which of floats are NaN.
         special: the registers to fill at the start, by the name of the special register.
         shared_bytes: of its variables in shared memory, without what the launch adds.
         local_bytes: of its variables in local memory.
@@ -182,6 +187,8 @@ class Builder:
         for builder in self._functions.values():
             builder.link()
         self._find_live()
+        for slot in self.blocks[0].live:
+            self.registers.values[slot] = undefined(self.registers.dtypes[slot])
         return Program(
             tuple(self.blocks),
             tuple(self.registers.values),
@@ -251,17 +258,23 @@ class Builder:
         while changed:
             changed = False
             for block in reversed(self.blocks):
-                after: set[int] = set()
-                for successor in _successors(block.end):
-                    after |= self.blocks[successor].live
-                live = frozenset((after - block.writes) | block.reads)
+                live = frozenset((self._live_after(block) - block.writes) | block.reads)
                 if live != block.live:
                     block.live = live
                     changed = True
         kept = frozenset(self.special.values())
         for block in self.blocks:
-            after = set().union(*[self.blocks[successor].live for successor in _successors(block.end)])
-            block.dead = tuple((block.live | block.writes) - after - kept)
+            block.dead = tuple((block.live | block.writes) - self._live_after(block) - kept)
+
+    def _live_after(self, block: Block) -> set[int]:
+        """The registers that are needed at the end of a block."""
+        after = set(block.end.results) if isinstance(block.end, Return) else set()
+        return after.union(*[self.blocks[successor].live for successor in _successors(block.end)])
+
+
+def undefined(dtype: DType) -> Array:
+    """What a register holds that was never written."""
+    return np.ones(1, bool) if dtype == bool else np.full(dtype.itemsize, 0xFF, np.uint8).view(dtype)
 
 
 def _aligned(size: int, alignment: int) -> int:
@@ -331,6 +344,7 @@ class FunctionBuilder:
         # Ends whose targets are labels, to be resolved when all are known.
         self._pending: list[tuple[Block, tuple[Any, ...]]] = []
         self._calls: list[tuple[Block, Block, Instruction]] = []
+        self._returns: list[Block] = []
         self._lowering = Lowering(self)
         for variable in function.variables.values():
             if variable.space == "local":
@@ -399,7 +413,7 @@ class FunctionBuilder:
                 self._labels[statement.name] = len(self._program.blocks) - 1
             else:
                 block = self._statement(block, statement)
-        block.end = Return()
+        self._returns.append(block)
 
     def _start(self) -> Block:
         block = Block()
@@ -434,6 +448,8 @@ class FunctionBuilder:
         lower = LOWER.get(instruction.opcode)
         if lower is None:
             raise self._lowering.unsupported("this instruction is not known")
+        if len(instruction.operands) != OPERANDS.get(instruction.opcode, len(instruction.operands)):
+            raise self._lowering.unsupported("this form of the instruction is not known")
         try:
             return lower(self._lowering, instruction)
         except (ValueError, IndexError, KeyError, StopIteration) as error:
@@ -492,7 +508,8 @@ class FunctionBuilder:
         if opcode == "brx":
             return self._switch(block, instruction)
         following = self._start()
-        block.end = Exit() if opcode == "exit" else Return()
+        if opcode == "ret":
+            self._returns.append(block)
         return following
 
     def _branch(self, block: Block, instruction: Instruction) -> Block:
@@ -530,6 +547,9 @@ class FunctionBuilder:
             else:
                 label, predicate, negated, following = parts
                 block.end = Branch(predicate, negated, self._labels[label], following)
+        results = [slot for result in self.function.results for slot in self.fields(result.name).values()]
+        for block in self._returns:
+            block.end = Return(tuple(results))
         for block, following, instruction in self._calls:
             self._link_call(block, following, instruction)
 

@@ -54,7 +54,7 @@ class Clock:
 
     def __init__(self, blocks: int) -> None:
         self.now = 1
-        self.barriers = np.zeros(blocks, np.int64)
+        self.barriers = np.ones(blocks, np.int64)
         self.fences = np.zeros(blocks, np.int64)
         self.looks = np.zeros(blocks, np.int64)
         self.synced = np.zeros(0, np.int64)

@@ -295,7 +295,9 @@ class _Parser:
                 alignment = int(self._take())
             elif word in (".v2", ".v4"):
                 count = int(word[2:])
-            elif word == ".ptr" or word in _SPACES or word == ".attribute":
+            elif word == ".ptr":
+                continue
+            elif word in _SPACES or word == ".attribute":
                 continue
             elif word[1:] in SCALARS:
                 type_ = word[1:]
@@ -438,8 +440,9 @@ class _Parser:
         opcode, *modifiers = word.split(".")
         operands: list[Operand] = []
         while not self._accept(";"):
-            if not self._accept(","):
-                operands.append(self._operand())
+            if operands:
+                self._expect(",")
+            operands.append(self._operand())
         tokens = self._tokens[first : self._next]
         place = Place(" ".join([token.text for token in tokens[:-1]]), tokens[0].line, self._source)
         return Instruction(opcode, tuple(modifiers), tuple(operands), guard, place)

@@ -1,0 +1,326 @@
+"""Threads that go different ways, functions, variables, and the geometry of launches."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from tests.cuda.ptx.support import load, run
+from vmflow.streams.cuda import ptx
+
+
+def collatz(value: int) -> int:
+    steps = 0
+    while value != 1:
+        value = value // 2 if value % 2 == 0 else 3 * value + 1
+        steps += 1
+    return steps
+
+
+def test_loops_of_different_lengths() -> None:
+    source = """
+    extern "C" __global__ void kernel(int* steps, int n) {
+        int i = blockIdx.x * blockDim.x + threadIdx.x;
+        if (i >= n) return;
+        uint64 x = i + 1; int count = 0;
+        while (x != 1) { if (x & 1) x = 3 * x + 1; else x >>= 1; count++; }
+        steps[i] = count;
+    }
+    """
+    steps = np.zeros(1000, np.int32)
+    run(load(source).kernels["kernel"], 8, 128, steps, 1000)
+    assert steps.tolist() == [collatz(it + 1) for it in range(1000)]
+
+
+def test_breaks_and_continues_in_nested_loops() -> None:
+    source = """
+    extern "C" __global__ void kernel(const int* x, int* out) {
+        int t = threadIdx.x, total = 0;
+        for (int i = 0; i < x[t]; i++) {
+            if (i % 3 == 1) continue;
+            for (int j = 0; ; j++) {
+                if (j * j > i) break;
+                if ((i + j) % 7 == 6) goto out;
+                total += j ^ i;
+            }
+        }
+        out: out[t] = total;
+    }
+    """
+    x = np.random.default_rng(0).integers(0, 40, 64).astype(np.int32)
+    out = np.zeros_like(x)
+    run(load(source).kernels["kernel"], 1, 64, x, out)
+
+    def reference(limit: int) -> int:
+        total = 0
+        for i in range(limit):
+            if i % 3 == 1:
+                continue
+            j = 0
+            while j * j <= i:
+                if (i + j) % 7 == 6:
+                    return total
+                total += j ^ i
+                j += 1
+        return total
+
+    assert out.tolist() == [reference(limit) for limit in x.tolist()]
+
+
+def test_a_switch_with_many_cases() -> None:
+    cases = "".join([f"case {it}: v = v * {it + 2} + {it * it}; break;\n" for it in range(20)])
+    source = f"""
+    extern "C" __global__ void kernel(const int* x, int* out) {{
+        int t = threadIdx.x, v = t;
+        switch (x[t]) {{ {cases} default: v = -1; }}
+        out[t] = v;
+    }}
+    """
+    x = np.random.default_rng(0).integers(-2, 23, 128).astype(np.int32)
+    out = np.zeros_like(x)
+    run(load(source).kernels["kernel"], 1, 128, x, out)
+    assert out.tolist() == [t * (k + 2) + k * k if 0 <= k < 20 else -1 for t, k in enumerate(x.tolist())]
+
+
+def test_a_jump_by_a_table() -> None:
+    source = """
+    extern "C" __global__ void kernel(const int* x, int* out) {
+        int r;
+        asm("{ .reg .u32 i; mov.u32 i, %1;\\n ts: .branchtargets A, B, C;\\n brx.idx i, ts;\\n"
+            "A: mov.u32 %0, 10; bra.uni D;\\n B: mov.u32 %0, 20; bra.uni D;\\n C: mov.u32 %0, 30;\\n D: }" : "=r"(r) : "r"(x[threadIdx.x]));
+        out[threadIdx.x] = r;
+    }
+    """
+    x = np.array([0, 1, 2, 2, 1, 0, 0, 1], np.int32)
+    out = np.zeros_like(x)
+    run(load(source).kernels["kernel"], 1, 8, x, out)
+    assert out.tolist() == [10 * (it + 1) for it in x.tolist()]
+
+
+def test_functions_that_are_not_inlined() -> None:
+    source = """
+    struct Pair { double a; int b; char c; };
+    __device__ __noinline__ int gcd(int a, int b) { while (b) { int t = a % b; a = b; b = t; } return a; }
+    __device__ __noinline__ Pair make(float x, signed char y, int n) { Pair p; p.a = x * 0.5; p.b = gcd(n, 12); p.c = y - 1; return p; }
+    __device__ __noinline__ double use(Pair p, const double* table) { return p.a + p.b + p.c + table[p.b & 3]; }
+    extern "C" __global__ void kernel(const float* x, const int* n, double* out) {
+        double table[4] = {x[0], 1, 2, 3};
+        int t = threadIdx.x;
+        if (n[t] > 5) out[t] = use(make(x[t], -3, n[t]), table);
+        else out[t] = -use(make(x[t], 7, n[t] + 1), table);
+    }
+    """
+    x, n = np.random.default_rng(0).standard_normal(64).astype(np.float32), np.arange(64, dtype=np.int32)
+    out = np.zeros(64)
+    run(load(source).kernels["kernel"], 1, 64, x, n, out)
+
+    def use(value: float, c: int, count: int) -> float:
+        divisor = math.gcd(count, 12)
+        return value * 0.5 + divisor + (c - 1) + [float(x[0]), 1, 2, 3][divisor & 3]
+
+    wanted = [use(v, -3, k) if k > 5 else -use(v, 7, k + 1) for v, k in zip(x.tolist(), n.tolist(), strict=True)]
+    np.testing.assert_allclose(out, wanted, rtol=1e-15)
+
+
+def test_templates_and_arrays_in_local_memory() -> None:
+    source = """
+    template <typename T, int N> __device__ T sorted(const T* x, int which) {
+        T copy[N];
+        for (int i = 0; i < N; i++) copy[i] = x[i];
+        for (int i = 0; i < N; i++) for (int j = i + 1; j < N; j++) if (copy[j] < copy[i]) { T t = copy[i]; copy[i] = copy[j]; copy[j] = t; }
+        return copy[which];
+    }
+    extern "C" __global__ void kernel(const float* x, float* out, const short* y, short* out2, const int* which) {
+        int t = threadIdx.x;
+        out[t] = sorted<float, 9>(x + 9 * t, which[t]); out2[t] = sorted<short, 5>(y + 5 * t, which[t] % 5);
+    }
+    """
+    generator = np.random.default_rng(0)
+    x, y = generator.standard_normal((40, 9)).astype(np.float32), generator.integers(-999, 999, (40, 5)).astype(np.int16)
+    which = generator.integers(0, 9, 40).astype(np.int32)
+    out, out2 = np.zeros(40, np.float32), np.zeros(40, np.int16)
+    run(load(source).kernels["kernel"], 1, 40, x, out, y, out2, which)
+    np.testing.assert_array_equal(out, np.sort(x, 1)[np.arange(40), which])
+    np.testing.assert_array_equal(out2, np.sort(y, 1)[np.arange(40), which % 5])
+
+
+def test_constants_and_variables_of_a_module() -> None:
+    source = """
+    __constant__ float weights[4] = {0.5f, 1.5f, 2.5f, 3.5f};
+    __constant__ int unset[3];
+    __device__ double total = 7.5;
+    __device__ int* pointer = 0;
+    __device__ int cell = 5;
+    __device__ int* to_cell = &cell;
+    extern "C" __global__ void kernel(float* out) {
+        int t = threadIdx.x;
+        out[t] = weights[t & 3] + unset[t % 3];
+        if (t == 0) { total += 1; *to_cell += 2; }
+    }
+    """
+    module = load(source)
+    module.variable("unset").view(np.int32)[:] = [10, 20, 30]
+    out = np.zeros(32, np.float32)
+    run(module.kernels["kernel"], 1, 32, out)
+    run(module.kernels["kernel"], 1, 32, out)
+    t = np.arange(32)
+    np.testing.assert_array_equal(out, 0.5 + (t & 3) + np.array([10, 20, 30])[t % 3])
+    assert module.variable("total").view(np.float64)[0] == 9.5
+    assert module.variable("cell").view(np.int32)[0] == 9
+    with pytest.raises(KeyError, match="no variable 'nothing'; it has .*cell.*weights"):
+        module.variable("nothing")
+
+
+def test_modules_of_the_same_text_have_variables_of_their_own() -> None:
+    source = '__device__ int count; extern "C" __global__ void kernel() { count += 1; }'
+    first, second = load(source), load(source)
+    run(first.kernels["kernel"], 1, 1)
+    run(first.kernels["kernel"], 1, 1)
+    run(second.kernels["kernel"], 1, 1)
+    assert [it.variable("count").view(np.int32)[0] for it in (first, second)] == [2, 1]
+
+
+def test_addresses_in_several_state_spaces_at_once() -> None:
+    source = """
+    __device__ __noinline__ int twice(int* p) { *p *= 2; return *p; }
+    extern "C" __global__ void kernel(int* x, int* out, int n) {
+        __shared__ int shared[64]; int local[4];
+        int t = threadIdx.x; shared[t] = t; for (int i = 0; i < 4; i++) local[i] = 100 + t + i;
+        int* p = t % 3 == 0 ? &shared[t] : t % 3 == 1 ? &x[t] : &local[n];
+        out[t] = twice(p);
+    }
+    """
+    x, out = np.arange(1000, 1064, dtype=np.int32), np.zeros(64, np.int32)
+    before = x.copy()
+    run(load(source).kernels["kernel"], 1, 64, x, out, 2)
+    t = np.arange(64)
+    np.testing.assert_array_equal(out, 2 * np.choose(t % 3, [t, before, 102 + t]))
+    np.testing.assert_array_equal(x, np.where(t % 3 == 1, 2 * before, before))
+
+
+def test_structures_as_arguments() -> None:
+    source = """
+    struct Shape { int64 extents[4]; int rank; float scale; };
+    extern "C" __global__ void kernel(Shape s, uint8 flag, float* out, double d) {
+        int64 product = 1;
+        for (int i = 0; i < s.rank; i++) product *= s.extents[i];
+        out[threadIdx.x] = product * s.scale + flag + d;
+    }
+    """
+    kernel = load(source).kernels["kernel"]
+    shape = np.zeros(1, np.dtype([("extents", "i8", 4), ("rank", "i4"), ("scale", "f4")]))
+    shape["extents"], shape["rank"], shape["scale"] = [2, 3, 5, 7], 3, 0.5
+    out = np.zeros(4, np.float32)
+    run(kernel, 1, 4, shape.tobytes(), 200, out, 0.25)
+    assert out.tolist() == [215.25] * 4
+    assert [(it.type, it.size, it.offset) for it in kernel.parameters] == [("b8", 40, 0), ("u8", 1, 40), ("u64", 8, 48), ("f64", 8, 56)]
+
+
+def test_the_geometry_of_a_launch() -> None:
+    source = """
+    extern "C" __global__ void kernel(int* out) {
+        int block = (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
+        int thread = (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;
+        int i = block * (blockDim.x * blockDim.y * blockDim.z) + thread;
+        uint32 lane; asm("mov.u32 %0, %%laneid;" : "=r"(lane));
+        out[2 * i] = ((threadIdx.z * 10 + threadIdx.y) * 10 + threadIdx.x) * 1000 + (blockIdx.z * 10 + blockIdx.y) * 10 + blockIdx.x;
+        out[2 * i + 1] = lane;
+    }
+    """
+    out = np.zeros((2 * 3 * 4, 4 * 3 * 5, 2), np.int32)
+    run(load(source).kernels["kernel"], (2, 3, 4), (4, 3, 5), out)
+    for block in range(24):
+        for thread in range(60):
+            x, y, z = thread % 4, thread // 4 % 3, thread // 12
+            bx, by, bz = block % 2, block // 2 % 3, block // 6
+            assert out[block, thread].tolist() == [(z * 100 + y * 10 + x) * 1000 + bz * 100 + by * 10 + bx, thread % 32]
+
+
+def test_a_thread_may_end_before_a_barrier() -> None:
+    source = """
+    extern "C" __global__ void kernel(int* out, int n) {
+        __shared__ int s[64];
+        int t = threadIdx.x;
+        s[t] = t;
+        if (t >= n) return;
+        __syncthreads();
+        out[t] = s[63 - t];
+    }
+    """
+    out = np.zeros(64, np.int32)
+    run(load(source).kernels["kernel"], 1, 64, out, 40)
+    assert out.tolist() == [63 - it for it in range(40)] + [0] * 24
+
+
+def test_the_clock_runs() -> None:
+    source = """
+    extern "C" __global__ void kernel(int64* out) {
+        int64 a = clock64(); __syncthreads(); int64 b = clock64(); out[threadIdx.x] = b - a;
+    }
+    """
+    out = np.zeros(32, np.int64)
+    run(load(source).kernels["kernel"], 1, 32, out)
+    assert (out > 0).all()
+
+
+def test_what_was_executed_and_accessed_is_counted() -> None:
+    source = 'extern "C" __global__ void kernel(const float* x, float* y) { y[threadIdx.x] = x[threadIdx.x]; }'
+    x, y = np.zeros(64, np.float32), np.zeros(64, np.float32)
+    counters = run(load(source).kernels["kernel"], 1, 64, x, y)
+    assert counters.instructions % 64 == 0
+    assert counters.instructions >= 64 * 5
+    traffic = {name: (it.read, it.written) for name, it in counters.traffic.items()}
+    assert traffic == {"shared": (0, 0), "local": (0, 0), "argument 0": (256, 0), "argument 1": (0, 256)}
+
+
+# Calls that make no sense
+
+
+def kernel_of(body: str) -> ptx.Kernel:
+    return load(f'extern "C" __global__ void kernel(float* x, int n, float f) {{ {body} }}').kernels["kernel"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ((), "3 parameters, but 0 arguments"),
+        ((1, 2.0, 3.0), "must be an integer, not 2.0"),
+        ((1, 1 << 40, 3.0), "cannot be 1099511627776"),
+        ((1, None, 3.0), "must be a number or bytes, not None"),
+        ((b"123", 1, 3.0), "has 3 bytes"),
+    ],
+)
+def test_arguments_that_do_not_fit(arguments: tuple[object, ...], problem: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=problem):
+        kernel_of("x[0] = n * f;").run((1,), (1,), arguments, [])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("grid", "block", "shared", "problem"),
+    [
+        ((1,), (1025,), 0, "a block has one to three extents"),
+        ((1,), (64, 32), 0, "at most 1024 threads, not 2048"),
+        ((0,), (1,), 0, "a grid has one to three extents"),
+        ((1,), (1,), 1 << 20, "at most 232448 bytes of shared memory"),
+    ],
+)
+def test_launches_that_cannot_be(grid: tuple[int, ...], block: tuple[int, ...], shared: int, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        kernel_of("x[0] = n * f;").run(grid, block, [1, 2, 3.0], [], shared)
+
+
+@pytest.mark.parametrize(
+    ("regions", "problem"),
+    [
+        ([(4096, 64), (4100, 64)], "b overlaps a"),
+        ([(0, 64), (4100, 64)], "no address of a device"),
+    ],
+)
+def test_regions_that_cannot_be(regions: list[tuple[int, int]], problem: str) -> None:
+    given = [ptx.Region(start, np.zeros(size, np.uint8), True, name) for (start, size), name in zip(regions, "ab", strict=True)]
+    with pytest.raises(ValueError, match=problem):
+        kernel_of("x[0] = n * f;").run((1,), (1,), [4096, 2, 3.0], given)
+
+
