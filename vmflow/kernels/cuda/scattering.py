@@ -85,25 +85,26 @@ def put_at(flat: Any, places: Any, values: Any) -> None:
     as_bits(flat)[places] = as_bits(values)
 
 
-def add_at(xp: Any, flat: Any, places: Any, values: Any) -> None:
-    """``flat[places] += values``, where each repetition of a place counts.
+def add_at(xp: Any, target: Any, places: Any, values: Any) -> None:
+    """Add values, or rows of them, to a contiguous array at places along its first dimension; each repetition counts.
 
-    The array module adds in a few dtypes only: others are added in one of them that is as exact.
+    The array module adds in a few dtypes only: others are added in one of them that is as exact.  The order in which
+    the elements of one place are added is left to the device.
     """
-    dtype = flat.dtype
+    dtype = target.dtype
     if dtype.kind == "c":
-        parts = flat.view(values.real.dtype)
-        add_at(xp, parts, 2 * places, values.real)
-        add_at(xp, parts, 2 * places + 1, values.imag)
+        add_at(xp, target.real, places, values.real)
+        add_at(xp, target.imag, places, values.imag)
     elif dtype == np.int64:
-        xp.add.at(flat.view(np.uint64), places, values.view(np.uint64))  # which wraps alike
+        # CUDA adds atomically only what has no sign, whose bits are the same.
+        xp.add.at(target.view(np.uint64), places, values.astype(dtype, copy=False).view(np.uint64))
     elif dtype.itemsize < 4:
         wide = np.dtype(np.int32 if dtype.kind in "biu" else np.float32)
-        total = flat.astype(wide)
+        total = target.astype(wide)
         xp.add.at(total, places, values.astype(wide))
-        xp.copyto(flat, total, casting="unsafe")
+        xp.copyto(target, total, casting="unsafe")
     else:
-        xp.add.at(flat, places, values)
+        xp.add.at(target, places, values)
 
 
 def reduce_at(xp: Any, combine: Callable[[Any, Any], Any], flat: Any, places: Any, values: Any) -> None:
