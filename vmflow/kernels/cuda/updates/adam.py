@@ -35,7 +35,7 @@ def _adam(
     gradient, parameter = slope_and_start(settings, lr, gradient, parameter)
     mean = average(mean, gradient, 1 - settings.beta1)
     square = average_square(square, gradient, settings.beta2)
-    largest = [xp.maximum(largest, square) for largest in most]
+    largest = [xp.maximum(largest, square) for largest in top]
     correction = xp.sqrt(1 - settings.beta2**taken)
     root = xp.sqrt((largest or [square])[0]) + as_factor(settings.eps * correction, square)
     size = as_factor(lr / (1 - settings.beta1**taken) * correction, mean)

@@ -129,7 +129,7 @@ def decayed(settings: Any, gradient: Any, parameter: Any) -> Any:
 
 
 def slope_and_start(settings: Any, lr: Any, gradient: Any, parameter: Any) -> tuple[Any, Any]:
-    """The gradient as `decayed` has it, and the parameter; where the decay is decoupled, that is scaled down instead."""
+    """The gradient as `decayed` has it, and the parameter, which is scaled down instead by a decoupled decay."""
     if not settings.decoupled:
         return decayed(settings, gradient, parameter), parameter
     start = parameter * as_factor(1 - lr * settings.weight_decay, parameter) if settings.weight_decay else parameter
