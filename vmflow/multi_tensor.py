@@ -10,6 +10,7 @@ from .context import MODE
 from .instructions.blob import Array
 from .instructions.multi_tensor_update import MultiTensorUpdate, UpdateKernel
 from .interpreter import issue_policy
+from .kernels.problems.updates import Unless
 from .kernels.updates import choose_update
 
 if TYPE_CHECKING:
@@ -49,15 +50,14 @@ def issue_together(updates: Sequence[Update], skip: Tensor | None = None) -> Non
     devices = dict.fromkeys([update.outputs[0].device for update in updates])
     for device in devices:
         chosen = [update for update in updates if update.outputs[0].device is device]
-        update = chosen[0] if len(chosen) == 1 else _joined(chosen)
-        issue_update(update if skip is None else _unless(skip, update))
+        if skip is not None:
+            there = skip.to(device)
+            chosen = [_unless(there, update) for update in chosen]
+        issue_update(chosen[0] if len(chosen) == 1 else _joined(chosen))
 
 
 def _unless(skip: Tensor, update: Update) -> Update:
-    def kernel(inputs: list[Array], outputs: list[Array]) -> None:
-        if not inputs[0]:
-            update.kernel(inputs[1:], outputs)
-
+    kernel = choose_update("unless", skip.device).kernel(Unless(update.kernel))
     return replace(update, kernel=kernel, inputs=[skip, *update.inputs])
 
 

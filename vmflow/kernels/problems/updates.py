@@ -281,3 +281,16 @@ class Averages(NamedTuple):
 
     averaged: int
     weight_of: Callable[[int], float]
+
+
+class Unless(NamedTuple):
+    """The rule "unless", which makes another update unless a number is not zero.
+
+    It reads that number, and behind it what the other one reads.  A device that learns the number only later hands it
+    to the other kernel as `skip`, which has to see to it then.
+
+    Attributes:
+        kernel: of the other update, for the same device.
+    """
+
+    kernel: Callable[..., object]

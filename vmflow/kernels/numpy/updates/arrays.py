@@ -17,6 +17,7 @@ from vmflow.kernels.problems.updates import (
     RunningStatistics,
     ScaleToNorm,
     TotalNorm,
+    Unless,
 )
 from vmflow.kernels.updates import declares_rule
 
@@ -125,7 +126,7 @@ def _average(settings: Averages, inputs: list[Array], outputs: list[Array]) -> N
     number += 1
 
 
-# Moves of L-BFGS
+# Moves of L-BFGS, and updates that are skipped
 
 
 @declares_rule("move_along")
@@ -138,3 +139,10 @@ def _move_along(settings: Along, inputs: list[Array], outputs: list[Array]) -> N
         move = (way[begin:end] * settings.distance).reshape(array.shape).astype(array.dtype, copy=False)
         np.add(base, move, out=array)
         begin = end
+
+
+@declares_rule("unless")
+def _unless(settings: Unless, inputs: list[Array], outputs: list[Array]) -> None:
+    skip, *others = inputs
+    if not skip:
+        settings.kernel(others, outputs)
