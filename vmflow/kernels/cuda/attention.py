@@ -5,6 +5,7 @@ Half precision is computed in float32.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from vmflow.kernels.choosing import Problem
@@ -12,7 +13,7 @@ from vmflow.kernels.numpy.half import computes_in
 from vmflow.kernels.problems.attention import Extent
 
 from .arrays import by_arrays
-from .dropout import kept_elements
+from .philox import kept_elements
 
 
 class _Scores(NamedTuple):
@@ -106,7 +107,7 @@ def _attention_gradient(xp: Any, problem: Problem, *arguments: Any) -> None:
     weights = kept if keeps else xp.exp(scores.of(xp, query, key, masks) - kept[..., None])
     factors = _dropped(xp, scores, p, drawn) if p else None
     slopes = _slopes(xp, weights, factors, value, by_result, by_weights)
-    makers = [
+    makers: list[Callable[[], Any]] = [
         lambda: xp.matmul(slopes, key) * scores.factor,
         lambda: xp.matmul(xp.swapaxes(slopes, -1, -2), query) * scores.factor,
         lambda: _by_value(xp, weights, factors, value, by_result),

@@ -32,7 +32,8 @@ def _embedding_gradient(xp: Any, problem: Problem, gradient: Any, places: Any, o
             counts = xp.zeros(rows, wide)
             add_at(xp, counts, places, xp.ones(places.size, wide))
             part = part / counts[places][:, None]
-        add_at(xp, table, places, part)
+        width = out.shape[1]
+        add_at(xp, table.reshape(-1), places[:, None] * width + xp.arange(width), part)
     if padding >= 0:
         table[padding] = 0
     xp.copyto(out, table, casting="unsafe")

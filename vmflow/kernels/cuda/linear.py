@@ -16,9 +16,8 @@ from .products import multiply
 def _linear(xp: Any, problem: Problem, array: Any, weight: Any, *rest: Any) -> None:
     *biases, out = rest
     wide = computes_in(problem.outputs[0].dtype)
-    outputs, features = weight.shape
     # All rows in one product: a batch of products would read the weight for each.
-    rows = array.reshape(prod(array.shape[:-1]), features)
+    rows = array.reshape(prod(array.shape[:-1]), weight.shape[1])
     result = xp.matmul(rows.astype(wide, copy=False), weight.T.astype(wide, copy=False)).reshape(out.shape)
     if biases:
         result = xp.add(result, biases[0].astype(wide, copy=False), out=result)

@@ -59,7 +59,7 @@ def _solve(xp: Any, problem: Problem, array: Any, values: Any, out: Any) -> None
 
 
 def solved(xp: Any, array: Any, values: Any, shape: tuple[int, ...]) -> Any:
-    """The solutions of systems of equations, in the given shape, to whose leading dimensions both operands broadcast."""
+    """The solutions of systems of equations, in a shape to whose leading dimensions both operands broadcast."""
     if 0 in shape:
         return xp.empty(shape, values.dtype)
     batch = shape[:-2]

@@ -36,7 +36,8 @@ def _taps(window: Window) -> list[_Tap]:
         high = min(window.output, (window.size - 1 - shift) // window.stride + 1)
         if high > low:
             first = low * window.stride + shift
-            found.append(_Tap(slice(low, high), slice(first, first + (high - low - 1) * window.stride + 1, window.stride)))
+            stop = first + (high - low - 1) * window.stride + 1
+            found.append(_Tap(slice(low, high), slice(first, stop, window.stride)))
     return found
 
 
