@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 import vmflow as flow
 from tests.against_torch import same_as_torch
 from tests.support import arrays_for, check_gradients
-from vmflow.kernels.numpy.resampling import _table
+from vmflow.kernels.numpy.resampling import table
 from vmflow.kernels.problems.resampling import Along
 from vmflow.nn.functional import interpolate
 
@@ -111,9 +111,9 @@ def test_a_table_and_its_transpose_are_one_matrix() -> None:
     along = Along("linear", 7, 4, False, 0.0, True)
     matrices = []
     for transposed, shape in ((False, (4, 7)), (True, (7, 4))):
-        table = _table(along, transposed)
+        found = table(along, transposed)
         matrix = np.zeros(shape)
-        np.add.at(matrix, (np.arange(shape[0])[:, None], table.places), table.weights)
+        np.add.at(matrix, (np.arange(shape[0])[:, None], found.places), found.weights)
         matrices.append(matrix)
     np.testing.assert_array_equal(matrices[0], matrices[1].T)
     np.testing.assert_allclose(matrices[0].sum(1), 1.0)

@@ -51,7 +51,7 @@ def _pinv(array: Array, atol: float, rtol: float, hermitian: bool) -> tuple[Arra
 # The exponential
 
 # The diagonal Padé approximant of order 13, from the highest power, and up to which norm it has all digits.
-_PADE: Final = (
+PADE: Final = (
     1.0,
     182.0,
     16380.0,
@@ -67,7 +67,7 @@ _PADE: Final = (
     32382376266240000.0,
     64764752532480000.0,
 )
-_PADE_NORM: Final = 5.371920351148152
+PADE_NORM: Final = 5.371920351148152
 
 
 def _matrix_exp(array: Array) -> tuple[Array, ...]:
@@ -75,11 +75,11 @@ def _matrix_exp(array: Array) -> tuple[Array, ...]:
     if not array.size:
         return (array.copy(),)
     norm = np.abs(array).sum(-2).max(-1)
-    halvings = np.where(np.isfinite(norm), np.ceil(np.log2(np.maximum(norm / _PADE_NORM, 1.0))), 0.0)
+    halvings = np.where(np.isfinite(norm), np.ceil(np.log2(np.maximum(norm / PADE_NORM, 1.0))), 0.0)
     scaled = array / np.exp2(halvings)[..., None, None].astype(array.dtype)
     power: Array = np.broadcast_to(np.eye(array.shape[-1], dtype=array.dtype), array.shape)
     even, odd = np.zeros_like(array), np.zeros_like(array)
-    for place, coefficient in enumerate(reversed(_PADE)):
+    for place, coefficient in enumerate(reversed(PADE)):
         if place % 2:
             odd = odd + power * coefficient
         else:

@@ -39,16 +39,16 @@ def _pad(problem: Problem) -> Function:
 # Borders made of what is within
 
 
-def _interior(pairs: Pairs, shape: Sequence[int]) -> tuple[slice, ...]:
+def interior(pairs: Pairs, shape: Sequence[int]) -> tuple[slice, ...]:
     return tuple([slice(before, length - after) for length, (before, after) in zip(shape, pairs, strict=True)])
 
 
-def _part(axis: int, part: slice, pairs: Pairs, shape: Sequence[int]) -> tuple[slice, ...]:
+def border_part(axis: int, part: slice, pairs: Pairs, shape: Sequence[int]) -> tuple[slice, ...]:
     """An index that cuts one dimension, and keeps to the interior of those after it."""
-    return (*[slice(None)] * axis, part, *_interior(pairs, shape)[axis + 1 :])
+    return (*[slice(None)] * axis, part, *interior(pairs, shape)[axis + 1 :])
 
 
-def _copies(mode: str, pair: tuple[int, int], length: int) -> list[tuple[slice, slice]]:
+def copies(mode: str, pair: tuple[int, int], length: int) -> list[tuple[slice, slice]]:
     """Along one padded dimension, pairs of slices: a border, and the part of the interior that it repeats."""
     before, after = pair
     end = length - after
@@ -70,12 +70,12 @@ def _borders(problem: Problem, array: Array, out: Array | None) -> Array:
     mode, pairs = problem.attributes
     (output,) = problem.outputs
     shape, to = output.shape, output.dtype.numpy
-    inside = _interior(pairs, shape)
+    inside = interior(pairs, shape)
     result = np.empty(shape, to) if out is None else out
     result[inside] = array
     for axis, pair in enumerate(pairs):
-        for border, origin in _copies(mode, pair, shape[axis]):
-            result[_part(axis, border, pairs, shape)] = result[_part(axis, origin, pairs, shape)]
+        for border, origin in copies(mode, pair, shape[axis]):
+            result[border_part(axis, border, pairs, shape)] = result[border_part(axis, origin, pairs, shape)]
     return result
 
 
@@ -84,16 +84,16 @@ def _borders_gradient(problem: Problem) -> Function:
     mode, pairs = problem.attributes
     (gradient,) = problem.inputs
     shape = gradient.shape
-    inside = _interior(pairs, shape)
+    inside = interior(pairs, shape)
 
     def kernel(array: Array, out: Array | None) -> Array:
         whole = np.array(array, order="C")
         for axis, pair in reversed(list(enumerate(pairs))):
-            for border, origin in _copies(mode, pair, shape[axis]):
-                part = whole[_part(axis, border, pairs, shape)]
+            for border, origin in copies(mode, pair, shape[axis]):
+                part = whole[border_part(axis, border, pairs, shape)]
                 if mode == "replicate":
                     part = np.add.reduce(part, axis, keepdims=True)
-                target = whole[_part(axis, origin, pairs, shape)]
+                target = whole[border_part(axis, origin, pairs, shape)]
                 np.add(target, part, target)
         return np.ascontiguousarray(whole[inside])
 

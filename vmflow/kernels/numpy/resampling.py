@@ -16,7 +16,7 @@ from vmflow.kernels.problems.resampling import Along
 from .half import in_single
 
 
-class _Table(NamedTuple):
+class Table(NamedTuple):
     """For each element of the result, which elements count and how much: two arrays (result, taps)."""
 
     places: Array
@@ -31,17 +31,17 @@ def _cubic(distance: Array, sharpness: float) -> Array:
     return np.where(x < 1, near, np.where(x < 2, far, 0.0))
 
 
-def _nearest(along: Along) -> _Table:
+def _nearest(along: Along) -> Table:
     # In single precision, as PyTorch has it: the same elements are chosen where the quotient is all but an integer.
     step = np.float32(along.scale) if along.scale else np.float32(along.source) / np.float32(along.target)
     targets = np.arange(along.target, dtype=np.float32)
     if along.filter == "nearest-exact":
         targets = targets + np.float32(0.5)
     places = np.minimum(np.floor(targets * step).astype(np.int64), along.source - 1)
-    return _Table(places[:, None], np.ones((along.target, 1)))
+    return Table(places[:, None], np.ones((along.target, 1)))
 
 
-def _interpolated(along: Along) -> _Table:
+def _interpolated(along: Along) -> Table:
     targets = np.arange(along.target, dtype=np.float64)
     centres = targets * along.step() if along.align_corners else (targets + 0.5) * along.step() - 0.5
     last = along.source - 1
@@ -49,12 +49,12 @@ def _interpolated(along: Along) -> _Table:
         centres = np.clip(centres, 0, last)
         below = np.floor(centres).astype(np.int64)
         part = centres - below
-        return _Table(np.stack([below, np.minimum(below + 1, last)], 1), np.stack([1 - part, part], 1))
+        return Table(np.stack([below, np.minimum(below + 1, last)], 1), np.stack([1 - part, part], 1))
     taps = np.floor(centres)[:, None] + np.arange(-1, 3)
-    return _Table(np.clip(taps, 0, last).astype(np.int64), _cubic(taps - centres[:, None], -0.75))
+    return Table(np.clip(taps, 0, last).astype(np.int64), _cubic(taps - centres[:, None], -0.75))
 
 
-def _antialiased(along: Along) -> _Table:
+def _antialiased(along: Along) -> Table:
     """As Pillow does it: the filter is as wide as an output element, cut off at the edges, and sums up to 1."""
     step = along.step()
     widening = max(step, 1.0)
@@ -67,10 +67,10 @@ def _antialiased(along: Along) -> _Table:
     weights = np.maximum(1 - abs(distance), 0.0) if along.filter == "linear" else _cubic(distance, -0.5)
     weights = np.where(taps < behind[:, None], weights, 0.0)
     total = weights.sum(1, keepdims=True)
-    return _Table(np.minimum(taps, along.source - 1), weights / np.where(total == 0, 1.0, total))
+    return Table(np.minimum(taps, along.source - 1), weights / np.where(total == 0, 1.0, total))
 
 
-def _transposed(table: _Table, size: int) -> _Table:
+def _transposed(table: Table, size: int) -> Table:
     """The table of the transposed map, whose result has `size` elements."""
     count = table.places.shape[1]
     places, weights = table.places.reshape(-1), table.weights.reshape(-1)
@@ -85,16 +85,16 @@ def _transposed(table: _Table, size: int) -> _Table:
     wide = max(int(counts.max()), 1)
     # Unused slots of a row refer to one of the row's own elements, so that others' infinities stay out of it.
     first = origins[np.minimum(starts, max(len(origins) - 1, 0))] if len(origins) else np.zeros(size, np.int64)
-    result = _Table(np.repeat(first[:, None], wide, 1), np.zeros((size, wide)))
+    result = Table(np.repeat(first[:, None], wide, 1), np.zeros((size, wide)))
     result.places[places, slots] = origins
     result.weights[places, slots] = weights
     return result
 
 
 @functools.lru_cache(256)
-def _table(along: Along, transposed: bool) -> _Table:
+def table(along: Along, transposed: bool) -> Table:
     if transposed:
-        return _transposed(_table(along, False), along.source)
+        return _transposed(table(along, False), along.source)
     if along.filter.startswith("nearest"):
         return _nearest(along)
     return _antialiased(along) if along.antialias else _interpolated(along)
@@ -106,7 +106,7 @@ def _resample(problem: Problem) -> Function:
     every: Sequence[Along]
     every, transposed = problem.attributes
     chooses = not transposed and every[0].filter.startswith("nearest")
-    tables = list(enumerate([_table(it, transposed) for it in every], 2))[::-1]
+    tables = list(enumerate([table(it, transposed) for it in every], 2))[::-1]
     half = dtypes.is_half(source.dtype)
     compute = np.dtype(np.float32) if half else source.dtype.numpy
 

@@ -1,0 +1,80 @@
+"""Factors of matrices, what follows from them, and the exponential of matrices.
+
+Half precision is computed in float32, since cuSOLVER has none.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vmflow.kernels.choosing import Problem
+from vmflow.kernels.numpy.decompositions import PADE, PADE_NORM
+from vmflow.kernels.numpy.half import computes_in
+
+from .arrays import by_arrays
+from .linear_algebra import FACTORS, explained, factored, solved
+
+by_arrays("slogdet", "cholesky", "qr", "svd", "svdvals", "eigh", "pinv", "matrix_exp")(factored)
+
+
+@by_arrays("solve_triangular")
+def _solve_triangular(xp: Any, problem: Problem, array: Any, values: Any, out: Any) -> None:
+    upper, unitriangular = problem.attributes
+    wide = computes_in(problem.outputs[0].dtype)
+    # An upper triangle needs no pivots: elimination finds nothing to do, and substitutes backwards.
+    triangle = xp.triu(array.astype(wide)) if upper else xp.tril(array.astype(wide))[..., ::-1, ::-1]
+    if unitriangular:
+        diagonal = xp.eye(triangle.shape[-1], dtype=bool)
+        triangle = xp.where(diagonal, xp.ones_like(triangle), triangle)
+    values = values.astype(wide)
+    with explained(xp, "solve_triangular"):
+        result = solved(xp, triangle, values if upper else values[..., ::-1, :], out.shape)
+    xp.copyto(out, result if upper else result[..., ::-1, :], casting="unsafe")
+
+
+def _pinv(xp: Any, array: Any, atol: float, rtol: float, hermitian: bool) -> tuple[Any, ...]:
+    if not array.size:
+        return (xp.zeros((*array.shape[:-2], array.shape[-1], array.shape[-2]), array.dtype),)
+    if hermitian:
+        array = xp.tril(array) + xp.swapaxes(xp.tril(array, -1), -1, -2)
+    u, s, vh = xp.linalg.svd(array, full_matrices=False)
+    kept = s > xp.maximum(rtol * s[..., :1], atol)
+    inverse = xp.where(kept, 1 / xp.where(kept, s, xp.ones_like(s)), xp.zeros_like(s))
+    return (xp.matmul(xp.swapaxes(vh, -1, -2) * inverse[..., None, :], xp.swapaxes(u, -1, -2)),)
+
+
+def _matrix_exp(xp: Any, array: Any) -> tuple[Any, ...]:
+    """N. J. Higham, The scaling and squaring method for the matrix exponential revisited (2005)."""
+    if not array.size:
+        return (array,)
+    norm = xp.amax(xp.sum(xp.abs(array), axis=-2), axis=-1)
+    halvings = xp.ceil(xp.log2(xp.maximum(norm / PADE_NORM, 1.0)))
+    halvings = xp.where(xp.isfinite(norm), halvings, xp.zeros_like(halvings))
+    scaled = array / xp.exp2(halvings)[..., None, None].astype(array.dtype)
+    power = xp.broadcast_to(xp.eye(array.shape[-1], dtype=array.dtype), array.shape)
+    even, odd = xp.zeros_like(array), xp.zeros_like(array)
+    for place, coefficient in enumerate(reversed(PADE)):
+        if place % 2:
+            odd = odd + power * coefficient
+        else:
+            even = even + power * coefficient
+        power = xp.matmul(power, scaled)
+    result = solved(xp, even - odd, even + odd, array.shape)
+    # The host waits for this number, as it has waited for the solution.
+    for turn in range(int(xp.amax(halvings))):
+        result = xp.where((halvings > turn)[..., None, None], xp.matmul(result, result), result)
+    return (result,)
+
+
+FACTORS.update(
+    {
+        "slogdet": lambda xp, array: tuple(xp.linalg.slogdet(array)),
+        "cholesky": lambda xp, array: (xp.linalg.cholesky(array),),
+        "qr": lambda xp, array, mode: tuple(xp.linalg.qr(array, mode)),
+        "svd": lambda xp, array, whole: tuple(xp.linalg.svd(array, whole)),
+        "svdvals": lambda xp, array: (xp.linalg.svd(array, compute_uv=False),),
+        "eigh": lambda xp, array, triangle: tuple(xp.linalg.eigh(array, triangle)),
+        "pinv": _pinv,
+        "matrix_exp": _matrix_exp,
+    }
+)

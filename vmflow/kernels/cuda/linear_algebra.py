@@ -1,0 +1,67 @@
+"""Matrix products, inverses, determinants, and systems of linear equations.
+
+CuPy looks at what cuSOLVER says of a factorization, and waits for it.  So the host waits here, as it does nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final, TypeAlias
+
+from vmflow.errors import LinAlgError
+from vmflow.kernels.choosing import Problem
+from vmflow.kernels.numpy.half import computes_in
+
+from .arrays import by_arrays
+from .products import multiply
+
+# factor(xp, matrices, *attributes) -> the results
+Factor: TypeAlias = Callable[..., tuple[Any, ...]]
+
+
+@by_arrays("matmul")
+def _matmul(xp: Any, problem: Problem, left: Any, right: Any, out: Any) -> None:
+    multiply(xp, left, right, out)
+
+
+@contextmanager
+def explained(xp: Any, name: str) -> Iterator[None]:
+    """Turn what the library raises of a matrix it can do nothing with into a `LinAlgError` naming the op."""
+    try:
+        yield
+    except xp.linalg.LinAlgError as error:
+        raise LinAlgError(f"linalg.{name}: {error}") from error
+
+
+FACTORS: Final[dict[str, Factor]] = {
+    "inv": lambda xp, array: (xp.linalg.inv(array),),
+    "det": lambda xp, array: (xp.linalg.det(array),),
+}
+
+
+@by_arrays("inv", "det")
+def factored(xp: Any, problem: Problem, array: Any, *outs: Any) -> None:
+    """The results of one of the `FACTORS`."""
+    wide = array.astype(computes_in(problem.inputs[0].dtype), copy=False)
+    with explained(xp, problem.op):
+        results = FACTORS[problem.op](xp, wide, *problem.attributes)
+    for out, result in zip(outs, results, strict=True):
+        xp.copyto(out, result, casting="unsafe")
+
+
+@by_arrays("solve")
+def _solve(xp: Any, problem: Problem, array: Any, values: Any, out: Any) -> None:
+    wide = computes_in(problem.outputs[0].dtype)
+    with explained(xp, "solve"):
+        result = solved(xp, array.astype(wide, copy=False), values.astype(wide, copy=False), out.shape)
+    xp.copyto(out, result, casting="unsafe")
+
+
+def solved(xp: Any, array: Any, values: Any, shape: tuple[int, ...]) -> Any:
+    """The solutions of systems of equations, in a shape to whose leading dimensions both operands broadcast."""
+    if 0 in shape:
+        return xp.empty(shape, values.dtype)
+    batch = shape[:-2]
+    matrices = xp.broadcast_to(array, (*batch, *array.shape[-2:]))
+    return xp.linalg.solve(matrices, xp.broadcast_to(values, (*batch, *values.shape[-2:])))
