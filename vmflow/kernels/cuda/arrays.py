@@ -78,7 +78,7 @@ def into_outs(launch: Launch, problem: Problem) -> Function:
         launch(launcher, tuple(operands), outs)
         for made, array in zip(outs, wanted, strict=True):
             if array is not None and array is not made:
-                launcher.call("cast", _cast, (made,), (array,))
+                launcher.call("cast", cast, (made,), (array,))
         return outs[0] if out is None else out
 
     return function
@@ -92,7 +92,8 @@ def _fitting(launcher: Launcher, meta: TensorMeta, wanted: DeviceArray | None) -
     return launcher.scratch(tuple(meta.shape), dtype)
 
 
-def _cast(xp: Any, array: Any, out: Any) -> None:
+def cast(xp: Any, array: Any, out: Any) -> None:
+    """Copy an array into one of its shape and perhaps another dtype."""
     if array.dtype.kind == "c" and out.dtype.kind not in "cb":
         array = array.real
     xp.copyto(out, array, casting="unsafe")
