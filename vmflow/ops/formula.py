@@ -132,7 +132,7 @@ def formula(name: str, operands: int = 1) -> Callable[[Callable[..., Tensor]], F
 
 def _are_alike(tensors: Sequence[Tensor]) -> bool:
     first = tensors[0]._blob.meta
-    if first.dtype.category != FLOATING or first.device.type not in ("cpu", "sim"):
+    if first.dtype.category != FLOATING or first.device.type not in ("cpu", "sim", "cuda"):
         return False
     return all([it._blob.meta is first for it in tensors[1:]])
 

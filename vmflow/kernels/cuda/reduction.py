@@ -1,4 +1,4 @@
-"""Reductions along dimensions: sums, products, means, norms and extrema."""
+"""Reductions along dimensions: sums, products, means, norms and extrema, and where extrema are."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from vmflow.kernels.choosing import Kernel, Problem, builds
 from vmflow.streams.cuda.arrays import DeviceArray
 from vmflow.streams.cuda.launching import Launcher
 
-from .arrays import PACKAGE, array_kernel, into_outs
+from .arrays import PACKAGE, array_kernel, by_arrays, into_outs
+from .half import widened
 from .pointwise import copy_array
 from .rows import RowReduction, reduce_rows
 from .sources import COMPUTED
@@ -80,3 +81,18 @@ def _complex(xp: Any, problem: Problem, array: Any, out: Any) -> None:
     else:
         found = getattr(xp, problem.op)(array, axis=dims, keepdims=keepdim)
     xp.copyto(out, found, casting="unsafe")
+
+
+@by_arrays("argmax", "argmin")
+def _place(xp: Any, problem: Problem, array: Any, out: Any) -> None:
+    dim, keepdim = problem.attributes
+    if not out.size:
+        return
+    if not array.ndim:
+        out.fill(0)
+        return
+    array = widened(array, problem.inputs[0].dtype)
+    if dim is None:
+        array, keepdim = array.reshape(-1), False
+    found = getattr(xp, problem.op)(array, axis=dim or 0, keepdims=keepdim)
+    xp.copyto(out, found.reshape(out.shape), casting="unsafe")

@@ -40,3 +40,15 @@ def _moved_back(matrix: DeviceArray, shape: tuple[int, ...], dim: int) -> Device
     strides = contiguous_strides(tuple([shape[axis] for axis in order]), matrix.itemsize)
     by_axis = dict(zip(order, strides, strict=True))
     return matrix.strided(shape, matrix.dtype, 0, tuple([by_axis[axis] for axis in range(len(shape))]))
+
+
+def softmax(xp: Any, array: Any, dim: int) -> Any:
+    """The softmax along a dimension of an array that is not empty."""
+    powers = xp.exp(array - xp.amax(array, axis=dim, keepdims=True))
+    return xp.true_divide(powers, xp.sum(powers, axis=dim, keepdims=True))
+
+
+def log_softmax(xp: Any, array: Any, dim: int) -> Any:
+    """The logarithm of the softmax along a dimension of an array that is not empty."""
+    shifted = array - xp.amax(array, axis=dim, keepdims=True)
+    return shifted - xp.log(xp.sum(xp.exp(shifted), axis=dim, keepdims=True))

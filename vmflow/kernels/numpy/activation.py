@@ -55,7 +55,7 @@ _BEYOND: Final = constants(
     np.float32,
 )
 # The -8th root of twice the normal distribution's tail, of the distance from 0.
-_TAIL: Final = constants(
+TAIL: Final = constants(
     (
         1.0,
         0.0997378379,
@@ -118,7 +118,7 @@ def _gelu_step_of_single(x: Array, out: Array, size: Array, power: Array) -> Non
     """``max(x, 0) - |x| P(X > |x|)``, which loses nothing where x is negative."""
     np.abs(x, size)
     np.minimum(size, _FARTHEST[: x.size], out=size)
-    polynomial(size, _TAIL, power)
+    polynomial(size, TAIL, power)
     _minus_eighth_power(power)
     np.multiply(power, size, power)
     np.multiply(power, _HALF, power)
@@ -136,7 +136,7 @@ def _gelu_gradient_step_of_single(
     np.abs(x, size)
     np.minimum(size, _FARTHEST[: x.size], out=size)
     np.multiply(density, size, density)
-    polynomial(size, _TAIL, power)
+    polynomial(size, TAIL, power)
     _minus_eighth_power(power)
     # The derivative minus 1/2 is odd: of |x| it is (1 - tail) / 2 + |x| density.
     np.multiply(power, _HALF, power)

@@ -33,7 +33,7 @@ def normals(words: Words) -> _Array:
     turned = words[1::2] + np.uint32(1 << 29)
     quarters = turned >> np.uint32(30)
     rest = (turned & np.uint32((1 << 30) - 1)).astype(np.int32) - np.int32(1 << 29)
-    sine, cosine = _sine_and_cosine(rest.astype(np.float32) * np.float32(2 * np.pi / 2**32))
+    sine, cosine = sine_and_cosine(rest.astype(np.float32) * np.float32(2 * np.pi / 2**32))
     return _pairs(radius, sine, cosine, quarters)
 
 
@@ -44,7 +44,7 @@ def wide_normals(words: Words) -> _Array:
     turned = (words[3::4].astype(np.uint64) << np.uint64(32) | words[2::4]) + np.uint64(1 << 61)
     quarters = turned >> np.uint64(62)
     rest = (turned & np.uint64((1 << 62) - 1)).astype(np.int64) - np.int64(1 << 61)
-    sine, cosine = _wide_sine_and_cosine(rest.astype(np.float64) * (2 * np.pi / 2**64))
+    sine, cosine = wide_sine_and_cosine(rest.astype(np.float64) * (2 * np.pi / 2**64))
     return _pairs(radius, sine, cosine, quarters)
 
 
@@ -69,7 +69,7 @@ def logarithm(x: _Array) -> _Array:
     return (f + power) + exponent * np.float32(0.693359375)
 
 
-def _sine_and_cosine(x: _Array) -> tuple[_Array, _Array]:
+def sine_and_cosine(x: _Array) -> tuple[_Array, _Array]:
     """Sines and cosines of angles of up to an eighth of a turn."""
     square = x * x
     sine = _polynomial(square, _SINE) * square * x + x
@@ -90,7 +90,7 @@ def wide_logarithm(x: _Array) -> _Array:
     return exponent * 6.93147180369123816490e-01 - ((half - small) - f)
 
 
-def _wide_sine_and_cosine(x: _Array) -> tuple[_Array, _Array]:
+def wide_sine_and_cosine(x: _Array) -> tuple[_Array, _Array]:
     """The same of float64."""
     square = x * x
     sine = _polynomial(square, _WIDE_SINE) * square * x + x

@@ -29,9 +29,9 @@ def _erf_step(x: Array, out: Array, size: Array) -> None:
     near, middle, far = _ranges(size)
     result = np.empty_like(size)
     part = size[near]
-    result[near] = part * ratio(part * part, _ERF_P, _ERF_Q)
+    result[near] = part * ratio(part * part, ERF_P, ERF_Q)
     part = size[middle]
-    result[middle] = 1.0 - np.exp(-part * part) * ratio(part, _ERFC_P, _ERFC_Q)
+    result[middle] = 1.0 - np.exp(-part * part) * ratio(part, ERFC_P, ERFC_Q)
     part = np.minimum(size[far], 6.0)  # where 1 is reached
     result[far] = 1.0 - np.exp(-part * part) * _far(part)
     np.copysign(result, x, out)
@@ -46,19 +46,19 @@ def _ranges(size: Array) -> tuple[Array, Array, Array]:
 
 def _far(x: Array) -> Array:
     inverse = 1.0 / (x * x)
-    return (_ONE_OVER_ROOT_PI - inverse * ratio(inverse, _FAR_P, _FAR_Q)) / x
+    return (ONE_OVER_ROOT_PI - inverse * ratio(inverse, FAR_P, FAR_Q)) / x
 
 
-_ONE_OVER_ROOT_PI = 1 / math.sqrt(math.pi)
-_ERF_P = (
+ONE_OVER_ROOT_PI = 1 / math.sqrt(math.pi)
+ERF_P = (
     1.85777706184603153e-1,
     3.16112374387056560e0,
     1.13864154151050156e2,
     3.77485237685302021e2,
     3.20937758913846947e3,
 )
-_ERF_Q = (1.0, 2.36012909523441209e1, 2.44024637934444173e2, 1.28261652607737228e3, 2.84423683343917062e3)
-_ERFC_P = (
+ERF_Q = (1.0, 2.36012909523441209e1, 2.44024637934444173e2, 1.28261652607737228e3, 2.84423683343917062e3)
+ERFC_P = (
     2.15311535474403846e-8,
     5.64188496988670089e-1,
     8.88314979438837594e0,
@@ -69,7 +69,7 @@ _ERFC_P = (
     2.05107837782607147e3,
     1.23033935479799725e3,
 )
-_ERFC_Q = (
+ERFC_Q = (
     1.0,
     1.57449261107098347e1,
     1.17693950891312499e2,
@@ -80,7 +80,7 @@ _ERFC_Q = (
     3.43936767414372164e3,
     1.23033935480374942e3,
 )
-_FAR_P = (
+FAR_P = (
     1.63153871373020978e-2,
     3.05326634961232344e-1,
     3.60344899949804439e-1,
@@ -88,7 +88,7 @@ _FAR_P = (
     1.60837851487422766e-2,
     6.58749161529837803e-4,
 )
-_FAR_Q = (
+FAR_Q = (
     1.0,
     2.56852019228982242e0,
     1.87295284992346047e0,
@@ -106,9 +106,9 @@ def _erfc_step(x: Array, out: Array, size: Array) -> None:
     near, middle, far = _ranges(size)
     beyond = np.empty_like(size)
     part = size[near]
-    beyond[near] = 1.0 - part * ratio(part * part, _ERF_P, _ERF_Q)
+    beyond[near] = 1.0 - part * ratio(part * part, ERF_P, ERF_Q)
     part = size[middle]
-    beyond[middle] = _gaussian(part) * ratio(part, _ERFC_P, _ERFC_Q)
+    beyond[middle] = _gaussian(part) * ratio(part, ERFC_P, ERFC_Q)
     part = np.minimum(size[far], 40.0)  # behind 27 nothing is left in float64
     beyond[far] = _gaussian(part) * _far(part)
     # Below 0 it is what is missing to 2: with the sign s of x, (1 - s) + s * beyond.
@@ -141,22 +141,22 @@ def _erfinv_step(x: Array, out: Array, result: Array) -> None:
     far = ratio(np.clip(distance, 5.0, 30.0) - 5.0, *TAIL)
     quantile = np.where(distance <= 5.0, middle, np.where(distance == np.inf, np.inf, far))
     result[outer] = np.where(np.abs(part) <= 1.0, np.copysign(quantile, part), np.nan)
-    np.multiply(result, _ROOT_HALF, out)
+    np.multiply(result, ROOT_HALF, out)
 
 
 computes("erfinv")(in_tiles(_erfinv_step, 1, single=False))
-_ROOT_HALF = math.sqrt(0.5)
+ROOT_HALF = math.sqrt(0.5)
 
 
 # The gamma function
 
-_FAR = 10
+FAR = 10
 _EULER = 0.57721566490153286061
 # Bernoulli's numbers B2, B4, ...
 _BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510, 43867 / 798, -174611 / 330)
 
 
-def _polynomial(x: Array, coefficients: tuple[float, ...]) -> Array:
+def polynomial(x: Array, coefficients: tuple[float, ...]) -> Array:
     """Highest power first."""
     total: Any = coefficients[0]
     for coefficient in coefficients[1:]:
@@ -164,10 +164,10 @@ def _polynomial(x: Array, coefficients: tuple[float, ...]) -> Array:
     return cast("Array", total)
 
 
-def _zeta(s: int, a: Any) -> Any:
+def zeta(s: int, a: Any) -> Any:
     """Hurwitz's zeta function for s > 1 and a >= 0, by Euler's and Maclaurin's summation formula (25.2.9)."""
-    total = sum([(a + place) ** float(-s) for place in range(_FAR + 2)])
-    start = a + float(_FAR + 2)
+    total = sum([(a + place) ** float(-s) for place in range(FAR + 2)])
+    start = a + float(FAR + 2)
     power = start ** float(-s)
     total = total + power * start / (s - 1) + power * 0.5
     factor = s / start
@@ -178,16 +178,16 @@ def _zeta(s: int, a: Any) -> Any:
 
 
 @functools.cache
-def _near_two() -> tuple[float, ...]:
+def near_two() -> tuple[float, ...]:
     """The coefficients of log(gamma(2 + x)) by powers of x (5.7.3): of all but the last two bits for x up to a half."""
-    high = [(-1) ** power * _zeta(power, 2.0) / power for power in range(28, 1, -1)]
+    high = [(-1) ** power * zeta(power, 2.0) / power for power in range(28, 1, -1)]
     return (*high, 1 - _EULER, 0.0)
 
 
 # By powers of 1 / x**2, highest first: what log(gamma(x)) has beyond Stirling's formula, times x (5.11.1).
-_STIRLING = tuple([number / (2 * place * (2 * place - 1)) for place, number in enumerate(_BERNOULLI, 1)])[::-1]
+STIRLING = tuple([number / (2 * place * (2 * place - 1)) for place, number in enumerate(_BERNOULLI, 1)])[::-1]
 # And what digamma(x) has beyond log(x) - 1 / (2 * x), times -x**2 (5.11.2).
-_DIGAMMA = tuple([number / (2 * place) for place, number in enumerate(_BERNOULLI, 1)])[::-1]
+DIGAMMA = tuple([number / (2 * place) for place, number in enumerate(_BERNOULLI, 1)])[::-1]
 
 
 @computes("lgamma")
@@ -196,19 +196,19 @@ def lgamma(array: Array, out: Array | None) -> Array:
     x = np.asarray(array, dtype=np.float64)
     reflected = x < 0.5
     y = np.where(reflected, 1.0 - x, x)
-    moderate = y < _FAR
+    moderate = y < FAR
     near = np.where(moderate, y, 2.0)
     product = np.ones_like(near)
-    for _ in range(_FAR - 2):
+    for _ in range(FAR - 2):
         too_large = near > 2.5
         near = np.where(too_large, near - 1.0, near)
         product = np.where(too_large, product * near, product)
     below = near < 1.5
     offset = near - np.where(below, 1.0, 2.0)
-    series = _polynomial(offset, _near_two()) - np.where(below, np.log1p(offset), 0.0) + np.log(product)
-    far = np.where(moderate, float(_FAR), y)
+    series = polynomial(offset, near_two()) - np.where(below, np.log1p(offset), 0.0) + np.log(product)
+    far = np.where(moderate, float(FAR), y)
     stirling = (far - 0.5) * (np.log(far) - 1.0) + (0.5 * math.log(2 * math.pi) - 0.5)
-    stirling = stirling + _polynomial(1.0 / (far * far), _STIRLING) / far
+    stirling = stirling + polynomial(1.0 / (far * far), STIRLING) / far
     result = np.where(moderate, series, stirling)
     sine = np.abs(np.sin(math.pi * (x - np.rint(x))))
     # Of -inf the sine is nan; the limit is taken as infinite.
@@ -223,12 +223,12 @@ def _digamma(array: Array, out: Array | None) -> Array:
     reflected = x < 0
     y = np.where(reflected, 1.0 - x, x)
     total = np.zeros_like(y)
-    for _ in range(_FAR):
-        too_small = y < _FAR
+    for _ in range(FAR):
+        too_small = y < FAR
         total = np.where(too_small, total - 1.0 / y, total)
         y = np.where(too_small, y + 1.0, y)
     inverse = 1.0 / (y * y)
-    total = total + (np.log(y) - 0.5 / y - _polynomial(inverse, _DIGAMMA) * inverse)
+    total = total + (np.log(y) - 0.5 / y - polynomial(inverse, DIGAMMA) * inverse)
     fraction = x - np.rint(x)
     cotangent = np.where(fraction == 0, np.nan, 1.0 / np.tan(math.pi * fraction))
     result = np.where(reflected, total - math.pi * cotangent, total)
@@ -241,21 +241,21 @@ def _polygamma(problem: Problem) -> Function:
     to = problem.outputs[0].dtype.numpy
     sign = -1.0 if n % 2 == 0 else 1.0
     scale = sign * math.factorial(n)
-    cotangents = _derivative_of_cotangent(n)
+    cotangents = derivative_of_cotangent(n)
 
     def kernel(array: Array, out: Array | None) -> Array:
         """Left of 0 by reflection (5.15.6), elsewhere by the zeta function (25.11.12)."""
         x = np.asarray(array, dtype=np.float64)
         reflected = x < 0
-        value = scale * _zeta(n + 1, np.where(reflected, 1.0 - x, x))
+        value = scale * zeta(n + 1, np.where(reflected, 1.0 - x, x))
         cotangent = 1.0 / np.tan(math.pi * (x - np.rint(x)))
-        reflection = -sign * value - math.pi ** (n + 1) * _polynomial(cotangent, cotangents)
+        reflection = -sign * value - math.pi ** (n + 1) * polynomial(cotangent, cotangents)
         return np.asarray(np.where(reflected, reflection, value)).astype(to, copy=False)
 
     return kernel
 
 
-def _derivative_of_cotangent(n: int) -> tuple[float, ...]:
+def derivative_of_cotangent(n: int) -> tuple[float, ...]:
     """The n-th derivative of the cotangent, as a polynomial of it, highest power first."""
     polynomial = np.polynomial.Polynomial([0.0, 1.0])
     for _ in range(n):

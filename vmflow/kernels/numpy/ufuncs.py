@@ -55,7 +55,7 @@ _FUNCTIONS: Final[dict[str, Function]] = {}
 _NUMBERS: Final[dict[str, Number]] = {}
 
 # Where numpy's name is another than the op's.
-_NAMES: Final = {
+NAMES: Final = {
     "sub": "subtract",
     "mul": "multiply",
     "div": "true_divide",
@@ -100,7 +100,7 @@ def function_of(op: str) -> Function:
     """``function(*operands, out)`` that computes this op."""
     base = op.removesuffix("_scalar")
     found = _FUNCTIONS.get(op) or _FUNCTIONS.get(base)
-    return getattr(np, _NAMES.get(base, base)) if found is None else found
+    return getattr(np, NAMES.get(base, base)) if found is None else found
 
 
 def number_of(op: str) -> Number:

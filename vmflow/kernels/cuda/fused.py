@@ -1,0 +1,37 @@
+"""Several elementwise ops as one, which are launched one after the other by their own kernels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vmflow.kernels.choosing import Kernel, Problem, builds
+from vmflow.kernels.problems.fused import Fused
+from vmflow.streams.cuda.arrays import DeviceArray
+from vmflow.streams.cuda.launching import Launcher
+
+from .arrays import PACKAGE, cast, into_outs
+
+
+@builds("fused", package=PACKAGE)
+def _fused(problem: Problem) -> Kernel:
+    fused: Fused = problem.details
+
+    def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
+        # An output may lie where an operand does, which later steps may still read.
+        wanted = dict(zip(fused.outputs, outs, strict=True))
+        written = {place: out for place, out in wanted.items() if not _overlaps(out, operands)}
+        values = list(operands)
+        for place, step in enumerate(fused.steps):
+            given = [values[operand] for operand in step.operands]
+            values.append(step.kernel.function(*given, *step.scalars, written.get(place)))
+        for place in wanted.keys() - written.keys():
+            launcher.call("cast", cast, (values[len(operands) + place],), (wanted[place],))
+
+    return Kernel(into_outs(launch, problem), casts=True)
+
+
+def _overlaps(out: DeviceArray, operands: tuple[Any, ...]) -> bool:
+    """Whether a result lies where an operand does."""
+    low, high = out.extent()
+    extents = [operand.extent() for operand in operands]
+    return any([start < high and low < stop for start, stop in extents])
