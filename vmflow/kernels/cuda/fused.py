@@ -9,7 +9,8 @@ from vmflow.kernels.problems.fused import Fused
 from vmflow.streams.cuda.arrays import DeviceArray
 from vmflow.streams.cuda.launching import Launcher
 
-from .arrays import PACKAGE, cast, into_outs
+from .arrays import PACKAGE, into_outs
+from .pointwise import copy_array
 
 
 @builds("fused", package=PACKAGE)
@@ -25,7 +26,7 @@ def _fused(problem: Problem) -> Kernel:
             given = [values[operand] for operand in step.operands]
             values.append(step.kernel.function(*given, *step.scalars, written.get(place)))
         for place in wanted.keys() - written.keys():
-            launcher.call("cast", cast, (values[len(operands) + place],), (wanted[place],))
+            copy_array(launcher, values[len(operands) + place], wanted[place])
 
     return Kernel(into_outs(launch, problem), casts=True)
 
