@@ -30,6 +30,8 @@ import pytest
 import vmflow as flow
 from vmflow.context import MODE
 from vmflow.cuda import availability
+from vmflow.streams.cuda import registry
+from vmflow.vm import stream_table
 from vmflow.vm.machine_fields import DEFAULT
 from vmflow.vm.virtual_machine import VirtualMachine, current_machine, live_machines
 
@@ -86,6 +88,16 @@ def _on_the_device() -> Iterator[None]:
     flow.set_default_device(TEST_DEVICE)
     yield
     MODE.set(MODE.get().replace(device=before))
+
+
+@pytest.fixture(autouse=True)
+def _devices_work() -> Iterator[None]:
+    """A device that has stopped working in a test is opened anew for the next."""
+    yield
+    if [device for device in registry.opened() if device.lost is not None]:
+        registry.replace_devices([])
+        stream_table.replace_memories({})
+        DEFAULT.clear()
 
 
 @pytest.fixture(autouse=True)

@@ -48,6 +48,11 @@ def replace_devices(devices: Sequence[CudaDevice]) -> list[CudaDevice]:
     return before
 
 
+def opened() -> list[CudaDevice]:
+    """The devices, as far as they are in use in this process."""
+    return list(_devices)
+
+
 def is_open() -> bool:
     """Whether the devices are in use in this process."""
     return bool(_devices)

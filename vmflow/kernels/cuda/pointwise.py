@@ -44,6 +44,7 @@ def launch_pointwise(
     launcher: Launcher, function: Pointwise, operands: Sequence[DeviceArray], numbers: Sequence[Argument], out: DeviceArray
 ) -> None:
     """Compute into `out`, to whose shape the operands broadcast, and which may be one of them."""
+    operands = [apart(launcher, operand, out) for operand in operands]
     layout = common_layout(out.shape, (out, *operands))
     rank = 0 if layout.flat else len(layout.shape)
     count = prod(out.shape)
@@ -60,6 +61,22 @@ def copy_array(launcher: Launcher, source: DeviceArray, out: DeviceArray) -> Non
         return
     given, wanted = source.dtype.name, out.dtype.name
     launch_pointwise(launcher, Pointwise("copy", "a", given, (given,), 0, wanted), (source,), (), out)
+
+
+def apart(launcher: Launcher, operand: DeviceArray, out: DeviceArray) -> DeviceArray:
+    """The operand, or a copy of it if a thread that writes `out` would change an element that another has yet to read.
+
+    Threads run in any order.  Where operand and result are one array, each thread reads what it writes, and no more.
+    """
+    start, stop = operand.extent()
+    low, high = out.extent()
+    if stop <= low or high <= start:
+        return operand
+    if (operand.pointer, operand.dtype, operand.strides) == (out.pointer, out.dtype, out.strides):
+        return operand
+    copied = launcher.scratch(operand.shape, operand.dtype)
+    copy_array(launcher, operand, copied)
+    return copied
 
 
 @lru_cache(_KERNELS)
