@@ -29,7 +29,7 @@ def _adam(
     parameter: Any,
     mean: Any,
     square: Any,
-    *most: Any,
+    *top: Any,
 ) -> Sequence[Any]:
     taken = counts[0] + 1
     gradient, parameter = slope_and_start(settings, lr, gradient, parameter)
