@@ -5,6 +5,7 @@ How many there are of anything is never asked here: what takes a place that is n
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -90,7 +91,7 @@ def _distinct(xp: Any, problem: Problem, array: Any, *outs: Any) -> None:
 def _slices(xp: Any, array: Any, dim: int) -> Any:
     """The slices along a dimension as rows of a matrix."""
     rows = xp.moveaxis(array, dim, 0)
-    return rows.reshape(len(rows), -1)
+    return rows.reshape(len(rows), prod(rows.shape[1:]))
 
 
 def _ascending(xp: Any, items: Any) -> Any:

@@ -14,6 +14,7 @@ from .declaring import (
     average,
     average_square,
     decayed,
+    exactly,
     moves,
     slope_and_start,
 )
@@ -31,7 +32,7 @@ def _adam(
     square: Any,
     *top: Any,
 ) -> Sequence[Any]:
-    taken = counts[0] + 1
+    taken = exactly(counts[0] + 1)
     gradient, parameter = slope_and_start(settings, lr, gradient, parameter)
     mean = average(mean, gradient, 1 - settings.beta1)
     square = average_square(square, gradient, settings.beta2)
@@ -46,15 +47,16 @@ def _adam(
 def _nadam(
     xp: Any, settings: NAdam, lr: Any, counts: list[Any], gradient: Any, parameter: Any, mean: Any, square: Any
 ) -> Sequence[Any]:
-    taken, product = counts[0] + 1, counts[1]
+    taken = exactly(counts[0] + 1)
     now, ahead = [settings.beta1 * (1 - 0.5 * 0.96 ** (at * settings.momentum_decay)) for at in (taken, taken + 1)]
-    product = product * now
+    product = counts[1] * as_factor(now, counts[1])
+    so_far = exactly(product)  # as it is kept
     gradient, parameter = slope_and_start(settings, lr, gradient, parameter)
     mean = average(mean, gradient, 1 - settings.beta1)
     square = average_square(square, gradient, settings.beta2)
     root = xp.sqrt(square) / as_factor(xp.sqrt(1 - settings.beta2**taken), square) + settings.eps
-    by_gradient = as_factor(lr * (1 - now) / (1 - product), mean)
-    by_mean = as_factor(lr * ahead / (1 - product * ahead), mean)
+    by_gradient = as_factor(lr * (1 - now) / (1 - so_far), mean)
+    by_mean = as_factor(lr * ahead / (1 - so_far * ahead), mean)
     return parameter - gradient / root * by_gradient - mean / root * by_mean, mean, square, taken, product
 
 
@@ -62,7 +64,7 @@ def _nadam(
 def _radam(
     xp: Any, settings: RAdam, lr: Any, counts: list[Any], gradient: Any, parameter: Any, mean: Any, square: Any
 ) -> Sequence[Any]:
-    taken = counts[0] + 1
+    taken = exactly(counts[0] + 1)
     gradient, parameter = slope_and_start(settings, lr, gradient, parameter)
     mean = average(mean, gradient, 1 - settings.beta1)
     square = average_square(square, gradient, settings.beta2)
@@ -88,7 +90,7 @@ def _trust(xp: Any, beta2: float, taken: Any, left: Any) -> tuple[Any, Any]:
 def _adamax(
     xp: Any, settings: Adamax, lr: Any, counts: list[Any], gradient: Any, parameter: Any, mean: Any, largest: Any
 ) -> Sequence[Any]:
-    taken = counts[0] + 1
+    taken = exactly(counts[0] + 1)
     gradient = decayed(settings, gradient, parameter)
     mean = average(mean, gradient, 1 - settings.beta1)
     largest = xp.maximum(largest * settings.beta2, xp.abs(gradient) + settings.eps)
@@ -103,7 +105,7 @@ def _adamax(
 def _lamb(
     xp: Any, settings: LAMB, lr: Any, counts: list[Any], gradient: Any, parameter: Any, mean: Any, square: Any
 ) -> Sequence[Any]:
-    taken = counts[0] + 1
+    taken = exactly(counts[0] + 1)
     slope = -gradient if settings.maximize else gradient
     if settings.weight_decay and not settings.decoupled:
         slope = slope + parameter * settings.weight_decay

@@ -7,14 +7,14 @@ from typing import Any
 
 from vmflow.kernels.problems.updates import Adadelta, Adagrad, RMSprop, Rprop
 
-from .declaring import as_factor, average, average_square, decayed, moves
+from .declaring import as_factor, average, average_square, decayed, exactly, moves
 
 
 @moves("adagrad")
 def _adagrad(
     xp: Any, settings: Adagrad, lr: Any, counts: list[Any], gradient: Any, parameter: Any, total: Any
 ) -> Sequence[Any]:
-    taken = counts[0] + 1
+    taken = exactly(counts[0] + 1)
     gradient = decayed(settings, gradient, parameter)
     total = total + gradient * gradient
     size = as_factor(lr / (1 + (taken - 1) * settings.lr_decay), gradient)
@@ -53,7 +53,7 @@ def _rmsprop(
 def _rprop(
     xp: Any, settings: Rprop, lr: Any, counts: list[Any], gradient: Any, parameter: Any, before: Any, size: Any
 ) -> Sequence[Any]:
-    taken = counts[0] + 1
+    taken = exactly(counts[0] + 1)
     size = xp.where(taken == 1, as_factor(lr, size), size)
     slope = -gradient if settings.maximize else gradient
     turned = slope * before

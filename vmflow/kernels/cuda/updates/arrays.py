@@ -23,7 +23,7 @@ from vmflow.kernels.problems.updates import (
 from vmflow.kernels.updates import declares_rule
 from vmflow.streams.cuda.arrays import DeviceArray
 
-from .declaring import as_factor, changes_by_arrays, in_reals
+from .declaring import as_factor, changes_by_arrays, exactly, in_reals
 
 _Arrays: TypeAlias = Sequence[Any]
 _Changed: TypeAlias = Iterable[tuple[Any, Any]]
@@ -60,7 +60,7 @@ def _norm(xp: Any, array: Any, order: float) -> Any:
 
 @changes_by_arrays("scale_to_norm")
 def _scale_down(xp: Any, settings: ScaleToNorm, inputs: _Arrays, outputs: _Arrays) -> _Changed:
-    factor = settings.limit / (inputs[0].astype(np.float64) + 1e-6)
+    factor = settings.limit / (exactly(inputs[0]) + 1e-6)
     # A factor that is no number reaches the gradients, as plain arithmetic would have it.
     factor = xp.where(factor >= 1, 1.0, factor)
     for array in outputs:
@@ -74,7 +74,7 @@ def _scale_down(xp: Any, settings: ScaleToNorm, inputs: _Arrays, outputs: _Array
 @changes_by_arrays("unscale")
 def _divide(xp: Any, inputs: _Arrays, outputs: _Arrays) -> _Changed:
     found, *gradients = outputs
-    inverse = 1 / inputs[0].astype(np.float64)
+    inverse = 1 / exactly(inputs[0])
     finite = xp.ones((), bool)
     for gradient in gradients:
         reals = in_reals(xp, gradient)
@@ -98,7 +98,7 @@ def _adapt(xp: Any, settings: AdaptScale, inputs: _Arrays, outputs: _Arrays) -> 
         bad = bad | (found != 0)
     row = tracker + 1
     due = row >= settings.interval
-    grown = scale.astype(np.float64) * settings.growth
+    grown = exactly(scale) * settings.growth
     grows = due & xp.isfinite(grown.astype(np.float32))
     adapted = xp.where(bad, scale * settings.backoff, xp.where(grows, grown, scale))
     in_row = xp.where(bad | due, 0, row)
@@ -112,7 +112,7 @@ def _adapt(xp: Any, settings: AdaptScale, inputs: _Arrays, outputs: _Arrays) -> 
 @changes_by_arrays("running_statistics")
 def _advance(xp: Any, settings: RunningStatistics, inputs: _Arrays, outputs: _Arrays) -> _Changed:
     count = outputs[-1] + 1
-    share: Any = 1 / count.astype(np.float64) if settings.momentum is None else settings.momentum
+    share: Any = 1 / exactly(count) if settings.momentum is None else settings.momentum
     for old, new, factor in zip(outputs, inputs, settings.factors, strict=False):
         value = widened(new)
         rest = old.astype(value.dtype) * as_factor(1 - share, value)
@@ -125,7 +125,7 @@ def _advance(xp: Any, settings: RunningStatistics, inputs: _Arrays, outputs: _Ar
 def _average(xp: Any, settings: Averages, inputs: _Arrays, outputs: _Arrays) -> _Changed:
     *arrays, number = outputs
     averaged = settings.averaged
-    taken = number.astype(np.float64)
+    taken = exactly(number)
     weight = xp.where(taken == 0, 1.0, settings.weight_of(xp.maximum(taken, 1)))
     for old, new in zip(arrays[:averaged], inputs[:averaged], strict=True):
         mine, theirs = [widened(in_reals(xp, array)) for array in (old, new)]

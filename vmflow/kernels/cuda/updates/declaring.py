@@ -73,8 +73,8 @@ def issue(
 def moves(rule: str, counts: int = 1) -> Callable[[Move], Move]:
     """Declare that the decorated function moves each parameter by this rule of an optimizer.
 
-    The arrays that it is given are real, and of float32 in place of 16-bit dtypes.  The learning rate and the counts
-    are Python numbers or float64 arrays without dimensions.
+    The arrays that it is given are real, and of float32 in place of 16-bit dtypes; but counts are given as they are.
+    The learning rate is a Python number or a float64 array without dimensions.
 
     Args:
         rule: its name.
@@ -91,7 +91,7 @@ def moves(rule: str, counts: int = 1) -> Callable[[Move], Move]:
                 shaped = [in_reals(xp, array) for array in written[: len(written) - counts]]
                 numbers = written[len(written) - counts :]
                 wide = [widened(array) for array in (in_reals(xp, gradient), *shaped)]
-                moved = move(xp, settings, lr, [number.astype(np.float64) for number in numbers], *wide)
+                moved = move(xp, settings, lr, numbers, *wide)
                 yield from zip([*shaped, *numbers], moved, strict=True)
 
         return move
@@ -102,7 +102,7 @@ def moves(rule: str, counts: int = 1) -> Callable[[Move], Move]:
 def rate_and_gradients(settings: Any, inputs: Sequence[Any]) -> tuple[Any, Sequence[Any]]:
     """The learning rate, which is the last of the inputs where it is an array, and the gradients."""
     if settings.lr is None:
-        return inputs[-1].astype(np.float64), inputs[:-1]
+        return exactly(inputs[-1]), inputs[:-1]
     return settings.lr, inputs
 
 
@@ -115,6 +115,11 @@ def in_reals(xp: Any, array: Any) -> Any:
 
 
 # Arithmetic that rules share
+
+
+def exactly(number: Any) -> Any:
+    """A number in float64: what powers of numbers near 1 are computed in, whatever they are multiplied with later."""
+    return number.astype(np.float64)
 
 
 def as_factor(number: Any, array: Any) -> Any:
