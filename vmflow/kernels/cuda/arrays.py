@@ -22,6 +22,9 @@ PACKAGE: Final = "vmflow.kernels.cuda"
 # f(xp, problem, *operands, *outs)
 ArrayFunction: TypeAlias = "Callable[..., object]"
 
+# check(launcher, problem, operands): hand over what reports wrong values; see `checks`.
+Check: TypeAlias = "Callable[[Launcher, Problem, tuple[Any, ...]], None]"
+
 
 @final
 class Computation:
@@ -37,12 +40,17 @@ class Computation:
         return self._function(xp, self._problem, *arrays)
 
 
-def by_arrays(*names: str) -> Callable[[ArrayFunction], ArrayFunction]:
-    """Declare that ``function(xp, problem, *operands, *outs)`` computes these ops; see `choosing.builds`."""
+def by_arrays(*names: str, check: Check | None = None) -> Callable[[ArrayFunction], ArrayFunction]:
+    """Declare that ``function(xp, problem, *operands, *outs)`` computes these ops; see `choosing.builds`.
+
+    Args:
+        names: of the ops.
+        check: launched before it, to report operands with values that are errors.
+    """
 
     def declare(function: ArrayFunction) -> ArrayFunction:
         def build(problem: Problem) -> Kernel:
-            return array_kernel(function, problem)
+            return array_kernel(function, problem, check)
 
         build.__module__, build.__qualname__ = function.__module__, function.__qualname__
         builds(*names, package=PACKAGE)(build)
@@ -51,11 +59,13 @@ def by_arrays(*names: str) -> Callable[[ArrayFunction], ArrayFunction]:
     return declare
 
 
-def array_kernel(function: ArrayFunction, problem: Problem) -> Kernel:
-    """The kernel that calls an `ArrayFunction`."""
+def array_kernel(function: ArrayFunction, problem: Problem, check: Check | None = None) -> Kernel:
+    """The kernel that calls an `ArrayFunction`, behind a check if there is one."""
     computation = Computation(function, problem)
 
     def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
+        if check is not None:
+            check(launcher, problem, operands)
         launcher.call(problem.op, computation, operands, outs)
 
     return Kernel(into_outs(launch, problem), casts=True)

@@ -28,6 +28,26 @@ def check_range(launcher: Launcher, array: DeviceArray, low: int, high: int, exp
     _range(array.dtype.name).launch_over(launcher, array.size, (report, array, array.size, low, high))
 
 
+def check_indices(
+    launcher: Launcher, name: str, indices: DeviceArray, shape: tuple[int, ...], dim: int, from_the_end: bool = False
+) -> None:
+    """Report an index that is out of the range of a dimension.
+
+    Args:
+        name: of the op.
+        shape: of what is indexed.
+        from_the_end: whether indices below 0 count from the end.
+    """
+    size = shape[dim] if shape else 1
+
+    def explain(position: int, value: int) -> Exception:
+        if from_the_end:
+            return IndexError(f"index {value} is out of bounds for axis {dim} with size {size}")
+        return IndexError(f"{name}: index {value} is out of range for dimension {dim} of size {size}")
+
+    check_range(launcher, indices, -size if from_the_end else 0, size, explain)
+
+
 @lru_cache(None)
 def _range(dtype: str) -> CudaKernel:
     name = f"check_range_{dtype}"

@@ -9,9 +9,11 @@ import numpy as np
 from vmflow import dtypes
 from vmflow.kernels.choosing import Problem
 from vmflow.kernels.problems.gathering import Slices
+from vmflow.streams.cuda.launching import Launcher
 
 from .arrays import by_arrays
 from .bits import as_bits, widened
+from .checks import check_indices, check_range
 from .scattering import add_at, changing, coordinates, extreme, places_along, put_at, reduce_at, within
 
 # Zeros with parts filled in
@@ -44,7 +46,16 @@ def _scatter_diagonal(xp: Any, problem: Problem, part: Any, out: Any) -> None:
     xp.moveaxis(whole, (first, second), (0, 1))[rows, columns] = xp.moveaxis(as_bits(part), -1, 0)
 
 
-@by_arrays("one_hot")
+def _check_classes(launcher: Launcher, problem: Problem, operands: tuple[Any, ...]) -> None:
+    (classes,) = problem.attributes
+
+    def explain(position: int, value: int) -> Exception:
+        return ValueError(f"one_hot: {value} is none of the classes from 0 to {classes - 1}")
+
+    check_range(launcher, operands[0], 0, classes, explain)
+
+
+@by_arrays("one_hot", check=_check_classes)
 def _one_hot(xp: Any, problem: Problem, array: Any, out: Any) -> None:
     (classes,) = problem.attributes
     numbers = coordinates(xp, classes, array.ndim, array.ndim + 1)
@@ -54,7 +65,12 @@ def _one_hot(xp: Any, problem: Problem, array: Any, out: Any) -> None:
 # gather, scatter and their kin
 
 
-@by_arrays("gather")
+def _check(launcher: Launcher, problem: Problem, operands: tuple[Any, ...]) -> None:
+    array, indices, *_ = operands
+    check_indices(launcher, problem.op, indices, array.shape, problem.attributes[0])
+
+
+@by_arrays("gather", check=_check)
 def _gather(xp: Any, problem: Problem, array: Any, indices: Any, out: Any) -> None:
     (dim,) = problem.attributes
     indices = within(xp, "gather", indices, array.shape, dim)
@@ -65,7 +81,7 @@ def _gather(xp: Any, problem: Problem, array: Any, indices: Any, out: Any) -> No
     xp.copyto(as_bits(out), xp.take_along_axis(as_bits(array)[tuple(part)], indices, axis=dim))
 
 
-@by_arrays("scatter")
+@by_arrays("scatter", check=_check)
 def _scatter(xp: Any, problem: Problem, array: Any, indices: Any, values: Any, out: Any) -> None:
     dim, how = problem.attributes
     values = values[tuple([slice(size) for size in indices.shape])]
@@ -81,7 +97,7 @@ def _scatter(xp: Any, problem: Problem, array: Any, indices: Any, values: Any, o
             xp.copyto(flat, wide, casting="unsafe")
 
 
-@by_arrays("scatter_reduce")
+@by_arrays("scatter_reduce", check=_check)
 def _scatter_reduce(xp: Any, problem: Problem, array: Any, indices: Any, values: Any, out: Any) -> None:
     dim, how, include_self = problem.attributes
     values = widened(values[tuple([slice(size) for size in indices.shape])])

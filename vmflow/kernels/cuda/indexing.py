@@ -10,15 +10,31 @@ import numpy as np
 from vmflow.kernels.choosing import Problem
 from vmflow.kernels.problems.indexing import Geometry, Part, Writing
 from vmflow.streams.cuda.arrays import contiguous_strides
+from vmflow.streams.cuda.launching import Launcher
 
 from .arrays import by_arrays
 from .bits import as_bits, comparable, converted
+from .checks import check_indices
 from .scattering import add_at, changing, coordinates, places_in, put_at, within
 
 # By indices
 
 
-@by_arrays("index")
+def _check_read(launcher: Launcher, problem: Problem, operands: tuple[Any, ...]) -> None:
+    array, *indices = operands
+    dims, from_the_end = problem.attributes
+    for dim, index in zip(dims, indices, strict=True):
+        check_indices(launcher, "index_select", index, array.shape, dim, from_the_end)
+
+
+def _check_written(launcher: Launcher, problem: Problem, operands: tuple[Any, ...]) -> None:
+    array, _, *indices = operands
+    dims, _, part = problem.attributes
+    for dim, index in zip(dims, indices, strict=True):
+        check_indices(launcher, "index_put", index, part[0] if part else array.shape, dim, from_the_end=True)
+
+
+@by_arrays("index", check=_check_read)
 def _index(xp: Any, problem: Problem, array: Any, *rest: Any) -> None:
     *indices, out = rest
     dims, from_the_end = problem.attributes
@@ -79,7 +95,7 @@ def _index_add_to_zeros(xp: Any, problem: Problem, part: Any, *rest: Any) -> Non
         add_at(xp, flat, places, part)
 
 
-@by_arrays("index_put")
+@by_arrays("index_put", check=_check_written)
 def _index_put(xp: Any, problem: Problem, array: Any, new: Any, *rest: Any) -> None:
     *indices, out = rest
     dims, accumulate, part = problem.attributes

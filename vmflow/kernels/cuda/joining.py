@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 
 from vmflow.kernels.choosing import Problem
+from vmflow.streams.cuda.launching import Launcher
 
 from .arrays import by_arrays
 from .bits import as_bits
+from .checks import check_range
 from .scattering import coordinates
 
 
@@ -31,7 +33,18 @@ def _repeat(xp: Any, problem: Problem, array: Any, out: Any) -> None:
     xp.copyto(as_bits(out), xp.tile(as_bits(array), repeats).reshape(out.shape))
 
 
-@by_arrays("repetitions")
+def _check_repetitions(launcher: Launcher, problem: Problem, operands: tuple[Any, ...]) -> None:
+    (array,) = operands
+
+    def explain(position: int, value: int) -> Exception:
+        return ValueError(
+            f"repeat_interleave: expected {array.size} numbers that are not negative, got {value} at {position}"
+        )
+
+    check_range(launcher, array, 0, np.iinfo(np.int64).max, explain)
+
+
+@by_arrays("repetitions", check=_check_repetitions)
 def _repetitions(xp: Any, problem: Problem, array: Any, out: Any) -> None:
     xp.copyto(out, xp.sum(array, dtype=np.int64))
 

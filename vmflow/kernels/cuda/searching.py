@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 
 from vmflow.kernels.choosing import Problem
+from vmflow.streams.cuda.launching import Launcher
 
 from .arrays import by_arrays
 from .bits import as_bits, comparable, widened
+from .checks import check_range
 from .scattering import add_at
 
 
@@ -118,7 +120,14 @@ def _put_first(xp: Any, out: Any, dim: int | None, items: Any, places: Any) -> N
 # Numbers of elements
 
 
-@by_arrays("bincount_length")
+def _check_numbers(launcher: Launcher, problem: Problem, operands: tuple[Any, ...]) -> None:
+    def explain(position: int, value: int) -> Exception:
+        return ValueError(f"bincount: the numbers cannot be negative, got {value}")
+
+    check_range(launcher, operands[0], 0, np.iinfo(np.int64).max, explain)
+
+
+@by_arrays("bincount_length", check=_check_numbers)
 def _bincount_length(xp: Any, problem: Problem, array: Any, out: Any) -> None:
     if array.size:
         xp.copyto(out, xp.maximum(xp.max(array).astype(np.int64), 0) + 1)
@@ -126,7 +135,16 @@ def _bincount_length(xp: Any, problem: Problem, array: Any, out: Any) -> None:
         out.fill(0)
 
 
-@by_arrays("bincount")
+def _check_counted(launcher: Launcher, problem: Problem, operands: tuple[Any, ...]) -> None:
+    (length,) = problem.attributes
+
+    def explain(position: int, value: int) -> Exception:
+        return RuntimeError(f"bincount: {value} where {length} numbers were counted: they were changed meanwhile")
+
+    check_range(launcher, operands[0], 0, length, explain)
+
+
+@by_arrays("bincount", check=_check_counted)
 def _bincount(xp: Any, problem: Problem, array: Any, *rest: Any) -> None:
     *weights, out = rest
     (length,) = problem.attributes
