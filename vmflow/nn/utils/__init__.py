@@ -128,7 +128,7 @@ def _total_norm(gradients: list[Tensor], order: float) -> Tensor:
         dtype = gradients[0].dtype.to_real()
         for gradient in gradients:
             dtype = dtypes.promote_types(dtype, gradient.dtype.to_real())
-    norm = creation.zeros((), dtype=dtype)
+    norm = creation.zeros((), dtype=dtype, device=gradients[0].device if gradients else None)
     if gradients:
         measure = choose_update("total_norm", norm.device).kernel(TotalNorm(order))
         issue_update(Update("total_norm", measure, gradients, [norm], _elements(gradients)))
@@ -138,7 +138,8 @@ def _total_norm(gradients: list[Tensor], order: float) -> Tensor:
 def _scale_to(gradients: list[Tensor], limit: float, norm: Tensor) -> None:
     if gradients:
         scale = choose_update("scale_to_norm", gradients[0].device).kernel(ScaleToNorm(limit))
-        issue_update(Update("clip_grad_norm_", scale, [norm], gradients, _elements(gradients)))
+        there = norm.to(gradients[0].device)
+        issue_update(Update("clip_grad_norm_", scale, [there], gradients, _elements(gradients)))
 
 
 def _elements(tensors: list[Tensor]) -> int:
