@@ -174,8 +174,13 @@ def test_a_reduction_of_many_elements_in_few_places() -> None:
         (lambda x, i: x.scatter(0, i - 1, x), IndexError, "scatter: index -1 is out of range"),
         (lambda x, i: x[i - 4], IndexError, "index -4 is out of bounds for axis 0 with size 3"),
         (lambda x, i: x.index_put((i + 3,), x[0]), IndexError, "index 3 is out of bounds"),
-        (lambda x, i: flow.nn.functional.one_hot(i + 4, 4), ValueError, "one_hot: 4 is none of the classes"),
+        (
+            lambda x, i: flow.nn.functional.one_hot(i + 4, 4),
+            ValueError,
+            "4 among them, are not all classes",
+        ),
         (lambda x, i: (i[0] - 1).bincount(), ValueError, "cannot be negative, got -1"),
+        (lambda x, i: (x / 0).histc(3), ValueError, "the elements' range is not finite"),
         (lambda x, i: x.repeat_interleave(i[0] - 1, 1), ValueError, "not negative, got -1 at 0"),
     ],
 )

@@ -50,7 +50,7 @@ def _check_classes(launcher: Launcher, problem: Problem, operands: tuple[Any, ..
     (classes,) = problem.attributes
 
     def explain(position: int, value: int) -> Exception:
-        return ValueError(f"one_hot: {value} is none of the classes from 0 to {classes - 1}")
+        return ValueError(f"one_hot: the elements, {value} among them, are not all classes from 0 to {classes - 1}")
 
     check_range(launcher, operands[0], 0, classes, explain)
 

@@ -157,14 +157,23 @@ def _count_nonzero(xp: Any, problem: Problem, array: Any, out: Any) -> None:
     xp.copyto(out, xp.sum(comparable(array) != 0, dtype=np.int64))
 
 
-@by_arrays("nonzero")
-def _nonzero(xp: Any, problem: Problem, array: Any, out: Any) -> None:
+def _changed(problem: Problem, more: int) -> Exception:
+    count, _ = problem.attributes
+    return RuntimeError(
+        f"nonzero: {count} elements were counted, and {count + more} found: the tensor was changed meanwhile"
+    )
+
+
+@by_arrays("nonzero", verify=_changed)
+def _nonzero(xp: Any, problem: Problem, array: Any, out: Any, more: Any) -> None:
     """The place of each element that is found goes to where the number of those before it says."""
     count, by_dimension = problem.attributes
     if not array.ndim:
+        more.fill(0)
         return
     found = (comparable(array) != 0).reshape(-1)
     ranks = xp.cumsum(found, dtype=np.int64) - 1
+    xp.copyto(more, xp.sum(found, dtype=np.int64) - count)
     places = xp.zeros(count + 1, np.int64)
     places[xp.where(found, xp.minimum(ranks, count), count)] = xp.arange(found.size, dtype=np.int64)
     strides = contiguous_strides(array.shape, 1)

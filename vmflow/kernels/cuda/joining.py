@@ -49,9 +49,17 @@ def _repetitions(xp: Any, problem: Problem, array: Any, out: Any) -> None:
     xp.copyto(out, xp.sum(array, dtype=np.int64))
 
 
-@by_arrays("repeated_places")
-def _repeated_places(xp: Any, problem: Problem, array: Any, out: Any) -> None:
+def _changed(problem: Problem, more: int) -> Exception:
     (total,) = problem.attributes
+    return RuntimeError(
+        f"repeat_interleave: {total + more} repetitions where {total} were counted: they were changed meanwhile"
+    )
+
+
+@by_arrays("repeated_places", verify=_changed)
+def _repeated_places(xp: Any, problem: Problem, array: Any, out: Any, more: Any) -> None:
+    (total,) = problem.attributes
+    xp.copyto(more, xp.sum(array, dtype=np.int64) - total)
     ends = xp.cumsum(array, dtype=np.int64)
     places = xp.searchsorted(ends, xp.arange(total, dtype=np.int64), side="right")
     xp.copyto(out, xp.minimum(places, max(array.size - 1, 0)))

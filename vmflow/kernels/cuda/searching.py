@@ -164,14 +164,21 @@ def _total(xp: Any, bins: Any, known: Any, weights: Any, length: int) -> Any:
     return total[:length]
 
 
-@by_arrays("histogram")
+def _not_finite(problem: Problem, number: int) -> Exception:
+    return ValueError("the elements' range is not finite; give one")
+
+
+@by_arrays("histogram", verify=_not_finite)
 def _histogram(xp: Any, problem: Problem, *arguments: Any) -> None:
     _, bins, low, high, weighted, density = problem.attributes
-    *arrays, counts, edges = arguments
+    *arrays, counts, edges, unbounded = arguments
     wide = [array.astype(np.float64).reshape(-1) for array in arrays]
     array = wide[0]
     borders = wide[-1] if bins is None else _borders(xp, array, low, high, bins)
     length = borders.size - 1
+    unbounded.fill(0)
+    if bins is not None:
+        xp.copyto(unbounded, xp.logical_not(xp.all(xp.isfinite(borders))), casting="unsafe")
     # The last bin has both of its borders in it.
     places = xp.where(array == borders[-1], length - 1, xp.searchsorted(borders, array, side="right") - 1)
     known = (array >= borders[0]) & (array <= borders[-1])
