@@ -296,11 +296,11 @@ def test_a_scaler_skips_steps_and_adapts(gradients: Sequence[float]) -> None:
 def test_running_averages_of_weights() -> None:
     ends = []
     for device in ("cpu", "cuda"):
-        model = flow.nn.ParameterList([flow.ones(3, device=device)])
-        averaged = optim.swa_utils.AveragedModel(model)
+        weight = flow.nn.Parameter(flow.ones(3, device=device))
+        averaged = optim.swa_utils.AveragedModel(flow.nn.ParameterList([weight]))
         for value in (1.0, 3.0, 8.0):
-            with flow.no_grad():
-                model[0].copy_(flow.full((3,), value, device=device))
-            averaged.update_parameters(model)
-        ends.append(averaged.module[0].detach().cpu().tolist())
-    assert ends[0] == ends[1] == [4.0, 4.0, 4.0]
+            averaged.update_parameters(
+                flow.nn.ParameterList([flow.nn.Parameter(flow.full((3,), value, device=device))])
+            )
+        ends.append([parameter.detach().cpu().tolist() for parameter in averaged.parameters()])
+    assert ends[0] == ends[1] == [[4.0, 4.0, 4.0]]
