@@ -118,7 +118,8 @@ def stamps_of(group: Group, piece: Piece, size: int) -> tuple[Array, Array, Arra
     if piece.positions is not None:
         stamps = stamps[piece.positions]
         floors = floors if isinstance(floors, int) else floors[piece.positions]
-    pieces = area.pieces(np.broadcast_to(piece.offsets, stamps.shape), size)
+    offsets = piece.offsets if len(piece.offsets) == len(stamps) else np.broadcast_to(piece.offsets, stamps.shape)
+    pieces = area.pieces(offsets, size)
     times = len(pieces) // max(len(stamps), 1)
     if times > 1:
         stamps = np.repeat(stamps, times)
@@ -187,9 +188,7 @@ def _changed(piece: Piece, values: Array, count: int) -> Piece:
     return Piece(piece.area, piece.offsets[positions], outer)
 
 
-def _note_write(
-    group: Group, piece: Piece, size: int, place: Place, strict: bool, values: Array, count: int
-) -> None:
+def _note_write(group: Group, piece: Piece, size: int, place: Place, strict: bool, values: Array, count: int) -> None:
     shadow = piece.area.shadow
     assert shadow is not None
     pieces, stamps, floors = stamps_of(group, piece, size)

@@ -23,11 +23,12 @@ Combine = Callable[..., Any]
 
 
 def _increment(old: Array, limit: Array) -> Array:
-    return np.where(old >= limit, old.dtype.type(0), old + old.dtype.type(1))
+    zero, one = np.zeros(1, old.dtype), np.ones(1, old.dtype)
+    return np.where(old >= limit, zero, old + one)
 
 
 def _decrement(old: Array, limit: Array) -> Array:
-    return np.where((old == 0) | (old > limit), limit, old - old.dtype.type(1))
+    return np.where((old == 0) | (old > limit), limit, old - np.ones(1, old.dtype))
 
 
 def _exchange(old: Array, new: Array) -> Array:

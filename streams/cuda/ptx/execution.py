@@ -1,13 +1,13 @@
 """Which threads run next: those that are earliest in the text, functions that were called first.
 
-So threads that went different ways meet again.  Threads at a gate wait; when nobody can run any more, it is seen who can
-pass.  A thread may also wait for another by looking at memory again and again.  So now and then those that are farthest
-have a turn.
+So threads that went different ways meet again.  Threads at a gate wait; when nobody can run any more, it is seen who
+can pass.  A thread may also wait for another by looking at memory again and again.  So now and then those that are
+farthest have a turn.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -127,13 +127,12 @@ class Execution:
     def _end(self, block: Block, group: Group) -> bool:
         """Go where the end of a block leads; returns whether the group is still there."""
         end = block.end
-        kind = type(end)
-        if kind is Branch:
+        if isinstance(end, Branch):
             stays = self._branch(end, group)
-        elif kind is Jump:
+        elif isinstance(end, Jump):
             group.pc = end.target
             stays = True
-        elif kind is Meet:
+        elif isinstance(end, Meet):
             stays = self._meet(end, group)
         else:
             stays = self._leave(end, group)
@@ -143,7 +142,7 @@ class Execution:
                 registers[slot] = None
         return stays
 
-    def _branch(self, end: Any, group: Group) -> bool:
+    def _branch(self, end: Branch, group: Group) -> bool:
         holds = group.registers[end.predicate]
         count = int(np.count_nonzero(holds))
         if count == len(holds):
@@ -157,7 +156,7 @@ class Execution:
         self._put(self._part(group, np.flatnonzero(~chosen), end.following))
         return False
 
-    def _leave(self, end: Any, group: Group) -> bool:
+    def _leave(self, end: Call | Return | Exit | Switch, group: Group) -> bool:
         """Calls, returns, ends and jumps by a table."""
         if isinstance(end, Call):
             group.stack = (*group.stack, end.following)
@@ -174,7 +173,7 @@ class Execution:
         return False
 
     def _switch(self, end: Switch, group: Group) -> None:
-        index = group.spread(group.registers[end.index])
+        index = group.spread(group.registers[end.selector])
         if int(index.max()) >= len(end.targets):
             raise UnsupportedInstruction(f"an index of a jump is beyond its table, which is undefined: {end.place}")
         for number in np.unique(index).tolist():
@@ -182,7 +181,7 @@ class Execution:
 
     # Gates
 
-    def _meet(self, end: Any, group: Group) -> bool:
+    def _meet(self, end: Meet, group: Group) -> bool:
         """Threads come to a gate."""
         key = (-len(group.stack), group.pc, group.stack)
         others = self._waiting.pop(key, None)
@@ -194,7 +193,7 @@ class Execution:
         self._pass_some(end, together, key)
         return False
 
-    def _pass_some(self, end: Any, group: Group, key: Key) -> bool:
+    def _pass_some(self, end: Meet, group: Group, key: Key) -> bool:
         """Let those pass who need not wait; returns whether there are any."""
         absent = end.gate.missing(group)
         if absent is not None:
@@ -218,14 +217,16 @@ class Execution:
         for key in list(self._waiting):
             groups = self._waiting.pop(key)
             group = join(groups, self._needed(groups[0].pc, groups[0].stack))
-            passed |= self._pass_some(self._blocks[group.pc].end, group, key)
+            end = self._blocks[group.pc].end
+            assert isinstance(end, Meet)
+            passed |= self._pass_some(end, group, key)
         if not passed:
             self._raise_stuck()
 
     def _raise_stuck(self) -> None:
         """Raise the error that says who waits for whom."""
         waiting = [group for groups in self._waiting.values() for group in groups]
-        group = min(waiting, key=lambda it: it.pc)
+        group = min(waiting, key=lambda group: group.pc)
         end = self._blocks[group.pc].end
         assert isinstance(end, Meet)
         gate = end.gate

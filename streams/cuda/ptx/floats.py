@@ -134,9 +134,7 @@ def _then(function: Function, after: Function) -> Function:
     return compute
 
 
-def lower_packed(
-    lowering: Lowering, instruction: Instruction, scalar: Scalar, function: Function
-) -> Operation | None:
+def lower_packed(lowering: Lowering, instruction: Instruction, scalar: Scalar, function: Function) -> Operation | None:
     """An operation whose operands have the type of its result, which may be two floats in a word."""
     target, *sources = instruction.operands
     if scalar.name in ("f16x2", "bf16x2"):

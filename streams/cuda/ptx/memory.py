@@ -197,7 +197,8 @@ class Memory:
                 chosen = addresses[positions]
                 offsets = self._within(self.areas[number], chosen, size)
             if offsets is None or (store and not self.areas[number].writable):
-                self._refuse(group, addresses, self._first_wrong(addresses, positions, number, size), size, place, store)
+                wrong = self._first_wrong(addresses, positions, number, size)
+                self._refuse(group, addresses, wrong, size, place, store)
             assert offsets is not None
             pieces.append(Piece(self.areas[number], offsets, positions))
         return pieces
@@ -267,7 +268,8 @@ def locate_private(
     if int(np.maximum.reduce(addresses)) > extent - size:
         position = int(np.argmax(addresses > max(extent - size, 0))) if extent >= size else 0
         address = int(addresses[position])
-        end = address + size - extent if address < WINDOW else 0
+        # Of an address of 32 bits below zero the upper half may be missing.
+        end = address + size - extent if address < WINDOW // 2 else 0
         beyond = f"{end} bytes beyond its end" if end else "before its beginning"
         reason = f"accesses {size} bytes at {address:#x} of {kind} memory, which has {extent} bytes: {beyond}"
         raise group.fault(IllegalAccess, place, [position], reason, address=address)

@@ -59,9 +59,7 @@ class Kernel:
     def __init__(self, module: Module, function: Function) -> None:
         self.name = function.name
         offsets = parameter_offsets(function.parameters)
-        self.parameters = tuple(
-            [Parameter(it.name, it.type, it.size, offsets[it.name]) for it in function.parameters]
-        )
+        self.parameters = tuple([Parameter(it.name, it.type, it.size, offsets[it.name]) for it in function.parameters])
         self._module = module
 
     @cached_property
@@ -112,8 +110,8 @@ class Kernel:
             raise ValueError(f"{self.name}: a block has at most {_MOST_THREADS} threads, not {threads}: {whole_block}")
         if not 0 <= shared_bytes <= _MOST_SHARED - program.shared_bytes:
             raise ValueError(
-                f"{self.name}: a block has at most {_MOST_SHARED} bytes of shared memory; {shared_bytes} cannot be added "
-                f"to the {program.shared_bytes} of the kernel"
+                f"{self.name}: a block has at most {_MOST_SHARED} bytes of shared memory; {shared_bytes} cannot be "
+                f"added to the {program.shared_bytes} of the kernel"
             )
         packed = self.pack(arguments)
         memory = Memory(_areas(self.name, [*regions, *self._module.regions]))
@@ -132,14 +130,16 @@ class Kernel:
             TypeError: if one is neither a number nor bytes.
         """
         if len(arguments) != len(self.parameters):
-            raise ValueError(f"{self.name} has {len(self.parameters)} parameters, but {len(arguments)} arguments were given")
+            count = len(self.parameters)
+            raise ValueError(f"{self.name} has {count} parameters, but {len(arguments)} arguments were given")
         packed = bytearray()
         for parameter, argument in zip(self.parameters, arguments, strict=True):
             packed += bytes(parameter.offset - len(packed)) + self._packed(parameter, argument)
         return bytes(packed)
 
     def _packed(self, parameter: Parameter, argument: int | float | bytes) -> bytes:
-        problem = f"{self.name}: the argument of {parameter.name}, of the type .{parameter.type} and {parameter.size} bytes"
+        size = parameter.size
+        problem = f"{self.name}: the argument of {parameter.name}, of the type .{parameter.type} and {size} bytes"
         if isinstance(argument, (bytes, bytearray, memoryview)):
             if len(argument) != parameter.size:
                 raise ValueError(f"{problem}, has {len(argument)} bytes")

@@ -242,5 +242,3 @@ def lower_set(lowering: Lowering, instruction: Instruction) -> Operation | None:
 
     sources = [(a, scalar), (b, scalar), *[(operand, PREDICATE) for operand in third]]
     return lowering.compute(choose, (target, result), sources)
-
-

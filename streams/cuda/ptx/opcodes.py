@@ -163,4 +163,3 @@ def memory_access(instruction: Instruction) -> tuple[str, int] | None:
     if instruction.opcode not in ("ld", "ldu", "st", "atom", "red") or scalar is None:
         return None
     return access.space_of(instruction), scalar.size * access.vector_of(instruction)
-

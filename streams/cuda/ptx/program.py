@@ -1,8 +1,8 @@
 """A kernel and the functions that it calls, as blocks of operations that end with a jump.
 
 All of them share one list of registers, and functions have fixed places in local memory; so they must not call
-themselves.  The blocks stand in the order of the text, functions behind the kernel.  The scheduler relies on it: it runs
-the earliest block first, and threads that went different ways meet where the text comes together again.
+themselves.  The blocks stand in the order of the text, functions behind the kernel.  The scheduler relies on it: it
+runs the earliest block first, and threads that went different ways meet where the text comes together again.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ class Branch(NamedTuple):
 
 
 class Switch(NamedTuple):
-    """Each thread goes to the block that its index names."""
+    """Each thread goes to the block whose number in a table is in a register."""
 
-    index: int
+    selector: int
     targets: tuple[int, ...]
     place: Place
 
@@ -84,6 +84,9 @@ class Meet(NamedTuple):
 End = Jump | Branch | Switch | Call | Return | Exit | Meet
 
 
+_NOWHERE: Final = Place("the end of a function", 0)
+
+
 @dataclass(eq=False)
 class Block:
     """Operations without a jump, and what comes after them.
@@ -102,7 +105,7 @@ class Block:
     size: int = 0
     live: frozenset[int] = frozenset()
     dead: tuple[int, ...] = ()
-    place: Place = Place("", 0)
+    place: Place = _NOWHERE
     # Registers read before they are written here, and those written.
     reads: set[int] = field(default_factory=set)
     writes: set[int] = field(default_factory=set)
@@ -114,7 +117,7 @@ class Program(NamedTuple):
     Attributes:
         blocks: the first is where it begins.
         constants: for each register its value if it is a constant, else None.  Those that may be read before they are
-            written, as the padding of structures is, are constants at first; their bits are ones, which of floats are NaN.
+            written, as the padding of structures is, are constants at first, of bits that are one.
         special: the registers to fill at the start, by the name of the special register.
         shared_bytes: of its variables in shared memory, without what the launch adds.
         local_bytes: of its variables in local memory.
@@ -273,8 +276,8 @@ class Builder:
 
 
 def undefined(dtype: DType) -> Array:
-    """What a register holds that was never written."""
-    return np.ones(1, bool) if dtype == bool else np.full(dtype.itemsize, 0xFF, np.uint8).view(dtype)
+    """What a register holds that was never written: bits that are one, which of floats are NaN."""
+    return np.ones(1, bool) if dtype == PREDICATE.dtype else np.full(dtype.itemsize, 0xFF, np.uint8).view(dtype)
 
 
 def _aligned(size: int, alignment: int) -> int:
@@ -651,4 +654,3 @@ def parameter_offsets(parameters: Iterable[Variable]) -> dict[str, int]:
         offsets[variable.name] = _aligned(end, variable.alignment)
         end = offsets[variable.name] + variable.size
     return offsets
-

@@ -295,9 +295,7 @@ class _Parser:
                 alignment = int(self._take())
             elif word in (".v2", ".v4"):
                 count = int(word[2:])
-            elif word == ".ptr":
-                continue
-            elif word in _SPACES or word == ".attribute":
+            elif word in _SPACES or word in (".ptr", ".attribute"):
                 continue
             elif word[1:] in SCALARS:
                 type_ = word[1:]
