@@ -148,7 +148,7 @@ def raise_race(group: Group, piece: Piece, size: int, place: Place, doing: str, 
 
 def _note_read(group: Group, piece: Piece, size: int, place: Place) -> None:
     area = piece.area
-    area.traffic.read += size * (group.count if piece.positions is None else len(piece.positions))
+    area.traffic.count_read(size * (group.count if piece.positions is None else len(piece.positions)))
     if area.shadow is not None:
         conflict = area.shadow.read(*stamps_of(group, piece, size))
         if conflict is not None:
@@ -160,7 +160,7 @@ def _store(group: Group, piece: Piece, values: Array, count: int, place: Place) 
     area = piece.area
     size = values.dtype.itemsize * count
     threads = group.count if piece.positions is None else len(piece.positions)
-    area.traffic.written += size * threads
+    area.traffic.count_written(size * threads)
     if piece.positions is not None and len(values) > 1:
         values = values[piece.positions]
     if len(piece.offsets) == 1 and threads > 1:

@@ -96,8 +96,8 @@ def _in_halves(combine: Combine, dtype: Any) -> Combine:
 def _note(group: Group, piece: Piece, size: int, place: Place) -> None:
     area = piece.area
     threads = group.count if piece.positions is None else len(piece.positions)
-    area.traffic.read += size * threads
-    area.traffic.written += size * threads
+    area.traffic.count_read(size * threads)
+    area.traffic.count_written(size * threads)
     if area.shadow is None:
         return
     conflict = area.shadow.atomic(*stamps_of(group, piece, size))

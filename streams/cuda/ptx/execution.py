@@ -20,7 +20,7 @@ from .warps import BlockGate
 Key = tuple[int, int, tuple[int, ...]]
 
 # Blocks of instructions after which those that are farthest have a turn, and how long it is.
-_PATIENCE: Final = 4096
+_PATIENCE: Final = 512
 _TURN: Final = 64
 
 
@@ -43,6 +43,8 @@ class Execution:
         self._waiting: dict[Key, list[Group]] = {}
         self._live: dict[tuple[int, tuple[int, ...]], tuple[int, ...]] = {}
         self._steps = 0
+        # When those that are farthest have a turn.
+        self._turn_at = _PATIENCE
         self._registers: Registers = list(program.constants)
         for name, slot in program.special.items():
             self._registers[slot] = batch.launch.special(batch, name)
@@ -56,11 +58,18 @@ class Execution:
         self._put(self._batch.start(self._registers))
         while True:
             if self._ready:
-                self._advance(self._take())
+                self._run_some()
             elif self._waiting:
                 self._release()
             else:
                 return
+
+    def _run_some(self) -> None:
+        if self._steps < self._turn_at:
+            self._advance(self._take())
+        else:
+            self._turn_at = self._steps + _PATIENCE
+            self._advance(self._take(farthest=True), _TURN)
 
     # Groups
 
@@ -97,32 +106,27 @@ class Execution:
             turn: for how many blocks of instructions it is in any case.
         """
         blocks = self._blocks
+        least = self._steps + turn
         while True:
             block = blocks[group.pc]
-            self._execute(block, group)
+            for operation in block.operations:
+                operation(group)
+            self._batch.launch.counters.executed(block.size * group.count)
             self._steps += 1
-            if self._steps % _PATIENCE == 0:
-                self._look_around(group)
+            if self._steps >= self._limit:
+                self._raise_endless(group)
             if not self._end(block, group):
                 return
-            turn -= 1
-            if self._first is not None and turn < 0 and (-len(group.stack), group.pc, group.stack) >= self._first:
-                self._put(group)
-                return
+            if self._first is not None and self._steps > least:
+                is_first = (-len(group.stack), group.pc, group.stack) < self._first
+                if not is_first or self._steps >= self._turn_at:
+                    self._put(group)
+                    return
 
-    def _execute(self, block: Block, group: Group) -> None:
-        for operation in block.operations:
-            operation(group)
-        self._batch.launch.counters.instructions += block.size * group.count
-
-    def _look_around(self, group: Group) -> None:
-        """Let those that are farthest have a turn, and see that there is an end."""
-        if self._steps >= self._limit:
-            place = self._blocks[group.pc].place
-            reason = f"the threads of its blocks have not ended after {self._steps} steps"
-            raise group.fault(NoProgress, place, [0], reason)
-        if self._ready:
-            self._advance(self._take(farthest=True), _TURN)
+    def _raise_endless(self, group: Group) -> None:
+        place = self._blocks[group.pc].place
+        reason = f"the threads of its blocks have not ended after {self._steps} steps"
+        raise group.fault(NoProgress, place, [0], reason)
 
     def _end(self, block: Block, group: Group) -> bool:
         """Go where the end of a block leads; returns whether the group is still there."""
@@ -130,7 +134,7 @@ class Execution:
         if isinstance(end, Branch):
             stays = self._branch(end, group)
         elif isinstance(end, Jump):
-            group.pc = end.target
+            group.go(end.target)
             stays = True
         elif isinstance(end, Meet):
             stays = self._meet(end, group)
@@ -146,10 +150,10 @@ class Execution:
         holds = group.registers[end.predicate]
         count = int(np.count_nonzero(holds))
         if count == len(holds):
-            group.pc = end.following if end.negated else end.target
+            group.go(end.following if end.negated else end.target)
             return True
         if count == 0:
-            group.pc = end.target if end.negated else end.following
+            group.go(end.target if end.negated else end.following)
             return True
         chosen = ~holds if end.negated else holds
         self._put(self._part(group, np.flatnonzero(chosen), end.target))
@@ -159,12 +163,10 @@ class Execution:
     def _leave(self, end: Call | Return | Exit | Switch, group: Group) -> bool:
         """Calls, returns, ends and jumps by a table."""
         if isinstance(end, Call):
-            group.stack = (*group.stack, end.following)
-            group.pc = end.entry
+            group.call(end.entry, end.following)
             return True
         if isinstance(end, Return) and group.stack:
-            group.pc = group.stack[-1]
-            group.stack = group.stack[:-1]
+            group.come_back()
             return True
         if isinstance(end, (Return, Exit)):
             self._batch.end(group.lanes)
@@ -187,7 +189,7 @@ class Execution:
         others = self._waiting.pop(key, None)
         if others is None and end.gate.missing(group) is None:
             end.gate.pass_through(group)
-            group.pc = end.following
+            group.go(end.following)
             return True
         together = join([*(others or []), group], self._needed(group.pc, group.stack))
         self._pass_some(end, together, key)
@@ -203,7 +205,7 @@ class Execution:
                 return False
             group = self._part(group, np.flatnonzero(~absent), group.pc)
         end.gate.pass_through(group)
-        group.pc = end.following
+        group.go(end.following)
         self._put(group)
         return True
 

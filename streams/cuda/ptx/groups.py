@@ -157,6 +157,19 @@ class Group:
         """One element for each thread."""
         return np.broadcast_to(values, (self.count, *values.shape[1:])) if len(values) != self.count else values
 
+    def go(self, pc: int) -> None:
+        """Turn to another block of instructions."""
+        self.pc = pc
+
+    def call(self, entry: int, following: int) -> None:
+        """Turn to a function, and later to the block that follows."""
+        self.stack = (*self.stack, following)
+        self.pc = entry
+
+    def come_back(self) -> None:
+        """Turn to the block that follows the call."""
+        self.pc, self.stack = self.stack[-1], self.stack[:-1]
+
     def part(self, positions: Array, live: Sequence[int], pc: int) -> Group:
         """Some of these threads, as a group of their own.
 

@@ -50,6 +50,14 @@ class Traffic:
         self.read = 0
         self.written = 0
 
+    def count_read(self, size: int) -> None:
+        """So many bytes more were read."""
+        self.read += size
+
+    def count_written(self, size: int) -> None:
+        """So many bytes more were written."""
+        self.written += size
+
     def __repr__(self) -> str:
         return f"Traffic(read={self.read}, written={self.written})"
 
@@ -67,14 +75,16 @@ class Area:
         traffic: the bytes accessed.
     """
 
-    def __init__(self, buffer: Array, start: int = 0, name: str = "", writable: bool = True) -> None:
+    def __init__(
+        self, buffer: Array, start: int = 0, name: str = "", writable: bool = True, traffic: Traffic | None = None
+    ) -> None:
         self.start = start
         self.size = len(buffer)
         self.name = name
         self.writable = writable
         self.shadow: Shadow | None = None
         self.granule = 1
-        self.traffic = Traffic()
+        self.traffic = traffic or Traffic()
         self._buffer = buffer
         self._views: dict[tuple[DType, int], tuple[Array, int, int]] = {}
 
