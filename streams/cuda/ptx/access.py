@@ -12,7 +12,7 @@ from .groups import Group
 from .lowering import Lowering, Operation, Source, Target, read, scalar_of, write
 from .memory import LOCAL_WINDOW, SHARED_WINDOW, WINDOW, Piece, locate_private
 from .races import TIME, Conflict, thread_of
-from .syntax import Address, Immediate, Instruction, Operand, Vector
+from .statements import Address, Immediate, Instruction, Operand, Vector
 from .types import SCALARS, Array, Scalar
 
 Locate = Callable[[Group, Array, int, Place, bool], list[Piece]]

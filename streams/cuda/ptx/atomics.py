@@ -16,7 +16,7 @@ from .faults import Place
 from .groups import Group
 from .lowering import Lowering, Operation, read, scalar_of, write
 from .memory import Piece
-from .syntax import Instruction
+from .statements import Instruction
 from .types import SCALARS, Array
 
 Combine = Callable[..., Any]

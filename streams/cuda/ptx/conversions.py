@@ -10,7 +10,7 @@ import numpy as np
 from . import rounding
 from .floats import mode_of, saturate
 from .lowering import Lowering, Operation
-from .syntax import Instruction
+from .statements import Instruction
 from .types import SCALARS, Array, Scalar
 
 Function = Callable[[Array], Array]

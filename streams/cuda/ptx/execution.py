@@ -11,9 +11,10 @@ from typing import Final
 
 import numpy as np
 
+from .blocks import Block, Branch, Call, Exit, Jump, Meet, Return, Switch
 from .faults import BarrierError, NoProgress, UnsupportedInstruction
 from .groups import Batch, Group, Registers, join
-from .program import Block, Branch, Call, Exit, Jump, Meet, Program, Return, Switch
+from .program import Program
 from .types import Array
 from .warps import BlockGate
 

@@ -11,7 +11,7 @@ from . import rounding
 from .integer_instructions import typed
 from .lowering import PREDICATE, Lowering, Operation
 from .rounding import MODES, Mode
-from .syntax import Instruction
+from .statements import Instruction
 from .types import BFLOAT16, SCALARS, Array, DType, Scalar
 
 Function = Callable[..., Any]

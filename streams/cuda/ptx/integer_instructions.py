@@ -9,7 +9,7 @@ import numpy as np
 from . import integers as ints
 from .groups import Group
 from .lowering import PREDICATE, Lowering, Operation, Source, operation, read, write
-from .syntax import Immediate, Instruction, Operand, Register
+from .statements import Immediate, Instruction, Operand, Register
 from .types import SCALARS, Array, Scalar
 
 _U32: Final = SCALARS["u32"]

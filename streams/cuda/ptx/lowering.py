@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 import numpy as np
 
 from .faults import UnsupportedInstruction
-from .syntax import Address, Immediate, Instruction, Operand, Register, Vector
+from .statements import Address, Immediate, Instruction, Operand, Register, Vector
 from .types import SCALARS, SIGNED, UNSIGNED, Array, DType, Scalar
 
 if TYPE_CHECKING:

@@ -9,10 +9,12 @@ from typing import Final, NamedTuple, final
 
 import numpy as np
 
+from .functions import parameter_offsets
 from .launch import Counters, Launch, Triple
 from .memory import SHARED_WINDOW, Area, Memory, Region
-from .program import Builder, Program, parameter_offsets
-from .syntax import Function, Unit, Variable, parse_unit
+from .program import Builder, Program
+from .statements import Function, Unit, Variable
+from .syntax import parse_unit
 from .types import SCALARS, Array
 
 # Where the variables of modules are: far from what an allocator hands out, and from the windows.

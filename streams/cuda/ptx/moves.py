@@ -11,7 +11,7 @@ from . import rounding
 from .groups import Group
 from .integer_instructions import typed
 from .lowering import PREDICATE, Lowering, Operation, operation, read, write
-from .syntax import Instruction, Operand, Register, Vector
+from .statements import Instruction, Operand, Register, Vector
 from .types import SCALARS, Array, Scalar
 
 Function = Callable[..., Any]

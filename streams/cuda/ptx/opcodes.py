@@ -11,7 +11,7 @@ from . import access, atomics, conversions, floats, integer_instructions as inte
 from .faults import Trap
 from .groups import Group
 from .lowering import Lowering, Operation, scalar_of, write
-from .syntax import Instruction
+from .statements import Instruction
 from .types import SCALARS
 
 Lower = Callable[[Lowering, Instruction], Operation | None]

@@ -14,7 +14,7 @@ from .faults import BarrierError, Place
 from .groups import WARP, Group
 from .integer_instructions import typed
 from .lowering import PREDICATE, Lowering, Source, Target, read, write
-from .syntax import Immediate, Instruction, Vector
+from .statements import Immediate, Instruction, Vector
 from .types import SCALARS, Array
 
 _U32: Final = SCALARS["u32"]
