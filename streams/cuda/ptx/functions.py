@@ -40,7 +40,7 @@ class FunctionBuilder:
         self._program = program
         self._slots: dict[str, int] = {}
         self._local: dict[str, int] = {}
-        self._parameters = {it.name: it for it in (*function.parameters, *function.results)}
+        self._parameters = {variable.name: variable for variable in (*function.parameters, *function.results)}
         self._fields: dict[tuple[str, int], int] = {}
         self._labels: dict[str, int] = {}
         # How blocks end whose targets are labels, once these are known.
@@ -245,9 +245,9 @@ class FunctionBuilder:
     def _link_call(self, block: Block, following: Block, instruction: Instruction) -> None:
         callee = self._program.function(callee_of(instruction, self._program.unit))
         assert callee is not None
-        vectors = [it for it in instruction.operands if isinstance(it, Vector)]
-        results = [_label(it) for it in vectors.pop(0).parts] if callee.function.results else []
-        arguments = [_label(it) for it in vectors.pop(0).parts] if callee.function.parameters else []
+        vectors = [operand for operand in instruction.operands if isinstance(operand, Vector)]
+        results = [_label(part) for part in vectors.pop(0).parts] if callee.function.results else []
+        arguments = [_label(part) for part in vectors.pop(0).parts] if callee.function.parameters else []
         self._lowering.begin(instruction)
         for name, parameter in zip(arguments, callee.function.parameters, strict=True):
             for offset, slot in callee.fields(parameter.name).items():
@@ -284,7 +284,7 @@ class FunctionBuilder:
         memory = instruction.operands[1 if instruction.opcode == "ld" else 0]
         if not isinstance(memory, Address) or memory.base not in self._parameters:
             return None
-        if self.function.is_kernel and memory.base in {it.name for it in self.function.parameters}:
+        if self.function.is_kernel and memory.base in {variable.name for variable in self.function.parameters}:
             return None
         access = memory_access(instruction)
         assert access is not None

@@ -213,9 +213,9 @@ def join(groups: Sequence[Group], live: Sequence[int]) -> Group:
 
 def _joined(values: list[Any], groups: Sequence[Group], order: Array) -> Any:
     known = values[0]
-    if all(len(it) == 1 for it in values):
+    if all(len(array) == 1 for array in values):
         bits = known.tobytes()
-        if all(it is known or it.tobytes() == bits for it in values):
+        if all(array is known or array.tobytes() == bits for array in values):
             return known
-    parts = [group.spread(it) for it, group in zip(values, groups, strict=True)]
+    parts = [group.spread(array) for array, group in zip(values, groups, strict=True)]
     return np.concatenate(parts).take(order)

@@ -61,7 +61,12 @@ class Kernel:
     def __init__(self, module: Module, function: Function) -> None:
         self.name = function.name
         offsets = parameter_offsets(function.parameters)
-        self.parameters = tuple([Parameter(it.name, it.type, it.size, offsets[it.name]) for it in function.parameters])
+        self.parameters = tuple(
+            [
+                Parameter(variable.name, variable.type, variable.size, offsets[variable.name])
+                for variable in function.parameters
+            ]
+        )
         self._module = module
 
     @cached_property
@@ -205,12 +210,14 @@ class Module:
         """
         if name not in self.addresses:
             raise KeyError(f"the module has no variable {name!r}; it has {', '.join(sorted(self.addresses)) or 'none'}")
-        region = next(it for it in self.regions if 0 <= self.addresses[name] - it.start < len(it.buffer))
+        region = next(
+            region for region in self.regions if 0 <= self.addresses[name] - region.start < len(region.buffer)
+        )
         start = self.addresses[name] - region.start
         return region.buffer[start : start + self._unit.variables[name].size]
 
     def _variables(self, space: str) -> list[Variable]:
-        return [it for it in self._unit.variables.values() if it.space == space and it.size]
+        return [variable for variable in self._unit.variables.values() if variable.space == space and variable.size]
 
     def _place(self, space: str, start: int, name: str, writable: bool) -> Region:
         """Give addresses to the variables of a state space, and memory."""
@@ -231,7 +238,7 @@ class Module:
 
 def _extents(what: str, given: Sequence[int], most: Triple) -> Triple:
     values = [int(value) for value in given]
-    if not 1 <= len(values) <= 3 or any(not 1 <= it <= top for it, top in zip(values, most, strict=False)):
+    if not 1 <= len(values) <= 3 or any(not 1 <= value <= top for value, top in zip(values, most, strict=False)):
         raise ValueError(f"a {what} has one to three extents from 1 to {most}, not {tuple(given)}")
     x, y, z = [*values, 1, 1][:3]
     return x, y, z
@@ -241,7 +248,7 @@ def _areas(kernel: str, regions: Sequence[Region]) -> list[Area]:
     """The areas of regions, after a look at them."""
     areas: list[Area] = []
     end, before = 0, ""
-    for region in sorted(regions, key=lambda it: it.start):
+    for region in sorted(regions, key=lambda region: region.start):
         if region.buffer.dtype != np.uint8 or region.buffer.ndim != 1 or not region.buffer.flags.c_contiguous:
             raise ValueError(f"{kernel}: the buffer of {region.name} must be a contiguous array of bytes")
         if region.writable and not region.buffer.flags.writeable:

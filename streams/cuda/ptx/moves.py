@@ -216,7 +216,7 @@ def _compare_pairs(lowering: Lowering, instruction: Instruction, scalar: Scalar)
     results = [lowering.target(operand, PREDICATE) for operand in target.parts]
 
     def run(group: Group) -> None:
-        pairs = [np.ascontiguousarray(read(group, it)).view(scalar.dtype).reshape(-1, 2) for it in found]
+        pairs = [np.ascontiguousarray(read(group, source)).view(scalar.dtype).reshape(-1, 2) for source in found]
         holds = np.asarray(compare(*pairs))
         for number, result in enumerate(results):
             write(group, result, np.ascontiguousarray(holds[:, number]))

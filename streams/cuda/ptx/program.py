@@ -121,7 +121,7 @@ class Builder:
             for name in _names(function):
                 if name in self.unit.variables and self.unit.variables[name].space == "shared":
                     found[name] = self.unit.variables[name]
-        for variable in sorted(found.values(), key=lambda it: it.size == 0):
+        for variable in sorted(found.values(), key=lambda variable: variable.size == 0):
             self.shared_bytes = aligned(self.shared_bytes, variable.alignment if variable.size else 16)
             self.shared[variable.name] = self.shared_bytes
             self.shared_bytes += variable.size

@@ -223,7 +223,7 @@ def test_bits() -> None:
 
     mask = (1 << 64) - 1
     for x, y, row in zip(a.tolist(), b.tolist(), out.tolist(), strict=True):
-        words = [(y << 32 | x) >> 8 * it & 255 for it in range(8)]
+        words = [(y << 32 | x) >> 8 * position & 255 for position in range(8)]
         turn = x & 63
         assert row == [
             x.bit_count(),
@@ -245,3 +245,26 @@ def test_integers_are_divided_by_zero_without_a_fault() -> None:
     a, b = np.arange(32, dtype=np.int32), np.zeros(32, np.int32)
     c = np.zeros_like(a)
     run(elementwise("int32", "a / b"), 1, 32, a, b, c, 32)
+
+
+OPTIONS = [("--use_fast_math",), ("--device-debug",), ("--extra-device-vectorization", "--maxrregcount=32")]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=[options[0] for options in OPTIONS])
+def test_code_of_other_options_of_the_compiler(options: tuple[str, ...]) -> None:
+    """Approximations, code that was not optimised, and other choices give nearly the same."""
+    source = """
+    extern "C" __global__ void kernel(const float* x, float* y, int n) {
+        int i = blockIdx.x * blockDim.x + threadIdx.x;
+        if (i >= n) return;
+        float v = x[i];
+        y[i] = expf(v) * sinf(v) + logf(fabsf(v) + 1) / (1 + v * v) + rsqrtf(v * v + 1) + powf(fabsf(v), 1.5f) + tanhf(v);
+    }
+    """
+    x = np.linspace(-3, 3, 500).astype(np.float32)
+    y = np.zeros_like(x)
+    run(load(source, "compute_80", *options).kernels["kernel"], 2, 256, x, y, 500)
+    v = x.astype(np.float64)
+    wanted = np.exp(v) * np.sin(v) + np.log(np.abs(v) + 1) / (1 + v * v) + 1 / np.sqrt(v * v + 1)
+    wanted += np.abs(v) ** 1.5 + np.tanh(v)
+    np.testing.assert_allclose(y, wanted, rtol=1e-5, atol=1e-5)

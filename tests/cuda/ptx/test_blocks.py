@@ -276,7 +276,7 @@ def test_instructions_of_warps() -> None:
         assert set(o[6].tolist()) == {mask(v > 0)}
         assert set(o[7].tolist()) == {1}
         assert set(o[8].tolist()) == {int((v > 90).any())}
-        assert o[9].tolist() == [mask(v & 3 == it & 3) for it in v]
+        assert o[9].tolist() == [mask(v & 3 == one & 3) for one in v]
         assert set(o[10].tolist()) == set(o[11].tolist()) == {-1}
         assert set(o[12].tolist()) == {1}
         assert set(o[13].tolist()) == {v.sum()}
@@ -295,9 +295,9 @@ def test_parts_of_a_warp_meet_apart() -> None:
     x = np.arange(64, dtype=np.int32) * 3
     out = np.zeros_like(x)
     run(load(source).kernels["kernel"], 1, 64, x, out)
-    for warp in (x[:32], x[32:]):
-        got = out[:32] if warp is x[:32] or warp[0] == 0 else out[32:]
-        assert got[:8].tolist() == [int(warp[it ^ 1]) + int((warp[:8] & 1).sum()) for it in range(8)]
+    for warp, got in zip(x.reshape(2, 32), out.reshape(2, 32), strict=True):
+        odd = int((warp[:8] & 1).sum())
+        assert got[:8].tolist() == [int(warp[lane ^ 1]) + odd for lane in range(8)]
         assert set(got[8:].tolist()) == {int(warp[8:].sum())}
 
 

@@ -31,7 +31,7 @@ def test_loops_of_different_lengths() -> None:
     """
     steps = np.zeros(1000, np.int32)
     run(load(source).kernels["kernel"], 8, 128, steps, 1000)
-    assert steps.tolist() == [collatz(it + 1) for it in range(1000)]
+    assert steps.tolist() == [collatz(start + 1) for start in range(1000)]
 
 
 def test_breaks_and_continues_in_nested_loops() -> None:
@@ -70,7 +70,7 @@ def test_breaks_and_continues_in_nested_loops() -> None:
 
 
 def test_a_switch_with_many_cases() -> None:
-    cases = "".join([f"case {it}: v = v * {it + 2} + {it * it}; break;\n" for it in range(20)])
+    cases = "".join([f"case {case}: v = v * {case + 2} + {case * case}; break;\n" for case in range(20)])
     source = f"""
     extern "C" __global__ void kernel(const int* x, int* out) {{
         int t = threadIdx.x, v = t;
@@ -97,7 +97,7 @@ def test_a_jump_by_a_table() -> None:
     x = np.array([0, 1, 2, 2, 1, 0, 0, 1], np.int32)
     out = np.zeros_like(x)
     run(load(source).kernels["kernel"], 1, 8, x, out)
-    assert out.tolist() == [10 * (it + 1) for it in x.tolist()]
+    assert out.tolist() == [10 * (number + 1) for number in x.tolist()]
 
 
 def test_functions_that_are_not_inlined() -> None:
@@ -187,7 +187,7 @@ def test_modules_of_the_same_text_have_variables_of_their_own() -> None:
     run(first.kernels["kernel"], 1, 1)
     run(first.kernels["kernel"], 1, 1)
     run(second.kernels["kernel"], 1, 1)
-    assert [it.variable("count").view(np.int32)[0] for it in (first, second)] == [2, 1]
+    assert [module.variable("count").view(np.int32)[0] for module in (first, second)] == [2, 1]
 
 
 def test_addresses_in_several_state_spaces_at_once() -> None:
@@ -223,7 +223,7 @@ def test_structures_as_arguments() -> None:
     out = np.zeros(4, np.float32)
     run(kernel, 1, 4, shape.tobytes(), 200, out, 0.25)
     assert out.tolist() == [215.25] * 4
-    assert [(it.type, it.size, it.offset) for it in kernel.parameters] == [
+    assert [(parameter.type, parameter.size, parameter.offset) for parameter in kernel.parameters] == [
         ("b8", 40, 0),
         ("u8", 1, 40),
         ("u64", 8, 48),
@@ -265,7 +265,7 @@ def test_a_thread_may_end_before_a_barrier() -> None:
     """
     out = np.zeros(64, np.int32)
     run(load(source).kernels["kernel"], 1, 64, out, 40)
-    assert out.tolist() == [63 - it for it in range(40)] + [0] * 24
+    assert out.tolist() == [63 - thread for thread in range(40)] + [0] * 24
 
 
 def test_the_clock_runs() -> None:

@@ -76,7 +76,7 @@ extern "C" __global__ void kernel(int* out) {
 def test_threads_of_a_warp_are_ordered_by_what_they_do_together(order: str) -> None:
     out = np.zeros(64, np.int32)
     run(kernel(WARP_ORDER.replace("ORDER", order)), 1, 64, out)
-    assert out.tolist() == [it ^ 1 for it in range(64)]
+    assert out.tolist() == [thread ^ 1 for thread in range(64)]
 
 
 @pytest.mark.parametrize(
