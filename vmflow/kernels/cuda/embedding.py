@@ -11,7 +11,7 @@ from vmflow.kernels.choosing import Problem
 from vmflow.kernels.numpy.half import computes_in
 
 from .arrays import by_arrays
-from .scattering import add_at, within
+from .scattering import add_at, put_at, within
 
 
 @by_arrays("embedding")
@@ -53,10 +53,12 @@ def _limit_norms(xp: Any, problem: Problem, values: Any, places: Any, out: Any) 
     places = xp.where(valid, places, xp.amax(xp.where(valid, places, -1)))
     # Where a row is named several times, the same values are written several times.
     named = xp.maximum(places, 0)
-    rows = out[named]
-    norms = xp.linalg.norm(rows.astype("float64"), ord=order, axis=1)
-    limited = (rows * (limit / (norms + 1e-7))[:, None]).astype(out.dtype)
-    out[named] = xp.where(xp.logical_and(norms > limit, places >= 0)[:, None], limited, rows)
+    rows = out[named].astype("float64")
+    norms = xp.linalg.norm(rows, ord=order, axis=1)
+    limited = rows * (limit / (norms + 1e-7))[:, None]
+    # In this dtype, and not in one of half precision, for which CuPy has no `where`.
+    changed = xp.where(xp.logical_and(norms > limit, places >= 0)[:, None], limited, rows)
+    put_at(out, named, changed.astype(out.dtype))
 
 
 @by_arrays("largest_of_bag")
