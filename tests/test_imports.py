@@ -38,7 +38,10 @@ LAYERS = (
 )
 
 # Packages that import nothing of vmflow but themselves and what is named here: they could stand alone.
-ALONE = {"vmflow.graph_mode.actors": ("vmflow.errors",)}
+ALONE = {
+    "vmflow.graph_mode.actors": ("vmflow.errors",),
+    "vmflow.streams.cuda.ptx": ("vmflow.errors",),
+}
 
 # Imports within functions, by module.
 _COMPILING = ("vmflow.kernels.native.cache", "vmflow.kernels.native.compiling")

@@ -1,11 +1,12 @@
 """An interpreter of PTX, the assembly language of NVIDIA GPUs, on numpy arrays.
 
-It runs what NVRTC makes of CUDA C++, so that kernels can be tested where there is no GPU, and tells what a GPU would not:
-accesses out of bounds, data races, divergent barriers.  All threads of some blocks run at once, each instruction as a few
-calls of numpy.
+It runs what NVRTC makes of CUDA C++, so that kernels can be tested where there is no GPU.  And it tells what a GPU
+would not: accesses out of bounds, data races, divergent barriers.  All threads of some blocks run at once, each
+instruction as a few calls of numpy.
 
-    syntax       from text to statements
-    types, lowering, opcodes, program
+    syntax, statements
+                 from text to statements
+    types, lowering, opcodes, blocks, functions, program
                  from statements to operations on arrays, in blocks
     integers, integer_instructions, rounding, floats, conversions, moves
                  arithmetic

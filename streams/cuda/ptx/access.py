@@ -12,7 +12,7 @@ from .groups import Group
 from .lowering import Lowering, Operation, Source, Target, read, scalar_of, write
 from .memory import LOCAL_WINDOW, SHARED_WINDOW, WINDOW, Piece, locate_private
 from .races import TIME, Conflict, thread_of
-from .syntax import Address, Immediate, Instruction, Operand, Vector
+from .statements import Address, Immediate, Instruction, Operand, Vector
 from .types import SCALARS, Array, Scalar
 
 Locate = Callable[[Group, Array, int, Place, bool], list[Piece]]
@@ -118,7 +118,8 @@ def stamps_of(group: Group, piece: Piece, size: int) -> tuple[Array, Array, Arra
     if piece.positions is not None:
         stamps = stamps[piece.positions]
         floors = floors if isinstance(floors, int) else floors[piece.positions]
-    pieces = area.pieces(np.broadcast_to(piece.offsets, stamps.shape), size)
+    offsets = piece.offsets if len(piece.offsets) == len(stamps) else np.broadcast_to(piece.offsets, stamps.shape)
+    pieces = area.pieces(offsets, size)
     times = len(pieces) // max(len(stamps), 1)
     if times > 1:
         stamps = np.repeat(stamps, times)
@@ -147,7 +148,7 @@ def raise_race(group: Group, piece: Piece, size: int, place: Place, doing: str, 
 
 def _note_read(group: Group, piece: Piece, size: int, place: Place) -> None:
     area = piece.area
-    area.traffic.read += size * (group.count if piece.positions is None else len(piece.positions))
+    area.traffic.count_read(size * (group.count if piece.positions is None else len(piece.positions)))
     if area.shadow is not None:
         conflict = area.shadow.read(*stamps_of(group, piece, size))
         if conflict is not None:
@@ -159,7 +160,7 @@ def _store(group: Group, piece: Piece, values: Array, count: int, place: Place) 
     area = piece.area
     size = values.dtype.itemsize * count
     threads = group.count if piece.positions is None else len(piece.positions)
-    area.traffic.written += size * threads
+    area.traffic.count_written(size * threads)
     if piece.positions is not None and len(values) > 1:
         values = values[piece.positions]
     if len(piece.offsets) == 1 and threads > 1:
@@ -187,9 +188,7 @@ def _changed(piece: Piece, values: Array, count: int) -> Piece:
     return Piece(piece.area, piece.offsets[positions], outer)
 
 
-def _note_write(
-    group: Group, piece: Piece, size: int, place: Place, strict: bool, values: Array, count: int
-) -> None:
+def _note_write(group: Group, piece: Piece, size: int, place: Place, strict: bool, values: Array, count: int) -> None:
     shadow = piece.area.shadow
     assert shadow is not None
     pieces, stamps, floors = stamps_of(group, piece, size)

@@ -16,18 +16,19 @@ from .faults import Place
 from .groups import Group
 from .lowering import Lowering, Operation, read, scalar_of, write
 from .memory import Piece
-from .syntax import Instruction
+from .statements import Instruction
 from .types import SCALARS, Array
 
 Combine = Callable[..., Any]
 
 
 def _increment(old: Array, limit: Array) -> Array:
-    return np.where(old >= limit, old.dtype.type(0), old + old.dtype.type(1))
+    zero, one = np.zeros(1, old.dtype), np.ones(1, old.dtype)
+    return np.where(old >= limit, zero, old + one)
 
 
 def _decrement(old: Array, limit: Array) -> Array:
-    return np.where((old == 0) | (old > limit), limit, old - old.dtype.type(1))
+    return np.where((old == 0) | (old > limit), limit, old - np.ones(1, old.dtype))
 
 
 def _exchange(old: Array, new: Array) -> Array:
@@ -95,8 +96,8 @@ def _in_halves(combine: Combine, dtype: Any) -> Combine:
 def _note(group: Group, piece: Piece, size: int, place: Place) -> None:
     area = piece.area
     threads = group.count if piece.positions is None else len(piece.positions)
-    area.traffic.read += size * threads
-    area.traffic.written += size * threads
+    area.traffic.count_read(size * threads)
+    area.traffic.count_written(size * threads)
     if area.shadow is None:
         return
     conflict = area.shadow.atomic(*stamps_of(group, piece, size))

@@ -10,7 +10,7 @@ import numpy as np
 from . import rounding
 from .floats import mode_of, saturate
 from .lowering import Lowering, Operation
-from .syntax import Instruction
+from .statements import Instruction
 from .types import SCALARS, Array, Scalar
 
 Function = Callable[[Array], Array]
@@ -36,9 +36,7 @@ def lower_convert(lowering: Lowering, instruction: Instruction) -> Operation | N
     return lowering.compute(_conversion(result, given, instruction.modifiers), (target, result), [(source, given)])
 
 
-def _lower_pair(
-    lowering: Lowering, instruction: Instruction, result: Scalar, given: Scalar
-) -> Operation | None:
+def _lower_pair(lowering: Lowering, instruction: Instruction, result: Scalar, given: Scalar) -> Operation | None:
     """Two singles to two shorter floats in a word; the first is its upper half."""
     if given.name != "f32" or len(instruction.operands) != 3:
         raise lowering.unsupported("this conversion is not known")
@@ -129,5 +127,3 @@ def _between_integers(result: Scalar, saturates: bool) -> Function:
         return np.clip(values, values.dtype.type(least), values.dtype.type(most)).astype(dtype)
 
     return convert
-
-

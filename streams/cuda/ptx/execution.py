@@ -1,26 +1,27 @@
 """Which threads run next: those that are earliest in the text, functions that were called first.
 
-So threads that went different ways meet again.  Threads at a gate wait; when nobody can run any more, it is seen who can
-pass.  A thread may also wait for another by looking at memory again and again.  So now and then those that are farthest
-have a turn.
+So threads that went different ways meet again.  Threads at a gate wait; when nobody can run any more, it is seen who
+can pass.  A thread may also wait for another by looking at memory again and again.  So now and then those that are
+farthest have a turn.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
+from .blocks import Block, Branch, Call, Exit, Jump, Meet, Return, Switch
 from .faults import BarrierError, NoProgress, UnsupportedInstruction
 from .groups import Batch, Group, Registers, join
-from .program import Block, Branch, Call, Exit, Jump, Meet, Program, Return, Switch
+from .program import Program
 from .types import Array
 from .warps import BlockGate
 
 Key = tuple[int, int, tuple[int, ...]]
 
 # Blocks of instructions after which those that are farthest have a turn, and how long it is.
-_PATIENCE: Final = 4096
+_PATIENCE: Final = 512
 _TURN: Final = 64
 
 
@@ -43,6 +44,8 @@ class Execution:
         self._waiting: dict[Key, list[Group]] = {}
         self._live: dict[tuple[int, tuple[int, ...]], tuple[int, ...]] = {}
         self._steps = 0
+        # When those that are farthest have a turn.
+        self._turn_at = _PATIENCE
         self._registers: Registers = list(program.constants)
         for name, slot in program.special.items():
             self._registers[slot] = batch.launch.special(batch, name)
@@ -56,11 +59,18 @@ class Execution:
         self._put(self._batch.start(self._registers))
         while True:
             if self._ready:
-                self._advance(self._take())
+                self._run_some()
             elif self._waiting:
                 self._release()
             else:
                 return
+
+    def _run_some(self) -> None:
+        if self._steps < self._turn_at:
+            self._advance(self._take())
+        else:
+            self._turn_at = self._steps + _PATIENCE
+            self._advance(self._take(farthest=True), _TURN)
 
     # Groups
 
@@ -97,43 +107,37 @@ class Execution:
             turn: for how many blocks of instructions it is in any case.
         """
         blocks = self._blocks
+        least = self._steps + turn
         while True:
             block = blocks[group.pc]
-            self._execute(block, group)
+            for operation in block.operations:
+                operation(group)
+            self._batch.launch.counters.executed(block.size * group.count)
             self._steps += 1
-            if self._steps % _PATIENCE == 0:
-                self._look_around(group)
+            if self._steps >= self._limit:
+                self._raise_endless(group)
             if not self._end(block, group):
                 return
-            turn -= 1
-            if self._first is not None and turn < 0 and (-len(group.stack), group.pc, group.stack) >= self._first:
-                self._put(group)
-                return
+            if self._first is not None and self._steps > least:
+                is_first = (-len(group.stack), group.pc, group.stack) < self._first
+                if not is_first or self._steps >= self._turn_at:
+                    self._put(group)
+                    return
 
-    def _execute(self, block: Block, group: Group) -> None:
-        for operation in block.operations:
-            operation(group)
-        self._batch.launch.counters.instructions += block.size * group.count
-
-    def _look_around(self, group: Group) -> None:
-        """Let those that are farthest have a turn, and see that there is an end."""
-        if self._steps >= self._limit:
-            place = self._blocks[group.pc].place
-            reason = f"the threads of its blocks have not ended after {self._steps} steps"
-            raise group.fault(NoProgress, place, [0], reason)
-        if self._ready:
-            self._advance(self._take(farthest=True), _TURN)
+    def _raise_endless(self, group: Group) -> None:
+        place = self._blocks[group.pc].place
+        reason = f"the threads of its blocks have not ended after {self._steps} steps"
+        raise group.fault(NoProgress, place, [0], reason)
 
     def _end(self, block: Block, group: Group) -> bool:
         """Go where the end of a block leads; returns whether the group is still there."""
         end = block.end
-        kind = type(end)
-        if kind is Branch:
+        if isinstance(end, Branch):
             stays = self._branch(end, group)
-        elif kind is Jump:
-            group.pc = end.target
+        elif isinstance(end, Jump):
+            group.go(end.target)
             stays = True
-        elif kind is Meet:
+        elif isinstance(end, Meet):
             stays = self._meet(end, group)
         else:
             stays = self._leave(end, group)
@@ -143,29 +147,27 @@ class Execution:
                 registers[slot] = None
         return stays
 
-    def _branch(self, end: Any, group: Group) -> bool:
+    def _branch(self, end: Branch, group: Group) -> bool:
         holds = group.registers[end.predicate]
         count = int(np.count_nonzero(holds))
         if count == len(holds):
-            group.pc = end.following if end.negated else end.target
+            group.go(end.following if end.negated else end.target)
             return True
         if count == 0:
-            group.pc = end.target if end.negated else end.following
+            group.go(end.target if end.negated else end.following)
             return True
         chosen = ~holds if end.negated else holds
         self._put(self._part(group, np.flatnonzero(chosen), end.target))
         self._put(self._part(group, np.flatnonzero(~chosen), end.following))
         return False
 
-    def _leave(self, end: Any, group: Group) -> bool:
+    def _leave(self, end: Call | Return | Exit | Switch, group: Group) -> bool:
         """Calls, returns, ends and jumps by a table."""
         if isinstance(end, Call):
-            group.stack = (*group.stack, end.following)
-            group.pc = end.entry
+            group.call(end.entry, end.following)
             return True
         if isinstance(end, Return) and group.stack:
-            group.pc = group.stack[-1]
-            group.stack = group.stack[:-1]
+            group.come_back()
             return True
         if isinstance(end, (Return, Exit)):
             self._batch.end(group.lanes)
@@ -174,7 +176,7 @@ class Execution:
         return False
 
     def _switch(self, end: Switch, group: Group) -> None:
-        index = group.spread(group.registers[end.index])
+        index = group.spread(group.registers[end.selector])
         if int(index.max()) >= len(end.targets):
             raise UnsupportedInstruction(f"an index of a jump is beyond its table, which is undefined: {end.place}")
         for number in np.unique(index).tolist():
@@ -182,19 +184,19 @@ class Execution:
 
     # Gates
 
-    def _meet(self, end: Any, group: Group) -> bool:
+    def _meet(self, end: Meet, group: Group) -> bool:
         """Threads come to a gate."""
         key = (-len(group.stack), group.pc, group.stack)
         others = self._waiting.pop(key, None)
         if others is None and end.gate.missing(group) is None:
             end.gate.pass_through(group)
-            group.pc = end.following
+            group.go(end.following)
             return True
         together = join([*(others or []), group], self._needed(group.pc, group.stack))
         self._pass_some(end, together, key)
         return False
 
-    def _pass_some(self, end: Any, group: Group, key: Key) -> bool:
+    def _pass_some(self, end: Meet, group: Group, key: Key) -> bool:
         """Let those pass who need not wait; returns whether there are any."""
         absent = end.gate.missing(group)
         if absent is not None:
@@ -204,7 +206,7 @@ class Execution:
                 return False
             group = self._part(group, np.flatnonzero(~absent), group.pc)
         end.gate.pass_through(group)
-        group.pc = end.following
+        group.go(end.following)
         self._put(group)
         return True
 
@@ -218,14 +220,16 @@ class Execution:
         for key in list(self._waiting):
             groups = self._waiting.pop(key)
             group = join(groups, self._needed(groups[0].pc, groups[0].stack))
-            passed |= self._pass_some(self._blocks[group.pc].end, group, key)
+            end = self._blocks[group.pc].end
+            assert isinstance(end, Meet)
+            passed |= self._pass_some(end, group, key)
         if not passed:
             self._raise_stuck()
 
     def _raise_stuck(self) -> None:
         """Raise the error that says who waits for whom."""
         waiting = [group for groups in self._waiting.values() for group in groups]
-        group = min(waiting, key=lambda it: it.pc)
+        group = min(waiting, key=lambda group: group.pc)
         end = self._blocks[group.pc].end
         assert isinstance(end, Meet)
         gate = end.gate

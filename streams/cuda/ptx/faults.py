@@ -1,15 +1,15 @@
 """What can be wrong with PTX, or with a kernel that runs.
 
-    RuntimeError
-     +-- PtxError
-          +-- PtxSyntaxError          the text is not PTX, as far as it is understood here
-          +-- UnsupportedInstruction  an instruction that the interpreter does not know
-          +-- KernelFault             a kernel did what is forbidden, or ended early
-               +-- IllegalAccess      an address outside of all memory, read-only or misaligned
-               +-- DataRace           two threads use the same bytes, one of them writing, and nothing orders them
-               +-- BarrierError       threads wait for others that never come
-               +-- Trap               the kernel executed ``trap``
-               +-- NoProgress         the kernel has used up its limit of instructions
+RuntimeError
+ +-- PtxError
+      +-- PtxSyntaxError          the text is not PTX, as far as it is understood here
+      +-- UnsupportedInstruction  an instruction that the interpreter does not know
+      +-- KernelFault             a kernel did what is forbidden, or ended early
+           +-- IllegalAccess      an address outside of all memory, read-only or misaligned
+           +-- DataRace           two threads use the same bytes, one of them writing, and nothing orders them
+           +-- BarrierError       threads wait for others that never come
+           +-- Trap               the kernel executed ``trap``
+           +-- NoProgress         the kernel has used up its limit of instructions
 """
 
 from __future__ import annotations
@@ -86,9 +86,7 @@ class IllegalAccess(KernelFault):
         address: in the state space of the instruction.
     """
 
-    def __init__(
-        self, kernel: str, place: Place, threads: tuple[ThreadName, ...], reason: str, address: int
-    ) -> None:
+    def __init__(self, kernel: str, place: Place, threads: tuple[ThreadName, ...], reason: str, address: int) -> None:
         super().__init__(kernel, place, threads, reason)
         self.address = address
 

@@ -11,7 +11,7 @@ from . import rounding
 from .integer_instructions import typed
 from .lowering import PREDICATE, Lowering, Operation
 from .rounding import MODES, Mode
-from .syntax import Instruction
+from .statements import Instruction
 from .types import BFLOAT16, SCALARS, Array, DType, Scalar
 
 Function = Callable[..., Any]
@@ -134,9 +134,7 @@ def _then(function: Function, after: Function) -> Function:
     return compute
 
 
-def lower_packed(
-    lowering: Lowering, instruction: Instruction, scalar: Scalar, function: Function
-) -> Operation | None:
+def lower_packed(lowering: Lowering, instruction: Instruction, scalar: Scalar, function: Function) -> Operation | None:
     """An operation whose operands have the type of its result, which may be two floats in a word."""
     target, *sources = instruction.operands
     if scalar.name in ("f16x2", "bf16x2"):

@@ -157,6 +157,19 @@ class Group:
         """One element for each thread."""
         return np.broadcast_to(values, (self.count, *values.shape[1:])) if len(values) != self.count else values
 
+    def go(self, pc: int) -> None:
+        """Turn to another block of instructions."""
+        self.pc = pc
+
+    def call(self, entry: int, following: int) -> None:
+        """Turn to a function, and later to the block that follows."""
+        self.stack = (*self.stack, following)
+        self.pc = entry
+
+    def come_back(self) -> None:
+        """Turn to the block that follows the call."""
+        self.pc, self.stack = self.stack[-1], self.stack[:-1]
+
     def part(self, positions: Array, live: Sequence[int], pc: int) -> Group:
         """Some of these threads, as a group of their own.
 
@@ -200,9 +213,9 @@ def join(groups: Sequence[Group], live: Sequence[int]) -> Group:
 
 def _joined(values: list[Any], groups: Sequence[Group], order: Array) -> Any:
     known = values[0]
-    if all(len(it) == 1 for it in values):
+    if all(len(array) == 1 for array in values):
         bits = known.tobytes()
-        if all(it is known or it.tobytes() == bits for it in values):
+        if all(array is known or array.tobytes() == bits for array in values):
             return known
-    parts = [group.spread(it) for it, group in zip(values, groups, strict=True)]
+    parts = [group.spread(array) for array, group in zip(values, groups, strict=True)]
     return np.concatenate(parts).take(order)

@@ -9,7 +9,7 @@ import numpy as np
 from . import integers as ints
 from .groups import Group
 from .lowering import PREDICATE, Lowering, Operation, Source, operation, read, write
-from .syntax import Immediate, Instruction, Register
+from .statements import Immediate, Instruction, Operand, Register
 from .types import SCALARS, Array, Scalar
 
 _U32: Final = SCALARS["u32"]
@@ -55,10 +55,10 @@ def _with_carry(lowering: Lowering, instruction: Instruction, scalar: Scalar, su
     )
 
 
-def _carrying(  # type: ignore[no-untyped-def]
+def _carrying(
     lowering: Lowering,
     instruction: Instruction,
-    target_operand,
+    target_operand: Operand,
     terms: tuple[Source, Source],
     scalar: Scalar,
     subtracts: bool,
@@ -174,9 +174,10 @@ def lower_shift(lowering: Lowering, instruction: Instruction) -> Operation | Non
     scalar = typed(lowering, instruction)
     target, value, amount = instruction.operands
     if instruction.opcode == "shl":
-        return lowering.compute(ints.shift_left, (target, _modular(scalar)), [(value, _modular(scalar)), (amount, _U32)])
-    scalar = scalar if scalar.kind == "signed" else _modular(scalar)
-    return lowering.compute(ints.shift_right, (target, scalar), [(value, scalar), (amount, _U32)])
+        function, kind = ints.shift_left, _modular(scalar)
+    else:
+        function, kind = ints.shift_right, scalar if scalar.kind == "signed" else _modular(scalar)
+    return lowering.compute(function, (target, kind), [(value, kind), (amount, _U32)])
 
 
 def lower_funnel(lowering: Lowering, instruction: Instruction) -> Operation | None:

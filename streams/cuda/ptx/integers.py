@@ -71,7 +71,7 @@ def subtract_saturated(a: Array, b: Array) -> Array:
 
 def _clamped(values: Array, dtype: DType) -> Array:
     bounds = np.iinfo(dtype)
-    return np.clip(values, bounds.min, bounds.max).astype(dtype)
+    return np.asarray(np.clip(values, bounds.min, bounds.max)).astype(dtype)
 
 
 def sum_of_differences(a: Array, b: Array, c: Array) -> Array:
@@ -83,7 +83,7 @@ def low_24_bits(a: Array) -> Array:
     """The factor of a product of 24 bits, with its sign."""
     if a.dtype.kind == "i":
         return np.asarray((a << 8) >> 8)
-    return a & a.dtype.type(0xFFFFFF)
+    return np.asarray(a & a.dtype.type(0xFFFFFF))
 
 
 # Bits
@@ -109,7 +109,7 @@ def find_highest(a: Array) -> Array:
     unsigned = a.view(UNSIGNED[a.dtype.itemsize])
     if a.dtype.kind == "i":
         unsigned = np.where(a < 0, ~unsigned, unsigned)
-    return np.uint32(8 * a.dtype.itemsize - 1) - leading_zeros(unsigned)
+    return np.asarray(np.uint32(8 * a.dtype.itemsize - 1) - leading_zeros(unsigned))
 
 
 def shift_to_highest(a: Array) -> Array:
@@ -129,13 +129,13 @@ def reverse_bits(a: Array) -> Array:
 
 def shift_left(a: Array, amount: Array) -> Array:
     """Zero where the amount is as great as the size, as numpy has it, too."""
-    return np.left_shift(a, amount.astype(a.dtype))
+    return np.asarray(np.left_shift(a, amount.astype(a.dtype)))
 
 
 def shift_right(a: Array, amount: Array) -> Array:
     """Zero or the sign where the amount is as great as the size, as numpy has it, too."""
     # An amount of a signed type would be negative from 2**31 on.
-    return np.right_shift(a, np.minimum(amount, np.uint32(64)).astype(a.dtype))
+    return np.asarray(np.right_shift(a, np.minimum(amount, np.uint32(64)).astype(a.dtype)))
 
 
 def funnel_shift(to_left: bool, wraps: bool) -> Function:
@@ -174,8 +174,8 @@ def insert_field(value: Array, into: Array, start: Array, length: Array) -> Arra
 
 def _ones(count: Array, dtype: DType) -> Array:
     """So many bits that are one, at the lower end."""
-    one = dtype.type(1)
-    return np.where(count >= 8 * dtype.itemsize, ~dtype.type(0), shift_left(np.array([one]), count) - one)
+    one = np.ones(1, dtype)
+    return np.where(count >= 8 * dtype.itemsize, ~np.zeros(1, dtype), shift_left(one, count) - one)
 
 
 def permute_bytes(low: Array, high: Array, selector: Array) -> Array:

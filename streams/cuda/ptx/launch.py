@@ -37,6 +37,10 @@ class Counters:
     instructions: int = 0
     traffic: dict[str, Traffic] = field(default_factory=dict)
 
+    def executed(self, count: int) -> None:
+        """So many instructions more were executed."""
+        self.instructions += count
+
 
 class Launch:
     """One launch.
@@ -83,7 +87,9 @@ class Launch:
         self.local_stride = -(-self.local_bytes // 16) * 16
         self.clock = Clock(grid[0] * grid[1] * grid[2])
         self.strict = strict
-        self.counters = Counters()
+        self._shared, self._local = Traffic(), Traffic()
+        traffic = {"shared": self._shared, "local": self._local} | {area.name: area.traffic for area in memory.areas}
+        self.counters = Counters(traffic=traffic)
         self._program = program
 
     def run(self, limit: int) -> None:
@@ -92,17 +98,12 @@ class Launch:
         Args:
             limit: how many blocks of instructions each batch may execute.
         """
-        shared, local = Traffic(), Traffic()
         total = len(self.clock.barriers)
         step = self._blocks_at_a_time()
         with np.errstate(all="ignore"):
             for first in range(0, total, step):
                 batch = self._batch(first, min(step, total - first))
-                batch.shared.traffic, batch.local.traffic = shared, local
                 Execution(batch, self._program, limit).run()
-        self.counters.traffic = {"shared": shared, "local": local}
-        for area in self.memory.areas:
-            self.counters.traffic[area.name] = area.traffic
 
     def _blocks_at_a_time(self) -> int:
         bytes_per_block = max(self.shared_stride, self.local_stride * self.stride, 1)
@@ -110,8 +111,8 @@ class Launch:
 
     def _batch(self, first: int, blocks: int) -> Batch:
         # Memory that nobody has written to holds bytes of ones, which of floats are NaN.
-        shared = Area(np.full(blocks * self.shared_stride, 0xFF, np.uint8), name="shared memory")
-        local = Area(np.full(blocks * self.stride * self.local_stride, 0xFF, np.uint8), name="local memory")
+        shared = Area(np.full(blocks * self.shared_stride, 0xFF, np.uint8), traffic=self._shared)
+        local = Area(np.full(blocks * self.stride * self.local_stride, 0xFF, np.uint8), traffic=self._local)
         if self.shared_bytes:
             shared.watch(self._program.granules.get("shared", 4), self.clock)
         self.clock.begin(first, blocks, self.stride)

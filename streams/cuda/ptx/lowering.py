@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 import numpy as np
 
 from .faults import UnsupportedInstruction
-from .syntax import Address, Immediate, Instruction, Operand, Register, Vector
+from .statements import Address, Immediate, Instruction, Operand, Register, Vector
 from .types import SCALARS, SIGNED, UNSIGNED, Array, DType, Scalar
 
 if TYPE_CHECKING:
@@ -183,9 +183,7 @@ def _converting(function: Callable[..., Any], target: Target, sources: tuple[Sou
 
     def run(group: Group) -> None:
         registers = group.registers
-        result = function(
-            *[registers[a] if change is None else change(registers[a]) for a, change in sources]  # type: ignore[misc]
-        )
+        result = function(*[registers[a] if change is None else change(registers[a]) for a, change in sources])
         registers[slot] = result if convert is None else convert(result)
 
     return run

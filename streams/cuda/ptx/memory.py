@@ -50,6 +50,14 @@ class Traffic:
         self.read = 0
         self.written = 0
 
+    def count_read(self, size: int) -> None:
+        """So many bytes more were read."""
+        self.read += size
+
+    def count_written(self, size: int) -> None:
+        """So many bytes more were written."""
+        self.written += size
+
     def __repr__(self) -> str:
         return f"Traffic(read={self.read}, written={self.written})"
 
@@ -67,14 +75,16 @@ class Area:
         traffic: the bytes accessed.
     """
 
-    def __init__(self, buffer: Array, start: int = 0, name: str = "", writable: bool = True) -> None:
+    def __init__(
+        self, buffer: Array, start: int = 0, name: str = "", writable: bool = True, traffic: Traffic | None = None
+    ) -> None:
         self.start = start
         self.size = len(buffer)
         self.name = name
         self.writable = writable
         self.shadow: Shadow | None = None
         self.granule = 1
-        self.traffic = Traffic()
+        self.traffic = traffic or Traffic()
         self._buffer = buffer
         self._views: dict[tuple[DType, int], tuple[Array, int, int]] = {}
 
@@ -197,7 +207,8 @@ class Memory:
                 chosen = addresses[positions]
                 offsets = self._within(self.areas[number], chosen, size)
             if offsets is None or (store and not self.areas[number].writable):
-                self._refuse(group, addresses, self._first_wrong(addresses, positions, number, size), size, place, store)
+                wrong = self._first_wrong(addresses, positions, number, size)
+                self._refuse(group, addresses, wrong, size, place, store)
             assert offsets is not None
             pieces.append(Piece(self.areas[number], offsets, positions))
         return pieces
@@ -267,7 +278,8 @@ def locate_private(
     if int(np.maximum.reduce(addresses)) > extent - size:
         position = int(np.argmax(addresses > max(extent - size, 0))) if extent >= size else 0
         address = int(addresses[position])
-        end = address + size - extent if address < WINDOW else 0
+        # Of an address of 32 bits below zero the upper half may be missing.
+        end = address + size - extent if address < WINDOW // 2 else 0
         beyond = f"{end} bytes beyond its end" if end else "before its beginning"
         reason = f"accesses {size} bytes at {address:#x} of {kind} memory, which has {extent} bytes: {beyond}"
         raise group.fault(IllegalAccess, place, [position], reason, address=address)

@@ -9,10 +9,12 @@ from typing import Final, NamedTuple, final
 
 import numpy as np
 
+from .functions import parameter_offsets
 from .launch import Counters, Launch, Triple
 from .memory import SHARED_WINDOW, Area, Memory, Region
-from .program import Builder, Program, parameter_offsets
-from .syntax import Function, Unit, Variable, parse_unit
+from .program import Builder, Program
+from .statements import Function, Unit, Variable
+from .syntax import parse_unit
 from .types import SCALARS, Array
 
 # Where the variables of modules are: far from what an allocator hands out, and from the windows.
@@ -60,7 +62,10 @@ class Kernel:
         self.name = function.name
         offsets = parameter_offsets(function.parameters)
         self.parameters = tuple(
-            [Parameter(it.name, it.type, it.size, offsets[it.name]) for it in function.parameters]
+            [
+                Parameter(variable.name, variable.type, variable.size, offsets[variable.name])
+                for variable in function.parameters
+            ]
         )
         self._module = module
 
@@ -112,8 +117,8 @@ class Kernel:
             raise ValueError(f"{self.name}: a block has at most {_MOST_THREADS} threads, not {threads}: {whole_block}")
         if not 0 <= shared_bytes <= _MOST_SHARED - program.shared_bytes:
             raise ValueError(
-                f"{self.name}: a block has at most {_MOST_SHARED} bytes of shared memory; {shared_bytes} cannot be added "
-                f"to the {program.shared_bytes} of the kernel"
+                f"{self.name}: a block has at most {_MOST_SHARED} bytes of shared memory; {shared_bytes} cannot be "
+                f"added to the {program.shared_bytes} of the kernel"
             )
         packed = self.pack(arguments)
         memory = Memory(_areas(self.name, [*regions, *self._module.regions]))
@@ -132,14 +137,16 @@ class Kernel:
             TypeError: if one is neither a number nor bytes.
         """
         if len(arguments) != len(self.parameters):
-            raise ValueError(f"{self.name} has {len(self.parameters)} parameters, but {len(arguments)} arguments were given")
+            count = len(self.parameters)
+            raise ValueError(f"{self.name} has {count} parameters, but {len(arguments)} arguments were given")
         packed = bytearray()
         for parameter, argument in zip(self.parameters, arguments, strict=True):
             packed += bytes(parameter.offset - len(packed)) + self._packed(parameter, argument)
         return bytes(packed)
 
     def _packed(self, parameter: Parameter, argument: int | float | bytes) -> bytes:
-        problem = f"{self.name}: the argument of {parameter.name}, of the type .{parameter.type} and {parameter.size} bytes"
+        size = parameter.size
+        problem = f"{self.name}: the argument of {parameter.name}, of the type .{parameter.type} and {size} bytes"
         if isinstance(argument, (bytes, bytearray, memoryview)):
             if len(argument) != parameter.size:
                 raise ValueError(f"{problem}, has {len(argument)} bytes")
@@ -203,12 +210,14 @@ class Module:
         """
         if name not in self.addresses:
             raise KeyError(f"the module has no variable {name!r}; it has {', '.join(sorted(self.addresses)) or 'none'}")
-        region = next(it for it in self.regions if 0 <= self.addresses[name] - it.start < len(it.buffer))
+        region = next(
+            region for region in self.regions if 0 <= self.addresses[name] - region.start < len(region.buffer)
+        )
         start = self.addresses[name] - region.start
         return region.buffer[start : start + self._unit.variables[name].size]
 
     def _variables(self, space: str) -> list[Variable]:
-        return [it for it in self._unit.variables.values() if it.space == space and it.size]
+        return [variable for variable in self._unit.variables.values() if variable.space == space and variable.size]
 
     def _place(self, space: str, start: int, name: str, writable: bool) -> Region:
         """Give addresses to the variables of a state space, and memory."""
@@ -229,7 +238,7 @@ class Module:
 
 def _extents(what: str, given: Sequence[int], most: Triple) -> Triple:
     values = [int(value) for value in given]
-    if not 1 <= len(values) <= 3 or any(not 1 <= it <= top for it, top in zip(values, most, strict=False)):
+    if not 1 <= len(values) <= 3 or any(not 1 <= value <= top for value, top in zip(values, most, strict=False)):
         raise ValueError(f"a {what} has one to three extents from 1 to {most}, not {tuple(given)}")
     x, y, z = [*values, 1, 1][:3]
     return x, y, z
@@ -239,7 +248,7 @@ def _areas(kernel: str, regions: Sequence[Region]) -> list[Area]:
     """The areas of regions, after a look at them."""
     areas: list[Area] = []
     end, before = 0, ""
-    for region in sorted(regions, key=lambda it: it.start):
+    for region in sorted(regions, key=lambda region: region.start):
         if region.buffer.dtype != np.uint8 or region.buffer.ndim != 1 or not region.buffer.flags.c_contiguous:
             raise ValueError(f"{kernel}: the buffer of {region.name} must be a contiguous array of bytes")
         if region.writable and not region.buffer.flags.writeable:

@@ -11,7 +11,7 @@ from . import rounding
 from .groups import Group
 from .integer_instructions import typed
 from .lowering import PREDICATE, Lowering, Operation, operation, read, write
-from .syntax import Instruction, Operand, Register, Vector
+from .statements import Instruction, Operand, Register, Vector
 from .types import SCALARS, Array, Scalar
 
 Function = Callable[..., Any]
@@ -216,7 +216,7 @@ def _compare_pairs(lowering: Lowering, instruction: Instruction, scalar: Scalar)
     results = [lowering.target(operand, PREDICATE) for operand in target.parts]
 
     def run(group: Group) -> None:
-        pairs = [np.ascontiguousarray(read(group, it)).view(scalar.dtype).reshape(-1, 2) for it in found]
+        pairs = [np.ascontiguousarray(read(group, source)).view(scalar.dtype).reshape(-1, 2) for source in found]
         holds = np.asarray(compare(*pairs))
         for number, result in enumerate(results):
             write(group, result, np.ascontiguousarray(holds[:, number]))
@@ -242,5 +242,3 @@ def lower_set(lowering: Lowering, instruction: Instruction) -> Operation | None:
 
     sources = [(a, scalar), (b, scalar), *[(operand, PREDICATE) for operand in third]]
     return lowering.compute(choose, (target, result), sources)
-
-

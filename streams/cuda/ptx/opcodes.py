@@ -11,7 +11,7 @@ from . import access, atomics, conversions, floats, integer_instructions as inte
 from .faults import Trap
 from .groups import Group
 from .lowering import Lowering, Operation, scalar_of, write
-from .syntax import Instruction
+from .statements import Instruction
 from .types import SCALARS
 
 Lower = Callable[[Lowering, Instruction], Operation | None]
@@ -163,4 +163,3 @@ def memory_access(instruction: Instruction) -> tuple[str, int] | None:
     if instruction.opcode not in ("ld", "ldu", "st", "atom", "red") or scalar is None:
         return None
     return access.space_of(instruction), scalar.size * access.vector_of(instruction)
-

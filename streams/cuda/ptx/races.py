@@ -80,8 +80,9 @@ class Clock:
         same = known & (block == other)
         ordered = same & (time < self.barriers.take(block))
         ordered |= same & self._synced_in_warp(old & _WITHIN, mine & _WITHIN, block, time)
-        ordered |= known & ~same & (time < self.fences.take(other)) & (self.fences.take(other) <= self.looks.take(block))
-        return ~ordered
+        fence = self.fences.take(other)
+        ordered |= known & ~same & (time < fence) & (fence <= self.looks.take(block))
+        return np.asarray(~ordered)
 
     def _synced_in_warp(self, old: Array, mine: Array, block: Array, time: Array) -> Array:
         single = old < _WARP
@@ -190,15 +191,11 @@ class Shadow:
         if len(lost):
             pieces = pieces[lost]
             stamps = _merged(known.take(pieces), stamps[lost])
+            known[pieces] = stamps
             # All were merged with the same one of each piece, so the widest stands for them all.  It comes last.
-            order = np.argsort(_width(stamps), kind="stable")
-            known[pieces[order]] = stamps[order]
-
-
-def _width(stamps: Array) -> Array:
-    """The greater, the more threads a stamp stands for."""
-    width: Array = np.where((stamps & _IDENTITY) == _ANYBODY, _ANYBODY, stamps & _WITHIN)
-    return width
+            for several in ((stamps & _WITHIN) == _SEVERAL_WARPS, (stamps & _IDENTITY) == _ANYBODY):
+                if several.any():
+                    known[pieces[several]] = stamps[several]
 
 
 def thread_of(stamp: int) -> tuple[int, int] | None:

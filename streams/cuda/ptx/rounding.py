@@ -1,12 +1,13 @@
 """Floating-point arithmetic that rounds once, in any direction, as GPUs do.
 
-Numpy rounds to the nearest and has no fused multiply-add.  What is missing is computed in a wider format by *rounding to
-odd*: a result that is not exact gets an odd last bit, and so remembers on which side of it the exact value is.  Rounding
-that to a format of at least two bits fewer is as good as rounding the exact value (Boldo and Melquiond, 2008).
+Numpy rounds to the nearest and has no fused multiply-add.  What is missing is computed in a wider format by *rounding
+to odd*: a result that is not exact gets an odd last bit, and so remembers on which side of it the exact value is.
+Rounding that to a format of at least two bits fewer is as good as rounding the exact value (Boldo and Melquiond, 2008).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Final, Literal
 
@@ -210,7 +211,7 @@ def fma(a: Array, b: Array, c: Array, mode: Mode = "rn") -> Array:
     total = product + wide
     if a.dtype == _SINGLE and mode == "rn" and not _may_round_twice(total):
         return total.astype(np.float32)
-    error = _sum_error(*np.broadcast_arrays(product, wide), total)
+    error = _sum_error(product, wide, total)
     return _finish(total, error, a.dtype, mode)
 
 
@@ -250,11 +251,11 @@ def _fma_double(a: Array, b: Array, c: Array, mode: Mode) -> Array:
     return result
 
 
-def _exactly(formula, mode: Mode, *operands: Array, nearest: Array) -> Array:  # type: ignore[no-untyped-def]
+def _exactly(formula: Callable[..., Fraction], mode: Mode, *operands: Array, nearest: Array) -> Array:
     """A formula by fractions, element by element; where it is not finite, `nearest` is right."""
     result = np.array(nearest)
     flat = result.reshape(-1)
-    columns = [np.broadcast_to(it, result.shape).reshape(-1).tolist() for it in operands]
+    columns = [np.broadcast_to(operand, result.shape).reshape(-1).tolist() for operand in operands]
     for position, row in enumerate(zip(*columns, strict=True)):
         if not all(map(np.isfinite, row)):
             continue

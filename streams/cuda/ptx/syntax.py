@@ -1,14 +1,14 @@
-"""From the text of PTX to statements: variables, functions and their instructions, without a look at what they mean."""
+"""From the text of PTX to statements, without a look at what they mean."""
 
 from __future__ import annotations
 
 import re
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from .faults import Place, PtxSyntaxError
+from .statements import Address, Function, Immediate, Instruction, Label, Operand, Register, Unit, Variable, Vector
 from .types import SCALARS
 
 _COMMENT: Final = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
@@ -27,123 +27,6 @@ class Token(NamedTuple):
     text: str
     line: int
     kind: str
-
-
-class Register(NamedTuple):
-    """An operand: a register, a label, a variable or a special register, by its name."""
-
-    name: str
-
-
-class Immediate(NamedTuple):
-    """An operand: a number, of a float the bits with the type that they were written in.
-
-    Attributes:
-        value: the number.
-        bits: of a float, as written; None for an integer.
-        size: of the float in bytes.
-    """
-
-    value: int | float
-    bits: int | None = None
-    size: int = 0
-
-
-class Address(NamedTuple):
-    """An operand: ``[base+offset]``; the base is None for an absolute address."""
-
-    base: str | None
-    offset: int
-
-
-class Vector(NamedTuple):
-    """An operand: ``{a, b}``, or the results ``a|b`` of an instruction that has two."""
-
-    parts: tuple[Operand, ...]
-
-
-Operand = Register | Immediate | Address | Vector
-
-
-class Instruction(NamedTuple):
-    """One instruction.
-
-    Attributes:
-        opcode: the first part, such as "add".
-        modifiers: the others, in their order.
-        operands: in their order.
-        guard: the predicate under which it is executed, with whether it is negated.
-        place: for messages.
-    """
-
-    opcode: str
-    modifiers: tuple[str, ...]
-    operands: tuple[Operand, ...]
-    guard: tuple[str, bool] | None
-    place: Place
-
-
-class Label(NamedTuple):
-    """A place to which branches lead."""
-
-    name: str
-
-
-class Variable(NamedTuple):
-    """A declared variable, or a parameter.
-
-    Attributes:
-        space: "global", "const", "shared", "local" or "param".
-        type: the name of its scalar type.
-        size: in bytes; 0 where an array has no length, as memory that the launch provides.
-        alignment: in bytes.
-        data: its first bytes; what follows is zero.
-        references: addresses in it: at which byte, of which variable, with which offset.
-    """
-
-    name: str
-    space: str
-    type: str
-    size: int
-    alignment: int
-    data: bytes = b""
-    references: tuple[tuple[int, str, int], ...] = ()
-
-
-@dataclass
-class Function:
-    """A kernel or a function, with its body.
-
-    Attributes:
-        registers: the name of the type of each declared register.
-        body: instructions and labels; empty for a declaration.
-        tables: labels of ``.branchtargets``, by the name of the table.
-    """
-
-    name: str
-    is_kernel: bool
-    parameters: list[Variable] = field(default_factory=list)
-    results: list[Variable] = field(default_factory=list)
-    registers: dict[str, str] = field(default_factory=dict)
-    variables: dict[str, Variable] = field(default_factory=dict)
-    body: list[Instruction | Label] = field(default_factory=list)
-    tables: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    defined: bool = False
-
-
-@dataclass
-class Unit:
-    """A whole text.
-
-    Attributes:
-        variables: those of the module.
-        functions: by name.
-        target: such as "sm_80".
-    """
-
-    variables: dict[str, Variable] = field(default_factory=dict)
-    functions: dict[str, Function] = field(default_factory=dict)
-    target: str = ""
 
 
 def parse_unit(text: str) -> Unit:
@@ -239,7 +122,7 @@ class _Parser:
 
     def _top(self, word: str) -> None:
         if word == ".target":
-            self._unit.target = self._peek()
+            self._unit.aim_at(self._peek())
         if word in _SKIPPED_TO_LINE_END or word in (".file", ".alias"):
             self._skip_line()
         elif word == ".section":
@@ -258,18 +141,16 @@ class _Parser:
     def _function(self, is_kernel: bool) -> None:
         results = self._parameters() if not is_kernel and self._peek() == "(" else []
         name = self._take()
-        function = Function(name, is_kernel, results=results)
-        if self._peek() == "(":
-            function.parameters = self._parameters()
+        parameters = self._parameters() if self._peek() == "(" else []
         while self._peek() in _HINTS:
             self._take()
             while self._tokens[self._next].kind == "number" or self._peek() == ",":
                 self._take()
         if self._accept(";"):
-            self._unit.functions.setdefault(name, function)
+            self._unit.functions.setdefault(name, Function(name, is_kernel, parameters, results))
             return
         self._expect("{")
-        function.defined = True
+        function = Function(name, is_kernel, parameters, results, defined=True)
         self._unit.functions[name] = function
         self._source = None
         self._body(function)
@@ -295,9 +176,7 @@ class _Parser:
                 alignment = int(self._take())
             elif word in (".v2", ".v4"):
                 count = int(word[2:])
-            elif word == ".ptr":
-                continue
-            elif word in _SPACES or word == ".attribute":
+            elif word in _SPACES or word in (".ptr", ".attribute"):
                 continue
             elif word[1:] in SCALARS:
                 type_ = word[1:]

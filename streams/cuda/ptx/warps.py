@@ -14,7 +14,7 @@ from .faults import BarrierError, Place
 from .groups import WARP, Group
 from .integer_instructions import typed
 from .lowering import PREDICATE, Lowering, Source, Target, read, write
-from .syntax import Immediate, Instruction, Vector
+from .statements import Immediate, Instruction, Vector
 from .types import SCALARS, Array
 
 _U32: Final = SCALARS["u32"]
@@ -64,12 +64,12 @@ class BlockGate(NamedTuple):
     """A barrier, for which all threads of a block meet.
 
     Attributes:
-        count: how many threads meet; None for all that have not ended.
+        members: how many threads meet; None for all that have not ended.
         reduction: of a predicate, with its result; None without one.
         place: for messages.
     """
 
-    count: Source | None
+    members: Source | None
     reduction: tuple[str, Target | None, Source] | None
     place: Place
 
@@ -96,13 +96,13 @@ class BlockGate(NamedTuple):
 
     def missing(self, group: Group) -> Array | None:
         """Whether each thread has to wait for another; None if none has to."""
-        if group.count == group.batch.living and self.count is None:
+        if group.count == group.batch.living and self.members is None:
             return None
         here = np.bincount(group.blocks, minlength=group.batch.blocks)
-        if self.count is None:
+        if self.members is None:
             absent = here.take(group.blocks) != group.batch.living_in_blocks().take(group.blocks)
         else:
-            absent = here.take(group.blocks) < group.spread(read(group, self.count))
+            absent = here.take(group.blocks) < group.spread(read(group, self.members))
         return absent if absent.any() else None
 
 
@@ -127,7 +127,7 @@ def warp_bits(group: Group, holds: Array) -> Array:
     """For each thread the bits of those in its warp and in the group for which something holds."""
     every = in_warps(group, holds, False).reshape(-1, WARP)
     bits = np.bitwise_or.reduce(every.astype(np.uint32) << np.arange(WARP, dtype=np.uint32), axis=1)
-    return bits.take(group.lanes >> 5)
+    return np.asarray(bits.take(group.lanes >> 5))
 
 
 # Instructions
@@ -162,8 +162,8 @@ def _source_lane(mode: str, lane: Array, amount: Array, clamp: Array) -> tuple[A
     segment = (clamp >> np.uint32(8)) & _FIVE_BITS
     last = (lane & segment) | (clamp & _FIVE_BITS & ~segment)
     if mode == "up":
-        chosen = lane.astype(np.int32) - amount.astype(np.int32)
-        return chosen, chosen >= last.astype(np.int32)
+        below = lane.astype(np.int32) - amount.astype(np.int32)
+        return below, np.asarray(below >= last.astype(np.int32))
     if mode == "down":
         chosen = lane + amount
     elif mode == "bfly":

@@ -111,7 +111,10 @@ def test_memory_that_the_launch_adds() -> None:
 
 def test_shared_memory_that_nobody_has_written_to_is_nan() -> None:
     source = """
-    extern "C" __global__ void kernel(float* y) { __shared__ float s[32]; volatile float* p = s; y[threadIdx.x] = p[threadIdx.x]; }
+    extern "C" __global__ void kernel(float* y) {
+        __shared__ float s[32]; volatile float* p = s;
+        y[threadIdx.x] = p[threadIdx.x];
+    }
     """
     y = np.zeros(32, np.float32)
     run(load(source).kernels["kernel"], 1, 32, y)
@@ -157,7 +160,10 @@ extern "C" __global__ void kernel(const int* x, int* i, uint32* u, uint64* l, fl
 
 def test_atomics() -> None:
     x = np.random.default_rng(0).integers(-(1 << 20), 1 << 20, 300).astype(np.int32)
-    i, u = np.array([0, 1 << 30, -(1 << 30), 0, 0, 0], np.int32), np.array([~0, 0, 0, 0, 0, ~0 & 0xFFFFFFFF, 0], np.int64).astype(np.uint32)
+    i, u = (
+        np.array([0, 1 << 30, -(1 << 30), 0, 0, 0], np.int32),
+        np.array([~0, 0, 0, 0, 0, ~0 & 0xFFFFFFFF, 0], np.int64).astype(np.uint32),
+    )
     longs, f, d = np.zeros(2, np.uint64), np.zeros(2, np.float32), np.zeros(1)
     order = np.full(300, -1, np.int32)
     kernel = load(ATOMICS).kernels["kernel"]
@@ -186,7 +192,11 @@ def test_the_last_block_sees_what_others_wrote_before_their_fence() -> None:
             last = atomicInc(&done, gridDim.x - 1) == gridDim.x - 1;
         }
         __syncthreads();
-        if (last && threadIdx.x == 0) { float sum = 0; for (int i = 0; i < gridDim.x; i++) sum += parts[i]; *out = sum; }
+        if (last && threadIdx.x == 0) {
+            float sum = 0;
+            for (int i = 0; i < gridDim.x; i++) sum += parts[i];
+            *out = sum;
+        }
     }
     """
     x = np.arange(1, 41, dtype=np.float32)
@@ -251,7 +261,11 @@ def test_instructions_of_warps() -> None:
         v, o = x[32 * warp : 32 * warp + 32], out[32 * warp : 32 * warp + 32].T
 
         def mask(holds: np.ndarray) -> int:
-            return int(np.array([(holds.astype(np.uint64) << lane.astype(np.uint64)).sum()], np.uint64).astype(np.uint32).view(np.int32)[0])
+            return int(
+                np.array([(holds.astype(np.uint64) << lane.astype(np.uint64)).sum()], np.uint64)
+                .astype(np.uint32)
+                .view(np.int32)[0]
+            )
 
         np.testing.assert_array_equal(o[0], v[np.where(lane < 3, lane, lane - 3)])
         np.testing.assert_array_equal(o[1], v[np.where(lane + 5 > 31, lane, lane + 5)])
@@ -262,7 +276,7 @@ def test_instructions_of_warps() -> None:
         assert set(o[6].tolist()) == {mask(v > 0)}
         assert set(o[7].tolist()) == {1}
         assert set(o[8].tolist()) == {int((v > 90).any())}
-        assert o[9].tolist() == [mask(v & 3 == it & 3) for it in v]
+        assert o[9].tolist() == [mask(v & 3 == one & 3) for one in v]
         assert set(o[10].tolist()) == set(o[11].tolist()) == {-1}
         assert set(o[12].tolist()) == {1}
         assert set(o[13].tolist()) == {v.sum()}
@@ -281,9 +295,9 @@ def test_parts_of_a_warp_meet_apart() -> None:
     x = np.arange(64, dtype=np.int32) * 3
     out = np.zeros_like(x)
     run(load(source).kernels["kernel"], 1, 64, x, out)
-    for warp in (x[:32], x[32:]):
-        got = out[:32] if warp is x[:32] or warp[0] == 0 else out[32:]
-        assert got[:8].tolist() == [int(warp[it ^ 1]) + int((warp[:8] & 1).sum()) for it in range(8)]
+    for warp, got in zip(x.reshape(2, 32), out.reshape(2, 32), strict=True):
+        odd = int((warp[:8] & 1).sum())
+        assert got[:8].tolist() == [int(warp[lane ^ 1]) + odd for lane in range(8)]
         assert set(got[8:].tolist()) == {int(warp[8:].sum())}
 
 

@@ -31,7 +31,7 @@ def test_loops_of_different_lengths() -> None:
     """
     steps = np.zeros(1000, np.int32)
     run(load(source).kernels["kernel"], 8, 128, steps, 1000)
-    assert steps.tolist() == [collatz(it + 1) for it in range(1000)]
+    assert steps.tolist() == [collatz(start + 1) for start in range(1000)]
 
 
 def test_breaks_and_continues_in_nested_loops() -> None:
@@ -70,7 +70,7 @@ def test_breaks_and_continues_in_nested_loops() -> None:
 
 
 def test_a_switch_with_many_cases() -> None:
-    cases = "".join([f"case {it}: v = v * {it + 2} + {it * it}; break;\n" for it in range(20)])
+    cases = "".join([f"case {case}: v = v * {case + 2} + {case * case}; break;\n" for case in range(20)])
     source = f"""
     extern "C" __global__ void kernel(const int* x, int* out) {{
         int t = threadIdx.x, v = t;
@@ -89,21 +89,24 @@ def test_a_jump_by_a_table() -> None:
     extern "C" __global__ void kernel(const int* x, int* out) {
         int r;
         asm("{ .reg .u32 i; mov.u32 i, %1;\\n ts: .branchtargets A, B, C;\\n brx.idx i, ts;\\n"
-            "A: mov.u32 %0, 10; bra.uni D;\\n B: mov.u32 %0, 20; bra.uni D;\\n C: mov.u32 %0, 30;\\n D: }" : "=r"(r) : "r"(x[threadIdx.x]));
+            "A: mov.u32 %0, 10; bra.uni D;\\n B: mov.u32 %0, 20; bra.uni D;\\n C: mov.u32 %0, 30;\\n D: }"
+            : "=r"(r) : "r"(x[threadIdx.x]));
         out[threadIdx.x] = r;
     }
     """
     x = np.array([0, 1, 2, 2, 1, 0, 0, 1], np.int32)
     out = np.zeros_like(x)
     run(load(source).kernels["kernel"], 1, 8, x, out)
-    assert out.tolist() == [10 * (it + 1) for it in x.tolist()]
+    assert out.tolist() == [10 * (number + 1) for number in x.tolist()]
 
 
 def test_functions_that_are_not_inlined() -> None:
     source = """
     struct Pair { double a; int b; char c; };
     __device__ __noinline__ int gcd(int a, int b) { while (b) { int t = a % b; a = b; b = t; } return a; }
-    __device__ __noinline__ Pair make(float x, signed char y, int n) { Pair p; p.a = x * 0.5; p.b = gcd(n, 12); p.c = y - 1; return p; }
+    __device__ __noinline__ Pair make(float x, signed char y, int n) {
+        Pair p; p.a = x * 0.5; p.b = gcd(n, 12); p.c = y - 1; return p;
+    }
     __device__ __noinline__ double use(Pair p, const double* table) { return p.a + p.b + p.c + table[p.b & 3]; }
     extern "C" __global__ void kernel(const float* x, const int* n, double* out) {
         double table[4] = {x[0], 1, 2, 3};
@@ -129,7 +132,9 @@ def test_templates_and_arrays_in_local_memory() -> None:
     template <typename T, int N> __device__ T sorted(const T* x, int which) {
         T copy[N];
         for (int i = 0; i < N; i++) copy[i] = x[i];
-        for (int i = 0; i < N; i++) for (int j = i + 1; j < N; j++) if (copy[j] < copy[i]) { T t = copy[i]; copy[i] = copy[j]; copy[j] = t; }
+        for (int i = 0; i < N; i++)
+            for (int j = i + 1; j < N; j++)
+                if (copy[j] < copy[i]) { T t = copy[i]; copy[i] = copy[j]; copy[j] = t; }
         return copy[which];
     }
     extern "C" __global__ void kernel(const float* x, float* out, const short* y, short* out2, const int* which) {
@@ -138,7 +143,10 @@ def test_templates_and_arrays_in_local_memory() -> None:
     }
     """
     generator = np.random.default_rng(0)
-    x, y = generator.standard_normal((40, 9)).astype(np.float32), generator.integers(-999, 999, (40, 5)).astype(np.int16)
+    x, y = (
+        generator.standard_normal((40, 9)).astype(np.float32),
+        generator.integers(-999, 999, (40, 5)).astype(np.int16),
+    )
     which = generator.integers(0, 9, 40).astype(np.int32)
     out, out2 = np.zeros(40, np.float32), np.zeros(40, np.int16)
     run(load(source).kernels["kernel"], 1, 40, x, out, y, out2, which)
@@ -169,7 +177,7 @@ def test_constants_and_variables_of_a_module() -> None:
     np.testing.assert_array_equal(out, 0.5 + (t & 3) + np.array([10, 20, 30])[t % 3])
     assert module.variable("total").view(np.float64)[0] == 9.5
     assert module.variable("cell").view(np.int32)[0] == 9
-    with pytest.raises(KeyError, match="no variable 'nothing'; it has .*cell.*weights"):
+    with pytest.raises(KeyError, match=r"no variable 'nothing'; it has .*cell.*weights"):
         module.variable("nothing")
 
 
@@ -179,7 +187,7 @@ def test_modules_of_the_same_text_have_variables_of_their_own() -> None:
     run(first.kernels["kernel"], 1, 1)
     run(first.kernels["kernel"], 1, 1)
     run(second.kernels["kernel"], 1, 1)
-    assert [it.variable("count").view(np.int32)[0] for it in (first, second)] == [2, 1]
+    assert [module.variable("count").view(np.int32)[0] for module in (first, second)] == [2, 1]
 
 
 def test_addresses_in_several_state_spaces_at_once() -> None:
@@ -215,7 +223,12 @@ def test_structures_as_arguments() -> None:
     out = np.zeros(4, np.float32)
     run(kernel, 1, 4, shape.tobytes(), 200, out, 0.25)
     assert out.tolist() == [215.25] * 4
-    assert [(it.type, it.size, it.offset) for it in kernel.parameters] == [("b8", 40, 0), ("u8", 1, 40), ("u64", 8, 48), ("f64", 8, 56)]
+    assert [(parameter.type, parameter.size, parameter.offset) for parameter in kernel.parameters] == [
+        ("b8", 40, 0),
+        ("u8", 1, 40),
+        ("u64", 8, 48),
+        ("f64", 8, 56),
+    ]
 
 
 def test_the_geometry_of_a_launch() -> None:
@@ -225,7 +238,8 @@ def test_the_geometry_of_a_launch() -> None:
         int thread = (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;
         int i = block * (blockDim.x * blockDim.y * blockDim.z) + thread;
         uint32 lane; asm("mov.u32 %0, %%laneid;" : "=r"(lane));
-        out[2 * i] = ((threadIdx.z * 10 + threadIdx.y) * 10 + threadIdx.x) * 1000 + (blockIdx.z * 10 + blockIdx.y) * 10 + blockIdx.x;
+        out[2 * i] = ((threadIdx.z * 10 + threadIdx.y) * 10 + threadIdx.x) * 1000
+            + (blockIdx.z * 10 + blockIdx.y) * 10 + blockIdx.x;
         out[2 * i + 1] = lane;
     }
     """
@@ -251,7 +265,7 @@ def test_a_thread_may_end_before_a_barrier() -> None:
     """
     out = np.zeros(64, np.int32)
     run(load(source).kernels["kernel"], 1, 64, out, 40)
-    assert out.tolist() == [63 - it for it in range(40)] + [0] * 24
+    assert out.tolist() == [63 - thread for thread in range(40)] + [0] * 24
 
 
 def test_the_clock_runs() -> None:
@@ -319,8 +333,9 @@ def test_launches_that_cannot_be(grid: tuple[int, ...], block: tuple[int, ...], 
     ],
 )
 def test_regions_that_cannot_be(regions: list[tuple[int, int]], problem: str) -> None:
-    given = [ptx.Region(start, np.zeros(size, np.uint8), True, name) for (start, size), name in zip(regions, "ab", strict=True)]
+    given = [
+        ptx.Region(start, np.zeros(size, np.uint8), True, name)
+        for (start, size), name in zip(regions, "ab", strict=True)
+    ]
     with pytest.raises(ValueError, match=problem):
         kernel_of("x[0] = n * f;").run((1,), (1,), [4096, 2, 3.0], given)
-
-

@@ -30,7 +30,9 @@ def test_a_reduction_without_its_barrier() -> None:
     run(kernel(REDUCTION), 2, 256, x, out, 1000)
     assert out.sum() == 1000
     broken = REDUCTION.replace("s[threadIdx.x] = sum;\n    __syncthreads();", "s[threadIdx.x] = sum;")
-    with pytest.raises(ptx.DataRace, match=r"reads byte 512 of shared memory, which thread \(128, 0, 0\) of block") as caught:
+    with pytest.raises(
+        ptx.DataRace, match=r"reads byte 512 of shared memory, which thread \(128, 0, 0\) of block"
+    ) as caught:
         run(kernel(broken), 2, 256, x, out, 1000)
     assert caught.value.threads[0].thread == (0, 0, 0)
     assert f"kernel.cu:{line_of(broken, 's[threadIdx.x] +=')}" in str(caught.value)
@@ -62,14 +64,30 @@ extern "C" __global__ void kernel(int* out) {
 """
 
 
-@pytest.mark.parametrize("order", ["__syncwarp();", "__ballot_sync(~0u, 1);", "s[t] = s[t] + 0 * __shfl_sync(~0u, t, 0); __syncwarp();", "__syncthreads();"])
+@pytest.mark.parametrize(
+    "order",
+    [
+        "__syncwarp();",
+        "__ballot_sync(~0u, 1);",
+        "s[t] = s[t] + 0 * __shfl_sync(~0u, t, 0); __syncwarp();",
+        "__syncthreads();",
+    ],
+)
 def test_threads_of_a_warp_are_ordered_by_what_they_do_together(order: str) -> None:
     out = np.zeros(64, np.int32)
     run(kernel(WARP_ORDER.replace("ORDER", order)), 1, 64, out)
-    assert out.tolist() == [it ^ 1 for it in range(64)]
+    assert out.tolist() == [thread ^ 1 for thread in range(64)]
 
 
-@pytest.mark.parametrize(("order", "partner"), [("", "t ^ 1"), ("__syncwarp();", "t ^ 32"), ("__threadfence_block();", "t ^ 1"), ("if (t < 32) __syncwarp();", "t ^ 32")])
+@pytest.mark.parametrize(
+    ("order", "partner"),
+    [
+        ("", "t ^ 1"),
+        ("__syncwarp();", "t ^ 32"),
+        ("__threadfence_block();", "t ^ 1"),
+        ("if (t < 32) __syncwarp();", "t ^ 32"),
+    ],
+)
 def test_threads_are_not_ordered_by_less(order: str, partner: str) -> None:
     source = WARP_ORDER.replace("ORDER", order).replace("t ^ 1", partner)
     with pytest.raises(ptx.DataRace, match="shared memory"):
@@ -79,7 +97,8 @@ def test_threads_are_not_ordered_by_less(order: str, partner: str) -> None:
 def test_two_threads_write_the_same_byte_at_once() -> None:
     source = """
     extern "C" __global__ void kernel(int* out) {
-        __shared__ int s[32]; s[threadIdx.x / WIDTH] = threadIdx.x; __syncthreads(); out[threadIdx.x] = s[threadIdx.x / WIDTH];
+        __shared__ int s[32]; int i = threadIdx.x / WIDTH;
+        s[i] = threadIdx.x; __syncthreads(); out[threadIdx.x] = s[i];
     }
     """
     out = np.zeros(32, np.int32)
@@ -144,14 +163,25 @@ def test_blocks_far_apart_that_write_the_same_byte() -> None:
     """They are not even run at the same time."""
     x = np.zeros(1 << 17, np.float32)
     with pytest.raises(ptx.DataRace, match=r"has written") as caught:
-        run(kernel('extern "C" __global__ void kernel(float* x) { int i = blockIdx.x * 256 + threadIdx.x; x[i % 100000] = i; }'), 512, 256, x)
+        run(
+            kernel(
+                'extern "C" __global__ void kernel(float* x) { int i = blockIdx.x * 256 + threadIdx.x; '
+                "x[i % 100000] = i; }"
+            ),
+            512,
+            256,
+            x,
+        )
     assert caught.value.threads[0].block[0] > 300
 
 
 @pytest.mark.parametrize("blocks", [1, 300])
 def test_the_same_value_is_written_by_several_threads(blocks: int) -> None:
     """As flags are; that is a race only where one wishes so."""
-    flags = kernel('extern "C" __global__ void kernel(int* x, int v) { x[threadIdx.x / 2] = v + (int)(threadIdx.x & 1) * (v - 7); }')
+    flags = kernel(
+        'extern "C" __global__ void kernel(int* x, int v) { '
+        "x[threadIdx.x / 2] = v + (int)(threadIdx.x & 1) * (v - 7); }"
+    )
     x = np.zeros(64, np.int32)
     run(flags, blocks, 64, x, 7)
     assert x.tolist() == [7] * 32 + [0] * 32
@@ -175,7 +205,10 @@ def copy(type_: str = "float", source: str = "0", target: str = "0") -> ptx.Kern
     return kernel(COPY.replace("TYPE", type_).replace("FROM", source).replace("TO", target))
 
 
-@pytest.mark.parametrize(("source", "count", "distance"), [("1", 100, "its end is 4 bytes beyond that of argument 0"), ("-1", 100, "it begins 4 bytes before argument 0")])
+@pytest.mark.parametrize(
+    ("source", "count", "distance"),
+    [("1", 100, "its end is 4 bytes beyond that of argument 0"), ("-1", 100, "it begins 4 bytes before argument 0")],
+)
 def test_a_read_out_of_bounds_by_one_element(source: str, count: int, distance: str) -> None:
     x, y = np.arange(100, dtype=np.float32), np.zeros(100, np.float32)
     run(copy(), 2, 64, x, y, count)
@@ -192,7 +225,11 @@ def test_a_read_out_of_bounds_by_one_element(source: str, count: int, distance: 
 def test_a_write_out_of_bounds_by_one_element() -> None:
     x, y = np.arange(101, dtype=np.float32), np.zeros(100, np.float32)
     run(copy(), 2, 64, x, y, 100)
-    with pytest.raises(ptx.IllegalAccess, match=r"thread \(36, 0, 0\) of block \(1, 0, 0\): writes 4 bytes at .*; its end is 4 bytes beyond that of argument 1 \(400 bytes"):
+    with pytest.raises(
+        ptx.IllegalAccess,
+        match=r"thread \(36, 0, 0\) of block \(1, 0, 0\): writes 4 bytes at .*"
+        r"; its end is 4 bytes beyond that of argument 1 \(400 bytes",
+    ):
         run(copy(), 2, 64, x, y, 101)
 
 
@@ -201,7 +238,7 @@ def test_a_write_to_memory_that_is_read_only() -> None:
     x.flags.writeable = False
     run(copy(), 1, 64, x, y, 64)
     y.flags.writeable = False
-    with pytest.raises(ptx.IllegalAccess, match="in argument 1 .* which is read-only"):
+    with pytest.raises(ptx.IllegalAccess, match=r"in argument 1 .* which is read-only"):
         run(copy(), 1, 64, x, y, 64)
 
 
@@ -213,7 +250,10 @@ def test_a_misaligned_access() -> None:
 
 
 def regions(*arrays: Any) -> list[ptx.Region]:
-    return [ptx.Region((number + 1) * APART, it.view(np.uint8), True, f"argument {number}") for number, it in enumerate(arrays)]
+    return [
+        ptx.Region((number + 1) * APART, it.view(np.uint8), True, f"argument {number}")
+        for number, it in enumerate(arrays)
+    ]
 
 
 def test_memory_that_begins_at_any_address() -> None:
@@ -228,7 +268,9 @@ def test_memory_that_begins_at_any_address() -> None:
 
 
 def test_an_address_of_nothing() -> None:
-    with pytest.raises(ptx.IllegalAccess, match="reads 4 bytes at 0x0, out of all memory; it begins 4294967296 bytes before"):
+    with pytest.raises(
+        ptx.IllegalAccess, match="reads 4 bytes at 0x0, out of all memory; it begins 4294967296 bytes before"
+    ):
         copy().run((1,), (32,), [0, APART, 16], regions(np.zeros(16, np.float32)))
 
 
@@ -245,7 +287,11 @@ extern "C" __global__ void kernel(int* y, int n) {
 def test_shared_memory_has_an_end() -> None:
     y = np.zeros(32, np.int32)
     run(kernel(SHARED), 2, 32, y, 0, check_global_races=False)
-    with pytest.raises(ptx.IllegalAccess, match=r"thread \(31, 0, 0\) of block \(0, 0, 0\): accesses 4 bytes at 0x100 of shared memory, which has 256 bytes: 4 bytes beyond its end"):
+    with pytest.raises(
+        ptx.IllegalAccess,
+        match=r"thread \(31, 0, 0\) of block \(0, 0, 0\): accesses 4 bytes at 0x100 of shared memory, "
+        r"which has 256 bytes: 4 bytes beyond its end",
+    ):
         run(kernel(SHARED), 2, 32, y, 33)
     with pytest.raises(ptx.IllegalAccess, match="before its beginning"):
         run(kernel(SHARED), 2, 32, y, -1)
@@ -283,7 +329,10 @@ def test_a_barrier_in_divergent_code() -> None:
     y = np.zeros(64, np.int32)
     run(kernel(BARRIER.replace("ELSE", "return;")), 2, 64, y, 64, check_global_races=False)
     run(kernel(BARRIER.replace("ELSE", "return;")), 2, 64, y, 10, check_global_races=False)
-    with pytest.raises(ptx.BarrierError, match=r"waits at a barrier for thread \(10, 0, 0\) of block \(0, 0, 0\), which waits elsewhere, at line") as caught:
+    with pytest.raises(
+        ptx.BarrierError,
+        match=r"waits at a barrier for thread \(10, 0, 0\) of block \(0, 0, 0\), which waits elsewhere, at line",
+    ) as caught:
         run(kernel(BARRIER.replace("ELSE", "s[t] = 7; __syncthreads(); y[0] = 0;")), 2, 64, y, 10)
     assert f"kernel.cu:{line_of(BARRIER, 'if (t < n)')}" in str(caught.value)
 
@@ -304,7 +353,9 @@ def test_a_loop_whose_barrier_some_threads_reach_more_often() -> None:
 
 
 def test_a_shuffle_with_a_mask_of_others() -> None:
-    source = 'extern "C" __global__ void kernel(int* y, uint32 mask) { y[threadIdx.x] = __shfl_sync(mask, threadIdx.x, 3); }'
+    source = (
+        'extern "C" __global__ void kernel(int* y, uint32 mask) { y[threadIdx.x] = __shfl_sync(mask, threadIdx.x, 3); }'
+    )
     y = np.zeros(32, np.int32)
     run(kernel(source), 1, 32, y, 0xFFFFFFFF)
     assert set(y.tolist()) == {3}
@@ -321,7 +372,10 @@ def test_a_shuffle_that_waits_for_threads_that_are_elsewhere() -> None:
     """
     y = np.zeros(32, np.int32)
     run(kernel(source), 1, 32, y, 32)
-    with pytest.raises(ptx.BarrierError, match=r"waits at an instruction of its warp for thread \(8, 0, 0\) of block \(0, 0, 0\), which waits elsewhere"):
+    with pytest.raises(
+        ptx.BarrierError,
+        match=r"waits at an instruction of its warp for thread \(8, 0, 0\) of block \(0, 0, 0\), which waits elsewhere",
+    ):
         run(kernel(source), 1, 32, y, 8)
 
 
@@ -351,7 +405,9 @@ def test_an_instruction_that_is_not_known_is_named_when_its_kernel_is_used() -> 
     y = np.zeros(1, np.int32)
     run(module.kernels["other"], 1, 1, y)
     assert y[0] == 5
-    with pytest.raises(ptx.UnsupportedInstruction, match=r"this instruction is not known: line 6 of the PTX: frobnicate.u32 %r1 , %r1"):
+    with pytest.raises(
+        ptx.UnsupportedInstruction, match=r"this instruction is not known: line 6 of the PTX: frobnicate.u32 %r1 , %r1"
+    ):
         run(module.kernels["first"], 1, 1, y)
 
 
@@ -402,7 +458,8 @@ def test_predicated_instructions_of_all_kinds() -> None:
     body = """.reg .pred %p<3>; .reg .b32 %t<4>; .reg .b64 %a<3>;
       mov.u32 %t0, %tid.x; and.b32 %t1, %t0, 1; setp.eq.u32 %p1, %t1, 0; mov.u32 %t2, 1;
       @%p1 mov.u32 %t2, 2; @!%p1 add.u32 %t2, %t2, 10;
-      mul.wide.u32 %a1, %t0, 4; add.u64 %a2, %rd1, %a1; setp.lt.u32 %p2, %t0, 5; @%p2 st.global.u32 [%a2], %t2; @!%p2 ret;
+      mul.wide.u32 %a1, %t0, 4; add.u64 %a2, %rd1, %a1; setp.lt.u32 %p2, %t0, 5;
+      @%p2 st.global.u32 [%a2], %t2; @!%p2 ret;
       @%p1 bra SKIP; st.global.u32 [%a2], 7; SKIP:"""
     y = np.zeros(8, np.int32)
     run(ptx.parse(ENTRY.replace("BODY", body)).kernels["first"], 1, 8, y)

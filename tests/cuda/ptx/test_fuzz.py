@@ -23,7 +23,14 @@ class Term(NamedTuple):
     values: Array
 
 
-C_NAMES = {"int32": "int", "uint32": "uint32", "int64": "int64", "uint64": "uint64", "float32": "float", "float64": "double"}
+C_NAMES = {
+    "int32": "int",
+    "uint32": "uint32",
+    "int64": "int64",
+    "uint64": "uint64",
+    "float32": "float",
+    "float64": "double",
+}
 INTEGERS = ("int32", "uint32", "int64", "uint64")
 
 
@@ -46,7 +53,9 @@ class Expressions:
         if depth == 0:
             return self._leaf(dtype)
         makers = [self._binary, self._binary, self._choice, self._unary]
-        makers += [self._shift, self._bits, self._division, self._cast] if dtype in INTEGERS else [self._division, self._cast]
+        makers += (
+            [self._shift, self._bits, self._division, self._cast] if dtype in INTEGERS else [self._division, self._cast]
+        )
         return self.random.choice(makers)(dtype, depth - 1)
 
     def _leaf(self, dtype: str) -> Term:
@@ -103,13 +112,22 @@ class Expressions:
         other = self.random.choice(list(C_NAMES))
         left, right = self.of(other, depth), self.of(other, depth)
         sign = self.random.choice(["<", "<=", ">", ">=", "==", "!="])
-        compare = {"<": np.less, "<=": np.less_equal, ">": np.greater, ">=": np.greater_equal, "==": np.equal, "!=": np.not_equal}
+        compare = {
+            "<": np.less,
+            "<=": np.less_equal,
+            ">": np.greater,
+            ">=": np.greater_equal,
+            "==": np.equal,
+            "!=": np.not_equal,
+        }
         a, b = self.of(dtype, depth), self.of(dtype, depth)
         holds = compare[sign](left.values, right.values)
-        return Term(f"(({left.text}) {sign} ({right.text}) ? ({a.text}) : ({b.text}))", np.where(holds, a.values, b.values))
+        return Term(
+            f"(({left.text}) {sign} ({right.text}) ? ({a.text}) : ({b.text}))", np.where(holds, a.values, b.values)
+        )
 
     def _cast(self, dtype: str, depth: int) -> Term:
-        """Between integers, from integers to floats, and between floats; what floats become as integers may not be defined."""
+        """Between all types but from floats to integers, which may not be defined."""
         kinds = INTEGERS if dtype in INTEGERS else tuple(C_NAMES)
         a = self.of(self.random.choice(kinds), depth)
         return Term(f"(({C_NAMES[dtype]})({a.text}))", a.values.astype(dtype))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -40,19 +42,25 @@ def adversarial(dtype: str) -> tuple[Array, Array, Array]:
     tiny = generator.choice([-1, 1], count) * 2.0 ** generator.integers(-2 * digits - 4, 4, count)
     near = generator.standard_normal((2, count))
     with np.errstate(all="ignore"):
-        cancelling = -(near[0].astype(dtype) * near[1].astype(dtype)) * (1 + generator.integers(-4, 5, count) * 2.0**-digits)
+        cancelling = -(near[0].astype(dtype) * near[1].astype(dtype)) * (
+            1 + generator.integers(-4, 5, count) * 2.0**-digits
+        )
         scale = 2.0 ** generator.integers(lowest // 2 - digits, lowest // 2 + 3, (2, count))
         columns = [
             (random[0], random[1], random[2]),
             (one[0], one[1], tiny),
             (near[0], near[1], cancelling),
-            (one[0] * scale[0], one[1] * scale[1], generator.integers(-4, 5, count) * float(np.finfo(dtype).smallest_subnormal)),
+            (
+                one[0] * scale[0],
+                one[1] * scale[1],
+                generator.integers(-4, 5, count) * float(np.finfo(dtype).smallest_subnormal),
+            ),
         ]
         a, b, c = (np.concatenate([np.asarray(column[part]).astype(dtype) for column in columns]) for part in range(3))
     return a, b, c
 
 
-def expected(exact: Fraction, dtype: np.dtype, mode: str) -> float:
+def expected(exact: Fraction, dtype: np.dtype[Any], mode: str) -> float:
     """A fraction rounded by integers alone."""
     digits, lowest = np.finfo(dtype).nmant, int(np.finfo(dtype).minexp)
     size = abs(exact)
@@ -64,7 +72,9 @@ def expected(exact: Fraction, dtype: np.dtype, mode: str) -> float:
     unit = Fraction(2) ** (exponent - digits)
     whole, rest = divmod(size, unit)
     whole = int(whole)
-    away = {"rz": False, "rm": exact < 0, "rp": exact > 0}.get(mode, rest * 2 > unit or (rest * 2 == unit and whole % 2 == 1))
+    away = {"rz": False, "rm": exact < 0, "rp": exact > 0}.get(
+        mode, rest * 2 > unit or (rest * 2 == unit and whole % 2 == 1)
+    )
     if rest and away:
         whole += 1
     value = whole * unit
@@ -76,7 +86,7 @@ def expected(exact: Fraction, dtype: np.dtype, mode: str) -> float:
     return sign * float(value)
 
 
-FORMULAS = {
+FORMULAS: dict[str, tuple[str, Callable[[Fraction, Fraction, Fraction], Fraction]]] = {
     "fma": ("fma.{mode}.{type} %0, %1, %2, %3;", lambda a, b, c: a * b + c),
     "add": ("add.{mode}.{type} %0, %1, %3;", lambda a, b, c: a + c),
     "sub": ("sub.{mode}.{type} %0, %1, %3;", lambda a, b, c: a - c),
@@ -121,7 +131,9 @@ def test_roots_are_rounded_once(dtype: str, mode: str) -> None:
         elif mode == "rp":
             assert (value == 0 and root == 0) or Fraction(less) ** 2 < exact <= Fraction(root) ** 2
         else:
-            assert ((Fraction(root) + Fraction(less)) / 2) ** 2 <= exact <= ((Fraction(root) + Fraction(more)) / 2) ** 2 or value == 0
+            assert ((Fraction(root) + Fraction(less)) / 2) ** 2 <= exact <= (
+                (Fraction(root) + Fraction(more)) / 2
+            ) ** 2 or value == 0
 
 
 def test_a_product_that_is_rounded_before_the_sum_would_be_wrong() -> None:

@@ -74,7 +74,7 @@ def _from_taps(xp: Any, gradient: Any, taps: Any, it: Geometry) -> Any:
 
 @by_arrays("conv1d_gradient", "conv2d_gradient", "conv3d_gradient")
 def _gradients(xp: Any, problem: Problem, gradient: Any, array: Any, weight: Any, *outs: Any) -> None:
-    """Attributes: which of the gradients by input, weight and bias are wanted, and if `array` is columns, among others."""
+    """Attributes: among others which of the gradients are wanted, and whether `array` is the columns of the input."""
     it: Geometry = problem.details
     _, (by_input, by_weight, by_bias), source, has_columns = problem.attributes
     wide = computes_in(source.dtype)

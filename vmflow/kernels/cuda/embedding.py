@@ -11,13 +11,14 @@ from vmflow.kernels.choosing import Problem
 from vmflow.kernels.numpy.half import computes_in
 
 from .arrays import by_arrays
-from .scattering import add_at
+from .scattering import add_at, put_at, within
 
 
 @by_arrays("embedding")
 def _embedding(xp: Any, problem: Problem, places: Any, values: Any, out: Any) -> None:
+    places = within(xp, problem.op, places, values.shape, 0)
     if out.size:
-        xp.copyto(out, xp.take(values, xp.clip(places, 0, len(values) - 1), axis=0))
+        xp.copyto(out, xp.take(values, places, axis=0))
 
 
 @by_arrays("embedding_gradient")
@@ -25,8 +26,8 @@ def _embedding_gradient(xp: Any, problem: Problem, gradient: Any, places: Any, o
     padding, by_frequency, rows = problem.attributes
     wide = computes_in(problem.outputs[0].dtype)
     table = xp.zeros(out.shape, wide)
-    if gradient.size and rows:
-        places = xp.clip(places.reshape(-1), 0, rows - 1)
+    places = within(xp, problem.op, places.reshape(-1), out.shape, 0)
+    if gradient.size:
         part = gradient.reshape(places.size, out.shape[1]).astype(wide, copy=False)
         if by_frequency:
             counts = xp.zeros(rows, wide)
@@ -52,10 +53,12 @@ def _limit_norms(xp: Any, problem: Problem, values: Any, places: Any, out: Any) 
     places = xp.where(valid, places, xp.amax(xp.where(valid, places, -1)))
     # Where a row is named several times, the same values are written several times.
     named = xp.maximum(places, 0)
-    rows = out[named]
-    norms = xp.linalg.norm(rows.astype("float64"), ord=order, axis=1)
-    limited = (rows * (limit / (norms + 1e-7))[:, None]).astype(out.dtype)
-    out[named] = xp.where(xp.logical_and(norms > limit, places >= 0)[:, None], limited, rows)
+    rows = out[named].astype("float64")
+    norms = xp.linalg.norm(rows, ord=order, axis=1)
+    limited = rows * (limit / (norms + 1e-7))[:, None]
+    # In this dtype, and not in one of half precision, for which CuPy has no `where`.
+    changed = xp.where(xp.logical_and(norms > limit, places >= 0)[:, None], limited, rows)
+    put_at(out, named, changed.astype(out.dtype))
 
 
 @by_arrays("largest_of_bag")

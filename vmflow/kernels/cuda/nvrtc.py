@@ -254,8 +254,8 @@ def library(path: Path | None = None) -> Nvrtc:
             chosen = find() if path is None else path
             if chosen is None:
                 raise NvrtcMissing(
-                    "NVRTC, the compiler of CUDA C++, was found neither beside Python's packages, nor by the loader, nor "
-                    f"under CUDA_HOME, CUDA_PATH or {_TOOLKIT}.  Install it by {_INSTALL}"
+                    "NVRTC, the compiler of CUDA C++, was found neither among Python's packages, nor by the loader, "
+                    f"nor under CUDA_HOME, CUDA_PATH or {_TOOLKIT}.  Install it by {_INSTALL}"
                 )
             try:
                 _loaded[path] = Nvrtc(chosen)

@@ -53,7 +53,7 @@ def _sums_from_input(xp: Any, rows: Any, weights: Weights) -> Any:
 def _logistic(xp: Any, array: Any) -> Any:
     """1 / (1 + exp(-x)), which by way of tanh overflows nowhere."""
     half = array.dtype.type(0.5)
-    return half * xp.tanh(half * array) + half
+    return xp.tanh(array * half) * half + half
 
 
 class _Passed(NamedTuple):

@@ -1,0 +1,182 @@
+"""Blocks of operations, which end with a jump, and the registers that they use."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from .faults import Place
+from .lowering import PREDICATE, Operation
+from .types import Array, DType
+from .warps import Gate
+
+# The ends of blocks
+
+
+class Jump(NamedTuple):
+    """All go on at one block."""
+
+    target: int
+
+
+class Branch(NamedTuple):
+    """Threads for which a predicate holds, or does not, go elsewhere than the others."""
+
+    predicate: int
+    negated: bool
+    target: int
+    following: int
+
+
+class Switch(NamedTuple):
+    """Each thread goes to the block whose number in a table is in a register."""
+
+    selector: int
+    targets: tuple[int, ...]
+    place: Place
+
+
+class Call(NamedTuple):
+    """A function begins; its threads will go on at the block that follows."""
+
+    entry: int
+    following: int
+
+
+class Return(NamedTuple):
+    """A function ends, and its results are in registers; a kernel ends for these threads."""
+
+    results: tuple[int, ...] = ()
+
+
+class Exit(NamedTuple):
+    """These threads end."""
+
+
+class Meet(NamedTuple):
+    """A gate."""
+
+    gate: Gate
+    following: int
+
+
+End = Jump | Branch | Switch | Call | Return | Exit | Meet
+
+
+_NOWHERE: Final = Place("the end of a function", 0)
+
+
+@dataclass(eq=False)
+class Block:
+    """Operations without a jump, and what comes after them.
+
+    Attributes:
+        operations: in their order.
+        end: what comes after them.
+        size: how many instructions it has.
+        live: the registers whose values are still needed at its beginning.
+        dead: those whose values are not needed any more at its end, but may be there.
+        place: of its first instruction.
+    """
+
+    operations: list[Operation] = field(default_factory=list)
+    end: End = field(default_factory=Exit)
+    size: int = 0
+    live: frozenset[int] = frozenset()
+    dead: tuple[int, ...] = ()
+    place: Place = _NOWHERE
+    # Registers read before they are written here, and those written.
+    reads: set[int] = field(default_factory=set)
+    writes: set[int] = field(default_factory=set)
+
+    def end_with(self, end: End) -> None:
+        """Say what comes after the operations."""
+        self.end = end
+
+    def count(self, place: Place) -> None:
+        """There is one instruction more."""
+        if not self.size:
+            self.place = place
+        self.size += 1
+
+    def touch(self, reads: Collection[int], writes: Collection[int]) -> None:
+        """The next instruction reads some registers, and then writes others."""
+        self.reads |= set(reads) - self.writes
+        self.writes |= set(writes)
+
+    def append(self, operation: Operation, reads: Collection[int], writes: Collection[int]) -> None:
+        """Do something at last."""
+        self.operations.append(operation)
+        self.touch(reads, writes)
+
+    def prepend(self, operation: Operation, source: int, target: int) -> None:
+        """Do something at first that reads one register and writes another."""
+        self.operations.insert(0, operation)
+        self.reads = (self.reads - {target}) | {source}
+        self.writes.add(target)
+
+
+class Registers:
+    """The registers of a program."""
+
+    def __init__(self) -> None:
+        self.dtypes: list[DType] = []
+        self.values: list[Array | None] = []
+        self._constants: dict[tuple[str, bytes], int] = {}
+
+    def new(self, dtype: DType, value: Array | None = None) -> int:
+        self.dtypes.append(dtype)
+        self.values.append(value)
+        return len(self.dtypes) - 1
+
+    def constant(self, values: Array) -> int:
+        key = (values.dtype.name, values.tobytes())
+        if key not in self._constants:
+            values.flags.writeable = False
+            self._constants[key] = self.new(values.dtype, values)
+        return self._constants[key]
+
+
+def undefined(dtype: DType) -> Array:
+    """What a register holds that was never written: bits that are one, which of floats are NaN."""
+    return np.ones(1, bool) if dtype == PREDICATE.dtype else np.full(dtype.itemsize, 0xFF, np.uint8).view(dtype)
+
+
+def _successors(end: End) -> tuple[int, ...]:
+    if isinstance(end, Branch):
+        return (end.target, end.following)
+    if isinstance(end, Switch):
+        return end.targets
+    if isinstance(end, Jump):
+        return (end.target,)
+    if isinstance(end, Call):
+        return (end.entry, end.following)
+    return (end.following,) if isinstance(end, Meet) else ()
+
+
+def find_live(blocks: Sequence[Block], kept: Collection[int]) -> None:
+    """Find out which registers are needed at the beginning of each block, from the last block to the first.
+
+    Args:
+        blocks: of a whole program.
+        kept: registers that are never dead.
+    """
+    changed = True
+    while changed:
+        changed = False
+        for block in reversed(blocks):
+            live = frozenset((_live_after(block, blocks) - block.writes) | block.reads)
+            if live != block.live:
+                block.live = live
+                changed = True
+    for block in blocks:
+        block.dead = tuple((block.live | block.writes) - _live_after(block, blocks) - frozenset(kept))
+
+
+def _live_after(block: Block, blocks: Sequence[Block]) -> set[int]:
+    """The registers that are needed at the end of a block."""
+    after = set(block.end.results) if isinstance(block.end, Return) else set()
+    return after.union(*[blocks[successor].live for successor in _successors(block.end)])

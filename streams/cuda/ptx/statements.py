@@ -1,0 +1,130 @@
+"""The parts of PTX: variables, functions, instructions and their operands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from .faults import Place
+
+
+class Register(NamedTuple):
+    """An operand: a register, a label, a variable or a special register, by its name."""
+
+    name: str
+
+
+class Immediate(NamedTuple):
+    """An operand: a number, of a float the bits with the type that they were written in.
+
+    Attributes:
+        value: the number.
+        bits: of a float, as written; None for an integer.
+        size: of the float in bytes.
+    """
+
+    value: int | float
+    bits: int | None = None
+    size: int = 0
+
+
+class Address(NamedTuple):
+    """An operand: ``[base+offset]``; the base is None for an absolute address."""
+
+    base: str | None
+    offset: int
+
+
+class Vector(NamedTuple):
+    """An operand: ``{a, b}``, or the results ``a|b`` of an instruction that has two."""
+
+    parts: tuple[Operand, ...]
+
+
+Operand = Register | Immediate | Address | Vector
+
+
+class Instruction(NamedTuple):
+    """One instruction.
+
+    Attributes:
+        opcode: the first part, such as "add".
+        modifiers: the others, in their order.
+        operands: in their order.
+        guard: the predicate under which it is executed, with whether it is negated.
+        place: for messages.
+    """
+
+    opcode: str
+    modifiers: tuple[str, ...]
+    operands: tuple[Operand, ...]
+    guard: tuple[str, bool] | None
+    place: Place
+
+
+class Label(NamedTuple):
+    """A place to which branches lead."""
+
+    name: str
+
+
+class Variable(NamedTuple):
+    """A declared variable, or a parameter.
+
+    Attributes:
+        space: "global", "const", "shared", "local" or "param".
+        type: the name of its scalar type.
+        size: in bytes; 0 where an array has no length, as memory that the launch provides.
+        alignment: in bytes.
+        data: its first bytes; what follows is zero.
+        references: addresses in it: at which byte, of which variable, with which offset.
+    """
+
+    name: str
+    space: str
+    type: str
+    size: int
+    alignment: int
+    data: bytes = b""
+    references: tuple[tuple[int, str, int], ...] = ()
+
+
+@dataclass
+class Function:
+    """A kernel or a function, with its body.
+
+    Attributes:
+        registers: the name of the type of each declared register.
+        body: instructions and labels.
+        tables: labels of ``.branchtargets``, by the name of the table.
+        defined: whether it has a body, which a declaration has not.
+    """
+
+    name: str
+    is_kernel: bool
+    parameters: list[Variable] = field(default_factory=list)
+    results: list[Variable] = field(default_factory=list)
+    registers: dict[str, str] = field(default_factory=dict)
+    variables: dict[str, Variable] = field(default_factory=dict)
+    body: list[Instruction | Label] = field(default_factory=list)
+    tables: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    defined: bool = False
+
+
+@dataclass
+class Unit:
+    """A whole text.
+
+    Attributes:
+        variables: those of the module.
+        functions: by name.
+        target: such as "sm_80".
+    """
+
+    variables: dict[str, Variable] = field(default_factory=dict)
+    functions: dict[str, Function] = field(default_factory=dict)
+    target: str = ""
+
+    def aim_at(self, target: str) -> None:
+        """Say for which GPUs it is."""
+        self.target = target
