@@ -34,6 +34,10 @@ class EventWaiter:
             self._pending.add(waiting)
             self._worker.post(waiting)
 
+    def wait_until_idle(self) -> None:
+        """Block until all that have been added were woken."""
+        self._worker.wait_until_idle()
+
     def stop(self) -> None:
         """End the thread after the event that it waits for."""
         self._worker.stop(0.0)

@@ -1,0 +1,300 @@
+"""Streams and events as programs use them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+import pytest
+
+import vmflow as flow
+from vmflow.errors import DeviceLost, OutOfMemory
+from vmflow.streams.cuda.device import CudaDevice
+from vmflow.streams.cuda.waiter import EventWaiter
+from vmflow.vm.virtual_machine import current_machine
+
+from .emulated import emulated, needs_nvrtc
+from .multi_stream import run
+
+pytestmark = needs_nvrtc
+
+MODES = ["lazy", "eager", "random"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_ops_go_to_the_stream_of_the_block(mode: str) -> None:
+    with emulated(mode, 3):
+        side = flow.cuda.Stream()
+        x = flow.tensor([1.0, 2.0]).cuda()
+        with flow.cuda.stream(side) as entered:
+            assert entered is side
+            assert flow.cuda.current_stream() == side
+            y = x.clone()
+        assert flow.cuda.current_stream() == flow.cuda.default_stream() != side
+        assert y._blob.storage.stream is side.on(current_machine())
+        assert (y.neg().tolist(), x.tolist()) == ([-1.0, -2.0], [1.0, 2.0])
+
+
+def test_a_stream_of_another_device_changes_nothing_for_the_first() -> None:
+    with emulated():
+        other = flow.cuda.Stream("cuda:1")
+        with other:
+            assert flow.cuda.current_stream(0) == flow.cuda.default_stream(0)
+            assert flow.cuda.current_stream(1) == other
+        assert flow.cuda.current_stream(1) == flow.cuda.default_stream(1)
+
+
+def test_the_device_that_cuda_means_is_chosen_by_block_and_task() -> None:
+    async def task() -> int:
+        flow.cuda.set_device(1)
+        await asyncio.sleep(0)
+        return flow.cuda.current_device()
+
+    async def program() -> list[int]:
+        return [*await asyncio.gather(task(), task()), flow.cuda.current_device()]
+
+    with emulated():
+        assert asyncio.run(program()) == [1, 1, 0]
+        with flow.cuda.device(1):
+            assert flow.zeros(2, device="cuda").device == flow.device("cuda:1")
+            with flow.cuda.device(-1):
+                assert flow.cuda.current_device() == 1
+        assert flow.cuda.current_device() == 0
+        with pytest.raises(flow.DeviceUnavailable, match=r"cuda:7 .*2 "):
+            flow.cuda.set_device(7)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_an_event_is_reached_when_the_work_before_it_has_ended(mode: str) -> None:
+    with emulated(mode, 1) as devices:
+        event = flow.cuda.Event(enable_timing=True)
+        assert event.query()  # nothing was recorded
+        x = flow.ones(100_000).cuda()
+        event.record()
+        if mode == "lazy":
+            assert not event.query()
+            assert not flow.cuda.current_stream().query()
+        event.synchronize()
+        assert event.query()
+        later = flow.cuda.Event(enable_timing=True)
+        x.add_(1)
+        later.record()
+        with pytest.raises(ValueError, match="enable_timing"):
+            event.elapsed_time(flow.cuda.Event())
+        later.synchronize()
+        assert event.elapsed_time(later) > 0
+        assert later.elapsed_time(event) < 0
+        assert devices.machine.engine.idle()
+
+
+def test_the_time_of_an_event_that_was_not_reached_is_refused() -> None:
+    with emulated():
+        start, end = flow.cuda.Event(enable_timing=True), flow.cuda.Event(enable_timing=True)
+        start.record()
+        with pytest.raises(RuntimeError, match="record and synchronize"):
+            start.elapsed_time(end)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_events_streams_and_devices_are_awaited(mode: str) -> None:
+    async def program() -> list[float]:
+        side = flow.cuda.Stream()
+        x = flow.ones(1000).cuda()
+        with flow.cuda.stream(side):
+            y = x.add(1)
+        event = side.record_event()
+        await event
+        assert event.query()
+        flow.cuda.default_stream().wait_stream(side)
+        await side.synchronize()
+        await flow.cuda.synchronize()
+        return [float(await y.sum()), float(await x.sum())]
+
+    with emulated(mode, 2):
+        assert asyncio.run(program()) == [2000.0, 1000.0]
+
+
+def test_an_event_of_another_machine_is_refused() -> None:
+    with emulated():
+        event = flow.cuda.current_stream().record_event()
+        with emulated(), pytest.raises(RuntimeError, match="was recorded on the virtual machine"):
+            event.wait()
+
+
+def test_waiting_for_a_stream_keeps_program_order_on_both() -> None:
+    with emulated("lazy") as devices:
+        first, second = flow.cuda.Stream(), flow.cuda.Stream()
+        x = flow.zeros(10).cuda()
+        with first:
+            x.add_(1)
+        second.wait_stream(first)
+        with second:
+            y = flow.ones(10).cuda()
+        devices.machine.drain()
+        assert (x.tolist(), y.tolist()) == ([1.0] * 10, [1.0] * 10)
+
+
+def test_a_waiter_wakes_each_once_when_its_event_is_reached() -> None:
+    with emulated("lazy") as devices:
+        device = CudaDevice(devices.driver)
+        stream = device.driver.create_stream()
+        event = device.record(stream)
+        waiter, woken = EventWaiter("test"), []
+        waiter.add(event, lambda: woken.append("first"))
+        waiter.wait_until_idle()
+        assert event.query()
+        assert woken == ["first"]
+        waiter.stop()
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_programs_equal_numpy_and_leave_nothing(seed: int) -> None:
+    run(seed)
+
+
+def test_a_lost_device_fails_all_work_and_says_that_the_process_must_restart() -> None:
+    with emulated("lazy") as devices:
+        x = flow.ones(10).cuda()
+        y = x.add(1)
+        devices.machine.driver.drive()
+        devices.driver.lose(RuntimeError("an uncorrectable error of the memory"))
+        with pytest.raises(DeviceLost, match="the process must be started again") as caught:
+            y.numpy()
+        assert "uncorrectable" in str(caught.value)
+        with pytest.raises(DeviceLost):
+            x.add(2).numpy()
+        devices.machine.drain()
+        assert devices.machine.engine.idle()
+        assert flow.ones(3).to("cuda:1").tolist() == [1.0, 1.0, 1.0]
+
+
+async def test_a_lost_device_wakes_those_who_await() -> None:
+    with emulated("lazy") as devices:
+        y = flow.ones(10).cuda().add(1)
+        waiting = asyncio.ensure_future(_value(y))
+        await asyncio.sleep(0)
+        devices.driver.lose(RuntimeError("gone"))
+        with pytest.raises(DeviceLost):
+            await waiting
+        await devices.machine.synchronize()
+
+
+async def _value(tensor: flow.Tensor) -> float:
+    return float((await tensor)[0].item())
+
+
+def test_a_bad_index_is_told_at_the_line_that_used_it() -> None:
+    with emulated("lazy"):
+        table = flow.arange(10.0).cuda()
+        places = flow.tensor([1, 2, 99]).cuda()
+        found = table[places]  # the line
+        behind = found.add(1)
+        with pytest.raises(IndexError, match="99") as caught:
+            behind.numpy()
+        assert any("the line" in line or "test_streams.py" in line for line in caught.value.__notes__)
+        with pytest.raises(IndexError):
+            found.numpy()
+        # The memory that held it is used again, and a new value is one.
+        assert table[flow.tensor([1]).cuda()].tolist() == [1.0]
+
+
+def test_an_overwritten_tensor_has_a_value_again_after_a_bad_index() -> None:
+    with emulated("lazy"):
+        table = flow.arange(10.0).cuda()
+        found = table[flow.tensor([99]).cuda()]
+        found.fill_(5)
+        assert found.tolist() == [5.0]
+
+
+def test_a_device_without_memory_says_who_has_it() -> None:
+    with emulated("random", 5, nbytes=4 << 20):
+        kept = flow.ones(500_000).cuda()
+        with pytest.raises(OutOfMemory, match="largest tensors alive"):
+            flow.ones(2_000_000).cuda().numpy()
+        assert float(kept.sum().item()) == 500_000
+        # What is dropped makes room.
+        del kept
+        assert float(flow.ones(700_000).cuda().sum().item()) == 700_000
+
+
+def test_memory_is_counted() -> None:
+    with emulated("lazy"):
+        before = flow.cuda.memory_allocated()
+        x = flow.ones(1 << 20).cuda()
+        x.numpy()
+        assert flow.cuda.memory_allocated() - before == 4 << 20
+        assert flow.cuda.max_memory_allocated() >= 4 << 20
+        free, total = flow.cuda.mem_get_info()
+        assert 0 < free < total
+        del x
+        flow.cuda.synchronize()
+        flow.cuda.empty_cache()
+        assert flow.cuda.memory_reserved() == 0
+
+
+def test_pinned_memory_is_copied_from_directly() -> None:
+    with emulated("lazy"):
+        x = flow.arange(1000.0)
+        assert not x.is_pinned()
+        pinned = x.pin_memory()
+        assert pinned.is_pinned()
+        assert pinned.pin_memory() is pinned
+        on_device = pinned.to("cuda", non_blocking=True)
+        pinned.fill_(0)  # behind the copy
+        assert float(on_device.sum().item()) == 499_500
+        assert pinned.tolist() == [0.0] * 1000
+        with pytest.raises(RuntimeError, match="on the CPU"):
+            on_device.pin_memory()
+
+
+def test_a_tensor_that_other_work_uses_keeps_its_memory() -> None:
+    with emulated("lazy") as devices:
+        side = flow.cuda.Stream()
+        x = flow.ones(100_000).cuda()
+        x.record_stream(side)
+        storage = x._blob.storage
+        del x
+        assert storage.stream is side.on(devices.machine)
+        again = flow.zeros(100_000).cuda()
+        assert float(again.sum().item()) == 0
+
+
+def test_the_device_is_described() -> None:
+    with emulated():
+        assert flow.cuda.is_initialized()
+        properties = flow.cuda.get_device_properties(0)
+        assert properties.name == flow.cuda.get_device_name()
+        assert (properties.major, properties.minor) == flow.cuda.get_device_capability()
+        assert properties.warp_size == 32
+
+
+def test_the_state_of_random_numbers_is_that_of_all_devices() -> None:
+    with emulated():
+        flow.cuda.manual_seed_all(7)
+        state = flow.cuda.get_rng_state()
+        first = flow.rand(5)
+        flow.cuda.set_rng_state(state)
+        assert flow.rand(5, device="cuda").tolist() == first.tolist()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_forked_child_is_told_that_it_cannot_use_the_device() -> None:
+    with emulated("eager"):
+        x = flow.ones(3).cuda()
+        x.numpy()
+        reading, writing = os.pipe()
+        child = os.fork()
+        if not child:
+            try:
+                flow.ones(3).cuda().numpy()
+                said = "nothing"
+            except Exception as error:
+                said = f"{type(error).__name__}: {error}"
+            os.write(writing, said.encode())
+            os._exit(0)
+        os.close(writing)
+        with os.fdopen(reading) as pipe:
+            said = pipe.read()
+        os.waitpid(child, 0)
+        assert "spawn" in said
+        assert x.add(1).tolist() == [2.0, 2.0, 2.0]
