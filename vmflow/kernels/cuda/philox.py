@@ -1,16 +1,23 @@
-"""Philox 4x32-10 on devices: the same random words as those of the host; see `vmflow.kernels.numpy.philox`."""
+"""The words of Philox 4x32-10, those of `vmflow.kernels.numpy.philox`, as arrays of a device."""
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any, Final
 
 import numpy as np
 
+from vmflow.kernels.numpy.philox import WHOLE as WHOLE
+
 _ROUNDS: Final = 10
-_MULTIPLIERS: Final = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
+# Factors of the first and the third word of a block.
+_FIRST: Final = np.uint64(0xD2511F53)
+_THIRD: Final = np.uint64(0xCD9E8D57)
+# What the two halves of the key grow by in each round.
 _STEPS: Final = 0x9E3779B9, 0xBB67AE85
-_MASK: Final = np.uint64(0xFFFFFFFF)
+
 _HALF: Final = np.uint64(32)
+_MASK: Final = np.uint64(0xFFFFFFFF)
 
 
 def words(xp: Any, seed: int, position: int, count: int, lane: int = 0) -> Any:
@@ -19,22 +26,30 @@ def words(xp: Any, seed: int, position: int, count: int, lane: int = 0) -> Any:
     Args:
         xp: the array module.
         seed, position, lane: of 64 bits each.
-        count: of words.
+        count: how many.
+    """
+    return blocks(xp, seed, position, xp.arange(-(-count // 4)), lane).reshape(-1)[:count]
+
+
+def blocks(xp: Any, seed: int, position: int, places: Any, lane: int = 0) -> Any:
+    """The words of the blocks at some places behind a position: one row of four for each.
+
+    Args:
+        xp: the array module.
+        seed, position, lane: see `words`.
+        places: integers that are not negative.
     """
     # Words are integers of 64 bits here, in which products have room.
-    counters = xp.arange(-(-count // 4), dtype=np.uint64) + np.uint64(position)
+    counters = places.astype("uint64") + np.uint64(position)
     first, second = counters & _MASK, counters >> _HALF
-    third = xp.full_like(counters, lane & 0xFFFFFFFF)
-    fourth = xp.full_like(counters, lane >> 32)
+    third, fourth = (xp.full_like(first, np.uint64(half)) for half in (lane & 0xFFFFFFFF, lane >> 32))
     low, high = seed & 0xFFFFFFFF, seed >> 32
     for _ in range(_ROUNDS):
-        former, latter = first * _MULTIPLIERS[0], third * _MULTIPLIERS[1]
-        first = (latter >> _HALF) ^ second ^ np.uint64(low)
-        second = latter & _MASK
-        third = (former >> _HALF) ^ fourth ^ np.uint64(high)
-        fourth = former & _MASK
+        product, other = first * _FIRST, third * _THIRD
+        first, second = (other >> _HALF) ^ second ^ np.uint64(low), other & _MASK
+        third, fourth = (product >> _HALF) ^ fourth ^ np.uint64(high), product & _MASK
         low, high = (low + _STEPS[0]) & 0xFFFFFFFF, (high + _STEPS[1]) & 0xFFFFFFFF
-    return xp.stack([first, second, third, fourth], axis=1).reshape(-1)[:count].astype(np.uint32)
+    return xp.stack((first, second, third, fourth), axis=-1).astype("uint32")
 
 
 def kept_elements(xp: Any, shape: tuple[int, ...], p: float, seed: int, offset: int) -> Any:
@@ -42,8 +57,12 @@ def kept_elements(xp: Any, shape: tuple[int, ...], p: float, seed: int, offset: 
 
     Sixteen random bits decide nearly always.  Where they equal those of p, a further word decides by the rest of p.
     """
-    count = int(np.prod(shape, dtype=np.int64))
+    count = prod(shape)
     limit = int(p * 65536)
-    bits = words(xp, seed, offset, (count + 1) // 2).view(np.uint16)[:count]
-    further = words(xp, seed, offset, count, 1) * 2.0**-32 >= p * 65536 - limit
-    return xp.where(bits == limit, further, bits > limit).reshape(shape)
+    rest = p * 65536 - limit
+    bits = words(xp, seed, offset, (count + 1) // 2).view("uint16")[:count]
+    kept = bits >= limit
+    if rest:
+        further = words(xp, seed, offset, count, 1) * 2.0**-32 >= rest
+        kept = xp.where(bits == limit, further, kept)
+    return kept.reshape(shape)

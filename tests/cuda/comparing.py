@@ -1,0 +1,106 @@
+"""The same op on the CPU and on an emulated CUDA device."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import vmflow as flow
+from vmflow import interpreter
+from vmflow.dtypes import by_name
+from vmflow.ops.table import OPS
+
+needs_emulation = pytest.mark.skipif(
+    not os.environ.get("VMFLOW_CUDA", "").startswith("emulated"), reason="needs VMFLOW_CUDA=emulated"
+)
+
+DTYPES = (
+    "bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64", "complex64",
+    "complex128",
+)  # fmt: skip
+FLOATS = ("float16", "bfloat16", "float32", "float64")
+
+# Relative, and absolute where values are near 1.
+_TOLERANCE = {"float16": 2e-3, "bfloat16": 2e-2, "float32": 3e-5, "complex64": 3e-5}
+
+
+def on_cpu(numbers: Any) -> flow.Tensor:
+    """The numbers as a tensor on the CPU, wherever the tests run."""
+    return flow.tensor(numbers, device="cpu")
+
+
+def values(seed: int, shape: tuple[int, ...], dtype: str, low: float = -3.0, high: float = 3.0) -> flow.Tensor:
+    """Random numbers on the CPU."""
+    generator = np.random.default_rng(seed)
+    numbers: Any = generator.uniform(low, high, shape)
+    if dtype.startswith("complex"):
+        numbers = numbers + 1j * generator.uniform(low, high, shape)
+    if dtype in ("uint8", "bool"):
+        numbers = np.abs(numbers)
+    return on_cpu(np.asarray(numbers).astype(by_name(dtype).numpy))
+
+
+def in_layouts(tensor: flow.Tensor) -> Iterator[flow.Tensor]:
+    """The tensor on the device, in memory that is contiguous, has gaps, or is transposed."""
+    yield tensor.to("cuda")
+    if tensor.ndim:
+        yield flow.stack([tensor, tensor], -1).to("cuda")[..., 1]
+    if tensor.ndim == 2:
+        yield tensor.t().contiguous().to("cuda").t()
+
+
+def results(op: str, tensors: tuple[flow.Tensor, ...], attributes: Any, scalars: tuple[Any, ...]) -> list[NDArray[Any]]:
+    """What the op gives, wherever the tensors are."""
+    found = interpreter.dispatch_several(OPS[op], tensors, attributes, scalars)
+    return [result.to("cpu").numpy() for result in found]
+
+
+def compare(
+    op: str,
+    tensors: tuple[flow.Tensor, ...],
+    attributes: Any = (),
+    scalars: tuple[Any, ...] = (),
+    *,
+    exact: bool = False,
+    tolerance: float | None = None,
+) -> None:
+    """Compare the op on the device with that on the CPU: up to rounding, and exactly where there is none.
+
+    Args:
+        op: its name in the op table.
+        tensors: on the CPU; if there is one, it lies in several ways on the device.
+        attributes, scalars: of the call.
+        exact: whether floating-point numbers are equal too.
+        tolerance: of floating-point numbers, if it is another than usual.
+    """
+    try:
+        expected = results(op, tensors, attributes, scalars)
+    except (TypeError, ZeroDivisionError):
+        return  # not an op of these operands
+    given = [(laid,) for laid in in_layouts(tensors[0])] if len(tensors) == 1 else [[it.to("cuda") for it in tensors]]
+    for on_device in given:
+        found = results(op, tuple(on_device), attributes, scalars)
+        for have, want in zip(found, expected, strict=True):
+            equal(have, want, exact=exact, tolerance=tolerance)
+
+
+def equal(have: NDArray[Any], want: NDArray[Any], *, exact: bool = False, tolerance: float | None = None) -> None:
+    """Compare two arrays; see `compare`."""
+    assert have.dtype == want.dtype
+    assert have.shape == want.shape
+    if exact or want.dtype.kind in "biu":
+        np.testing.assert_array_equal(have, want)
+        return
+    limit = _TOLERANCE.get(want.dtype.name, 1e-11) if tolerance is None else tolerance
+    wide = "complex128" if want.dtype.kind == "c" else "float64"
+    np.testing.assert_allclose(have.astype(wide), want.astype(wide), rtol=limit, atol=limit)
+
+
+def on_both(call: Callable[[str], flow.Tensor], *, exact: bool = False) -> None:
+    """Compare what a function of the device's name gives."""
+    equal(call("cuda").to("cpu").numpy(), call("cpu").numpy(), exact=exact)
