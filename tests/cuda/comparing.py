@@ -29,6 +29,11 @@ FLOATS = ("float16", "bfloat16", "float32", "float64")
 _TOLERANCE = {"float16": 2e-3, "bfloat16": 2e-2, "float32": 3e-5, "complex64": 3e-5}
 
 
+def on_cpu(numbers: Any) -> flow.Tensor:
+    """The numbers as a tensor on the CPU, wherever the tests run."""
+    return flow.tensor(numbers, device="cpu")
+
+
 def values(seed: int, shape: tuple[int, ...], dtype: str, low: float = -3.0, high: float = 3.0) -> flow.Tensor:
     """Random numbers on the CPU."""
     generator = np.random.default_rng(seed)
@@ -37,7 +42,7 @@ def values(seed: int, shape: tuple[int, ...], dtype: str, low: float = -3.0, hig
         numbers = numbers + 1j * generator.uniform(low, high, shape)
     if dtype in ("uint8", "bool"):
         numbers = np.abs(numbers)
-    return flow.tensor(np.asarray(numbers).astype(by_name(dtype).numpy), device="cpu")
+    return on_cpu(np.asarray(numbers).astype(by_name(dtype).numpy))
 
 
 def in_layouts(tensor: flow.Tensor) -> Iterator[flow.Tensor]:

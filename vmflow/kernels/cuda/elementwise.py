@@ -1,5 +1,6 @@
-"""Ops that treat each element alone: operands are cast to the dtype in which the op computes, and numbers as on the CPU.
+"""Ops that treat each element alone.
 
+Operands are cast to the dtype in which the op computes, and numbers are taken as on the CPU.
 Half precision is computed in float32 and rounded once, unless one ufunc with next to nothing to compute does it all.
 """
 

@@ -15,4 +15,4 @@ def widened(array: Any, dtype: dtypes.dtype) -> Any:
         array: of a device.
         dtype: of its elements.
     """
-    return array.astype(dtypes.float32.numpy) if dtypes.is_half(dtype) else array
+    return array.astype(dtypes.float32.numpy, copy=False) if dtypes.is_half(dtype) else array

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any, Final
 
 import numpy as np
@@ -49,3 +50,19 @@ def blocks(xp: Any, seed: int, position: int, places: Any, lane: int = 0) -> Any
         third, fourth = (product >> _HALF) ^ fourth ^ np.uint64(high), product & _MASK
         low, high = (low + _STEPS[0]) & 0xFFFFFFFF, (high + _STEPS[1]) & 0xFFFFFFFF
     return xp.stack((first, second, third, fourth), axis=-1).astype("uint32")
+
+
+def kept_elements(xp: Any, shape: tuple[int, ...], p: float, seed: int, offset: int) -> Any:
+    """An array that is true with probability ``1 - p``, at the same places as on the host.
+
+    Sixteen random bits decide nearly always.  Where they equal those of p, a further word decides by the rest of p.
+    """
+    count = prod(shape)
+    limit = int(p * 65536)
+    rest = p * 65536 - limit
+    bits = words(xp, seed, offset, (count + 1) // 2).view("uint16")[:count]
+    kept = bits >= limit
+    if rest:
+        further = words(xp, seed, offset, count, 1) * 2.0**-32 >= rest
+        kept = xp.where(bits == limit, further, kept)
+    return kept.reshape(shape)

@@ -26,35 +26,41 @@ _FRACTION: Final = 23
 _WIDE_FRACTION: Final = 52
 
 
-def normals(words: Words) -> _Array:
-    """As many normal numbers of float32 as there are words; of each pair, the first word tells the radius."""
-    radius = np.sqrt(-2 * logarithm(words[0::2].astype(np.float32) * 2.0**-32 + np.float32(2.0**-33)))
+def normals(words: Words, xp: Any = np) -> _Array:
+    """As many normal numbers of float32 as there are words; of each pair, the first word tells the radius.
+
+    Args:
+        words: an array of `xp`.
+        xp: numpy, or another array module.
+    """
+    radius = xp.sqrt(-2 * logarithm(words[0::2].astype(np.float32) * 2.0**-32 + np.float32(2.0**-33)))
     # The nearest multiple of a quarter turn, and the rest.
     turned = words[1::2] + np.uint32(1 << 29)
     quarters = turned >> np.uint32(30)
     rest = (turned & np.uint32((1 << 30) - 1)).astype(np.int32) - np.int32(1 << 29)
-    sine, cosine = sine_and_cosine(rest.astype(np.float32) * np.float32(2 * np.pi / 2**32))
-    return _pairs(radius, sine, cosine, quarters)
+    sine, cosine = _sine_and_cosine(rest.astype(np.float32) * np.float32(2 * np.pi / 2**32))
+    return _pairs(xp, radius, sine, cosine, quarters)
 
 
-def wide_normals(words: Words) -> _Array:
-    """Half as many normal numbers of float64; of each four words, the first two tell the radius."""
+def wide_normals(words: Words, xp: Any = np) -> _Array:
+    """Half as many normal numbers of float64; of each four words, the first two tell the radius; see `normals`."""
     high, low = words[1::4].astype(np.float64), (words[0::4] >> np.uint32(11)).astype(np.float64)
-    radius = np.sqrt(-2 * wide_logarithm(high * 2.0**-32 + low * 2.0**-53 + 2.0**-54))
+    radius = xp.sqrt(-2 * wide_logarithm(high * 2.0**-32 + low * 2.0**-53 + 2.0**-54))
     turned = (words[3::4].astype(np.uint64) << np.uint64(32) | words[2::4]) + np.uint64(1 << 61)
     quarters = turned >> np.uint64(62)
     rest = (turned & np.uint64((1 << 62) - 1)).astype(np.int64) - np.int64(1 << 61)
-    sine, cosine = wide_sine_and_cosine(rest.astype(np.float64) * (2 * np.pi / 2**64))
-    return _pairs(radius, sine, cosine, quarters)
+    sine, cosine = _wide_sine_and_cosine(rest.astype(np.float64) * (2 * np.pi / 2**64))
+    return _pairs(xp, radius, sine, cosine, quarters)
 
 
-def _pairs(radius: _Array, sine: _Array, cosine: _Array, quarters: _Array) -> _Array:
-    odd = (quarters & quarters.dtype.type(1)) != 0
-    across: _Array = np.where(odd, sine, cosine)
-    up: _Array = np.where(odd, cosine, sine)
-    np.negative(across, across, where=((quarters + quarters.dtype.type(1)) & quarters.dtype.type(2)) != 0)
-    np.negative(up, up, where=(quarters & quarters.dtype.type(2)) != 0)
-    return np.stack((radius * across, radius * up), axis=1).reshape(-1)
+def _pairs(xp: Any, radius: _Array, sine: _Array, cosine: _Array, quarters: _Array) -> _Array:
+    one, two = quarters.dtype.type(1), quarters.dtype.type(2)
+    odd = (quarters & one) != 0
+    across = xp.where(odd, sine, cosine)
+    up = xp.where(odd, cosine, sine)
+    across = xp.where(((quarters + one) & two) != 0, -across, across)
+    up = xp.where((quarters & two) != 0, -up, up)
+    return xp.stack((radius * across, radius * up), axis=1).reshape(-1)
 
 
 def logarithm(x: _Array) -> _Array:
@@ -69,7 +75,7 @@ def logarithm(x: _Array) -> _Array:
     return (f + power) + exponent * np.float32(0.693359375)
 
 
-def sine_and_cosine(x: _Array) -> tuple[_Array, _Array]:
+def _sine_and_cosine(x: _Array) -> tuple[_Array, _Array]:
     """Sines and cosines of angles of up to an eighth of a turn."""
     square = x * x
     sine = _polynomial(square, _SINE) * square * x + x
@@ -90,7 +96,7 @@ def wide_logarithm(x: _Array) -> _Array:
     return exponent * 6.93147180369123816490e-01 - ((half - small) - f)
 
 
-def wide_sine_and_cosine(x: _Array) -> tuple[_Array, _Array]:
+def _wide_sine_and_cosine(x: _Array) -> tuple[_Array, _Array]:
     """The same of float64."""
     square = x * x
     sine = _polynomial(square, _WIDE_SINE) * square * x + x

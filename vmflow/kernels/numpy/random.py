@@ -155,13 +155,13 @@ def _flat(out: Array | None, dtype: np.dtype[Any]) -> Array | None:
 # Uniform, normal and exponential numbers
 
 # How many bits of a number below 1 the half precisions hold; rounding more of them could give 1.
-_BITS: Final = {dtypes.float16: 11, dtypes.bfloat16: 8}
+BITS: Final = {dtypes.float16: 11, dtypes.bfloat16: 8}
 
 
 @builds("rand")
 def _uniform(problem: Problem) -> Function:
     (output,) = problem.attributes
-    bits = _BITS.get(output.dtype)
+    bits = BITS.get(output.dtype)
     return _reals("uniform", output, lambda drawn: drawn if bits is None else np.floor(drawn * 2.0**bits) * 2.0**-bits)
 
 

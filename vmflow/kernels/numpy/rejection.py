@@ -1,6 +1,6 @@
 """Random numbers that are drawn and tried until one is accepted: counts of Poisson's distribution, and gamma numbers.
 
-Attempt number t of element number i has lanes of its own of block number i, and there are no more than `_ATTEMPTS`.  So
+Attempt number t of element number i has lanes of its own of block number i, and there are no more than `ATTEMPTS`.  So
 each element is a function of its index here, too, however often the others are tried.
 """
 
@@ -19,15 +19,15 @@ from .box_muller import wide_logarithm, wide_normals
 from .special import lgamma
 
 # An attempt is accepted with a probability of 0.85 or more, so that one in 2**87 elements at most is left without.
-_ATTEMPTS: Final = 32
+ATTEMPTS: Final = 32
 
 # Poisson's distribution is inverted step by step below this rate, which takes no more than so many steps: beyond them
 # there are numbers with a probability of less than 2**-53.
-_STEPWISE_BELOW: Final = 10.0
-_STEPS: Final = 64
+STEPWISE_BELOW: Final = 10.0
+STEPS: Final = 64
 
 
-def _uniform(words: Array) -> Array:
+def uniform(words: Array) -> Array:
     """Numbers of float64 in (0, 1) of pairs of words."""
     return words[..., 1] * 2.0**-32 + (words[..., 0] >> np.uint32(11)) * 2.0**-53 + 2.0**-54
 
@@ -42,7 +42,7 @@ def _tried(count: int, attempt: Callable[[Array, int], tuple[Array, Array]], oth
     """
     found = otherwise.copy()
     left = np.arange(count)
-    for number in range(_ATTEMPTS):
+    for number in range(ATTEMPTS):
         if not left.size:
             break
         accepted, numbers = attempt(left, number)
@@ -60,7 +60,7 @@ def _poisson(problem: Problem) -> Function:
         if not ((wide >= 0) & np.isfinite(wide)).all():
             raise ValueError("poisson: the rates must be finite, and not negative")
         found = np.empty(wide.size)
-        few = wide < _STEPWISE_BELOW
+        few = wide < STEPWISE_BELOW
         for places, method in ((np.flatnonzero(few), _few_events), (np.flatnonzero(~few), _many_events)):
             if places.size:
                 found[places] = method(wide[places], seed, offset, places)
@@ -71,12 +71,12 @@ def _poisson(problem: Problem) -> Function:
 
 def _few_events(rates: Array, seed: int, offset: int, places: Array) -> Array:
     """The inverse of the distribution function, step by step."""
-    uniform = _uniform(philox.blocks(seed, offset, places))
+    drawn = uniform(philox.blocks(seed, offset, places))
     probability = np.exp(-rates)
     below = probability.copy()
     found = np.zeros(rates.size)
-    for count in range(1, _STEPS):
-        more = uniform >= below
+    for count in range(1, STEPS):
+        more = drawn >= below
         if not more.any():
             break
         found += more
@@ -95,7 +95,7 @@ def _many_events(rates: Array, seed: int, offset: int, places: Array) -> Array:
 
     def attempt(left: Array, number: int) -> tuple[Array, Array]:
         words = philox.blocks(seed, offset, places[left], number + 1)
-        u, v = _uniform(words[:, :2]) - 0.5, _uniform(words[:, 2:])
+        u, v = uniform(words[:, :2]) - 0.5, uniform(words[:, 2:])
         size = 0.5 - np.abs(u)
         counts = np.floor((2 * a[left] / size + b[left]) * u + rates[left] + 0.43)
         clear = (size >= 0.07) & (v <= squeeze[left])
@@ -124,7 +124,7 @@ def _gamma(problem: Problem) -> Function:
 
         def attempt(left: Array, number: int) -> tuple[Array, Array]:
             x = wide_normals(philox.blocks(seed, offset, left, 2 * number + 1).reshape(-1))[0::2]
-            u = _uniform(philox.blocks(seed, offset, left, 2 * number + 2))
+            u = uniform(philox.blocks(seed, offset, left, 2 * number + 2))
             cubed = (1 + c[left] * x) ** 3
             positive = cubed > 0
             v = np.where(positive, cubed, 1.0)
@@ -132,7 +132,7 @@ def _gamma(problem: Problem) -> Function:
 
         found = _tried(wide.size, attempt, d)
         # A number for a concentration below 1 is one for a concentration greater by 1, times a power of a uniform one.
-        power = wide_logarithm(_uniform(philox.blocks(seed, offset, np.arange(wide.size)))) / wide
+        power = wide_logarithm(uniform(philox.blocks(seed, offset, np.arange(wide.size)))) / wide
         found = np.maximum(found * np.where(small, np.exp(power), 1.0), least)
         return found.reshape(output.shape).astype(output.dtype.numpy)
 
