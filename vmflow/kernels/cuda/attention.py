@@ -6,7 +6,6 @@ Half precision is computed in float32.
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import prod
 from typing import Any, NamedTuple
 
 from vmflow.kernels.choosing import Problem
@@ -14,7 +13,7 @@ from vmflow.kernels.numpy.half import computes_in
 from vmflow.kernels.problems.attention import Extent
 
 from .arrays import by_arrays
-from .philox import words
+from .philox import kept_elements
 
 
 class _Scores(NamedTuple):
@@ -67,18 +66,10 @@ class _Scores(NamedTuple):
 
 def _dropped(xp: Any, scores: _Scores, p: float, drawn: Any) -> Any:
     """The factors of the weights, 0 where they are dropped."""
-    kept = _kept_elements(xp, scores.shape, p, *drawn)
-    return kept * scores.factor.dtype.type(1 / (1 - p) if p < 1 else 0.0)
-
-
-def _kept_elements(xp: Any, shape: tuple[int, ...], p: float, seed: int, offset: int) -> Any:
-    """What is true with probability ``1 - p``; see `vmflow.kernels.numpy.random.kept_elements`."""
-    count = prod(shape)
-    limit = int(p * 65536)
-    # In integers that hold 65536 as well, which is the limit if all are dropped.
-    bits = words(xp, seed, offset, (count + 1) // 2).view("uint16")[:count].astype("int32")
-    further = words(xp, seed, offset, count, 1) * 2.0**-32 >= p * 65536 - limit
-    return xp.where(bits == limit, further, bits > limit).reshape(shape)
+    wide = scores.factor.dtype
+    if p == 1:
+        return xp.zeros(scores.shape, wide)
+    return kept_elements(xp, scores.shape, p, *drawn) * wide.type(1 / (1 - p))
 
 
 @by_arrays("scaled_dot_product_attention")
