@@ -164,9 +164,13 @@ def test_extrema_of_nan_infinity_and_equal_elements(name: str) -> None:
     _agree(lambda image: getattr(F, name)(image, 3, return_indices=True), [flow.tensor(images, device="cpu")])
 
 
-def test_pooling_back_to_places() -> None:
-    pooled, places = F.max_pool2d(values(0, (2, 3, 6, 6), "float32"), 2, return_indices=True)
-    _agree(lambda image, where: F.max_unpool2d(image, where, 2), [pooled, places])
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_second_derivatives_of_pooling(dtype: str) -> None:
+    def slope(image: flow.Tensor, gradient: flow.Tensor) -> Any:
+        result = F.max_pool2d(image, 2, 1)
+        return flow.autograd.grad(result, (image,), gradient, create_graph=True)
+
+    _agree(slope, _random([(2, 3, 4, 4), (2, 3, 3, 3)], dtype))
 
 
 @pytest.mark.parametrize("rank", [1, 2, 3])
@@ -232,6 +236,12 @@ def test_recurrent_layers(
 def test_embedding(options: dict[str, Any], dtype: str) -> None:
     places = flow.tensor([[1, 3, 1], [0, 1, 4]], device="cpu")
     _agree(lambda where, table: F.embedding(where, table, **options), [places, *_random([(5, 3)], dtype)])
+
+
+@pytest.mark.parametrize("index", [5, -1])
+def test_a_row_that_is_not_there_is_an_error(index: int) -> None:
+    with pytest.raises(IndexError, match=f"embedding: index {index} is out of range for a table of 5 rows"):
+        F.embedding(flow.tensor([0, index], device="cuda"), flow.zeros(5, 3, device="cuda")).to("cpu").numpy()
 
 
 @pytest.mark.parametrize("dtype", FLOATS)

@@ -1,7 +1,4 @@
-"""Rows of a table, by index, and the largest among those of a bag.
-
-An index out of range reads the first row or the last.
-"""
+"""Rows of a table, by index, and the largest among those of a bag."""
 
 from __future__ import annotations
 
@@ -9,19 +6,41 @@ from typing import Any
 
 from vmflow.kernels.choosing import Problem
 from vmflow.kernels.numpy.half import computes_in
+from vmflow.streams.cuda.arrays import DeviceArray
+from vmflow.streams.cuda.launching import Launcher
 
 from .arrays import by_arrays
+from .checks import check_range
 from .scattering import add_at, put_at, within
 
 
-@by_arrays("embedding")
+def _check_rows(launcher: Launcher, places: DeviceArray, rows: int) -> None:
+    """Report an index that names none of so many rows; none counts from the end."""
+
+    def explain(position: int, value: int) -> Exception:
+        return IndexError(f"embedding: index {value} is out of range for a table of {rows} rows")
+
+    check_range(launcher, places, 0, rows, explain)
+
+
+def _check_look_up(launcher: Launcher, problem: Problem, operands: tuple[Any, ...]) -> None:
+    places, values = operands
+    _check_rows(launcher, places, values.shape[0])
+
+
+def _check_gradient(launcher: Launcher, problem: Problem, operands: tuple[Any, ...]) -> None:
+    _, _, rows = problem.attributes
+    _check_rows(launcher, operands[1], rows)
+
+
+@by_arrays("embedding", check=_check_look_up)
 def _embedding(xp: Any, problem: Problem, places: Any, values: Any, out: Any) -> None:
     places = within(xp, problem.op, places, values.shape, 0)
     if out.size:
         xp.copyto(out, xp.take(values, places, axis=0))
 
 
-@by_arrays("embedding_gradient")
+@by_arrays("embedding_gradient", check=_check_gradient)
 def _embedding_gradient(xp: Any, problem: Problem, gradient: Any, places: Any, out: Any) -> None:
     padding, by_frequency, rows = problem.attributes
     wide = computes_in(problem.outputs[0].dtype)
