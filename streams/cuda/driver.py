@@ -10,7 +10,7 @@ that was handed to that stream before.  Streams, events, modules and functions a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -49,7 +49,7 @@ class CompileTarget(NamedTuple):
         architecture: for NVRTC, for instance "compute_80" or "sm_90".
     """
 
-    kind: str
+    kind: Literal["ptx", "cubin"]
     architecture: str
 
 

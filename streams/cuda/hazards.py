@@ -1,8 +1,8 @@
 """`Hazards`: finds accesses to memory of devices that nothing orders, by vector clocks and addresses.
 
 `vmflow.streams.races` does the same for the storages of the virtual machine.  This one sees what a driver sees:
-streams, events and addresses.  So it also finds what the machine or an allocator gets wrong between them, such as memory that is
-handed out again too early.
+streams, events and addresses.  So it also finds what the machine or an allocator gets wrong between them, such as
+memory that is handed out again too early.
 
 Each stream counts its work.  A clock has, for each stream, the number of the last piece of work that is known to have
 ended.  Memory is watched in granules; each remembers the last write, and the last read of each stream.

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-import pytest
 from numpy.typing import NDArray
 
 import vmflow as flow
 from vmflow import interpreter
 from vmflow.dtypes import by_name
 from vmflow.ops.table import OPS
-
-needs_emulation = pytest.mark.skipif(
-    not os.environ.get("VMFLOW_CUDA", "").startswith("emulated"), reason="needs VMFLOW_CUDA=emulated"
-)
 
 DTYPES = (
     "bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64", "complex64",

@@ -7,18 +7,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-import pytest
-
 import vmflow as flow
 from vmflow.context import MODE
-from vmflow.kernels.cuda import nvrtc
 from vmflow.streams.cuda import registry
 from vmflow.streams.cuda.device import CudaDevice
 from vmflow.streams.cuda.emulation.driver import EmulatedDriver, EmulatedMachine
 from vmflow.vm import stream_table
 from vmflow.vm.virtual_machine import VirtualMachine
-
-needs_nvrtc = pytest.mark.skipif(nvrtc.find() is None, reason="kernels are compiled by NVRTC, which is not installed")
 
 
 class Emulated(NamedTuple):

@@ -115,7 +115,9 @@ class Program:
         elif name == "amax":
             self.add(tensor.amax(0), np.asarray(array.max(0)))
         else:
-            self.add(getattr(tensor, name)(), np.asarray({"neg": np.negative, "clone": np.copy, "abs": np.abs}[name](array)))
+            self.add(
+                getattr(tensor, name)(), np.asarray({"neg": np.negative, "clone": np.copy, "abs": np.abs}[name](array))
+            )
 
     def in_place(self) -> None:
         tensor, array = self.pick()

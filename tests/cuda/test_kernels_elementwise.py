@@ -13,9 +13,9 @@ from vmflow import interpreter
 from vmflow.dtypes import by_name
 from vmflow.ops.table import OPS, encoded
 
-from .comparing import DTYPES, FLOATS, compare, needs_emulation, on_both, on_cpu, results, values
+from .comparing import DTYPES, FLOATS, compare, on_both, on_cpu, results, values
 
-pytestmark = needs_emulation
+pytestmark = pytest.mark.emulated
 
 _SHAPES = [((3, 5), (3, 5)), ((4, 1, 3), (2, 3)), ((), ()), ((0, 2), (0, 2)), ((7,), ())]
 _SPECIAL = (0.0, -0.0, 1.0, -1.0, 0.5, 2.0, np.inf, -np.inf, np.nan)

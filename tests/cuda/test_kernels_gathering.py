@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,9 +14,7 @@ from vmflow.kernels.problems.updates import Clip
 from vmflow.kernels.updates import choose_update
 from vmflow.multi_tensor import Update, issue_together
 
-pytestmark = pytest.mark.skipif(
-    not os.environ.get("VMFLOW_CUDA", "").startswith("emulated"), reason="needs VMFLOW_CUDA=emulated"
-)
+pytestmark = pytest.mark.emulated
 
 NUMBERS = ("bool", "uint8", "int8", "int32", "int64", "float16", "bfloat16", "float32", "float64")
 FLOATS = ("float16", "bfloat16", "float32", "float64")

@@ -15,9 +15,9 @@ import vmflow as flow
 from vmflow.instructions.blob import meta
 from vmflow.nn import functional as F
 
-from .comparing import FLOATS, compare, equal, needs_emulation, on_cpu, results, values
+from .comparing import FLOATS, compare, equal, on_cpu, results, values
 
-pytestmark = needs_emulation
+pytestmark = pytest.mark.emulated
 
 _ALL_PARAMETERS = [(weight, bias) for weight in (False, True) for bias in (False, True)]
 

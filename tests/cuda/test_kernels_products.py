@@ -20,9 +20,9 @@ from vmflow.kernels.problems.recurrent import GATES, Layer
 from vmflow.nn import functional as F
 from vmflow.ops.table import OPS
 
-from .comparing import FLOATS, compare, equal, needs_emulation, values
+from .comparing import FLOATS, compare, equal, values
 
-pytestmark = needs_emulation
+pytestmark = pytest.mark.emulated
 
 Shapes = Sequence[tuple[int, ...]]
 _FULL = ("float32", "float64")

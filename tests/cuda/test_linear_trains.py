@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 
 import numpy as np
@@ -11,9 +10,7 @@ import pytest
 import vmflow as flow
 from vmflow import nn, optim
 
-pytestmark = pytest.mark.skipif(
-    not os.environ.get("VMFLOW_CUDA", "").startswith("emulated"), reason="needs VMFLOW_CUDA=emulated"
-)
+pytestmark = pytest.mark.emulated
 
 MODELS: dict[str, Callable[[], nn.Module]] = {
     "linear": lambda: nn.Linear(6, 3),

@@ -13,9 +13,7 @@ import pytest
 from tests.support import run_program
 from vmflow.kernels.cuda import nvrtc
 
-needs_nvrtc = pytest.mark.skipif(
-    nvrtc.find() is None, reason="NVRTC is not installed: pip install 'vmflow[cuda-check]'"
-)
+needs_nvrtc = pytest.mark.emulated
 
 SOURCE = 'extern "C" __global__ void kernel(float* x) { x[threadIdx.x] += 1; }'
 OPTIONS = ("--gpu-architecture=compute_80",)

@@ -19,9 +19,9 @@ from vmflow.streams.cuda.emulation.driver import EmulatedMachine
 from vmflow.streams.cuda.launching import Launcher
 from vmflow.vm.releases import Releases
 
-from .emulated import emulated, needs_nvrtc
+from .emulated import emulated
 
-pytestmark = needs_nvrtc
+pytestmark = pytest.mark.emulated
 
 SEEDS = range(20)
 

@@ -57,22 +57,21 @@ class Stream:
     """
 
     def __init__(self, device: Device | str | int | None = None, priority: int = 0) -> None:
-        self.device = chosen(device)
-        self.device.require()
-        self.priority = min(priority, 0)
-        self.kind = f"{STREAM_PREFIX}{self.priority}:{next(_numbers) % STREAMS}"
-        self._before: list[Any] = []
+        self._be(chosen(device), f"{STREAM_PREFIX}{min(priority, 0)}:{next(_numbers) % STREAMS}")
 
     @classmethod
     def of_kind(cls, device: Device, kind: str) -> Stream:
         """The stream of a device that a virtual machine knows by this kind."""
-        device.require()
         stream = cls.__new__(cls)
-        stream.device = device
-        stream.priority = int(kind.split(":")[1]) if kind.startswith(STREAM_PREFIX) else 0
-        stream.kind = kind
-        stream._before = []
+        cls._be(stream, device, kind)
         return stream
+
+    def _be(self, device: Device, kind: str) -> None:
+        device.require()
+        self.device = device
+        self.priority = int(kind.split(":")[1]) if kind.startswith(STREAM_PREFIX) else 0
+        self.kind = kind
+        self._before: list[Any] = []
 
     @property
     def cuda_stream(self) -> int:

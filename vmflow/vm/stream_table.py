@@ -117,7 +117,7 @@ def simulated_device(device: Device) -> SimulatedDevice:
 
 
 def replace_memories(memories: dict[Device, DeviceMemory]) -> dict[Device, DeviceMemory]:
-    """Use these for CUDA devices from now on, and new ones for others, where a test emulates some; returns those before."""
+    """Use these for CUDA devices from now on, for tests that emulate some; returns those before."""
     with _lock:
         before = {device: memory for device, memory in _memories.items() if device.type == "cuda"}
         for device in before:

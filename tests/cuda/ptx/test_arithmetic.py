@@ -11,6 +11,8 @@ import pytest
 
 from tests.cuda.ptx.support import Array, bits, load, run
 
+pytestmark = pytest.mark.emulated
+
 GRID_STRIDE = """
 template <typename T> __device__ T mixed(T a, T b) {{ return {expression}; }}
 extern "C" __global__ void kernel(const T* a, const T* b, T* c, int64 n) {{

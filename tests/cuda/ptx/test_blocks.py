@@ -7,6 +7,8 @@ import pytest
 
 from tests.cuda.ptx.support import load, run
 
+pytestmark = pytest.mark.emulated
+
 ARCHITECTURES = ["compute_80", "compute_90"]
 
 REDUCTION = """

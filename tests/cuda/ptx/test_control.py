@@ -10,6 +10,8 @@ import pytest
 from tests.cuda.ptx.support import load, run
 from vmflow.streams.cuda import ptx
 
+pytestmark = pytest.mark.emulated
+
 
 def collatz(value: int) -> int:
     steps = 0

@@ -11,6 +11,8 @@ import pytest
 
 from tests.cuda.ptx.support import Array, bits, load, run
 
+pytestmark = pytest.mark.emulated
+
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 ALL_PATTERNS = np.arange(65536, dtype=np.uint32).astype(np.uint16)
 NAMES = {"f16": np.dtype(np.float16), "bf16": BFLOAT16, "f32": np.dtype(np.float32), "f64": np.dtype(np.float64)}

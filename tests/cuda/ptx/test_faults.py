@@ -12,6 +12,8 @@ from tests.cuda.ptx.support import APART, TYPES, load, run
 from tests.cuda.ptx.test_blocks import REDUCTION, TRANSPOSE
 from vmflow.streams.cuda import ptx
 
+pytestmark = pytest.mark.emulated
+
 
 def kernel(source: str) -> ptx.Kernel:
     return load(source, "compute_80", "-lineinfo").kernels["kernel"]

@@ -13,6 +13,8 @@ import pytest
 
 from tests.cuda.ptx.support import Array, bits, load, run
 
+pytestmark = pytest.mark.emulated
+
 COUNT = 700
 
 

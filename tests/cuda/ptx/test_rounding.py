@@ -12,6 +12,8 @@ import pytest
 from tests.cuda.ptx.support import Array, load, run
 from vmflow.streams.cuda.ptx import rounding
 
+pytestmark = pytest.mark.emulated
+
 MODES = ["rn", "rz", "rm", "rp"]
 
 KERNEL = """

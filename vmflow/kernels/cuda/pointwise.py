@@ -41,7 +41,11 @@ class Pointwise(NamedTuple):
 
 
 def launch_pointwise(
-    launcher: Launcher, function: Pointwise, operands: Sequence[DeviceArray], numbers: Sequence[Argument], out: DeviceArray
+    launcher: Launcher,
+    function: Pointwise,
+    operands: Sequence[DeviceArray],
+    numbers: Sequence[Argument],
+    out: DeviceArray,
 ) -> None:
     """Compute into `out`, to whose shape the operands broadcast, and which may be one of them."""
     operands = [apart(launcher, operand, out) for operand in operands]
@@ -98,9 +102,9 @@ def _source(name: str, function: Pointwise, rank: int) -> str:
     parameters += [f"int64 {array}_step{axis}" for array in arrays for axis in range(rank)]
     to = COMPUTED[function.compute]
     places = {array: "i" for array in arrays} if not rank else {array: f"{array}_at" for array in arrays}
-    loads = [
-        f"const {to} {letter} = converted<{to}>({letter}_in[{places[letter]}]);" for letter in arrays[1:]
-    ] + [f"const {to} {letter} = ({to}){letter}_in;" for letter in numbers]
+    loads = [f"const {to} {letter} = converted<{to}>({letter}_in[{places[letter]}]);" for letter in arrays[1:]] + [
+        f"const {to} {letter} = ({to}){letter}_in;" for letter in numbers
+    ]
     body = "\n        ".join([*_offsets(arrays, rank), *loads])
     return f"""
 extern "C" __global__ void {name}({", ".join(parameters)}) {{
