@@ -25,6 +25,7 @@ from .emulated import Emulated, emulated
 
 STEPS: Final = 30
 SHAPES: Final = ((7,), (3, 4), (2, 3, 5), (64,), (40, 50), (1,))
+_FUNCTIONS: Final[dict[str, Callable[[Any], Any]]] = {"neg": np.negative, "clone": np.copy, "abs": np.abs}
 DEVICES: Final = ("cuda:0", "cuda:1", "cpu")
 
 
@@ -115,9 +116,7 @@ class Program:
         elif name == "amax":
             self.add(tensor.amax(0), np.asarray(array.max(0)))
         else:
-            self.add(
-                getattr(tensor, name)(), np.asarray({"neg": np.negative, "clone": np.copy, "abs": np.abs}[name](array))
-            )
+            self.add(getattr(tensor, name)(), np.asarray(_FUNCTIONS[name](array)))
 
     def in_place(self) -> None:
         tensor, array = self.pick()
