@@ -60,15 +60,8 @@ def _scalar_power(xp: Any, base: Any, exponent: Any) -> Any:
 # Quotients and remainders
 
 
-def _checked(divisor: Any) -> None:
-    """What is 0 in an array is not looked at: the device would have to be waited for."""
-    if isinstance(divisor, np.generic) and divisor.dtype.kind in "iu" and not divisor:
-        raise ZeroDivisionError("integer division by zero")
-
-
 @computes("floor_divide")
 def _floor_divide(xp: Any, dividend: Any, divisor: Any) -> Any:
-    _checked(divisor)
     if dividend.dtype.kind in "iu":
         return xp.floor_divide(dividend, divisor)
     # A quotient may be rounded up to a whole number that it does not reach.  What is left over tells.
@@ -84,7 +77,6 @@ def _floor_divide(xp: Any, dividend: Any, divisor: Any) -> Any:
 
 @computes("trunc_divide")
 def _trunc_divide(xp: Any, dividend: Any, divisor: Any) -> Any:
-    _checked(divisor)
     if dividend.dtype.kind not in "iu":
         return xp.trunc(xp.true_divide(dividend, divisor))
     # Through floating point, large integers would lose digits.
@@ -95,7 +87,6 @@ def _trunc_divide(xp: Any, dividend: Any, divisor: Any) -> Any:
 
 @computes("remainder")
 def _remainder(xp: Any, dividend: Any, divisor: Any) -> Any:
-    _checked(divisor)
     if dividend.dtype.kind in "iu":
         return xp.remainder(dividend, divisor)
     rest = xp.fmod(dividend, divisor)
@@ -106,7 +97,6 @@ def _remainder(xp: Any, dividend: Any, divisor: Any) -> Any:
 
 @computes("fmod")
 def _fmod(xp: Any, dividend: Any, divisor: Any) -> Any:
-    _checked(divisor)
     if dividend.dtype.kind not in "iu":
         return xp.fmod(dividend, divisor)
     rest = xp.remainder(dividend, divisor)

@@ -1,6 +1,6 @@
 """Losses of class indices: the negative log-likelihood, and the cross-entropy of scores.
 
-An index that names no class is not noticed, since only the device knows it; the nearest class stands in for it.
+The nearest class stands in for an index that names none, until the error is reported.
 """
 
 from __future__ import annotations
@@ -32,6 +32,21 @@ def _back(xp: Any, cases: Cases, matrix: Any) -> Any:
 def _weight(cases: Cases, given: Sequence[Any]) -> Any:
     """The weights of the classes, None if there are none."""
     return given[0].astype(cases.compute.numpy, copy=False) if given else None
+
+
+def _no_class(problem: Problem, number: int) -> Exception:
+    cases: Cases = problem.details
+    return IndexError(f"{cases.name}: class index {number} is out of range for {cases.classes} classes")
+
+
+def _note_wrong(xp: Any, cases: Cases, target: Any, number: Any) -> None:
+    """Write the first index that names no class, 0 if there is none."""
+    number.fill(0)
+    if target.size:
+        target = target.reshape(-1)
+        wrong = xp.logical_and(target != cases.ignored, xp.logical_or(target < 0, target >= cases.classes))
+        first = xp.argmax(wrong)
+        xp.copyto(number, xp.where(xp.take(wrong, first), xp.take(target, first), 0))
 
 
 def _places(xp: Any, cases: Cases, target: Any) -> tuple[Any, Any]:
@@ -72,10 +87,11 @@ def _factors(xp: Any, cases: Cases, gradient: Any, total: Any, kept: Any) -> Any
     return xp.where(kept, gradient.reshape(-1), cases.compute.numpy.type(0))
 
 
-@by_arrays("nll_loss")
+@by_arrays("nll_loss", verify=_no_class)
 def _nll_loss(xp: Any, problem: Problem, array: Any, target: Any, *arguments: Any) -> None:
-    *given, loss, total = arguments
+    *given, loss, total, number = arguments
     cases: Cases = problem.details
+    _note_wrong(xp, cases, target, number)
     _put_loss(xp, problem, _rows(xp, cases, array), target, _weight(cases, given), loss, total)
 
 
@@ -91,10 +107,11 @@ def _nll_loss_gradient(xp: Any, problem: Problem, gradient: Any, target: Any, to
     xp.copyto(out, _back(xp, cases, result), casting="unsafe")
 
 
-@by_arrays("cross_entropy")
+@by_arrays("cross_entropy", verify=_no_class)
 def _cross_entropy(xp: Any, problem: Problem, array: Any, target: Any, *arguments: Any) -> None:
-    *given, loss, total, logs = arguments
+    *given, loss, total, logs, number = arguments
     cases: Cases = problem.details
+    _note_wrong(xp, cases, target, number)
     found = _rows(xp, cases, array)
     if found.size:
         found = log_softmax(xp, found, 1)

@@ -1,6 +1,6 @@
 """The likelihood of a sequence, summed over all its alignments in time; see `vmflow.kernels.numpy.ctc_loss`.
 
-Lengths and classes that do not fit are not noticed, since only the device knows them; what is nearest stands in.
+What is nearest stands in for lengths and classes that do not fit, until the error is reported.
 """
 
 from __future__ import annotations
@@ -114,8 +114,51 @@ class _States:
         return losses, xp.where((number >= self.times)[:, :, None], 0.0, result)
 
 
-@by_arrays("ctc_loss")
-def _ctc_loss(xp: Any, problem: Problem, log_probs: Any, targets: Any, times: Any, lengths: Any, out: Any) -> None:
+# What a number of `_note_wrong` stands for, by its remainder; the quotient is the class.
+_KINDS: Final = 8
+_TIMES, _NEGATIVE, _SUM, _BEYOND, _CLASS = range(1, 6)
+
+
+def _error(problem: Problem, number: int) -> Exception:
+    log_probs, targets, *_ = problem.inputs
+    steps, _, classes = log_probs.shape
+    found, kind = divmod(number, _KINDS)
+    if kind == _CLASS:
+        return IndexError(f"ctc_loss: class index {found} is out of range for {classes} classes")
+    messages = {
+        _TIMES: f"input lengths must be within 0 and {steps}",
+        _NEGATIVE: "target lengths cannot be negative",
+        _SUM: f"the target lengths must add up to the {targets.shape[0]} targets given one after the other",
+        _BEYOND: f"some target lengths are beyond targets of shape {list(targets.shape)}",
+    }
+    return ValueError(f"ctc_loss: {messages[kind]}")
+
+
+def _note_wrong(xp: Any, number: Any, log_probs: Any, targets: Any, times: Any, lengths: Any) -> None:
+    """Write what is wrong with the operands, 0 if nothing is."""
+    steps, _, classes = log_probs.shape
+    if targets.ndim == 1:
+        inside = xp.ones(targets.shape, "bool")
+        misfit, kind = xp.sum(lengths) != targets.shape[0], _SUM
+    else:
+        inside = xp.arange(targets.shape[1]) < lengths[:, None]
+        misfit, kind = xp.any(lengths > targets.shape[1]), _BEYOND
+    number.fill(0)
+    if targets.size:
+        wrong = xp.logical_and(inside, xp.logical_or(targets < 0, targets >= classes)).reshape(-1)
+        first = xp.argmax(wrong)
+        found = xp.take(targets.reshape(-1), first).astype("int64") * _KINDS + _CLASS
+        xp.copyto(number, xp.where(xp.take(wrong, first), found, 0))
+    found = xp.where(misfit, kind, number)
+    found = xp.where(xp.any(lengths < 0), _NEGATIVE, found)
+    xp.copyto(number, xp.where(xp.any(xp.logical_or(times < 0, times > steps)), _TIMES, found))
+
+
+@by_arrays("ctc_loss", verify=_error)
+def _ctc_loss(
+    xp: Any, problem: Problem, log_probs: Any, targets: Any, times: Any, lengths: Any, out: Any, number: Any
+) -> None:
+    _note_wrong(xp, number, log_probs, targets, times, lengths)
     blank, zero_infinity = problem.attributes
     states = _States(xp, blank, log_probs, targets, times, lengths)
     losses = states.losses(states.forwards())

@@ -10,14 +10,15 @@ import operator
 from typing import Any, Final
 
 from vmflow import dtypes
-from vmflow.kernels.choosing import Problem
+from vmflow.kernels.choosing import Kernel, Problem, builds
 from vmflow.kernels.numpy import arithmetic as _how_numbers_are_taken  # noqa: F401 (which it declares)
 from vmflow.kernels.numpy.ufuncs import number_of
 from vmflow.kernels.problems.elementwise import CHEAP, REVERSED, Elementwise
 
 # The first three say which functions compute the ops.
 from . import activation as activation, arithmetic as arithmetic, special as special
-from .arrays import by_arrays
+from .arrays import PACKAGE, array_kernel, by_arrays
+from .checks import note
 from .functions import function_of, ufunc_of
 
 _COMPARISONS: Final = {
@@ -28,6 +29,9 @@ _COMPARISONS: Final = {
     "gt_scalar": operator.gt,
     "ge_scalar": operator.ge,
 }
+
+
+_DIVISIONS: Final = ("floor_divide", "trunc_divide", "remainder", "fmod")
 
 
 @by_arrays("elementwise")
@@ -48,6 +52,24 @@ def _elementwise(xp: Any, problem: Problem, *arguments: Any) -> None:
         ufunc_of(xp, problem.op)(*given, out=out)
     else:
         xp.copyto(out, ufunc_of(xp, problem.op)(*given), casting="unsafe")
+
+
+@builds(*[name + suffix for name in _DIVISIONS for suffix in ("", "_scalar")], package=PACKAGE)
+def _division(problem: Problem) -> Kernel:
+    whole = problem.details.compute.category < dtypes.FLOATING
+    return array_kernel(_divide_whole, problem, verify=_zero) if whole else array_kernel(_elementwise, problem)
+
+
+def _divide_whole(xp: Any, problem: Problem, *arguments: Any) -> None:
+    """A division of integers, of which a divisor of 0 is an error."""
+    *rest, number = arguments
+    divisor = rest[0] if problem.attributes == REVERSED else rest[1]
+    note(xp, number, xp.equal(divisor, 0))
+    _elementwise(xp, problem, *rest)
+
+
+def _zero(problem: Problem, number: int) -> Exception:
+    return ZeroDivisionError("integer division by zero")
 
 
 def _beside_all(problem: Problem, number: int) -> bool:

@@ -7,11 +7,17 @@ from typing import Any
 from vmflow.kernels.choosing import Problem
 
 from .arrays import by_arrays
+from .checks import note
 from .half import widened
 
 
-@by_arrays("binary_cross_entropy")
-def _binary_cross_entropy(xp: Any, problem: Problem, array: Any, target: Any, out: Any) -> None:
+def _no_probability(problem: Problem, number: int) -> Exception:
+    return RuntimeError("binary_cross_entropy: probabilities must be within [0, 1]; scores need a sigmoid first")
+
+
+@by_arrays("binary_cross_entropy", verify=_no_probability)
+def _binary_cross_entropy(xp: Any, problem: Problem, array: Any, target: Any, out: Any, number: Any) -> None:
+    note(xp, number, xp.logical_not(xp.logical_and(array >= 0, array <= 1)))
     array, target = (
         widened(operand, meta.dtype) for operand, meta in zip((array, target), problem.inputs, strict=True)
     )

@@ -17,6 +17,7 @@ from vmflow.kernels.numpy.random import BITS, exponentials, scaled
 
 from . import philox
 from .arrays import by_arrays
+from .checks import note
 from .special import normal_quantile
 
 # Kinds of numbers
@@ -107,16 +108,27 @@ def _permutation(xp: Any, problem: Problem, seed: int, offset: int, out: Any) ->
 # Choices
 
 
-@by_arrays("bernoulli")
-def _bernoulli(xp: Any, problem: Problem, probabilities: Any, seed: int, offset: int, out: Any) -> None:
+def _no_probability(problem: Problem, number: int) -> Exception:
+    return ValueError("bernoulli: a probability is not within [0, 1]")
+
+
+@by_arrays("bernoulli", verify=_no_probability)
+def _bernoulli(xp: Any, problem: Problem, probabilities: Any, seed: int, offset: int, out: Any, number: Any) -> None:
+    note(xp, number, xp.logical_not(xp.logical_and(probabilities >= 0, probabilities <= 1)))
     drawn = uniform_doubles(xp, seed, offset, out.size).reshape(out.shape)
     xp.copyto(out, drawn < probabilities.astype("float64"), casting="unsafe")
 
 
-@by_arrays("multinomial")
-def _categories(xp: Any, problem: Problem, weights: Any, seed: int, offset: int, out: Any) -> None:
+def _no_weights(problem: Problem, number: int) -> Exception:
+    return ValueError("multinomial: the weights of each row must be finite, not negative, and not all zero")
+
+
+@by_arrays("multinomial", verify=_no_weights)
+def _categories(xp: Any, problem: Problem, weights: Any, seed: int, offset: int, out: Any, number: Any) -> None:
     _, replacement = problem.attributes
     weights, samples = weights.astype("float64"), out.shape[-1]
+    right = xp.all(xp.logical_and(xp.isfinite(weights), weights >= 0), axis=-1)
+    note(xp, number, xp.logical_not(xp.logical_and(right, xp.sum(weights, axis=-1) > 0)))
     if not out.size:
         return
     if replacement:

@@ -17,6 +17,7 @@ from vmflow.kernels.numpy.rejection import ATTEMPTS, STEPS, STEPWISE_BELOW, unif
 
 from . import philox
 from .arrays import by_arrays
+from .checks import note
 from .special import lgamma
 
 
@@ -37,9 +38,14 @@ def _tried(xp: Any, attempt: Callable[[int], tuple[Any, Any]], otherwise: Any) -
     return found
 
 
-@by_arrays("poisson")
-def _poisson(xp: Any, problem: Problem, rates: Any, seed: int, offset: int, out: Any) -> None:
+def _no_rate(problem: Problem, number: int) -> Exception:
+    return ValueError("poisson: the rates must be finite, and not negative")
+
+
+@by_arrays("poisson", verify=_no_rate)
+def _poisson(xp: Any, problem: Problem, rates: Any, seed: int, offset: int, out: Any, number: Any) -> None:
     wide = rates.astype("float64").reshape(-1)
+    note(xp, number, xp.logical_not(xp.logical_and(wide >= 0, xp.isfinite(wide))))
     few = wide < STEPWISE_BELOW
     seldom = _few_events(xp, xp.where(few, wide, 0.0), seed, offset)
     often = _many_events(xp, xp.where(few, STEPWISE_BELOW, wide), seed, offset)
@@ -82,9 +88,14 @@ def _many_events(xp: Any, rates: Any, seed: int, offset: int) -> Any:
     return _tried(xp, attempt, xp.floor(rates))
 
 
-@by_arrays("standard_gamma")
-def _gamma(xp: Any, problem: Problem, shapes: Any, seed: int, offset: int, out: Any) -> None:
+def _no_concentration(problem: Problem, number: int) -> Exception:
+    return ValueError("gamma: the concentrations must be finite and positive")
+
+
+@by_arrays("standard_gamma", verify=_no_concentration)
+def _gamma(xp: Any, problem: Problem, shapes: Any, seed: int, offset: int, out: Any, number: Any) -> None:
     """By Marsaglia and Tsang's method."""
+    note(xp, number, xp.logical_not(xp.logical_and(shapes > 0, xp.isfinite(shapes))))
     least = float(np.finfo("float64" if out.dtype.itemsize == 8 else "float32").tiny)
     wide = shapes.astype("float64").reshape(-1)
     small, places = wide < 1, xp.arange(wide.size)
