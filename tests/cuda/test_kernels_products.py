@@ -39,7 +39,8 @@ def _outcome(device: str, function: Callable[..., Any], given: Sequence[flow.Ten
     inputs = [tensor for tensor in tensors if tensor.requires_grad]
     if outputs:
         weights = [values(9, tuple(result.shape), result.dtype.name).to(device) for result in outputs]
-        results += [gradient for gradient in flow.autograd.grad(outputs, inputs, weights) if gradient is not None]
+        gradients = flow.autograd.grad(outputs, inputs, weights, allow_unused=True)
+        results += [gradient for gradient in gradients if gradient is not None]
     return [result.detach().to("cpu").numpy() for result in results]
 
 
