@@ -57,13 +57,25 @@ def compile_job(job: Job, slots: int = 1) -> Plan:
 
     Raises:
         ValueError: if the plan could not run: if tasks need each other in a circle, for instance; says which.
+        NotImplementedError: if a buffer is on a CUDA device.
     """
     if slots < 1:
         raise ValueError(f"a register has at least one slot, not {slots}")
+    _check_devices(job)
     job.check()
     _check_complete(job)
     tasks, makers = form_tasks(job)
     return _Linking(job, tasks, makers, slots).plan()
+
+
+def _check_devices(job: Job) -> None:
+    devices = {buffer.meta.device for buffer in job.buffers}
+    for device in devices:
+        if device.type == "cuda":
+            raise NotImplementedError(
+                f"graph {job.name!r} has tensors on {device}, where graphs cannot run yet: call the module itself, or "
+                "move module and inputs to the CPU"
+            )
 
 
 def _check_complete(job: Job) -> None:

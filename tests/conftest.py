@@ -63,6 +63,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if item.get_closest_marker("worker") is not None:
                 item.add_marker(pytest.mark.skip(reason="without a worker, an op would wait on the thread of the test"))
+    if TEST_DEVICE == "cuda":
+        for item in items:
+            if item.get_closest_marker("host_arrays") is not None:
+                item.add_marker(pytest.mark.skip(reason="kernels of CUDA devices are given no arrays of the host"))
     if TEST_DEVICE != "cpu":
         for item in items:
             if item.get_closest_marker("host") is not None or isinstance(item, pytest.DoctestItem):

@@ -438,7 +438,7 @@ def test_casting() -> None:
     net.requires_grad_(False).type(flow.int32)
     assert weight.dtype is flow.int32
     with pytest.raises(flow.DeviceUnavailable):
-        net.cuda()
+        net.cuda(99)
 
 
 def test_a_cast_model_computes_in_its_dtype() -> None:

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import vmflow as flow
+from tests.conftest import TEST_DEVICE
 from vmflow import dtypes, interpreter
 from vmflow.instructions.blob import TensorMeta, meta
 from vmflow.ops.creation.ranges import _TRIANGLE_PLACES
@@ -191,6 +192,8 @@ def test_every_op_has_rows_or_is_made_here() -> None:
 
 @pytest.mark.parametrize("op", sorted(ROWS))
 def test_an_op_is_right_in_each_dtype_and_kind_of_shape_or_refuses_it(op: str, contract: KernelContract) -> None:
+    if TEST_DEVICE == "cuda" and op.endswith("_with_columns"):
+        pytest.skip("CUDA devices keep no columns for the backward pass")
     for row in ROWS[op]:
         row.check_forward()
     ran = contract.ran.get(op, set())

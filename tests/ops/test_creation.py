@@ -123,7 +123,7 @@ def test_dtype_of_data_as_asked() -> None:
         (lambda: flow.tensor([1], dtype=np.float32), TypeError, "must be a vmflow dtype"),  # type: ignore[arg-type]
         (lambda: flow.tensor([1], dtype=float), TypeError, "must be a vmflow dtype"),  # type: ignore[arg-type]
         (lambda: flow.tensor([1], requires_grad=True), RuntimeError, "only floating-point and complex"),
-        (lambda: flow.tensor([1], device="cuda"), RuntimeError, "cannot be used"),
+        (lambda: flow.tensor([1], device="cuda:99"), RuntimeError, "cannot be used"),
         (lambda: flow.tensor([1], device="tpu"), ValueError, "unknown device type"),
         (lambda: flow.zeros(2, -1), ValueError, "cannot be negative"),
         (lambda: flow.zeros(2.0), TypeError, "sizes are integers"),
@@ -225,7 +225,7 @@ def test_as_tensor_copies_only_where_it_must() -> None:
     check(flow.as_tensor(tensor, dtype=flow.int64), [1, 1], "int64")
     check(flow.as_tensor([1, 2]), [1, 2], "int64")
     with pytest.raises(RuntimeError, match="cannot be used"):
-        flow.as_tensor(array, device="cuda")
+        flow.as_tensor(array, device="cuda:99")
 
 
 def test_tensor_copies_and_numpy_gives_a_copy_back() -> None:

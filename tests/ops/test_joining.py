@@ -188,7 +188,11 @@ def test_triangles_and_diagonals(diagonal: int, contract: KernelContract) -> Non
         (lambda x: x.repeat(2, -1), ValueError, "cannot be negative"),
         (lambda x: x.repeat_interleave(-1, 0), ValueError, "cannot be negative"),
         (lambda x: x.repeat_interleave(flow.tensor([1, 2]), 1), ValueError, "expected 3 numbers"),
-        (lambda x: x.repeat_interleave(flow.tensor([1, -2, 0]), 1), ValueError, r"not negative, got \[1, -2, 0\]"),
+        (
+            lambda x: x.repeat_interleave(flow.tensor([1, -2, 0]), 1),
+            ValueError,
+            r"not negative, got (\[1, -2, 0\]|-2 at 1)",
+        ),
         (lambda x: x.repeat_interleave(flow.tensor([[1]]), 1), ValueError, "expected 3 numbers"),
         (lambda x: x.repeat_interleave(flow.ones(3), 1), TypeError, "must be integers, not float32"),
         (lambda x: x.flip(2), IndexError, "dim 2 is out of range"),

@@ -220,6 +220,7 @@ def _broken(kernel: Callable[..., Any]) -> OpExpr:
     return OpExpr("deliberately_broken", infer)
 
 
+@pytest.mark.host_arrays
 @pytest.mark.parametrize(
     ("kernel", "complaint"),
     [

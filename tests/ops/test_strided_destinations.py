@@ -69,6 +69,7 @@ def test_into_bools_with_gaps(name: str, dtype: Any) -> None:
             np.testing.assert_array_equal(out[:, 0].numpy(), expected, err_msg=f"{count} x {gap}")
 
 
+@pytest.mark.host_arrays
 def test_as_a_graph() -> None:
     def build(x: flow.Tensor) -> Any:
         changed = x * 1

@@ -267,6 +267,7 @@ def test_a_failed_gradient_spoils_the_whole_step() -> None:
     assert other.item() == 1
 
 
+@pytest.mark.host_arrays
 def test_a_kernel_that_raises_spoils_everything_it_may_have_touched() -> None:
     from vmflow.multi_tensor import Update, issue_update
 

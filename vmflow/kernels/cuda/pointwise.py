@@ -14,6 +14,9 @@ from vmflow.streams.cuda.launching import Launcher
 from .layouts import common_layout
 from .sources import COMPUTED, STORED, CudaKernel
 
+# By size of an element, a dtype that stands for its bits.
+_OF_SIZE: Final = {1: "uint8", 2: "int16", 4: "int32", 8: "int64", 16: "complex128"}
+
 _FLOATING: Final = frozenset({"float16", "bfloat16", "float32", "float64"})
 
 # How many kernels are kept; their compiled code is on disk besides.
@@ -63,7 +66,10 @@ def copy_array(launcher: Launcher, source: DeviceArray, out: DeviceArray) -> Non
     if source.dtype == out.dtype and source.shape == out.shape and source.contiguous and out.contiguous:
         launcher.copy(out, source)
         return
+    # Of one dtype, the bits are copied: a conversion would change those of some nans.
     given, wanted = source.dtype.name, out.dtype.name
+    if given == wanted:
+        given = wanted = _OF_SIZE[source.itemsize]
     launch_pointwise(launcher, Pointwise("copy", "a", given, (given,), 0, wanted), (source,), (), out)
 
 
