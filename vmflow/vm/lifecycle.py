@@ -189,6 +189,8 @@ class Lifecycle:
                     self.drop([])
                 else:
                     self._turn_away(instruction)
+            # A loop that came meanwhile has found the lock taken, and sleeps.
+            machine.driver.pass_on()
         machine.require_open(instruction.name)
 
     def _turn_away(self, instruction: Instruction) -> None:

@@ -202,6 +202,7 @@ class VirtualMachine(MachineFields):
         with self.driver.turn_lock:
             stream.policy.keep_order()
             lively = [each for each in self.engine.lively if each.stream is stream]
+        self.driver.pass_on()
         return tuple(dict.fromkeys([dependence for each in lively for dependence in each.writes]))
 
     # Issuing
