@@ -16,8 +16,11 @@ import vmflow as flow
 from tests.vm.gates import PATIENCE, Gate, call, eager, entered, gate, held, in_thread, line_of, listening, turns
 from vmflow import nn
 from vmflow.context import MODE
+from vmflow.instructions.barrier import Barrier
 from vmflow.instructions.builder import physical_run
+from vmflow.instructions.instruction import Instruction
 from vmflow.vm.virtual_machine import VirtualMachine, current_machine
+from vmflow.vm.waiting import Synchronization
 
 pytestmark = pytest.mark.host
 
@@ -568,3 +571,33 @@ async def test_an_exception_of_a_callback_comes_out_where_it_is_waited_for() -> 
         with pytest.raises(LookupError) as caught:
             await (x + 1)
         assert caught.value.__notes__[0] == "while running access_blob_by_callback(float32[2], mut)"
+
+
+async def test_a_loop_that_finds_the_turn_lock_taken_by_a_refusal_is_woken(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = VirtualMachine("m")
+    machine.driver.refuse()
+    loop = asyncio.get_running_loop()
+    looked = threading.Event()
+    waiting: list[asyncio.Task[None]] = []
+
+    async def wait() -> None:
+        await Synchronization(machine, machine.lifecycle.issue_sync())
+
+    async def come_meanwhile() -> None:
+        waiting.append(asyncio.ensure_future(wait()))
+        while not machine.driver.enlisted():  # until its turn has found the lock taken
+            await asyncio.sleep(0)
+        looked.set()
+
+    def turn_away(instruction: Instruction) -> None:
+        asyncio.run_coroutine_threadsafe(come_meanwhile(), loop)
+        assert looked.wait(PATIENCE)
+
+    def issue() -> None:
+        with pytest.raises(flow.VirtualMachineClosed):
+            machine.lifecycle.refuse(Instruction(machine.control_stream(), Barrier(None)))
+
+    monkeypatch.setattr(machine.lifecycle, "_turn_away", turn_away)
+    await asyncio.to_thread(issue)
+    await asyncio.wait_for(waiting[0], PATIENCE)
+    machine.close()
