@@ -28,7 +28,7 @@ _OPERATORS = {f"__{prefix}{name}__" for name in ("lshift", "rshift") for prefix 
 DECLARES = re.compile(r"^from (vmflow\.ops)?\.declaration import .*(public|function|method|METHODS)", re.MULTILINE)
 
 # Modules outside `vmflow.ops` that declare functions.
-OTHERS = ("autograd.methods", "protocols", "random")
+OTHERS = ("autograd.methods", "pinning", "protocols", "random")
 
 
 def declaring() -> list[str]:

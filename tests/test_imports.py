@@ -60,8 +60,11 @@ LATE = {
     "vmflow.kernels.native.loading": _COMPILING,
     # The writing of C, which small arrays do without.
     "vmflow.kernels.numpy.elementwise": _LARGE_ARRAYS,
-    # A device that few programs have.
-    "vmflow.vm.stream_table": _SIMULATION,
+    # Devices that few programs have.
+    "vmflow.vm.stream_table": (*_SIMULATION, "vmflow.streams.cuda.registry"),
+    "vmflow.kernels.copies": ("vmflow.kernels.cuda.transfers",),
+    "vmflow.streams.cuda.registry": ("vmflow.streams.cuda.cupy_driver", "vmflow.streams.cuda.emulation.driver"),
+    "vmflow.streams.cuda.emulation.driver": ("vmflow.streams.cuda.ptx",),
     # Race detection and attrs, which most machines do without.
     "vmflow.vm.virtual_machine": ("vmflow.vm.race_watch", "vmflow.vm.snapshot"),
     # What asks the hardware, of which naming a device knows nothing.
@@ -72,6 +75,7 @@ LATE = {
 
 # Packages that only their own device or test may need.
 NEVER_AT_IMPORT = ("cupy", "cupyx", "torch", "mpi4py")
+DRIVERS = ("vmflow.streams.cuda.cupy_driver",)
 
 
 # Imports that go back, all of them late.
@@ -268,7 +272,11 @@ def test_the_walk_sees_what_it_should(importer: str, statement: str, wrong: bool
 
 def test_devices_libraries_are_imported_on_first_use() -> None:
     wrong = [
-        it for name in MODULES for it in _imports(name) if it.at_import and it.imported.split(".")[0] in NEVER_AT_IMPORT
+        it
+        for name in MODULES
+        if name not in DRIVERS
+        for it in _imports(name)
+        if it.at_import and it.imported.split(".")[0] in NEVER_AT_IMPORT
     ]
     assert not wrong, f"these would be needed by everybody:\n{_listed(wrong)}"
 
@@ -348,7 +356,8 @@ def test_the_folders_are_imported_under_one_name_only() -> None:
 
         sys.meta_path.insert(0, Refuse())
         for module in pkgutil.walk_packages(vmflow.__path__, "vmflow."):
-            importlib.import_module(module.name)
+            if not module.name.endswith(".cupy_driver"):  # which is imported where there is a GPU
+                importlib.import_module(module.name)
         print(*[name for name in ("streams", "instructions", "graph_mode") if name in sys.modules])
         print(len([name for name in sys.modules if name.startswith("vmflow.")]) > 30)
         """

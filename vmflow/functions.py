@@ -31,7 +31,6 @@ from .ops.linalg import linear_algebra as linear_algebra
 from .ops.linalg import matrix_functions as matrix_functions
 from .ops.linalg import matrix_products as matrix_products
 from .ops.linalg import pseudo_inverse as pseudo_inverse
-from .ops import pinning as pinning
 from .ops.reduction import composed_reduction as composed_reduction
 from .ops.reduction import counting as counting
 from .ops.reduction import extrema as extrema
@@ -47,6 +46,7 @@ from .ops.shape import flat_elements as flat_elements
 from .ops.shape import joining as joining
 from .ops.shape import strided as strided
 from .ops.shape import view as view
+from . import pinning as pinning
 from . import protocols as protocols
 from . import random as random
 

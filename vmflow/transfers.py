@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from .autograd.history import record
 from .context import MODE
 from .devices import device as Device
-from .instructions.blob import Array, Blob, Storage, meta
+from .instructions.blob import Blob, Storage, meta
 from .instructions.builder import physical_run
-from .instructions.op_call import Kernel
 from .instructions.release_tensor import Lease
+from .kernels.copies import copier, copy_into_pinned
 from .ops.table import LEASED_FROM, OpExpr
 from .tensor_fields import new_tensor
 from .vm.virtual_machine import VirtualMachine, default_machine
@@ -46,7 +46,7 @@ def _transfer(op: OpExpr, source: Tensor, device: Device, machine: VirtualMachin
     physical_run(
         machine,
         lambda builder: builder.op_call(
-            op.name, _copier(accelerator), operands, (copy,), cost=copy.meta.nbytes, stream=stream, allocates=False
+            op.name, copier(accelerator), operands, (copy,), cost=copy.meta.nbytes, stream=stream, allocates=False
         ),
     )
     return new_tensor(copy, Lease(copy.storage) if copy.meta.nbytes >= LEASED_FROM else None)
@@ -54,8 +54,6 @@ def _transfer(op: OpExpr, source: Tensor, device: Device, machine: VirtualMachin
 
 def pin(source: Tensor) -> Tensor:
     """A copy in page-locked memory, of a tensor on the CPU without history."""
-    from .kernels.cuda.transfers import copy_into_pinned  # which programs without such a device do without
-
     machine: VirtualMachine = MODE.get().machine or default_machine()
     blob = source._blob
     copy = Blob(Storage(machine, None, machine.stream(blob.meta.device)), blob.meta)
@@ -66,19 +64,3 @@ def pin(source: Tensor) -> Tensor:
         ),
     )
     return new_tensor(copy, None)
-
-
-def _copier(accelerator: Device) -> Kernel:
-    if accelerator.type != "cuda":
-        return _copy
-    from .kernels.cuda.transfers import copy_across  # which programs without such a device do without
-
-    return copy_across
-
-
-def _copy(array: Array, *more: Array | None) -> Array:
-    out = more[-1]
-    if out is None:
-        return array.copy(order="C")
-    out[...] = array
-    return out

@@ -109,6 +109,15 @@ class DeviceArray:
         """
         return DeviceArray(self.pointer + offset, shape, dtype, strides, self.root, self.owner)
 
+    def owned_by(self, owner: object) -> DeviceArray:
+        """The same, which keeps `owner`, as do all views of it."""
+        return DeviceArray(self.pointer, self.shape, self.dtype, self.strides, self.root, owner)
+
+    def remember(self, native: Any) -> Any:
+        """Keep what the driver's array module has made of it; returns that."""
+        self.native = native
+        return native
+
     def loose(self) -> DeviceArray:
         """The same place, without keeping its memory, as a device itself knows it."""
         return DeviceArray(self.pointer, self.shape, self.dtype, self.strides)

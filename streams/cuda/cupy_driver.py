@@ -181,12 +181,12 @@ class CupyDriver(Driver):
         """A device's array as CuPy's; anything else as it is."""
         if not isinstance(array, DeviceArray):
             return array
-        if array.native is None:
-            root = array.root
-            memory = cupy.cuda.UnownedMemory(root.pointer, max(root.nbytes, 1), root, self.index)
-            at = cupy.cuda.MemoryPointer(memory, array.pointer - root.pointer)
-            array.native = cupy.ndarray(array.shape, array.dtype, at, strides=array.strides)
-        return array.native
+        if array.native is not None:
+            return array.native
+        root = array.root
+        memory = cupy.cuda.UnownedMemory(root.pointer, max(root.nbytes, 1), root, self.index)
+        at = cupy.cuda.MemoryPointer(memory, array.pointer - root.pointer)
+        return array.remember(cupy.ndarray(array.shape, array.dtype, at, strides=array.strides))
 
     @contextmanager
     def _on_device(self) -> Iterator[None]:

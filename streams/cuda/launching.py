@@ -69,6 +69,10 @@ class Launcher:
         self.allocator: BinAllocator | None = None
         self.launched = Launched()
 
+    def allocate_from(self, allocator: BinAllocator) -> None:
+        """The stream has memory of its own."""
+        self.allocator = allocator
+
     def take_launched(self) -> Launched:
         """The work handed over since the last time."""
         launched, self.launched = self.launched, Launched()
@@ -100,10 +104,8 @@ class Launcher:
             raise InternalError("a kernel asked for scratch memory on a stream that only copies")
         nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
         allocation = self.allocator.allocate(nbytes, ("scratch", None, 0, None))
-        array: DeviceArray = allocation.array(shape, dtype)
         # The piece comes back with the array, which its user drops after launching.
-        array.owner = allocation
-        return array
+        return allocation.array(shape, dtype).owned_by(allocation)
 
     # Work
 

@@ -44,7 +44,7 @@ class CudaStreamPolicy(StreamPolicy):
 
     def allocates_from(self, allocator: BinAllocator) -> None:
         """The stream has memory of its own, handed out in its order."""
-        self.launcher.allocator = allocator
+        self.launcher.allocate_from(allocator)
 
     def on_scheduler_thread(self, cost: int, loop_attached: bool) -> bool:
         # Handing over takes no time worth a worker.

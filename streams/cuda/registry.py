@@ -11,9 +11,12 @@ from typing import Final
 
 from vmflow.errors import DeviceLost, DeviceUnavailable
 from vmflow.forking import lock_held_while_forking
+from vmflow.streams.device_memory import DeviceMemory
 
+from .arrays import bytes_at
 from .device import CudaDevice
 from .driver import Driver
+from .policy import CudaStreamPolicy
 from .setting import emulated_devices_of, setting_of
 
 _FORKED: Final = (
@@ -38,6 +41,16 @@ def device_of(index: int) -> CudaDevice:
     if found.forked:
         raise DeviceUnavailable(_FORKED)
     return found
+
+
+def open_stream(index: int, kind: str, priority: int = 0, sequential: bool = False) -> CudaStreamPolicy:
+    """A new stream of a device; see `CudaStreamPolicy`."""
+    return CudaStreamPolicy(kind, device_of(index), priority, sequential)
+
+
+def memory_of(index: int) -> DeviceMemory:
+    """The memory of a device, in blocks."""
+    return DeviceMemory(f"cuda:{index}", device_of(index).driver.allocate, nothing=bytes_at(0, 0, None))
 
 
 def replace_devices(devices: Sequence[CudaDevice]) -> list[CudaDevice]:

@@ -65,13 +65,11 @@ def make_policy(machine: str, device: Device | None, kind: str, cpu_worker: str)
         # Stages are there to overlap, in a plain script too.
         return CpuStreamPolicy(worker="always" if cpu_worker == "auto" else cpu_worker, kind=kind)
     if device.type == "cuda" and (kind in _QUEUED or staged or kind.startswith(STREAM_PREFIX)):
-        from vmflow.streams.cuda.policy import CudaStreamPolicy
-        from vmflow.streams.cuda.registry import device_of
+        from vmflow.streams.cuda import registry
 
         if not kind.startswith(STREAM_PREFIX):
-            return CudaStreamPolicy(kind, device_of(device.index))
-        priority = int(kind.split(":")[1])
-        return CudaStreamPolicy(kind, device_of(device.index), priority, sequential=True)
+            return registry.open_stream(device.index, kind)
+        return registry.open_stream(device.index, kind, int(kind.split(":")[1]), sequential=True)
     if device.type == "sim" and (kind in _QUEUED or staged):
         from vmflow.streams import SimulatedStreamPolicy
 
@@ -88,10 +86,9 @@ def device_memory(device: Device) -> DeviceMemory:
                 limit = int(os.environ.get("VMFLOW_SIM_MEMORY", SIMULATED_BYTES))
                 found = DeviceMemory(str(device), limit=limit, garbage=GARBAGE)
             elif device.type == "cuda":
-                from vmflow.streams.cuda.arrays import bytes_at
-                from vmflow.streams.cuda.registry import device_of
+                from vmflow.streams.cuda import registry
 
-                found = DeviceMemory(str(device), device_of(device.index).driver.allocate, nothing=bytes_at(0, 0, None))
+                found = registry.memory_of(device.index)
             else:
                 found = DeviceMemory(str(device), staggers=True)
             _memories[device] = found

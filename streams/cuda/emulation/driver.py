@@ -91,7 +91,7 @@ class EmulatedMachine:
         self.hazards = Hazards(check)
         self.memory = EmulatedMemory(self.hazards)
         # Guards the hazards, which several machines may use from several threads.
-        self.lock = threading.RLock()
+        self.guard = threading.RLock()
         size = int(os.environ.get("VMFLOW_CUDA_MEMORY", DEFAULT_BYTES)) if nbytes is None else nbytes
         self.drivers = [EmulatedDriver(self, index, size) for index in range(count)]
 
@@ -125,7 +125,7 @@ class EmulatedDriver(Driver):
     def synchronize(self) -> None:
         self._simulated.drain()
         self._raise_if_lost()
-        with self._machine.lock:
+        with self._machine.guard:
             for number in range(1, self._hazards.streams):
                 self._hazards.waits(HOST, self._hazards.recorded(number))
 
@@ -141,7 +141,7 @@ class EmulatedDriver(Driver):
     # Streams and events
 
     def create_stream(self, priority: int = 0) -> EmulatedStream:
-        with self._machine.lock:
+        with self._machine.guard:
             self._streams += 1
             name = f"stream {self._streams} of cuda:{self.index}"
             return EmulatedStream(self._simulated.queue(name), self._hazards.add_stream(name))
@@ -152,7 +152,7 @@ class EmulatedDriver(Driver):
     def stream_wait(self, stream: EmulatedStream, event: EmulatedEvent) -> None:
         if event.recorded is None:
             return
-        with self._machine.lock:
+        with self._machine.guard:
             self._hazards.waits(stream.number, event.clock)
         stream.queue.wait(event.recorded)
 
@@ -165,7 +165,7 @@ class EmulatedDriver(Driver):
         return EmulatedEvent(timing)
 
     def record(self, event: EmulatedEvent, stream: EmulatedStream) -> None:
-        with self._machine.lock:
+        with self._machine.guard:
             event.clock = self._hazards.recorded(stream.number)
         if event.timing:
             stream.queue.enqueue(lambda: _note_time(event, self._simulated), _ignore)
@@ -188,7 +188,7 @@ class EmulatedDriver(Driver):
         return (end.time - start.time) * _MILLISECONDS_PER_PIECE
 
     def _saw(self, event: EmulatedEvent) -> None:
-        with self._machine.lock:
+        with self._machine.guard:
             self._hazards.waits(HOST, event.clock)
 
     # Memory
@@ -216,7 +216,7 @@ class EmulatedDriver(Driver):
     def host_access(self, array: np.ndarray[Any, Any], write: bool) -> None:
         region = self._pinned_region(array)
         start = int(array.ctypes.data) - region.start
-        with self._machine.lock:
+        with self._machine.guard:
             self._hazards.begin(HOST, "the program")
             self._hazards.access(HOST, region.shadow, start, start + array.nbytes, write)
 
@@ -328,7 +328,7 @@ class EmulatedDriver(Driver):
         """The blocks that the arrays lie in, each of which may be used by work that is handed over now."""
         self._raise_if_lost()
         regions = [self._memory.region_of(array, work) for array in arrays]
-        with self._machine.lock:
+        with self._machine.guard:
             self._hazards.begin(stream.number, work)
             for position, (array, region) in enumerate(zip(arrays, regions, strict=True)):
                 if region is not None:

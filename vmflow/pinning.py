@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vmflow.devices import device as Device
-from vmflow.instructions.builder import physical_run
-from vmflow.streams.cuda.pinned import is_pinned as _is_pinned
-from vmflow.transfers import pin
-from vmflow.vm.virtual_machine import current_machine
-
-from .declaration import method
+from .devices import device as Device
+from .instructions.builder import physical_run
+from .ops.declaration import method
+from .streams.cuda.pinned import is_pinned as _is_pinned
+from .transfers import pin
+from .vm.virtual_machine import current_machine
 
 if TYPE_CHECKING:
-    from vmflow.cuda.streams import Stream
-    from vmflow.tensors import Tensor
+    from .cuda.streams import Stream
+    from .tensors import Tensor
 
 
 @method()
