@@ -69,7 +69,7 @@ def compile_job(job: Job, slots: int = 1) -> Plan:
 
 
 def _check_devices(job: Job) -> None:
-    devices = {buffer.meta.device for buffer in job.buffers}
+    devices = {buffer.meta.device for buffer in job.buffers.values()}
     for device in devices:
         if device.type == "cuda":
             raise NotImplementedError(

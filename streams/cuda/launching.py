@@ -105,7 +105,8 @@ class Launcher:
         nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
         allocation = self.allocator.allocate(nbytes, ("scratch", None, 0, None))
         # The piece comes back with the array, which its user drops after launching.
-        return allocation.array(shape, dtype).owned_by(allocation)
+        array: DeviceArray = allocation.array(shape, dtype)
+        return array.owned_by(allocation)
 
     # Work
 

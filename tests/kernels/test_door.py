@@ -30,7 +30,9 @@ KERNELS = "vmflow.kernels"
 DOOR = frozenset(
     {
         f"{KERNELS}.{it}"
-        for it in ("choosing", "generation", "intra_op", "codegen", "blas_core", "host_numbers", "updates", "copies")
+        for it in (
+            *("choosing", "generation", "intra_op", "codegen", "blas_core", "host_numbers", "updates", "copies"),
+        )
     }
 )
 

@@ -585,8 +585,9 @@ async def test_a_loop_that_finds_the_turn_lock_taken_by_a_refusal_is_woken(monke
 
     async def come_meanwhile() -> None:
         waiting.append(asyncio.ensure_future(wait()))
-        while not machine.driver.enlisted():  # until its turn has found the lock taken
+        for _ in range(5):  # its turn comes behind the first step of the task
             await asyncio.sleep(0)
+        assert machine.driver.enlisted()
         looked.set()
 
     def turn_away(instruction: Instruction) -> None:
