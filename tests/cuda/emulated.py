@@ -28,13 +28,15 @@ class Emulated(NamedTuple):
 
 
 @contextmanager
-def emulated(mode: str = "lazy", seed: int = 0, *, count: int = 2, nbytes: int | None = None) -> Iterator[Emulated]:
+def emulated(
+    mode: str = "lazy", seed: int = 0, *, count: int = 2, nbytes: int | None = None, race_check: bool | None = None
+) -> Iterator[Emulated]:
     """A block in which "cuda" devices are these, used by a virtual machine of their own."""
     cuda = EmulatedMachine(count, mode, seed=seed, nbytes=nbytes)
     before = registry.replace_devices([CudaDevice(driver) for driver in cuda.drivers])
     memories = stream_table.replace_memories({})
     surroundings = MODE.get()
-    machine = VirtualMachine(f"emulated {mode}:{seed}")
+    machine = VirtualMachine(f"emulated {mode}:{seed}", race_check=race_check)
     MODE.set(surroundings.replace(machine=machine, device=None, streams=None))
     try:
         yield Emulated(cuda, machine)
