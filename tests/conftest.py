@@ -48,6 +48,18 @@ def pytest_report_header() -> str:
     return f"vmflow: {' '.join(chosen) or 'on the CPU'}"
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say what emulated CUDA devices have run, and which functions of CuPy were numpy's; of this process alone."""
+    emulation = sys.modules.get("vmflow.streams.cuda.emulation.driver")
+    if emulation is None or not emulation.LAUNCHES:
+        return
+    launches, calls = emulation.LAUNCHES, emulation.ARRAY_MODULE.calls
+    terminalreporter.section("emulated CUDA devices")
+    terminalreporter.line(f"{launches.total()} launches of {len(launches)} kernels")
+    stood_in = ", ".join([f"{name.removeprefix('cupy.')} {count}" for name, count in calls.most_common()])
+    terminalreporter.line(f"{calls.total()} calls of functions for which numpy stood in: {stood_in}")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Programs that tests start would each compile all that they import, where nothing is to be written next to it."""
     if sys.dont_write_bytecode and sys.pycache_prefix is None:

@@ -14,6 +14,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, Final, final
 
+import ml_dtypes
 import numpy as np
 
 
@@ -21,7 +22,10 @@ class NotInCupy(AttributeError, TypeError):
     """A kernel for CUDA devices calls something that CuPy does not have, or with arguments that it does not take."""
 
 
-# Names of CuPy that are no functions, and those that numpy has elsewhere.
+# numpy knows no character for it; CuPy's is E.
+_BFLOAT16: Final = np.dtype(ml_dtypes.bfloat16)
+
+# Names of CuPy that are no functions.
 _PLAIN: Final = (type, np.dtype, type(None), float, int, str)
 
 
@@ -72,9 +76,15 @@ class _Function:
         self._signature = _signature(theirs)
         self._name = name
         self._calls = calls
+        # The dtypes of the operands that CuPy has a loop for, of its functions of single elements.
+        self._loops = [each.split("->")[0] for each in getattr(theirs, "types", ())]
+        # Combinations of operands that have one.
+        self._taken: set[tuple[Any, ...]] = set()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         self._calls[self._name] += 1
+        if self._loops:
+            self._check_dtypes(args)
         if self._signature is not None:
             try:
                 self._signature.bind(*args, **kwargs)
@@ -83,6 +93,19 @@ class _Function:
                     f"{self._name} of CuPy is called with arguments that it does not take: {error}"
                 ) from error
         return self._function(*args, **kwargs)
+
+    def _check_dtypes(self, args: tuple[Any, ...]) -> None:
+        """Raise if CuPy has no loop to whose dtypes the operands can be cast; a Python number fits any."""
+        count = len(self._loops[0])
+        dtypes = tuple([getattr(argument, "dtype", None) for argument in args[:count]])
+        if dtypes in self._taken:
+            return
+        for loop in self._loops:
+            wanted = [_BFLOAT16 if char == "E" else np.dtype(char) for char in loop]
+            if all([given is None or np.can_cast(given, to) for given, to in zip(dtypes, wanted, strict=False)]):
+                self._taken.add(dtypes)
+                return
+        raise NotInCupy(f"{self._name} of CuPy does not take operands of {[str(dtype) for dtype in dtypes]}")
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):

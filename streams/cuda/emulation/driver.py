@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, final
 
@@ -25,6 +26,9 @@ from .memory import EmulatedMemory, IllegalAddress, Owner, Region, view
 
 if TYPE_CHECKING:
     from vmflow.streams.cuda.ptx import Kernel as PtxKernel, Module, Region as PtxRegion
+
+# How often each kernel was launched in this process.
+LAUNCHES: Final[Counter[str]] = Counter()
 
 DEFAULT_BYTES: Final = 1 << 30
 _MILLISECONDS_PER_PIECE: Final = 1e-3
@@ -277,6 +281,7 @@ class EmulatedDriver(Driver):
         values = [argument.pointer if isinstance(argument, DeviceArray) else argument for argument in arguments]
         arrays = [array.loose() for array in arrays]
         self.launches += 1
+        LAUNCHES[function.name] += 1
 
         def work() -> None:
             windows = _windows(function.name, arrays, regions, written)
