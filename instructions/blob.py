@@ -309,7 +309,9 @@ class Blob:
             return base
         meta = self.meta
         if meta.numel == 0:
-            return strided(base, meta.sizes, meta.dtype.numpy, 0, None)
+            if base is None or type(base) is np.ndarray:
+                return np.empty(meta.sizes, meta.dtype.numpy)
+            return base.strided(meta.sizes, meta.dtype.numpy)
         if self.strides == meta.strides and base.size == meta.numel and base.dtype == meta.dtype.numpy:
             return base.reshape(meta.sizes)
         itemsize = meta.dtype.itemsize

@@ -44,8 +44,6 @@ class StreamPolicy:
             need it (all ranks must see one order); compute streams do not.
         asynchronous: whether work is handed over by `enqueue` and ends later, behind the host's back; else it has ended
             when it returns.
-        launches: of an asynchronous stream, whether `enqueue` runs the work at once, which launches kernels that end
-            later; else the device runs it later.
         depth: nanoseconds of estimated work that may be handed over and not finished before more is held back.  Work
             that is held back can still be overtaken by something more urgent, and be dropped.
     """
@@ -53,7 +51,6 @@ class StreamPolicy:
     kind: str = "stream"
     sequential: bool = False
     asynchronous: bool = False
-    launches: bool = False
     depth: int = NO_LIMIT
 
     def __init_subclass__(cls) -> None:
@@ -80,8 +77,10 @@ class StreamPolicy:
     def enqueue(self, work: Callable[[], None], fail: Callable[[BaseException], None]) -> Verdict | None:
         """Hand `work` over, to run behind everything enqueued before; the device calls `fail` if it cannot run it.
 
+        A device that is told what to do by a program of its own runs `work` at once, which launches what it does later.
+
         Returns:
-            Of a stream that `launches`: asked once the work has ended, whether it went wrong on the device.
+            Of such a device: to be asked, once the work has ended, whether it went wrong there.
         """
         raise NotImplementedError
 
@@ -89,7 +88,7 @@ class StreamPolicy:
         """Kernels on this stream may get scratch memory there, in the stream's order."""
 
     def hold(self, thing: object) -> None:
-        """Keep an object until all work has ended that is handed over now or was before; where `launches` says so."""
+        """Keep an object until all work has ended that is handed over now or was before, if the device does not."""
 
     def record(self, timing: bool = False) -> Event:
         """An event that is reached when everything enqueued so far has finished.

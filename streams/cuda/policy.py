@@ -30,7 +30,6 @@ class CudaStreamPolicy(StreamPolicy):
     """
 
     asynchronous = True
-    launches = True
     depth = DEPTH_NANOSECONDS
 
     def __init__(self, kind: str, device: CudaDevice, priority: int = 0, sequential: bool = False) -> None:

@@ -222,8 +222,8 @@ class Event:
         if self._shared is None:
             return True
         machine, shared, _ = self._recorded_here()
-        if shared.event is None:
-            machine.driver.drive()
+        if shared.event is None and running_loop() is None:
+            machine.driver.drive()  # on a loop, its next turn does so
         return shared.event is not None and shared.event.query()
 
     def synchronize(self) -> Synchronization:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextvars
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from vmflow.instructions.failure import Failure
@@ -125,7 +126,11 @@ class CompletionTracker:
 
     def oldest(self) -> list[InFlight]:
         """The oldest of each stream that has something in flight."""
-        return [stream.in_flight[0] for stream in self._contexts if stream.in_flight]
+        found: list[InFlight] = []
+        for stream in list(self._contexts):
+            with suppress(IndexError):  # none, or another thread has just collected it
+                found.append(stream.in_flight[0])
+        return found
 
     def busy(self) -> Stream | None:
         """A stream that has something in flight."""

@@ -141,7 +141,6 @@ class WatchedStreamPolicy(StreamPolicy):
         self.kind = policy.kind
         self.sequential = policy.sequential
         self.asynchronous = policy.asynchronous
-        self.launches = policy.launches
         self.depth = policy.depth
 
     def on_scheduler_thread(self, cost: int, loop_attached: bool) -> bool:
