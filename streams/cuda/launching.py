@@ -1,7 +1,7 @@
 """`Launcher`: hands kernels and copies to one stream of a device; the kernels of a thread find theirs by `current`.
 
-A launched kernel runs long after its launch.  So the launcher keeps what the kernel still needs, and remembers what is
-to be looked at when it has ended.
+A launched kernel runs long after its launch.  So the launcher keeps the objects that the kernel still needs, and
+remembers the checks to make when it has ended.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""CUDA devices emulated on the CPU: when work runs, what a kernel does, and what hardware would not tell."""
+"""CUDA devices emulated on the CPU, with the order of their work, their memory and their kernels."""

@@ -13,9 +13,9 @@ instruction as a few calls of numpy.
     memory, access, atomics, races
                  state spaces, accesses and whether they are ordered
     groups, execution, warps, launch
-                 threads: which run next, and how they meet
-    module       what users see
-    faults       what can be wrong
+                 threads: their order, and how they meet
+    module       the names for users
+    faults       the errors
 """
 
 from .faults import (

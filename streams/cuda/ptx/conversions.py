@@ -95,7 +95,7 @@ def _to_integer(result: Scalar, given: Scalar, words: Sequence[str]) -> Function
     """Floats to integers, which are as near as there are any."""
     integral = next((_INTEGRAL[word] for word in words if word in _INTEGRAL), np.trunc)
     bounds = np.iinfo(result.dtype)
-    # What NaN becomes depends on the sizes.
+    # The result of NaN depends on the sizes.
     nan = 1 << (8 * result.size - 1) if 8 in (result.size, given.size) else 0
     flushes = "ftz" in words and given.size == 4
 

@@ -1,4 +1,4 @@
-"""What can be wrong with PTX, or with a kernel that runs.
+"""The errors of PTX, and of kernels that run.
 
 RuntimeError
  +-- PtxError
@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 
 class PtxError(RuntimeError):
-    """What is wrong with PTX, or with a kernel that runs."""
+    """An error of PTX, or of a kernel that runs."""
 
 
 class PtxSyntaxError(PtxError, ValueError):

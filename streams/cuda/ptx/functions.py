@@ -74,7 +74,7 @@ class FunctionBuilder:
         return known[name]
 
     def dtype(self, slot: int) -> DType:
-        """What the array of a register holds."""
+        """The dtype of the array of a register."""
         return self._program.registers.dtypes[slot]
 
     def constant(self, values: Array) -> int:

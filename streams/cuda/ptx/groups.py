@@ -140,7 +140,7 @@ class Group:
 
     @property
     def identities(self) -> Array:
-        """What `races` knows each thread by."""
+        """The number by which `races` knows each thread."""
         if self._identities is None:
             within = self.lanes - self.blocks * self.batch.stride
             self._identities = ((self.blocks + self.batch.first) << 11) | within

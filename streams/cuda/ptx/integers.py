@@ -53,7 +53,7 @@ def divide(a: Array, b: Array) -> Array:
 
 
 def remainder(a: Array, b: Array) -> Array:
-    """What the quotient leaves, with the sign of `a`; by zero it is `a`."""
+    """The remainder of a division, with the sign of `a`; by zero it is `a`."""
     rest = np.fmod(a, b)
     zero = b == 0
     return np.where(zero, a, rest) if zero.any() else rest

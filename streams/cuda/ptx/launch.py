@@ -27,7 +27,7 @@ Triple = tuple[int, int, int]
 
 @dataclass
 class Counters:
-    """What a launch has done.
+    """The counters of one launch.
 
     Attributes:
         instructions: executed, those of all threads together.

@@ -40,13 +40,13 @@ class Target(NamedTuple):
 
 
 class Names(Protocol):
-    """What a function's names mean; see `program`."""
+    """The meaning of the names in a function; see `program`."""
 
     def slot(self, name: str) -> int | None:
         """The register of this name; None if there is none."""
 
     def dtype(self, slot: int) -> DType:
-        """What the array of a register holds."""
+        """The dtype of the array of a register."""
 
     def constant(self, values: Array) -> int:
         """The register that holds a constant."""
@@ -85,7 +85,7 @@ class Lowering:
     # Operands
 
     def source(self, operand: Operand, scalar: Scalar) -> Source:
-        """What to read for an operand, as values of a type."""
+        """The source of an operand's values, as values of a type."""
         if isinstance(operand, Immediate):
             return Source(self.names.constant(_immediate(operand, scalar)), None)
         if isinstance(operand, Vector):

@@ -186,7 +186,7 @@ class Memory:
     def _within(area: Area, addresses: Array, size: int) -> Array | None:
         """The offsets of addresses in an area; None if some lie elsewhere."""
         offsets = addresses - np.uint64(area.start)
-        # What lies before it is a huge number.
+        # An address before it gives a huge number.
         if int(np.maximum.reduce(offsets)) > area.size - size:
             return None
         return offsets.view(np.int64)
@@ -278,7 +278,7 @@ def locate_private(
     if int(np.maximum.reduce(addresses)) > extent - size:
         position = int(np.argmax(addresses > max(extent - size, 0))) if extent >= size else 0
         address = int(addresses[position])
-        # Of an address of 32 bits below zero the upper half may be missing.
+        # An address below zero may have been computed in 32 bits, and then lacks its upper half.
         end = address + size - extent if address < WINDOW // 2 else 0
         beyond = f"{end} bytes beyond its end" if end else "before its beginning"
         reason = f"accesses {size} bytes at {address:#x} of {kind} memory, which has {extent} bytes: {beyond}"

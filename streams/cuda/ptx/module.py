@@ -21,7 +21,7 @@ from .types import SCALARS, Array
 _VARIABLES: Final = 1 << 56
 _CONSTANTS: Final = 1 << 57
 
-# Of threads in a block, and along its axes.
+# The most threads in a block, and along each of its axes.
 _MOST_THREADS: Final = 1024
 _MOST_IN_BLOCK: Final = (1024, 1024, 64)
 _MOST_IN_GRID: Final = ((1 << 31) - 1, 65535, 65535)
@@ -71,7 +71,7 @@ class Kernel:
 
     @cached_property
     def program(self) -> Program:
-        """What it does, made at first use.
+        """The program that runs it, made at first use.
 
         Raises:
             UnsupportedInstruction: if it has an instruction that is not known.

@@ -29,7 +29,7 @@ def _by_type(of_integers: Lower, of_floats: Lower) -> Lower:
 
 
 def _nothing(lowering: Lowering, instruction: Instruction) -> None:
-    """What has no effect here, such as a hint for caches."""
+    """An instruction without effect here, such as a hint for caches."""
 
 
 def _trap(lowering: Lowering, instruction: Instruction) -> Operation:

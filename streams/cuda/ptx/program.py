@@ -19,12 +19,12 @@ from .types import Array
 
 
 class Program(NamedTuple):
-    """What a kernel does.
+    """The operations of a kernel.
 
     Attributes:
         blocks: the first is where it begins.
-        constants: for each register its value if it is a constant, else None.  Those that may be read before they are
-            written, as the padding of structures is, are constants at first, of bits that are one.
+        constants: for each register its value if it is a constant, else None.  A register that may be read before it is
+            written, as the padding of structures is, begins as a constant whose bits are all one.
         special: the registers to fill at the start, by the name of the special register.
         shared_bytes: of its variables in shared memory, without what the launch adds.
         local_bytes: of its variables in local memory.
@@ -87,7 +87,7 @@ class Builder:
         )
 
     def function(self, name: str) -> FunctionBuilder | None:
-        """What lowers a function of the program; None if there is no such function."""
+        """The lowering of a function of the program; None if there is no such function."""
         return self._functions.get(name)
 
     def _reachable(self, name: str) -> list[Function]:

@@ -107,7 +107,7 @@ def _merged(old: Array, mine: Array) -> Array:
 
 
 class Shadow:
-    """Who has accessed which piece of a memory.
+    """The last accesses to each piece of a memory.
 
     Args:
         pieces: how many there are.

@@ -132,14 +132,14 @@ def integer_to_float(values: Array, dtype: DType, mode: Mode) -> Array:
 
 
 def _sum_error(a: Array, b: Array, total: Array) -> Array:
-    """What rounding has taken from ``a + b`` (Knuth)."""
+    """The rounding error of ``a + b`` (Knuth)."""
     part = total - a
     error: Array = (a - (total - part)) + (b - part)
     return error
 
 
 def _product_error(a: Array, b: Array, product: Array) -> Array:
-    """What rounding has taken from ``a * b`` (Dekker)."""
+    """The rounding error of ``a * b`` (Dekker)."""
     a_high, b_high = _upper_half(a), _upper_half(b)
     a_low, b_low = a - a_high, b - b_high
     error: Array = a_low * b_low - (((product - a_high * b_high) - a_low * b_high) - a_high * b_low)
