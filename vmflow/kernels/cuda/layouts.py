@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from vmflow.kernels.strides import with_merged_dimensions
 from vmflow.streams.cuda.arrays import DeviceArray
 
 
@@ -27,22 +28,8 @@ class Layout(NamedTuple):
 
 def common_layout(shape: tuple[int, ...], arrays: Sequence[DeviceArray]) -> Layout:
     """The layout of arrays that broadcast to a shape."""
-    strides = [_broadcast_strides(array, shape) for array in arrays]
-    sizes: list[int] = []
-    merged: list[list[int]] = [[] for _ in arrays]
-    for axis, size in enumerate(shape):
-        if size == 1:
-            continue
-        steps = [each[axis] for each in strides]
-        if sizes and all([before[-1] == step * size for before, step in zip(merged, steps, strict=True)]):
-            sizes[-1] *= size
-            for before, step in zip(merged, steps, strict=True):
-                before[-1] = step
-        else:
-            sizes.append(size)
-            for before, step in zip(merged, steps, strict=True):
-                before.append(step)
-    return Layout(tuple(sizes), tuple([tuple(each) for each in merged]))
+    sizes, strides = with_merged_dimensions(shape, [_broadcast_strides(array, shape) for array in arrays])
+    return Layout(sizes, tuple([tuple(each) for each in strides]))
 
 
 def _broadcast_strides(array: DeviceArray, shape: tuple[int, ...]) -> list[int]:

@@ -21,6 +21,7 @@ from vmflow.kernels.choosing import Call, Function, Kernel, Problem, builds
 from vmflow.kernels.native.loops import FusedLoops, operation_of
 from vmflow.kernels.numpy.spreading import work
 from vmflow.kernels.problems.fused import Fused
+from vmflow.kernels.strides import with_merged_dimensions
 
 # Bytes of one array's tile.  Chains of cheap ops over 4M floats, medians on a busy machine, as shares of the time that
 # numpy takes for one op after the other:
@@ -296,25 +297,13 @@ def tiles(
 
 def _merged(arrays: list[Array], shape: tuple[int, ...]) -> tuple[tuple[int, ...], list[Array]]:
     """The arrays with as few dimensions as possible; 0-d ones stay as they are."""
-    merged: list[int] = []
-    strides: list[list[int]] = [[] for _ in arrays]
-    for axis, size in enumerate(shape):
-        if size == 1:
-            continue
-        steps = [array.strides[axis] if array.ndim else 0 for array in arrays]
-        if merged and all([have[-1] == step * size for have, step in zip(strides, steps, strict=True)]):
-            merged[-1] *= size
-            for have, step in zip(strides, steps, strict=True):
-                have[-1] = step
-        else:
-            merged.append(size)
-            for have, step in zip(strides, steps, strict=True):
-                have.append(step)
+    rank = len(shape)
+    merged, strides = with_merged_dimensions(shape, [array.strides or (0,) * rank for array in arrays])
     views = [
         np.lib.stride_tricks.as_strided(it, merged, have) if it.ndim else it
         for it, have in zip(arrays, strides, strict=True)
     ]
-    return tuple(merged), views
+    return merged, views
 
 
 @builds("fused")

@@ -1,0 +1,36 @@
+"""Shapes and strides of several arrays that are walked through together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def with_merged_dimensions(
+    shape: Sequence[int], strides: Sequence[Sequence[int]]
+) -> tuple[tuple[int, ...], list[list[int]]]:
+    """The same walk with as few dimensions as possible.
+
+    Dimensions of size 1 are left out, and those merged that all arrays walk through in one go.
+
+    Args:
+        shape: that all arrays have, or broadcast to.
+        strides: of each array and dimension, 0 where an array is broadcast; in bytes or elements.
+
+    Returns:
+        The shape, and the strides of each array.
+    """
+    sizes: list[int] = []
+    merged: list[list[int]] = [[] for _ in strides]
+    for axis, size in enumerate(shape):
+        if size == 1:
+            continue
+        steps = [each[axis] for each in strides]
+        if sizes and all([before[-1] == step * size for before, step in zip(merged, steps, strict=True)]):
+            sizes[-1] *= size
+            for before, step in zip(merged, steps, strict=True):
+                before[-1] = step
+        else:
+            sizes.append(size)
+            for before, step in zip(merged, steps, strict=True):
+                before.append(step)
+    return tuple(sizes), merged
