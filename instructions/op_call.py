@@ -169,8 +169,11 @@ class OpCall(Chainable):
         storage = output.storage
         if output.strides is None:
             # A kernel given strided inputs may choose a strided result.
-            small = output.meta.nbytes <= LET_KERNEL_ALLOCATE or not self.plan.allocates
-            if storage.array is None and not strided and small:
+            if (
+                storage.array is None
+                and not strided
+                and (not self.plan.allocates or output.meta.nbytes <= LET_KERNEL_ALLOCATE)
+            ):
                 result = self._called(None)
                 # A ufunc returns a scalar instead of an array without dimensions.
                 storage.array = result if output.meta.shape else np.asarray(result)

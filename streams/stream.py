@@ -72,15 +72,18 @@ class StreamPolicy:
         """Keep program order from now on; see `sequential`."""
         self.sequential = True
 
+    def close(self) -> None:
+        """Its machine has ended: end all threads that serve the stream."""
+
     # Asynchronous streams only
 
     def enqueue(self, work: Callable[[], None], fail: Callable[[BaseException], None]) -> Verdict | None:
         """Hand `work` over, to run behind everything enqueued before; the device calls `fail` if it cannot run it.
 
-        A device that is told what to do by a program of its own runs `work` at once, which launches what it does later.
+        A stream of a GPU calls `work` at once; that launches kernels, and the kernels run later.
 
         Returns:
-            Of such a device: to be asked, once the work has ended, whether it went wrong there.
+            For a stream of a GPU, a function that tells, once the kernels have ended, whether one has failed.
         """
         raise NotImplementedError
 
@@ -184,6 +187,7 @@ class Stream:
 
     def stop(self, timeout: float) -> list[Any]:
         """End the worker, waiting up to so many seconds for its item; returns the items that it will not run."""
+        self.policy.close()
         if self.worker is None:
             return []
         left = self.worker.stop(timeout)

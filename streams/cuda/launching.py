@@ -7,8 +7,7 @@ remembers the checks to make when it has ended.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, final
 
 import numpy as np
@@ -159,12 +158,13 @@ def current() -> Launcher:
     return launcher
 
 
-@contextmanager
-def launching(launcher: Launcher) -> Iterator[None]:
-    """Let `launcher` be the current one of this thread."""
+def launched_by(launcher: Launcher, work: Callable[[], None]) -> Launched:
+    """Call `work` with `launcher` as the current one of this thread; returns all that it has handed over."""
     before = _current.launcher
     _current.launcher = launcher
     try:
-        yield
+        work()
     finally:
         _current.launcher = before
+        launched = launcher.take_launched()
+    return launched

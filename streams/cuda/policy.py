@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Final
 from vmflow.streams.stream import Event, StreamPolicy, Verdict
 
 from .device import CudaDevice, CudaEvent
-from .launching import Launched, Launcher, launching
+from .launching import Launched, Launcher, launched_by
 from .waiter import EventWaiter
 
 if TYPE_CHECKING:
     from vmflow.streams.allocator import BinAllocator
 
-# Nanoseconds of estimated work that a stream is handed ahead.  The host must stay ahead of the device, or it idles; but
-# work in its hands can be neither overtaken nor dropped.
-DEPTH_NANOSECONDS: Final = 20_000_000
+# Nanoseconds of work, as estimated for one core of a CPU, that a stream is handed ahead.  The host must stay ahead of
+# the device, or it idles; but work in its hands can be neither overtaken nor dropped.  If a GPU computes a hundred times
+# as fast, this is ten milliseconds there.  It has not been measured.
+DEPTH_NANOSECONDS: Final = 1_000_000_000
 
 
 class CudaStreamPolicy(StreamPolicy):
@@ -53,12 +54,7 @@ class CudaStreamPolicy(StreamPolicy):
         if self.device.lost is not None:
             fail(self.device.loss())
             return _nothing
-        with launching(self.launcher):
-            try:
-                work()
-            finally:
-                launched = self.launcher.take_launched()
-        return self._error_of(launched)
+        return self._error_of(launched_by(self.launcher, work))
 
     def _error_of(self, launched: Launched) -> Verdict:
         """Asked when the work has ended: what has gone wrong."""
@@ -86,6 +82,11 @@ class CudaStreamPolicy(StreamPolicy):
             self._waiter = EventWaiter(f"cuda:{self.device.driver.index}:{self.kind}")
         self._waiter.add(event, wake)
         return False
+
+    def close(self) -> None:
+        if self._waiter is not None:
+            self._waiter.stop()
+            self._waiter = None
 
     def __repr__(self) -> str:
         return f"CudaStreamPolicy({self.kind!r}, cuda:{self.device.driver.index})"

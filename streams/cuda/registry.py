@@ -66,11 +66,6 @@ def opened() -> list[CudaDevice]:
     return list(_devices)
 
 
-def is_open() -> bool:
-    """Whether the devices are in use in this process."""
-    return bool(_devices)
-
-
 def _open() -> list[Driver]:
     setting = setting_of(os.environ)
     if setting.kind != "emulated":

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 
 import pytest
 
 import vmflow as flow
 from vmflow.errors import DeviceLost, OutOfMemory
+from vmflow.instructions.builder import physical_run
 from vmflow.streams.cuda.device import CudaDevice
+from vmflow.streams.cuda.emulation.driver import EmulatedDriver
 from vmflow.streams.cuda.waiter import EventWaiter
 from vmflow.vm.stream_table import device_memory
 from vmflow.vm.virtual_machine import current_machine
@@ -148,6 +151,35 @@ def test_a_waiter_wakes_each_once_when_its_event_is_reached() -> None:
         waiter.stop()
 
 
+def test_a_loop_is_woken_by_threads_that_end_with_their_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The devices go on only where a thread waits for them, as if they went on by themselves.
+    monkeypatch.setattr(EmulatedDriver, "step", lambda driver: False)
+
+    async def program() -> list[float]:
+        side = flow.cuda.Stream()
+        x = flow.ones(1000).cuda()
+        with flow.cuda.stream(side):
+            y = x.add(1)
+        return [float((await tensor.sum().cpu()).item()) for tensor in (x, y)]
+
+    with emulated("lazy"):
+        assert asyncio.run(program()) == [1000.0, 2000.0]
+        waiters = [thread for thread in threading.enumerate() if thread.name.startswith("cuda:0:")]
+        assert waiters
+    for thread in waiters:
+        thread.join(10)
+        assert not thread.is_alive()
+
+
+def test_an_event_is_recorded_by_code_that_the_driving_thread_runs() -> None:
+    with emulated("lazy") as devices:
+        machine, events = devices.machine, []
+        physical_run(machine, lambda builder: builder.barrier(lambda: events.append(flow.cuda.Event())))
+        physical_run(machine, lambda builder: builder.barrier(lambda: events[0].record()))
+        machine.drain()
+        assert events[0].query()
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_random_programs_equal_numpy_and_leave_nothing(seed: int) -> None:
     run(seed)
@@ -213,7 +245,7 @@ def test_a_device_without_memory_says_who_has_it() -> None:
         with pytest.raises(OutOfMemory, match="largest tensors alive"):
             flow.ones(2_000_000).cuda().numpy()
         assert float(kept.sum().item()) == 500_000
-        # What is dropped makes room.
+        # A tensor that is dropped makes room.
         del kept
         assert float(flow.ones(700_000).cuda().sum().item()) == 700_000
 

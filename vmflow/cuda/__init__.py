@@ -30,11 +30,13 @@ from .properties import (
 )
 from .random import (
     get_rng_state as get_rng_state,
+    get_rng_state_all as get_rng_state_all,
     initial_seed as initial_seed,
     manual_seed as manual_seed,
     manual_seed_all as manual_seed_all,
     seed as seed,
     set_rng_state as set_rng_state,
+    set_rng_state_all as set_rng_state_all,
 )
 from .selection import current_device as current_device, device as device, set_device as set_device
 from .streams import (

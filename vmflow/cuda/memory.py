@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vmflow import memory as _memory
 from vmflow.devices import device as Device
-from vmflow.streams.cuda.registry import device_of, is_open
+from vmflow.streams.cuda.registry import device_of, opened
 from vmflow.vm.stream_table import device_memory
 
 from .properties import device_count, is_available
@@ -68,7 +68,7 @@ def set_per_process_memory_fraction(fraction: float, device: Device | str | int 
 
 def empty_cache() -> None:
     """Give memory kept for reuse back to the devices, and page-locked memory to the host; see `vmflow.empty_cache`."""
-    if not is_open():
+    if not opened():
         return
     for index in range(device_count()):
         _memory.empty_cache(Device("cuda", index))

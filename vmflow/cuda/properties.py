@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vmflow.devices import device as Device
 from vmflow.streams.cuda.driver import DeviceProperties
-from vmflow.streams.cuda.registry import device_of, is_open
+from vmflow.streams.cuda.registry import device_of, opened
 
 from . import availability
 from .selection import chosen
@@ -17,7 +17,7 @@ def is_available() -> bool:
 
 def is_initialized() -> bool:
     """Whether this process uses CUDA devices already; it must not fork any more then."""
-    return is_open()
+    return bool(opened())
 
 
 def device_count() -> int:

@@ -92,11 +92,9 @@ class Devices:
 
     def stream_of(self, device: Device, mode: Mode) -> Stream:
         """The stream on which ops of that device run in this mode."""
-        recent = self._recent
-        if recent is not None and recent.device is device and mode.streams is None:
-            return recent.stream
-        kind = None if mode.streams is None else mode.streams.get(device)
-        return self.compute_stream(device) if kind is None else self.stream(device, kind)
+        if mode.streams is None:
+            return self.compute_stream(device)
+        return self.stream(device, mode.streams.get(device, "compute"))
 
     def streams(self) -> list[Stream]:
         """All streams opened so far."""

@@ -167,6 +167,9 @@ class WatchedStreamPolicy(StreamPolicy):
     def allocates_from(self, allocator: BinAllocator) -> None:
         self.policy.allocates_from(allocator)
 
+    def close(self) -> None:
+        self.policy.close()
+
     def hold(self, thing: object) -> None:
         self.policy.hold(thing)
 

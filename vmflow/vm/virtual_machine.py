@@ -195,14 +195,22 @@ class VirtualMachine(MachineFields):
         """Let the stream keep program order from now on, though no data may ask for it; see `StreamPolicy.sequential`.
 
         Returns:
-            What an instruction has to read to be behind those that the stream has already.
+            The dependences that an instruction reads to be behind those that the stream has already.
         """
         if stream.policy.sequential:
             return ()
-        with self.driver.turn_lock:
+        lock = self.driver.turn_lock
+        # Code that the driving thread runs has the lock already.
+        mine = lock.owner == threading.get_ident()
+        if not mine:
+            lock.acquire()
+        try:
             stream.policy.keep_order()
             lively = [each for each in self.engine.lively if each.stream is stream]
-        self.driver.pass_on()
+        finally:
+            if not mine:
+                lock.release()
+                self.driver.pass_on()
         return tuple(dict.fromkeys([dependence for each in lively for dependence in each.writes]))
 
     # Issuing
