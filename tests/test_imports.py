@@ -63,11 +63,12 @@ LATE = {
     # Devices that few programs have.
     "vmflow.vm.stream_table": (*_SIMULATION, "vmflow.streams.cuda.registry"),
     "vmflow.kernels.copies": ("vmflow.kernels.cuda.transfers",),
+    "vmflow.pinning": ("vmflow.streams.cuda.pinned",),
     "vmflow.streams.cuda.registry": ("vmflow.streams.cuda.cupy_driver", "vmflow.streams.cuda.emulation.driver"),
     "vmflow.streams.cuda.emulation.driver": ("vmflow.streams.cuda.ptx",),
     # Race detection and attrs, which most machines do without.
     "vmflow.vm.virtual_machine": ("vmflow.vm.race_watch", "vmflow.vm.snapshot"),
-    # What asks the hardware, of which naming a device knows nothing.
+    # Naming a device does not ask the hardware; using one does.
     "vmflow.devices": ("vmflow.cuda.availability",),
     # `Graph.trace` makes an object that has a graph of a derived class: the only import that goes back within a layer.
     "vmflow.graph_mode.graph": ("vmflow.graph_mode.functions",),

@@ -59,7 +59,7 @@ class PinnedMemory:
                 self.reserved -= size
 
 
-def is_pinned(array: np.ndarray[Any, Any]) -> bool:
+def lies_pinned(array: np.ndarray[Any, Any]) -> bool:
     """Whether an array lies in page-locked memory that was handed out here."""
     base: Any = array
     while isinstance(base, np.ndarray):

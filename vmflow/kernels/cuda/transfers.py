@@ -11,7 +11,7 @@ from vmflow.instructions.blob import Array
 from vmflow.streams.cuda.arrays import DeviceArray
 from vmflow.streams.cuda.driver import Driver
 from vmflow.streams.cuda.launching import current
-from vmflow.streams.cuda.pinned import is_pinned
+from vmflow.streams.cuda.pinned import lies_pinned
 from vmflow.streams.cuda.registry import device_of
 
 
@@ -30,7 +30,7 @@ def copy_across(array: Array, *more: Array | None) -> Array:
         return _to_host(array, out)
     assert isinstance(out, DeviceArray)
     driver = launcher.driver
-    if is_pinned(array) and array.flags.c_contiguous:
+    if lies_pinned(array) and array.flags.c_contiguous:
         launcher.copy(out, array)
         return out
     staged = launcher.device.pinned.array(out.shape, out.dtype)
