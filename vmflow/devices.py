@@ -50,7 +50,7 @@ class device:
         """Check that something can run here.
 
         Raises:
-            DeviceUnavailable: if nothing can.  The message says what is missing, and what to do.
+            DeviceUnavailable: if nothing can.  The message names the missing part and the way out.
             ValueError: for a CUDA device, if VMFLOW_CUDA or VMFLOW_CUDA_DEVICES is malformed.
         """
         if self.type == "cuda":

@@ -49,7 +49,7 @@ def in_layouts(tensor: flow.Tensor) -> Iterator[flow.Tensor]:
 
 
 def results(op: str, tensors: tuple[flow.Tensor, ...], attributes: Any, scalars: tuple[Any, ...]) -> list[NDArray[Any]]:
-    """What the op gives, wherever the tensors are."""
+    """The results of an op, as arrays of the host."""
     found = interpreter.dispatch_several(OPS[op], tensors, attributes, scalars)
     return [result.to("cpu").numpy() for result in found]
 

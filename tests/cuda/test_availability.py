@@ -87,7 +87,7 @@ def test_devices_that_can_be_used(version: int, package: str, release: str) -> N
     assert found.devices == ("NVIDIA H100", "NVIDIA L4")
 
 
-# What is missing, from the bottom up
+# Missing parts, from the bottom up
 
 
 def test_switched_off() -> None:
@@ -325,7 +325,7 @@ def test_an_index_out_of_range_is_in_the_error(monkeypatch: pytest.MonkeyPatch) 
     assert flow.cuda.device_count() == 1
 
 
-# What bug reports say
+# Bug reports
 
 
 def test_the_description_of_a_machine_that_is_right() -> None:
@@ -363,7 +363,7 @@ def test_the_description_of_a_machine_whose_environment_is_malformed() -> None:
 
 
 def test_this_machine() -> None:
-    """Whatever is here, all that is said of it agrees."""
+    """The functions agree with each other on any machine."""
     found = availability.describe()
     reason = flow.cuda.why_not()
     assert found["why_not"] == reason

@@ -62,7 +62,7 @@ def test_elementwise(name: str, dtype: str) -> None:
     for seed, shapes in enumerate(_SHAPES[:1] if name == "relu_gradient" else _SHAPES):
         tensors = [values(seed + 10 * place, shape, dtype) for place, shape in enumerate(shapes)]
         if name in ("floor_divide", "trunc_divide", "remainder", "fmod"):
-            # Of integers divided by 0 the CPU makes an error.
+            # The CPU raises an error for integers divided by 0.
             tensors[1] = flow.where(tensors[1] == 0, flow.ones_like(tensors[1]), tensors[1])
         compare(name, tuple(tensors[:operands]))
 

@@ -29,7 +29,7 @@ _FULL = ("float32", "float64")
 
 
 def _outcome(device: str, function: Callable[..., Any], given: Sequence[flow.Tensor]) -> list[NDArray[Any]]:
-    """What a function returns, and its gradients by all that is floating."""
+    """The results of a function, and its gradients by all floating-point operands."""
     tensors = [tensor.to(device) for tensor in given]
     for tensor in tensors:
         tensor.requires_grad_(tensor.dtype.is_floating_point or tensor.dtype.is_complex)

@@ -1,4 +1,4 @@
-"""The binding of NVRTC: where it is found, what it makes, what it says, what is kept."""
+"""The binding of NVRTC: finding the library, compiling, its messages, and the cache."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_calls_that_make_no_sense(source: str, options: list[str], to: nvrtc.Tar
         nvrtc.library().compile(source, "a.cu", options, to=to)
 
 
-# What is kept
+# The cache
 
 
 @needs_nvrtc

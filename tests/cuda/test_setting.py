@@ -1,4 +1,4 @@
-"""What VMFLOW_CUDA and VMFLOW_CUDA_DEVICES may say."""
+"""The values that VMFLOW_CUDA and VMFLOW_CUDA_DEVICES may have."""
 
 from __future__ import annotations
 

@@ -67,8 +67,8 @@ BELOW = frozenset(
 # Words of the source that tell how something is computed.
 INSIDE = re.compile(r"\b(ctypes|CallSite|call_site|NativeCall|cdll|CDLL|over_elements|np\.add\.reduce)\b")
 
-# Addresses in memory that have nothing to do with kernels: capsules of DLPack's, what the system is told of pages, and
-# what a driver is asked.
+# Modules that use addresses in memory for other reasons than kernels: DLPack's capsules, advice to the system about
+# pages, and calls of a driver.
 ADDRESSES = frozenset(
     {
         *("vmflow.exchange", "vmflow.streams.device_memory", "vmflow.cuda.libcuda"),

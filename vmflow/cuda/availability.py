@@ -1,6 +1,6 @@
-"""Whether CUDA devices can be used here; and if not, one sentence that says what is missing and what to do.
+"""Finds out whether CUDA devices can be used here; if not, one sentence names the missing part and the way out.
 
-What can be missing is looked at from the bottom: the setting, the driver, its GPUs, cupy as a package, and the import
+The parts are looked at from the bottom: the setting, the driver, its GPUs, cupy as a package, and the import
 of cupy, which is tried last.  Where anything before it is missing, cupy is not imported.
 
 The answer is remembered: it does not change while a process lives, even if ``VMFLOW_CUDA`` does.
@@ -75,12 +75,12 @@ class Probes(NamedTuple):
 
 
 class Findings(NamedTuple):
-    """What there is to use.
+    """The devices that can be used, or the reason why none can.
 
     Attributes:
         setting: of VMFLOW_CUDA.
         devices: the names of the devices by index; none if they cannot be used.
-        reason: one sentence that says what is missing and what to do; None if the devices can be used.
+        reason: one sentence that names the missing part and the way out; None if the devices can be used.
     """
 
     setting: Setting
@@ -125,7 +125,7 @@ def _find_emulated(setting: Setting, probes: Probes) -> Findings:
     return Findings(setting, ("emulated on the CPU",) * count)
 
 
-# What can be missing
+# The parts that can be missing
 
 
 def _no_driver(error: OSError) -> str:
@@ -157,7 +157,7 @@ def _refused_by_driver(driver: libcuda.Driver, visible: str | None) -> str | Non
 
 
 def _unsuitable_package(packages: dict[str, str], driver: libcuda.Driver) -> str | None:
-    """What is wrong with cupy as it is installed, for the driver."""
+    """The mistake in the installed cupy, seen from the driver; None if there is none."""
     if not packages:
         return f"cupy is not installed; {_install(driver)}"
     if len(packages) > 1:
@@ -213,7 +213,7 @@ def _dotted(version: tuple[int, int]) -> str:
     return f"{version[0]}.{version[1]}"
 
 
-# What to do about it
+# The way out
 
 
 def _extras(driver: libcuda.Driver) -> list[str]:
@@ -243,7 +243,7 @@ _remembered: list[Findings] = []
 
 
 def findings() -> Findings:
-    """What there is to use on this machine, which is found out by the first call.
+    """The findings about this machine; the first call finds them out.
 
     Raises:
         ValueError: if VMFLOW_CUDA or VMFLOW_CUDA_DEVICES is malformed.
@@ -312,7 +312,7 @@ def _why_not_device(index: int, found: Findings, environment: Mapping[str, str])
 
 
 def describe(probes: Probes | None = None) -> dict[str, Any]:
-    """What `vmflow.info` says of CUDA, as strings, lists and dicts.  None stands for what is not known.
+    """The part of `vmflow.info` about CUDA, as strings, lists and dicts; None for anything that is not known.
 
     The driver is not asked where VMFLOW_CUDA turns CUDA off, nor cupy imported unless all else is right.
 

@@ -1,4 +1,4 @@
-"""What the NVIDIA driver says of itself, by the few functions of ``libcuda.so.1`` that tell whether there are GPUs.
+"""Asks the NVIDIA driver for its version and its GPUs, by a few functions of ``libcuda.so.1``.
 
 The driver's library belongs to the driver, not to a CUDA toolkit, and cupy need not be installed to ask it.
 """
@@ -31,7 +31,7 @@ class DriverError(RuntimeError):
 
 
 class Driver(NamedTuple):
-    """What the driver says of itself.
+    """The answers of the driver.
 
     Attributes:
         cuda: major and minor number of the newest CUDA that it can run.
@@ -69,7 +69,7 @@ def ask(library: Any) -> Driver:
 
 
 def _major_and_minor(version: int) -> tuple[int, int]:
-    """Of a number such as 12040, which is 12.4."""
+    """The version in a number: 12040 is 12.4."""
     return version // 1000, version % 1000 // 10
 
 

@@ -110,7 +110,7 @@ LOCATE: Final[dict[str, Locate]] = {
 
 
 def stamps_of(group: Group, piece: Piece, size: int) -> tuple[Array, Array, Array | int]:
-    """What the shadow of an area is told of an access: pieces, stamps and floors."""
+    """An access as the shadow of an area records it: pieces, stamps and floors."""
     area = piece.area
     clock = group.batch.launch.clock
     stamps = group.identities | (clock.now << TIME)

@@ -141,7 +141,7 @@ class Registers:
 
 
 def undefined(dtype: DType) -> Array:
-    """What a register holds that was never written: bits that are one, which of floats are NaN."""
+    """The content of a register that was never written: bits of one, which are NaN as floats."""
     return np.ones(1, bool) if dtype == PREDICATE.dtype else np.full(dtype.itemsize, 0xFF, np.uint8).view(dtype)
 
 

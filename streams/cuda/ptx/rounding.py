@@ -1,6 +1,6 @@
 """Floating-point arithmetic that rounds once, in any direction, as GPUs do.
 
-Numpy rounds to the nearest and has no fused multiply-add.  What is missing is computed in a wider format by *rounding
+Numpy rounds to the nearest and has no fused multiply-add.  Both are computed in a wider format by *rounding
 to odd*: a result that is not exact gets an odd last bit, and so remembers on which side of it the exact value is.
 Rounding that to a format of at least two bits fewer is as good as rounding the exact value (Boldo and Melquiond, 2008).
 """

@@ -150,7 +150,7 @@ def lower_shuffle(lowering: Lowering, instruction: Instruction) -> WarpGate:
         lane = (group.lanes & 31).astype(np.uint32)
         chosen, inside = _source_lane(mode, lane, amounts & _FIVE_BITS, clamps)
         index = (group.lanes & ~31) + np.where(inside, chosen, lane)
-        # What a thread that takes no part would give is undefined: all ones, which of floats are NaN.
+        # The value of a thread that takes no part is undefined: bits of one, which are NaN as floats.
         write(group, target, in_warps(group, values, 0xFFFFFFFF).take(index))
         write(group, valid, inside)
 

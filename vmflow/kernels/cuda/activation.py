@@ -32,7 +32,7 @@ def _silu(xp: Any, array: Any) -> Any:
     return xp.true_divide(array, xp.exp(xp.negative(array)) + 1)
 
 
-# Of float32, the -8th root of twice the normal distribution's tail; see the CPU's kernel.
+# In float32: the -8th root of twice the normal distribution's tail; see the CPU's kernel.
 _TAIL: Final = tuple([float(coefficient) for coefficient in TAIL])
 _FARTHEST: Final = 1e5
 

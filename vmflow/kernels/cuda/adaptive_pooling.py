@@ -50,7 +50,7 @@ class _Even(NamedTuple):
         return result
 
     def divided(self, array: Any, axis: int) -> Any:
-        """What belongs to windows along `axis`, divided by their lengths."""
+        """The values of windows along `axis`, divided by the lengths of the windows."""
         return array / self.lengths.astype(array.dtype).reshape((-1,) + (1,) * (array.ndim - axis - 1))
 
 

@@ -51,7 +51,7 @@ _QUICKLY: Final[dict[complex, ElementFunction]] = {
 def _scalar_power(xp: Any, base: Any, exponent: Any) -> Any:
     if isinstance(exponent, np.generic):
         quick = _QUICKLY.get(exponent.item())
-        # Of complex numbers a product is not what a power is where something is infinite.
+        # For infinite complex numbers, a product differs from a power.
         if quick is not None and (base.dtype.kind == "f" or exponent == 2):
             return quick(xp, base)
     return _power(xp, base, exponent)
@@ -64,7 +64,7 @@ def _scalar_power(xp: Any, base: Any, exponent: Any) -> Any:
 def _floor_divide(xp: Any, dividend: Any, divisor: Any) -> Any:
     if dividend.dtype.kind in "iu":
         return xp.floor_divide(dividend, divisor)
-    # A quotient may be rounded up to a whole number that it does not reach.  What is left over tells.
+    # A quotient may be rounded up to a whole number that it does not reach.  The remainder tells.
     rest = xp.fmod(dividend, divisor)
     quotient = xp.true_divide(dividend, divisor)
     below = xp.logical_and(rest != 0, (rest < 0) != (divisor < 0))
@@ -103,7 +103,7 @@ def _fmod(xp: Any, dividend: Any, divisor: Any) -> Any:
     return xp.where(xp.logical_and(rest != 0, (rest < 0) != (dividend < 0)), rest - divisor, rest)
 
 
-# Bits.  What becomes of places that an integer does not have, CUDA leaves open.
+# Bits.  CUDA leaves shifts by more places than an integer has undefined.
 
 
 @computes("bitwise_left_shift")

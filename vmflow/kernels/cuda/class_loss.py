@@ -65,7 +65,7 @@ def _put_loss(xp: Any, problem: Problem, logs: Any, target: Any, weight: Any, lo
     cases: Cases = problem.details
     places, kept = _places(xp, cases, target)
     weights = _weights(cases, places, kept, weight)
-    # What does not count does not even if it is no number.
+    # An ignored element does not count, even if it is nan.
     losses = xp.where(kept, logs[xp.arange(cases.rows), places] * weights, 0)
     if cases.smoothing:
         spread = xp.sum(logs if weight is None else logs * weight, axis=1)

@@ -68,7 +68,7 @@ def _by_weight(xp: Any, gradient: Any, array: Any, it: Geometry, out: Any) -> No
 
 
 def _from_taps(xp: Any, gradient: Any, taps: Any, it: Geometry) -> Any:
-    """What the gradient and the columns of some samples give for the weight's matrices."""
+    """The gradient by the weight's matrices, from the gradient and the columns of some samples."""
     return xp.matmul(pixels(gradient, it), taps.swapaxes(1, 2))
 
 

@@ -1,6 +1,6 @@
 """The likelihood of a sequence, summed over all its alignments in time; see `vmflow.kernels.numpy.ctc_loss`.
 
-What is nearest stands in for lengths and classes that do not fit, until the error is reported.
+Until the error is reported, the nearest valid value stands in for a wrong length or class.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class _States:
     def losses(self, forwards: Any) -> Any:
         """The negative log likelihood of each case."""
         xp = self.xp
-        # Of no time at all there is one alignment, that of an empty target.
+        # An input of no length has one alignment, that of an empty target.
         empty = xp.where(self.lengths == 0, 0.0, xp.inf)
         if not forwards.shape[0]:
             return empty
@@ -114,7 +114,7 @@ class _States:
         return losses, xp.where((number >= self.times)[:, :, None], 0.0, result)
 
 
-# What a number of `_note_wrong` stands for, by its remainder; the quotient is the class.
+# The meaning of a number of `_note_wrong`, by its remainder; the quotient is the class.
 _KINDS: Final = 8
 _TIMES, _NEGATIVE, _SUM, _BEYOND, _CLASS = range(1, 6)
 

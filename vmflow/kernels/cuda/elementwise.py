@@ -73,7 +73,7 @@ def _zero(problem: Problem, number: int) -> Exception:
 
 
 def _beside_all(problem: Problem, number: int) -> bool:
-    """What a comparison with an integer that the dtype does not hold finds: the same of every element as of 0."""
+    """The result of a comparison with an integer that the dtype does not hold: the same for every element as for 0."""
     compare = _COMPARISONS[problem.op]
     return bool(compare(number, 0) if problem.attributes == REVERSED else compare(0, number))
 
@@ -99,7 +99,7 @@ def _cast(problem: Problem, operands: list[Any], number: Any, directly: bool) ->
 def _makes(problem: Problem, given: list[Any]) -> bool:
     """Whether a ufunc makes the dtype of the result, so that it may write to where that is wanted.
 
-    Of bools not all ufuncs make bools, and half precision may be computed in float32.
+    Not all ufuncs make bools of bools, and half precision may be computed in float32.
     """
     (output,) = problem.outputs
     if output.dtype is dtypes.bool_:

@@ -62,7 +62,7 @@ class CompileError(RuntimeError):
 
 
 class Compiled(NamedTuple):
-    """What the compiler has made.
+    """The output of the compiler.
 
     Attributes:
         code: PTX is text in ASCII, without a zero at its end; a cubin is an ELF file.

@@ -13,7 +13,7 @@ _ROUNDS: Final = 10
 # Factors of the first and the third word of a block.
 _FIRST: Final = np.uint64(0xD2511F53)
 _THIRD: Final = np.uint64(0xCD9E8D57)
-# What the two halves of the key grow by in each round.
+# The two halves of the key grow by these in each round.
 _STEPS: Final = 0x9E3779B9, 0xBB67AE85
 
 _HALF: Final = np.uint64(32)

@@ -66,7 +66,7 @@ def copy_array(launcher: Launcher, source: DeviceArray, out: DeviceArray) -> Non
     if source.dtype == out.dtype and source.shape == out.shape and source.contiguous and out.contiguous:
         launcher.copy(out, source)
         return
-    # Of one dtype, the bits are copied: a conversion would change those of some nans.
+    # Within one dtype the bits are copied: a conversion would change those of some nans.
     given, wanted = source.dtype.name, out.dtype.name
     if given == wanted:
         given = wanted = _OF_SIZE[source.itemsize]

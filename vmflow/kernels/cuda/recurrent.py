@@ -1,7 +1,7 @@
 """The arithmetic of recurrent layers: a whole sequence forward, and backward again, step after step.
 
 All rows of a sequence lie behind each other: those of one step are neighbours, and a step may have fewer rows than the
-one before it, as in a packed sequence.  What does not depend on the step before is done for all rows at once.
+one before it, as in a packed sequence.  Work that does not depend on the step before is done for all rows at once.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ __device__ T of_block(T value, T* shared, Combine combine) {
 
 
 class RowReduction(NamedTuple):
-    """What becomes of a row of values.
+    """The steps that reduce a row of values.
 
     Attributes:
         name: for people, and a part of the kernel's name.

@@ -44,7 +44,7 @@ def _recurrence(xp: Any, problem: Problem, factor: Any, term: Any, out: Any) -> 
 
 
 def scanned(combine: Any, array: Any) -> Any:
-    """What `combine` makes of each element of the last dimension and all before it.
+    """Combines each element of the last dimension with all before it, by `combine`.
 
     It takes as many rounds as the length has bits, each of which covers twice as many elements as the one before.
 

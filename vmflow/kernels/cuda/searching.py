@@ -190,7 +190,7 @@ def _histogram(xp: Any, problem: Problem, *arguments: Any) -> None:
 
 
 def _borders(xp: Any, array: Any, low: float, high: float, bins: int) -> Any:
-    """Those of bins of one width in the given range, or in that of the elements, widened if it is none."""
+    """The edges of bins of one width in the given range, or in that of the elements, widened if it is empty."""
     start, stop = xp.full((), low, np.float64), xp.full((), high, np.float64)
     if low == high and array.size:
         start, stop = xp.min(array), xp.max(array)

@@ -29,6 +29,6 @@ def _clamp(xp: Any, problem: Problem, array: Any, low: Any, high: Any, out: Any)
     (output,) = problem.outputs
     to, compute = output.dtype.numpy, computes_in(output.dtype)
     least, most = (saturated(limit, to).astype(compute)[()] for limit in (low, high))
-    # Into the dtype of the result first: what a limit rounds to there is what it limits to.
+    # Into the dtype of the result first: a limit counts as it is rounded there.
     wide = array.astype(to, copy=False).astype(compute, copy=False)
     xp.copyto(out, xp.minimum(xp.maximum(wide, least), most), casting="unsafe")

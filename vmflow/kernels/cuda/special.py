@@ -51,7 +51,7 @@ def erf(xp: Any, array: Any) -> Any:
 
 @computes("erfc")
 def erfc(xp: Any, array: Any) -> Any:
-    """What the error function lacks to 1, in float64."""
+    """The complement of the error function to 1, in float64."""
     x = array.astype("float64")
     size = xp.absolute(x)
     beyond = xp.where(size <= 0.46875, 1.0 - _near(xp, size), _beyond(xp, size))
@@ -104,7 +104,7 @@ def lgamma(xp: Any, array: Any) -> Any:
     stirling = stirling + of_cpu.polynomial(1.0 / (far * far), of_cpu.STIRLING) / far
     result = xp.where(moderate, _near_two(xp, xp.where(moderate, y, 2.0)), stirling)
     sine = xp.absolute(xp.sin(math.pi * (x - xp.rint(x))))
-    # Of -inf the sine is nan; the limit is taken as infinite.
+    # The sine of -inf is nan; the limit is taken as infinite.
     reflection = xp.where(x == -xp.inf, xp.inf, math.log(math.pi) - xp.log(sine) - result)
     return xp.where(reflected, reflection, result)
 

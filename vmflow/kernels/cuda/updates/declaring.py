@@ -18,7 +18,7 @@ from vmflow.kernels.updates import declares_rule
 from vmflow.streams.cuda.arrays import DeviceArray
 from vmflow.streams.cuda.launching import current
 
-# changes(xp, settings if the rule has some, arrays of the inputs, arrays of the outputs) -> (array, what it becomes)
+# changes(xp, settings if the rule has some, arrays of the inputs, arrays of the outputs) -> (array, its new value)
 Changes: TypeAlias = "Callable[..., Iterable[tuple[Any, Any]]]"
 
 # move(xp, settings, learning rate, the parameter's counts, gradient, parameter, what is kept of it...) -> what the
@@ -55,7 +55,7 @@ def issue(
         rule: its name.
         changes: see `Changes`.
         settings: those of the rule, if it has some.
-        inputs, outputs: what is read, and what is read and written.
+        inputs, outputs: the arrays that are read, and those that are read and written.
         skip: one number: if it is not zero when the update runs, the outputs keep what they hold; None for no skipping.
     """
     conditions = [] if skip is None else [skip]
@@ -118,7 +118,7 @@ def in_reals(xp: Any, array: Any) -> Any:
 
 
 def exactly(number: Any) -> Any:
-    """A number in float64: what powers of numbers near 1 are computed in, whatever they are multiplied with later."""
+    """A number in float64, in which powers of numbers near 1 are computed."""
     return number.astype(np.float64)
 
 
