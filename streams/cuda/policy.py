@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from vmflow.streams.allocator import BinAllocator
 
 # Nanoseconds of work, as estimated for one core of a CPU, that a stream is handed ahead.  The host must stay ahead of
-# the device, or it idles; but work in its hands can be neither overtaken nor dropped.  If a GPU computes a hundred times
-# as fast, this is ten milliseconds there.  It has not been measured.
+# the device, or it idles; but work in its hands can be neither overtaken nor dropped.  If a GPU computes a hundred
+# times as fast, this is ten milliseconds there.  It has not been measured.
 DEPTH_NANOSECONDS: Final = 1_000_000_000
 
 
