@@ -9,13 +9,14 @@ import threading
 import pytest
 
 import vmflow as flow
+from vmflow.context import MODE
 from vmflow.errors import DeviceLost, OutOfMemory
 from vmflow.instructions.builder import physical_run
 from vmflow.streams.cuda.device import CudaDevice
 from vmflow.streams.cuda.emulation.driver import EmulatedDriver
 from vmflow.streams.cuda.waiter import EventWaiter
 from vmflow.vm.stream_table import device_memory
-from vmflow.vm.virtual_machine import current_machine
+from vmflow.vm.virtual_machine import VirtualMachine, current_machine
 
 from .emulated import emulated
 from .multi_stream import run
@@ -331,3 +332,31 @@ def test_a_forked_child_is_told_that_it_cannot_use_the_device() -> None:
         os.waitpid(child, 0)
         assert "spawn" in said
         assert x.add(1).tolist() == [2.0, 2.0, 2.0]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_machine_that_is_closed_lets_others_have_its_memory_when_the_device_has_written_it(
+    mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with emulated(mode, 2) as devices:
+        x = flow.ones(1000, device="cuda")
+        x.tolist()
+        y = x + 1
+        devices.machine.driver.drive()
+        surroundings = MODE.get()
+        other = VirtualMachine("other")
+        try:
+            MODE.set(surroundings.replace(machine=other))
+            z = y * 2  # waits for the first machine, and issues an instruction there to be told
+            wait = devices.machine.completion.synchronize
+
+            def wait_while_the_other_goes_on() -> None:
+                other.driver.drive()
+                wait()
+
+            monkeypatch.setattr(devices.machine.completion, "synchronize", wait_while_the_other_goes_on)
+            devices.machine.close()
+            assert z.sum().item() == 4000
+        finally:
+            other.close()
+            MODE.set(surroundings)

@@ -122,9 +122,10 @@ class Lifecycle:
             self.state = "closed"
             unrun = machine.driver.take_launched()
             unrun += [instruction for instruction, _ in machine.devices.stop_workers(deadline)]
-            self.drop(unrun)
-            # A device cannot be told to forget work.
+            # A device cannot be told to forget work.  All must end before anything is dropped: a dropped departure
+            # tells another machine that all has ended that was done with the storage here.
             machine.completion.synchronize()
+            self.drop(unrun)
             machine.driver.collect_reports()
             machine.driver.collect_arrivals()
             # Others may have appended in the meantime; instructions that this turn would launch are dropped too.
