@@ -38,6 +38,8 @@ class ReleaseTensor(InstructionPolicy):
     def prepare(self, instruction: Instruction) -> None:
         allocation = self.storage.allocation
         if allocation is None:
+            # Nor must memory of another library go back to it.
+            instruction.stream.policy.hold(self.storage.array)
             return
         if allocation.block is None:
             # Lost in a reference cycle, whose destructors came before this: the memory may be somebody else's by now.

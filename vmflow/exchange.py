@@ -1,9 +1,10 @@
-"""Memory shared with other libraries: numpy's array interface and DLPack, in both directions.
+"""Memory shared with other libraries: numpy's array interface, CUDA's and DLPack, in both directions.
 
 What is lent stays alive and is not given to anybody else for as long as the borrower holds it.  Lending waits until the
 value is there and until nothing issued so far reads it, so that the borrower may read and write at once.  Ops issued
 later are not ordered with the borrower: after an in-place op, wait for the tensor before looking at what was lent, and
-before changing it wait for the results of ops that read it.
+before changing it wait for the results of ops that read it.  Memory of CUDA devices is shared in the order of streams,
+and nobody waits: see `vmflow.cuda.exchange`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import numpy as np
 
 from . import dtypes
 from .devices import device as Device
+from .dtypes import dtype as DType
+from .errors import DeviceUnavailable
 from .instructions.blob import Array
 from .instructions.builder import physical_run
 from .ops.creation.creation import chosen_device, from_array, from_numpy, tensor
@@ -24,13 +27,32 @@ from .tensors import Tensor
 _CPU: Final = (1, 0)
 _KINDS: Final = {"cpu": 1, "cuda": 2, "sim": 12}
 
-# The beginning of a DLDataType, as (code, bits); numpy knows no bfloat16, and is told that it is uint16.
-_BFLOAT16: Final = (4, 16)
-_UINT16: Final = (1, 16)
+_CUDA: Final = _KINDS["cuda"]
 
-# Where the DLDataType lies in what a capsule points to: behind data, device and ndim of the DLTensor, which a
-# versioned one has behind version, context, deleter and flags.
-_TYPE_OFFSETS: Final = {b"dltensor": 20, b"dltensor_versioned": 52}
+# The newest version of DLPack that is understood here.
+_VERSION: Final = (1, 0)
+
+# Codes of DLDataType; numpy knows no bfloat16, and is told that its 16 bits are those of an unsigned integer.
+_BFLOAT16: Final = 4
+_UNSIGNED: Final = 1
+
+
+class _DLTensor(ctypes.Structure):
+    """The beginning of DLPack's description of a tensor."""
+
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+    )
+
+
+# Where it lies in what a capsule points to; a versioned one has version, context, deleter and flags before it.
+_OFFSETS: Final = {b"dltensor": 0, b"dltensor_versioned": 32}
 
 
 # Lending
@@ -107,6 +129,14 @@ def array_interface(tensor: Tensor) -> dict[str, Any]:
     return interface
 
 
+def cuda_array_interface(tensor: Tensor) -> dict[str, Any]:
+    """See `Tensor.__cuda_array_interface__`; of a tensor on a CUDA device."""
+    _check_without_gradient(tensor)
+    from .cuda import exchange  # which needs the parts of CUDA devices
+
+    return exchange.array_interface(tensor)
+
+
 def call_numpy(function: Any, args: Any, kwargs: Any) -> Any:
     """See `Tensor.__array_function__`."""
     return function(*_as_arrays(args), **_as_arrays(kwargs))
@@ -149,11 +179,17 @@ def to_capsule(
     copy: bool | None,
 ) -> Any:
     """See `Tensor.__dlpack__`."""
-    if stream is not None:
-        raise BufferError(f"__dlpack__: a tensor on {tensor.device} has no stream to wait on; stream must be None")
     if tensor.requires_grad:
         raise BufferError("__dlpack__: the tensor requires a gradient, which would be lost; use .detach()")
-    wanted = dlpack_device(tensor) if dl_device is None else (int(dl_device[0]), int(dl_device[1]))
+    here = dlpack_device(tensor)
+    wanted = here if dl_device is None else (int(dl_device[0]), int(dl_device[1]))
+    if wanted == here and tensor.device.type == "cuda":
+        from .cuda import exchange
+
+        array = exchange.lend(tensor.clone() if copy else tensor, stream)
+        return _capsule_of(array, wanted, tensor.dtype is dtypes.bfloat16, max_version, None)
+    if stream is not None:
+        raise BufferError(f"__dlpack__: a tensor on {tensor.device} has no stream to wait on; stream must be None")
     if wanted != _CPU:
         raise BufferError(
             f"__dlpack__: nobody else can see the memory of device {wanted}; export to the CPU with "
@@ -165,28 +201,40 @@ def to_capsule(
         array, copy = tensor.numpy(), None
     else:
         array = lend(tensor)
-    if tensor.dtype is not dtypes.bfloat16:
-        return array.__dlpack__(max_version=max_version, copy=copy)
-    capsule = array.view(np.uint16).__dlpack__(max_version=max_version, copy=copy)
-    _element_type(capsule)[:2] = _BFLOAT16
+    bfloat16 = tensor.dtype is dtypes.bfloat16
+    return _capsule_of(array.view(np.uint16) if bfloat16 else array, _CPU, bfloat16, max_version, copy)
+
+
+def _capsule_of(
+    array: Array, device: tuple[int, int], bfloat16: bool, max_version: tuple[int, int] | None, copy: bool | None
+) -> Any:
+    """A capsule of an array, whose memory lies on a device and whose elements may in truth be bfloat16."""
+    capsule = array.__dlpack__(max_version=max_version, copy=copy)
+    described = _described(capsule)
+    described.device_type, described.device_id = device
+    if bfloat16:
+        described.code = _BFLOAT16
     return capsule
 
 
 def from_dlpack(x: Any, /, *, device: Device | str | None = None, copy: bool | None = None) -> Tensor:
     """A tensor from what another library holds: shares memory where it can.
 
-    Memory is shared with what lies on the CPU, may be written and has no negative strides; else it is copied.  What
-    comes from before DLPack 1.0 does not say whether it may be written, and is copied.  As with `from_numpy`, in-place
-    ops change the shared memory when they run.
+    Memory is shared with what lies on the CPU or on a CUDA device that is used here, may be written and has no negative
+    strides; else it is copied, on the CPU.  What comes from before DLPack 1.0 does not say whether it may be written,
+    and is copied.  As with `from_numpy`, in-place ops change the shared memory when they run.
+
+    On a CUDA device, ops run behind the work of the owner, by streams.
 
     Args:
-        x: an object with ``__dlpack__``, or a capsule that nobody has taken yet.
-        device: where the tensor is to be; None to leave it on the CPU, where all that can be taken over is.
+        x: an object with ``__dlpack__``, or a capsule that nobody has taken yet; one of a CUDA device is taken to be
+            in the order of CUDA's default stream.
+        device: where the tensor is to be; None to leave it where it is, or on the CPU if it cannot be used there.
         copy: True to copy in any case, False never to copy, None as necessary.
 
     Raises:
         TypeError: if it is neither, or no dtype fits.
-        BufferError: if `copy` is False and a copy is needed, or its owner cannot bring it to the CPU.
+        BufferError: if `copy` is False and a copy is needed, or its owner cannot bring it to where it is needed.
     """
     target = None if device is None else chosen_device(device)
     made = _taken_over(x, copy) if not isinstance(x, Tensor) else x.detach()
@@ -197,15 +245,30 @@ def from_dlpack(x: Any, /, *, device: Device | str | None = None, copy: bool | N
     return made.to(target)
 
 
+def from_cuda_array(x: Any) -> Tensor:
+    """A tensor that shares the memory of an object with ``__cuda_array_interface__``; ops run behind its stream.
+
+    Raises:
+        TypeError: if no dtype fits.
+        BufferError: if the memory is read-only, has a mask or a negative stride.
+        DeviceUnavailable: if its device cannot be used here.
+    """
+    interface = x.__cuda_array_interface__
+    if interface["data"][1] or interface.get("mask") is not None:
+        raise BufferError(f"memory of a {type(x).__name__} that is read-only or masked cannot be shared; pass a copy")
+    from .cuda import exchange
+
+    array = _shown(x, interface)
+    kind = dtypes.from_numpy(array.dtype)
+    return exchange.borrowed(array, kind, exchange.device_at(interface["data"][0]), interface.get("stream"))
+
+
 def _taken_over(x: Any, copy: bool | None) -> Tensor:
-    capsule = _requested(x)
-    kind = _element_type(capsule)
-    bfloat16 = tuple(kind[:2]) == _BFLOAT16
-    if bfloat16:
-        kind[:2] = _UINT16
-    array = np.from_dlpack(_Parcel(capsule))
-    if bfloat16:
-        array = array.view(dtypes.bfloat16.numpy)
+    device = _cuda_device_of(x)
+    if device is not None:
+        return _borrowed(x, device, copy)
+    array, kind = _received(_requested(x))
+    array = array.view(kind.numpy)
     if copy:
         return from_array(array.copy(order="C"), Device("cpu"))
     if array.flags.writeable and all([stride >= 0 for stride in array.strides]):
@@ -217,19 +280,78 @@ def _taken_over(x: Any, copy: bool | None) -> Tensor:
     return tensor(array, device="cpu")
 
 
+def _borrowed(x: Any, device: Device, copy: bool | None) -> Tensor:
+    """What another library has on a CUDA device."""
+    from .cuda import exchange
+
+    if _is_capsule(x):
+        capsule, lender = x, exchange.DEFAULT_STREAM
+    else:
+        capsule, lender = _exported(x, stream=exchange.stream_address(device)), None
+    array, kind = _received(capsule)
+    read_only = not array.flags.writeable
+    if read_only and copy is False:
+        raise BufferError("from_dlpack: memory that is read-only has to be copied, and copy is False")
+    made = exchange.borrowed(_shown(array, array.__array_interface__), kind, device, lender)
+    return made.clone() if copy or read_only else made
+
+
+def _cuda_device_of(x: Any) -> Device | None:
+    """The CUDA device on which `x` lies; None if it lies elsewhere, or if that device cannot be used here."""
+    if _is_capsule(x):
+        described = _described(x)
+        kind, index = described.device_type, described.device_id
+    else:
+        if not (hasattr(x, "__dlpack__") and hasattr(x, "__dlpack_device__")):
+            raise TypeError(f"from_dlpack: expected an object with __dlpack__ or a capsule, got {type(x).__name__}")
+        kind, index = map(int, x.__dlpack_device__())
+    if kind != _CUDA:
+        return None
+    device = Device("cuda", index)
+    try:
+        device.require()
+    except DeviceUnavailable:
+        return None
+    return device
+
+
+def _is_capsule(x: Any) -> bool:
+    return type(x).__name__ == "PyCapsule"
+
+
 def _requested(x: Any) -> Any:
     """The capsule of `x`, with memory on the CPU."""
-    if type(x).__name__ == "PyCapsule":
+    if _is_capsule(x):
         return x
-    if not (hasattr(x, "__dlpack__") and hasattr(x, "__dlpack_device__")):
-        raise TypeError(f"from_dlpack: expected an object with __dlpack__ or a capsule, got {type(x).__name__}")
-    elsewhere = {} if tuple(map(int, x.__dlpack_device__())) == _CPU else {"dl_device": _CPU}
+    if tuple(map(int, x.__dlpack_device__())) == _CPU:
+        return _exported(x)
     try:
-        return x.__dlpack__(max_version=(1, 0), **elsewhere)
+        return x.__dlpack__(max_version=_VERSION, dl_device=_CPU)
     except TypeError:
-        if elsewhere:
-            raise BufferError(f"from_dlpack: this {type(x).__name__} is not on the CPU; copy it there first") from None
-        return x.__dlpack__()  # from before there were versions
+        raise BufferError(f"from_dlpack: this {type(x).__name__} is not on the CPU; copy it there first") from None
+
+
+def _exported(x: Any, **wishes: Any) -> Any:
+    """The capsule of `x` where it lies."""
+    try:
+        return x.__dlpack__(max_version=_VERSION, **wishes)
+    except TypeError:
+        return x.__dlpack__(**wishes)  # from before there were versions
+
+
+def _received(capsule: Any) -> tuple[Array, DType]:
+    """What a capsule describes, and its dtype; numpy calls bfloat16 uint16, and believes all memory to be the host's.
+
+    Raises:
+        TypeError: if no dtype fits.
+    """
+    described = _described(capsule)
+    bfloat16 = (described.code, described.bits) == (_BFLOAT16, 16)
+    if bfloat16:
+        described.code = _UNSIGNED
+    described.device_type, described.device_id = _CPU
+    array = np.from_dlpack(_Parcel(capsule))
+    return array, dtypes.bfloat16 if bfloat16 else dtypes.from_numpy(array.dtype)
 
 
 class _Parcel:
@@ -245,15 +367,29 @@ class _Parcel:
         return _CPU
 
 
-def _element_type(capsule: Any) -> Any:
-    """The DLDataType of what a capsule holds, as four bytes that can be changed."""
+def _shown(owner: Any, interface: dict[str, Any]) -> Array:
+    """A writable array that keeps its owner, of memory that may lie anywhere."""
+    return np.asarray(_Shown(owner, {**interface, "data": (interface["data"][0], False)}))
+
+
+class _Shown:
+    """Shows memory to numpy."""
+
+    __slots__ = ("__array_interface__", "_owner")
+
+    def __init__(self, owner: Any, interface: dict[str, Any]) -> None:
+        self._owner = owner
+        self.__array_interface__ = interface
+
+
+def _described(capsule: Any) -> _DLTensor:
+    """The description of a tensor that a capsule holds, which can be changed."""
     interface = ctypes.pythonapi
     interface.PyCapsule_GetName.restype = ctypes.c_char_p
     interface.PyCapsule_GetName.argtypes = [ctypes.py_object]
     interface.PyCapsule_GetPointer.restype = ctypes.c_void_p
     interface.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
     name = interface.PyCapsule_GetName(capsule)
-    if name not in _TYPE_OFFSETS:
+    if name not in _OFFSETS:
         raise BufferError(f"from_dlpack: expected a DLPack capsule that nobody has taken yet, got one named {name!r}")
-    address = interface.PyCapsule_GetPointer(capsule, name)
-    return (ctypes.c_uint8 * 4).from_address(address + _TYPE_OFFSETS[name])
+    return _DLTensor.from_address(interface.PyCapsule_GetPointer(capsule, name) + _OFFSETS[name])

@@ -55,12 +55,20 @@ def __array_function__(self: Tensor, func: Callable[..., Any], types: Any, args:
 
 @attribute("__cuda_array_interface__")
 def __cuda_array_interface__(self: Tensor) -> dict[str, Any]:
-    """Of tensors on CUDA only.
+    """The memory of a tensor on a CUDA device, and the stream behind whose work a borrower's has to run.
+
+    Ops issued later are not ordered with the borrower, nor is the memory's next use once the tensor is gone: issue them
+    to a stream that waits for the borrower's.
 
     Raises:
-        AttributeError: on any other device.
+        AttributeError: on any other device, and for bfloat16.
+        RuntimeError: if the tensor requires a gradient.
     """
-    raise AttributeError(f"a tensor on {self.device} has no __cuda_array_interface__")
+    if self.device.type != "cuda":
+        raise AttributeError(f"a tensor on {self.device} has no __cuda_array_interface__")
+    from .exchange import cuda_array_interface
+
+    return cuda_array_interface(self)
 
 
 @method()
@@ -72,10 +80,12 @@ def __dlpack__(
     dl_device: tuple[int, int] | None = None,
     copy: bool | None = None,
 ) -> Any:
-    """A DLPack capsule over the memory, for one consumer; waits as `__array__` does.
+    """A DLPack capsule over the memory, for one consumer; on the CPU it waits as `__array__` does.
 
     Args:
-        stream: None; the tensor is complete when this returns.
+        stream: None on the CPU, where the tensor is complete when this returns.  For memory of a CUDA device, the
+            address of the consumer's stream, whose later work runs behind all that was issued here; 1 or None for
+            CUDA's default stream, 2 for that of the thread, -1 for no order.
         max_version: the newest version of DLPack that the consumer understands; None for one before versions.
         dl_device: ``(1, 0)`` for the CPU, to which tensors on other devices are copied; None for where it is.
         copy: True to copy in any case, False never to copy, None as necessary.
@@ -90,7 +100,7 @@ def __dlpack__(
 
 @method()
 def __dlpack_device__(self: Tensor) -> tuple[int, int]:
-    """DLPack's numbers for the device: ``(1, 0)`` on the CPU."""
+    """DLPack's numbers for the device: ``(1, 0)`` on the CPU, ``(2, index)`` on CUDA devices."""
     from .exchange import dlpack_device
 
     return dlpack_device(self)

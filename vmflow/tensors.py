@@ -132,15 +132,21 @@ class Tensor(TensorMethods):
         return strides if dim is None else strides[dim]
 
     def data_ptr(self) -> _int:
-        """The address of the first element on the host; waits until the memory is there.  0 if it has no elements.
+        """The address of the first element; waits until the memory is there.  0 if it has no elements.
+
+        On a CUDA device, the value may still be computed by work on the current stream, see `cuda.Stream.cuda_stream`.
 
         Raises:
-            RuntimeError: for tensors that lie on no host, and those of a graph that is being built.
+            RuntimeError: for tensors on devices without addresses, and those of a graph that is being built.
         """
-        if self.device.type != "cpu":
-            raise RuntimeError(f"data_ptr: a tensor on {self.device} has no address on the host")
+        if self.device.type not in ("cpu", "cuda"):
+            raise RuntimeError(f"data_ptr: a tensor on {self.device} has no address")
         if self.is_lazy:
             raise RuntimeError("data_ptr: a tensor of a graph that is being built has no memory yet")
+        if self.device.type == "cuda":
+            from .cuda.exchange import address_of  # which needs the kernels of CUDA devices
+
+            return address_of(self)
         array = self._array()
         return 0 if self.numel() == 0 else array.__array_interface__["data"][0]
 

@@ -71,6 +71,10 @@ class CupyDriver(Driver):
     def stream_address(self, stream: Any) -> int:
         return int(stream.ptr)
 
+    def stream_at(self, address: int) -> Any:
+        with self._on_device():
+            return cupy.cuda.Stream.from_external(_External(address))
+
     def stream_wait(self, stream: Any, event: Any) -> None:
         with self._on_device():
             runtime.streamWaitEvent(stream.ptr, event.ptr)
@@ -118,6 +122,13 @@ class CupyDriver(Driver):
         with self._on_device():
             free, total = runtime.memGetInfo()
         return int(free), int(total)
+
+    def device_at(self, address: int) -> int:
+        with self._on_device():
+            found = runtime.pointerGetAttributes(address)
+        if not found.devicePointer:
+            raise ValueError(f"no CUDA device has memory at {address:#x}")
+        return int(found.device)
 
     def pinned(self, nbytes: int) -> np.ndarray[Any, Any]:
         with self._on_device():
@@ -203,6 +214,17 @@ class CupyDriver(Driver):
         return DeviceLost(
             f"cuda:{self.index} has stopped working and its memory is lost; the process must be started again: {error}"
         )
+
+
+@final
+class _External:
+    """A stream of another library, by CUDA's stream protocol."""
+
+    def __init__(self, address: int) -> None:
+        self._address = address
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self._address
 
 
 def _address(array: Any) -> int:

@@ -42,22 +42,56 @@ class CudaDevice:
         self.forked = False
         self._events: deque[Handle] = deque()
         self._reports: deque[np.ndarray[Any, Any]] = deque()
+        # Pairs of streams, of which the first is to wait for the second, a borrower's.
+        self._returned: deque[tuple[Handle, Handle]] = deque()
 
     # Events, which are used again: a new one takes longer than a launch
 
     def record(self, stream: Handle, timing: bool = False) -> CudaEvent:
-        """An event behind all work that the stream has been handed so far."""
+        """An event behind all work that the stream has been handed so far.
+
+        If the device has been lost, it counts as reached.
+        """
+        self.await_borrowers()
+        return self._record(stream, timing)
+
+    def let_wait(self, stream: Handle, event: CudaEvent) -> None:
+        """Run work that the stream is handed from now on behind an event of any device."""
         try:
-            handle = self.driver.create_event(True) if timing else self._events.pop()
-        except IndexError:
-            handle = self.driver.create_event()
-        event = CudaEvent(self, handle, timing)
-        self.driver.record(handle, stream)
-        return event
+            self.driver.stream_wait(stream, event.handle)
+        except DeviceLost as error:
+            self.lose(error)
+
+    def _record(self, stream: Handle, timing: bool = False) -> CudaEvent:
+        handle: Handle = None
+        try:
+            try:
+                handle = self.driver.create_event(True) if timing else self._events.pop()
+            except IndexError:
+                handle = self.driver.create_event()
+            self.driver.record(handle, stream)
+        except DeviceLost as error:
+            self.lose(error)
+        return CudaEvent(self, handle, timing)
 
     def keep_event(self, handle: Handle) -> None:
         """An event is not used any more; called by destructors."""
         self._events.append(handle)
+
+    # Memory lent to other libraries
+
+    def give_back(self, home: Handle, borrower: Handle) -> None:
+        """Memory that is handed out in the order of `home` came back from a library; called by destructors.
+
+        Work on `home` that is handed over from now on runs behind all work that `borrower` has been handed.
+        """
+        self._returned.append((home, borrower))
+
+    def await_borrowers(self) -> None:
+        """Do as `give_back` has promised; asked before any stream is handed more work."""
+        while self._returned:
+            home, borrower = self._returned.popleft()
+            self.let_wait(home, self._record(borrower))
 
     # Errors
 
@@ -129,7 +163,7 @@ class CudaEvent:
     """A point in a stream of a device; its handle goes back to the device with it.
 
     Attributes:
-        handle: the driver's.
+        handle: the driver's; None if the device was lost before it could be recorded.
         timing: whether it notes the time.
     """
 
@@ -139,7 +173,7 @@ class CudaEvent:
         self._device = device
         self.handle = handle
         self.timing = timing
-        self._reached = False
+        self._reached = handle is None
 
     def query(self) -> bool:
         """Whether it has been reached, or the device has been lost, so that it never will be."""
@@ -166,5 +200,5 @@ class CudaEvent:
         return self._device.driver.elapsed(self.handle, end.handle)
 
     def __del__(self) -> None:
-        if not self.timing:
+        if not self.timing and self.handle is not None:
             self._device.keep_event(self.handle)

@@ -88,6 +88,10 @@ class Driver:
         """The ``cudaStream_t`` of a stream, for other libraries."""
         raise NotImplementedError
 
+    def stream_at(self, address: int) -> Handle:
+        """The stream of another library, by its ``cudaStream_t``; 1 and 2 stand for CUDA's default streams."""
+        raise NotImplementedError
+
     def stream_wait(self, stream: Handle, event: Handle) -> None:
         """Run work that is handed to `stream` from now on behind the last `record` of `event`, of any device."""
         raise NotImplementedError
@@ -154,6 +158,14 @@ class Driver:
 
     def memory_info(self) -> tuple[int, int]:
         """How many bytes of the device are free, and how many it has."""
+        raise NotImplementedError
+
+    def device_at(self, address: int) -> int:
+        """The index of the device whose memory has this address.
+
+        Raises:
+            ValueError: if none has.
+        """
         raise NotImplementedError
 
     def pinned(self, nbytes: int) -> np.ndarray[Any, Any]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from vmflow.streams.stream import Event, StreamPolicy, Verdict
 
 from .device import CudaDevice, CudaEvent
+from .driver import Handle
 from .launching import Launched, Launcher, launched_by
 from .waiter import EventWaiter
 
@@ -26,18 +27,18 @@ class CudaStreamPolicy(StreamPolicy):
     Args:
         kind: "compute", "host_to_device", "device_to_host", "comm", or "compute:1" and so on.
         device: whose.
-        priority: of the stream; lower numbers are preferred.
+        handle: the driver's, of the stream.
         sequential: see `StreamPolicy`.
     """
 
     asynchronous = True
     depth = DEPTH_NANOSECONDS
 
-    def __init__(self, kind: str, device: CudaDevice, priority: int = 0, sequential: bool = False) -> None:
+    def __init__(self, kind: str, device: CudaDevice, handle: Handle, sequential: bool = False) -> None:
         self.kind = kind
         self.sequential = sequential
         self.device = device
-        self.handle = device.driver.create_stream(priority)
+        self.handle = handle
         self.launcher = Launcher(device, self.handle)
         # Started when an event loop first has nothing to do but wait for this stream.
         self._waiter: EventWaiter | None = None
@@ -54,6 +55,7 @@ class CudaStreamPolicy(StreamPolicy):
         if self.device.lost is not None:
             fail(self.device.loss())
             return _nothing
+        self.device.await_borrowers()
         return self._error_of(launched_by(self.launcher, work))
 
     def _error_of(self, launched: Launched) -> Verdict:
@@ -69,7 +71,7 @@ class CudaStreamPolicy(StreamPolicy):
     def wait(self, event: Event) -> None:
         if not isinstance(event, CudaEvent):
             raise ValueError(f"{event!r} is no event of a CUDA device, and {self!r} cannot wait for it")
-        self.device.driver.stream_wait(self.handle, event.handle)
+        self.device.let_wait(self.handle, event)
 
     def synchronize(self) -> None:
         self.record().synchronize()

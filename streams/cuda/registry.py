@@ -45,7 +45,14 @@ def device_of(index: int) -> CudaDevice:
 
 def open_stream(index: int, kind: str, priority: int = 0, sequential: bool = False) -> CudaStreamPolicy:
     """A new stream of a device; see `CudaStreamPolicy`."""
-    return CudaStreamPolicy(kind, device_of(index), priority, sequential)
+    device = device_of(index)
+    return CudaStreamPolicy(kind, device, device.driver.create_stream(priority), sequential)
+
+
+def open_stream_at(index: int, kind: str, address: int) -> CudaStreamPolicy:
+    """A stream of another library, see `Driver.stream_at`; it keeps program order."""
+    device = device_of(index)
+    return CudaStreamPolicy(kind, device, device.driver.stream_at(address), sequential=True)
 
 
 def memory_of(index: int) -> DeviceMemory:

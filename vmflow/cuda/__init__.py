@@ -41,6 +41,7 @@ from .random import (
 from .selection import current_device as current_device, device as device, set_device as set_device
 from .streams import (
     Event as Event,
+    ExternalStream as ExternalStream,
     Stream as Stream,
     current_stream as current_stream,
     default_stream as default_stream,

@@ -22,7 +22,7 @@ from vmflow.streams import Stream as MachineStream
 from vmflow.streams.cuda.device import CudaEvent
 from vmflow.streams.cuda.policy import CudaStreamPolicy
 from vmflow.vm.race_watch import WatchedEvent, WatchedStreamPolicy
-from vmflow.vm.stream_table import STREAM_PREFIX
+from vmflow.vm.stream_table import EXTERNAL_PREFIX, STREAM_PREFIX
 from vmflow.vm.virtual_machine import VirtualMachine, current_machine
 from vmflow.vm.waiting import Synchronization
 from vmflow.vm.wakers import running_loop
@@ -73,13 +73,17 @@ class Stream:
         self.kind = kind
         self._before: list[Any] = []
 
+    def __cuda_stream__(self) -> tuple[int, int]:
+        """The protocol by which other libraries take a stream: its version, and `cuda_stream`."""
+        return 0, self.cuda_stream
+
     @property
     def cuda_stream(self) -> int:
         """The address of the ``cudaStream_t``, for other libraries.
 
         Only ops that have been launched are on it: see `synchronize`.
         """
-        policy = _policy(self.on(current_machine()))
+        policy = policy_of(self.on(current_machine()))
         return policy.device.driver.stream_address(policy.handle)
 
     def wait_event(self, event: Event) -> None:
@@ -139,6 +143,21 @@ def current_stream(device: Device | str | int | None = None) -> Stream:
 def default_stream(device: Device | str | int | None = None) -> Stream:
     """The stream that ops of a device are issued to where no other was chosen."""
     return Stream.of_kind(chosen(device), "compute")
+
+
+def ExternalStream(stream_ptr: Any, device: Device | str | int | None = None) -> Stream:
+    """A stream of another library, to issue ops to.
+
+    Args:
+        stream_ptr: its ``cudaStream_t`` as a number, or an object with ``__cuda_stream__``.  Its owner must keep it for
+            as long as ops are issued to it.
+        device: of the stream; the current one by default.
+    """
+    protocol = getattr(stream_ptr, "__cuda_stream__", None)
+    address = stream_ptr if protocol is None else protocol()[1]
+    if not isinstance(address, int) or address < 1:
+        raise ValueError(f"ExternalStream: expected the address of a stream, which is positive, not {stream_ptr!r}")
+    return Stream.of_kind(chosen(device), f"{EXTERNAL_PREFIX}{address}")
 
 
 def set_stream(stream: Stream) -> None:
@@ -255,11 +274,8 @@ class Event:
         return self._reached().milliseconds_until(end_event._reached())
 
     def _reached(self) -> CudaEvent:
-        found = None if self._shared is None else self._shared.event
-        if isinstance(found, WatchedEvent):
-            found = found.event
-        assert isinstance(found, CudaEvent)
-        return found
+        assert self._shared is not None
+        return event_of(self._shared)
 
     def _recorded_here(self) -> tuple[VirtualMachine, SharedEvent, Dependence]:
         assert self._machine is not None
@@ -276,7 +292,21 @@ class Event:
         return f"<vmflow.cuda.Event {'not recorded' if self._shared is None else f'of {self._shared.source.name}'}>"
 
 
-def _policy(stream: MachineStream) -> CudaStreamPolicy:
+def event_of(shared: SharedEvent) -> CudaEvent:
+    """The event of a CUDA device that was recorded, also where races are watched for."""
+    found = shared.event
+    if isinstance(found, WatchedEvent):
+        found = found.event
+    assert isinstance(found, CudaEvent)
+    return found
+
+
+def policy_of(stream: MachineStream) -> CudaStreamPolicy:
+    """The policy of a stream of a CUDA device, also where races are watched for.
+
+    Raises:
+        DeviceUnavailable: if it is no such stream.
+    """
     policy = stream.policy
     if isinstance(policy, WatchedStreamPolicy):
         policy = policy.policy

@@ -107,7 +107,7 @@ class Devices:
             policy = machine.races.watched(policy)
         allocates = device is not None and (policy.asynchronous or kind == "compute")
         # A stream that the program has made has memory of its own, in its own order.
-        owner = kind if kind.startswith(stream_table.STREAM_PREFIX) else "compute"
+        owner = kind if kind.startswith((stream_table.STREAM_PREFIX, stream_table.EXTERNAL_PREFIX)) else "compute"
         allocator = machine.memory.allocator(device, owner) if device is not None and allocates else None
         order = machine.transport if kind in ("comm", "lazy_job") else None
         if allocator is not None and kind not in _COPYING:

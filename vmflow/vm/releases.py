@@ -54,12 +54,12 @@ class Releases:
             # An untouched storage belongs to no stream: nothing has to be waited for, and the memory goes with it.
             last = storage.stream
             if last is not None:
-                home = self._home_of(storage, last)
+                home = self.home_of(storage, last)
                 if last is not home and home.policy.asynchronous:
                     machine.engine.receive(Instruction(home, StreamWait(last), (), (dependence,)))
                 machine.engine.receive(Instruction(home, ReleaseTensor(storage), (), (dependence,)))
 
-    def _home_of(self, storage: Storage, last: Stream) -> Stream:
+    def home_of(self, storage: Storage, last: Stream) -> Stream:
         """The stream in whose order the memory of a storage is handed out, on the device of the stream used last."""
         allocation = storage.allocation
         kind = None if allocation is None else self._machine.memory.kind_of(allocation.allocator)

@@ -30,6 +30,8 @@ _QUEUED: Final = ("compute", "host_to_device", "device_to_host")
 STAGE_PREFIX: Final = "compute:"
 # A stream that the program has made, "stream:PRIORITY:NUMBER"; it keeps program order, as CUDA's streams do.
 STREAM_PREFIX: Final = "stream:"
+# A stream of another library, "external:ADDRESS", which keeps program order as well.
+EXTERNAL_PREFIX: Final = "external:"
 
 SIMULATED_BYTES: Final = 1 << 30
 # All bits set: nan in every floating dtype, -1 in every integer one.
@@ -64,9 +66,11 @@ def make_policy(machine: str, device: Device | None, kind: str, cpu_worker: str)
     if device.type == "cpu" and staged:
         # Stages are there to overlap, in a plain script too.
         return CpuStreamPolicy(worker="always" if cpu_worker == "auto" else cpu_worker, kind=kind)
-    if device.type == "cuda" and (kind in _QUEUED or staged or kind.startswith(STREAM_PREFIX)):
+    if device.type == "cuda" and (kind in _QUEUED or staged or kind.startswith((STREAM_PREFIX, EXTERNAL_PREFIX))):
         from vmflow.streams.cuda import registry
 
+        if kind.startswith(EXTERNAL_PREFIX):
+            return registry.open_stream_at(device.index, kind, int(kind.removeprefix(EXTERNAL_PREFIX)))
         if not kind.startswith(STREAM_PREFIX):
             return registry.open_stream(device.index, kind)
         return registry.open_stream(device.index, kind, int(kind.split(":")[1]), sequential=True)

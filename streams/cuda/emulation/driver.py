@@ -33,6 +33,9 @@ LAUNCHES: Final[Counter[str]] = Counter()
 DEFAULT_BYTES: Final = 1 << 30
 _MILLISECONDS_PER_PIECE: Final = 1e-3
 _MULTIPROCESSORS: Final = 4
+# The addresses of streams: CUDA's default streams have 1 and 2.
+_DEFAULT_STREAMS: Final = (1, 2)
+_FIRST_STREAM: Final = 0x1000
 
 
 @final
@@ -86,6 +89,7 @@ class EmulatedMachine:
         simulated: decides when work runs.
         memory: of all devices.
         hazards: checks the order of accesses.
+        streams: by device and address.
     """
 
     def __init__(
@@ -94,7 +98,8 @@ class EmulatedMachine:
         self.simulated = SimulatedDevice("cuda", mode, seed=seed)
         self.hazards = Hazards(check)
         self.memory = EmulatedMemory(self.hazards)
-        # Guards the hazards, which several machines may use from several threads.
+        self.streams: dict[tuple[int, int], EmulatedStream] = {}
+        # Guards the streams and the hazards, which several machines may use from several threads.
         self.guard = threading.RLock()
         size = int(os.environ.get("VMFLOW_CUDA_MEMORY", DEFAULT_BYTES)) if nbytes is None else nbytes
         self.drivers = [EmulatedDriver(self, index, size) for index in range(count)]
@@ -148,12 +153,24 @@ class EmulatedDriver(Driver):
         with self._machine.guard:
             self._streams += 1
             name = f"stream {self._streams} of cuda:{self.index}"
-            return EmulatedStream(self._simulated.queue(name), self._hazards.add_stream(name))
+            made = EmulatedStream(self._simulated.queue(name), self._hazards.add_stream(name))
+            self._machine.streams[self.index, self.stream_address(made)] = made
+            return made
 
     def stream_address(self, stream: EmulatedStream) -> int:
-        return stream.number
+        return _FIRST_STREAM + stream.number
+
+    def stream_at(self, address: int) -> EmulatedStream:
+        with self._machine.guard:
+            found = self._machine.streams.get((self.index, address))
+        if found is None and address in _DEFAULT_STREAMS:
+            found = self._machine.streams[self.index, address] = self.create_stream()
+        if found is None:
+            raise ValueError(f"cuda:{self.index} has no stream at {address:#x}")
+        return found
 
     def stream_wait(self, stream: EmulatedStream, event: EmulatedEvent) -> None:
+        self._raise_if_lost()
         if event.recorded is None:
             return
         with self._machine.guard:
@@ -166,9 +183,11 @@ class EmulatedDriver(Driver):
         self.synchronize_event(event)
 
     def create_event(self, timing: bool = False) -> EmulatedEvent:
+        self._raise_if_lost()
         return EmulatedEvent(timing)
 
     def record(self, event: EmulatedEvent, stream: EmulatedStream) -> None:
+        self._raise_if_lost()
         with self._machine.guard:
             event.clock = self._hazards.recorded(stream.number)
         if event.timing:
@@ -209,6 +228,12 @@ class EmulatedDriver(Driver):
 
     def memory_info(self) -> tuple[int, int]:
         return self._nbytes - self._memory.used(self.index), self._nbytes
+
+    def device_at(self, address: int) -> int:
+        found = self._memory.device_at(address)
+        if found is None:
+            raise ValueError(f"no emulated device has memory at {address:#x}")
+        return found
 
     def pinned(self, nbytes: int) -> np.ndarray[Any, Any]:
         return self._memory.pinned(nbytes)

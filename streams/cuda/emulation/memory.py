@@ -137,6 +137,13 @@ class EmulatedMemory:
             raise IllegalAddress(f"{user} uses addresses {start:#x} to {stop:#x}, where no memory is{near}")
         return region
 
+    def device_at(self, address: int) -> int | None:
+        """The device whose memory has this address; None if none has."""
+        try:
+            return self.region_at(address, address, "a question").device
+        except IllegalAddress:
+            return None
+
     def region_of(self, array: DeviceArray, user: str) -> Region | None:
         """The block that an array lies in; None of an array without elements."""
         start, stop = array.extent()

@@ -106,7 +106,7 @@ def tensor(
     requires_grad: bool = False,
     pin_memory: bool = False,
 ) -> Tensor:
-    """A new tensor with a copy of `data`: a number, nested sequences of numbers, a numpy array or a tensor.
+    """A new tensor with a copy of `data`: a number, nested sequences of numbers, an array or a tensor.
 
     Floats become the default dtype, integers int64; arrays and tensors keep theirs.
 
@@ -122,6 +122,8 @@ def tensor(
         OverflowError: if a number does not fit into an integer dtype.
     """
     _dtype("tensor", dtype)
+    if hasattr(data, "__cuda_array_interface__") and not isinstance(data, _tensors.Tensor):
+        data = _from_cuda(data)
     if isinstance(data, _tensors.Tensor):
         copy = data.detach().to(device=device, dtype=dtype)
         copy = copy.clone() if copy._blob.storage is data._blob.storage else copy
@@ -176,17 +178,32 @@ def _plain(data: Any, found: set[DType]) -> Any:
 
 @function()
 def as_tensor(data: Any, dtype: DType | None = None, device: Device | str | None = None) -> Tensor:
-    """`data` as a tensor, without a copy where it is one already or an array that `from_numpy` takes."""
+    """`data` as a tensor, without a copy where it is one already or an array that `from_numpy` takes.
+
+    Nor is memory of a CUDA device copied that comes with ``__cuda_array_interface__``.
+    """
     if isinstance(data, _tensors.Tensor):
         return data.to(device=device, dtype=dtype)
-    if isinstance(data, np.ndarray) and (dtype is None or dtype.numpy == data.dtype) and _layout(data) is not None:
+    fits = isinstance(data, np.ndarray) and (dtype is None or dtype.numpy == data.dtype)
+    if fits and memory_layout(data) is not None:
         chosen_device(device)
         return from_numpy(data)
+    if hasattr(data, "__cuda_array_interface__"):
+        return _from_cuda(data).to(device=device, dtype=dtype)
     return tensor(data, dtype=dtype, device=device)
 
 
-def _layout(array: Array) -> tuple[Array, tuple[int, ...], int] | None:
-    """How `array` lies in a C-contiguous one, as (that one, strides, offset) in elements; None if it does not."""
+def _from_cuda(data: Any) -> Tensor:
+    from vmflow.exchange import from_cuda_array  # which needs this module
+
+    return from_cuda_array(data)
+
+
+def memory_layout(array: Array) -> tuple[Array, tuple[int, ...], int] | None:
+    """How `array` lies in a C-contiguous one, as (that one, strides, offset) in elements; None if it does not.
+
+    Only its layout and its address are looked at.
+    """
     itemsize = array.dtype.itemsize
     if not (array.flags.writeable and array.dtype.isnative) or any([it < 0 or it % itemsize for it in array.strides]):
         return None
@@ -228,7 +245,7 @@ def from_numpy(ndarray: Array) -> Tensor:
         made = from_array(ndarray, _HOST)
         made._blob.storage.shared = True
         return made
-    layout = _layout(ndarray)
+    layout = memory_layout(ndarray)
     if layout is None:
         raise ValueError(
             "from_numpy: the array is byte-swapped, has a negative stride, or is a part of larger elements; "
