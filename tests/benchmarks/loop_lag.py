@@ -13,12 +13,16 @@ program would: when its timer has fired it waits for one more turn of the loop. 
 Each load is run by vmflow on the loop, by torch and by numpy in `asyncio.to_thread` (one call per chain or product),
 and by torch right in the coroutine, which shows what happens if nothing is done about it.  For throughput the same
 vmflow calls are also made by a script without any loop; the loss on the loop includes what the heartbeat itself takes.
+
+*vmflow, device* issues the same ops to a CUDA device of which only the time is simulated, see `clocked_device`: the
+host launches them and hears of their ends, and the device takes nothing of the host's processor.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import sys
 import time
 from collections.abc import Awaitable, Callable
@@ -30,14 +34,16 @@ from typing import Any
 import numpy as np
 
 import vmflow as flow
+from tests.benchmarks.clocked_device import ClockedDriver
 from tests.benchmarks.contenders import restart_with_one_thread, torch_if_installed
 from tests.benchmarks.tables import Table, conditions
+from tests.cuda.emulated import driven
 
 # Once through the load, on a loop.
 Round = Callable[[], Awaitable[object]]
 
 LOADS = ("tiny", "products", "mix")
-CONTENDERS = ("vmflow", "torch in thread", "torch direct", "numpy in thread", "vmflow, no loop")
+CONTENDERS = ("vmflow", "vmflow, device", "torch in thread", "torch direct", "numpy in thread", "vmflow, no loop")
 
 BEAT_SECONDS = 0.001
 NUMBERS = 64
@@ -46,6 +52,8 @@ CHAINS_PER_PRODUCT = 5
 # Ops that a coroutine issues before it lets the loop go on: a sixth of a millisecond, where issuing and running one
 # takes four microseconds.  A beat has to wait for two such breaths, one for its timer to be seen and one for its turn.
 BREATH = 40
+# The same for a device, where launching an op and hearing of its end takes ten times as long.
+DEVICE_BREATH = 4
 
 
 @dataclass(frozen=True)
@@ -113,9 +121,9 @@ def vmflow_work(sizes: Sizes) -> Work:
 # Loads
 
 
-def vmflow_rounds(sizes: Sizes) -> dict[str, Round]:
+def vmflow_rounds(sizes: Sizes, device: str = "cpu", breath: int = BREATH) -> dict[str, Round]:
     """Issue from the coroutine and await the results."""
-    one, matrix = flow.ones(NUMBERS), flow.ones((sizes.side, sizes.side))
+    one, matrix = flow.ones(NUMBERS, device=device), flow.ones((sizes.side, sizes.side), device=device)
     # A coroutine that issues without awaiting is a coroutine that computes: it has to let others go on by itself.
     breathe: Callable[[], Awaitable[None]] = getattr(flow, "checkpoint", partial(asyncio.sleep, 0))
 
@@ -123,7 +131,7 @@ def vmflow_rounds(sizes: Sizes) -> dict[str, Round]:
         x = one
         for number in range(1, sizes.chain + 1):
             x = x + one
-            if number % BREATH == 0:
+            if number % breath == 0:
                 await breathe()
         await x
 
@@ -214,6 +222,11 @@ def watch_plain(once: Callable[[], object], seconds: float, seen: Observation) -
 
 def run(seconds: float, turns: int, torch: Any, sizes: Sizes) -> Table:
     """Observe every load, everybody for `seconds` in `turns` turns, since a shared machine is slow in phases."""
+    with driven([ClockedDriver()], "loop lag"):
+        return _run(seconds, turns, torch, sizes)
+
+
+def _run(seconds: float, turns: int, torch: Any, sizes: Sizes) -> Table:
     table = Table("load, contender", ["beats", "p50 ms", "p90 ms", "p99 ms", "ops/s", "loss %"], width=32)
     table.print_head()
     idle = Observation()
@@ -222,6 +235,8 @@ def run(seconds: float, turns: int, torch: Any, sizes: Sizes) -> Table:
     _report(table, "idle", idle)
     by_numpy = array_work(partial(np.ones, dtype=np.float32), sizes)
     on_loop = {"vmflow": vmflow_rounds(sizes), "numpy in thread": rounds_in_threads(by_numpy)}
+    if flow.cuda.is_available():
+        on_loop["vmflow, device"] = vmflow_rounds(sizes, "cuda", DEVICE_BREATH)
     if torch is not None:
         by_torch = array_work(torch.ones, sizes)
         on_loop |= {"torch in thread": rounds_in_threads(by_torch), "torch direct": rounds_in_coroutine(by_torch)}
@@ -251,6 +266,7 @@ def _report(table: Table, name: str, seen: Observation, speed: float | None = No
 
 def main() -> None:
     """Print the table."""
+    os.environ["VMFLOW_CUDA"] = "emulated"
     restart_with_one_thread()  # more would take the loop its core
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.loop_lag", description=__doc__)
     parser.add_argument("--seconds", type=float, default=10.0, help="how long each contender runs each load")

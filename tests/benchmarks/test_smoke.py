@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import tests.benchmarks.__main__ as benchmarks
+import vmflow as flow
 from tests.benchmarks import (
     actors,
     codegen,
@@ -91,7 +92,8 @@ def test_full_fan_in_has_one_reader_of_all_others() -> None:
 
 def test_loop_lag_observes_every_load_and_contender() -> None:
     table = loop_lag.run(0.02, 1, None, loop_lag.Sizes(chain=50, side=16))
-    contenders = ("vmflow", "numpy in thread", "vmflow, no loop")
+    device = ("vmflow, device",) if flow.cuda.is_available() else ()
+    contenders = ("vmflow", *device, "numpy in thread", "vmflow, no loop")
     assert set(table.rows) == {"idle"} | {f"{load}, {it}" for load in loop_lag.LOADS for it in contenders}
     for row in table.rows:
         if row != "idle":

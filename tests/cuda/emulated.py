@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -11,6 +11,7 @@ import vmflow as flow
 from vmflow.context import MODE
 from vmflow.streams.cuda import registry
 from vmflow.streams.cuda.device import CudaDevice
+from vmflow.streams.cuda.driver import Driver
 from vmflow.streams.cuda.emulation.driver import EmulatedDriver, EmulatedMachine
 from vmflow.vm import stream_table
 from vmflow.vm.virtual_machine import VirtualMachine
@@ -33,13 +34,20 @@ def emulated(
 ) -> Iterator[Emulated]:
     """A block in which "cuda" devices are these, used by a virtual machine of their own."""
     cuda = EmulatedMachine(count, mode, seed=seed, nbytes=nbytes)
-    before = registry.replace_devices([CudaDevice(driver) for driver in cuda.drivers])
+    with driven(cuda.drivers, f"emulated {mode}:{seed}", race_check) as machine:
+        yield Emulated(cuda, machine)
+
+
+@contextmanager
+def driven(drivers: Sequence[Driver], name: str, race_check: bool | None = None) -> Iterator[VirtualMachine]:
+    """A block in which "cuda" devices are those of these drivers, used by a virtual machine of this name."""
+    before = registry.replace_devices([CudaDevice(driver) for driver in drivers])
     memories = stream_table.replace_memories({})
     surroundings = MODE.get()
-    machine = VirtualMachine(f"emulated {mode}:{seed}", race_check=race_check)
+    machine = VirtualMachine(name, race_check=race_check)
     MODE.set(surroundings.replace(machine=machine, device=None, streams=None))
     try:
-        yield Emulated(cuda, machine)
+        yield machine
         machine.drain()
     finally:
         machine.close()

@@ -1,0 +1,130 @@
+"""`ClockedDriver`: a CUDA device that computes nothing and takes its time, as the host sees a GPU.
+
+A kernel ends by the clock: so long after the one before it on its stream, or after its launch if that was later.  The
+time of a GPU is so not taken from the host's processor, and what is left is what the host does.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, final
+
+import numpy as np
+
+from vmflow.streams.cuda.arrays import DeviceArray, bytes_at
+from vmflow.streams.cuda.driver import Argument, CompileTarget, DeviceProperties, Driver, Handle
+
+# Seconds that each kernel takes, and bytes that go through it in one more.
+KERNEL_SECONDS = 5e-6
+BYTES_PER_SECOND = 1e12
+FLOPS_PER_SECOND = 2e13
+
+
+class Clock:
+    """A stream, or an event.
+
+    Attributes:
+        end: when all is done that it stands for, in seconds of `time.perf_counter`.
+    """
+
+    def __init__(self) -> None:
+        self.end = 0.0
+
+
+@final
+class ClockedDriver(Driver):
+    """See the module.
+
+    Attributes:
+        launched: how many kernels and copies.
+        busy: seconds that they take together.
+    """
+
+    index = 0
+    target = CompileTarget("ptx", "compute_80")
+    emulated = True
+
+    def __init__(self) -> None:
+        self.launched = 0
+        self.busy = 0.0
+        self._addresses = 0x7000_0000_0000
+
+    def properties(self) -> DeviceProperties:
+        return DeviceProperties("clocked device", 8, 0, 1 << 34, 100)
+
+    def create_stream(self, priority: int = 0) -> Clock:
+        return Clock()
+
+    def create_event(self, timing: bool = False) -> Clock:
+        return Clock()
+
+    def record(self, event: Clock, stream: Clock) -> None:
+        event.end = stream.end
+
+    def query(self, event: Clock) -> bool:
+        return time.perf_counter() >= event.end
+
+    def synchronize_event(self, event: Clock) -> None:
+        while (left := event.end - time.perf_counter()) > 0:
+            time.sleep(left)  # as CUDA does for events that block
+
+    def stream_wait(self, stream: Clock, event: Clock) -> None:
+        stream.end = max(stream.end, event.end)
+
+    def allocate(self, nbytes: int) -> DeviceArray:
+        self._addresses += -(-nbytes // 512) * 512
+        return bytes_at(self._addresses - nbytes, nbytes, None)
+
+    def pinned(self, nbytes: int) -> np.ndarray[Any, Any]:
+        return np.zeros(nbytes, np.uint8)
+
+    def mapped(self, array: np.ndarray[Any, Any]) -> DeviceArray:
+        return DeviceArray(int(array.ctypes.data), array.shape, array.dtype, array.strides, None, array)
+
+    def copy(self, out: Any, source: Any, stream: Clock) -> None:
+        self._take(stream, out.nbytes / BYTES_PER_SECOND)
+
+    def fill(self, out: DeviceArray, byte: int, stream: Clock) -> None:
+        self._take(stream, out.nbytes / BYTES_PER_SECOND)
+
+    def load(self, code: bytes) -> Handle:
+        return code
+
+    def function(self, module: Handle, name: str) -> Handle:
+        return name
+
+    def launch(
+        self,
+        function: Handle,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        arguments: Sequence[Argument],
+        writes: Sequence[int],
+        stream: Clock,
+        shared: int = 0,
+    ) -> None:
+        self._take(stream, _bytes(arguments) / BYTES_PER_SECOND)
+
+    def call(
+        self,
+        name: str,
+        function: Callable[..., object],
+        arguments: Sequence[Any],
+        results: Sequence[DeviceArray],
+        stream: Clock,
+        failed: Callable[[Exception], None],
+    ) -> None:
+        seconds = _bytes([*arguments, *results]) / BYTES_PER_SECOND
+        if "matmul" in name:
+            seconds += 2 * results[0].size * arguments[0].shape[-1] / FLOPS_PER_SECOND
+        self._take(stream, seconds)
+
+    def _take(self, stream: Clock, seconds: float) -> None:
+        self.launched += 1
+        self.busy += seconds + KERNEL_SECONDS
+        stream.end = max(stream.end, time.perf_counter()) + seconds + KERNEL_SECONDS
+
+
+def _bytes(arguments: Sequence[Any]) -> int:
+    return sum([argument.nbytes for argument in arguments if isinstance(argument, DeviceArray)])
