@@ -20,12 +20,10 @@ KIB: Final = 1 << 10
 MIB: Final = 1 << 20
 GIB: Final = 1 << 30
 
-# Wide enough for every vector unit, and for a cache line.
-_HOST_ALIGNMENT: Final = 64
-
 # Processors take accesses at the same place of two pages for accesses to the same memory until they have looked closer:
 # arrays that are read and written together are faster, additions by up to a fifth, if they begin at different places.
 PAGE: Final = 4096
+# Also wide enough for every vector unit, and for a cache line.
 _STAGGER: Final = 512
 
 
@@ -157,15 +155,15 @@ class DeviceMemory:
         return f"<DeviceMemory {self.name} used={self.used} {limit}>"
 
 
-_places = cycle(range(0, PAGE, _STAGGER))
+_places = cycle(range(0, PAGE, 2 * _STAGGER))  # a second piece of a block begins between them
 
 
 def _host_bytes(nbytes: int) -> Array:
-    room = nbytes + _HOST_ALIGNMENT + PAGE
+    room = nbytes + PAGE
     if room > sys.maxsize:
         raise MemoryError(f"{nbytes} bytes are more than can be addressed")  # numpy says ValueError
     block = np.empty(room, np.uint8)
-    start = -block.ctypes.data % _HOST_ALIGNMENT + next(_places)
+    start = (next(_places) - block.ctypes.data) % PAGE
     return block[start : start + nbytes]
 
 

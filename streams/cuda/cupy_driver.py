@@ -22,6 +22,9 @@ from .driver import Argument, CompileTarget, DeviceProperties, Driver
 _REACHED: Final = 0
 _NOT_REACHED: Final = 600
 
+# The error of a request for memory.
+_NO_MEMORY: Final = 2
+
 # Errors after which the context is unusable: illegal address, misaligned address, illegal instruction, launch failure
 # and the like (700, 702, 710, 714 to 720), and an uncorrectable fault of the memory (214).
 _STICKY: Final = frozenset({214, 700, 702, 710, *range(714, 721), 721, 999})
@@ -132,8 +135,13 @@ class CupyDriver(Driver):
 
     def pinned(self, nbytes: int) -> np.ndarray[Any, Any]:
         with self._on_device():
-            memory = cupy.cuda.alloc_pinned_memory(nbytes)
-        return np.ndarray((nbytes,), np.uint8, memory)
+            try:
+                memory = cupy.cuda.PinnedMemory(nbytes)  # of no pool: the caller keeps what it wants to use again
+            except runtime.CUDARuntimeError as error:
+                if error.status == _NO_MEMORY:
+                    raise MemoryError(f"the host has no {nbytes} bytes to lock: {error}") from error
+                raise
+        return np.ndarray((nbytes,), np.uint8, cupy.cuda.PinnedMemoryPointer(memory, 0))
 
     def mapped(self, array: np.ndarray[Any, Any]) -> DeviceArray:
         # With unified addressing, kernels reach page-locked memory at the host's own address.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
+from contextlib import suppress
 from typing import Any, Final, final
 
 import numpy as np
@@ -12,6 +13,9 @@ from .driver import Driver
 
 # Bytes of the smallest block.  Sizes are powers of two, so that a block fits many requests.
 SMALLEST: Final = 512
+
+# Bytes.  Before more than this is page-locked, blocks that nobody has are given up: the host cannot page it out.
+KEPT: Final = 1 << 30
 
 
 @final
@@ -46,17 +50,28 @@ class PinnedMemory:
         try:
             block = free.pop()
         except IndexError:
-            block = self._driver.pinned(size)
-            self.reserved += size
+            block = self._lock_pages(size)
         lent = np.asarray(Lender(block, free))
         return np.ndarray(shape, dtype, lent[:nbytes])
+
+    def _lock_pages(self, nbytes: int) -> np.ndarray[Any, Any]:
+        if self.reserved + nbytes > KEPT:
+            self.empty_cache()
+        try:
+            block = self._driver.pinned(nbytes)
+        except MemoryError:
+            self.empty_cache()
+            block = self._driver.pinned(nbytes)
+        self.reserved += nbytes
+        return block
 
     def empty_cache(self) -> None:
         """Give up the blocks that nobody has."""
         for size, free in self._free.items():
-            while free:
-                free.pop()
-                self.reserved -= size
+            with suppress(IndexError):  # it is empty, or another thread was faster
+                while True:
+                    free.pop()
+                    self.reserved -= size
 
 
 def lies_pinned(array: np.ndarray[Any, Any]) -> bool:

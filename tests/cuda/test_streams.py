@@ -6,12 +6,14 @@ import asyncio
 import os
 import threading
 
+import numpy as np
 import pytest
 
 import vmflow as flow
 from vmflow.context import MODE
 from vmflow.errors import DeviceLost, OutOfMemory
 from vmflow.instructions.builder import physical_run
+from vmflow.streams.cuda import pinned as pinned_memory
 from vmflow.streams.cuda.device import CudaDevice
 from vmflow.streams.cuda.emulation.driver import EmulatedDriver
 from vmflow.streams.cuda.waiter import EventWaiter
@@ -264,6 +266,34 @@ def test_memory_is_counted() -> None:
         flow.cuda.synchronize()
         flow.cuda.empty_cache()
         assert device_memory(flow.device("cuda")).used == 0
+
+
+def test_page_locked_memory_that_nobody_has_is_given_up_where_more_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    with emulated() as devices:
+        pinned = CudaDevice(devices.driver).pinned
+        held = pinned.array((1000,), np.dtype(np.uint8))
+        del held
+        assert pinned.reserved == 1024
+        pinned.array((900,), np.dtype(np.uint8))
+        assert pinned.reserved == 1024, "the block is used again"
+        monkeypatch.setattr(pinned_memory, "KEPT", 4096)
+        kept = pinned.array((2048,), np.dtype(np.uint8))
+        assert pinned.reserved == 3072
+        pinned.array((4096,), np.dtype(np.uint8))
+        assert pinned.reserved == 2048 + 4096
+        take = devices.driver.pinned
+
+        def refuse_once(nbytes: int) -> np.ndarray:
+            if pinned.reserved > kept.nbytes:
+                raise MemoryError("no more pages can be locked")
+            return take(nbytes)
+
+        monkeypatch.setattr(devices.driver, "pinned", refuse_once)
+        monkeypatch.setattr(pinned_memory, "KEPT", 1 << 30)
+        pinned.array((8192,), np.dtype(np.uint8))
+        assert pinned.reserved == 2048 + 8192
+        with pytest.raises(MemoryError, match="no more pages can be locked"):
+            pinned.array((8192,), np.dtype(np.uint8)), pinned.array((8192,), np.dtype(np.uint8))
 
 
 def test_pinned_memory_is_copied_from_directly() -> None:
