@@ -12,6 +12,7 @@ from .access_blob import AccessBlobByCallback
 from .allocate_tensor import AllocateTensor
 from .barrier import Barrier
 from .blob import Array, Blob, Storage, brought, expect_writers
+from .collective import Collective
 from .instruction import Dependence, Instruction
 from .multi_tensor_update import MultiTensorUpdate, UpdateKernel
 from .op_call import Kernel, op_call
@@ -141,6 +142,20 @@ class InstructionsBuilder:
             raise ValueError(f"{stream.name} cannot wait for an event of {shared.source.name}: both must be of devices")
         instruction = Instruction(stream, StreamWaitEvent(shared), (event,), (), 0, self.code, self.last)
         self.instructions.append(instruction)
+        return instruction
+
+    def collective(self, stream: Stream, policy: Collective) -> Instruction:
+        """Take part in an exchange between ranks; see `Collective`.  No scope has a say in it."""
+        reads = [] if policy.given is None else [policy.given.storage]
+        if policy.given is not None and policy.given.storage.stream is stream:
+            # The host reads it when the exchange begins.  So the one that it came by must have ended, and not merely
+            # have begun before on this stream.
+            self.touch(self.machine.stream(policy.given.meta.device), (policy.given,))
+        read = tuple([brought(self.machine, storage, stream) for storage in reads])
+        written = (brought(self.machine, policy.gotten.storage, stream),)
+        instruction = Instruction(stream, policy, read, written, 0, self.code, self.last)
+        self.instructions.append(instruction)
+        self.writes.append((policy.gotten.storage, instruction))
         return instruction
 
     def touch(self, stream: Stream, blobs: tuple[Blob, ...]) -> Instruction:

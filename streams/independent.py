@@ -6,8 +6,7 @@ from .stream import StreamPolicy
 
 
 class IndependentStreamPolicy(StreamPolicy):
-    """Three kinds use it: "critical_section" (a graph's inputs and outputs), "lazy_job" (launching graphs) and "comm"
-    (transports between ranks).
+    """Two kinds use it: "critical_section" (a graph's inputs and outputs) and "lazy_job" (launching graphs).
 
     Args:
         kind: the name of the kind.

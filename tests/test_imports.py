@@ -60,6 +60,10 @@ LATE = {
     "vmflow.kernels.native.loading": _COMPILING,
     # The writing of C, which small arrays do without.
     "vmflow.kernels.numpy.elementwise": _LARGE_ARRAYS,
+    # Memory that few programs share with other libraries.
+    "vmflow.ops.creation.creation": ("vmflow.exchange",),
+    "vmflow.exchange": ("vmflow.cuda.exchange",),
+    "vmflow.tensors": ("vmflow.cuda.exchange",),
     # Devices that few programs have.
     "vmflow.vm.stream_table": (*_SIMULATION, "vmflow.streams.cuda.registry"),
     "vmflow.kernels.copies": ("vmflow.kernels.cuda.transfers",),
@@ -70,7 +74,7 @@ LATE = {
     "vmflow.vm.virtual_machine": ("vmflow.vm.race_watch", "vmflow.vm.snapshot"),
     # Naming a device does not ask the hardware; using one does.
     "vmflow.devices": ("vmflow.cuda.availability",),
-    # `Graph.trace` makes an object that has a graph of a derived class: the only import that goes back within a layer.
+    # `Graph.trace` makes an object that has a graph of a derived class.
     "vmflow.graph_mode.graph": ("vmflow.graph_mode.functions",),
 }
 

@@ -8,9 +8,14 @@
      |    +-- DeviceLost               the device stopped working
      |    +-- DeviceDeadlock           the host waits for something that a device can never come to
      |    +-- Cancelled                work was dropped because its scope was cancelled
+     |    +-- CollectiveError          ranks could not exchange arrays
+     |    |    +-- CollectiveMismatch  they wanted different things
+     |    |    +-- PeerLost            one of them has ended, or could not compute its part
+     |    +-- SimulationDeadlock       no rank of a simulation can go on
      |    +-- LinAlgError              a matrix has no inverse, or no factors of the kind wanted
      |    +-- RaceDetected             two accesses to one memory were not ordered: please report it
      +-- TimeoutError
+     |    +-- CollectiveTimeout        a rank did not come in time
      |    +-- DeadlineExceeded         work was dropped because the deadline of its scope had passed
      +-- MemoryError
      |    +-- OutOfMemory              a device has no room for a result
@@ -47,6 +52,26 @@ class DeviceLost(RuntimeError):
 
 class DeviceDeadlock(RuntimeError):
     """The host waits for something that the device can never come to.  The message has all its queues."""
+
+
+class CollectiveError(RuntimeError):
+    """Ranks could not exchange arrays."""
+
+
+class CollectiveMismatch(CollectiveError):
+    """At the same place in the order, ranks wanted different exchanges; the message has both ranks' lines."""
+
+
+class PeerLost(CollectiveError):
+    """A rank of the group has ended, or could not compute what it was to give; the message names it."""
+
+
+class CollectiveTimeout(CollectiveError, TimeoutError):
+    """A rank of the group did not come in time; the message says which, and who waits for it where."""
+
+
+class SimulationDeadlock(RuntimeError):
+    """No rank of a simulation can go on; the message says what each waits for."""
 
 
 class LinAlgError(RuntimeError):

@@ -105,7 +105,8 @@ class Devices:
         policy = stream_table.make_policy(machine.name, device, kind, self.cpu_worker)
         if machine.races is not None:
             policy = machine.races.watched(policy)
-        allocates = device is not None and (policy.asynchronous or kind == "compute")
+        # What comes from other ranks has memory of its own: no stream here could be asked to wait for it.
+        allocates = device is not None and (policy.asynchronous or kind == "compute") and kind != "comm"
         # A stream that the program has made has memory of its own, in its own order.
         owner = kind if kind.startswith((stream_table.STREAM_PREFIX, stream_table.EXTERNAL_PREFIX)) else "compute"
         allocator = machine.memory.allocator(device, owner) if device is not None and allocates else None

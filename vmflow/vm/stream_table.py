@@ -14,16 +14,15 @@ from vmflow.streams import (
     IndependentStreamPolicy,
     StreamPolicy,
 )
+from vmflow.streams.communication import open_lane
 
 if TYPE_CHECKING:
     from vmflow.streams import SimulatedDevice
 
-# Kinds that every device has and that run on the host; see `IndependentStreamPolicy`.  Kinds whose effects other
-# ranks see keep program order, and only a transport may block.
+# Kinds that every device has and that run on the host; see `IndependentStreamPolicy`.
 _INDEPENDENT: Final = {
     "critical_section": IndependentStreamPolicy("critical_section", blocking=False),
     "lazy_job": IndependentStreamPolicy("lazy_job", sequential=True, blocking=False),
-    "comm": IndependentStreamPolicy("comm", sequential=True),
 }
 _QUEUED: Final = ("compute", "host_to_device", "device_to_host")
 # A compute stream for each further stage of a pipeline: "compute:1" and so on.
@@ -58,6 +57,8 @@ def make_policy(machine: str, device: Device | None, kind: str, cpu_worker: str)
     if device is None:
         return ControlStreamPolicy()
     device.require()
+    if kind == "comm":
+        return open_lane()
     if kind in _INDEPENDENT:
         return _INDEPENDENT[kind]
     if device.type == "cpu" and kind == "compute":

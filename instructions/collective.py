@@ -1,0 +1,71 @@
+"""`Collective`: this rank's part in an exchange of arrays between ranks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from . import origin
+from .blob import Blob, fault_of
+from .failure import Failure
+from .policy import InstructionPolicy
+
+if TYPE_CHECKING:
+    from vmflow.streams.channel import Operation
+    from vmflow.streams.communication import CommunicationStreamPolicy
+
+    from .instruction import Instruction
+
+
+class Collective(InstructionPolicy):
+    """Give other ranks what they wait for, and get what they give.
+
+    It is never dropped, nor overtaken: the others would wait for it.  If what it is to give could not be computed, it
+    takes its turn all the same, and fails on all ranks.
+
+    Args:
+        operation: which exchange.
+        given: what this rank gives; None for nothing.
+        gotten: for what it gets, a whole storage; of no elements if it gets nothing.
+        lane: the policy of the stream that it runs on.
+    """
+
+    __slots__ = ("_place", "given", "gotten", "lane", "name", "operation")
+
+    prepares = True
+    droppable = False
+
+    def __init__(self, operation: Operation, given: Blob | None, gotten: Blob, lane: CommunicationStreamPolicy) -> None:
+        self.name = operation.kind
+        self.operation = operation
+        self.given = given
+        self.gotten = gotten
+        self.lane = lane
+        self._place = ""
+
+    def prepare(self, instruction: Instruction) -> None:
+        self._place = origin.describe(instruction.code, instruction.last)
+
+    def compute(self) -> None:
+        failure = None if self.given is None else self.given.storage.failure
+        if failure is not None:
+            self.lane.start(self.operation, None, None, failure.error, self._place)
+            return
+        given = None if self.given is None else np.ascontiguousarray(self.given.array()).reshape(-1)
+        self.gotten.storage.mend()
+        gotten = self.gotten.destination().reshape(-1) if self.gotten.meta.numel else None
+        if gotten is None:
+            self.gotten.destination()
+        self.lane.start(self.operation, given, gotten, None, self._place)
+
+    def fail(self, failure: Failure) -> None:
+        self.gotten.storage.poison(failure)
+
+    def settle(self, failure: Failure | None) -> Failure | None:
+        found = fault_of(() if self.given is None else (self.given,), failure)
+        self.gotten.storage.settle(found, True)
+        return found
+
+    def describe(self) -> str:
+        return str(self.operation)

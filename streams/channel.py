@@ -1,0 +1,127 @@
+"""How ranks exchange arrays: `Operation`, and `Channel`, of which each rank has one.
+
+A channel starts operations in the order in which it is given them, and all ranks of an operation must start the same
+operations of their group in the same order.  Every array is contiguous; counts are numbers of elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
+
+import numpy as np
+
+Kind: TypeAlias = Literal[
+    "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "barrier", "send", "receive"
+]
+Reduction: TypeAlias = Literal["sum", "max", "min"]
+
+REDUCTIONS: Final[dict[str, np.ufunc]] = {"sum": np.add, "max": np.maximum, "min": np.minimum}
+
+
+class Operation(NamedTuple):
+    """One exchange, as every rank of the group describes it.
+
+    Attributes:
+        kind: which.
+        ranks: the group, in the order in which parts are put together; the sender and the receiver of a message.
+        dtype: of the elements, by name.
+        counts: how many elements each rank gives or gets, by its place in the group.  For "all_gather" each gives so
+            many and gets all; for "reduce_scatter" each gives all and gets so many; for "all_to_all" row by row how
+            many each gives to each; otherwise one number for all.
+        reduction: of "all_reduce" and "reduce_scatter".
+        root: of "broadcast", its place in the group.
+    """
+
+    kind: Kind
+    ranks: tuple[int, ...]
+    dtype: str = ""
+    counts: tuple[int, ...] = ()
+    reduction: Reduction = "sum"
+    root: int = 0
+
+    def __str__(self) -> str:
+        """For people: without what does not matter for its kind."""
+        text = f"{self.kind} of {self.dtype} {list(self.counts)}" if self.dtype else self.kind
+        if self.kind in ("all_reduce", "reduce_scatter") and self.reduction != "sum":
+            text += f" by {self.reduction}"
+        if self.kind == "broadcast":
+            text += f" from rank {self.ranks[self.root]}"
+        return f"{text} among ranks {list(self.ranks)}"
+
+    def given(self, place: int) -> int:
+        """How many elements the rank at this place of the group gives."""
+        size = len(self.ranks)
+        if self.kind == "all_to_all":
+            return sum(self.counts[place * size : (place + 1) * size])
+        if self.kind == "all_gather":
+            return self.counts[place]
+        if self.kind == "reduce_scatter":
+            return sum(self.counts)
+        if (self.kind == "broadcast" and place != self.root) or self.kind in ("barrier", "receive"):
+            return 0
+        return self.counts[0]
+
+    def gotten(self, place: int) -> int:
+        """How many elements the rank at this place of the group gets."""
+        size = len(self.ranks)
+        if self.kind == "all_to_all":
+            return sum(self.counts[place::size])
+        if self.kind == "all_gather":
+            return sum(self.counts)
+        if self.kind == "reduce_scatter":
+            return self.counts[place]
+        if self.kind in ("barrier", "send"):
+            return 0
+        return self.counts[0]
+
+
+class Work(Protocol):
+    """An operation that a rank has started.
+
+    Attributes:
+        error: why it has failed; None as long as it has not.
+    """
+
+    error: Exception | None
+
+
+class Channel(Protocol):
+    """The way from one rank to the others."""
+
+    rank: int
+
+    def start(
+        self,
+        operation: Operation,
+        given: np.ndarray[Any, Any] | None,
+        gotten: np.ndarray[Any, Any] | None,
+        failure: BaseException | None,
+        place: str,
+    ) -> Work:
+        """Take part in an operation, behind all that were started before.
+
+        Args:
+            operation: which.
+            given: flat, the elements that this rank gives; None if it gives none.
+            gotten: flat, for those that it gets; None if it gets none.  Both are in use until the work has ended.
+            failure: why this rank cannot give anything; the operation then fails on all of its ranks.
+            place: the line of the program that wants it, for messages.
+        """
+        ...
+
+    def reached(self, count: int) -> bool:
+        """Whether the first so many operations have ended."""
+        ...
+
+    def wait(self, count: int) -> None:
+        """Return when the first so many operations have ended."""
+        ...
+
+    def call_when_reached(self, count: int, wake: Callable[[], None]) -> None:
+        """Call `wake`, from any thread, when the first so many operations have ended."""
+        ...
+
+    def started(self) -> int:
+        """How many operations were started."""
+        ...

@@ -1,0 +1,94 @@
+"""`CommunicationStreamPolicy`: the one lane of exchanges between this rank and the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Final
+
+from vmflow.errors import DeviceUnavailable
+
+from .stream import Event, StreamPolicy, Verdict
+
+if TYPE_CHECKING:
+    from .channel import Channel, Operation, Work
+
+# The way from this rank to the others; None if there is none.
+CHANNEL: Final[ContextVar[Channel | None]] = ContextVar("vmflow.channel", default=None)
+
+
+class CommunicationStreamPolicy(StreamPolicy):
+    """Hands operations to a channel at once, in program order: all ranks must start the same ones in one order.
+
+    Args:
+        channel: to the other ranks.
+    """
+
+    kind = "comm"
+    sequential = True
+    asynchronous = True
+
+    def __init__(self, channel: Channel) -> None:
+        self.channel = channel
+        self._work: Work | None = None
+
+    def start(self, operation: Operation, given: Any, gotten: Any, failure: BaseException | None, place: str) -> None:
+        """See `Channel.start`; called by the work that is being enqueued."""
+        self._work = self.channel.start(operation, given, gotten, failure, place)
+
+    def on_scheduler_thread(self, cost: int, loop_attached: bool) -> bool:
+        # Starting takes no time worth a worker.
+        return True
+
+    def enqueue(self, work: Callable[[], None], fail: Callable[[BaseException], None]) -> Verdict:
+        self._work = None
+        work()
+        started = self._work
+        return lambda: None if started is None else started.error
+
+    def record(self, timing: bool = False) -> Reached:
+        return Reached(self.channel, self.channel.started())
+
+    def wait(self, event: Event) -> None:
+        raise NotImplementedError("operations between ranks begin when the host knows that their operands are there")
+
+    def synchronize(self) -> None:
+        self.channel.wait(self.channel.started())
+
+    def await_progress(self, event: Event, wake: Callable[[], None]) -> bool:
+        assert isinstance(event, Reached)
+        self.channel.call_when_reached(event.count, wake)
+        return False
+
+    def __repr__(self) -> str:
+        return f"CommunicationStreamPolicy(rank {self.channel.rank})"
+
+
+class Reached:
+    """The event that the first so many operations of a channel have ended."""
+
+    __slots__ = ("channel", "count")
+
+    def __init__(self, channel: Channel, count: int) -> None:
+        self.channel = channel
+        self.count = count
+
+    def query(self) -> bool:
+        return self.channel.reached(self.count)
+
+    def synchronize(self) -> None:
+        self.channel.wait(self.count)
+
+
+def open_lane() -> CommunicationStreamPolicy:
+    """A new lane for this rank.
+
+    Raises:
+        DeviceUnavailable: if there is no way to other ranks.
+    """
+    channel = CHANNEL.get()
+    if channel is None:
+        raise DeviceUnavailable(
+            "there is no way to other ranks here: run the program by vmflow.distributed.simulate(function, ranks=...)"
+        )
+    return CommunicationStreamPolicy(channel)

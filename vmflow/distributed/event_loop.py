@@ -1,0 +1,66 @@
+"""`SimulatedEventLoop`: an event loop of a rank of a simulation, which waits in turns with the other ranks."""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+from collections.abc import Callable
+from typing import Any, TypeVar, TypeVarTuple, final
+
+from .scheduler import Scheduler
+
+Result = TypeVar("Result")
+Arguments = TypeVarTuple("Arguments")
+
+
+@final
+class RankSelector(selectors.DefaultSelector):
+    """Lets other ranks go on where an event loop would wait."""
+
+    def __init__(self, scheduler: Scheduler, rank: int) -> None:
+        super().__init__()
+        self._scheduler = scheduler
+        self._rank = rank
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        found = super().select(0)
+        if found or (timeout is not None and timeout <= 0):
+            self._scheduler.pause(self._rank)
+            return found or super().select(0)
+        deadline = None if timeout is None else self._scheduler.now + timeout
+        self._scheduler.block(self._rank, self._has_events, "its event loop to have something to do", deadline)
+        return super().select(0)
+
+    def _has_events(self) -> bool:
+        return bool(super().select(0))
+
+
+@final
+class SimulatedEventLoop(asyncio.SelectorEventLoop):
+    """See the module.
+
+    Args:
+        scheduler: whose clock is the loop's time.
+        rank: that runs the loop.
+    """
+
+    def __init__(self, scheduler: Scheduler, rank: int) -> None:
+        super().__init__(RankSelector(scheduler, rank))
+        self._scheduler = scheduler
+
+    def time(self) -> float:
+        return self._scheduler.now
+
+    def run_in_executor(
+        self, executor: Any, func: Callable[[*Arguments], Result], *args: *Arguments
+    ) -> asyncio.Future[Result]:
+        """The same; the clock waits for the thread."""
+        self._scheduler.count_outside(1)
+
+        def called() -> Result:
+            try:
+                return func(*args)
+            finally:
+                self._scheduler.count_outside(-1)
+
+        return super().run_in_executor(executor, called)

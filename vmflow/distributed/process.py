@@ -1,0 +1,83 @@
+"""`Process`: which of the program's ranks this is.
+
+A launcher tells by the environment, in the variables of PyTorch and OneFlow.  Without any, the program is rank 0 of 1.
+Ranks of a simulation live in one process of the operating system; there a context variable tells.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextvars import ContextVar
+from typing import Final, final
+
+
+@final
+class Process:
+    """One rank of a program.
+
+    Args:
+        rank: its number, from 0 on.
+        world_size: how many there are.
+        local_rank: its number among those on the same host.
+        local_world_size: how many there are on the same host.
+
+    Attributes:
+        rank, world_size, local_rank, local_world_size: as given.
+    """
+
+    __slots__ = ("local_rank", "local_world_size", "rank", "world_size")
+
+    def __init__(self, rank: int = 0, world_size: int = 1, local_rank: int = 0, local_world_size: int = 1) -> None:
+        self.rank = rank
+        self.world_size = world_size
+        self.local_rank = local_rank
+        self.local_world_size = local_world_size
+
+    def __repr__(self) -> str:
+        return f"<rank {self.rank} of {self.world_size}>"
+
+
+def process_of(environment: Mapping[str, str]) -> Process:
+    """The rank that the environment names, by RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE.
+
+    Raises:
+        ValueError: if one of them is no number, or they contradict each other.
+    """
+    world_size = _number(environment, "WORLD_SIZE", 1, least=1)
+    rank = _number(environment, "RANK", 0)
+    local_world_size = _number(environment, "LOCAL_WORLD_SIZE", world_size, least=1)
+    local_rank = _number(environment, "LOCAL_RANK", rank % local_world_size)
+    if rank >= world_size or local_rank >= local_world_size or local_world_size > world_size:
+        raise ValueError(
+            f"RANK={rank}, WORLD_SIZE={world_size}, LOCAL_RANK={local_rank} and LOCAL_WORLD_SIZE={local_world_size} "
+            "contradict each other: each rank must be less than its number of ranks"
+        )
+    return Process(rank, world_size, local_rank, local_world_size)
+
+
+def _number(environment: Mapping[str, str], name: str, default: int, least: int = 0) -> int:
+    text = environment.get(name, str(default))
+    if not (text.isascii() and text.isdecimal() and int(text) >= least):
+        raise ValueError(f"{name} must be an integer from {least} on, not {text!r}")
+    return int(text)
+
+
+# The rank of a simulation that this task or thread belongs to.
+SIMULATED: Final[ContextVar[Process | None]] = ContextVar("vmflow.process", default=None)
+
+_alone: Final[list[Process]] = []
+
+
+def current_process() -> Process:
+    """The rank that this code runs on.
+
+    Raises:
+        ValueError: if the environment is malformed.
+    """
+    simulated = SIMULATED.get()
+    if simulated is not None:
+        return simulated
+    if not _alone:
+        _alone.append(process_of(os.environ))
+    return _alone[0]

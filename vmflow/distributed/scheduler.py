@@ -1,0 +1,240 @@
+"""`Scheduler`: runs the ranks of a simulation in turns, as a seed has it, by a clock of its own.
+
+Each rank has a thread, and one thread runs at a time: it goes on until it has to wait.  Then the seed decides who goes
+on, or which message arrives.  If nobody can, the clock jumps to the next moment that somebody waits for.  So a
+simulation takes no longer for its delays, and the same seed gives the same run.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import random
+import threading
+import time
+from collections.abc import Callable
+from typing import Final, Literal, TypeAlias, final
+
+from vmflow.errors import SimulationDeadlock
+
+Callback: TypeAlias = Callable[[], None]
+
+# Real seconds to wait for threads that are no ranks, such as those of `asyncio.to_thread`, before ranks of which none
+# can go on count as stuck.
+PATIENCE: Final = 5.0
+
+
+class RankEnded(BaseException):
+    """Ends a rank's thread from within; no error of the program's."""
+
+
+@final
+class Turn:
+    """The place of one rank in the scheduler.
+
+    Attributes:
+        rank: whose.
+        state: "ready" to go on, "blocked" until `ready` is true or the deadline has come, "frozen" or "ended".
+        freezes: whether it is frozen where it waits next.
+        ready: of a blocked one, whether it can go on.
+        deadline: of a blocked one, the moment to which it waits at most.
+        waits_for: for people.
+        late: whether it goes on because the deadline has come.
+        error: to be raised where it goes on.
+    """
+
+    __slots__ = ("deadline", "error", "freezes", "late", "may_run", "rank", "ready", "state", "waits_for")
+
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
+        self.state: Literal["ready", "blocked", "frozen", "ended"] = "ready"
+        self.ready: Callable[[], bool] = bool
+        self.deadline: float | None = None
+        self.waits_for = ""
+        self.freezes = False
+        self.late = False
+        self.error: BaseException | None = None
+        self.may_run = threading.Event()
+
+
+@final
+class Scheduler:
+    """See the module.
+
+    Args:
+        ranks: how many.
+        seed: decides who goes on.
+
+    Attributes:
+        now: seconds since the beginning, by the simulation's clock.
+        switches: how often one rank went on after another.
+    """
+
+    def __init__(self, ranks: int, seed: int = 0) -> None:
+        self.now = 0.0
+        self.switches = 0
+        self.random = random.Random(seed)
+        self.turns = [Turn(rank) for rank in range(ranks)]
+        # What can happen at any moment, in the order in which it became possible.
+        self._messages: list[Callback] = []
+        self._timers: list[tuple[float, int, Callback]] = []
+        self._numbers = itertools.count()
+        self._finished = threading.Event()
+        # How much is going on in threads that are no ranks.
+        self._outside = 0
+        self._lock = threading.Lock()
+
+    # Called by the rank that runs
+
+    def block(self, rank: int, ready: Callable[[], bool], waits_for: str, deadline: float | None = None) -> bool:
+        """Let others go on until `ready` is true, or the deadline has come; whether it is true.
+
+        Raises:
+            SimulationDeadlock: if no rank can go on any more.
+        """
+        turn = self.turns[rank]
+        turn.state, turn.ready, turn.deadline, turn.waits_for = "blocked", ready, deadline, waits_for
+        turn.late = False
+        self._hand_on(turn)
+        return not turn.late
+
+    def pause(self, rank: int) -> None:
+        """Let others go on, if the seed has it so."""
+        self.turns[rank].state = "ready"
+        self._hand_on(self.turns[rank])
+
+    def freeze(self, rank: int) -> None:
+        """Let the rank stand still from where it waits next; its thread ends with the simulation."""
+        self.turns[rank].freezes = True
+
+    def end(self, rank: int) -> None:
+        """The rank has run to its end."""
+        self.turns[rank].state = "ended"
+        following = self._choose()
+        if following is None:
+            self._finished.set()
+        else:
+            following.may_run.set()
+
+    def soon(self, callback: Callback) -> None:
+        """Call it at some moment, on the thread of any rank."""
+        self._messages.append(callback)
+
+    def at(self, moment: float, callback: Callback) -> None:
+        """Call it at a moment of the simulation's clock, if no rank can go on before."""
+        heapq.heappush(self._timers, (moment, next(self._numbers), callback))
+
+    def count_outside(self, change: int) -> None:
+        """So much more, or less, is going on in threads that are no ranks, for which the clock has to wait."""
+        with self._lock:
+            self._outside += change
+
+    # Called by the program that simulates
+
+    def begin(self) -> None:
+        """Let the first rank run; each rank's thread begins by `wait_for_turn`."""
+        first = self._choose()
+        assert first is not None
+        first.may_run.set()
+
+    def wait_for_turn(self, rank: int) -> None:
+        """Return when the rank is to run for the first time."""
+        self._resume(self.turns[rank])
+
+    def wait_until_finished(self) -> None:
+        """Return when all ranks have ended that are not frozen."""
+        self._finished.wait()
+
+    def end_frozen(self, rank: int) -> None:
+        """Let the thread of a frozen rank end: all waiting raises `RankEnded` there from now on."""
+        turn = self.turns[rank]
+        if turn.state == "frozen":
+            turn.error = RankEnded()
+            turn.may_run.set()
+
+    # Inside
+
+    def _hand_on(self, turn: Turn) -> None:
+        self._raise_error(turn)
+        if turn.freezes:
+            turn.state = "frozen"
+        following = self._choose()
+        if following is not turn:
+            self.switches += 1
+            if following is None:
+                self._finished.set()
+            else:
+                following.may_run.set()
+            self._resume(turn)
+        else:
+            self._raise_error(turn)
+
+    def _resume(self, turn: Turn) -> None:
+        turn.may_run.wait()
+        turn.may_run.clear()
+        self._raise_error(turn)
+
+    def _raise_error(self, turn: Turn) -> None:
+        error = turn.error
+        if not isinstance(error, RankEnded):
+            turn.error = None
+        if error is not None:
+            raise error
+
+    def _choose(self) -> Turn | None:
+        """The rank that goes on; None if all have ended or are frozen."""
+        patient_until: float | None = None
+        while True:
+            able = [turn for turn in self.turns if _can_go_on(turn)]
+            count = len(able) + len(self._messages)
+            if count:
+                chosen = self.random.randrange(count)
+                if chosen < len(able):
+                    able[chosen].state = "ready"
+                    return able[chosen]
+                self._messages.pop(chosen - len(able))()
+                continue
+            blocked = [turn for turn in self.turns if turn.state == "blocked"]
+            if not blocked:
+                return None
+            if self._outside:
+                _let_other_threads_run()
+                continue
+            due = min([turn.deadline for turn in blocked if turn.deadline is not None], default=None)
+            if self._timers and (due is None or self._timers[0][0] <= due):
+                moment, _, callback = heapq.heappop(self._timers)
+                self.now = max(self.now, moment)
+                callback()
+                continue
+            if due is not None:
+                self.now = max(self.now, due)
+                late = next(turn for turn in blocked if turn.deadline == due)
+                late.state, late.late = "ready", True
+                return late
+            if patient_until is None:
+                patient_until = time.monotonic() + PATIENCE
+            elif time.monotonic() > patient_until:
+                stuck = blocked[0]
+                stuck.state = "ready"
+                stuck.error = SimulationDeadlock(f"no rank can go on: {self.describe()}")
+                return stuck
+            _let_other_threads_run()
+
+    def describe(self) -> str:
+        """What each rank does."""
+        return "; ".join(
+            [
+                f"rank {turn.rank} waits for {turn.waits_for}"
+                if turn.state == "blocked"
+                else f"rank {turn.rank} is {turn.state}"
+                for turn in self.turns
+            ]
+        )
+
+
+def _let_other_threads_run() -> None:
+    threading.Event().wait(1e-3)
+
+
+def _can_go_on(turn: Turn) -> bool:
+    return turn.state == "ready" or (turn.state == "blocked" and turn.ready())

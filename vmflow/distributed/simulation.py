@@ -1,0 +1,147 @@
+"""`simulate`: run a program on several ranks within one process, the same way each time."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Callable, Coroutine, Sequence
+from contextvars import copy_context
+from typing import Any, TypeVar, cast, overload
+
+from vmflow.context import MODE
+from vmflow.random import Generator
+from vmflow.streams.communication import CHANNEL
+from vmflow.vm.virtual_machine import VirtualMachine
+
+from .event_loop import SimulatedEventLoop
+from .local_engine import TIMEOUT, Fault, LocalEngine
+from .process import SIMULATED, Process
+from .scheduler import RankEnded, Scheduler
+
+Result = TypeVar("Result")
+
+# Seconds: a turn of a machine on a loop is not to end by the clock of the wall.
+_TURN_BUDGET = 1e6
+
+
+@overload
+def simulate(
+    function: Callable[[], Coroutine[Any, Any, Result]],
+    ranks: int = 2,
+    seed: int = 0,
+    *,
+    faults: Sequence[Fault] = (),
+    delay: float = 0.0,
+    timeout: float = TIMEOUT,
+    return_exceptions: bool = False,
+) -> list[Result]: ...
+@overload
+def simulate(
+    function: Callable[[], Result],
+    ranks: int = 2,
+    seed: int = 0,
+    *,
+    faults: Sequence[Fault] = (),
+    delay: float = 0.0,
+    timeout: float = TIMEOUT,
+    return_exceptions: bool = False,
+) -> list[Result]: ...
+def simulate(
+    function: Callable[[], Any],
+    ranks: int = 2,
+    seed: int = 0,
+    *,
+    faults: Sequence[Fault] = (),
+    delay: float = 0.0,
+    timeout: float = TIMEOUT,
+    return_exceptions: bool = False,
+) -> list[Any]:
+    """Call a function on several ranks, and return what each of them has returned.
+
+    The ranks are threads of this process that run one at a time.  `seed` decides who goes on when one has to wait, and
+    how long messages take, by a clock that jumps over waiting.  So a program runs the same way each time, and another
+    way with another seed.  Each rank has a virtual machine, a default generator (of the seed 0) and a mode of its own.
+
+        def program():
+            x = flow.ones(3) * flow.distributed.get_rank()
+            return flow.distributed.all_reduce(x).tolist()
+
+        flow.distributed.simulate(program, ranks=3)   # [[3.0, 3.0, 3.0]] * 3
+
+    Args:
+        function: of no arguments; a coroutine function gets an event loop on each rank, whose time is the simulation's.
+        ranks: how many.
+        seed: of the order in which things happen.
+        faults: what goes wrong.
+        delay: the most seconds that an exchange between ranks takes.
+        timeout: seconds after which one fails to which not all ranks have come.
+        return_exceptions: whether exceptions of ranks are returned in place of results.
+
+    Returns:
+        By rank; None for one that was lost or frozen.
+
+    Raises:
+        Exception: the first that a rank has raised, with a note that names the rank, unless they are returned.
+        ValueError: for less than one rank, or a fault of a rank that there is not.
+    """
+    if ranks < 1:
+        raise ValueError(f"simulate: expected at least one rank, not {ranks}")
+    for fault in faults:
+        if not 0 <= fault.rank < ranks:
+            raise ValueError(f"simulate: there is no rank {fault.rank} for {fault}")
+    scheduler = Scheduler(ranks, seed)
+    engine = LocalEngine(scheduler, faults, delay, timeout)
+    results: list[Any] = [None] * ranks
+    errors: list[tuple[int, BaseException]] = []
+
+    def work(rank: int) -> None:
+        reason = "has ended"
+        try:
+            scheduler.wait_for_turn(rank)
+            results[rank] = _call(function, engine, rank)
+        except RankEnded:  # of one that was frozen: the others have ended
+            return
+        except BaseException as error:
+            reason = f"has raised {error!r}"
+            error.add_note(f"on rank {rank} of {ranks}, simulated with seed {seed}")
+            errors.append((rank, error))
+            results[rank] = error
+        engine.end(rank, reason)
+        scheduler.end(rank)
+
+    threads = [
+        threading.Thread(target=copy_context().run, args=(work, rank), name=f"rank {rank}", daemon=True)
+        for rank in range(ranks)
+    ]
+    for thread in threads:
+        thread.start()
+    scheduler.begin()
+    scheduler.wait_until_finished()
+    for rank, thread in enumerate(threads):
+        scheduler.end_frozen(rank)
+        thread.join()
+    if errors and not return_exceptions:
+        raise errors[0][1]
+    return results
+
+
+def _call(function: Callable[[], Any], engine: LocalEngine, rank: int) -> Any:
+    """What the function returns on one rank, when everything that it has issued there has ended."""
+    channel = engine.channels[rank]
+    count = len(engine.channels)
+    SIMULATED.set(Process(rank, count, rank, count))
+    CHANNEL.set(channel)
+    # Its threads would run at any time; and what a loop computes in one turn may not depend on how fast that is.
+    machine = VirtualMachine(f"rank {rank}", cpu_worker="never", turn_budget=_TURN_BUDGET)
+    MODE.set(MODE.get().replace(machine=machine, generator=Generator().manual_seed(0)))
+    try:
+        if inspect.iscoroutinefunction(function):
+            with asyncio.Runner(loop_factory=lambda: SimulatedEventLoop(engine.scheduler, rank)) as runner:
+                result = runner.run(cast("Coroutine[Any, Any, Any]", function()))
+        else:
+            result = function()
+        machine.drain()
+        return result
+    finally:
+        machine.close()
