@@ -39,9 +39,21 @@ class TensorMeta:
         strides: of the C-contiguous layout, in elements.
         differentiable: whether the dtype is one that has gradients, floating-point or complex.
         is_complex: whether it is complex.
+        spread: over which ranks the tensor is spread, and how; None of a local tensor.
     """
 
-    __slots__ = ("device", "differentiable", "dtype", "is_complex", "nbytes", "numel", "shape", "sizes", "strides")
+    __slots__ = (
+        "device",
+        "differentiable",
+        "dtype",
+        "is_complex",
+        "nbytes",
+        "numel",
+        "shape",
+        "sizes",
+        "spread",
+        "strides",
+    )
 
     def __init__(self, shape: Size, dtype: DType, device: Device) -> None:
         self.shape = shape
@@ -53,6 +65,7 @@ class TensorMeta:
         self.strides = contiguous_strides(shape)
         self.differentiable: bool = dtype.category >= FLOATING
         self.is_complex: bool = dtype.category >= COMPLEX
+        self.spread: Any = None
 
     def __repr__(self) -> str:
         return f"{self.dtype.name}[{', '.join(map(str, self.shape))}]"

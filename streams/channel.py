@@ -75,6 +75,21 @@ class Operation(NamedTuple):
             return 0
         return self.counts[0]
 
+    def traffic(self, place: int) -> float:
+        """How many elements reach the rank at this place of the group from others, by the usual algorithms."""
+        size = len(self.ranks)
+        if self.kind == "all_reduce":
+            return 2 * (size - 1) / size * self.counts[0]
+        if self.kind == "reduce_scatter":
+            return sum(self.counts) - self.counts[place]
+        if self.kind == "all_to_all":
+            return self.gotten(place) - self.counts[place * size + place]
+        if self.kind == "all_gather":
+            return self.gotten(place) - self.counts[place]
+        if self.kind == "broadcast":
+            return self.counts[0] if place != self.root else 0
+        return self.gotten(place)
+
 
 class Work(Protocol):
     """An operation that a rank has started.

@@ -52,18 +52,22 @@ LATE = {
     # Each command has its own needs, serving optional packages among them.
     "vmflow.__main__": ("vmflow.info", "vmflow.serving.command"),
     # attrs, and what fuses ops.
-    "vmflow.interpreter": ("vmflow.ops.chains",),
+    "vmflow.interpreter": ("vmflow.ops.chains", "vmflow.distributed.global_interpreter"),
     "vmflow.ops.formula": ("vmflow.ops.recording",),
+    # Global tensors.
+    "vmflow.multi_tensor": ("vmflow.distributed.global_tensors",),
+    "vmflow.ops.copying": ("vmflow.distributed.global_tensors",),
+    "vmflow.ops.table": ("vmflow.distributed.global_interpreter",),
     # Methods that few programs call.
-    "vmflow.protocols": _LOADED_BY_METHODS,
+    "vmflow.protocols": (*_LOADED_BY_METHODS, "vmflow.distributed.global_tensors"),
     # Much of the standard library, and only once a C library is to be had.
     "vmflow.kernels.native.loading": _COMPILING,
     # The writing of C, which small arrays do without.
     "vmflow.kernels.numpy.elementwise": _LARGE_ARRAYS,
     # Memory that few programs share with other libraries.
-    "vmflow.ops.creation.creation": ("vmflow.exchange",),
+    "vmflow.ops.creation.creation": ("vmflow.exchange", "vmflow.distributed.spread"),
     "vmflow.exchange": ("vmflow.cuda.exchange",),
-    "vmflow.tensors": ("vmflow.cuda.exchange",),
+    "vmflow.tensors": ("vmflow.cuda.exchange", "vmflow.distributed.global_tensors"),
     # Devices that few programs have.
     "vmflow.vm.stream_table": (*_SIMULATION, "vmflow.streams.cuda.registry"),
     "vmflow.kernels.copies": ("vmflow.kernels.cuda.transfers",),
@@ -307,7 +311,7 @@ def test_what_type_checkers_see_is_found_on_first_use(package: str) -> None:
 
 
 def test_type_checkers_see_all_that_is_found_on_first_use() -> None:
-    assert {"graph", *vmflow._LAZY_MODULES, *vmflow._LAZY_NAMES} == set(_lazy_exports("vmflow"))
+    assert {"graph", "sbp", *vmflow._LAZY_MODULES, *vmflow._LAZY_NAMES} == set(_lazy_exports("vmflow"))
 
 
 # In a fresh interpreter

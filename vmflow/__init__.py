@@ -104,6 +104,8 @@ if _TYPE_CHECKING:
         get_autocast_dtype as get_autocast_dtype,
         is_autocast_enabled as is_autocast_enabled,
     )
+    from .distributed import sbp as sbp
+    from .distributed.placement import placement as placement
     from .exchange import from_dlpack as from_dlpack
     from .functions import *
     from .graph_mode.functions import global_function as global_function
@@ -188,6 +190,7 @@ _LAZY_NAMES = {
     "memory_allocated": ".memory",
     "memory_reserved": ".memory",
     "memory_stats": ".memory",
+    "placement": ".distributed.placement",
     "printoptions": ".representation",
     "reset_peak_memory_stats": ".memory",
     "save": ".io",
@@ -202,6 +205,8 @@ _LAZY_NAMES = {
 def __getattr__(name: str) -> object:
     if name == "graph":
         return _import_module(".graph_mode", __name__)
+    if name == "sbp":
+        return _import_module(".distributed.sbp", __name__)
     if name in _LAZY_MODULES:
         return _import_module(f".{name}", __name__)
     if name in _LAZY_NAMES:
@@ -211,4 +216,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), "graph", *_LAZY_MODULES, *_LAZY_NAMES])
+    return sorted([*globals(), "graph", "sbp", *_LAZY_MODULES, *_LAZY_NAMES])

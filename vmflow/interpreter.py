@@ -53,6 +53,9 @@ class EagerLocalInterpreter:
         """The results, whose values are being computed."""
         blobs = _blobs(op, inputs)
         plan = plan_of(op, blobs, attributes, scalars, mode.dtype)
+        if plan.spread is not None:
+            spread: tuple[Tensor, ...] = plan.spread.call(blobs, attributes, scalars)
+            return spread
         machine: VirtualMachine = mode.machine or default_machine()
         parts: MachineFields = machine
         stream = parts.devices.stream_of(plan.outputs[0].device, mode)
@@ -78,6 +81,9 @@ class EagerLocalInterpreter:
         output = plan.outputs[0]
         if output is not blob.meta or blob.strides is not None:
             check_fits(op.name, output, target)
+        if plan.spread is not None or blob.meta.spread is not None:
+            plan.spread.call_into(target, blobs, attributes, scalars)
+            return
         machine: VirtualMachine = mode.machine or default_machine()
         parts: MachineFields = machine
         stream = parts.devices.stream_of(output.device, mode)
@@ -86,6 +92,10 @@ class EagerLocalInterpreter:
 
     def view(self, op: ViewExpr, source: Tensor, attributes: Attributes, mode: Mode) -> Tensor:
         """Another way of seeing `source`'s memory."""
+        if source._blob.meta.spread is not None:
+            from .distributed.global_interpreter import global_view  # which few programs need
+
+            return global_view(op, source, attributes)
         return new_tensor(view_of(op, source._blob, attributes, source._blob.storage), source._lease)
 
 
@@ -127,6 +137,9 @@ def computed(
 ) -> Tensor:
     """The one result of an op that runs eagerly, of which autograd is not told; every eager op passes here."""
     plan = plan_of(op, blobs, attributes, scalars, mode.dtype)
+    if plan.spread is not None:
+        spread: Tensor = plan.spread.call(blobs, attributes, scalars)[0]
+        return spread
     output = plan.outputs[0]
     machine: VirtualMachine | None = mode.machine
     if machine is None:
@@ -244,7 +257,8 @@ def dispatch_view(op: ViewExpr, source: Tensor, attributes: Attributes = ()) -> 
     if mode.grad:
         if source.requires_grad:
             record(op, (source,), attributes, (), (result,))
-        result._base = _views.base_for(source)
+        if source._blob.meta.spread is None:
+            result._base = _views.base_for(source)
     return result
 
 

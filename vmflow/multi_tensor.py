@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from .context import MODE
-from .instructions.blob import Array
+from .instructions.blob import Array, Blob
 from .instructions.multi_tensor_update import MultiTensorUpdate, UpdateKernel
 from .interpreter import issue_policy
 from .kernels.problems.updates import Unless
@@ -80,8 +80,8 @@ def issue_update(update: Update) -> None:
     if mode.interpreter is not None:
         mode.interpreter.update(update, mode)
         return
-    read = tuple([tensor._blob for tensor in update.inputs])
-    written = tuple([tensor._blob for tensor in update.outputs])
+    read = tuple([_blob_of(update, tensor) for tensor in update.inputs])
+    written = tuple([_blob_of(update, tensor) for tensor in update.outputs])
     policy = MultiTensorUpdate(update.name, update.kernel, read, written, update.overwrites)
     try:
         issue_policy(policy, read, written, update.cost, mode)
@@ -89,6 +89,19 @@ def issue_update(update: Update) -> None:
         # What autograd has saved of them is gone now; also if Ctrl-C came out of a turn after the step was accepted.
         for blob in written:
             blob.storage.version += 1
+        for tensor in update.outputs:
+            if tensor._blob.meta.spread is not None:
+                tensor._blob.storage.version += 1
+
+
+def _blob_of(update: Update, tensor: Tensor) -> Blob:
+    """The memory that is meant: of a global tensor, this rank's part."""
+    blob = tensor._blob
+    if blob.meta.spread is None:
+        return blob
+    from .distributed.global_tensors import updated_part  # which few programs need
+
+    return updated_part(update.name, tensor)._blob
 
 
 def zero_gradients(tensors: Iterable[Tensor], set_to_none: bool) -> None:

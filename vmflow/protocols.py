@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from .instructions.blob import Array
 from .ops.declaration import attribute, method
+from .tensor_fields import meta_of
 
 if TYPE_CHECKING:
     from .tensors import Tensor
@@ -135,3 +136,72 @@ def __reduce__(self: Tensor) -> tuple[Any, ...]:
     from .io import rebuild_tensor
 
     return rebuild_tensor, (type(self), self.detach().numpy(), self.requires_grad, self.device)
+
+
+# Global tensors
+
+
+@attribute("is_global")
+def is_global(self: Tensor) -> bool:
+    """Whether it is spread over ranks, and this process has a part of it only."""
+    return meta_of(self).spread is not None
+
+
+@attribute("placement")
+def placement(self: Tensor) -> Any:
+    """The ranks that a global tensor is spread over.
+
+    Raises:
+        AttributeError: if it is local.
+    """
+    return _spread_of(self, "placement").placement
+
+
+@attribute("sbp")
+def sbp(self: Tensor) -> Any:
+    """How a global tensor is spread, for each axis of its placement.
+
+    Raises:
+        AttributeError: if it is local.
+    """
+    return _spread_of(self, "sbp").sbp
+
+
+def _spread_of(tensor: Tensor, name: str) -> Any:
+    spread = meta_of(tensor).spread
+    if spread is None:
+        raise AttributeError(f"a local tensor has no {name}; see Tensor.to_global")
+    return spread
+
+
+@method()
+def to_global(self: Tensor, placement: Any = None, sbp: Any = None, *, grad_sbp: Any = None) -> Tensor:
+    """A global tensor: of the parts that ranks have, or the same one spread in another way.
+
+    All ranks of the placement call it with their parts; where it is broadcast, the first rank's counts.  Of a global
+    tensor, all ranks of both placements call it.
+
+    Args:
+        placement: over which ranks; may be left out of a global tensor.
+        sbp: how, see `vmflow.sbp`; one for each axis of the placement.
+        grad_sbp: how the gradient is spread that comes back; of a global tensor only.
+
+    Raises:
+        ValueError: if the parts do not make a whole, or something is missing.
+        TypeError: for an sbp that is none.
+    """
+    from .distributed.global_tensors import to_global as to
+
+    return to(self, placement, sbp, grad_sbp)
+
+
+@method()
+def to_local(self: Tensor) -> Tensor:
+    """This rank's part of a global tensor, which shares its memory.
+
+    Raises:
+        ValueError: if the tensor is local.
+    """
+    from .distributed.global_tensors import to_local as to
+
+    return to(self)

@@ -194,6 +194,8 @@ class _Pass:
                     self._enter(edge.node, [None] * edge.node.outputs_count)
                 return True
         total = self._whole(edge)
+        if total is not None and total._blob.meta.spread is not None:
+            return False  # a slice of it may share no memory
         if total is None or not self._owns(edge) or self.create_graph or self.recorder is not None:
             return False
         _interpreter.dispatch_view(cast("ViewExpr", node.op), total, node.attributes).add_(gradient)

@@ -52,7 +52,12 @@ def exchange(operation: Operation, given: Tensor | None, gotten: TensorMeta = _N
         operation: which.
         given: what this rank gives, in the order of its elements.
         gotten: of the result.
+
+    Raises:
+        ValueError: if this rank is not in the group.
     """
+    if get_rank() not in operation.ranks:
+        raise ValueError(f"rank {get_rank()} takes no part in {operation}")
     machine = current_machine()
     stream = machine.stream(_HOST, "comm")
     policy = stream.policy

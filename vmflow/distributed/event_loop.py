@@ -54,13 +54,8 @@ class SimulatedEventLoop(asyncio.SelectorEventLoop):
     def run_in_executor(
         self, executor: Any, func: Callable[[*Arguments], Result], *args: *Arguments
     ) -> asyncio.Future[Result]:
-        """The same; the clock waits for the thread."""
+        """The same; the clock waits until the loop has heard of the thread's end."""
         self._scheduler.count_outside(1)
-
-        def called() -> Result:
-            try:
-                return func(*args)
-            finally:
-                self._scheduler.count_outside(-1)
-
-        return super().run_in_executor(executor, called)
+        future = super().run_in_executor(executor, func, *args)
+        future.add_done_callback(lambda _: self._scheduler.count_outside(-1))
+        return future

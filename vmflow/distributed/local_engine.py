@@ -132,7 +132,8 @@ class LocalEngine:
     Attributes:
         scheduler, timeout: as given.
         channels: by rank.
-        operations, nbytes: how many operations were done, and how many bytes ranks have got from others.
+        operations, nbytes: how many operations were done, and how many bytes ranks have got from others by them, as the
+            usual algorithms would have it.
     """
 
     def __init__(
@@ -141,7 +142,7 @@ class LocalEngine:
         self.scheduler = scheduler
         self.timeout = timeout
         self.operations = 0
-        self.nbytes = 0
+        self.nbytes = 0.0
         self._delay = delay
         self._meetings: dict[tuple[int, ...], deque[Meeting]] = {}
         # By sender and receiver.
@@ -262,8 +263,7 @@ class LocalEngine:
         self.operations += 1
         for place, work in enumerate(works):
             if work.gotten is not None:
-                own = work.operation.given(place) if work.operation.kind == "all_gather" else 0
-                self.nbytes += work.gotten.nbytes - own * work.gotten.itemsize
+                self.nbytes += work.operation.traffic(place) * work.gotten.itemsize
         self._settle(works)
 
     def _lost(self, meeting: Meeting) -> Exception | None:

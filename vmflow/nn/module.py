@@ -596,6 +596,10 @@ class Module:
             lambda tensor: tensor.to(device=device, dtype=dtype if tensor.dtype.category >= dtypes.FLOATING else None)
         )
 
+    def to_global(self, placement: Any = None, sbp: Any = None) -> Self:
+        """Spread all parameters and buffers over ranks; see `Tensor.to_global`.  The module is changed and returned."""
+        return self._apply(lambda tensor: tensor.to_global(placement, sbp))
+
     def type(self, dst_type: DType) -> Self:
         """Cast every member to a dtype.
 

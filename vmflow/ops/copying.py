@@ -197,4 +197,8 @@ def conform(gradient: Tensor, wanted: TensorMeta) -> Tensor:
         if gradient.dtype.is_complex and not wanted.dtype.is_complex:
             gradient = cast(gradient, gradient.dtype.to_real())
         gradient = cast(gradient, wanted.dtype) if gradient.dtype is not wanted.dtype else gradient
+    if wanted.spread is not None:
+        from vmflow.distributed.global_tensors import conformed  # which few programs need
+
+        return conformed(gradient, wanted.spread)
     return gradient

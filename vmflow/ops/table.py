@@ -103,10 +103,11 @@ class OpPlan(CallPlan):
         details: see `Inferred`.
         kernel: as given.
         leased: the bytes of the results that are large enough to go back to their device in order.
+        spread: calls the op on global tensors; None of local ones.
         step: the op as a member of a chain, False if it may not be one; None as long as nobody wanted to know.
     """
 
-    __slots__ = ("details", "kernel", "leased", "outputs", "step")
+    __slots__ = ("details", "kernel", "leased", "outputs", "spread", "step")
 
     def __init__(self, name: str, inferred: Inferred, kernel: Kernel) -> None:
         allocates = any([places_memory(it) for it in inferred.outputs])
@@ -117,6 +118,7 @@ class OpPlan(CallPlan):
         self.casts = kernel.casts
         self.leased: int = sum([it.nbytes for it in self.outputs if it.nbytes >= LEASED_FROM])
         self.step: Step | Literal[False] | None = None
+        self.spread: Any = None
 
 
 @final
@@ -149,6 +151,13 @@ Infer: TypeAlias = Callable[[Attributes, Metas, Kinds], Inferred]
 GradientRule: TypeAlias = Callable[..., "tuple[Tensor | None, ...]"]
 
 OPS: dict[str, OpExpr] = {}
+
+
+def _is_global(attributes: Attributes, metas: Metas) -> bool:
+    for meta in metas:
+        if meta.spread is not None:
+            return True
+    return any([isinstance(attribute, TensorMeta) and attribute.spread is not None for attribute in attributes])
 
 
 def _forget_all() -> None:
@@ -239,9 +248,14 @@ class OpExpr:
     def plan(self, key: Hashable, attributes: Attributes, metas: Metas, kinds: Kinds) -> OpPlan:
         """Infer, choose the kernel, and remember both under `key`, which must determine the other arguments."""
         generation = GENERATION.number
-        found = self.infer(attributes, metas, kinds)
-        problem = Problem(self.name, self.family, attributes, metas, kinds, found.outputs, found.details)
-        plan = OpPlan(self.name, found, choose(problem, found.outputs[0].device))
+        if _is_global(attributes, metas):
+            from vmflow.distributed.global_interpreter import global_plan  # which few programs need
+
+            plan = global_plan(self, attributes, metas, kinds)
+        else:
+            found = self.infer(attributes, metas, kinds)
+            problem = Problem(self.name, self.family, attributes, metas, kinds, found.outputs, found.details)
+            plan = OpPlan(self.name, found, choose(problem, found.outputs[0].device))
         if len(self.known) >= self.remembers:
             self.known.clear()
         self.known[key] = plan

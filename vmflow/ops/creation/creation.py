@@ -53,17 +53,24 @@ def sized_meta(
 
     Args:
         name: of the function.
-        size, named: its positional and its keyword arguments.
+        size, named: its positional and its keyword arguments; `placement` and `sbp` among these ask for a global
+            tensor.
         dtype, device: None for the defaults.
 
     Raises:
         TypeError: without sizes, or for what are none.
         ValueError: if one is negative.
     """
+    placement, sbp = (named.pop("placement", None), named.pop("sbp", None)) if named else (None, None)
     if not size and not named:
         raise TypeError(f"{name}: expected sizes; () makes a 0-d tensor")
     shape = lengths(name, size, named)
-    return meta(shape, _dtype(name, dtype) or dtypes.get_default_dtype(), chosen_device(device))
+    kind = _dtype(name, dtype) or dtypes.get_default_dtype()
+    if placement is None and sbp is None:
+        return meta(shape, kind, chosen_device(device))
+    from vmflow.distributed.spread import asked_meta  # which few programs need
+
+    return asked_meta(name, shape, kind, device, placement, sbp)
 
 
 def _dtype(name: str, dtype: DType | None) -> DType | None:
@@ -330,6 +337,10 @@ def empty(
 
 def meta_like(input: Tensor, dtype: DType | None, device: Device | str | None) -> TensorMeta:
     """The shape of `input`, and its dtype and device unless others are given."""
+    spread = input._blob.meta.spread
+    if spread is not None and device is None:
+        like: TensorMeta = spread.like(tuple(input.shape), _dtype("like", dtype) or input.dtype)
+        return like
     return meta(
         tuple(input.shape),
         _dtype("like", dtype) or input.dtype,

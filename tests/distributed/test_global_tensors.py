@@ -1,0 +1,309 @@
+"""Global tensors: programs as if for one device, whose tensors are spread over ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vmflow as flow
+from vmflow import distributed as dist, nn, optim, sbp
+from vmflow.distributed.global_tensors import part_of
+
+pytestmark = pytest.mark.host
+
+SBPS = [sbp.split(0), sbp.split(1), sbp.broadcast, sbp.partial_sum]
+
+
+# OneFlow's documented examples, on two ranks
+
+
+def test_parts_of_a_tensor_that_is_made_of_local_ones() -> None:
+    def program() -> Any:
+        x = flow.full((2, 5), float(dist.get_rank()))
+        assert not x.is_global
+        y = x.to_global(placement=flow.placement("cpu", ranks=[0, 1]), sbp=flow.sbp.split(0))
+        assert y.is_global
+        assert (y.placement, y.sbp) == (flow.placement("cpu", ranks=[0, 1]), (flow.sbp.split(0),))
+        return tuple(y.shape), tuple(y.to_local().shape), y.to_local().tolist() == x.tolist(), y.sum(1).tolist()
+
+    assert dist.simulate(program) == [((4, 5), (2, 5), True, [0.0, 0.0, 5.0, 5.0])] * 2
+
+
+def test_a_tensor_that_is_made_globally() -> None:
+    def program() -> Any:
+        where = flow.placement("cpu", ranks=[0, 1])
+        x = flow.randn(4, 5, placement=where, sbp=flow.sbp.split(0))
+        y = flow.randn(4, 5, placement=where, sbp=flow.sbp.broadcast)
+        return tuple(x.to_local().shape), tuple(y.to_local().shape), x.tolist(), y.tolist()
+
+    (one, _, x, y), (two, _, again, other) = dist.simulate(program)
+    assert (one, two) == ((2, 5), (2, 5))
+    assert x == again != y == other
+
+
+def test_one_matmul_is_data_or_model_parallel_by_the_sbp_of_its_operands() -> None:
+    def program() -> Any:
+        where = flow.placement("cpu", ranks=[0, 1])
+        x = flow.arange(20).float().reshape(4, 5)
+        w = flow.arange(40).float().reshape(5, 8)
+        whole = [each.to_global(placement=where, sbp=sbp.broadcast) for each in (x, w)]
+        data = whole[0].to_global(sbp=sbp.split(0)) @ whole[1]
+        model = whole[0] @ whole[1].to_global(sbp=sbp.split(1))
+        inner = whole[0].to_global(sbp=sbp.split(1)) @ whole[1].to_global(sbp=sbp.split(0))
+        wanted = (x @ w).tolist()
+        return [
+            (str(each.sbp[0]), tuple(each.to_local().shape), each.tolist() == wanted) for each in (data, model, inner)
+        ]
+
+    assert dist.simulate(program) == [[("S(0)", (2, 8), True), ("S(1)", (4, 4), True), ("P", (4, 8), True)]] * 2
+
+
+def test_a_pipeline_of_two_placements() -> None:
+    def program() -> Any:
+        first, second = flow.placement("cpu", ranks=[0, 1]), flow.placement("cpu", ranks=[2, 3])
+        x = flow.ones(4, 5, placement=first, sbp=sbp.split(0))
+        w = flow.ones(5, 8, placement=first, sbp=sbp.broadcast)
+        v = flow.ones(8, 6, placement=second, sbp=sbp.split(1))
+        hidden = x @ w
+        y = hidden.to_global(placement=second, sbp=sbp.broadcast) @ v
+        return tuple(y.shape), tuple(y.to_local().shape), str(y.sbp[0])
+
+    found = dist.simulate(program, 4)
+    assert found == [((4, 6), (0, 0), "S(1)")] * 2 + [((4, 6), (4, 3), "S(1)")] * 2
+
+
+# Values and gradients, by any spread
+
+
+OPS: dict[str, Callable[..., flow.Tensor]] = {
+    "add": lambda x, w: x + w,
+    "mul": lambda x, w: x * w * 2,
+    "matmul": lambda x, w: x @ w.t(),
+    "linear": lambda x, w: nn.functional.linear(x, w, w.sum(1)),
+    "relu": lambda x, w: (x - w).relu(),
+    "softmax": lambda x, w: x.softmax(1) * w.log_softmax(0),
+    "mean": lambda x, w: x.mean(0) + w.mean(1, keepdim=True),
+    "norm": lambda x, w: x / (w * w).sum(1, keepdim=True).sqrt(),
+    "views": lambda x, w: x.t().reshape(5, 7) + w[1:, :].sum() + w.unsqueeze(1).expand(7, 3, 5).sum(1).t(),
+    "cat": lambda x, w: flow.cat([x, w, x], 1),
+    "where": lambda x, w: flow.where(x > w, x, w * 3),
+    "cumsum": lambda x, w: x.cumsum(0) - w.cumsum(1),
+    "max": lambda x, w: x.amax(1) + w.max(),
+    "scalar": lambda x, w: (1 - x) ** 2 + (w / 3).exp(),
+    "index": lambda x, w: x[2] + w.diagonal().sum(),
+}
+
+
+def reference(function: Callable[..., flow.Tensor], x: np.ndarray, w: np.ndarray) -> list[np.ndarray]:
+    a, b = [flow.tensor(each, requires_grad=True) for each in (x, w)]
+    y = function(a, b)
+    (y * y).sum().backward()
+    assert a.grad is not None
+    assert b.grad is not None
+    return [y.detach().numpy(), a.grad.numpy(), b.grad.numpy()]
+
+
+@pytest.mark.parametrize("name", OPS)
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_values_and_gradients(name: str, ranks: int) -> None:
+    chance = np.random.default_rng(3)
+    x, w = chance.normal(size=(7, 5)), chance.normal(size=(7, 5))
+    wanted = reference(OPS[name], x, w)
+
+    def program() -> list[Any]:
+        where = flow.placement.all("cpu")
+        found = []
+        for one in SBPS:
+            for other in SBPS:
+                # By way of broadcast, so that a partial sum is one of the whole.
+                a, b = [
+                    flow.tensor(each).to_global(placement=where, sbp=sbp.broadcast).to_global(sbp=how)
+                    for each, how in ((x, one), (w, other))
+                ]
+                a.requires_grad_(), b.requires_grad_()
+                y = OPS[name](a, b)
+                (y * y).sum().backward()
+                assert a.grad is not None
+                assert b.grad is not None
+                found.append((f"{one} {other}", y.detach().numpy(), a.grad.numpy(), b.grad.numpy()))
+        return found
+
+    for found in dist.simulate(program, ranks, seed=1):
+        for spread, *arrays in found:
+            for array, right in zip(arrays, wanted, strict=True):
+                np.testing.assert_allclose(array, right, rtol=1e-12, atol=1e-12, err_msg=spread)
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_numbers_do_not_depend_on_the_spread(ranks: int) -> None:
+    def program() -> list[Any]:
+        where = flow.placement.all("cpu")
+        found = []
+        for how in SBPS:
+            flow.manual_seed(5)
+            found.append([make(7, 6, placement=where, sbp=how).tolist() for make in (flow.randn, flow.rand)])
+        flow.manual_seed(5)
+        return [*found, [flow.randn(7, 6).tolist(), flow.rand(7, 6).tolist()]]
+
+    for found in dist.simulate(program, ranks):
+        assert all([each == found[0] for each in found])
+
+
+# In place
+
+
+def test_changes_in_place_change_the_parts() -> None:
+    def program() -> Any:
+        where = flow.placement.all("cpu")
+        x = flow.ones(4, 3, placement=where, sbp=sbp.split(0))
+        part = part_of(x)
+        x.add_(1).mul_(flow.full((3,), 2.0).to_global(placement=where, sbp=sbp.broadcast))
+        x[:, 1].zero_()
+        assert part_of(x) is part
+        with pytest.raises(RuntimeError, match="shares no memory with it"):
+            x[1:].zero_()
+        return x.tolist()
+
+    assert dist.simulate(program) == [[[4.0, 0.0, 4.0]] * 4] * 2
+
+
+# Mistakes
+
+
+def test_mistakes() -> None:
+    def program() -> None:
+        where = flow.placement("cpu", [0, 1])
+        x = flow.ones(4, 3, placement=where, sbp=sbp.split(0))
+        with pytest.raises(RuntimeError, match=r"add: operand 1 is a local tensor and another a global one; spread it"):
+            x + flow.ones(4, 3)
+        with pytest.raises(RuntimeError, match="operand 0 is a local tensor"):
+            flow.ones(3).mul_(x[0])
+        with pytest.raises(ValueError, match=r"a local tensor needs placement= and sbp="):
+            flow.ones(3).to_global(sbp=sbp.broadcast)
+        with pytest.raises(ValueError, match=r"there is no dimension 2 in a tensor of shape \[4, 3\]"):
+            x.to_global(sbp=sbp.split(2))
+        with pytest.raises(ValueError, match="an sbp for each of 1 axes of the placement, got 2"):
+            x.to_global(sbp=[sbp.split(0), sbp.broadcast])
+        with pytest.raises(TypeError, match=r"expected sbp\.split"):
+            x.to_global(sbp="broadcast")
+        with pytest.raises(TypeError, match="needs both placement= and sbp="):
+            flow.ones(3, placement=where)
+        with pytest.raises(ValueError, match="the tensor is local"):
+            flow.ones(3).to_local()
+        with pytest.raises(AttributeError, match="a local tensor has no sbp"):
+            flow.ones(3).sbp  # noqa: B018
+        uneven = flow.ones(2 + 3 * dist.get_rank(), 3)
+        with pytest.raises(
+            ValueError, match=r"rank 0 should have a part of shape \[4, 3\] of \[7, 3\], and has \[2, 3\]"
+        ):
+            uneven.to_global(placement=where, sbp=sbp.split(0))
+
+    dist.simulate(program)
+
+
+# Training
+
+
+def train(spread: Callable[[flow.Tensor, str], flow.Tensor]) -> list[float]:
+    """Twenty steps of an MLP; `spread` says how data and weights are spread, by their names."""
+    flow.manual_seed(3)
+    chance = np.random.default_rng(1)
+    x, y = chance.normal(size=(12, 6)), chance.normal(size=(12, 4))
+    weights = {
+        "first": flow.tensor(chance.normal(size=(8, 6)) * 0.3),
+        "first bias": flow.tensor(chance.normal(size=(8,)) * 0.3),
+        "second": flow.tensor(chance.normal(size=(4, 8)) * 0.3),
+    }
+    data, target = spread(flow.tensor(x), "data"), spread(flow.tensor(y), "target")
+    parameters = {name: spread(each, name).requires_grad_() for name, each in weights.items()}
+    losses = []
+    for _ in range(20):
+        hidden = nn.functional.linear(data, parameters["first"], parameters["first bias"]).tanh()
+        loss = ((nn.functional.linear(hidden, parameters["second"]) - target) ** 2).mean()
+        loss.backward()
+        losses.append(loss.item())
+        with flow.no_grad():
+            for each in parameters.values():
+                assert each.grad is not None
+                each.sub_(each.grad * 0.1)
+                each.grad = None
+    return losses
+
+
+MESHES: dict[str, tuple[Any, dict[str, Any]]] = {
+    "data": ([0, 1, 2, 3], {"data": sbp.split(0), "target": sbp.split(0)}),
+    "tensor": ([0, 1, 2, 3], {"first": sbp.split(0), "first bias": sbp.split(0), "second": sbp.split(1)}),
+    "both": (
+        [[0, 1], [2, 3]],
+        {
+            "data": [sbp.split(0), sbp.broadcast],
+            "target": [sbp.split(0), sbp.broadcast],
+            "first": [sbp.broadcast, sbp.split(0)],
+            "first bias": [sbp.broadcast, sbp.split(0)],
+            "second": [sbp.broadcast, sbp.split(1)],
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("mesh", MESHES)
+def test_an_mlp_trains_as_on_one_rank(mesh: str) -> None:
+    ranks, how = MESHES[mesh]
+
+    def program() -> list[float]:
+        where = flow.placement("cpu", ranks)
+        everywhere = [sbp.broadcast] * len(where.shape)
+
+        def spread(tensor: flow.Tensor, name: str) -> flow.Tensor:
+            return tensor.to_global(placement=where, sbp=everywhere).to_global(sbp=how.get(name, everywhere)).detach()
+
+        return train(spread)
+
+    wanted = train(lambda tensor, name: tensor)
+    assert wanted[-1] < 0.7 * wanted[0]
+    for losses in dist.simulate(program, 4, seed=2, delay=0.1):
+        np.testing.assert_allclose(losses, wanted, rtol=1e-10)
+
+
+def train_module(optimizer: type[optim.Optimizer], placement: Any = None) -> list[float]:
+    """Ten steps of a module with dense layers, norms and a loss of classes, its batch split over the ranks."""
+    flow.manual_seed(1)
+    model = nn.Sequential(nn.Linear(6, 8), nn.GELU(), nn.LayerNorm(8), nn.Linear(8, 4))
+    chance = np.random.default_rng(0)
+    x, y = flow.tensor(chance.normal(size=(12, 6)).astype("f4")), flow.tensor(chance.integers(0, 4, 12))
+    if placement is not None:
+        model.to_global(placement, sbp.broadcast)
+        x, y = [each.to_global(placement, sbp.broadcast).to_global(sbp=sbp.split(0)) for each in (x, y)]
+    stepper = optimizer(model.parameters(), lr=0.05)  # type: ignore[call-arg]
+    losses = []
+    for _ in range(10):
+        loss = nn.functional.cross_entropy(model(x), y)
+        stepper.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+        stepper.step()
+        losses.append(loss.item())
+    return losses
+
+
+@pytest.mark.parametrize("optimizer", [optim.SGD, optim.AdamW, optim.RMSprop, optim.Adagrad])
+def test_a_module_trains_as_on_one_rank(optimizer: type[optim.Optimizer]) -> None:
+    wanted = train_module(optimizer)
+    assert wanted[-1] < wanted[0]
+    for losses in dist.simulate(lambda: train_module(optimizer, flow.placement.all("cpu")), 3, seed=4):
+        np.testing.assert_allclose(losses, wanted, rtol=1e-5)
+
+
+def test_a_partial_sum_is_no_parameter() -> None:
+    def program() -> None:
+        x = flow.ones(3, placement=flow.placement.all("cpu"), sbp=sbp.partial_sum).requires_grad_()
+        (x * 2).sum().backward()
+        assert x.grad is not None
+        assert x.grad.sbp == (sbp.broadcast,)
+        with pytest.raises(RuntimeError, match="a partial sum cannot be updated"):
+            optim.SGD([x], lr=0.1).step()
+
+    dist.simulate(program)

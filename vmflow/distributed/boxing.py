@@ -1,0 +1,208 @@
+"""Boxing: from the parts that ranks have of a tensor to the parts that another spread gives them.
+
+One axis of the mesh changes at a time, by one exchange among the ranks of that axis.  Between two placements the whole
+tensor is put together on the first and sent from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any, Final
+
+from vmflow.ops.creation.creation import empty, zeros
+from vmflow.ops.shape.joining import cat
+from vmflow.tensors import Tensor
+
+from .collectives import exchanged, gathered, reduced, scattered_sum, sent_by_root
+from .process import current_process
+from .sbp import NdSbp, Sbp, broadcast, share
+from .spread import Shape, Spread, spread as spread_of
+
+
+def boxed(part: Tensor, shape: Shape, source: Spread, target: Spread) -> Tensor:
+    """This rank's part by `target` of a tensor of this shape, of which it has `part` by `source`.
+
+    All ranks of both placements call it; ranks outside of a placement have a part without elements.
+    """
+    if source is target:
+        return part
+    if source.placement is not target.placement:
+        return _elsewhere(part, shape, source, target)
+    rank = current_process().rank
+    if source.placement.coordinates(rank) is None:
+        return _nothing(part, shape)
+    now = list(source.sbp)
+    wanted = target.sbp
+    changing, by_broadcast = _axes(source.sbp, wanted)
+    if by_broadcast:
+        for axis in reversed(changing):
+            part = _change(part, shape, source, now, axis, broadcast)
+    for axis in changing:
+        part = _change(part, shape, source, now, axis, wanted[axis])
+    return part
+
+
+def cost(shape: Shape, itemsize: int, source: Spread, target: Spread) -> float:
+    """The bytes that each rank gets from others for `boxed`."""
+    if source is target:
+        return 0.0
+    nbytes = float(prod(shape) * itemsize)
+    if source.placement is not target.placement:
+        return 2 * nbytes
+    total = 0.0
+    for axis, (old, new) in enumerate(zip(source.sbp, target.sbp, strict=True)):
+        parts = source.placement.shape[axis]
+        # What the other axes have split is exchanged by its parts.
+        held = nbytes / prod(
+            [
+                count
+                for other, (sbp, count) in enumerate(zip(source.sbp, source.placement.shape, strict=True))
+                if other != axis and sbp.is_split
+            ]
+        )
+        total += held * _SHARES[old.kind, new.kind](parts) if old != new else 0.0
+    return total
+
+
+# By kinds, how much of a tensor each of so many ranks gets from the others.
+_SHARES: Final[dict[tuple[str, str], Any]] = {
+    ("split", "split"): lambda n: (n - 1) / (n * n),
+    ("split", "broadcast"): lambda n: (n - 1) / n,
+    ("split", "partial_sum"): lambda n: 0.0,
+    ("broadcast", "split"): lambda n: 0.0,
+    ("broadcast", "partial_sum"): lambda n: 0.0,
+    ("partial_sum", "broadcast"): lambda n: 2 * (n - 1) / n,
+    ("partial_sum", "split"): lambda n: (n - 1) / n,
+}
+
+
+def _axes(source: NdSbp, target: NdSbp) -> tuple[list[int], bool]:
+    """The axes that have to change, and whether they are to change by way of broadcast.
+
+    They are where an outer axis changes along a dimension that an inner one splits further.
+    """
+    changed = [axis for axis, (old, new) in enumerate(zip(source, target, strict=True)) if old != new]
+    dims = {axis: {sbp.dim for sbp in (source[axis], target[axis]) if sbp.is_split} for axis in range(len(source))}
+    inner = [
+        axis
+        for axis in range(len(source))
+        if axis not in changed and any([outer < axis and dims[outer] & dims[axis] for outer in changed])
+    ]
+    concerned = sorted(changed + inner)
+    shared = any([dims[one] & dims[other] for one in concerned for other in concerned if one < other])
+    return (concerned, True) if shared else (changed, False)
+
+
+def _change(part: Tensor, shape: Shape, spread: Spread, now: list[Sbp], axis: int, new: Sbp) -> Tensor:
+    """Change one axis; `now` is how things are, and changes with it."""
+    old = now[axis]
+    if old == new:
+        return part
+    placement = spread.placement
+    rank = current_process().rank
+    group = placement.row(rank, axis)
+    here = placement.coordinates(rank)
+    assert here is not None
+    # What the ranks of this axis have together.
+    now[axis] = broadcast
+    together = spread_of(placement, tuple(now)).sizes(shape, rank)
+    now[axis] = new
+    return transition(part, together, group, here[axis], old, new)
+
+
+def transition(part: Tensor, shape: Shape, group: tuple[int, ...], place: int, old: Sbp, new: Sbp) -> Tensor:
+    """This rank's new part of what the ranks of a group have together, a tensor of this shape."""
+    size = len(group)
+    if old == new or size == 1:
+        return part
+    if old.is_split:
+        if new.is_split:
+            return _split_to_split(part, shape, group, place, old.dim, new.dim)
+        if new.kind == "broadcast":
+            return _gather(part, shape, group, old.dim)
+        return _padded(part, shape, old.dim, *share(shape[old.dim], size, place))
+    if old.kind == "broadcast":
+        if new.is_split:
+            return _narrowed(part, new.dim, *share(shape[new.dim], size, place)).clone()
+        return part if place == 0 else zeros(*_sizes(part), dtype=part.dtype, device=part.device)
+    if new.kind == "broadcast":
+        return reduced(part, group)
+    pieces = [_narrowed(part, new.dim, *share(shape[new.dim], size, other)) for other in range(size)]
+    got = scattered_sum(_joined(pieces), group, tuple([piece.numel() for piece in pieces]), "sum")
+    return got.reshape(tuple(pieces[place].shape))
+
+
+def _gather(part: Tensor, shape: Shape, group: tuple[int, ...], dim: int) -> Tensor:
+    sizes = [_resized(shape, dim, share(shape[dim], len(group), place)[1]) for place in range(len(group))]
+    counts = tuple(map(prod, sizes))
+    whole = gathered(part, group, counts)
+    return whole.reshape(shape) if dim == 0 else cat(_pieces(whole, counts, sizes), dim)
+
+
+def _split_to_split(part: Tensor, shape: Shape, group: tuple[int, ...], place: int, old: int, new: int) -> Tensor:
+    size = len(group)
+
+    def sizes(giver: int, getter: int) -> Shape:
+        given = _resized(shape, old, share(shape[old], size, giver)[1])
+        return _resized(given, new, share(shape[new], size, getter)[1])
+
+    pieces = [_narrowed(part, new, *share(shape[new], size, other)) for other in range(size)]
+    counts = tuple([prod(sizes(giver, getter)) for giver in range(size) for getter in range(size)])
+    got = exchanged(_joined(pieces), group, counts)
+    mine = [sizes(giver, place) for giver in range(size)]
+    return cat(_pieces(got, tuple(map(prod, mine)), mine), old)
+
+
+def _elsewhere(part: Tensor, shape: Shape, source: Spread, target: Spread) -> Tensor:
+    """The whole is put together in the source's placement, sent from its first rank, and split in the target's."""
+    rank = current_process().rank
+    if rank not in source.placement.group and rank not in target.placement.group:
+        return part
+    whole = spread_of(source.placement, (broadcast,) * len(source.sbp))
+    part = boxed(part, shape, source, whole)
+    root = source.placement.group[0]
+    union = tuple(sorted({*source.placement.group, *target.placement.group}))
+    if len(union) > 1:
+        if rank not in source.placement.group:
+            part = empty(*shape, dtype=part.dtype) if shape else empty((), dtype=part.dtype)
+        part = sent_by_root(part, union, root)
+    if rank not in target.placement.group:
+        return _nothing(part, shape)
+    return boxed(part, shape, spread_of(target.placement, (broadcast,) * len(target.sbp)), target)
+
+
+def _nothing(part: Tensor, shape: Shape) -> Tensor:
+    return empty(*(0,) * max(len(shape), 1), dtype=part.dtype)
+
+
+def _sizes(tensor: Tensor) -> tuple[Any, ...]:
+    return tuple(tensor.shape) or ((),)
+
+
+def _resized(shape: Shape, dim: int, size: int) -> Shape:
+    return (*shape[:dim], size, *shape[dim + 1 :])
+
+
+def _narrowed(tensor: Tensor, dim: int, start: int, length: int) -> Tensor:
+    return tensor[(*[slice(None)] * dim, slice(start, start + length))]
+
+
+def _joined(pieces: Sequence[Tensor]) -> Tensor:
+    return cat([piece.reshape((-1,)) for piece in pieces])
+
+
+def _pieces(flat: Tensor, counts: Sequence[int], sizes: Sequence[Shape]) -> list[Tensor]:
+    found: list[Tensor] = []
+    begin = 0
+    for count, shape in zip(counts, sizes, strict=True):
+        found.append(flat[begin : begin + count].reshape(shape))
+        begin += count
+    return found
+
+
+def _padded(part: Tensor, shape: Shape, dim: int, start: int, length: int) -> Tensor:
+    """The part at its place among zeros."""
+    before = zeros(*_resized(shape, dim, start), dtype=part.dtype, device=part.device)
+    after = zeros(*_resized(shape, dim, shape[dim] - start - length), dtype=part.dtype, device=part.device)
+    return cat([before, part, after], dim)

@@ -1,0 +1,263 @@
+"""Global tensors: a shape of the whole, a spread over ranks, and this rank's part.
+
+A global tensor is a `Tensor` whose meta has a `Spread` and whose storage has the part, a local tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final, final
+
+from vmflow.autograd.function import Function
+from vmflow.context import MODE, Mode
+from vmflow.instructions.blob import Blob, Storage, TensorMeta
+from vmflow.ops.creation.creation import tensor as new
+from vmflow.tensor_fields import blob_of, meta_of, new_tensor
+from vmflow.tensors import Tensor
+
+from .boxing import boxed
+from .collectives import gathered, sent_by_root
+from .placement import placement as Placement
+from .process import current_process
+from .sbp import Sbp, broadcast, nd_sbp_of, partial_sum
+from .spread import Shape, Spread, check_sbp, global_meta, spread as spread_of
+
+
+@final
+class GlobalStorage(Storage):
+    """Stands for the memory of a global tensor and its views.
+
+    Args:
+        part: of this rank.
+        moved: see below.
+
+    Attributes:
+        parts: of this rank, of the tensor and of its views; a blob's offset says which.
+        views: by the place of a part and what makes a view of it, the place of the view's part and its meta.
+        moved: whether it is a view of another tensor, of which parts had to be exchanged, so that it shares no memory.
+    """
+
+    def __init__(self, part: Tensor, moved: bool = False) -> None:
+        super().__init__()
+        self.parts = [part]
+        self.views: dict[Hashable, tuple[int, TensorMeta]] = {}
+        self.moved = moved
+
+
+def made(part: Tensor, of: TensorMeta, moved: bool = False) -> Tensor:
+    """The global tensor of this meta, of which this rank has `part`; for `moved` see `GlobalStorage`."""
+    return new_tensor(Blob(GlobalStorage(part, moved), of), None)
+
+
+def storage_of(tensor: Tensor) -> GlobalStorage:
+    """The storage of a global tensor."""
+    storage = blob_of(tensor).storage
+    assert isinstance(storage, GlobalStorage)
+    return storage
+
+
+def part_of(tensor: Tensor) -> Tensor:
+    """This rank's part of a global tensor."""
+    return part_in(blob_of(tensor))
+
+
+def part_in(blob: Blob) -> Tensor:
+    """The same of a blob."""
+    storage = blob.storage
+    assert isinstance(storage, GlobalStorage)
+    return storage.parts[blob.offset]
+
+
+def updated_part(name: str, tensor: Tensor) -> Tensor:
+    """This rank's part of a global tensor that is changed element by element.
+
+    Raises:
+        RuntimeError: for a partial sum, each summand of which would be changed by all of the change.
+    """
+    spread = meta_of(tensor).spread
+    if partial_sum in spread.sbp:
+        raise RuntimeError(f"{name}: a partial sum cannot be updated: {spread!r}; use .to_global(sbp=...) before")
+    return part_of(tensor)
+
+
+# A mode that global ops were called in last, and the one of their parts.
+_recent: Final[list[tuple[Mode, Mode]]] = [(Mode(), Mode())]
+
+
+def mode_of_parts(mode: Mode) -> Mode:
+    """The mode in which ops run on parts: autograd, autocast and the like have had their say already."""
+    if not mode.grad and mode.autocast is None:
+        return mode
+    last, of_parts = _recent[0]
+    if last is not mode:
+        of_parts = mode.replace(grad=False, autocast=None)
+        _recent[0] = mode, of_parts
+    return of_parts
+
+
+@contextmanager
+def local_mode() -> Iterator[None]:
+    """Within it, ops run in the mode of parts."""
+    mode = MODE.get()
+    MODE.set(mode_of_parts(mode))
+    try:
+        yield
+    finally:
+        MODE.set(mode)
+
+
+# From and to local tensors
+
+
+def to_global(
+    tensor: Tensor,
+    placement: Placement | None = None,
+    sbp: Sbp | Sequence[Sbp] | None = None,
+    grad_sbp: Sbp | Sequence[Sbp] | None = None,
+) -> Tensor:
+    """See `Tensor.to_global`."""
+    have = meta_of(tensor).spread
+    if have is None:
+        if placement is None or sbp is None:
+            raise ValueError("to_global: a local tensor needs placement= and sbp=")
+        target = spread_of(placement, nd_sbp_of(sbp, len(placement.shape)))
+        result: Tensor = _Spreading.apply(tensor, _agreed(tensor, target))
+        return result
+    placement = have.placement if placement is None else placement
+    if sbp is None:
+        if len(placement.shape) != len(have.sbp):
+            raise ValueError(f"to_global: {placement!r} has another number of axes, so sbp= is needed")
+        sbp = have.sbp
+    target = spread_of(placement, nd_sbp_of(sbp, len(placement.shape)))
+    check_sbp(target, tuple(tensor.shape))
+    back = None if grad_sbp is None else spread_of(have.placement, nd_sbp_of(grad_sbp, len(have.sbp)))
+    if target is have:
+        return tensor
+    boxing: Tensor = _Boxing.apply(tensor, target, back)
+    return boxing
+
+
+def to_local(tensor: Tensor) -> Tensor:
+    """See `Tensor.to_local`."""
+    if meta_of(tensor).spread is None:
+        raise ValueError("to_local: the tensor is local")
+    result: Tensor = _Taking.apply(tensor)
+    return result
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """All of a global tensor as a local one, on the ranks of its placement; all of them must call it."""
+    of = meta_of(tensor)
+    everywhere = spread_of(of.spread.placement, (broadcast,) * len(of.spread.sbp))
+    with local_mode():
+        return boxed(part_of(tensor), tuple(of.shape), of.spread, everywhere)
+
+
+def _agreed(tensor: Tensor, target: Spread) -> TensorMeta:
+    """The meta of the whole, of which each rank of the placement has a part.
+
+    Raises:
+        ValueError: on all of them, if the parts do not make a whole.
+    """
+    process = current_process()
+    group = target.placement.group
+    rank = process.rank
+    shape: Shape = tuple(tensor.shape)
+    if len(group) > 1 and rank in group:
+        with local_mode():
+            sizes = new([len(shape), *shape], device="cpu")
+            lengths = gathered(new([len(shape)], device="cpu"), group, (1,) * len(group)).tolist()
+            if len(set(lengths)) == 1:
+                flat = gathered(sizes, group, (len(shape) + 1,) * len(group)).tolist()
+            else:
+                raise ValueError(f"to_global: ranks {list(group)} have tensors of {lengths} dimensions")
+        shapes = {
+            each: tuple(flat[place * (len(shape) + 1) + 1 : (place + 1) * (len(shape) + 1)])
+            for place, each in enumerate(group)
+        }
+        check_sbp(target, shape)
+        shape = _whole_shape(target, shapes)
+    elif rank not in group:
+        raise ValueError(f"to_global: rank {rank} is not among the ranks of {target.placement!r}; only those call it")
+    else:
+        check_sbp(target, shape)
+    return global_meta(shape, tensor.dtype, target)
+
+
+def _whole_shape(target: Spread, shapes: dict[int, Shape]) -> Shape:
+    placement = target.placement
+    found = list(shapes[placement.group[0]])
+    for dim in {sbp.dim for sbp in target.sbp if sbp.is_split}:
+        # The ranks that differ from the first one in nothing but this dimension.
+        index = tuple([slice(None) if sbp.is_split and sbp.dim == dim else 0 for sbp in target.sbp])
+        found[dim] = sum([shapes[rank][dim] for rank in placement.ranks[index].reshape(-1).tolist()])
+    whole_shape = tuple(found)
+    for rank, have in shapes.items():
+        wanted = target.sizes(whole_shape, rank)
+        if wanted != have:
+            raise ValueError(
+                f"to_global: by {list(map(str, target.sbp))}, rank {rank} should have a part of shape {list(wanted)} "
+                f"of {list(whole_shape)}, and has {list(have)}"
+            )
+    return whole_shape
+
+
+def gradient_spread(of: Spread) -> Spread:
+    """The spread of the gradient of a tensor of this spread: that of a summand is the whole gradient."""
+    return spread_of(of.placement, tuple([broadcast if sbp == partial_sum else sbp for sbp in of.sbp]))
+
+
+def conformed(gradient: Tensor, of: Spread) -> Tensor:
+    """The gradient of a tensor of this spread, as it is handed on."""
+    return to_global(gradient, of.placement, gradient_spread(of).sbp)
+
+
+class _Spreading(Function):
+    """From a local tensor to a global one; where it is broadcast, that of the first rank counts."""
+
+    @staticmethod
+    def forward(ctx: Any, part: Tensor, of: TensorMeta) -> Tensor:
+        ctx.spread = of.spread
+        with local_mode():
+            part = part.detach()
+            rank = current_process().rank
+            for axis, sbp in enumerate(of.spread.sbp):
+                row = of.spread.placement.row(rank, axis)
+                if sbp == broadcast and len(row) > 1:
+                    part = sent_by_root(part, row, row[0])
+        return made(part, of)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        return part_of(conformed(gradient, ctx.spread)), None
+
+
+class _Taking(Function):
+    """From a global tensor to this rank's part."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: Tensor) -> Tensor:
+        ctx.of = meta_of(tensor)
+        return part_of(tensor).detach()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        of = ctx.of
+        return made(gradient, global_meta(tuple(of.shape), of.dtype, gradient_spread(of.spread)))
+
+
+class _Boxing(Function):
+    """From one spread to another."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: Tensor, target: Spread, back: Spread | None) -> Tensor:
+        of = meta_of(tensor)
+        ctx.spread = back or gradient_spread(of.spread)
+        with local_mode():
+            part = boxed(part_of(tensor), tuple(of.shape), of.spread, target)
+        return made(part, global_meta(tuple(of.shape), of.dtype, target))
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        return to_global(gradient, ctx.spread.placement, ctx.spread.sbp), None, None

@@ -1,0 +1,114 @@
+"""`Spread`: a placement and an sbp for each of its axes; which part of a tensor a rank has."""
+
+from __future__ import annotations
+
+from typing import cast, final
+
+from vmflow.dtypes import dtype as DType
+from vmflow.instructions.blob import TensorMeta, meta
+
+from .placement import placement as Placement
+from .sbp import NdSbp, Sbp, broadcast, nd_sbp_of, share
+
+Shape = tuple[int, ...]
+
+
+@final
+class Spread:
+    """How a tensor is spread over ranks.  Equal ones are one object; made by `spread`.
+
+    Attributes:
+        placement: over which ranks.
+        sbp: for each axis of it, how.
+    """
+
+    __slots__ = ("placement", "sbp")
+
+    def __init__(self, placement: Placement, sbp: NdSbp) -> None:
+        self.placement = placement
+        self.sbp = sbp
+
+    def sizes(self, shape: Shape, rank: int, axes: int | None = None) -> Shape:
+        """The shape of the part of a rank, of a tensor of this shape.
+
+        Args:
+            shape: of the whole tensor.
+            rank: whose part.
+            axes: how many axes of the placement count; all by default.
+        """
+        here = self.placement.coordinates(rank)
+        if here is None:
+            return (0,) * max(len(shape), 1)
+        sizes = list(shape)
+        for axis, sbp in enumerate(self.sbp[:axes]):
+            if sbp.is_split:
+                sizes[sbp.dim] = share(sizes[sbp.dim], self.placement.shape[axis], here[axis])[1]
+        return tuple(sizes)
+
+    def like(self, shape: Shape, dtype: DType) -> TensorMeta:
+        """The meta of a new tensor that is spread so, as far as one can be: what is filled is no sum of parts."""
+        whole = tuple([broadcast if sbp.kind == "partial_sum" else sbp for sbp in self.sbp])
+        return global_meta(shape, dtype, spread(self.placement, whole))
+
+    def __repr__(self) -> str:
+        return f"[{', '.join(map(str, self.sbp))}] over {self.placement!r}"
+
+
+_SPREADS: dict[tuple[Placement, NdSbp], Spread] = {}
+_METAS: dict[tuple[Shape, DType, Spread], TensorMeta] = {}
+_METAS_LIMIT = 1 << 16
+
+
+def spread(placement: Placement, sbp: NdSbp) -> Spread:
+    """The spread of these two."""
+    key = (placement, sbp)
+    found = _SPREADS.get(key)
+    if found is None:
+        found = _SPREADS.setdefault(key, Spread(placement, sbp))
+    return found
+
+
+def global_meta(shape: Shape, dtype: DType, spread: Spread) -> TensorMeta:
+    """The meta of a global tensor: shape and dtype of the whole."""
+    key = (shape, dtype, spread)
+    found = _METAS.get(key)
+    if found is None:
+        if len(_METAS) >= _METAS_LIMIT:
+            _METAS.clear()
+        found = TensorMeta(meta(shape, dtype, spread.placement.device).shape, dtype, spread.placement.device)
+        found.spread = spread
+        found = _METAS.setdefault(key, found)
+    return found
+
+
+def whole_meta(of: TensorMeta) -> TensorMeta:
+    """The meta of a local tensor of the same shape, dtype and device."""
+    return of if of.spread is None else meta(of.shape, of.dtype, of.device)
+
+
+def local_meta(of: TensorMeta, rank: int) -> TensorMeta:
+    """The meta of the part of a rank."""
+    return meta(of.spread.sizes(tuple(of.shape), rank), of.dtype, of.device)
+
+
+def check_sbp(spread: Spread, shape: Shape) -> None:
+    """Raise ValueError if a tensor of this shape has no dimension that is to be split."""
+    for sbp in spread.sbp:
+        if sbp.is_split and sbp.dim >= len(shape):
+            raise ValueError(f"{sbp!r}: there is no dimension {sbp.dim} in a tensor of shape {list(shape)}")
+
+
+def asked_meta(name: str, shape: Shape, dtype: DType, device: object, placement: object, sbp: object) -> TensorMeta:
+    """The meta of a new global tensor, by the arguments of a function that makes one.
+
+    Raises:
+        TypeError: if one of placement and sbp is missing or something else, or a device is given besides.
+        ValueError: if there is no dimension that is to be split.
+    """
+    if not isinstance(placement, Placement) or sbp is None:
+        raise TypeError(f"{name}: a global tensor needs both placement= and sbp=, got {placement!r} and {sbp!r}")
+    if device is not None:
+        raise TypeError(f"{name}: placement= says on which device a global tensor is; leave out device=")
+    asked = spread(placement, nd_sbp_of(cast("Sbp", sbp), len(placement.shape)))
+    check_sbp(asked, shape)
+    return global_meta(shape, dtype, asked)
