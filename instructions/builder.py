@@ -147,7 +147,8 @@ class InstructionsBuilder:
     def collective(self, stream: Stream, policy: Collective) -> Instruction:
         """Take part in an exchange between ranks; see `Collective`.  No scope has a say in it."""
         reads = [] if policy.given is None else [policy.given.storage]
-        if policy.given is not None and policy.given.storage.stream is stream:
+        writer = None if policy.given is None else policy.given.storage.writer
+        if policy.given is not None and writer is not None and writer.stream is stream:
             # The host reads it when the exchange begins.  So the one that it came by must have ended, and not merely
             # have begun before on this stream.
             self.touch(self.machine.stream(policy.given.meta.device), (policy.given,))

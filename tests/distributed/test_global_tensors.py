@@ -12,6 +12,8 @@ import vmflow as flow
 from vmflow import distributed as dist, nn, optim, sbp
 from vmflow.distributed.global_tensors import part_of
 
+from . import random_programs
+
 pytestmark = pytest.mark.host
 
 SBPS = [sbp.split(0), sbp.split(1), sbp.broadcast, sbp.partial_sum]
@@ -307,3 +309,14 @@ def test_a_partial_sum_is_no_parameter() -> None:
             optim.SGD([x], lr=0.1).step()
 
     dist.simulate(program)
+
+
+@pytest.mark.parametrize("tens", range(6))
+def test_random_programs(tens: int) -> None:
+    for seed in range(10 * tens, 10 * tens + 10):
+        random_programs.run(seed)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_random_programs_in_which_a_rank_is_lost_or_frozen_or_wants_something_else(seed: int) -> None:
+    random_programs.run_with_fault(seed)

@@ -117,9 +117,12 @@ def test_what_comes_from_others_is_given_to_others() -> None:
             x = dist.all_reduce(x)
         first = reduced(x, (0, 1))
         second = reduced(first, (0, 1))
-        return x.tolist(), second.tolist()
+        third = first + 1  # another reader, on another stream
+        fourth = reduced(first, (0, 1))
+        return x.tolist(), second.tolist(), third.tolist(), fourth.tolist()
 
-    assert dist.simulate(program, 2, delay=2.0) == [([16.0, 16.0], [64.0, 64.0])] * 2
+    found = dist.simulate(program, 2, delay=2.0)
+    assert found == [([16.0, 16.0], [64.0, 64.0], [33.0, 33.0], [64.0, 64.0])] * 2
 
 
 def test_views_are_given_and_changed() -> None:

@@ -23,6 +23,7 @@ from .spread import Shape, Spread, spread as spread_of
 def boxed(part: Tensor, shape: Shape, source: Spread, target: Spread) -> Tensor:
     """This rank's part by `target` of a tensor of this shape, of which it has `part` by `source`.
 
+    It may share the memory of `part`, on some ranks and not on others.
     All ranks of both placements call it; ranks outside of a placement have a part without elements.
     """
     if source is target:

@@ -7,6 +7,7 @@ and has global results.  So all ranks must call it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any, TypeAlias, final
 
 from vmflow import interpreter as _interpreter
@@ -205,6 +206,17 @@ def _cheapest(
     return wanted, [tuple([signature.outputs[place] for signature in chosen]) for place in range(outputs)]
 
 
+def _same_shares(old: Spread, shape: Shape, new: Spread, other: Shape) -> bool:
+    """Whether ranks have the same elements of two shapes of one tensor, also where several axes split one dimension."""
+    return all(
+        [
+            prod(old.sizes(shape, rank, axes)) == prod(new.sizes(other, rank, axes))
+            for rank in old.placement.group
+            for axes in range(1, len(old.sbp) + 1)
+        ]
+    )
+
+
 def _price(each: TensorMeta, have: Spread, axis: int, want: Sbp) -> float:
     """Bytes that move, and a little for every change, which copies."""
     if have.sbp[axis] == want:
@@ -238,6 +250,9 @@ def global_view(op: ViewExpr, source: Tensor, attributes: Attributes) -> Tensor:
         placement, [of.spread], (whole,), 1, lambda ranks: view_signatures(op, attributes, whole, shape, ranks), None
     )
     result = global_meta(shape, dtype, spread_of(placement, sbp))
+    if op.name == "reshape" and not _same_shares(wanted, tuple(of.shape), result.spread, shape):
+        wanted = spread_of(placement, (broadcast,) * len(placement.shape))
+        result = global_meta(shape, dtype, wanted)
     rank = current_process().rank
     with local_mode():
         old = storage.parts[place]

@@ -255,7 +255,10 @@ class _Boxing(Function):
         of = meta_of(tensor)
         ctx.spread = back or gradient_spread(of.spread)
         with local_mode():
-            part = boxed(part_of(tensor), tuple(of.shape), of.spread, target)
+            old = part_of(tensor)
+            part = boxed(old, tuple(of.shape), of.spread, target)
+            # Changing one of them in place must not change the other on some ranks.
+            part = part.clone() if blob_of(part).storage is blob_of(old).storage else part
         return made(part, global_meta(tuple(of.shape), of.dtype, target))
 
     @staticmethod
