@@ -138,7 +138,12 @@ def _call(function: Callable[[], Any], engine: LocalEngine, rank: int) -> Any:
     try:
         if inspect.iscoroutinefunction(function):
             with asyncio.Runner(loop_factory=lambda: SimulatedEventLoop(engine.scheduler, rank)) as runner:
-                result = runner.run(cast("Coroutine[Any, Any, Any]", function()))
+                try:
+                    result = runner.run(cast("Coroutine[Any, Any, Any]", function()))
+                except RankEnded:
+                    # Nobody is to hear of the tasks of a rank that stood still.
+                    runner.get_loop().set_exception_handler(lambda loop, context: None)
+                    raise
         else:
             result = function()
         machine.drain()
