@@ -13,6 +13,7 @@ from vmflow.errors import (
     SimulationDeadlock as SimulationDeadlock,
 )
 
+from .boxing import Boxing as Boxing, record_boxing as record_boxing
 from .collectives import (
     all_gather as all_gather,
     all_reduce as all_reduce,

@@ -6,10 +6,13 @@ tensor is put together on the first and sent from there.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from math import prod
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+from vmflow.instructions import origin
 from vmflow.ops.creation.creation import empty, zeros
 from vmflow.ops.shape.joining import cat
 from vmflow.tensors import Tensor
@@ -20,6 +23,41 @@ from .sbp import NdSbp, Sbp, broadcast, share
 from .spread import Shape, Spread, spread as spread_of
 
 
+class Boxing(NamedTuple):
+    """One change of spread.
+
+    Attributes:
+        shape: of the whole tensor.
+        source, target: the spreads.
+        nbytes: how many bytes reach each rank from others, as estimated.
+        place: the line of the program that needs it.
+    """
+
+    shape: Shape
+    source: Spread
+    target: Spread
+    nbytes: float
+    place: str
+
+    def __str__(self) -> str:
+        old, new = [", ".join(map(str, spread.sbp)) for spread in (self.source, self.target)]
+        return f"{list(self.shape)} from {old} to {new}: {self.nbytes:.0f} bytes, at {self.place}"
+
+
+_RECORDS: Final[ContextVar[list[Boxing] | None]] = ContextVar("vmflow.boxing", default=None)
+
+
+@contextmanager
+def record_boxing() -> Iterator[list[Boxing]]:
+    """Within the block, every change of spread on this rank is added to the list."""
+    records: list[Boxing] = []
+    token = _RECORDS.set(records)
+    try:
+        yield records
+    finally:
+        _RECORDS.reset(token)
+
+
 def boxed(part: Tensor, shape: Shape, source: Spread, target: Spread) -> Tensor:
     """This rank's part by `target` of a tensor of this shape, of which it has `part` by `source`.
 
@@ -28,6 +66,11 @@ def boxed(part: Tensor, shape: Shape, source: Spread, target: Spread) -> Tensor:
     """
     if source is target:
         return part
+    records = _RECORDS.get()
+    if records is not None:
+        code, last = origin.capture()
+        nbytes = cost(shape, part.itemsize, source, target)
+        records.append(Boxing(shape, source, target, nbytes, origin.describe(code, last)))
     if source.placement is not target.placement:
         return _elsewhere(part, shape, source, target)
     rank = current_process().rank

@@ -1,0 +1,138 @@
+"""Train one network in four ways on simulated ranks: alone, data-parallel, tensor-parallel, and both at once.
+
+The program is written as if for one device.  What differs is the sbp of its tensors: how each is spread over the ranks.
+The ranks are threads of this process that run one at a time, so nothing here is faster for being parallel; the point is
+that the losses are the same, which rank holds what, and how many bytes would go over a network.
+
+    python examples/global_tensors.py [--ranks 4] [--steps 20] [--seed 0]
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import vmflow as flow
+from vmflow import distributed as dist, nn, sbp
+
+FEATURES, HIDDEN, CLASSES, BATCH = 20, 32, 5, 24
+
+
+class Layout(NamedTuple):
+    """How the tensors are spread.
+
+    Attributes:
+        ranks: of the placement, nested for a mesh of two axes.
+        sbps: by name of the tensor; others are broadcast.
+    """
+
+    ranks: Any
+    sbps: dict[str, Any]
+
+
+class Outcome(NamedTuple):
+    """What one rank has seen.
+
+    Attributes:
+        losses: of each step.
+        parts: by name, the shape of the part that this rank has.
+        boxing: the bytes that reach this rank in one step, by what was changed.
+    """
+
+    losses: list[float]
+    parts: dict[str, tuple[int, ...]]
+    boxing: Counter[str]
+
+
+def layouts(ranks: int) -> dict[str, Layout]:
+    """The ways to train."""
+    everybody = list(range(ranks))
+    rows = np.arange(ranks).reshape(2, -1).tolist() if ranks % 2 == 0 and ranks > 2 else [everybody]
+    tensor = {"fc1.weight": sbp.split(0), "fc1.bias": sbp.split(0), "fc2.weight": sbp.split(1)}
+    return {
+        "one rank": Layout([0], {}),
+        "data parallel": Layout(everybody, {"data": sbp.split(0), "labels": sbp.split(0)}),
+        "tensor parallel": Layout(everybody, tensor),
+        "both": Layout(
+            rows,
+            {name: [sbp.split(0), sbp.broadcast] for name in ("data", "labels")}
+            | {name: [sbp.broadcast, how] for name, how in tensor.items()},
+        ),
+    }
+
+
+def train(layout: Layout, steps: int, seed: int) -> Outcome:
+    """Train on the ranks of a layout; each of them calls this."""
+    where = flow.placement("cpu", layout.ranks)
+    everywhere = [sbp.broadcast] * len(where.shape)
+
+    def spread(tensor: flow.Tensor, name: str) -> flow.Tensor:
+        return tensor.to_global(where, everywhere).to_global(sbp=layout.sbps.get(name, everywhere))
+
+    flow.manual_seed(seed)
+    data = flow.randn(BATCH, FEATURES)
+    labels = (data @ flow.randn(FEATURES, CLASSES)).argmax(1)
+    model = nn.Sequential()
+    model.add_module("fc1", nn.Linear(FEATURES, HIDDEN))
+    model.add_module("tanh", nn.Tanh())
+    model.add_module("fc2", nn.Linear(HIDDEN, CLASSES))
+    with flow.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.data = spread(parameter, name)
+    inputs, targets = spread(data, "data"), spread(labels, "labels")
+
+    optimizer = flow.optim.AdamW(model.parameters(), lr=0.02)
+    losses: list[float] = []
+    moved: Counter[str] = Counter()
+    for step in range(steps):
+        with dist.record_boxing() as boxings:
+            loss = nn.functional.cross_entropy(model(inputs), targets)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        losses.append(loss.item())
+        if step == 0:
+            for boxing in boxings:
+                change = " -> ".join([",".join(map(str, each.sbp)) for each in (boxing.source, boxing.target)])
+                moved[f"{change} of {list(boxing.shape)}"] += round(boxing.nbytes)
+    tensors = {"data": inputs, "labels": targets, **dict(model.named_parameters())}
+    return Outcome(losses, {name: tuple(each.to_local().shape) for name, each in tensors.items()}, moved)
+
+
+def report(name: str, outcomes: Sequence[Outcome]) -> None:
+    """Print who holds what, and what moves."""
+    print(f"\n{name}: loss {outcomes[0].losses[0]:.4f} -> {outcomes[0].losses[-1]:.4f}")
+    width = max(map(len, outcomes[0].parts))
+    for tensor in outcomes[0].parts:
+        held = "  ".join([f"rank {rank}: {list(each.parts[tensor])!s:<9}" for rank, each in enumerate(outcomes)])
+        print(f"  {tensor:<{width}}  {held}")
+    for change, nbytes in outcomes[0].boxing.most_common():
+        if nbytes:
+            print(f"  {nbytes:>6} bytes a step to rank 0: {change}")
+
+
+def main(ranks: int, steps: int, seed: int) -> dict[str, list[Outcome]]:
+    """Train in all ways; the outcomes of their ranks."""
+    found: dict[str, list[Outcome]] = {}
+    for name, layout in layouts(ranks).items():
+        count = 1 if name == "one rank" else ranks
+        found[name] = dist.simulate(partial(train, layout, steps, seed), count, seed)
+        report(name, found[name])
+    alone = np.array(found["one rank"][0].losses)
+    worst = max(float(np.abs(np.array(each.losses) - alone).max()) for outcomes in found.values() for each in outcomes)
+    print(f"\nlargest difference of a loss on any rank from that of one rank: {worst:.1e}")
+    return found
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ranks", type=int, default=4)
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+    main(arguments.ranks, arguments.steps, arguments.seed)
