@@ -26,6 +26,7 @@
           +-- RuntimeWarning
                +-- BlockingCallWarning a blocking read on a running event loop's thread
                +-- BackPressureWarning a coroutine issues more than can be done, and never awaits
+               +-- BroadcastWarning    an op of global tensors is computed as a whole on every rank
 
 A caller's mistake raises the built-in ValueError, TypeError, IndexError or RuntimeError that a PyTorch user expects, at
 the call.  A kernel's failure raises whatever the kernel raised, when its result is looked at.
@@ -139,3 +140,10 @@ class BlockingCallWarning(RuntimeWarning):
 
 class BackPressureWarning(RuntimeWarning):
     """A coroutine issues more than can be done, and awaits nothing that would slow it down."""
+
+
+class BroadcastWarning(RuntimeWarning):
+    """An op of global tensors has no rule by which it could be computed part by part.
+
+    Its operands are put together on every rank, and each computes all of it.  Told once for each op.
+    """

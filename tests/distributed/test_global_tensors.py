@@ -10,11 +10,12 @@ import pytest
 
 import vmflow as flow
 from vmflow import distributed as dist, nn, optim, sbp
+from vmflow.distributed import global_interpreter
 from vmflow.distributed.global_tensors import part_of
 
 from . import random_programs
 
-pytestmark = pytest.mark.host
+pytestmark = [pytest.mark.host, pytest.mark.filterwarnings("ignore::vmflow.errors.BroadcastWarning")]
 
 SBPS = [sbp.split(0), sbp.split(1), sbp.broadcast, sbp.partial_sum]
 
@@ -204,6 +205,20 @@ def test_mistakes() -> None:
             uneven.to_global(placement=where, sbp=sbp.split(0))
 
     dist.simulate(program)
+
+
+def test_an_op_without_a_rule_is_told_of_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def program() -> None:
+        x = flow.rand(6, 6, placement=flow.placement.all("cpu"), sbp=sbp.split(0))
+        for each in (x.to_global(sbp=sbp.broadcast), x, x * 2):
+            found = each.flip(0)
+            assert found.sbp == (sbp.broadcast,)
+        np.testing.assert_array_equal(found.numpy(), 2 * x.numpy()[::-1])
+
+    monkeypatch.setattr(global_interpreter, "_TOLD", set())
+    with pytest.warns(dist.BroadcastWarning, match="flip of tensors that are split") as told:
+        dist.simulate(program, 2)
+    assert len(told) == 1
 
 
 # Training

@@ -10,7 +10,7 @@ import pytest
 import vmflow as flow
 from vmflow import distributed as dist, nn, optim, sbp
 
-pytestmark = [pytest.mark.host, pytest.mark.slow]
+pytestmark = [pytest.mark.host, pytest.mark.slow, pytest.mark.filterwarnings("ignore::vmflow.errors.BroadcastWarning")]
 
 STEPS = 20
 
@@ -108,3 +108,41 @@ def test_losses_are_those_of_one_rank(kind: str, way: str) -> None:
     assert wanted[-1] < wanted[0]
     for losses in dist.simulate(lambda: train(kind, way), 4, seed=1):
         np.testing.assert_allclose(losses, wanted, rtol=1e-5)
+
+
+def train_in_parts(rank: int | None = None) -> list[float]:
+    """The losses of a whole batch, by the usual wrapper of a local module if a rank is given."""
+    flow.manual_seed(0 if rank is None else rank)
+    model: nn.Module = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8).eval(), nn.Linear(8, 4))
+    chance = np.random.default_rng(2)
+    x, y = flow.tensor(chance.normal(size=(12, 6)).astype("f4")), flow.tensor(chance.integers(0, 4, 12))
+    if rank is not None:
+        model = nn.parallel.DistributedDataParallel(model)
+        x, y = x[4 * rank : 4 * rank + 4], y[4 * rank : 4 * rank + 4]
+    optimizer = optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    losses = []
+    for _ in range(STEPS):
+        loss = nn.functional.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item() if rank is None else (dist.all_reduce(loss.detach()) / 3).item())
+    return losses
+
+
+def test_a_module_that_is_wrapped_trains_as_on_one_rank() -> None:
+    wanted = train_in_parts()
+    assert wanted[-1] < wanted[0]
+    for losses in dist.simulate(lambda: train_in_parts(dist.get_rank()), 3, seed=2, delay=0.5):
+        np.testing.assert_allclose(losses, wanted, rtol=1e-5)
+
+
+def test_what_cannot_be_wrapped() -> None:
+    def program() -> None:
+        with pytest.raises(ValueError, match="no parameter of the module requires a gradient"):
+            nn.parallel.DistributedDataParallel(nn.ReLU())
+        model = nn.Linear(2, 2).to_global(flow.placement.all("cpu"), sbp.broadcast)
+        with pytest.raises(ValueError, match="a parameter is a global tensor"):
+            nn.parallel.DistributedDataParallel(model)
+
+    dist.simulate(program)

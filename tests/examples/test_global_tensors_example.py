@@ -7,7 +7,7 @@ import pytest
 
 from tests.examples.test_sequence_examples import imported
 
-pytestmark = pytest.mark.host
+pytestmark = [pytest.mark.host, pytest.mark.filterwarnings("ignore::vmflow.errors.BroadcastWarning")]
 
 
 def test_global_tensors(capsys: pytest.CaptureFixture[str]) -> None:

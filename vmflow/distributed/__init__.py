@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from vmflow.errors import (
+    BroadcastWarning as BroadcastWarning,
     CollectiveError as CollectiveError,
     CollectiveMismatch as CollectiveMismatch,
     CollectiveTimeout as CollectiveTimeout,

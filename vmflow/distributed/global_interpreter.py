@@ -6,13 +6,15 @@ and has global results.  So all ranks must call it.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any, TypeAlias, final
+from typing import Any, Final, TypeAlias, final
 
 from vmflow import interpreter as _interpreter
 from vmflow.context import MODE
-from vmflow.errors import InternalError
+from vmflow.errors import BroadcastWarning, InternalError
+from vmflow.instructions import origin
 from vmflow.instructions.blob import Blob, TensorMeta, meta
 from vmflow.kernels.choosing import Kernel
 from vmflow.ops.copying import zeros_of
@@ -26,7 +28,7 @@ from .global_tensors import local_mode, made, mode_of_parts, part_in, part_of, s
 from .placement import placement as Placement
 from .process import current_process
 from .sbp import NdSbp, Sbp, broadcast
-from .signatures import Signature, signatures_of, view_signatures
+from .signatures import Signature, has_rule, signatures_of, view_signatures
 from .spread import Shape, Spread, global_meta, local_meta, spread as spread_of, whole_meta
 
 # candidates(ranks of an axis) -> signatures
@@ -146,6 +148,8 @@ def global_plan(op: OpExpr, attributes: Attributes, metas: Metas, kinds: Kinds) 
     plain = with_metas(attributes, whole_meta)
     inferred = op.infer(plain, whole, kinds)
     final = asked[0] if asked and not metas else None
+    if metas and not has_rule(op) and any([sbp != broadcast for each in spreads for sbp in each.sbp]):
+        _tell_of_broadcast(op)
     wanted, outputs = _cheapest(
         placement,
         spreads,
@@ -166,6 +170,20 @@ def global_plan(op: OpExpr, attributes: Attributes, metas: Metas, kinds: Kinds) 
     shapes = [tuple(each.shape) for each in metas]
     plan.spread = GlobalCall(op, spreads, wanted, shapes, found, inferred.several, attributes, final)
     return plan
+
+
+# Ops of which it was told that they are computed as a whole on every rank.
+_TOLD: Final[set[str]] = set()
+
+
+def _tell_of_broadcast(op: OpExpr) -> None:
+    if op.name not in _TOLD:
+        _TOLD.add(op.name)
+        warnings.warn(
+            f"{op.name} of tensors that are split or partial sums is computed as a whole on every rank: it has no rule",
+            BroadcastWarning,
+            stacklevel=origin.depth(),
+        )
 
 
 def _not_called(*arguments: Any) -> Any:

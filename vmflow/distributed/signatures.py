@@ -32,6 +32,11 @@ class Signature(NamedTuple):
 Rule: TypeAlias = "Callable[[OpExpr, Attributes, Metas, Metas, int], list[Signature]]"
 
 
+def has_rule(op: OpExpr) -> bool:
+    """Whether anything is known of the signatures of an op."""
+    return op.name in _RULES or op.family in _FAMILIES
+
+
 def signatures_of(op: OpExpr, attributes: Attributes, metas: Metas, outputs: Metas, ranks: int) -> list[Signature]:
     """The signatures of a call, without the one that has everything broadcast."""
     rule = _RULES.get(op.name) or _FAMILIES.get(op.family)

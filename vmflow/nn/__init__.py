@@ -166,10 +166,14 @@ from .transformer import (
 if _TYPE_CHECKING:
     from vmflow.graph_mode.graph import Graph as Graph
 
+    from . import parallel as parallel
+
 
 def __getattr__(name: str) -> object:
     # Graphs are made of all the rest, and are imported when they are first asked for.
     if name in ("Graph", "graph"):
         found = _import_module("vmflow.graph_mode")
         return found.Graph if name == "Graph" else found
+    if name == "parallel":
+        return _import_module(".parallel", __name__)  # which needs what ranks have to do with each other
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,64 @@
+"""``vmflow.nn.parallel``: data parallelism of local modules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vmflow.autograd.grad_mode import no_grad
+from vmflow.distributed.collectives import get_world_size, reduced, sent_by_root, world
+from vmflow.tensors import Tensor
+
+from .module import Module
+
+
+class DistributedDataParallel(Module):
+    """A module whose gradients are the means over all ranks, each of which has a part of the batch.
+
+    Parameters and buffers become those of rank 0.  Each gradient is exchanged as soon as the backward pass has it, and
+    the pass goes on meanwhile.  All ranks must use the same parameters.
+
+        model = nn.parallel.DistributedDataParallel(model)
+        loss(model(x), y).backward()      # on each rank with its own x and y
+
+    Args:
+        module: of local parameters.
+        broadcast_buffers: whether buffers are made those of rank 0 before each call.
+
+    Attributes:
+        module: as given.
+
+    Raises:
+        ValueError: if no parameter requires a gradient, or one is global.
+    """
+
+    def __init__(self, module: Module, broadcast_buffers: bool = True) -> None:
+        super().__init__()
+        self.module = module
+        self._broadcast_buffers = broadcast_buffers
+        parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
+        if not parameters:
+            raise ValueError("DistributedDataParallel: no parameter of the module requires a gradient")
+        if any([parameter.is_global for parameter in module.parameters()]):
+            raise ValueError("DistributedDataParallel: a parameter is a global tensor, and needs no such wrapper")
+        if get_world_size() > 1:
+            self._take_from_first([*module.parameters(), *module.buffers()])
+            for parameter in parameters:
+                parameter.register_post_accumulate_grad_hook(_average)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the module."""
+        if self._broadcast_buffers and get_world_size() > 1 and self.training:
+            self._take_from_first(list(self.module.buffers()))
+        return self.module(*args, **kwargs)
+
+    def _take_from_first(self, tensors: list[Tensor]) -> None:
+        with no_grad():
+            for tensor in tensors:
+                tensor.copy_(sent_by_root(tensor.detach(), world(), 0))
+
+
+def _average(parameter: Tensor) -> None:
+    gradient = parameter.grad
+    assert gradient is not None
+    with no_grad():
+        gradient.copy_(reduced(gradient, world()) / get_world_size())
