@@ -2,7 +2,7 @@
 
 The program is written as if for one device.  What differs is the sbp of its tensors: how each is spread over the ranks.
 The ranks are threads of this process that run one at a time, so nothing here is faster for being parallel; the point is
-that the losses are the same, which rank holds what, and how many bytes would go over a network.
+that the losses are the same, and to see the part that each rank holds and the bytes that would go over a network.
 
     python examples/global_tensors.py [--ranks 4] [--steps 20] [--seed 0]
 """
@@ -36,7 +36,7 @@ class Layout(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What one rank has seen.
+    """The results of training, on one rank.
 
     Attributes:
         losses: of each step.
@@ -105,7 +105,7 @@ def train(layout: Layout, steps: int, seed: int) -> Outcome:
 
 
 def report(name: str, outcomes: Sequence[Outcome]) -> None:
-    """Print who holds what, and what moves."""
+    """Print the parts that ranks hold, and the bytes that move."""
     print(f"\n{name}: loss {outcomes[0].losses[0]:.4f} -> {outcomes[0].losses[-1]:.4f}")
     width = max(map(len, outcomes[0].parts))
     for tensor in outcomes[0].parts:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Collective(InstructionPolicy):
-    """Give other ranks what they wait for, and get what they give.
+    """Send this rank's arrays to other ranks, and receive theirs.
 
     It is never dropped, nor overtaken: the others would wait for it.  If what it is to give could not be computed, it
     takes its turn all the same, and fails on all ranks.

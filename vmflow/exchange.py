@@ -221,8 +221,8 @@ def from_dlpack(x: Any, /, *, device: Device | str | None = None, copy: bool | N
     """A tensor from what another library holds: shares memory where it can.
 
     Memory is shared with what lies on the CPU or on a CUDA device that is used here, may be written and has no negative
-    strides; else it is copied, on the CPU.  What comes from before DLPack 1.0 does not say whether it may be written,
-    and is copied.  As with `from_numpy`, in-place ops change the shared memory when they run.
+    strides; else it is copied, on the CPU.  Exporters from before DLPack 1.0 do not say whether memory may be written:
+    theirs is copied.  As with `from_numpy`, in-place ops change the shared memory when they run.
 
     On a CUDA device, ops run behind the work of the owner, by streams.
 
@@ -281,7 +281,7 @@ def _taken_over(x: Any, copy: bool | None) -> Tensor:
 
 
 def _borrowed(x: Any, device: Device, copy: bool | None) -> Tensor:
-    """What another library has on a CUDA device."""
+    """A tensor of memory that another library has on a CUDA device."""
     from .cuda import exchange
 
     if _is_capsule(x):
@@ -340,7 +340,7 @@ def _exported(x: Any, **wishes: Any) -> Any:
 
 
 def _received(capsule: Any) -> tuple[Array, DType]:
-    """What a capsule describes, and its dtype; numpy calls bfloat16 uint16, and believes all memory to be the host's.
+    """The array that a capsule describes, and its dtype; for numpy, bfloat16 is uint16 and all memory is the host's.
 
     Raises:
         TypeError: if no dtype fits.

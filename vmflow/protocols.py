@@ -178,8 +178,8 @@ def _spread_of(tensor: Tensor, name: str) -> Any:
 def to_global(self: Tensor, placement: Any = None, sbp: Any = None, *, grad_sbp: Any = None) -> Tensor:
     """A global tensor: of the parts that ranks have, or the same one spread in another way.
 
-    All ranks of the placement call it with their parts; where it is broadcast, the first rank's counts.  Of a global
-    tensor, all ranks of both placements call it.
+    All ranks of the placement call it with their parts; where it is broadcast, the first rank's counts.  A global
+    tensor is boxed by all ranks of both placements.
 
     Args:
         placement: over which ranks; may be left out of a global tensor.

@@ -1,7 +1,7 @@
 """`ClockedDriver`: a CUDA device that computes nothing and takes its time, as the host sees a GPU.
 
-A kernel ends by the clock: so long after the one before it on its stream, or after its launch if that was later.  The
-time of a GPU is so not taken from the host's processor, and what is left is what the host does.
+A kernel ends by the clock: so long after the one before it on its stream, or after its launch if that was later.  So
+the device takes no time of the host's processor, and a benchmark sees the host's own work alone.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What an op of global tensors costs next to the local one, and PyTorch's DTensor next to its local one.
+"""The cost of an op of global tensors next to the local one, and of PyTorch's DTensor next to its local one.
 
 ``python -m tests.benchmarks.global_ops [--rounds 15] [--quick]``
 
-All on one rank, so that nothing moves: what is measured is what it takes to find that out.  Each ratio is of calls that
+Everything is on one rank, so that nothing moves: the cost is that of finding this out.  Each ratio is of calls that
 take turns in one run; medians of the rounds.
 """
 
@@ -25,7 +25,7 @@ CALLS = 1000
 
 
 def seconds(call: Callable[[], object], calls: int) -> float:
-    """Of one of so many calls."""
+    """The time of one call, as the mean of so many."""
     begin = time.perf_counter()
     for _ in range(calls):
         call()

@@ -1,4 +1,4 @@
-"""What `CupyDriver` calls is there in the installed CuPy, and takes the arguments.  It cannot be run without a GPU."""
+"""The functions that `CupyDriver` calls are in the installed CuPy and take its arguments.  Calling them needs a GPU."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ cupy = pytest.importorskip("cupy", reason="CuPy is not installed: see the extra 
 
 SOURCE: Final = ast.parse((Path(package.__file__).parent / "cupy_driver.py").read_text())
 MODULES: Final = {"cupy": cupy, "runtime": cupy.cuda.runtime, "cuda_driver": cupy.cuda.driver}
-# Of tuples that are spread into arguments.
+# The length of tuples that are spread into arguments.
 DIMENSIONS: Final = 3
 
 

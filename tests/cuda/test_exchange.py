@@ -1,4 +1,4 @@
-"""Memory of CUDA devices lent to other libraries and borrowed from them: who keeps it, and who uses it when."""
+"""Memory of CUDA devices lent to other libraries and borrowed from them: its owners, and the order of its uses."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Foreign:
         return 2, self.driver.index
 
     def values(self) -> np.ndarray:
-        """What it holds when its stream has done all that it was handed."""
+        """Its values when its stream has done all that it was handed."""
         staged = self.driver.pinned(max(self.array.nbytes, 1))[: self.array.nbytes]
         self.driver.copy(staged, self.array, self.stream)
         self.driver.synchronize_stream(self.stream)

@@ -22,7 +22,7 @@ ONE_AXIS = [split(0), split(1), split(2), broadcast, partial_sum]
 
 
 def part_of(whole: np.ndarray, how: Spread, rank: int) -> np.ndarray:
-    """What a rank has of an array; of a partial sum the first rank of the axis has all of it."""
+    """The part of an array that a rank has; of a partial sum the first rank of the axis has all of it."""
     here = how.placement.coordinates(rank)
     if here is None:
         return np.zeros((0,) * max(whole.ndim, 1), whole.dtype)

@@ -97,7 +97,7 @@ def cost(shape: Shape, itemsize: int, source: Spread, target: Spread) -> float:
     total = 0.0
     for axis, (old, new) in enumerate(zip(source.sbp, target.sbp, strict=True)):
         parts = source.placement.shape[axis]
-        # What the other axes have split is exchanged by its parts.
+        # The other axes exchange only the part that they hold.
         held = nbytes / prod(
             [
                 count
@@ -148,7 +148,7 @@ def _change(part: Tensor, shape: Shape, spread: Spread, now: list[Sbp], axis: in
     group = placement.row(rank, axis)
     here = placement.coordinates(rank)
     assert here is not None
-    # What the ranks of this axis have together.
+    # The shape that the ranks of this axis have together.
     now[axis] = broadcast
     together = spread_of(placement, tuple(now)).sizes(shape, rank)
     now[axis] = new

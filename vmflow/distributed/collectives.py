@@ -99,7 +99,7 @@ def scattered_sum(tensor: Tensor, group: tuple[int, ...], counts: tuple[int, ...
 
 
 def exchanged(tensor: Tensor, group: tuple[int, ...], counts: tuple[int, ...]) -> Tensor:
-    """What each rank has for this one; `counts` row by row, of which elements each has for each."""
+    """The elements that each rank has for this one; `counts` says, row by row, how many each has for each."""
     operation = Operation("all_to_all", group, tensor.dtype.name, counts)
     return exchange(operation, tensor, _of(tensor, (operation.gotten(group.index(get_rank())),)))
 

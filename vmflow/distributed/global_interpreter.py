@@ -65,7 +65,7 @@ class GlobalCall:
         self._op = op
         self._outputs = outputs
         self._placement: Placement = outputs[0].spread.placement
-        # The operands that are boxed: their places and shapes, and from what to what.
+        # The operands that are boxed: their places and shapes, the old spread and the new one.
         self._boxes = [
             (place, shape, old, new)
             for place, (shape, old, new) in enumerate(zip(shapes, have, wanted, strict=True))

@@ -25,7 +25,7 @@ TIMEOUT: Final = 300.0
 
 
 class Fault(NamedTuple):
-    """What goes wrong on one rank.
+    """A fault of one rank.
 
     Attributes:
         rank: which.
@@ -390,7 +390,7 @@ class LocalChannel:
             wake()
 
     def describe(self) -> str:
-        """What the rank is at."""
+        """The operation that the rank waits for."""
         work = next((work for work in self._unfinished if not work.done), None)
         return f"rank {self.rank} has started {self._started} operations" if work is None else str(work)
 

@@ -75,7 +75,7 @@ class Scheduler:
         self.switches = 0
         self.random = random.Random(seed)
         self.turns = [Turn(rank) for rank in range(ranks)]
-        # What can happen at any moment, in the order in which it became possible.
+        # Callbacks that may be called at any moment, in the order in which they became possible.
         self._messages: list[Callback] = []
         self._timers: list[tuple[float, int, Callback]] = []
         self._numbers = itertools.count()
@@ -221,7 +221,7 @@ class Scheduler:
             _let_other_threads_run()
 
     def describe(self) -> str:
-        """What each rank does."""
+        """One line about the state of every rank."""
         return "; ".join(
             [
                 f"rank {turn.rank} waits for {turn.waits_for}"

@@ -127,7 +127,7 @@ def simulate(
 
 
 def _call(function: Callable[[], Any], engine: LocalEngine, rank: int) -> Any:
-    """What the function returns on one rank, when everything that it has issued there has ended."""
+    """Call the function on one rank; returns its result when everything that it has issued has ended."""
     channel = engine.channels[rank]
     count = len(engine.channels)
     SIMULATED.set(Process(rank, count, rank, count))
