@@ -31,6 +31,7 @@ class CudaDevice:
     Attributes:
         driver: as given.
         pinned: page-locked memory for copies from and to the device.
+        functions: by kernel, the function that was loaded; kernels outlive devices that tests emulate.
         lost: why the device has stopped working; None while it works.
         forked: whether this process was forked from one that used the device, and cannot use it.
     """
@@ -38,6 +39,7 @@ class CudaDevice:
     def __init__(self, driver: Driver) -> None:
         self.driver = driver
         self.pinned = PinnedMemory(driver)
+        self.functions: dict[object, Handle] = {}
         self.lost: DeviceLost | None = None
         self.forked = False
         self._events: deque[Handle] = deque()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -390,3 +392,14 @@ def test_a_machine_that_is_closed_lets_others_have_its_memory_when_the_device_ha
         finally:
             other.close()
             MODE.set(surroundings)
+
+
+def test_nothing_is_left_of_a_device_that_is_not_used_any_more() -> None:
+    def use() -> weakref.ref[EmulatedDriver]:
+        with emulated() as devices:
+            flow.ones(1000, device="cuda").sum().item()  # by kernels of our own
+            return weakref.ref(devices.driver)
+
+    gone = use()
+    gc.collect()
+    assert gone() is None

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any, Final, final
 
 from vmflow.forking import lock_held_while_forking
-from vmflow.streams.cuda.driver import Argument, Driver
+from vmflow.streams.cuda.device import CudaDevice
+from vmflow.streams.cuda.driver import Argument
 from vmflow.streams.cuda.launching import Launcher
 
 from . import nvrtc
@@ -36,8 +37,6 @@ class CudaKernel:
         self.name = name
         self.source = source
         self._writes = tuple(writes)
-        # By driver, the function that was loaded.
-        self._functions: dict[Driver, Any] = {}
 
     def launch(
         self,
@@ -49,21 +48,22 @@ class CudaKernel:
     ) -> None:
         """Run it behind all that the stream has been handed; nothing is launched for no blocks."""
         if blocks:
-            function = self._functions.get(launcher.driver) or self._load(launcher.driver)
+            function = launcher.device.functions.get(self) or self._load(launcher.device)
             launcher.launch(function, (blocks, 1, 1), (threads, 1, 1), arguments, self._writes, shared)
 
     def launch_over(self, launcher: Launcher, count: int, arguments: Sequence[Argument]) -> None:
         """Run it with a thread for each of `count` elements, or fewer threads that go on to further elements."""
         self.launch(launcher, min(-(-count // THREADS), _MOST_BLOCKS), arguments)
 
-    def _load(self, driver: Driver) -> Any:
+    def _load(self, device: CudaDevice) -> Any:
+        driver = device.driver
         with _compiling:
-            function = self._functions.get(driver)
+            function = device.functions.get(self)
             if function is None:
                 options = (*_OPTIONS, f"--gpu-architecture={driver.target.architecture}")
                 compiled = nvrtc.library().compile(PRELUDE + self.source, self.name, options, to=driver.target.kind)
                 module = driver.load(compiled.code)
-                function = self._functions[driver] = driver.function(module, self.name)
+                function = device.functions[self] = driver.function(module, self.name)
         return function
 
 
