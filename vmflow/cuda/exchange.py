@@ -162,7 +162,7 @@ def borrowed(array: Array, dtype: Any, device: Device, lender: int | None) -> Te
     if lender is not None:
         policy = policy_of(stream)
         policy.wait(policy.device.record(policy.device.driver.stream_at(lender)))
-    memory = DeviceArray(block.ctypes.data, block.shape, dtype.numpy, owner=array)
+    memory = DeviceArray(block.__array_interface__["data"][0], block.shape, dtype.numpy, owner=array)
     whole = array.flags.c_contiguous and offset == 0 and block.size == array.size
     storage = Storage(None, memory.reshape(array.shape) if whole else memory)
     storage.shared = True
