@@ -81,9 +81,13 @@ class EagerLocalInterpreter:
         output = plan.outputs[0]
         if output is not blob.meta or blob.strides is not None:
             check_fits(op.name, output, target)
-        if plan.spread is not None or blob.meta.spread is not None:
+        if plan.spread is not None:
             plan.spread.call_into(target, blobs, attributes, scalars)
             return
+        if blob.meta.spread is not None:
+            from .distributed.global_interpreter import mixed  # which few programs need
+
+            raise mixed(op.name, (blob.meta, *[source.meta for source in blobs]))
         machine: VirtualMachine = mode.machine or default_machine()
         parts: MachineFields = machine
         stream = parts.devices.stream_of(output.device, mode)

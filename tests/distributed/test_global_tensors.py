@@ -173,6 +173,39 @@ def test_changes_in_place_change_the_parts() -> None:
     assert dist.simulate(program) == [[[4.0, 0.0, 4.0]] * 4] * 2
 
 
+def test_whether_a_view_shares_memory_is_the_same_on_all_ranks() -> None:
+    def program() -> list[Any]:
+        # Ranks 2 and 3 have no part, and those of ranks 0 and 1 differ in size.
+        x = flow.ones(3, 2, placement=flow.placement("cpu", [0, 1]), sbp=sbp.split(0))
+        x[:, 1].zero_()
+        found = [x.tolist()]
+        # A row of one element could be seen in any shape, one of two could not.
+        with pytest.raises(RuntimeError, match="shares no memory with it"):
+            x.t().reshape(6).add_(1)
+        flat = x.to_global(sbp=sbp.broadcast).t().reshape(6)
+        x.add_(5)
+        x.unsqueeze(0).squeeze(0).mul_(2)
+        return [*found, flat.tolist(), x.tolist()]
+
+    found = dist.simulate(program, 4)
+    assert found[:2] == [[[[1, 0]] * 3, [1, 1, 1, 0, 0, 0], [[12, 10]] * 3]] * 2
+
+
+@pytest.mark.parametrize("how", SBPS)
+def test_a_view_that_shares_no_memory_sees_no_change(how: Any) -> None:
+    def program() -> Any:
+        x = flow.ones(4, 6, placement=flow.placement.all("cpu"), sbp=sbp.broadcast).to_global(sbp=how)
+        view = x.t().reshape(24)
+        other = x[1:]
+        x.mul_(2)
+        return [sorted(set(each.numpy().reshape(-1).tolist())) for each in (view, other)]
+
+    found = dist.simulate(program, 3)
+    # All of its elements have changed, or none has, and that on all ranks.
+    assert found[0] in ([[one], [other]] for one in (1, 2) for other in (1, 2))
+    assert found == [found[0]] * 3
+
+
 # Mistakes
 
 
@@ -184,6 +217,10 @@ def test_mistakes() -> None:
             x + flow.ones(4, 3)
         with pytest.raises(RuntimeError, match="operand 0 is a local tensor"):
             flow.ones(3).mul_(x[0])
+        with pytest.raises(RuntimeError, match="operand 1 is a local tensor and another a global one"):
+            flow.add(flow.ones(4, 3), flow.ones(4, 3), out=x)
+        with pytest.raises(RuntimeError, match="operand 0 is a local tensor and another a global one"):
+            flow.add(x, x, out=flow.ones(4, 3))
         with pytest.raises(ValueError, match=r"a local tensor needs placement= and sbp="):
             flow.ones(3).to_global(sbp=sbp.broadcast)
         with pytest.raises(ValueError, match=r"there is no dimension 2 in a tensor of shape \[4, 3\]"):

@@ -108,7 +108,7 @@ class GlobalCall:
     ) -> None:
         """Write the result into `target`, which is global."""
         if meta_of(target).spread is None:
-            raise _mixed(self._op.name, [meta_of(target), *[blob.meta for blob in blobs]])
+            raise mixed(self._op.name, [meta_of(target), *[blob.meta for blob in blobs]])
         if storage_of(target).moved:
             raise RuntimeError(
                 f"{self._op.name}: the target is a view of a global tensor whose parts were exchanged for it, and "
@@ -136,7 +136,7 @@ def global_plan(op: OpExpr, attributes: Attributes, metas: Metas, kinds: Kinds) 
     spreads = [each.spread for each in metas]
     asked = [each.spread for each in attributes if isinstance(each, TensorMeta) and each.spread is not None]
     if None in spreads:
-        raise _mixed(op.name, metas)
+        raise mixed(op.name, metas)
     placement = (spreads + asked)[0].placement
     for place, each in enumerate(spreads):
         if each.placement is not placement:
@@ -243,7 +243,8 @@ def _price(each: TensorMeta, have: Spread, axis: int, want: Sbp) -> float:
     return cost(tuple(each.shape), each.dtype.itemsize, have, target) + 1e-3 * each.nbytes + 1e-3
 
 
-def _mixed(name: str, metas: Sequence[TensorMeta]) -> RuntimeError:
+def mixed(name: str, metas: Sequence[TensorMeta]) -> RuntimeError:
+    """The error of a call with both local and global tensors."""
     local = next(place for place, each in enumerate(metas) if each.spread is None)
     example = next(each.spread for each in metas if each.spread is not None)
     return RuntimeError(
@@ -253,7 +254,10 @@ def _mixed(name: str, metas: Sequence[TensorMeta]) -> RuntimeError:
 
 
 def global_view(op: ViewExpr, source: Tensor, attributes: Attributes) -> Tensor:
-    """A view of a global tensor; it shares this rank's memory, unless parts have to be exchanged for it."""
+    """A view of a global tensor; it shares this rank's memory, unless parts have to be exchanged or copied for it.
+
+    Whether it does is the same on all ranks, whatever their parts look like.
+    """
     storage, place = storage_of(source), blob_of(source).offset
     key = place, op.name, attributes
     known = storage.views.get(key)
@@ -272,6 +276,7 @@ def global_view(op: ViewExpr, source: Tensor, attributes: Attributes) -> Tensor:
         wanted = spread_of(placement, (broadcast,) * len(placement.shape))
         result = global_meta(shape, dtype, wanted)
     rank = current_process().rank
+    shares = wanted is of.spread and (op.name != "reshape" or storage.whole[place] or _same_but_ones(of.shape, shape))
     with local_mode():
         old = storage.parts[place]
         part = boxed(old, tuple(of.shape), of.spread, wanted)
@@ -283,8 +288,16 @@ def global_view(op: ViewExpr, source: Tensor, attributes: Attributes) -> Tensor:
             part = _interpreter.dispatch_view(op, part, (result.spread.sizes(shape, rank),))
         else:
             part = _interpreter.dispatch_view(op, part, attributes)
-    if wanted is not of.spread or blob_of(part).storage is not blob_of(old).storage:
-        return made(part, result, moved=True)
+        if not shares:
+            # On some ranks it may share memory all the same, and changes would be seen there only.
+            part = part.clone() if blob_of(part).storage is blob_of(old).storage else part
+            return made(part, result, moved=True)
     storage.parts.append(part)
+    storage.whole.append(op.name == "reshape" and storage.whole[place])
     storage.views[key] = len(storage.parts) - 1, result
     return new_tensor(Blob(storage, result, None, len(storage.parts) - 1), None)
+
+
+def _same_but_ones(old: Shape, new: Shape) -> bool:
+    """Whether shapes differ in dimensions of one element alone, which any strides allow."""
+    return [size for size in old if size != 1] == [size for size in new if size != 1]

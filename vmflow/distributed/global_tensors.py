@@ -34,13 +34,16 @@ class GlobalStorage(Storage):
 
     Attributes:
         parts: of this rank, of the tensor and of its views; a blob's offset says which.
+        whole: by the place of a part, whether it has all elements in order, so that it can be seen in any shape.
         views: by the place of a part and what makes a view of it, the place of the view's part and its meta.
-        moved: whether it is a view of another tensor, of which parts had to be exchanged, so that it shares no memory.
+        moved: whether it is a view of another tensor for which parts had to be exchanged or copied, so that it shares
+            no memory.
     """
 
     def __init__(self, part: Tensor, moved: bool = False) -> None:
         super().__init__()
         self.parts = [part]
+        self.whole = [True]
         self.views: dict[Hashable, tuple[int, TensorMeta]] = {}
         self.moved = moved
 
@@ -226,6 +229,7 @@ class _Spreading(Function):
                 row = of.spread.placement.row(rank, axis)
                 if sbp == broadcast and len(row) > 1:
                     part = sent_by_root(part, row, row[0])
+            part = part.contiguous()
         return made(part, of)
 
     @staticmethod
