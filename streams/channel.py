@@ -49,19 +49,6 @@ class Operation(NamedTuple):
             text += f" from rank {self.ranks[self.root]}"
         return f"{text} among ranks {list(self.ranks)}"
 
-    def given(self, place: int) -> int:
-        """How many elements the rank at this place of the group gives."""
-        size = len(self.ranks)
-        if self.kind == "all_to_all":
-            return sum(self.counts[place * size : (place + 1) * size])
-        if self.kind == "all_gather":
-            return self.counts[place]
-        if self.kind == "reduce_scatter":
-            return sum(self.counts)
-        if (self.kind == "broadcast" and place != self.root) or self.kind in ("barrier", "receive"):
-            return 0
-        return self.counts[0]
-
     def gotten(self, place: int) -> int:
         """How many elements the rank at this place of the group gets."""
         size = len(self.ranks)

@@ -133,7 +133,7 @@ def listed(sample: Sample, ranks: int) -> list[Signature]:
         return view_signatures(op, sample.attributes, metas[0], shape, ranks)
     kinds = tuple(map(type, sample.scalars))
     outputs = op.infer(sample.attributes, metas, kinds).outputs
-    return signatures_of(op, sample.attributes, metas, outputs, ranks)
+    return signatures_of(op, sample.attributes, metas, outputs)
 
 
 SAMPLES = [

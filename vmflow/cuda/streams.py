@@ -21,7 +21,7 @@ from vmflow.instructions.stream_events import SharedEvent
 from vmflow.streams import Stream as MachineStream
 from vmflow.streams.cuda.device import CudaEvent
 from vmflow.streams.cuda.policy import CudaStreamPolicy
-from vmflow.vm.race_watch import WatchedEvent, WatchedStreamPolicy
+from vmflow.vm.race_watch import WatchedEvent, unwatched
 from vmflow.vm.stream_table import EXTERNAL_PREFIX, STREAM_PREFIX
 from vmflow.vm.virtual_machine import VirtualMachine, current_machine
 from vmflow.vm.waiting import Synchronization
@@ -307,9 +307,7 @@ def policy_of(stream: MachineStream) -> CudaStreamPolicy:
     Raises:
         DeviceUnavailable: if it is no such stream.
     """
-    policy = stream.policy
-    if isinstance(policy, WatchedStreamPolicy):
-        policy = policy.policy
+    policy = unwatched(stream.policy)
     if not isinstance(policy, CudaStreamPolicy):
         raise DeviceUnavailable(f"{stream.name} is no stream of a CUDA device")
     return policy

@@ -21,7 +21,7 @@ from vmflow.streams.channel import REDUCTIONS, Operation, Reduction
 from vmflow.streams.communication import CommunicationStreamPolicy
 from vmflow.tensor_fields import blob_of, new_tensor
 from vmflow.tensors import Tensor
-from vmflow.vm.race_watch import WatchedStreamPolicy
+from vmflow.vm.race_watch import unwatched
 from vmflow.vm.virtual_machine import current_machine
 
 from .process import current_process
@@ -60,12 +60,10 @@ def exchange(operation: Operation, given: Tensor | None, gotten: TensorMeta = _N
         raise ValueError(f"rank {get_rank()} takes no part in {operation}")
     machine = current_machine()
     stream = machine.stream(_HOST, "comm")
-    policy = stream.policy
-    if isinstance(policy, WatchedStreamPolicy):
-        policy = policy.policy
+    lane = cast(CommunicationStreamPolicy, unwatched(stream.policy))
     blob = Blob(Storage(machine, None, stream), gotten)
     source = None if given is None else blob_of(given)
-    collective = Collective(operation, source, blob, cast(CommunicationStreamPolicy, policy))
+    collective = Collective(operation, source, blob, lane)
     physical_run(machine, lambda builder: builder.collective(stream, collective))
     return new_tensor(blob, None)
 

@@ -155,7 +155,7 @@ def global_plan(op: OpExpr, attributes: Attributes, metas: Metas, kinds: Kinds) 
         spreads,
         whole,
         len(inferred.outputs),
-        lambda ranks: signatures_of(op, plain, whole, inferred.outputs, ranks),
+        lambda ranks: signatures_of(op, plain, whole, inferred.outputs),
         final,
     )
     found = tuple(

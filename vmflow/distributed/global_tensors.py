@@ -206,14 +206,9 @@ def _whole_shape(target: Spread, shapes: dict[int, Shape]) -> Shape:
     return whole_shape
 
 
-def gradient_spread(of: Spread) -> Spread:
-    """The spread of the gradient of a tensor of this spread: that of a summand is the whole gradient."""
-    return spread_of(of.placement, tuple([broadcast if sbp == partial_sum else sbp for sbp in of.sbp]))
-
-
 def conformed(gradient: Tensor, of: Spread) -> Tensor:
-    """The gradient of a tensor of this spread, as it is handed on."""
-    return to_global(gradient, of.placement, gradient_spread(of).sbp)
+    """The gradient of a tensor of this spread, as it is handed on: that of a summand is the whole gradient."""
+    return to_global(gradient, of.placement, of.summed().sbp)
 
 
 class _Spreading(Function):
@@ -248,7 +243,7 @@ class _Taking(Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
         of = ctx.of
-        return made(gradient, global_meta(tuple(of.shape), of.dtype, gradient_spread(of.spread)))
+        return made(gradient, global_meta(tuple(of.shape), of.dtype, of.spread.summed()))
 
 
 class _Boxing(Function):
@@ -257,7 +252,7 @@ class _Boxing(Function):
     @staticmethod
     def forward(ctx: Any, tensor: Tensor, target: Spread, back: Spread | None) -> Tensor:
         of = meta_of(tensor)
-        ctx.spread = back or gradient_spread(of.spread)
+        ctx.spread = back or of.spread.summed()
         with local_mode():
             old = part_of(tensor)
             part = boxed(old, tuple(of.shape), of.spread, target)

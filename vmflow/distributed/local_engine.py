@@ -132,8 +132,7 @@ class LocalEngine:
     Attributes:
         scheduler, timeout: as given.
         channels: by rank.
-        operations, nbytes: how many operations were done, and how many bytes ranks have got from others by them, as the
-            usual algorithms would have it.
+        nbytes: how many bytes ranks have got from others, as the usual algorithms would have it.
     """
 
     def __init__(
@@ -141,7 +140,6 @@ class LocalEngine:
     ) -> None:
         self.scheduler = scheduler
         self.timeout = timeout
-        self.operations = 0
         self.nbytes = 0.0
         self._delay = delay
         self._meetings: dict[tuple[int, ...], deque[Meeting]] = {}
@@ -210,7 +208,6 @@ class LocalEngine:
     def _deliver(self, letter: Letter, receiver: LocalWork) -> None:
         assert letter.values is not None
         _put(receiver, letter.values)
-        self.operations += 1
         self.nbytes += letter.values.nbytes
         self._settle([receiver])
 
@@ -241,16 +238,6 @@ class LocalEngine:
                 if error is not None:
                     self._fail(meeting, error)
 
-    def waiting(self) -> list[str]:
-        """The operations that some ranks have come to and others have not."""
-        return [
-            f"{work}, waiting for ranks {meeting.missing()}"
-            for meetings in self._meetings.values()
-            for meeting in meetings
-            for work in meeting.came.values()
-            if not work.done
-        ]
-
     def _later(self, callback: Callable[[], None]) -> None:
         if self._delay:
             self.scheduler.at(self.scheduler.now + self.scheduler.random.uniform(0.0, self._delay), callback)
@@ -260,7 +247,6 @@ class LocalEngine:
     def _exchange(self, meeting: Meeting) -> None:
         works = [meeting.came[rank] for rank in meeting.group]
         exchange(works)
-        self.operations += 1
         for place, work in enumerate(works):
             if work.gotten is not None:
                 self.nbytes += work.operation.traffic(place) * work.gotten.itemsize

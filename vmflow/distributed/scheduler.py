@@ -67,12 +67,10 @@ class Scheduler:
 
     Attributes:
         now: seconds since the beginning, by the simulation's clock.
-        switches: how often one rank went on after another.
     """
 
     def __init__(self, ranks: int, seed: int = 0) -> None:
         self.now = 0.0
-        self.switches = 0
         self.random = random.Random(seed)
         self.turns = [Turn(rank) for rank in range(ranks)]
         # Callbacks that may be called at any moment, in the order in which they became possible.
@@ -160,7 +158,6 @@ class Scheduler:
             turn.state = "frozen"
         following = self._choose()
         if following is not turn:
-            self.switches += 1
             if following is None:
                 self._finished.set()
             else:

@@ -28,8 +28,8 @@ class Signature(NamedTuple):
     outputs: tuple[Sbp, ...]
 
 
-# rule(op, attributes, metas of operands, metas of results, ranks of the axis) -> signatures, of whole tensors
-Rule: TypeAlias = "Callable[[OpExpr, Attributes, Metas, Metas, int], list[Signature]]"
+# rule(op, attributes, metas of operands, metas of results) -> signatures; the metas are of whole tensors
+Rule: TypeAlias = "Callable[[OpExpr, Attributes, Metas, Metas], list[Signature]]"
 
 
 def has_rule(op: OpExpr) -> bool:
@@ -37,16 +37,16 @@ def has_rule(op: OpExpr) -> bool:
     return op.name in _RULES or op.family in _FAMILIES
 
 
-def signatures_of(op: OpExpr, attributes: Attributes, metas: Metas, outputs: Metas, ranks: int) -> list[Signature]:
+def signatures_of(op: OpExpr, attributes: Attributes, metas: Metas, outputs: Metas) -> list[Signature]:
     """The signatures of a call, without the one that has everything broadcast."""
     rule = _RULES.get(op.name) or _FAMILIES.get(op.family)
-    return [] if rule is None else rule(op, attributes, metas, outputs, ranks)
+    return [] if rule is None else rule(op, attributes, metas, outputs)
 
 
 # Element by element
 
 
-def _elementwise(op: OpExpr, attributes: Attributes, metas: Metas, outputs: Metas, ranks: int) -> list[Signature]:
+def _elementwise(op: OpExpr, attributes: Attributes, metas: Metas, outputs: Metas) -> list[Signature]:
     shape = outputs[0].shape
     if any([output.shape != shape for output in outputs]):
         return []
@@ -80,7 +80,7 @@ _LINEAR_IN: Final[dict[str, tuple[tuple[int, ...], ...]]] = {
 # Along dimensions
 
 
-def _reduction(op: OpExpr, attributes: Attributes, metas: Metas, outputs: Metas, ranks: int) -> list[Signature]:
+def _reduction(op: OpExpr, attributes: Attributes, metas: Metas, outputs: Metas) -> list[Signature]:
     (source,) = metas
     dims, keepdim = cast("tuple[Any, bool]", attributes)
     if dims is None:
@@ -99,7 +99,7 @@ def _reduction(op: OpExpr, attributes: Attributes, metas: Metas, outputs: Metas,
     return found
 
 
-def _along(op: OpExpr, attributes: Attributes, metas: Metas, outputs: Metas, ranks: int) -> list[Signature]:
+def _along(op: OpExpr, attributes: Attributes, metas: Metas, outputs: Metas) -> list[Signature]:
     """All other dimensions than the one that the op works along may be split."""
     along = cast(int, attributes[0])
     found = [
@@ -115,7 +115,7 @@ def _along(op: OpExpr, attributes: Attributes, metas: Metas, outputs: Metas, ran
 # Products
 
 
-def _matmul(op: OpExpr, attributes: Attributes, metas: Metas, outputs: Metas, ranks: int) -> list[Signature]:
+def _matmul(op: OpExpr, attributes: Attributes, metas: Metas, outputs: Metas) -> list[Signature]:
     left, right = metas
     out = len(outputs[0].shape)
     rows, columns = len(left.shape) > 1, len(right.shape) > 1
@@ -142,7 +142,7 @@ def _matmul(op: OpExpr, attributes: Attributes, metas: Metas, outputs: Metas, ra
     return found
 
 
-def _linear(op: OpExpr, attributes: Attributes, metas: Metas, outputs: Metas, ranks: int) -> list[Signature]:
+def _linear(op: OpExpr, attributes: Attributes, metas: Metas, outputs: Metas) -> list[Signature]:
     source, _, *bias = metas
     last = len(source.shape) - 1
     none, by_sum = (broadcast,) * len(bias), (partial_sum,) * len(bias)
@@ -154,7 +154,7 @@ def _linear(op: OpExpr, attributes: Attributes, metas: Metas, outputs: Metas, ra
     return found
 
 
-def _linear_gradient(op: OpExpr, attributes: Attributes, metas: Metas, outputs: Metas, ranks: int) -> list[Signature]:
+def _linear_gradient(op: OpExpr, attributes: Attributes, metas: Metas, outputs: Metas) -> list[Signature]:
     _, source, _ = metas
     wanted = cast("tuple[bool, bool, bool]", attributes)
     last = len(source.shape) - 1
@@ -174,17 +174,9 @@ def _linear_gradient(op: OpExpr, attributes: Attributes, metas: Metas, outputs: 
 # Layout
 
 
-def _cat(op: OpExpr, attributes: Attributes, metas: Metas, outputs: Metas, ranks: int) -> list[Signature]:
-    found = _along(op, attributes, metas, outputs, ranks)
+def _cat(op: OpExpr, attributes: Attributes, metas: Metas, outputs: Metas) -> list[Signature]:
+    found = _along(op, attributes, metas, outputs)
     return [*found, Signature((partial_sum,) * len(metas), (partial_sum,))]
-
-
-def _fill(op: OpExpr, attributes: Attributes, metas: Metas, outputs: Metas, ranks: int) -> list[Signature]:
-    return [Signature((), (split(dim),)) for dim in range(len(outputs[0].shape))]
-
-
-def _cast(op: OpExpr, attributes: Attributes, metas: Metas, outputs: Metas, ranks: int) -> list[Signature]:
-    return [Signature((split(dim),), (split(dim),)) for dim in range(len(outputs[0].shape))]
 
 
 # Views: from the shape of the operand and of the result
@@ -240,7 +232,7 @@ _RULES: Final[dict[str, Rule]] = {
     "linear": _linear,
     "linear_gradient": _linear_gradient,
     "cat": _cat,
-    "fill": _fill,
-    "empty": _fill,
-    "cast": _cast,
+    "fill": _elementwise,
+    "empty": _elementwise,
+    "cast": _elementwise,
 }

@@ -8,7 +8,7 @@ from vmflow.dtypes import dtype as DType
 from vmflow.instructions.blob import TensorMeta, meta
 
 from .placement import placement as Placement
-from .sbp import NdSbp, Sbp, broadcast, nd_sbp_of, share
+from .sbp import NdSbp, Sbp, broadcast, nd_sbp_of, partial_sum, share
 
 Shape = tuple[int, ...]
 
@@ -45,10 +45,13 @@ class Spread:
                 sizes[sbp.dim] = share(sizes[sbp.dim], self.placement.shape[axis], here[axis])[1]
         return tuple(sizes)
 
+    def summed(self) -> Spread:
+        """The same with partial sums added up, as gradients and new tensors have it."""
+        return spread(self.placement, tuple([broadcast if sbp == partial_sum else sbp for sbp in self.sbp]))
+
     def like(self, shape: Shape, dtype: DType) -> TensorMeta:
         """The meta of a new tensor that is spread so, as far as one can be: what is filled is no sum of parts."""
-        whole = tuple([broadcast if sbp.kind == "partial_sum" else sbp for sbp in self.sbp])
-        return global_meta(shape, dtype, spread(self.placement, whole))
+        return global_meta(shape, dtype, self.summed())
 
     def __repr__(self) -> str:
         return f"[{', '.join(map(str, self.sbp))}] over {self.placement!r}"

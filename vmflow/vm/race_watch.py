@@ -132,6 +132,11 @@ class WatchedEvent:
         self.event.synchronize()
 
 
+def unwatched(policy: StreamPolicy) -> StreamPolicy:
+    """The policy itself, also where races are watched for."""
+    return policy.policy if isinstance(policy, WatchedStreamPolicy) else policy
+
+
 class WatchedStreamPolicy(StreamPolicy):
     """Does as another policy does, and tells the detector of its events."""
 
