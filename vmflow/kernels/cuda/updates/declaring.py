@@ -18,11 +18,10 @@ from vmflow.kernels.updates import declares_rule
 from vmflow.streams.cuda.arrays import DeviceArray
 from vmflow.streams.cuda.launching import current
 
-# changes(xp, settings if the rule has some, arrays of the inputs, arrays of the outputs) -> (array, its new value)
+# changes(xp, settings if the rule has some, input arrays, output arrays) -> pairs of an array and its new value
 Changes: TypeAlias = "Callable[..., Iterable[tuple[Any, Any]]]"
 
-# move(xp, settings, learning rate, the parameter's counts, gradient, parameter, what is kept of it...) -> what the
-# parameter, what is kept of it and its counts become.
+# move(xp, settings, learning rate, counts, gradient, parameter, its state...) -> the new parameter, state and counts
 Move = TypeVar("Move", bound=Callable[..., Sequence[Any]])
 
 
