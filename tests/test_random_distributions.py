@@ -91,6 +91,7 @@ CONTINUOUS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CONTINUOUS)
 def test_real_numbers(name: str) -> None:
     """Moments, and the test of Kolmogorov and Smirnov at 4,000 places."""

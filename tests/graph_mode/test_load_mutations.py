@@ -29,6 +29,7 @@ pytestmark = pytest.mark.host
 ROOT = Path(flow.__file__).parents[1]
 
 
+@pytest.mark.slow
 @pytest.mark.host
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the children are forked")
 def test_whatever_is_changed_in_saved_graphs_is_refused_or_runs() -> None:

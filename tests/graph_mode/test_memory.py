@@ -32,6 +32,7 @@ def beside_the_plan(graph: Step) -> int:
     return LOSS + sum(constants)
 
 
+@pytest.mark.slow
 def test_a_graph_of_a_gpt_takes_what_was_planned_and_much_less_than_eager_code() -> None:
     subject = graph_memory.trained(MODELS["GPT"])
     eager = subject.eager()

@@ -200,6 +200,7 @@ def _small_case(seed: int) -> list[Buffer]:
     ]
 
 
+@pytest.mark.slow
 def test_small_cases_come_out_as_small_as_can_be() -> None:
     cases = [_small_case(seed) for seed in range(200)]
     smallest = [_smallest(it) for it in cases]

@@ -143,6 +143,7 @@ _SETTINGS: Final = (
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(_steps, _results)
 def test_every_bit_is_eagers(steps: list[Step], results: list[int]) -> None:

@@ -219,6 +219,7 @@ def transformer() -> nn.Module:
     return nn.Sequential(nn.Linear(128, 128), *layers)
 
 
+@pytest.mark.slow
 def test_products_are_repeated_where_there_is_time_for_them_and_updates_never() -> None:
     x = numbers(8, 64, 128)
     plain, quick = compared(transformer, x, part_of_time=0.01)
@@ -283,6 +284,7 @@ def test_with_fusion_and_every_order(order: Literal["memory", "speed", "given"])
     assert sizes[1] < sizes[0]
 
 
+@pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @given(nest=nests(), rows=st.sampled_from([1, 6, 40]), fusion=st.booleans())
 def test_any_modules_give_the_same_bits_in_no_more_memory(nest: Any, rows: int, fusion: bool) -> None:

@@ -428,6 +428,7 @@ def valid() -> dict[type, str]:
     return texts()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [Job, Plan])
 @settings(max_examples=400, deadline=None)
 @given(data=st.data())

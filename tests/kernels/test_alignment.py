@@ -64,6 +64,7 @@ def computed(name: str, moved: Callable[[Any], Any]) -> list[bytes]:
     return [call(*tensors).numpy().tobytes() for _ in range(3)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(CALLS))
 def test_results_are_those_of_arrays_that_lie_well(name: str, compiled: None) -> None:
     """Also of a call that was remembered for arrays that do."""
@@ -122,6 +123,7 @@ print("done")
 """
 
 
+@pytest.mark.slow
 @pytest.mark.host
 def test_a_sanitizer_finds_no_undefined_behaviour(tmp_path: Path) -> None:
     """With all checks of arguments compiled in."""
@@ -169,6 +171,7 @@ print("computed")
 """
 
 
+@pytest.mark.slow
 @pytest.mark.host
 @pytest.mark.parametrize("checks", ["0", "1"])
 def test_functions_look_at_their_words_where_that_is_asked_for(checks: str, kept: Path, compiled: None) -> None:

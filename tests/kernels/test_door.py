@@ -110,6 +110,7 @@ def test_of_threads_others_know_the_number() -> None:
                 assert "intra_op" not in [alias.name for alias in found.names], name
 
 
+@pytest.mark.slow
 def test_of_updates_others_know_the_rules() -> None:
     module = f"{KERNELS}.updates"
     found = 0

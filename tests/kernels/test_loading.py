@@ -367,6 +367,7 @@ def _run(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.CompletedProcess(process.args, 0, out, complaint)
 
 
+@pytest.mark.slow
 def test_two_processes_at_once(folder: Path, works: None) -> None:
     program = PROGRAM + "    from vmflow.kernels.native.loading import LOADER\n    print(LOADER.loaded())\n"
     processes = [_start(program, VMFLOW_JIT="1") for _ in range(2)]
@@ -458,6 +459,7 @@ def test_the_switch_is_checked() -> None:
 # When results change
 
 
+@pytest.mark.slow
 def test_inexact_functions_are_computed_in_one_way(
     folder: Path, works: None, compiler: Callable[[str], None], tmp_path: Path
 ) -> None:
@@ -498,6 +500,7 @@ def test_inexact_functions_are_computed_in_one_way(
     _run(program, VMFLOW_JIT="", GATE=str(gate))
 
 
+@pytest.mark.slow
 def test_where_temporary_files_go_is_known_before_anybody_may_fork(tmp_path: Path) -> None:
     """It is found out under a lock of a module, which a child forked meanwhile would find held for ever."""
     program = """

@@ -81,6 +81,7 @@ def _check(compute: Callable[[], object], looked: list[str]) -> None:
     assert not looked
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OPS)
 def test_an_op_looks_its_functions_up_once(name: str, looked: list[str]) -> None:
     def compute() -> None:

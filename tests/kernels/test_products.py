@@ -584,6 +584,7 @@ def test_without_memory_to_work_in() -> None:
     assert found == "none\nTrue"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="what can be left out is told to a compiler for x86-64")
 def test_where_vectors_are_of_no_use_it_is_left_to_blas() -> None:
     program = """

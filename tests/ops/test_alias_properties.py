@@ -344,6 +344,7 @@ def _gradients(function: Callable[..., flow.Tensor]) -> list[Array]:
     return [np.zeros(SHAPE) if it.grad is None else it.grad.numpy() for it in (first, second)]
 
 
+@pytest.mark.slow
 @given(_steps())
 @settings(_seeded, max_examples=200)
 def test_gradients_are_those_of_the_program_that_copies(steps: list[Step]) -> None:

@@ -49,6 +49,7 @@ def test_grid_sample_is_pytorchs(shape: tuple[int, ...], mode: str, padding_mode
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
 def test_gradients(mode: str) -> None:
     x, grid = arrays_for(2, (1, 2, 3, 3), (1, 2, 2, 2))

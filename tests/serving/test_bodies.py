@@ -362,6 +362,7 @@ BODIES = st.one_of(
 )
 
 
+@pytest.mark.slow
 @given(body=BODIES, kind=st.sampled_from(bodies.KINDS), signature=st.sampled_from(SIGNATURES))
 @example(body=WHOLE[bodies.NPY], kind=bodies.NPY, signature=SQUARE)
 @settings(max_examples=EXAMPLES, deadline=None)
@@ -379,6 +380,7 @@ def test_any_bytes_are_inputs_or_invalid(body: bytes, kind: str, signature: Sign
         assert not spec.finite or np.isfinite(array).all()
 
 
+@pytest.mark.slow
 @given(st.recursive(st.none() | st.integers() | st.floats() | st.text() | st.booleans(), lambda it: st.lists(it)))
 @settings(max_examples=EXAMPLES // 15, deadline=None)
 def test_any_json_is_inputs_or_invalid(value: Any) -> None:

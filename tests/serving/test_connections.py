@@ -75,6 +75,7 @@ def test_slow_clients_do_not_keep_the_server_from_ending(folder: Path, logs: Pat
         assert crowd.answers() == {408: 5, 0: 2}
 
 
+@pytest.mark.slow
 def test_heads_and_bodies_have_a_time_to_come_in(folder: Path, logs: Path) -> None:
     times = ["--header-timeout", "1", "--body-timeout", "1.5"]
     with command(folder, logs, *times) as server, Crowd(server) as heads, Crowd(server) as bodies:
@@ -93,6 +94,7 @@ def test_heads_and_bodies_have_a_time_to_come_in(folder: Path, logs: Path) -> No
         assert lost(found) == 0
 
 
+@pytest.mark.slow
 def test_unfinished_bodies_take_places_and_bytes_and_nothing_is_lost(folder: Path, logs: Path) -> None:
     with command(folder, logs, "--max-queue", "8", "--timeout", "2") as server, Crowd(server) as crowd:
         with Watch(server) as watch:
@@ -107,6 +109,7 @@ def test_unfinished_bodies_take_places_and_bytes_and_nothing_is_lost(folder: Pat
         assert watch.missed == 0
 
 
+@pytest.mark.slow
 def test_streams_that_nobody_reads_end_and_others_get_their_places(tmp_path: Path) -> None:
     stream = request("POST", "/stream", b'{"inputs": [1, 2, 3]}')
     with served(tmp_path, "unread", VMFLOW_SERVED_LIMITS="1") as server:
@@ -143,6 +146,7 @@ def test_one_more_connection_ends_the_one_that_has_been_silent_longest(folder: P
         assert head(crowd.connections[-1].makefile("rb"))[0] == 200
 
 
+@pytest.mark.slow
 def test_large_answers_that_nobody_reads_end_with_their_connections(tmp_path: Path) -> None:
     with served(tmp_path, "large answers", VMFLOW_SERVED_LIMITS="1") as server:
         until(server.ready, "ready")

@@ -35,6 +35,7 @@ def _survives(server: Server, requests: list[hostile.Hostile]) -> Tally:
     return tally
 
 
+@pytest.mark.slow
 def test_requests_that_make_no_sense(server: Server) -> None:
     requests = hostile.drawn(hostile.requests(), 300, 0) + hostile.drawn(hostile.large_requests(), 10, 0)
     tally = _survives(server, requests)
@@ -43,6 +44,7 @@ def test_requests_that_make_no_sense(server: Server) -> None:
     assert {"json", "x-npy", "x-safetensors", "mutated", "stops", "lies", "large"} <= tally.families.keys()
 
 
+@pytest.mark.slow
 def test_requests_made_from_the_description(server: Server) -> None:
     pytest.importorskip("schemathesis", reason="schemathesis comes with the dev extra")
     tally = _survives(server, hostile.drawn(described_requests(server), 50, 0))

@@ -257,6 +257,7 @@ async def proxied(proxy: Proxy) -> AsyncIterator[int]:
         looking.cancel()
 
 
+@pytest.mark.slow
 async def test_no_request_fails_while_servers_are_restarted(tmp_path: Path) -> None:
     statuses: list[int] = []
     stop = asyncio.Event()

@@ -225,6 +225,7 @@ def test_a_failed_operand_spoils_only_what_depends_on_it(machine: VirtualMachine
     np.testing.assert_array_equal(also_good.numpy(), x.numpy() + 1 - 1)
 
 
+@pytest.mark.slow
 def test_out_of_memory_in_the_middle_leaves_what_came_before(machine: VirtualMachine) -> None:
     x = flow.tensor(numbers())
     machine.drain()
@@ -422,6 +423,7 @@ def _run(program: list[tuple[str, int, int, bool]], values: list[flow.Tensor]) -
     return [it.numpy() for it in [*kept, recent[-1]]]
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=40)
 @given(program=programs(), worker=st.sampled_from(["never", "always"]))
 def test_random_programs_make_what_single_ops_make(program: list[tuple[str, int, int, bool]], worker: str) -> None:

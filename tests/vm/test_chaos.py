@@ -357,6 +357,7 @@ MISTAKES: Final[tuple[tuple[Plant, str], ...]] = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("plant", "mode"), MISTAKES, ids=[plant.__name__ for plant, _ in MISTAKES])
 def test_a_mistake_is_found(plant: Plant, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     cases = (case for case in (make_case(seed, mode) for seed in range(400)) if case.setting.surroundings == "script")

@@ -56,6 +56,7 @@ def settle() -> None:
     flow.synchronize()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("work", [chain, reads_of_one, training, failures])
 def test_memory_is_flat(work: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
     # The story is bounded, but its size goes up and down with what the last turns happened to hold.

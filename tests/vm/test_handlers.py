@@ -181,6 +181,7 @@ def coroutine() -> tuple[Callable[[], object], Handler]:
     return lambda: asyncio.run(main()), handler
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [small_ops, turns, training, graph_call])
 def test_a_handler_may_come_anywhere(
     default: flow.VirtualMachine, make: Callable[[], tuple[Callable[[], object], Handler]]
@@ -193,11 +194,13 @@ def test_a_handler_may_come_anywhere_while_a_worker_computes(default: flow.Virtu
     assert at_every_point(worker) > 20
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::vmflow.errors.BlockingCallWarning")
 def test_a_handler_may_come_anywhere_in_a_coroutine(default: flow.VirtualMachine) -> None:
     assert at_every_point(coroutine) > 20
 
 
+@pytest.mark.slow
 def test_what_cannot_be_had_in_a_handler_says_so(default: flow.VirtualMachine) -> None:
     """What is computed by what was interrupted, and a graph's call: right, or an error at once; right afterwards."""
     refused: list[str] = []
@@ -313,6 +316,7 @@ def test_a_signal_while_waiting(default: flow.VirtualMachine, handled: list[floa
     assert handled == [7.0]
 
 
+@pytest.mark.slow
 def test_ctrl_c_is_heard_after_a_handler_has_computed_in_a_turn(default: flow.VirtualMachine) -> None:
     """A handler that drives, in the moment before a turn begins, leaves Ctrl-C as it was."""
     before = signal.getsignal(signal.SIGINT)

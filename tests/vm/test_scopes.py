@@ -715,6 +715,7 @@ def test_memory_of_a_tensor_in_a_reference_cycle_comes_back_once() -> None:
         allocator.check_invariants()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("worker", WHERE)
 async def test_two_hundred_forwards_cancelled_at_random_points(worker: str) -> None:
     """No more than the op that was running is run after the scope has ended, and all memory comes back."""
