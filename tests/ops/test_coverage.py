@@ -144,7 +144,7 @@ BECAUSE_REFUSED: Final[dict[str, tuple[str, ...]]] = {
             "cat",
             "layer_norm",
         ),
-        *("fft", "irfft", "layer_norm_gradient", "linear", "matmul", "pad", "rfft", "scatter_diagonal", "slice"),
+        *("fft", "irfft", "linear", "matmul", "pad", "rfft", "scatter_diagonal", "slice"),
         *("bincount", "bincount_length", "repeated_places", "repetitions", "unfold", "view_as_complex"),
         *("weighted_half",),
         *("ctc_loss", "ctc_loss_gradient", "gru_layer", "gru_layer_gradient", "largest_of_bag", "lstm_layer"),

@@ -115,7 +115,7 @@ def _cross_entropy(xp: Any, problem: Problem, array: Any, target: Any, *argument
     found = _rows(xp, cases, array)
     if found.size:
         found = log_softmax(xp, found, 1)
-    xp.copyto(logs, found)
+    xp.copyto(logs, found.reshape(logs.shape))
     _put_loss(xp, problem, found, target, _weight(cases, given), loss, total)
 
 
@@ -131,7 +131,7 @@ def _cross_entropy_gradient(
     hard = (factors if weight is None else factors * weight[places]) * (1 - cases.smoothing)
     soft = factors * (cases.smoothing / max(cases.classes, 1))
     whole = hard + soft * (cases.classes if weight is None else xp.sum(weight))
-    result = xp.exp(logs) * whole[:, None]
+    result = xp.exp(logs.reshape(cases.rows, cases.classes)) * whole[:, None]
     if cases.smoothing:
         result = result - (soft[:, None] if weight is None else soft[:, None] * weight)
     # Each row has one place, and adding there needs no order.

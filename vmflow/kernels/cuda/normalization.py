@@ -97,7 +97,7 @@ def _batch_norm_inference(xp: Any, problem: Problem, array: Any, mean: Any, vari
 def _layer_norm(xp: Any, problem: Problem, array: Any, *arguments: Any) -> None:
     *parameters, out, mean, scale = arguments
     normalized, options = problem.attributes
-    rows, features = mean.shape[0], prod(normalized)
+    rows, features = mean.size, prod(normalized)
     weight, bias = _split(options, [parameter.reshape(-1) for parameter in parameters], mean.dtype)
     seen = array.astype(mean.dtype, copy=False).reshape(rows, features)
     average = xp.true_divide(xp.sum(seen, axis=1), max(features, 1))
@@ -107,8 +107,8 @@ def _layer_norm(xp: Any, problem: Problem, array: Any, *arguments: Any) -> None:
     result = centred * _column(factor)
     result = result if weight is None else result * weight
     _put(xp, out, result if bias is None else result + bias)
-    xp.copyto(mean, average)
-    xp.copyto(scale, factor)
+    xp.copyto(mean, average.reshape(mean.shape))
+    xp.copyto(scale, factor.reshape(scale.shape))
 
 
 @by_arrays("layer_norm_gradient")
@@ -117,8 +117,9 @@ def _layer_norm_gradient(
 ) -> None:
     *parameters, out, by_weight, by_bias = arguments
     normalized, _ = problem.attributes
-    rows, features = mean.shape[0], prod(normalized)
+    rows, features = mean.size, prod(normalized)
     gradient, array = (operand.astype(mean.dtype, copy=False).reshape(rows, features) for operand in (gradient, array))
+    mean, scale = mean.reshape(-1), scale.reshape(-1)
     seen = (array - _column(mean)) * _column(scale)
     weighted = gradient * parameters[0].astype(mean.dtype, copy=False).reshape(-1) if parameters else gradient
     slope = xp.true_divide(xp.sum(weighted * seen, axis=1), max(features, 1))

@@ -127,19 +127,20 @@ def _cross_entropy(problem: Problem) -> Kernel:
     plain = _is_plain(cases) and len(problem.inputs) == 2
     in_c = CrossEntropy.of(cases.reduction == "mean", cases.rows * cases.classes) if plain else None
     is_matrix = len(cases.shape) == 2 and cases.compute is cases.dtype
+    kept = tuple(problem.outputs[2].shape)
 
     def kernel(array: Array, target: Array, *rest: Any) -> tuple[Array, Array, Array]:
         scores = array if is_matrix and array.flags.c_contiguous else _rows(cases, array)
         if in_c is not None:
             found = in_c.call(scores, target if is_matrix else target.reshape(-1))
             if found is not None:
-                return found
+                return found if is_matrix else (*found[:2], found[2].reshape(kept))
         weight = _weight(cases, rest)
         logs = rows.room(None if rest[-1] is None else rest[-1][2], scores)
         if scores.size:
             rows.softmax(scores, logs, logarithm=True)
         loss, total = _reduced(cases, logs, target, weight)
-        return loss.astype(cases.dtype.numpy, copy=False), total, logs
+        return loss.astype(cases.dtype.numpy, copy=False), total, logs.reshape(kept)
 
     def placed(inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array | None) -> list[Call] | None:
         scores, target = inputs
@@ -151,9 +152,8 @@ def _cross_entropy(problem: Problem) -> Kernel:
                 np.copyto(out, result)
 
         loss, total, logs = outputs
-        return in_c.placed(
-            (scores.reshape(cases.rows, cases.classes), target.reshape(-1), loss, total, logs), otherwise
-        )
+        scores, logs = [array.reshape(cases.rows, cases.classes) for array in (scores, logs)]
+        return in_c.placed((scores, target.reshape(-1), loss, total, logs), otherwise)
 
     return Kernel(kernel, placed=placed if in_c is not None and len(cases.shape) < 3 else None)
 
@@ -165,10 +165,12 @@ def _cross_entropy_gradient(problem: Problem) -> Kernel:
     smoothing = compute.type(cases.smoothing)
     share = compute.type(cases.smoothing / max(cases.classes, 1))
     plain = _is_plain(cases) and len(problem.inputs) == 4
+    is_matrix = len(cases.shape) == 2
     elements, averages = cases.rows * cases.classes, cases.reduction == "mean"
     in_c = CrossEntropyGradient.of(problem.op, np.dtype(np.float32), elements, averages) if plain else None
 
     def kernel(gradient: Array, target: Array, total: Array, logs: Array, *rest: Any) -> Array:
+        logs = logs if is_matrix else logs.reshape(cases.rows, cases.classes)
         if in_c is not None:
             found = in_c.call(gradient, target.reshape(-1), total, logs)
             if found is not None:
@@ -190,7 +192,7 @@ def _cross_entropy_gradient(problem: Problem) -> Kernel:
         gradient, target, total, logs = inputs
         if in_c is None or not (target.flags.c_contiguous and outputs[0].flags.c_contiguous):
             return None
-        out = outputs[0].reshape(cases.rows, cases.classes)
+        out, logs = [array.reshape(cases.rows, cases.classes) for array in (outputs[0], logs)]
         return in_c.placed(
             (gradient, target.reshape(-1), total, logs, out), lambda: np.copyto(outputs[0], kernel(*inputs, None))
         )

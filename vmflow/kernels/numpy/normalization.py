@@ -186,7 +186,7 @@ def _batch_norm_inference(problem: Problem) -> Function:
 def _layer_norm(problem: Problem) -> Function:
     normalized, options = problem.attributes
     source, statistics = problem.outputs[:2]
-    rows, features = statistics.shape[0], prod(normalized)
+    rows, features = statistics.numel, prod(normalized)
     compute = statistics.dtype.numpy
     eps = compute.type(options[0])
     in_c = LayerNorm.of(problem.op, compute, rows * features, options[0])
@@ -198,10 +198,11 @@ def _layer_norm(problem: Problem) -> Function:
         to = None if out is None else out[0]
         result = room(to, array)
         found = None if in_c is None else in_c.call(array, weight, bias, result)
-        if found is not None:
-            return handed(found[0], to, source.shape, source.dtype.numpy), *found[1:]
-        mean, scale = normalize(array, weight, bias, eps, result)
-        return handed(result, to, source.shape, source.dtype.numpy), mean, scale
+        if found is None:
+            found = result, *normalize(array, weight, bias, eps, result)
+        result, mean, scale = found
+        result = handed(result, to, source.shape, source.dtype.numpy)
+        return result, mean.reshape(statistics.shape), scale.reshape(statistics.shape)
 
     return kernel
 
@@ -210,7 +211,7 @@ def _layer_norm(problem: Problem) -> Function:
 def _layer_norm_gradient(problem: Problem) -> Function:
     normalized, _ = problem.attributes
     source, statistics = problem.inputs[1:3]
-    rows, features = statistics.shape[0], prod(normalized)
+    rows, features = statistics.numel, prod(normalized)
     compute = statistics.dtype.numpy
     in_c = LayerNormGradient.of(problem.op, compute, rows * features)
     columns = sums.columns_in_c(compute, rows * features)
@@ -220,6 +221,7 @@ def _layer_norm_gradient(problem: Problem) -> Function:
         gradient = np.ascontiguousarray(gradient, compute).reshape(rows, features)
         array = np.ascontiguousarray(array, compute).reshape(rows, features)
         weight = parameters[0].astype(compute, copy=False).reshape(-1) if parameters else None
+        mean, scale = mean.reshape(-1), scale.reshape(-1)
         to = None if out is None else out[0]
         result = room(to, array)
         found = None if in_c is None else in_c.call(gradient, array, mean, scale, weight, result)

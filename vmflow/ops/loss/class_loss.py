@@ -110,8 +110,8 @@ def _infer_nll_loss_gradient(attributes: Attributes, metas: Metas, kinds: Kinds)
 
 def _infer_cross_entropy(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     cases = _cases("cross_entropy", metas, cast("_Options", attributes))
-    source = metas[0]
-    logs = meta((cases.rows, cases.classes), cases.compute, source.device)
+    source, target = metas[:2]
+    logs = meta((*target.shape, cases.classes), cases.compute, source.device)
     return Inferred((*_outputs(cases, metas), logs), source.numel * (DEAR + 4 * CHEAP) + 10000, cases)
 
 
@@ -120,7 +120,7 @@ def _infer_cross_entropy_gradient(attributes: Attributes, metas: Metas, kinds: K
     gradient, target, total, kept, *weight = metas
     cases = _cases("cross_entropy", (source, target, *weight), options)
     _check_gradient(cases, gradient, target, total)
-    if kept.shape != (cases.rows, cases.classes) or kept.dtype is not cases.compute:
+    if kept.shape != (*target.shape, cases.classes) or kept.dtype is not cases.compute:
         raise ValueError(f"cross_entropy: {kept} are not the logarithms kept of {source}")
     return Inferred(source, source.numel * (DEAR + 4 * CHEAP) + 10000, cases)
 

@@ -267,8 +267,8 @@ def move_statistics(moved: list[tuple[Tensor, Tensor, float]], batches: Tensor |
 # Over the last dimensions, for each sample
 
 
-def _count_rows(source: TensorMeta, normalized: tuple[int, ...]) -> int:
-    """How many rows of the normalized shape there are.
+def _leading(source: TensorMeta, normalized: tuple[int, ...]) -> tuple[int, ...]:
+    """The dimensions before the normalized shape, which the statistics have.
 
     Raises:
         ValueError: if the input does not end in the normalized shape.
@@ -276,7 +276,7 @@ def _count_rows(source: TensorMeta, normalized: tuple[int, ...]) -> int:
     before = len(source.shape) - len(normalized)
     if before < 0 or source.shape[before:] != normalized:
         raise ValueError(f"layer_norm: an input of shape {list(source.shape)} does not end in {list(normalized)}")
-    return prod(source.shape[:before])
+    return tuple(source.shape[:before])
 
 
 # Attributes: (normalized shape, options)
@@ -288,7 +288,7 @@ def _infer_layer_norm(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inf
     source = metas[0]
     device = common_device("layer_norm", metas)
     _check("layer_norm", metas, _present(options), [normalized] * (len(metas) - 1))
-    statistics = meta((_count_rows(source, normalized),), computes_in(source), device)
+    statistics = meta(_leading(source, normalized), computes_in(source), device)
     return Inferred((source, statistics, statistics), source.numel * CHEAP * 8 + 10000)
 
 
@@ -296,7 +296,7 @@ def _infer_layer_norm_gradient(attributes: Attributes, metas: Metas, kinds: Kind
     normalized, _ = cast("_Layer", attributes)
     gradient, source, statistics = metas[:3]
     device = common_device("layer_norm", metas)
-    _check_gradient("layer_norm", gradient, source, metas[2:4], (_count_rows(source, normalized),))
+    _check_gradient("layer_norm", gradient, source, metas[2:4], _leading(source, normalized))
     _check("layer_norm", (source, *metas[4:]), ["weight"][: len(metas) - 4], [normalized][: len(metas) - 4])
     parameter = meta(normalized, statistics.dtype, device)
     return Inferred((source, parameter, parameter), source.numel * CHEAP * 14 + 10000)
