@@ -65,7 +65,11 @@ LATE = {
     # The writing of C, which small arrays do without.
     "vmflow.kernels.numpy.elementwise": _LARGE_ARRAYS,
     # Memory that few programs share with other libraries.
-    "vmflow.ops.creation.creation": ("vmflow.exchange", "vmflow.distributed.spread"),
+    "vmflow.ops.creation.creation": (
+        "vmflow.exchange",
+        "vmflow.distributed.global_tensors",
+        "vmflow.distributed.spread",
+    ),
     "vmflow.exchange": ("vmflow.cuda.exchange",),
     "vmflow.tensors": ("vmflow.cuda.exchange", "vmflow.distributed.global_tensors"),
     # Devices that few programs have.

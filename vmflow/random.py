@@ -356,6 +356,8 @@ def randint(
     device: Device | str | None = None,
     requires_grad: bool = False,
     pin_memory: bool = False,
+    placement: Any = None,
+    sbp: Any = None,
 ) -> Tensor:
     """Integers, evenly distributed, from `low` up to but without `high`.
 
@@ -373,7 +375,7 @@ def randint(
         raise TypeError("randint: expected integers, as in randint(low, high, size) or randint(high, size)")
     if low >= high:
         raise ValueError(f"randint: there is no integer from {low} up to, without, {high}")
-    output = sized_meta("randint", (size,), dtype or dtypes.int64, device)
+    output = sized_meta("randint", (size,), dtype or dtypes.int64, device, None, placement, sbp)
     for limit in (low, high - 1):
         if output.dtype is dtypes.bool_ and limit not in (0, 1):
             raise ValueError(f"randint: {limit} does not fit into bool")
@@ -390,6 +392,8 @@ def randperm(
     device: Device | str | None = None,
     requires_grad: bool = False,
     pin_memory: bool = False,
+    placement: Any = None,
+    sbp: Any = None,
 ) -> Tensor:
     """The integers from 0 up to but without `n`, in random order.
 
@@ -397,7 +401,7 @@ def randperm(
         TypeError: for the dtype bool.
         ValueError: if `n` is negative, or the dtype does not hold the numbers.
     """
-    output = sized_meta("randperm", (n,), dtype or dtypes.int64, device)
+    output = sized_meta("randperm", (n,), dtype or dtypes.int64, device, None, placement, sbp)
     if output.dtype is dtypes.bool_:
         raise TypeError("randperm is not defined for bool tensors, which cannot tell three numbers apart")
     fitting("randperm", max(n - 1, 0), output.dtype)

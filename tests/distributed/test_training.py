@@ -10,7 +10,7 @@ import pytest
 import vmflow as flow
 from vmflow import distributed as dist, nn, optim, sbp
 
-pytestmark = [pytest.mark.host, pytest.mark.slow, pytest.mark.filterwarnings("ignore::vmflow.errors.BroadcastWarning")]
+pytestmark = [pytest.mark.host, pytest.mark.slow]
 
 STEPS = 20
 

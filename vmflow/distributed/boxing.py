@@ -203,7 +203,7 @@ def _elsewhere(part: Tensor, shape: Shape, source: Spread, target: Spread) -> Te
     rank = current_process().rank
     if rank not in source.placement.group and rank not in target.placement.group:
         return part
-    whole = spread_of(source.placement, (broadcast,) * len(source.sbp))
+    whole = source.everywhere()
     part = boxed(part, shape, source, whole)
     root = source.placement.group[0]
     union = tuple(sorted({*source.placement.group, *target.placement.group}))
@@ -213,7 +213,7 @@ def _elsewhere(part: Tensor, shape: Shape, source: Spread, target: Spread) -> Te
         part = sent_by_root(part, union, root)
     if rank not in target.placement.group:
         return _nothing(part, shape)
-    return boxed(part, shape, spread_of(target.placement, (broadcast,) * len(target.sbp)), target)
+    return boxed(part, shape, target.everywhere(), target)
 
 
 def _nothing(part: Tensor, shape: Shape) -> Tensor:

@@ -7,6 +7,7 @@ and has global results.  So all ranks must call it.
 from __future__ import annotations
 
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any, Final, TypeAlias, final
@@ -24,84 +25,34 @@ from vmflow.tensor_fields import blob_of, meta_of, new_tensor
 from vmflow.tensors import Tensor
 
 from .boxing import boxed, cost
+from .decompositions import Compute, decomposition_of
 from .global_tensors import local_mode, made, mode_of_parts, part_in, part_of, storage_of
 from .placement import placement as Placement
 from .process import current_process
-from .sbp import NdSbp, Sbp, broadcast
-from .signatures import Signature, has_rule, signatures_of, view_signatures
+from .rules.views import view_signatures
+from .sbp import Sbp, broadcast
+from .signatures import Call, Signature, everything_broadcast, has_rule, signatures_of
 from .spread import Shape, Spread, global_meta, local_meta, spread as spread_of, whole_meta
 
 # candidates(ranks of an axis) -> signatures
 Candidates: TypeAlias = "Callable[[int], list[Signature]]"
 
 
-@final
-class GlobalCall:
+class GlobalCall(ABC):
     """How an op of global tensors is called.
 
     Args:
         op: which.
-        have, wanted: of each operand, the spread that it has, and the one that it is boxed to.
-        shapes: of the operands.
-        outputs: the metas of the results.
-        several: whether the op has several results.
-        attributes: of the call.
-        final: the spread that the attributes ask for; None if they ask for none, or the op gives it.
     """
 
-    __slots__ = ("_boxes", "_final", "_has_metas", "_op", "_outputs", "_placement", "_several")
+    __slots__ = ("_op",)
 
-    def __init__(
-        self,
-        op: OpExpr,
-        have: Sequence[Spread],
-        wanted: Sequence[Spread],
-        shapes: Sequence[Shape],
-        outputs: Metas,
-        several: bool,
-        attributes: Attributes,
-        final: Spread | None,
-    ) -> None:
+    def __init__(self, op: OpExpr) -> None:
         self._op = op
-        self._outputs = outputs
-        self._placement: Placement = outputs[0].spread.placement
-        # The operands that are boxed: their places and shapes, the old spread and the new one.
-        self._boxes = [
-            (place, shape, old, new)
-            for place, (shape, old, new) in enumerate(zip(shapes, have, wanted, strict=True))
-            if old is not new
-        ]
-        self._several = several
-        self._has_metas = any([isinstance(each, TensorMeta) for each in attributes])
-        self._final = final
 
+    @abstractmethod
     def call(self, blobs: tuple[Blob, ...], attributes: Attributes, scalars: tuple[Any, ...]) -> tuple[Tensor, ...]:
         """The results."""
-        parts = [part_in(blob) for blob in blobs]
-        mode = MODE.get()
-        MODE.set(mode_of_parts(mode))
-        try:
-            for place, shape, old, new in self._boxes:
-                parts[place] = boxed(parts[place], shape, old, new)
-            rank = current_process().rank
-            if rank not in self._placement.group:
-                return tuple([made(zeros_of(local_meta(output, rank)), output) for output in self._outputs])
-            if self._has_metas:
-                attributes = with_metas(attributes, lambda of: self._part_of_result(of, rank))
-            if self._several:
-                results = _interpreter.dispatch_several(self._op, tuple(parts), attributes, scalars)
-                return tuple([made(part, output) for part, output in zip(results, self._outputs, strict=True)])
-            part, output = _interpreter.dispatch(self._op, tuple(parts), attributes, scalars), self._outputs[0]
-            if self._final is not None:
-                part = boxed(part, tuple(output.shape), output.spread, self._final)
-                output = global_meta(tuple(output.shape), output.dtype, self._final)
-            return (made(part, output),)
-        finally:
-            MODE.set(mode)
-
-    def _part_of_result(self, of: TensorMeta, rank: int) -> TensorMeta:
-        """A meta among the attributes is that of the result, of which this rank makes its part."""
-        return meta(self._outputs[0].spread.sizes(tuple(of.shape), rank), of.dtype, of.device)
 
     def call_into(
         self, target: Tensor, blobs: tuple[Blob, ...], attributes: Attributes, scalars: tuple[Any, ...]
@@ -118,6 +69,98 @@ class GlobalCall:
         source, wanted = meta_of(result), meta_of(target)
         with local_mode():
             part_of(target).copy_(boxed(part_of(result), tuple(source.shape), source.spread, wanted.spread))
+
+
+@final
+class CallByParts(GlobalCall):
+    """Each rank boxes its parts of the operands as a signature wants them, and calls the op on these.
+
+    Args:
+        op: which.
+        have, wanted: of each operand, the spread that it has, and the one that it is boxed to.
+        shapes: of the operands.
+        outputs: the metas of the results.
+        several: whether the op has several results.
+        like: the spread of a meta among the attributes.
+        attributes: of the call.
+        final: the spread that the attributes ask for; None if they ask for none, or the op gives it.
+    """
+
+    __slots__ = ("_boxes", "_final", "_has_metas", "_like", "_outputs", "_placement", "_several")
+
+    def __init__(
+        self,
+        op: OpExpr,
+        have: Sequence[Spread],
+        wanted: Sequence[Spread],
+        shapes: Sequence[Shape],
+        outputs: Metas,
+        several: bool,
+        like: Spread,
+        attributes: Attributes,
+        final: Spread | None,
+    ) -> None:
+        super().__init__(op)
+        self._outputs = outputs
+        self._placement: Placement = outputs[0].spread.placement
+        # The operands that are boxed: their places and shapes, the old spread and the new one.
+        self._boxes = [
+            (place, shape, old, new)
+            for place, (shape, old, new) in enumerate(zip(shapes, have, wanted, strict=True))
+            if old is not new
+        ]
+        self._several = several
+        self._like = like
+        self._has_metas = any([isinstance(each, TensorMeta) for each in attributes])
+        self._final = final
+
+    def call(self, blobs: tuple[Blob, ...], attributes: Attributes, scalars: tuple[Any, ...]) -> tuple[Tensor, ...]:
+        """The results."""
+        parts = [part_in(blob) for blob in blobs]
+        mode = MODE.get()
+        MODE.set(mode_of_parts(mode))
+        try:
+            for place, shape, old, new in self._boxes:
+                parts[place] = boxed(parts[place], shape, old, new)
+            rank = current_process().rank
+            if rank not in self._placement.group:
+                return tuple([made(zeros_of(local_meta(output, rank)), output) for output in self._outputs])
+            if self._has_metas:
+                like = self._like
+                attributes = with_metas(
+                    attributes, lambda of: meta(like.sizes(tuple(of.shape), rank), of.dtype, of.device)
+                )
+            if self._several:
+                results = _interpreter.dispatch_several(self._op, tuple(parts), attributes, scalars)
+                return tuple([made(part, output) for part, output in zip(results, self._outputs, strict=True)])
+            part, output = _interpreter.dispatch(self._op, tuple(parts), attributes, scalars), self._outputs[0]
+            if self._final is not None:
+                part = boxed(part, tuple(output.shape), output.spread, self._final)
+                output = global_meta(tuple(output.shape), output.dtype, self._final)
+            return (made(part, output),)
+        finally:
+            MODE.set(mode)
+
+
+@final
+class CallInSteps(GlobalCall):
+    """Other ops of global tensors compute it.
+
+    Args:
+        op: which.
+        compute: the steps, see `decompositions`.
+    """
+
+    __slots__ = ("_compute",)
+
+    def __init__(self, op: OpExpr, compute: Compute) -> None:
+        super().__init__(op)
+        self._compute = compute
+
+    def call(self, blobs: tuple[Blob, ...], attributes: Attributes, scalars: tuple[Any, ...]) -> tuple[Tensor, ...]:
+        """The results."""
+        with local_mode():
+            return self._compute(self._op, tuple([new_tensor(blob, None) for blob in blobs]), attributes, scalars)
 
 
 def with_metas(attributes: Attributes, replaced: Callable[[TensorMeta], TensorMeta]) -> Attributes:
@@ -148,28 +191,51 @@ def global_plan(op: OpExpr, attributes: Attributes, metas: Metas, kinds: Kinds) 
     plain = with_metas(attributes, whole_meta)
     inferred = op.infer(plain, whole, kinds)
     final = asked[0] if asked and not metas else None
+    call = Call(op, plain, whole, inferred.outputs, 0)
+    steps = decomposition_of(op, attributes, metas)
+    if steps is not None:
+        # The steps give the results their spreads.
+        outputs = tuple(
+            [global_meta(tuple(each.shape), each.dtype, spreads[0].everywhere()) for each in inferred.outputs]
+        )
+        return _planned(op, inferred, outputs, CallInSteps(op, steps))
     if metas and not has_rule(op) and any([sbp != broadcast for each in spreads for sbp in each.sbp]):
         _tell_of_broadcast(op)
-    wanted, outputs = _cheapest(
+    chosen = _cheapest(
         placement,
         spreads,
         whole,
-        len(inferred.outputs),
-        lambda ranks: signatures_of(op, plain, whole, inferred.outputs),
+        everything_broadcast(call),
+        lambda ranks: signatures_of(call._replace(ranks=ranks)),
         final,
     )
-    found = tuple(
+    wanted = [_nd(placement, [signature.inputs[place] for signature in chosen]) for place in range(len(metas))]
+    given = [
+        _nd(placement, [signature.outputs[place] for signature in chosen]) for place in range(len(inferred.outputs))
+    ]
+    like = _nd(placement, [signature.like or signature.outputs[0] for signature in chosen])
+    outputs = tuple(
         [
-            global_meta(tuple(output.shape), output.dtype, spread_of(placement, sbp))
-            for output, sbp in zip(inferred.outputs, outputs, strict=True)
+            global_meta(tuple(output.shape), output.dtype, spread)
+            for output, spread in zip(inferred.outputs, given, strict=True)
         ]
     )
-    if final is not None and found[0].spread is final:
+    if given[0] is final:
         final = None
-    plan = OpPlan(op.name, Inferred(found if inferred.several else found[0], inferred.cost), Kernel(_not_called))
     shapes = [tuple(each.shape) for each in metas]
-    plan.spread = GlobalCall(op, spreads, wanted, shapes, found, inferred.several, attributes, final)
+    by_parts = CallByParts(op, spreads, wanted, shapes, outputs, inferred.several, like, attributes, final)
+    return _planned(op, inferred, outputs, by_parts)
+
+
+def _planned(op: OpExpr, inferred: Inferred, outputs: Metas, call: GlobalCall) -> OpPlan:
+    found = Inferred(outputs if inferred.several else outputs[0], inferred.cost)
+    plan = OpPlan(op.name, found, Kernel(_not_called))
+    plan.spread = call
     return plan
+
+
+def _nd(placement: Placement, sbps: Sequence[Sbp]) -> Spread:
+    return spread_of(placement, tuple(sbps))
 
 
 # Ops of which it was told that they are computed as a whole on every rank.
@@ -194,17 +260,21 @@ def _cheapest(
     placement: Placement,
     spreads: Sequence[Spread],
     metas: Metas,
-    outputs: int,
+    everything: Signature,
     candidates: Candidates,
-    final: Spread | None,
-) -> tuple[tuple[Spread, ...], list[NdSbp]]:
-    """The spreads of the operands and the sbps of the results by which the fewest bytes move.
+    final: Spread | None = None,
+) -> list[Signature]:
+    """For each axis of the mesh, the signature by which the fewest bytes move.
 
-    Each axis of the mesh is decided by itself.
+    Args:
+        placement: which has the axes.
+        spreads, metas: of the operands.
+        everything: the signature by which all is broadcast.
+        candidates: the other ones.
+        final: the spread that is wanted of the result; None if it does not matter.
     """
     chosen: list[Signature] = []
     for axis, ranks in enumerate(placement.shape):
-        everything = Signature((broadcast,) * len(metas), (broadcast,) * outputs)
         best, least = everything, float("inf")
         for signature in [everything, *candidates(ranks)]:
             price = sum(
@@ -218,10 +288,7 @@ def _cheapest(
             if price < least:
                 best, least = signature, price
         chosen.append(best)
-    wanted = tuple(
-        [spread_of(placement, tuple([signature.inputs[place] for signature in chosen])) for place in range(len(metas))]
-    )
-    return wanted, [tuple([signature.outputs[place] for signature in chosen]) for place in range(outputs)]
+    return chosen
 
 
 def _same_shares(old: Spread, shape: Shape, new: Spread, other: Shape) -> bool:
@@ -268,12 +335,17 @@ def global_view(op: ViewExpr, source: Tensor, attributes: Attributes) -> Tensor:
     dtype = of.dtype if op.dtype is None else op.dtype(of.dtype)
     placement = of.spread.placement
     whole = whole_meta(of)
-    (wanted,), (sbp,) = _cheapest(
-        placement, [of.spread], (whole,), 1, lambda ranks: view_signatures(op, attributes, whole, shape, ranks), None
+    chosen = _cheapest(
+        placement,
+        [of.spread],
+        (whole,),
+        Signature((broadcast,), (broadcast,)),
+        lambda ranks: view_signatures(op, attributes, tuple(of.shape), shape, ranks),
     )
-    result = global_meta(shape, dtype, spread_of(placement, sbp))
+    wanted = _nd(placement, [signature.inputs[0] for signature in chosen])
+    result = global_meta(shape, dtype, _nd(placement, [signature.outputs[0] for signature in chosen]))
     if op.name == "reshape" and not _same_shares(wanted, tuple(of.shape), result.spread, shape):
-        wanted = spread_of(placement, (broadcast,) * len(placement.shape))
+        wanted = of.spread.everywhere()
         result = global_meta(shape, dtype, wanted)
     rank = current_process().rank
     shares = wanted is of.spread and (op.name != "reshape" or storage.whole[place] or _same_but_ones(of.shape, shape))

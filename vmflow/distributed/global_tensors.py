@@ -12,6 +12,7 @@ from typing import Any, Final, final
 from vmflow.autograd.function import Function
 from vmflow.context import MODE, Mode
 from vmflow.instructions.blob import Blob, Storage, TensorMeta
+from vmflow.ops.copying import zeros_of
 from vmflow.ops.creation.creation import tensor as new
 from vmflow.tensor_fields import blob_of, meta_of, new_tensor
 from vmflow.tensors import Tensor
@@ -21,7 +22,7 @@ from .collectives import gathered, sent_by_root
 from .placement import placement as Placement
 from .process import current_process
 from .sbp import Sbp, broadcast, nd_sbp_of, partial_sum
-from .spread import Shape, Spread, check_sbp, global_meta, spread as spread_of
+from .spread import Shape, Spread, asked_meta, check_sbp, global_meta, local_meta, spread as spread_of
 
 
 @final
@@ -152,9 +153,19 @@ def to_local(tensor: Tensor) -> Tensor:
 def whole(tensor: Tensor) -> Tensor:
     """All of a global tensor as a local one, on the ranks of its placement; all of them must call it."""
     of = meta_of(tensor)
-    everywhere = spread_of(of.spread.placement, (broadcast,) * len(of.spread.sbp))
     with local_mode():
-        return boxed(part_of(tensor), tuple(of.shape), of.spread, everywhere)
+        return boxed(part_of(tensor), tuple(of.shape), of.spread, of.spread.everywhere())
+
+
+def cut(name: str, whole: Tensor, device: object, placement: object, sbp: object) -> Tensor:
+    """The global tensor of which every rank has the whole, for a function that was asked for one; nothing moves."""
+    of = asked_meta(name, tuple(whole.shape), whole.dtype, device, placement, sbp)
+    rank = current_process().rank
+    with local_mode():
+        if rank not in of.spread.placement.group:
+            return made(zeros_of(local_meta(of, rank)), of)
+        part = boxed(whole, tuple(of.shape), of.spread.everywhere(), of.spread).contiguous()
+        return made(part, of)
 
 
 def _agreed(tensor: Tensor, target: Spread) -> TensorMeta:

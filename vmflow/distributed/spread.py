@@ -49,6 +49,10 @@ class Spread:
         """The same with partial sums added up, as gradients and new tensors have it."""
         return spread(self.placement, tuple([broadcast if sbp == partial_sum else sbp for sbp in self.sbp]))
 
+    def everywhere(self) -> Spread:
+        """All of a tensor on each rank of the placement."""
+        return spread(self.placement, (broadcast,) * len(self.sbp))
+
     def like(self, shape: Shape, dtype: DType) -> TensorMeta:
         """The meta of a new tensor that is spread so, as far as one can be: what is filled is no sum of parts."""
         return global_meta(shape, dtype, self.summed())

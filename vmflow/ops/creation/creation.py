@@ -48,20 +48,23 @@ def sized_meta(
     dtype: DType | None,
     device: Device | str | None,
     named: dict[str, Any] | None = None,
+    placement: Any = None,
+    sbp: Any = None,
 ) -> TensorMeta:
     """The sizes a function was called with, of the default dtype and on the default device unless others are given.
 
     Args:
         name: of the function.
-        size, named: its positional and its keyword arguments; `placement` and `sbp` among these ask for a global
-            tensor.
+        size, named: its positional and its keyword arguments; `placement` and `sbp` may be among these.
         dtype, device: None for the defaults.
+        placement, sbp: of a global tensor.
 
     Raises:
         TypeError: without sizes, or for what are none.
         ValueError: if one is negative.
     """
-    placement, sbp = (named.pop("placement", None), named.pop("sbp", None)) if named else (None, None)
+    if named:
+        placement, sbp = named.pop("placement", placement), named.pop("sbp", sbp)
     if not size and not named:
         raise TypeError(f"{name}: expected sizes; () makes a 0-d tensor")
     shape = lengths(name, size, named)
@@ -112,16 +115,20 @@ def tensor(
     device: Device | str | None = None,
     requires_grad: bool = False,
     pin_memory: bool = False,
+    placement: Any = None,
+    sbp: Any = None,
 ) -> Tensor:
     """A new tensor with a copy of `data`: a number, nested sequences of numbers, an array or a tensor.
 
-    Floats become the default dtype, integers int64; arrays and tensors keep theirs.
+    Floats become the default dtype, integers int64; arrays and tensors keep theirs.  Of a global tensor, `data` is the
+    whole, the same on all ranks.
 
     Args:
         data: the values.
         dtype, device: of the result; by default as said above, and `vmflow.set_default_device`.
         requires_grad: whether gradients flow into it.
         pin_memory: accepted by all functions that make tensors, and without effect: vmflow does not pin host memory.
+        placement, sbp: of a global tensor, see `Tensor.to_global`; both or none.
 
     Raises:
         TypeError: if `data` holds something else than numbers.
@@ -129,6 +136,10 @@ def tensor(
         OverflowError: if a number does not fit into an integer dtype.
     """
     _dtype("tensor", dtype)
+    if placement is not None or sbp is not None:
+        from vmflow.distributed.global_tensors import cut  # which few programs need
+
+        return tracked(cut("tensor", tensor(data, dtype=dtype), device, placement, sbp), requires_grad)
     if hasattr(data, "__cuda_array_interface__") and not isinstance(data, _tensors.Tensor):
         data = _from_cuda(data)
     if isinstance(data, _tensors.Tensor):
@@ -302,6 +313,8 @@ def full(
     device: Device | str | None = None,
     requires_grad: bool = False,
     pin_memory: bool = False,
+    placement: Any = None,
+    sbp: Any = None,
 ) -> Tensor:
     """A tensor of `fill_value`, of whose kind it is unless `dtype` says otherwise.
 
@@ -310,7 +323,7 @@ def full(
     """
     value = number("full", fill_value.item() if isinstance(fill_value, _tensors.Tensor) else fill_value)
     kind = dtype if dtype is not None else dtypes.of_scalar(type(value))
-    return tracked(full_of(sized_meta("full", (size,), kind, device), value), requires_grad)
+    return tracked(full_of(sized_meta("full", (size,), kind, device, None, placement, sbp), value), requires_grad)
 
 
 def _infer_empty(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
@@ -423,6 +436,8 @@ def arange(
     device: Device | str | None = None,
     requires_grad: bool = False,
     pin_memory: bool = False,
+    placement: Any = None,
+    sbp: Any = None,
 ) -> Tensor:
     """``start, start + step, ...`` up to but without `end`; with one argument from 0 up to it.
 
@@ -451,7 +466,9 @@ def arange(
     if (end - start) * step < 0:
         raise ValueError(f"arange: a step of {step} does not lead from {start} to {end}")
     length = -(-(end - start) // step) if integers else math.ceil((end - start) / step)
-    output = sized_meta("arange", (int(length),), dtypes.int64 if dtype is None and integers else dtype, device)
+    output = sized_meta(
+        "arange", (int(length),), dtypes.int64 if dtype is None and integers else dtype, device, None, placement, sbp
+    )
     return tracked(_interpreter.dispatch(_RANGE, (), (output,), (start, step)), requires_grad)
 
 
@@ -474,6 +491,8 @@ def linspace(
     device: Device | str | None = None,
     requires_grad: bool = False,
     pin_memory: bool = False,
+    placement: Any = None,
+    sbp: Any = None,
 ) -> Tensor:
     """`steps` values from `start` to `end`, both included, at equal distances; a single one is `start`.
 
@@ -483,7 +502,7 @@ def linspace(
     """
     if steps < 0:
         raise ValueError(f"linspace: steps cannot be negative, got {steps}")
-    output = sized_meta("linspace", (steps,), dtype, device)
+    output = sized_meta("linspace", (steps,), dtype, device, None, placement, sbp)
     if output.dtype is dtypes.bool_:
         raise TypeError("linspace is not defined for bool tensors; give a dtype of numbers")
     limits = number("linspace", start), number("linspace", end)
@@ -509,9 +528,11 @@ def eye(
     device: Device | str | None = None,
     requires_grad: bool = False,
     pin_memory: bool = False,
+    placement: Any = None,
+    sbp: Any = None,
 ) -> Tensor:
     """An n x m matrix (m is n by default) with ones on the diagonal and zeros elsewhere."""
-    output = sized_meta("eye", (n, n if m is None else m), dtype, device)
+    output = sized_meta("eye", (n, n if m is None else m), dtype, device, None, placement, sbp)
     return tracked(_interpreter.dispatch(_EYE, (), (output,)), requires_grad)
 
 
@@ -579,7 +600,7 @@ def new_empty(
 ) -> Tensor:
     """Whatever was in memory, as this tensor's dtype, on its device, unless another is given."""
     made = _meta_like(self, "new_empty", size, dtype, device, named)
-    return empty(tuple(made.shape), dtype=made.dtype, device=made.device, requires_grad=requires_grad)
+    return tracked(_interpreter.dispatch(_EMPTY, (), (made,)), requires_grad)
 
 
 @method()
@@ -593,8 +614,13 @@ def new_tensor(
     pin_memory: bool = False,
 ) -> Tensor:
     """A copy of `data` in this tensor's dtype, on its device, unless another is given."""
+    kind = dtype or self.dtype
+    spread = self._blob.meta.spread
+    if spread is not None and device is None:
+        everywhere = spread.everywhere()
+        return tensor(data, dtype=kind, requires_grad=requires_grad, placement=everywhere.placement, sbp=everywhere.sbp)
     chosen = self.device if device is None else Device(device)
-    return tensor(data, dtype=dtype or self.dtype, device=chosen, requires_grad=requires_grad)
+    return tensor(data, dtype=kind, device=chosen, requires_grad=requires_grad)
 
 
 def _meta_like(
@@ -605,9 +631,18 @@ def _meta_like(
     device: Device | str | None,
     named: dict[str, Any] | None = None,
 ) -> TensorMeta:
+    """The meta of a new tensor; beside a global one it is global, too, and broadcast if it has another shape."""
+    placement, sbp = (named.pop("placement", None), named.pop("sbp", None)) if named else (None, None)
     shape = lengths(name, size, named)
+    kind = dtype or self.dtype
+    spread = self._blob.meta.spread
+    if spread is not None and placement is None and sbp is None and device is None:
+        beside: TensorMeta = spread.like(shape, kind) if shape == self.shape else spread.everywhere().like(shape, kind)
+        return beside
+    if placement is not None or sbp is not None:
+        return sized_meta(name, (shape,), kind, device, None, placement, sbp)
     chosen = self.device
     if device is not None:
         chosen = Device(device)
         chosen.require()
-    return meta(shape, dtype or self.dtype, chosen)
+    return meta(shape, kind, chosen)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from vmflow import dtypes, interpreter as _interpreter
 from vmflow.devices import device as Device
@@ -31,6 +31,8 @@ def logspace(
     device: Device | str | None = None,
     requires_grad: bool = False,
     pin_memory: bool = False,
+    placement: Any = None,
+    sbp: Any = None,
 ) -> Tensor:
     """`steps` values from ``base ** start`` to ``base ** end``, whose exponents are at equal distances.
 
@@ -44,8 +46,10 @@ def logspace(
         raise ValueError(f"logspace: steps cannot be negative, got {steps}")
     if dtype is dtypes.bool_:
         raise TypeError("logspace is not defined for bool tensors; give a dtype of numbers")
-    exponents = linspace(start, end, steps, dtype=dtypes.float64, device=device)
+    exponents = linspace(start, end, steps, dtype=dtypes.float64, device=device, placement=placement, sbp=sbp)
     values = pow(float(number("logspace", base)), exponents).to(dtype or dtypes.get_default_dtype())
+    if placement is not None:
+        values = values.to_global(placement, sbp)  # powers of partial sums were added up
     return values.requires_grad_() if requires_grad else values
 
 

@@ -196,6 +196,9 @@ def _attend(
     count = prod(_leading(metas)) * query.shape[-2] * key.shape[-2]
     if options[2]:
         stretch = random.take(count)
+        if query.is_global:
+            # Which weights are dropped depends on their places in the whole, which the op's parts do not know.
+            return *_composed((*options, True), operands, stretch), stretch
     keeps = weights or bool(options[2]) or count * query.dtype.itemsize <= KEPT_BYTES
     result, kept = _interpreter.dispatch_several(_ATTENTION, operands, (*options, keeps), stretch)
     return result, kept, stretch

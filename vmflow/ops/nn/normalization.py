@@ -257,11 +257,18 @@ def move_statistics(moved: list[tuple[Tensor, Tensor, float]], batches: Tensor |
     Args:
         moved: what moves, where to, and a factor for the latter.
     """
-    inputs = [batch.detach() for _, batch, _ in moved]
+    inputs = [_spread_alike(batch.detach(), running) for running, batch, _ in moved]
     outputs = [running for running, _, _ in moved] + ([] if batches is None else [batches])
     settings = RunningStatistics(tuple([factor for _, _, factor in moved]), batches is not None, momentum)
     kernel = choose_update("running_statistics", outputs[0].device).kernel(settings)
     issue_update(Update("batch_norm.running", kernel, inputs, outputs, 3000))
+
+
+def _spread_alike(batch: Tensor, running: Tensor) -> Tensor:
+    """The statistics of a batch, by the spread of the running ones where both are global."""
+    if batch.is_global and running.is_global:
+        return batch.to_global(running.placement, running.sbp)
+    return batch
 
 
 # Over the last dimensions, for each sample

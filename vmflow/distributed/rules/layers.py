@@ -1,0 +1,138 @@
+"""Normalisation and attention."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from vmflow.distributed.sbp import Sbp, broadcast, partial_sum, split
+from vmflow.distributed.signatures import Call, Signature, rule_of
+from vmflow.instructions.blob import TensorMeta
+
+from .elementwise import aligned
+
+_CHANNELS, _OF_CHANNELS = split(1), split(0)
+
+
+# Normalisation.  That of a batch that is split is composed of other ops, see `decompositions`.
+
+
+@rule_of("batch_norm")
+def _batch_norm(call: Call) -> list[Signature]:
+    """Operands: input, weight and bias; results: with the mean and the variance of each channel."""
+    parameters = (_OF_CHANNELS,) * (len(call.inputs) - 1)
+    return [Signature((_CHANNELS, *parameters), (_CHANNELS, _OF_CHANNELS, _OF_CHANNELS))]
+
+
+@rule_of("batch_norm_gradient")
+def _batch_norm_gradient(call: Call) -> list[Signature]:
+    """Operands: gradient, input, mean, variance and weight; results: by input, weight and bias."""
+    parameters = (_OF_CHANNELS,) * (len(call.inputs) - 2)
+    found = [Signature((_CHANNELS, _CHANNELS, *parameters), (_CHANNELS, _OF_CHANNELS, _OF_CHANNELS))]
+    return [*found, _sum_of_gradients(call)]
+
+
+def _sum_of_gradients(call: Call) -> Signature:
+    """The results are linear in the gradient, which is the first operand."""
+    return Signature((partial_sum, *(broadcast,) * (len(call.inputs) - 1)), (partial_sum,) * len(call.outputs))
+
+
+@rule_of("batch_norm_inference")
+def _batch_norm_inference(call: Call) -> list[Signature]:
+    """Operands: input, mean, variance, weight and bias."""
+    parameters = len(call.inputs) - 1
+    return [
+        Signature((split(dim), *((_OF_CHANNELS if dim == 1 else broadcast),) * parameters), (split(dim),))
+        for dim in range(len(call.inputs[0].shape))
+    ]
+
+
+@rule_of("layer_norm")
+def _layer_norm(call: Call) -> list[Signature]:
+    """Operands: input, weight and bias; results: with what each row was shifted and scaled by."""
+    parameters = (broadcast,) * (len(call.inputs) - 1)
+    return [Signature((split(dim), *parameters), (split(dim),) * 3) for dim in range(len(call.outputs[1].shape))]
+
+
+@rule_of("layer_norm_gradient")
+def _layer_norm_gradient(call: Call) -> list[Signature]:
+    """Operands: gradient, input, shifts, scales and weight; results: by input, weight and bias."""
+    parameters = (broadcast,) * (len(call.inputs) - 4)
+    found = [
+        Signature(((split(dim),) * 4 + parameters), (split(dim), partial_sum, partial_sum))
+        for dim in range(len(call.inputs[2].shape))
+    ]
+    return [*found, _sum_of_gradients(call)]
+
+
+# Attention of a query (..., L, E), a key (..., S, E) and a value (..., S, V)
+
+
+@rule_of("scaled_dot_product_attention")
+def _attention(call: Call) -> list[Signature]:
+    """Operands: query, key, value and mask; results: with what is kept for the gradient, (..., L) or (..., L, S)."""
+    _, causal, p, _ = cast("tuple[float, bool, float, bool]", call.attributes)
+    if p:
+        return []
+    operands = call.inputs
+    output, _ = call.outputs
+    leading = len(output.shape) - 2
+    found = [
+        Signature(_leading(operands, dim, leading, size), (split(dim), split(dim)))
+        for dim, size in enumerate(output.shape[:-2])
+    ]
+    masks = (broadcast,) * (len(operands) - 3)
+    if not causal:
+        found.append(Signature(_rows(operands, leading), (split(leading), split(leading))))
+    last = len(operands[2].shape) - 1
+    found.append(Signature((broadcast, broadcast, split(last), *masks), (split(leading + 1), broadcast)))
+    found.append(Signature((broadcast, broadcast, partial_sum, *masks), (partial_sum, broadcast)))
+    return found
+
+
+def _leading(operands: tuple[TensorMeta, ...], dim: int, leading: int, size: int) -> tuple[Sbp, ...]:
+    """The sbps of query, key, value and mask where one of the dimensions before the last two is split."""
+    query, key, value, *masks = operands
+    three = [aligned(dim, leading, tuple(each.shape[:-2]), size) for each in (query, key, value)]
+    return (*three, *[aligned(dim, leading + 2, tuple(mask.shape), size) for mask in masks])
+
+
+def _rows(operands: tuple[TensorMeta, ...], leading: int) -> tuple[Sbp, ...]:
+    """The same where the rows of the query are split."""
+    query, _, _, *masks = operands
+    rows = len(query.shape) - 2
+    return (
+        split(rows),
+        broadcast,
+        broadcast,
+        *[aligned(leading, leading + 2, tuple(mask.shape), query.shape[rows]) for mask in masks],
+    )
+
+
+@rule_of("scaled_dot_product_attention_gradient")
+def _attention_gradient(call: Call) -> list[Signature]:
+    """Operands: the gradients there are, what was kept, query, key, value and mask.
+
+    Results have all of the dimensions before the last two, also where operands broadcast.
+    """
+    options, present, wanted = cast("tuple[Any, tuple[bool, bool], tuple[bool, ...]]", call.attributes)
+    _, causal, p, _ = options
+    if p:
+        return []
+    first = sum(present) + 1
+    operands = call.inputs[first:]
+    kept = call.inputs[first - 1]
+    leading = len(kept.shape) - (2 if options[3] else 1)
+    found = [
+        Signature(
+            (*(split(dim),) * first, *_leading(operands, dim, leading, kept.shape[dim])),
+            (split(dim),) * len(call.outputs),
+        )
+        for dim in range(leading)
+    ]
+    if not causal:
+        by = [split(leading), partial_sum, partial_sum, split(leading)]
+        results = tuple([sbp for sbp, want in zip(by, wanted, strict=False) if want])
+        found.append(Signature((*(split(leading),) * first, *_rows(operands, leading)), results))
+    others = (broadcast,) * (len(operands) + 1)
+    found.append(Signature((*(partial_sum,) * (first - 1), *others), (partial_sum,) * len(call.outputs)))
+    return found
