@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 import numpy as np
 
 Kind: TypeAlias = Literal[
-    "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "barrier", "send", "receive"
+    "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "barrier", "send", "receive", "leave"
 ]
 Reduction: TypeAlias = Literal["sum", "max", "min"]
 
@@ -23,7 +23,7 @@ class Operation(NamedTuple):
     """One exchange, as every rank of the group describes it.
 
     Attributes:
-        kind: which.
+        kind: which.  By "leave" a rank says that it will start no more.
         ranks: the group, in the order in which parts are put together; the sender and the receiver of a message.
         dtype: of the elements, by name.
         counts: how many elements each rank gives or gets, by its place in the group.  For "all_gather" each gives so
@@ -31,6 +31,7 @@ class Operation(NamedTuple):
             many each gives to each; otherwise one number for all.
         reduction: of "all_reduce" and "reduce_scatter".
         root: of "broadcast", its place in the group.
+        note: what it is for, where ranks compare that; of "leave" why, or nothing.
     """
 
     kind: Kind
@@ -39,6 +40,7 @@ class Operation(NamedTuple):
     counts: tuple[int, ...] = ()
     reduction: Reduction = "sum"
     root: int = 0
+    note: str = ""
 
     def __str__(self) -> str:
         """For people: without what does not matter for its kind."""
@@ -47,6 +49,8 @@ class Operation(NamedTuple):
             text += f" by {self.reduction}"
         if self.kind == "broadcast":
             text += f" from rank {self.ranks[self.root]}"
+        if self.note:
+            text += f" for {self.note}"
         return f"{text} among ranks {list(self.ranks)}"
 
     def gotten(self, place: int) -> int:
@@ -58,7 +62,7 @@ class Operation(NamedTuple):
             return sum(self.counts)
         if self.kind == "reduce_scatter":
             return self.counts[place]
-        if self.kind in ("barrier", "send"):
+        if self.kind in ("barrier", "send", "leave"):
             return 0
         return self.counts[0]
 
@@ -89,9 +93,18 @@ class Work(Protocol):
 
 
 class Channel(Protocol):
-    """The way from one rank to the others."""
+    """The way from one rank to the others, in one communication scope."""
 
     rank: int
+
+    def scoped(self, scope: str, timeout: float | None) -> Channel:
+        """The way in another scope, whose name no scope has had before.
+
+        Args:
+            scope: its name.
+            timeout: seconds after which its operations fail to which not all ranks have come; None for the usual.
+        """
+        ...
 
     def start(
         self,

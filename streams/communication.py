@@ -13,7 +13,10 @@ from .stream import Event, StreamPolicy, Verdict
 if TYPE_CHECKING:
     from .channel import Channel, Operation, Work
 
-# The way from this rank to the others; None if there is none.
+# The kind of the streams of exchanges; in a communication scope, a colon and its name follow.
+KIND: Final = "comm"
+
+# The way from this rank to the others, in the communication scope of this task or thread; None if there is none.
 CHANNEL: Final[ContextVar[Channel | None]] = ContextVar("vmflow.channel", default=None)
 
 
@@ -21,20 +24,25 @@ class CommunicationStreamPolicy(StreamPolicy):
     """Hands operations to a channel at once, in program order: all ranks must start the same ones in one order.
 
     Args:
-        channel: to the other ranks.
+        channel: to the other ranks, in one communication scope.
     """
 
-    kind = "comm"
+    kind = KIND
     sequential = True
     asynchronous = True
 
     def __init__(self, channel: Channel) -> None:
         self.channel = channel
         self._work: Work | None = None
+        self._left = False
+
+    def takes_no_more(self) -> bool:
+        return self._left
 
     def start(self, operation: Operation, given: Any, gotten: Any, failure: BaseException | None, place: str) -> None:
         """See `Channel.start`; called by the work that is being enqueued."""
         self._work = self.channel.start(operation, given, gotten, failure, place)
+        self._left = operation.kind == "leave"
 
     def on_scheduler_thread(self, cost: int, loop_attached: bool) -> bool:
         # Starting takes no time worth a worker.

@@ -72,6 +72,10 @@ class StreamPolicy:
         """Keep program order from now on; see `sequential`."""
         self.sequential = True
 
+    def takes_no_more(self) -> bool:
+        """Whether nothing more will be handed to it, so that the stream can be forgotten when it is idle."""
+        return False
+
     def close(self) -> None:
         """Its machine has ended: end all threads that serve the stream."""
 
@@ -170,6 +174,10 @@ class Stream:
         self.worker: Worker | None = None
         self.in_flight: deque[Any] = deque()
         self.allocator = allocator
+
+    def idle(self) -> bool:
+        """Whether nothing waits or runs here."""
+        return self.running.first is None and self.ready.is_empty() and not self.in_flight and not self.posted
 
     def start(self, worker: Worker) -> None:
         """From now on, `post` hands items to this worker."""

@@ -105,6 +105,7 @@ if _TYPE_CHECKING:
         is_autocast_enabled as is_autocast_enabled,
     )
     from .distributed import sbp as sbp
+    from .distributed.comm_scope import comm_scope as comm_scope
     from .distributed.placement import placement as placement
     from .exchange import from_dlpack as from_dlpack
     from .functions import *
@@ -190,6 +191,7 @@ _LAZY_NAMES = {
     "memory_allocated": ".memory",
     "memory_reserved": ".memory",
     "memory_stats": ".memory",
+    "comm_scope": ".distributed.comm_scope",
     "placement": ".distributed.placement",
     "printoptions": ".representation",
     "reset_peak_memory_stats": ".memory",

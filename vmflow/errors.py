@@ -11,6 +11,7 @@
      |    +-- CollectiveError          ranks could not exchange arrays
      |    |    +-- CollectiveMismatch  they wanted different things
      |    |    +-- PeerLost            one of them has ended, or could not compute its part
+     |    |    +-- CollectiveCancelled one of them was left by an exception
      |    +-- SimulationDeadlock       no rank of a simulation can go on
      |    +-- LinAlgError              a matrix has no inverse, or no factors of the kind wanted
      |    +-- RaceDetected             two accesses to one memory were not ordered: please report it
@@ -65,6 +66,10 @@ class CollectiveMismatch(CollectiveError):
 
 class PeerLost(CollectiveError):
     """A rank of the group has ended, or could not compute what it was to give; the message names it."""
+
+
+class CollectiveCancelled(CollectiveError):
+    """A rank of the group has left the communication scope by an exception; the message has that."""
 
 
 class CollectiveTimeout(CollectiveError, TimeoutError):

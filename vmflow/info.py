@@ -50,6 +50,7 @@ VARIABLES: Final = (
     ),
     Variable("VMFLOW_CUDA_DEVICES", str(EMULATED_DEVICES), "how many CUDA devices are emulated"),
     Variable("VMFLOW_CUDA_MEMORY", str(EMULATED_BYTES), "bytes that an emulated CUDA device has"),
+    Variable("VMFLOW_DEBUG_COMM", "0", "1: ranks compare each op of global tensors before they run it; slow"),
     Variable("VMFLOW_GRAPH_ACTORS", "0", "1: run every plan of a graph by actors, also one of a single task"),
     Variable("VMFLOW_JIT", "background", "0: numpy alone; 1: wait for the C compiler; else numpy until it is done"),
     Variable("VMFLOW_RACE_CHECK", "0", "1: watch for accesses to one memory that nothing orders; slow"),

@@ -235,6 +235,9 @@ def test_mistakes() -> None:
             flow.ones(3).to_local()
         with pytest.raises(AttributeError, match="a local tensor has no sbp"):
             flow.ones(3).sbp  # noqa: B018
+        mixed = flow.ones(3, dtype=flow.float64 if dist.get_rank() else flow.float32)
+        with pytest.raises(TypeError, match=r"ranks \[0, 1\] have tensors of float32, float64; convert them"):
+            mixed.to_global(placement=where, sbp=sbp.broadcast)
         uneven = flow.ones(2 + 3 * dist.get_rank(), 3)
         with pytest.raises(
             ValueError, match=r"rank 0 should have a part of shape \[4, 3\] of \[7, 3\], and has \[2, 3\]"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from vmflow.errors import (
     BroadcastWarning as BroadcastWarning,
+    CollectiveCancelled as CollectiveCancelled,
     CollectiveError as CollectiveError,
     CollectiveMismatch as CollectiveMismatch,
     CollectiveTimeout as CollectiveTimeout,

@@ -24,6 +24,7 @@ from vmflow.tensors import Tensor
 from vmflow.vm.race_watch import unwatched
 from vmflow.vm.virtual_machine import current_machine
 
+from .order import Order, current_order
 from .process import current_process
 
 _HOST = Device("cpu")
@@ -55,17 +56,30 @@ def exchange(operation: Operation, given: Tensor | None, gotten: TensorMeta = _N
 
     Raises:
         ValueError: if this rank is not in the group.
+        RuntimeError: in a task that may not exchange here, see `comm_scope`.
     """
     if get_rank() not in operation.ranks:
         raise ValueError(f"rank {get_rank()} takes no part in {operation}")
+    order = current_order()
+    order.claim()
+    return _issued(operation, given, gotten, order.stream)
+
+
+def _issued(operation: Operation, given: Tensor | None, gotten: TensorMeta, kind: str) -> Tensor:
     machine = current_machine()
-    stream = machine.stream(_HOST, "comm")
+    stream = machine.stream(_HOST, kind)
     lane = cast(CommunicationStreamPolicy, unwatched(stream.policy))
     blob = Blob(Storage(machine, None, stream), gotten)
     source = None if given is None else blob_of(given)
     collective = Collective(operation, source, blob, lane)
     physical_run(machine, lambda builder: builder.collective(stream, collective))
     return new_tensor(blob, None)
+
+
+def leave(order: Order, reason: str) -> None:
+    """Issue that this rank starts nothing more in a communication scope, by an exception if there is a reason."""
+    current_machine().devices.drop_ended()
+    _issued(Operation("leave", (get_rank(),), note=reason), None, _NOTHING, order.stream)
 
 
 def world() -> tuple[int, ...]:

@@ -25,8 +25,10 @@ from vmflow.tensor_fields import blob_of, meta_of, new_tensor
 from vmflow.tensors import Tensor
 
 from .boxing import boxed, cost
+from .checking import compared, depend
 from .decompositions import Compute, decomposition_of
 from .global_tensors import local_mode, made, mode_of_parts, part_in, part_of, storage_of
+from .order import current_order
 from .placement import placement as Placement
 from .process import current_process
 from .rules.views import view_signatures
@@ -50,9 +52,24 @@ class GlobalCall(ABC):
     def __init__(self, op: OpExpr) -> None:
         self._op = op
 
-    @abstractmethod
     def call(self, blobs: tuple[Blob, ...], attributes: Attributes, scalars: tuple[Any, ...]) -> tuple[Tensor, ...]:
-        """The results."""
+        """The results.
+
+        Raises:
+            RuntimeError: in a task that may not work with other ranks here, see `comm_scope`.
+        """
+        current_order().claim()
+        if not current_process().checked:
+            return self.results(blobs, attributes, scalars)
+        verdict = compared(self._op, [blob.meta for blob in blobs], attributes, scalars)
+        results = self.results(blobs, attributes, scalars)
+        for result in results:
+            depend(result, verdict)
+        return results
+
+    @abstractmethod
+    def results(self, blobs: tuple[Blob, ...], attributes: Attributes, scalars: tuple[Any, ...]) -> tuple[Tensor, ...]:
+        """Compute them."""
 
     def call_into(
         self, target: Tensor, blobs: tuple[Blob, ...], attributes: Attributes, scalars: tuple[Any, ...]
@@ -114,8 +131,8 @@ class CallByParts(GlobalCall):
         self._has_metas = any([isinstance(each, TensorMeta) for each in attributes])
         self._final = final
 
-    def call(self, blobs: tuple[Blob, ...], attributes: Attributes, scalars: tuple[Any, ...]) -> tuple[Tensor, ...]:
-        """The results."""
+    def results(self, blobs: tuple[Blob, ...], attributes: Attributes, scalars: tuple[Any, ...]) -> tuple[Tensor, ...]:
+        """Compute them."""
         parts = [part_in(blob) for blob in blobs]
         mode = MODE.get()
         MODE.set(mode_of_parts(mode))
@@ -157,8 +174,8 @@ class CallInSteps(GlobalCall):
         super().__init__(op)
         self._compute = compute
 
-    def call(self, blobs: tuple[Blob, ...], attributes: Attributes, scalars: tuple[Any, ...]) -> tuple[Tensor, ...]:
-        """The results."""
+    def results(self, blobs: tuple[Blob, ...], attributes: Attributes, scalars: tuple[Any, ...]) -> tuple[Tensor, ...]:
+        """Compute them."""
         with local_mode():
             return self._compute(self._op, tuple([new_tensor(blob, None) for blob in blobs]), attributes, scalars)
 
@@ -325,6 +342,16 @@ def global_view(op: ViewExpr, source: Tensor, attributes: Attributes) -> Tensor:
 
     Whether it does is the same on all ranks, whatever their parts look like.
     """
+    current_order().claim()
+    if not current_process().checked:
+        return _view(op, source, attributes)
+    verdict = compared(op, [meta_of(source)], attributes, ())
+    result = _view(op, source, attributes)
+    depend(result, verdict)
+    return result
+
+
+def _view(op: ViewExpr, source: Tensor, attributes: Attributes) -> Tensor:
     storage, place = storage_of(source), blob_of(source).offset
     key = place, op.name, attributes
     known = storage.views.get(key)

@@ -11,6 +11,7 @@ from typing import Any, Final, final
 
 from vmflow.autograd.function import Function
 from vmflow.context import MODE, Mode
+from vmflow.dtypes import ALL, int64
 from vmflow.instructions.blob import Blob, Storage, TensorMeta
 from vmflow.ops.copying import zeros_of
 from vmflow.ops.creation.creation import tensor as new
@@ -172,7 +173,7 @@ def _agreed(tensor: Tensor, target: Spread) -> TensorMeta:
     """The meta of the whole, of which each rank of the placement has a part.
 
     Raises:
-        ValueError: on all of them, if the parts do not make a whole.
+        TypeError, ValueError: on all of them, if the parts do not make a whole.
     """
     process = current_process()
     group = target.placement.group
@@ -180,16 +181,16 @@ def _agreed(tensor: Tensor, target: Spread) -> TensorMeta:
     shape: Shape = tuple(tensor.shape)
     if len(group) > 1 and rank in group:
         with local_mode():
-            sizes = new([len(shape), *shape], device="cpu")
-            lengths = gathered(new([len(shape)], device="cpu"), group, (1,) * len(group)).tolist()
-            if len(set(lengths)) == 1:
-                flat = gathered(sizes, group, (len(shape) + 1,) * len(group)).tolist()
-            else:
-                raise ValueError(f"to_global: ranks {list(group)} have tensors of {lengths} dimensions")
-        shapes = {
-            each: tuple(flat[place * (len(shape) + 1) + 1 : (place + 1) * (len(shape) + 1)])
-            for place, each in enumerate(group)
-        }
+            kinds = gathered(
+                new([len(shape), ALL.index(tensor.dtype)], device="cpu"), group, (2,) * len(group)
+            ).tolist()
+            if len(set(kinds[::2])) > 1:
+                raise ValueError(f"to_global: ranks {list(group)} have tensors of {kinds[::2]} dimensions")
+            if len(set(kinds[1::2])) > 1:
+                names = ", ".join([ALL[number].name for number in kinds[1::2]])
+                raise TypeError(f"to_global: ranks {list(group)} have tensors of {names}; convert them with .to()")
+            flat = gathered(new(list(shape), dtype=int64, device="cpu"), group, (len(shape),) * len(group)).tolist()
+        shapes = {each: tuple(flat[place * len(shape) : (place + 1) * len(shape)]) for place, each in enumerate(group)}
         check_sbp(target, shape)
         shape = _whole_shape(target, shapes)
     elif rank not in group:

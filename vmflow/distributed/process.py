@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from contextvars import ContextVar
-from typing import Final, final
+from typing import Any, Final, final
 
 
 @final
@@ -22,17 +22,29 @@ class Process:
         local_rank: its number among those on the same host.
         local_world_size: how many there are on the same host.
 
+        checked: whether ranks compare each op of global tensors before they run it.
+
     Attributes:
-        rank, world_size, local_rank, local_world_size: as given.
+        rank, world_size, local_rank, local_world_size, checked: as given.
+        order: of its exchanges, see `comm_scope`; None before the first.
     """
 
-    __slots__ = ("local_rank", "local_world_size", "rank", "world_size")
+    __slots__ = ("checked", "local_rank", "local_world_size", "order", "rank", "world_size")
 
-    def __init__(self, rank: int = 0, world_size: int = 1, local_rank: int = 0, local_world_size: int = 1) -> None:
+    def __init__(
+        self,
+        rank: int = 0,
+        world_size: int = 1,
+        local_rank: int = 0,
+        local_world_size: int = 1,
+        checked: bool = False,
+    ) -> None:
         self.rank = rank
         self.world_size = world_size
         self.local_rank = local_rank
         self.local_world_size = local_world_size
+        self.checked = checked
+        self.order: Any = None
 
     def __repr__(self) -> str:
         return f"<rank {self.rank} of {self.world_size}>"
@@ -53,7 +65,12 @@ def process_of(environment: Mapping[str, str]) -> Process:
             f"RANK={rank}, WORLD_SIZE={world_size}, LOCAL_RANK={local_rank} and LOCAL_WORLD_SIZE={local_world_size} "
             "contradict each other: each rank must be less than its number of ranks"
         )
-    return Process(rank, world_size, local_rank, local_world_size)
+    return Process(rank, world_size, local_rank, local_world_size, is_checked(environment))
+
+
+def is_checked(environment: Mapping[str, str]) -> bool:
+    """Whether the environment asks for ops of global tensors to be compared, by VMFLOW_DEBUG_COMM."""
+    return environment.get("VMFLOW_DEBUG_COMM", "0") not in ("", "0")
 
 
 def _number(environment: Mapping[str, str], name: str, default: int, least: int = 0) -> int:

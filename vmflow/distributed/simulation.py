@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 import threading
 from collections.abc import Callable, Coroutine, Sequence
 from contextvars import copy_context
@@ -16,7 +17,7 @@ from vmflow.vm.virtual_machine import VirtualMachine
 
 from .event_loop import SimulatedEventLoop
 from .local_engine import TIMEOUT, Fault, LocalEngine
-from .process import SIMULATED, Process
+from .process import SIMULATED, Process, is_checked
 from .scheduler import RankEnded, Scheduler
 
 Result = TypeVar("Result")
@@ -34,6 +35,7 @@ def simulate(
     faults: Sequence[Fault] = (),
     delay: float = 0.0,
     timeout: float = TIMEOUT,
+    check: bool | None = None,
     return_exceptions: bool = False,
 ) -> list[Result]: ...
 @overload
@@ -45,6 +47,7 @@ def simulate(
     faults: Sequence[Fault] = (),
     delay: float = 0.0,
     timeout: float = TIMEOUT,
+    check: bool | None = None,
     return_exceptions: bool = False,
 ) -> list[Result]: ...
 def simulate(
@@ -55,6 +58,7 @@ def simulate(
     faults: Sequence[Fault] = (),
     delay: float = 0.0,
     timeout: float = TIMEOUT,
+    check: bool | None = None,
     return_exceptions: bool = False,
 ) -> list[Any]:
     """Call a function on several ranks, and return what each of them has returned.
@@ -76,6 +80,8 @@ def simulate(
         faults: what goes wrong.
         delay: the most seconds that an exchange between ranks takes.
         timeout: seconds after which one fails to which not all ranks have come.
+        check: whether ranks compare each op of global tensors before they run it, so that a program that has taken
+            different ways fails at the first op that differs; by default what the variable VMFLOW_DEBUG_COMM says.
         return_exceptions: whether exceptions of ranks are returned in place of results.
 
     Returns:
@@ -90,6 +96,7 @@ def simulate(
     for fault in faults:
         if not 0 <= fault.rank < ranks:
             raise ValueError(f"simulate: there is no rank {fault.rank} for {fault}")
+    checked = is_checked(os.environ) if check is None else check
     scheduler = Scheduler(ranks, seed)
     engine = LocalEngine(scheduler, faults, delay, timeout)
     results: list[Any] = [None] * ranks
@@ -99,7 +106,7 @@ def simulate(
         reason = "has ended"
         try:
             scheduler.wait_for_turn(rank)
-            results[rank] = _call(function, engine, rank)
+            results[rank] = _call(function, engine, rank, checked)
         except RankEnded:  # of one that was frozen: the others have ended
             return
         except BaseException as error:
@@ -126,11 +133,15 @@ def simulate(
     return results
 
 
-def _call(function: Callable[[], Any], engine: LocalEngine, rank: int) -> Any:
-    """Call the function on one rank; returns its result when everything that it has issued has ended."""
+def _call(function: Callable[[], Any], engine: LocalEngine, rank: int, checked: bool) -> Any:
+    """Call the function on one rank; returns its result when everything that it has issued has ended.
+
+    Raises:
+        CollectiveMismatch: if ranks have wanted different operations, also if nobody has looked at what failed by that.
+    """
     channel = engine.channels[rank]
     count = len(engine.channels)
-    SIMULATED.set(Process(rank, count, rank, count))
+    SIMULATED.set(Process(rank, count, rank, count, checked))
     CHANNEL.set(channel)
     # Its threads would run at any time; and what a loop computes in one turn may not depend on how fast that is.
     machine = VirtualMachine(f"rank {rank}", cpu_worker="never", turn_budget=_TURN_BUDGET)
@@ -147,6 +158,9 @@ def _call(function: Callable[[], Any], engine: LocalEngine, rank: int) -> Any:
         else:
             result = function()
         machine.drain()
+        mismatch = engine.mismatch()
+        if mismatch is not None:
+            raise mismatch
         return result
     finally:
         machine.close()

@@ -100,19 +100,32 @@ class Devices:
         """All streams opened so far."""
         return list(self._streams.values())
 
+    def drop_ended(self) -> None:
+        """Forget the idle streams that take nothing more."""
+        with self._lock:
+            for key, stream in list(self._streams.items()):
+                if stream.policy.takes_no_more() and stream.idle():
+                    del self._streams[key]
+
     def _open(self, device: Device | None, kind: str) -> Stream:
         machine = self._machine
         policy = stream_table.make_policy(machine.name, device, kind, self.cpu_worker)
         if machine.races is not None:
             policy = machine.races.watched(policy)
         # What comes from other ranks has memory of its own: no stream here could be asked to wait for it.
-        allocates = device is not None and (policy.asynchronous or kind == "compute") and kind != "comm"
+        allocates = device is not None and (policy.asynchronous or kind == "compute")
+        allocates = allocates and not stream_table.exchanges(kind)
         # A stream that the program has made has memory of its own, in its own order.
         owner = kind if kind.startswith((stream_table.STREAM_PREFIX, stream_table.EXTERNAL_PREFIX)) else "compute"
         allocator = machine.memory.allocator(device, owner) if device is not None and allocates else None
+        # In a communication scope of its own a task may overtake other tasks.
         order = machine.transport if kind in ("comm", "lazy_job") else None
         if allocator is not None and kind not in _COPYING:
             policy.allocates_from(allocator)
+        if stream_table.exchanges(kind) and order is None:
+            # An op that waits for one scope's exchange, fused with others, would hold up those of another scope, and
+            # ranks could wait for each other for ever.
+            machine.engine.fuse_nothing()
         stream = Stream(f"{device or 'host'}:{kind}", device, policy, allocator, order)
         with self._lock:
             return self._streams.setdefault((device, kind), stream)

@@ -379,6 +379,10 @@ class VirtualMachineEngine:
                 return behind
         return len(taken)
 
+    def fuse_nothing(self) -> None:
+        """From now on every instruction waits for itself alone."""
+        self.fuse_below = 0
+
     def _chained_behind(self, taken: list[Instruction], position: int) -> int:
         """Where the instructions end that make a chain with the one before `position`."""
         first = taken[position - 1]

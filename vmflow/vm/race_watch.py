@@ -172,6 +172,9 @@ class WatchedStreamPolicy(StreamPolicy):
     def allocates_from(self, allocator: BinAllocator) -> None:
         self.policy.allocates_from(allocator)
 
+    def takes_no_more(self) -> bool:
+        return self.policy.takes_no_more()
+
     def close(self) -> None:
         self.policy.close()
 

@@ -14,7 +14,7 @@ from vmflow.streams import (
     IndependentStreamPolicy,
     StreamPolicy,
 )
-from vmflow.streams.communication import open_lane
+from vmflow.streams.communication import KIND as COMM, open_lane
 
 if TYPE_CHECKING:
     from vmflow.streams import SimulatedDevice
@@ -57,7 +57,7 @@ def make_policy(machine: str, device: Device | None, kind: str, cpu_worker: str)
     if device is None:
         return ControlStreamPolicy()
     device.require()
-    if kind == "comm":
+    if exchanges(kind):
         return open_lane()
     if kind in _INDEPENDENT:
         return _INDEPENDENT[kind]
@@ -80,6 +80,11 @@ def make_policy(machine: str, device: Device | None, kind: str, cpu_worker: str)
 
         return SimulatedStreamPolicy(kind, simulated_device(device).queue(f"{machine}:{kind}"))
     raise ValueError(f"{device} has no stream of kind {kind!r}")
+
+
+def exchanges(kind: str) -> bool:
+    """Whether a stream of this kind is for exchanges between ranks; see `vmflow.streams.communication`."""
+    return kind == COMM or kind.startswith(f"{COMM}:")
 
 
 def device_memory(device: Device) -> DeviceMemory:

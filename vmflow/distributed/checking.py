@@ -1,0 +1,46 @@
+"""Checked mode: before each op of global tensors, ranks compare what they are about to do.
+
+An op that needs no exchange runs on parts without a word to other ranks.  If ranks have come to different places of the
+program, that is noticed at the next exchange, or never.  In checked mode it is noticed at the first op that differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from vmflow.instructions.blob import TensorMeta
+from vmflow.ops.table import Attributes, OpExpr
+from vmflow.streams.channel import Operation
+from vmflow.tensors import Tensor
+
+from .collectives import exchange
+from .global_tensors import local_mode, part_of
+from .process import current_process
+
+
+def compared(
+    op: OpExpr, metas: Sequence[TensorMeta], attributes: Attributes, scalars: tuple[Any, ...]
+) -> Tensor | None:
+    """Compare a call with that of the other ranks of its placement; None if this rank is not among them.
+
+    Returns:
+        A tensor without elements, which fails with `CollectiveMismatch` if they differ.
+    """
+    asked = [each for each in attributes if isinstance(each, TensorMeta)]
+    spreads = [each.spread for each in (*metas, *asked) if each.spread is not None]
+    group = spreads[0].placement.group
+    if len(group) < 2 or current_process().rank not in group:
+        return None
+    operands = ", ".join([f"{each!r} {each.spread!r}" for each in metas])
+    return exchange(Operation("barrier", group, note=f"{op.name}({operands}) with {(*attributes, *scalars)}"), None)
+
+
+def depend(result: Tensor, verdict: Tensor | None) -> None:
+    """Let a result fail if the verdict has: nothing of that is written into it."""
+    if verdict is None:
+        return
+    with local_mode():
+        part = part_of(result)
+        nothing = part.unsqueeze(0)[:0] if part.ndim == 0 else part[:0]
+        nothing.copy_(verdict.reshape((0,) + (1,) * (nothing.ndim - 1)))

@@ -1,0 +1,91 @@
+"""`comm_scope`: an order of exchanges of its own, for a task that works with other ranks beside others."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Self
+
+from vmflow.streams.channel import Channel
+from vmflow.streams.communication import CHANNEL
+
+from .collectives import leave
+from .order import ORDER, Order, current_order
+
+
+class comm_scope:
+    """A block whose exchanges with other ranks are in an order of their own.
+
+        async def evaluate(model, batches):
+            async with flow.comm_scope("evaluation"):
+                ...
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(train(model))          # exchanges in the scope around
+            group.create_task(evaluate(model, ...))  # and beside them
+
+    All ranks enter the same scopes, those of one name equally often and in one order.  One task at a time exchanges in
+    a scope.  No exchange is ever dropped by one rank alone: cancelling a task or a deadline of `scope` lets only the
+    waiting end.  But a block that an exception leaves, `asyncio.CancelledError` included, ends the scope on all ranks:
+    there, what waits for this rank raises `CollectiveCancelled`.  ``with`` and ``async with`` do the same.
+
+    Args:
+        name: the same on all ranks; scopes that are entered at one time need different names.
+        timeout: seconds after which an exchange within fails to which not all ranks have come.
+
+    Raises:
+        TypeError: if the name is no string, or the timeout no number.
+        ValueError: for an empty name, one with a slash, or a timeout that is not positive.
+        RuntimeError: if a scope of this name is entered already.
+    """
+
+    def __init__(self, name: str, timeout: float | None = None) -> None:
+        if not isinstance(name, str):
+            raise TypeError(f"comm_scope: the name must be a string, not {name!r}")
+        if not name or "/" in name:
+            raise ValueError(f"comm_scope: the name must not be empty, nor have a slash in it, as {name!r} has")
+        if timeout is not None:
+            if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
+                raise TypeError(f"comm_scope: the timeout must be a number of seconds, not {timeout!r}")
+            if not timeout > 0:
+                raise ValueError(f"comm_scope: the timeout must be positive, got {timeout}")
+        self._name = name
+        self._timeout = timeout
+        self._entered: list[tuple[Order, Order, Channel | None]] = []
+
+    def __enter__(self) -> Self:
+        around = current_order()
+        if self._name in around.inner:
+            raise RuntimeError(
+                f"comm_scope: {self._name!r} is entered already in {around}; scopes beside each other need different "
+                "names"
+            )
+        around.inner.add(self._name)
+        number = around.entered[self._name] = around.entered.get(self._name, 0) + 1
+        path = f"{around.path}/{self._name}" if around.path else self._name
+        order = Order(f"{path}#{number}", self._timeout)
+        channel = CHANNEL.get()
+        self._entered.append((around, order, channel))
+        ORDER.set(order)
+        if channel is not None:
+            CHANNEL.set(channel.scoped(order.path, self._timeout))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        around, order, channel = self._entered.pop()
+        try:
+            if channel is not None:
+                leave(order, "" if error is None else repr(error))
+        finally:
+            around.inner.discard(self._name)
+            ORDER.set(around if around.path else None)
+            CHANNEL.set(channel)
+
+    async def __aenter__(self) -> Self:
+        return self.__enter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.__exit__(kind, error, trace)

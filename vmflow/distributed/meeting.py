@@ -1,0 +1,326 @@
+"""Where ranks of a simulation meet: the operations and messages of one communication scope, until all have come."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, final
+
+from vmflow.errors import CollectiveCancelled, CollectiveError, CollectiveMismatch, CollectiveTimeout, PeerLost
+from vmflow.streams.channel import Operation
+
+from .exchanges import Array, exchange, put
+
+if TYPE_CHECKING:
+    from .local_engine import LocalChannel, LocalEngine
+
+
+@final
+class LocalWork:
+    """One rank's part in an operation.
+
+    Attributes:
+        rank, operation, place: whose, which, and the line that wants it.
+        given, gotten: see `Channel.start`.
+        done: whether it has ended.
+        error: why it has failed.
+    """
+
+    __slots__ = ("done", "error", "given", "gotten", "operation", "place", "rank")
+
+    def __init__(self, rank: int, operation: Operation, given: Array | None, gotten: Array | None, place: str) -> None:
+        self.rank = rank
+        self.operation = operation
+        self.given = given
+        self.gotten = gotten
+        self.place = place
+        self.done = False
+        self.error: Exception | None = None
+
+    def __str__(self) -> str:
+        return f"rank {self.rank}: {self.operation} at {self.place}"
+
+
+@final
+class Meeting:
+    """One operation, while ranks come to it.
+
+    Attributes:
+        group: of ranks.
+        came: by rank, its part.
+    """
+
+    __slots__ = ("came", "group")
+
+    def __init__(self, group: tuple[int, ...]) -> None:
+        self.group = group
+        self.came: dict[int, LocalWork] = {}
+
+    def missing(self) -> list[int]:
+        """The ranks that have not come."""
+        return [rank for rank in self.group if rank not in self.came]
+
+    def waits(self) -> str:
+        """Who waits, for people."""
+        return "; ".join(map(str, self.came.values()))
+
+
+class Letter(NamedTuple):
+    """A message on its way.
+
+    Attributes:
+        operation: as the sender describes it.
+        values: flat; None if it could not compute them.
+        sender: who sends it, and where, for messages.
+        error: why there are none.
+    """
+
+    operation: Operation
+    values: Array | None
+    sender: str
+    error: Exception | None
+
+
+@final
+class Box:
+    """The messages from one rank to another.
+
+    Attributes:
+        letters: sent, and not received.
+        receivers: that wait for one.
+    """
+
+    __slots__ = ("letters", "receivers")
+
+    def __init__(self) -> None:
+        self.letters: deque[Letter] = deque()
+        self.receivers: deque[LocalWork] = deque()
+
+
+@final
+class MeetingPlace:
+    """See the module.
+
+    Args:
+        engine: the network.
+
+    Attributes:
+        channels: by rank, those that have come here.
+        broken: why nothing can be exchanged any more: ranks are at different places in the order.
+    """
+
+    def __init__(self, engine: LocalEngine) -> None:
+        self.channels: dict[int, LocalChannel] = {}
+        self._engine = engine
+        self._meetings: dict[tuple[int, ...], deque[Meeting]] = {}
+        # By sender and receiver.
+        self._boxes: dict[tuple[int, ...], Box] = {}
+        # By rank, why it will come no more.
+        self._gone: dict[int, Exception] = {}
+        self.broken: Exception | None = None
+
+    def join(self, work: LocalWork) -> None:
+        """A rank comes to the next operation of its group that it has not come to yet."""
+        if self.broken is not None:
+            work.error = copy_of(self.broken)
+            self._settle([work])
+        elif work.operation.kind == "send":
+            self._send(work)
+        elif work.operation.kind == "receive":
+            self._receive(work)
+        else:
+            self._meet(work)
+
+    def leave(self, rank: int, error: Exception) -> None:
+        """A rank will come to no operation any more; those that wait for it fail with the error."""
+        self._gone[rank] = error
+        self._fail_receivers(rank)
+        for meetings in list(self._meetings.values()):
+            for meeting in list(meetings):
+                found = self._lost(meeting)
+                if found is not None:
+                    self._fail(meeting, found)
+
+    def everyone_has_left(self, ranks: int) -> bool:
+        """Whether none of so many ranks will come any more."""
+        return len(self._gone) == ranks
+
+    # Operations of a group
+
+    def _meet(self, work: LocalWork) -> None:
+        meetings = self._meetings.setdefault(work.operation.ranks, deque())
+        meeting = next((meeting for meeting in meetings if work.rank not in meeting.came), None)
+        if meeting is None:
+            meeting = Meeting(work.operation.ranks)
+            meetings.append(meeting)
+            self._after(self.channels[work.rank].timeout, lambda: self._expire(meeting))
+        meeting.came[work.rank] = work
+        mismatch = _mismatch(meeting, work)
+        if mismatch is not None:
+            self._break(mismatch, meeting)
+        elif work.error is not None:
+            self._fail(meeting, work.error)
+        elif (lost := self._lost(meeting)) is not None:
+            self._fail(meeting, lost)
+        elif not meeting.missing():
+            meetings.remove(meeting)
+            self._later(lambda: self._exchange(meeting))
+
+    def _exchange(self, meeting: Meeting) -> None:
+        works = [meeting.came[rank] for rank in meeting.group]
+        exchange(list(works))
+        for place, work in enumerate(works):
+            if work.gotten is not None:
+                self._engine.nbytes += work.operation.traffic(place) * work.gotten.itemsize
+        self._settle(works)
+
+    def _lost(self, meeting: Meeting) -> Exception | None:
+        for rank in meeting.missing():
+            if rank in self._gone:
+                return _about(self._gone[rank], meeting.waits())
+        return None
+
+    def _expire(self, meeting: Meeting) -> None:
+        missing = meeting.missing()
+        if not missing or all([work.done for work in meeting.came.values()]):
+            return
+        doing = "; ".join([self._engine.doing(rank) for rank in missing])
+        timeout = self.channels[next(iter(meeting.came))].timeout
+        error = CollectiveTimeout(f"ranks {missing} did not come within {timeout:g} s: {meeting.waits()}; {doing}")
+        self._fail(meeting, self._with_history(error, meeting.group))
+
+    def _break(self, error: CollectiveMismatch, meeting: Meeting) -> None:
+        """Ranks are at different places in the order: everything fails from now on, on all of them."""
+        self.broken = self._with_history(error, meeting.group)
+        for meetings in list(self._meetings.values()):
+            for each in list(meetings):
+                self._fail(each, self.broken)
+        for box in self._boxes.values():
+            while box.receivers:
+                self._refuse(box.receivers.popleft(), self.broken)
+
+    def _with_history(self, error: CollectiveError, ranks: tuple[int, ...]) -> CollectiveError:
+        """The error, with a note of what each rank has started last."""
+        for rank in ranks:
+            for line in self._engine.history(rank):
+                error.add_note(line)
+        return error
+
+    def _fail(self, meeting: Meeting, error: Exception) -> None:
+        """It fails on all ranks; those that come later hear of it then."""
+        if self.broken is None:
+            for rank in meeting.missing():
+                self._engine.warn(self, rank, meeting.group, error)
+        self._meetings[meeting.group].remove(meeting)
+        for work in meeting.came.values():
+            work.error = copy_of(error)
+        self._settle(list(meeting.came.values()))
+
+    # Messages
+
+    def _send(self, work: LocalWork) -> None:
+        """A message is on its way.  Its sender does not wait for it, or two that send to each other would for ever."""
+        receiver = work.operation.ranks[1]
+        if receiver in self._gone:
+            work.error = work.error or _about(self._gone[receiver], str(work))
+        values = None if work.given is None else work.given.copy()
+        box = self._boxes.setdefault(work.operation.ranks, Box())
+        box.letters.append(Letter(work.operation, values, str(work), work.error))
+        self._settle([work])
+        self._match(box)
+
+    def _receive(self, work: LocalWork) -> None:
+        box = self._boxes.setdefault(work.operation.ranks, Box())
+        box.receivers.append(work)
+        self._match(box)
+        if work in box.receivers:
+            self._after(self.channels[work.rank].timeout, lambda: self._expire_receiver(box, work))
+            self._fail_receivers(work.operation.ranks[0])
+
+    def _match(self, box: Box) -> None:
+        while box.letters and box.receivers:
+            letter, receiver = box.letters.popleft(), box.receivers.popleft()
+            error = letter.error
+            if letter.operation._replace(kind="receive") != receiver.operation:
+                error = error or CollectiveMismatch(f"the two ends of a message differ: {letter.sender}; {receiver}")
+            if error is None:
+                self._later(partial(self._deliver, letter, receiver))
+            else:
+                self._refuse(receiver, error)
+
+    def _deliver(self, letter: Letter, receiver: LocalWork) -> None:
+        assert letter.values is not None
+        put(receiver, letter.values)
+        self._engine.nbytes += letter.values.nbytes
+        self._settle([receiver])
+
+    def _expire_receiver(self, box: Box, work: LocalWork) -> None:
+        if work in box.receivers:
+            box.receivers.remove(work)
+            timeout = self.channels[work.rank].timeout
+            doing = self._engine.doing(work.operation.ranks[0])
+            error = CollectiveTimeout(f"no message within {timeout:g} s: {work}; {doing}")
+            self._refuse(work, self._with_history(error, work.operation.ranks))
+
+    def _fail_receivers(self, sender: int) -> None:
+        """A rank that has gone sends nothing more."""
+        if sender not in self._gone:
+            return
+        for ranks, box in self._boxes.items():
+            while ranks[0] == sender and box.receivers:
+                work = box.receivers.popleft()
+                self._refuse(work, _about(self._gone[sender], str(work)))
+
+    def _refuse(self, work: LocalWork, error: Exception) -> None:
+        work.error = copy_of(error)
+        self._settle([work])
+
+    # When things happen
+
+    def _later(self, callback: Callable[[], None]) -> None:
+        scheduler, delay = self._engine.scheduler, self._engine.delay
+        if delay:
+            self._after(scheduler.random.uniform(0.0, delay), callback)
+        else:
+            scheduler.soon(callback)
+
+    def _after(self, seconds: float, callback: Callable[[], None]) -> None:
+        self._engine.scheduler.at(self._engine.scheduler.now + seconds, callback)
+
+    def _settle(self, works: list[LocalWork]) -> None:
+        for work in works:
+            work.done = True
+            work.given = work.gotten = None
+        for work in works:
+            self.channels[work.rank].notice()
+
+
+def _mismatch(meeting: Meeting, work: LocalWork) -> CollectiveMismatch | None:
+    for other in meeting.came.values():
+        if work.operation != other.operation:
+            return CollectiveMismatch(f"ranks want different operations: {other}; {work}")
+    return None
+
+
+def _about(error: Exception, waits: str) -> Exception:
+    """The same error, and who waits."""
+    found = type(error)(f"{error} and will not come to what others wait for: {waits}")
+    found.__cause__ = error.__cause__
+    return found
+
+
+def copy_of(error: Exception) -> Exception:
+    """Another error that says the same: each receiver may add notes to its own."""
+    copy = type(error)(*error.args)
+    copy.__cause__ = error.__cause__
+    for note in getattr(error, "__notes__", ()):
+        copy.add_note(note)
+    return copy
+
+
+def left_by(rank: int, scope: str, reason: str) -> CollectiveError:
+    """The error of those that wait for a rank that has left a communication scope; the reason is an exception."""
+    if not reason:
+        return PeerLost(f"rank {rank} has left the communication scope {scope!r}")
+    return CollectiveCancelled(f"rank {rank} has left the communication scope {scope!r} by {reason}")

@@ -1,0 +1,108 @@
+"""`Order`: which exchanges ranks start in one order, and which task may start them.
+
+All ranks must start the exchanges of a communication scope in one order.  Tasks take turns as the event loop has it, on
+each rank in another way; so one task at a time may exchange in a scope, until it has ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import weakref
+from contextvars import ContextVar
+from typing import Any, Final, TypeAlias, final
+
+from vmflow.streams.communication import KIND
+
+from .process import current_process
+
+# What may exchange: a task, or the code of a thread outside of all tasks.
+Runner: TypeAlias = "asyncio.Task[Any] | threading.Thread"
+
+
+@final
+class Order:
+    """An order of exchanges, the same on all ranks.
+
+    Args:
+        path: the name of the communication scope, which begins with those around; empty for the outermost.
+        timeout: seconds after which an exchange fails to which not all ranks have come; None for the usual.
+
+    Attributes:
+        path, timeout: as given.
+        entered: by name, how often a scope was entered within.
+        inner: the names of those that are entered now.
+    """
+
+    __slots__ = ("_owner", "entered", "inner", "path", "timeout")
+
+    def __init__(self, path: str = "", timeout: float | None = None) -> None:
+        self.path = path
+        self.timeout = timeout
+        self.entered: dict[str, int] = {}
+        self.inner: set[str] = set()
+        self._owner: weakref.ref[Any] | None = None
+
+    @property
+    def stream(self) -> str:
+        """The kind of the stream of its exchanges."""
+        return f"{KIND}:{self.path}" if self.path else KIND
+
+    def claim(self) -> None:
+        """The task or thread that runs is about to exchange.
+
+        Raises:
+            RuntimeError: if another one that has not ended does.
+        """
+        runner = _runner()
+        owner = None if self._owner is None else self._owner()
+        if owner is runner:
+            return
+        # Code outside of tasks waits while a loop runs in its thread.
+        if owner is None or _has_ended(owner) or owner is threading.current_thread():
+            self._owner = weakref.ref(runner)
+            return
+        raise RuntimeError(
+            f"{_named(runner)} works with other ranks in {self}, in which {_named(owner)} does: their exchanges might "
+            "come in another order on other ranks; give it an order of its own, by "
+            "'async with vmflow.comm_scope(name):' on all ranks"
+        )
+
+    def __str__(self) -> str:
+        return f"the communication scope {self.path!r}" if self.path else "the outermost communication scope"
+
+
+def _runner() -> Runner:
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:  # no loop runs here
+        task = None
+    return threading.current_thread() if task is None else task
+
+
+def _has_ended(runner: Runner) -> bool:
+    return runner.done() if isinstance(runner, asyncio.Task) else not runner.is_alive()
+
+
+def _named(runner: Runner) -> str:
+    kind = "task" if isinstance(runner, asyncio.Task) else "thread"
+    name = runner.get_name() if isinstance(runner, asyncio.Task) else runner.name
+    return f"{kind} {name!r}"
+
+
+# The order of this task or thread; None for the outermost of the process.
+ORDER: Final[ContextVar[Order | None]] = ContextVar("vmflow.comm_scope", default=None)
+
+
+def current_order() -> Order:
+    """The order of exchanges that this task or thread is in."""
+    return ORDER.get() or outermost()
+
+
+def outermost() -> Order:
+    """The order that the program of this rank begins in."""
+    process = current_process()
+    if process.order is None:
+        process.order = Order()
+    found: Order = process.order
+    return found
