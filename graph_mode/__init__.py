@@ -8,7 +8,7 @@ from .functions import CompiledFunction, global_function
 from .graph import Graph
 from .job import Job
 from .plan import Plan
-from .session import Session, SessionClosed, clear_default_session, default_session
+from .session import Session, SessionClosed, clear_default_session, default_session, session_of
 
 __all__ = [
     "Block",
@@ -24,4 +24,5 @@ __all__ = [
     "clear_default_session",
     "default_session",
     "global_function",
+    "session_of",
 ]

@@ -1,16 +1,18 @@
 """`Session`: what compiled graphs belong to, from the first that is built to the end of the process.
 
-There is a default one, which opens by itself.  At exit what was started last ends first: the graphs, then their
-session, then the virtual machines.
+There is a default one, which opens by itself, and others for blocks.  At exit what was started last ends first: the
+graphs, then their session, then the virtual machines.
 """
 
 from __future__ import annotations
 
 import atexit
+import itertools
 import os
 import threading
 import weakref
 from contextlib import AbstractContextManager, ExitStack
+from contextvars import ContextVar
 from types import TracebackType
 from typing import Final, Literal, Protocol, TypeAlias, final
 
@@ -36,18 +38,65 @@ class SessionClosed(RuntimeError):
     """A graph was called, or built, after its session was closed."""
 
 
+_numbers: Final = itertools.count()
+
+# By their ids, those that somebody still has.
+_sessions: Final[weakref.WeakValueDictionary[int, Session]] = weakref.WeakValueDictionary()
+
+# Of this task or thread, those whose blocks it is in, the innermost last.
+_ENTERED: Final[ContextVar[tuple[Session, ...]]] = ContextVar("vmflow.sessions", default=())
+
+
 @final
 class Session:
     """Owns compiled graphs, weakly: one that nobody can call any more goes by itself.
 
+    A block makes it the default one, for the task or thread that enters it and those that it starts, and closes it:
+
+        with flow.graph.Session() as session:
+            graph = TrainGraph(model)
+            graph(x)                   # built in this session
+        graph(x)                       # raises SessionClosed
+
     Attributes:
+        id: a number that no other session of the process has.
         state: "open" until a graph is built in it, then "running", and in the end "closed".
     """
 
     def __init__(self) -> None:
+        self.id = next(_numbers)
         self.state: State = "open"
         self._lock = threading.Lock()
         self._graphs: list[weakref.ref[Closeable]] = []
+        _sessions[self.id] = self
+
+    def try_init(self) -> bool:
+        """Be running; whether it was not before.
+
+        Raises:
+            SessionClosed: if it has been closed.
+        """
+        with self._lock:
+            if self.state == "closed":
+                raise SessionClosed(f"session {self.id} has been closed, and runs no graph any more; make a new one")
+            started = self.state == "open"
+            self.state = "running"
+        return started
+
+    def __enter__(self) -> Session:
+        self.require_open("a new graph")
+        _ENTERED.set((*_ENTERED.get(), self))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        entered = list(_ENTERED.get())
+        if self in entered:
+            entered.reverse()
+            entered.remove(self)
+            _ENTERED.set(tuple(reversed(entered)))
+        self.close()
 
     def own(self, graph: Closeable, name: str) -> None:
         """Take a graph that has been compiled.
@@ -110,7 +159,7 @@ class Session:
             graph.forget_threads()
 
     def __repr__(self) -> str:
-        return f"<Session {self.state}, {len(self.graphs())} graphs>"
+        return f"<Session {self.id} {self.state}, {len(self.graphs())} graphs>"
 
 
 _default: Session | None = None
@@ -118,9 +167,27 @@ _default_lock = lock_held_while_forking()
 _exiting: Final = threading.Event()
 
 
+def session_of(id: int) -> Session:
+    """The session of this id.
+
+    Raises:
+        ValueError: if there is none, or nobody has it any more.
+    """
+    session = _sessions.get(id)
+    if session is None:
+        raise ValueError(f"there is no session {id}; there are {sorted(_sessions)}")
+    return session
+
+
 def default_session() -> Session:
-    """The session to which graphs go that are built now.  It is opened by the first who asks for it."""
+    """The session to which graphs go that are built now: of the innermost block of one, else of the process.
+
+    The latter is opened by the first who asks for it.
+    """
     global _default
+    entered = _ENTERED.get()
+    if entered:
+        return entered[-1]
     if _default is None:
         with _default_lock:
             if _default is None:
@@ -129,7 +196,7 @@ def default_session() -> Session:
 
 
 def clear_default_session() -> None:
-    """Close the default session with all its graphs; the next graph that is built opens another."""
+    """Close the process's default session with all its graphs; the next graph that is built opens another."""
     global _default
     with _default_lock:
         session, _default = _default, None
@@ -152,8 +219,8 @@ def building_alone() -> threading.RLock:
 
 def _at_exit() -> None:
     _exiting.set()
-    if _default is not None:
-        _default.close()
+    for session in sorted(_sessions.values(), key=lambda session: -session.id):
+        session.close()
 
 
 # Handlers are called in the reverse order of their registration: this comes before that of the machines, whose package
@@ -218,8 +285,8 @@ def _after_fork_in_child() -> None:
             error = RuntimeError("the process forked while another thread built a graph")
             stack.__exit__(RuntimeError, error, None)
         _changed.clear()
-    if _default is not None:
-        _default.forget_threads()
+    for session in list(_sessions.values()):
+        session.forget_threads()
 
 
 if hasattr(os, "register_at_fork"):

@@ -413,3 +413,12 @@ def test_nothing_is_left_of_a_simulation() -> None:
     dist.simulate(program, 4, faults=[dist.Fault(1, 0, "freeze")], return_exceptions=True)
     assert threading.active_count() == before
     assert engines() == others
+
+
+def test_env_has_oneflows_names() -> None:
+    def program() -> list[int]:
+        assert flow.env.is_multi_client()
+        return [flow.env.get_rank(), flow.env.get_local_rank(), flow.env.get_world_size(), flow.env.get_node_size()]
+
+    assert dist.simulate(program, 2) == [[0, 0, 2, 1], [1, 1, 2, 1]]
+    assert program() == [0, 0, 1, 1]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import numpy as np
@@ -10,7 +13,14 @@ import pytest
 
 import vmflow as flow
 from vmflow import nn
-from vmflow.graph_mode import Session, SessionClosed, clear_default_session, default_session, session as sessions
+from vmflow.graph_mode import (
+    Session,
+    SessionClosed,
+    clear_default_session,
+    default_session,
+    session as sessions,
+    session_of,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +48,7 @@ def test_the_default_session_opens_by_itself_and_runs_with_the_first_graph() -> 
     states.append(session.state)
     assert states == ["open", "open", "running"]
     assert len(session.graphs()) == 1
-    assert repr(session) == "<Session running, 1 graphs>"
+    assert repr(session) == f"<Session {session.id} running, 1 graphs>"
 
 
 def test_it_owns_graphs_weakly() -> None:
@@ -147,3 +157,90 @@ def test_the_newest_graph_is_closed_first() -> None:
     with pytest.raises(SessionClosed, match="graph 'late'"):
         session.own(late, late.name)
     assert closed[-1] == "late"
+
+
+# Sessions of blocks
+
+
+def test_a_block_has_a_session_of_its_own_and_closes_it() -> None:
+    outside = Double()
+    outside(flow.ones(3))
+    with Session() as session:
+        assert default_session() is session
+        inside = Double()
+        inside(flow.ones(3))
+        with Session() as inner:
+            assert default_session() is inner
+        assert default_session() is session
+        assert len(session.graphs()) == 1
+    assert default_session() not in (session, inner)
+    assert [session.state, inner.state] == ["closed", "closed"]
+    with pytest.raises(SessionClosed):
+        inside(flow.ones(3))
+    np.testing.assert_array_equal(outside(flow.ones(3)).numpy(), [2, 2, 2])
+    with pytest.raises(SessionClosed):
+        session.__enter__()
+
+
+async def test_tasks_have_blocks_of_their_own() -> None:
+    both = asyncio.Barrier(2)
+
+    async def build(number: float) -> tuple[int, float]:
+        with Session() as session:
+            graph = Double()
+            await both.wait()
+            result = await graph(flow.tensor([number]))
+            assert default_session() is session
+            assert len(session.graphs()) == 1
+            await both.wait()
+        return session.id, result.numpy()[0]
+
+    (one, first), (other, second) = await asyncio.gather(build(1.0), build(2.0))
+    assert one != other
+    assert [first, second] == [2, 4]
+
+
+def test_ids_name_sessions_as_long_as_somebody_has_them() -> None:
+    session, other = Session(), Session()
+    assert session.id < other.id
+    assert session_of(session.id) is session
+    assert flow.graph.session_of(other.id) is other
+    number = session.id
+    del session
+    gc.collect()
+    with pytest.raises(ValueError, match=f"there is no session {number}"):
+        session_of(number)
+
+
+def test_a_session_is_initialized_once() -> None:
+    session = Session()
+    assert session.try_init()
+    assert session.state == "running"
+    assert not session.try_init()
+    session.close()
+    with pytest.raises(SessionClosed, match=f"session {session.id} has been closed"):
+        session.try_init()
+
+
+def test_all_sessions_are_closed_at_exit() -> None:
+    code = """
+import vmflow as flow
+from vmflow import nn
+class Double(nn.Graph):
+    def build(self, x):
+        return x * 2
+kept = flow.graph.Session()
+kept.__enter__()
+graph = Double()
+graph(flow.ones(3))
+class Owned:
+    def close(self):
+        print("closed", kept.state)
+    def forget_threads(self):
+        pass
+owned = Owned()
+kept.own(owned, "owned")
+"""
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert found.stdout == "closed closed\n"
+    assert found.stderr == ""
