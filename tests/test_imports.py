@@ -59,6 +59,9 @@ LATE = {
     "vmflow.ops.copying": ("vmflow.distributed.global_tensors",),
     "vmflow.ops.table": ("vmflow.distributed.global_interpreter",),
     # Methods that few programs call.
+    "vmflow.io": ("vmflow.distributed.collectives", "vmflow.distributed.loading"),
+    "vmflow.nn.module": ("vmflow.distributed.sbp",),
+    "vmflow.transfers": ("vmflow.distributed.global_tensors",),
     "vmflow.protocols": (*_LOADED_BY_METHODS, "vmflow.distributed.global_tensors"),
     # Much of the standard library, and only once a C library is to be had.
     "vmflow.kernels.native.loading": _COMPILING,

@@ -58,7 +58,7 @@ def rebuild_tensor(kind: type, array: Any, requires_grad: bool, device: Device) 
     return tensor.requires_grad_(requires_grad)
 
 
-def save(obj: Any, f: str | os.PathLike[str] | IO[bytes]) -> None:
+def save(obj: Any, f: str | os.PathLike[str] | IO[bytes], *, global_dst_rank: int | None = None) -> None:
     """Write tensors and plain data to a file, which `load` gives back as they were.
 
     It is a safetensors file, or numpy's npz if its name ends so, or if it is given open, such as `io.BytesIO`.
@@ -82,12 +82,14 @@ def save(obj: Any, f: str | os.PathLike[str] | IO[bytes]) -> None:
             `nn.Graph`.
         f: the path of the file, or of the folder of a graph; or a binary file open for writing, which is written from
             where it stands and left open.
+        global_dst_rank: the rank that writes, where there are global tensors, which are saved as whole ones; all ranks
+            call it, and the others return at once.  `distributed.checkpoint.save` lets each rank write its parts.
 
     Raises:
         TypeError: naming the place of a value that cannot be saved; no file is touched.
         RuntimeError: if a graph has not been built, or trains.
         FileExistsError: if a graph is to be saved where there is something else than a saved graph.
-        ValueError: if a list or dict contains itself.
+        ValueError: if a list or dict contains itself, or there is a global tensor and nothing says which rank writes.
         ImportError: if the package safetensors is not installed and the file is none for numpy.
         OSError: if the file cannot be written; a file that was there stays.
     """
@@ -96,10 +98,11 @@ def save(obj: Any, f: str | os.PathLike[str] | IO[bytes]) -> None:
             raise TypeError(f"save: expected the path of a file, or a file open for writing, got {type(f).__name__}")
         if isinstance(f, TextIOBase):
             raise TypeError("save: the file is open for text; open it in binary mode, 'wb'")
-        described, arrays = _encoded(obj, True)
+        described, arrays = _encoded(obj, True, global_dst_rank)
         content = BytesIO()  # so that a value that cannot be saved leaves the file as it was
-        _put_npz(content, arrays, described)
-        f.write(content.getbuffer())
+        if _writes(global_dst_rank):
+            _put_npz(content, arrays, described)
+            f.write(content.getbuffer())
         return
     if hasattr(type(obj), "save_to_folder"):
         obj.save_to_folder(f)
@@ -108,20 +111,37 @@ def save(obj: Any, f: str | os.PathLike[str] | IO[bytes]) -> None:
     npz = _is_npz(path)
     if not npz:
         _library()
-    described, arrays = _encoded(obj, npz)
+    described, arrays = _encoded(obj, npz, global_dst_rank)
     put = _put_npz if npz else _put_safetensors
-    _write(path, lambda temporary: put(temporary, arrays, described))
+    if _writes(global_dst_rank):
+        _write(path, lambda temporary: put(temporary, arrays, described))
 
 
-def _encoded(obj: Any, npz: bool) -> tuple[str, dict[str, Array]]:
+def _writes(rank: int | None) -> bool:
+    """Whether this rank writes, if this one is to."""
+    if rank is None:
+        return True
+    from .distributed.collectives import check_rank, get_rank  # which few programs need
+
+    check_rank(rank)
+    return get_rank() == rank
+
+
+def _encoded(obj: Any, npz: bool, rank: int | None) -> tuple[str, dict[str, Array]]:
     """The JSON, and the arrays by name, whose values are waited for."""
-    writing = _Writing(npz)
+    writing = _Writing(npz, rank is not None)
     root = writing.encode(obj, (), ())
     described = json.dumps({"format": _FORMAT, "root": root}, allow_nan=False, separators=(",", ":"))
     return described, {name: array() for name, array in writing.entries.items()}
 
 
-def load(f: str | os.PathLike[str] | IO[bytes], map_location: Any = None, *, weights_only: bool = True) -> Any:
+def load(
+    f: str | os.PathLike[str] | IO[bytes],
+    map_location: Any = None,
+    *,
+    weights_only: bool = True,
+    global_src_rank: int | None = None,
+) -> Any:
     """Read a file that `save` has written; or any safetensors or npz file, as a dict of tensors by name.
 
     Args:
@@ -129,6 +149,8 @@ def load(f: str | os.PathLike[str] | IO[bytes], map_location: Any = None, *, wei
             reading, of either kind, which is read from where it stands to its end.
         map_location: the device that the tensors are put on, by default the CPU.
         weights_only: must be True.  Files hold data alone, and loading them is safe.
+        global_src_rank: the rank that reads the file for all ranks, which all call it; the tensors are global ones,
+            broadcast over all ranks.
 
     Raises:
         ValueError: if the file is damaged, is no file of that kind, or holds a dtype that vmflow does not have; if the
@@ -142,6 +164,10 @@ def load(f: str | os.PathLike[str] | IO[bytes], map_location: Any = None, *, wei
     device = location("load", map_location) or Device("cpu")
     if not weights_only:
         raise ValueError("load: weights_only=False asks for pickled objects, which vmflow never loads")
+    if global_src_rank is not None:
+        from .distributed.loading import load_for_all  # which few programs need
+
+        return load_for_all(f, global_src_rank)
     if isinstance(f, (str, os.PathLike)):
         path = os.fspath(f)
         arrays, described = _read_npz(path, path) if _is_npz(path) else _read(path)
@@ -194,13 +220,15 @@ class _Writing:
 
     Args:
         npz: whether for an npz file.
+        whole: whether global tensors are put together; else there may be none.
 
     Attributes:
         entries: for each name, a function that gives the array to store.
     """
 
-    def __init__(self, npz: bool) -> None:
+    def __init__(self, npz: bool, whole: bool) -> None:
         self._npz = npz
+        self._whole = whole
         self.entries: dict[str, Any] = {}
         self._names: dict[Any, str] = {}
 
@@ -233,6 +261,11 @@ class _Writing:
 
     def _encode_tensor(self, tensor: Tensor, path: tuple[Any, ...]) -> Any:
         blob = tensor._blob
+        if blob.meta.spread is not None and not self._whole:
+            raise ValueError(
+                f"save: {_place(path)} is a global tensor; say by global_dst_rank= which rank writes it as a whole, or "
+                "let each rank write its parts by distributed.checkpoint.save"
+            )
         key = (blob.storage, blob.meta.shape, blob.meta.dtype, tensor.stride(), blob.offset)
         name = self._names.get(key)
         if name is None:

@@ -64,3 +64,12 @@ def pin(source: Tensor) -> Tensor:
         ),
     )
     return new_tensor(copy, None)
+
+
+def spread_like(whole: Tensor, tensor: Tensor) -> Tensor:
+    """A value for a tensor of the same shape: beside a global one, a local value is the whole, alike on all ranks."""
+    if not tensor.is_global or whole.is_global:
+        return whole
+    from .distributed.global_tensors import cut  # which few programs need
+
+    return cut("load_state_dict", whole, None, tensor.placement, tensor.sbp)

@@ -422,3 +422,33 @@ def test_env_has_oneflows_names() -> None:
 
     assert dist.simulate(program, 2) == [[0, 0, 2, 1], [1, 1, 2, 1]]
     assert program() == [0, 0, 1, 1]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_ranks_share_local_tensors(seed: int) -> None:
+    """One rank waits for what another's machine has to do, and it is the first that stands still."""
+    shared = flow.arange(6.0)
+    made: list[flow.Tensor] = []
+
+    def program() -> Any:
+        made.append(shared * (dist.get_rank() + 1))
+        total = dist.all_reduce(shared.clone())
+        for other in list(made):
+            total = total + other.sum()
+        dist.barrier().numpy()
+        return (total + sum([other.sum() for other in made])).tolist()
+
+    assert len(dist.simulate(program, 4, seed, delay=1.0)) == 4
+
+
+def test_threads_of_a_rank_exchange_in_scopes_of_their_own() -> None:
+    async def program() -> float:
+        def work() -> Any:
+            with flow.comm_scope("thread"):
+                return sum([dist.all_reduce(flow.ones(1)).item() for _ in range(3)])
+
+        result = await asyncio.to_thread(work)
+        return float(result) + float((await dist.all_reduce(flow.ones(1))).numpy()[0])
+
+    for seed in range(3):
+        assert dist.simulate(program, 3, seed, delay=0.5) == [12.0] * 3

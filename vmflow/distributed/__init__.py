@@ -15,6 +15,7 @@ from vmflow.errors import (
     SimulationDeadlock as SimulationDeadlock,
 )
 
+from . import checkpoint as checkpoint
 from .boxing import Boxing as Boxing, record_boxing as record_boxing
 from .collectives import (
     all_gather as all_gather,

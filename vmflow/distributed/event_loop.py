@@ -28,7 +28,7 @@ class RankSelector(selectors.DefaultSelector):
             self._scheduler.pause(self._rank)
             return found or super().select(0)
         deadline = None if timeout is None else self._scheduler.now + timeout
-        self._scheduler.block(self._rank, self._has_events, "its event loop to have something to do", deadline)
+        self._scheduler.block(self._has_events, "its event loop to have something to do", deadline)
         return super().select(0)
 
     def _has_events(self) -> bool:

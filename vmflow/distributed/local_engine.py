@@ -203,15 +203,18 @@ class LocalChannel:
         failure: BaseException | None,
         place: str,
     ) -> LocalWork:
-        work = LocalWork(self.rank, operation, given, gotten, place)
+        with self.engine.scheduler.between_ranks:
+            return self._start(LocalWork(self.rank, operation, given, gotten, place), failure)
+
+    def _start(self, work: LocalWork, failure: BaseException | None) -> LocalWork:
         if failure is not None:
             work.error = PeerLost(f"rank {self.rank} could not compute what it was to give: {failure!r}; {work}")
             work.error.__cause__ = failure
-        if operation.kind == "leave":
+        if work.operation.kind == "leave":
             work.done = True
             self._started += 1
             self._unfinished.append(work)
-            self.engine.leave(self.rank, self._scope, operation.note)
+            self.engine.leave(self.rank, self._scope, work.operation.note)
             return work
         line, scheduler = self._line, self.engine.scheduler
         fault = line.begin(work)
@@ -248,18 +251,20 @@ class LocalChannel:
         return self._started
 
     def reached(self, count: int) -> bool:
-        while self._unfinished and self._unfinished[0].done:
-            self._unfinished.popleft()
-            self._reached += 1
-        return self._reached >= count
+        with self.engine.scheduler.between_ranks:
+            while self._unfinished and self._unfinished[0].done:
+                self._unfinished.popleft()
+                self._reached += 1
+            return self._reached >= count
 
     def wait(self, count: int) -> None:
         if not self.reached(count):
-            self.engine.scheduler.block(self.rank, lambda: self.reached(count), self._line.describe())
+            self.engine.scheduler.block(lambda: self.reached(count), self._line.describe())
 
     def call_when_reached(self, count: int, wake: Callable[[], None]) -> None:
-        self._waiting.append((count, wake))
-        self.notice()
+        with self.engine.scheduler.between_ranks:
+            self._waiting.append((count, wake))
+            self.notice()
 
     def notice(self) -> None:
         """Something has ended."""

@@ -58,6 +58,17 @@ class Turn:
 
 
 @final
+class _Outside:
+    """A thread that is no rank, and waits until `ready` is true."""
+
+    __slots__ = ("may_run", "ready")
+
+    def __init__(self, ready: Callable[[], bool]) -> None:
+        self.ready = ready
+        self.may_run = threading.Event()
+
+
+@final
 class Scheduler:
     """See the module.
 
@@ -67,6 +78,7 @@ class Scheduler:
 
     Attributes:
         now: seconds since the beginning, by the simulation's clock.
+        between_ranks: a lock that is held while something happens between ranks.
     """
 
     def __init__(self, ranks: int, seed: int = 0) -> None:
@@ -78,19 +90,28 @@ class Scheduler:
         self._timers: list[tuple[float, int, Callback]] = []
         self._numbers = itertools.count()
         self._finished = threading.Event()
+        self._turns_by_thread: dict[int, Turn] = {}
         # How much is going on in threads that are no ranks.
         self._outside = 0
         self._lock = threading.Lock()
+        self._waiting_outside: list[_Outside] = []
+        # Held while something happens between ranks: threads that are no ranks start operations, too.
+        self.between_ranks = threading.RLock()
 
     # Called by the rank that runs
 
-    def block(self, rank: int, ready: Callable[[], bool], waits_for: str, deadline: float | None = None) -> bool:
+    def block(self, ready: Callable[[], bool], waits_for: str, deadline: float | None = None) -> bool:
         """Let others go on until `ready` is true, or the deadline has come; whether it is true.
+
+        The rank of this thread waits, also for what another rank's machine has to do.
 
         Raises:
             SimulationDeadlock: if no rank can go on any more.
         """
-        turn = self.turns[rank]
+        turn = self._turns_by_thread.get(threading.get_ident())
+        if turn is None:
+            self._wait_outside(ready)
+            return True
         turn.state, turn.ready, turn.deadline, turn.waits_for = "blocked", ready, deadline, waits_for
         turn.late = False
         self._hand_on(turn)
@@ -136,7 +157,8 @@ class Scheduler:
         first.may_run.set()
 
     def wait_for_turn(self, rank: int) -> None:
-        """Return when the rank is to run for the first time."""
+        """Return when the rank, whose thread this is, is to run for the first time."""
+        self._turns_by_thread[threading.get_ident()] = self.turns[rank]
         self._resume(self.turns[rank])
 
     def wait_until_finished(self) -> None:
@@ -151,6 +173,21 @@ class Scheduler:
             turn.may_run.set()
 
     # Inside
+
+    def _wait_outside(self, ready: Callable[[], bool]) -> None:
+        """The same in a thread that is no rank, such as one of `asyncio.to_thread`; meanwhile the clock may go on."""
+        waiting = _Outside(ready)
+        with self.between_ranks:
+            self._waiting_outside.append(waiting)
+        self.count_outside(-1)
+        waiting.may_run.wait()
+
+    def _let_outside_go_on(self) -> None:
+        """Wake the threads that are no ranks and need not wait any more."""
+        for waiting in [waiting for waiting in self._waiting_outside if waiting.ready()]:
+            self._waiting_outside.remove(waiting)
+            self.count_outside(1)
+            waiting.may_run.set()
 
     def _hand_on(self, turn: Turn) -> None:
         self._raise_error(turn)
@@ -182,15 +219,17 @@ class Scheduler:
         """The rank that goes on; None if all have ended or are frozen."""
         patient_until: float | None = None
         while True:
-            able = [turn for turn in self.turns if _can_go_on(turn)]
-            count = len(able) + len(self._messages)
-            if count:
-                chosen = self.random.randrange(count)
-                if chosen < len(able):
-                    able[chosen].state = "ready"
-                    return able[chosen]
-                self._messages.pop(chosen - len(able))()
-                continue
+            with self.between_ranks:
+                able = [turn for turn in self.turns if _can_go_on(turn)]
+                count = len(able) + len(self._messages)
+                if count:
+                    chosen = self.random.randrange(count)
+                    if chosen < len(able):
+                        able[chosen].state = "ready"
+                        return able[chosen]
+                    self._messages.pop(chosen - len(able))()
+                    continue
+                self._let_outside_go_on()
             blocked = [turn for turn in self.turns if turn.state == "blocked"]
             if not blocked:
                 return None
@@ -199,9 +238,10 @@ class Scheduler:
                 continue
             due = min([turn.deadline for turn in blocked if turn.deadline is not None], default=None)
             if self._timers and (due is None or self._timers[0][0] <= due):
-                moment, _, callback = heapq.heappop(self._timers)
-                self.now = max(self.now, moment)
-                callback()
+                with self.between_ranks:
+                    moment, _, callback = heapq.heappop(self._timers)
+                    self.now = max(self.now, moment)
+                    callback()
                 continue
             if due is not None:
                 self.now = max(self.now, due)

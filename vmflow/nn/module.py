@@ -597,8 +597,14 @@ class Module:
         )
 
     def to_global(self, placement: Any = None, sbp: Any = None) -> Self:
-        """Spread all parameters and buffers over ranks; see `Tensor.to_global`.  The module is changed and returned."""
-        return self._apply(lambda tensor: tensor.to_global(placement, sbp))
+        """Spread all parameters and buffers over ranks; see `Tensor.to_global`.  The module is changed and returned.
+
+        Those without dimensions, such as counters of batches, are broadcast where others are split.  Local ones are
+        the parts that ranks have; to split a module that is alike on all ranks, make it broadcast first:
+
+            model.to_global(placement, sbp.broadcast).to_global(sbp=sbp.split(0))
+        """
+        return self._apply(lambda tensor: tensor.to_global(placement, sbp if tensor.ndim else _unsplit(sbp)))
 
     def type(self, dst_type: DType) -> Self:
         """Cast every member to a dtype.
@@ -687,6 +693,15 @@ class RankedLayer(Module):
         if rank is not None:
             cls._rank = rank
             cls.__doc__ = f"{cls.__doc__}\n\n{inspect.getdoc(cls.__base__)}"
+
+
+def _unsplit(sbp: Any) -> Any:
+    """The same with broadcast in place of what is split."""
+    from vmflow.distributed.sbp import Sbp, broadcast  # which few programs need
+
+    if isinstance(sbp, Sbp):
+        return broadcast if sbp.is_split else sbp
+    return sbp if sbp is None else tuple([_unsplit(each) for each in sbp])
 
 
 def tree(name: str, lines: list[str], children: list[str]) -> str:

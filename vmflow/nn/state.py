@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from vmflow.autograd import no_grad
 from vmflow.tensors import Tensor
+from vmflow.transfers import spread_like
 
 from .parameter import Buffer, Parameter
 
@@ -115,7 +116,7 @@ def _misfit(place: Place, value: Any, assign: bool) -> str | None:
 
 def _copy(place: Place, value: Tensor) -> None:
     with no_grad():
-        place.tensor.copy_(value)
+        place.tensor.copy_(spread_like(value, place.tensor))
 
 
 def _assign(place: Place, value: Tensor) -> None:

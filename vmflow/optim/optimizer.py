@@ -19,6 +19,7 @@ from vmflow.nn.utils import clip_grad_norm_
 from vmflow.ops.creation import creation
 from vmflow.scopes import scope
 from vmflow.tensors import Handle, Tensor
+from vmflow.transfers import spread_like
 
 from .given import check_is_tensor, listed
 
@@ -361,6 +362,8 @@ class Optimizer:
         if isinstance(value, list):
             return [self._restored(number, key, it, parameter) for it in value]
         if isinstance(value, Tensor) and (parameter.is_floating_point() or parameter.is_complex()):
+            if key in self.shaped:
+                value = spread_like(value, parameter)
             return value.detach().to(dtype=parameter.dtype, device=parameter.device, copy=True)
         return _copied(value)
 

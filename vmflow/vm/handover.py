@@ -121,7 +121,7 @@ class Handover:
             if previous is machine:
                 return dependence
             home = machine.home_of(storage.stream) if storage.stream is not None else None
-            if previous is None or previous.engine.idle() or _is_interrupted_elsewhere(previous, dependence):
+            if previous is None or previous.engine.idle() or _is_unused(previous, dependence):
                 # A new one, for a thread may be about to issue something there that has looked up the old.
                 arrived = Dependence(machine)
                 storage.take_over(home, arrived, None, machine.engine.pending)
@@ -148,9 +148,19 @@ class Handover:
         return arrived
 
 
-def _is_interrupted_elsewhere(previous: VirtualMachine, dependence: Dependence) -> bool:
-    """Whether this thread stands still in the middle of driving a machine that has nothing to do with the storage.
+def _is_unused(previous: VirtualMachine, dependence: Dependence) -> bool:
+    """Whether a machine that nobody drives, or this thread, has nothing to do with the storage any more.
 
-    Nobody would run a departure before it goes on.
+    Nobody might run a departure soon: not before this thread goes on that drives the machine, nor before the machine's
+    own thread goes on where it waits for something else.
     """
-    return previous.driver.turn_lock.owner == threading.get_ident() and nested.is_free(previous, (), (dependence,))
+    lock, me = previous.driver.turn_lock, threading.get_ident()
+    if lock.owner == me:
+        return nested.is_free(previous, (), (dependence,))
+    if not lock.take(me):
+        return False
+    try:
+        return nested.is_free(previous, (), (dependence,))
+    finally:
+        lock.release()
+        previous.driver.pass_on()

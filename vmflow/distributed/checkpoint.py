@@ -1,0 +1,336 @@
+"""``vmflow.distributed.checkpoint``: state dicts of global tensors in a folder, to which each rank writes its parts.
+
+Any number of ranks, with any placements and sbp, can load what others have saved: each puts its parts together from the
+files that have some of them.  The folder appears whole or not at all.
+
+    checkpoint.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": 3}, "run/3")
+
+    checkpoint.load({"model": model.state_dict()}, "run/3")                   # in place, each rank its own parts
+    optimizer.load_state_dict(checkpoint.read("run/3")["optimizer"])          # whole tensors
+
+The files are numpy's, written by `vmflow.save`: one of each rank that has parts, and "manifest.npz" with everything
+else and what the global tensors are put together of.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from io import BytesIO
+from typing import Any, Final, NamedTuple
+
+from vmflow.autograd.grad_mode import no_grad
+from vmflow.devices import device as Device
+from vmflow.dtypes import by_name, dtype as DType
+from vmflow.instructions.blob import meta
+from vmflow.io import flush, load as load_file, save as save_file
+from vmflow.ops.copying import zeros_of
+from vmflow.tensor_fields import meta_of
+from vmflow.tensors import Tensor
+
+from .collectives import barrier
+from .global_tensors import cut, made, part_of, to_global
+from .process import current_process
+from .sbp import share
+from .spread import Shape, Spread, global_meta, local_meta
+
+_HOST: Final = Device("cpu")
+_FORMAT: Final = 1
+_MANIFEST: Final = "manifest.npz"
+
+# In place of a global tensor, a dict of this one key with its name.
+_MARK: Final = "global tensor"
+
+
+class Window(NamedTuple):
+    """A part of a tensor.
+
+    Attributes:
+        starts, sizes: along each dimension.
+    """
+
+    starts: Shape
+    sizes: Shape
+
+    def shared_with(self, other: Window) -> tuple[tuple[slice, ...], tuple[slice, ...]] | None:
+        """Where the elements that both have are in each of them; None if there are none."""
+        here, there = [], []
+        for start, size, first, length in zip(*self, *other, strict=True):
+            low, high = max(start, first), min(start + size, first + length)
+            if low >= high:
+                return None
+            here.append(slice(low - start, high - start))
+            there.append(slice(low - first, high - first))
+        return tuple(here), tuple(there)
+
+
+def window_of(spread: Spread, shape: Shape, rank: int) -> Window:
+    """What a rank of the placement has of a tensor of this shape without partial sums."""
+    here = spread.placement.coordinates(rank)
+    assert here is not None
+    starts, sizes = [0] * len(shape), list(shape)
+    for axis, sbp in enumerate(spread.sbp):
+        if sbp.is_split:
+            start, size = share(sizes[sbp.dim], spread.placement.shape[axis], here[axis])
+            starts[sbp.dim] += start
+            sizes[sbp.dim] = size
+    return Window(tuple(starts), tuple(sizes))
+
+
+def _writers(spread: Spread) -> list[int]:
+    """The ranks that write a tensor: the first of all that have the same part."""
+    found = []
+    for rank in spread.placement.group:
+        here = spread.placement.coordinates(rank)
+        assert here is not None
+        if all([sbp.is_split or not place for sbp, place in zip(spread.sbp, here, strict=True)]):
+            found.append(rank)
+    return found
+
+
+def mapped(value: Any, change: Callable[[Tensor, str], Any], path: str = "") -> Any:
+    """The same arrangement with something else in place of tensors; `change` gets a tensor and the keys to it."""
+    if isinstance(value, Tensor):
+        return change(value, path)
+    if isinstance(value, Mapping):
+        return {key: mapped(item, change, f"{path}.{key}") for key, item in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)([mapped(item, change, f"{path}.{place}") for place, item in enumerate(value)])
+    return value
+
+
+# Saving
+
+
+def save(state_dict: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
+    """Write a state dict to a folder; all ranks call it alike, and it returns when the folder is complete.
+
+    Each part of a global tensor is written by the first rank that has it.  Local tensors, and everything else, are the
+    same on all ranks, and written by rank 0.
+
+    Args:
+        state_dict: what `vmflow.save` takes: tensors, numbers, strings, None, and dicts and lists of these.
+        path: of the folder; what is there is replaced in the end.
+
+    Raises:
+        TypeError: naming the place of a value that cannot be saved.
+        OSError: if a file cannot be written; a folder that was there stays.
+    """
+    folder = os.path.realpath(os.fspath(path))
+    writing = f"{folder}.writing"
+    rank = current_process().rank
+    tensors: dict[str, Any] = {}
+    parts: dict[str, Tensor] = {}
+
+    def divided(tensor: Tensor, keys: str) -> Any:
+        spread = meta_of(tensor).spread
+        if spread is None:
+            return tensor
+        name = f"{len(tensors)}{keys}"
+        whole = to_global(tensor, spread.placement, spread.summed().sbp)
+        shape, spread = tuple(whole.shape), spread.summed()
+        windows = {writer: window_of(spread, shape, writer) for writer in _writers(spread)}
+        tensors[name] = {
+            "shape": list(shape),
+            "dtype": whole.dtype.name,
+            "parts": [[writer, list(window.starts), list(window.sizes)] for writer, window in windows.items()],
+        }
+        if rank in windows:
+            parts[name] = part_of(whole)
+        return {_MARK: name}
+
+    with no_grad():
+        arranged = mapped(state_dict, divided)
+    # On all ranks, for what cannot be saved is to raise on all of them, and before anything is written.
+    manifest = BytesIO()
+    save_file({"format": _FORMAT, "tensors": tensors, "state": arranged}, manifest)
+    if rank == 0:
+        shutil.rmtree(writing, ignore_errors=True)
+        os.makedirs(writing)
+    _wait_for_all()
+    if parts:
+        save_file(parts, os.path.join(writing, f"rank-{rank}.npz"))
+    if rank == 0:
+        with open(os.path.join(writing, _MANIFEST), "wb") as file:
+            file.write(manifest.getbuffer())
+        flush(os.path.join(writing, _MANIFEST))
+    _wait_for_all()
+    if rank == 0:
+        old = f"{folder}.old"
+        shutil.rmtree(old, ignore_errors=True)
+        if os.path.lexists(folder):
+            os.replace(folder, old)
+        os.replace(writing, folder)
+        shutil.rmtree(old, ignore_errors=True)
+    _wait_for_all()
+
+
+def _wait_for_all() -> None:
+    barrier().numpy()
+
+
+# Loading
+
+
+class _Folder:
+    """A saved state dict.
+
+    Args:
+        path: of the folder.
+
+    Attributes:
+        state: the arrangement, with marks in place of global tensors.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._folder = os.fspath(path)
+        manifest = load_file(os.path.join(self._folder, _MANIFEST))
+        if not isinstance(manifest, dict) or manifest.get("format") != _FORMAT:
+            raise ValueError(f"checkpoint: {self._folder} was not written by checkpoint.save, or by a later version")
+        self._tensors: dict[str, Any] = manifest["tensors"]
+        self._files: dict[int, dict[str, Tensor]] = {}
+        self.state = manifest["state"]
+
+    def shape(self, name: str) -> Shape:
+        """Of a global tensor."""
+        return tuple(self._tensors[name]["shape"])
+
+    def dtype(self, name: str) -> DType:
+        """Of a global tensor."""
+        return by_name(self._tensors[name]["dtype"])
+
+    def window(self, name: str, window: Window) -> Tensor:
+        """A part of a global tensor, put together.
+
+        Raises:
+            ValueError: if some of its elements are in no file.
+        """
+        found = zeros_of(meta(window.sizes, self.dtype(name), _HOST))
+        count = 0
+        for rank, starts, sizes in self._tensors[name]["parts"]:
+            shared = window.shared_with(Window(tuple(starts), tuple(sizes)))
+            if shared is not None:
+                values = self._file(rank)[name][shared[1]]
+                found[shared[0]] = values
+                count += values.numel()
+        if count != found.numel():
+            raise ValueError(f"checkpoint: {self._folder} has {count} of {found.numel()} elements of {name!r}")
+        return found
+
+    def whole(self, name: str) -> Tensor:
+        """All of a global tensor."""
+        shape = self.shape(name)
+        return self.window(name, Window((0,) * len(shape), shape))
+
+    def _file(self, rank: int) -> dict[str, Tensor]:
+        found = self._files.get(rank)
+        if found is None:
+            found = self._files[rank] = load_file(os.path.join(self._folder, f"rank-{rank}.npz"))
+        return found
+
+
+def read(path: str | os.PathLike[str]) -> Any:
+    """A saved state dict, with all tensors as whole local ones; any rank may call it, or a program of one rank.
+
+    Raises:
+        OSError: if a file is missing.
+        ValueError: if a file is damaged.
+    """
+    folder = _Folder(path)
+    with no_grad():
+        return _unmarked(folder.state, folder)
+
+
+def _marked(value: Any) -> bool:
+    return isinstance(value, dict) and value.keys() == {_MARK}
+
+
+def _unmarked(value: Any, folder: _Folder) -> Any:
+    if _marked(value):
+        return folder.whole(value[_MARK])
+    if isinstance(value, dict):
+        return {key: _unmarked(item, folder) for key, item in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)([_unmarked(item, folder) for item in value])
+    return value
+
+
+class _Entry(NamedTuple):
+    """A value of a state dict that is no dict or list.
+
+    Attributes:
+        place: for messages.
+        holder, key: what it is in.
+        saved: what was saved there.
+    """
+
+    place: str
+    holder: Any
+    key: Any
+    saved: Any
+
+
+def load(state_dict: MutableMapping[str, Any], path: str | os.PathLike[str]) -> None:
+    """Replace the values of a state dict by those saved under the same keys: of tensors in place, others in the dict.
+
+    Each rank reads its own parts alone, whatever the spread that they were saved by.  What the state dict does not have
+    is left alone; all is compared before anything is changed.
+
+    Args:
+        state_dict: arranged as the saved one, or as a part of that.
+        path: of the folder.
+
+    Raises:
+        KeyError: if a key was not saved.
+        TypeError: if a tensor stands where none was saved.
+        ValueError: if a tensor has another shape, or a file is damaged.
+        OSError: if a file is missing.
+    """
+    folder = _Folder(path)
+    entries = list(_entries(state_dict, folder.state, "state_dict"))
+    for entry in entries:
+        target = entry.holder[entry.key]
+        if isinstance(target, Tensor):
+            if not (_marked(entry.saved) or isinstance(entry.saved, Tensor)):
+                raise TypeError(f"checkpoint.load: {entry.place} is a tensor, and none was saved there")
+            shape = folder.shape(entry.saved[_MARK]) if _marked(entry.saved) else tuple(entry.saved.shape)
+            if shape != tuple(target.shape):
+                raise ValueError(
+                    f"checkpoint.load: {entry.place} has shape {list(target.shape)}, and was saved with {list(shape)}"
+                )
+    with no_grad():
+        values = [_read_for(entry.holder[entry.key], entry.saved, folder) for entry in entries]
+        for entry, value in zip(entries, values, strict=True):
+            target = entry.holder[entry.key]
+            if isinstance(target, Tensor):
+                target.copy_(value)
+            else:
+                entry.holder[entry.key] = value
+
+
+def _read_for(target: Any, saved: Any, folder: _Folder) -> Any:
+    """What takes the place of a value; for a global tensor, one of the same spread of which nothing had to be moved."""
+    spread = meta_of(target).spread if isinstance(target, Tensor) else None
+    if spread is None:
+        return _unmarked(saved, folder)
+    summed, shape, rank = spread.summed(), tuple(target.shape), current_process().rank
+    if not _marked(saved):
+        return cut("checkpoint.load", saved, None, spread.placement, summed.sbp)
+    of = global_meta(shape, folder.dtype(saved[_MARK]), summed)
+    if rank not in spread.placement.group:
+        return made(zeros_of(local_meta(of, rank)), of)
+    return made(folder.window(saved[_MARK], window_of(summed, shape, rank)), of)
+
+
+def _entries(value: Any, saved: Any, place: str) -> Iterator[_Entry]:
+    items: Any = value.items() if isinstance(value, Mapping) else enumerate(value)
+    for key, item in items:
+        here = f"{place}[{key!r}]"
+        known = (isinstance(saved, dict) and key in saved) or (isinstance(saved, list) and key < len(saved))
+        if not known or _marked(saved):
+            raise KeyError(f"checkpoint.load: {here} was not saved")
+        if isinstance(item, (Mapping, list)):
+            yield from _entries(item, saved[key], here)
+        else:
+            yield _Entry(here, value, key, saved[key])

@@ -1,0 +1,54 @@
+"""Loading a file on one rank for all of them."""
+
+from __future__ import annotations
+
+import os
+from io import BytesIO
+from typing import IO, Any, cast
+
+import numpy as np
+
+from vmflow.io import load
+from vmflow.ops.creation.creation import tensor
+from vmflow.tensors import Tensor
+
+from .checkpoint import mapped
+from .collectives import check_rank, get_rank, sent_by_root, world
+from .global_tensors import cut
+from .placement import placement as Placement
+from .sbp import broadcast
+
+
+def load_for_all(f: str | os.PathLike[str] | IO[bytes], rank: int) -> Any:
+    """What `vmflow.load` gives on this rank, with broadcast global tensors over all ranks in place of tensors.
+
+    Raises:
+        OSError, ValueError: on all ranks, if the file cannot be read there.
+    """
+    check_rank(rank)
+    content, failure = b"", ""
+    if get_rank() == rank:
+        try:
+            if isinstance(f, (str, os.PathLike)):
+                with open(f, "rb") as file:
+                    content = file.read()
+            else:
+                content = f.read()
+        except OSError as error:
+            failure = str(error)
+    failed, length = _sent([bool(failure), len(failure.encode() if failure else content)], rank)
+    payload = np.frombuffer(failure.encode() if failure else content, np.uint8)
+    given = payload if get_rank() == rank else np.zeros(length, np.uint8)
+    whole = bytes(sent_by_root(tensor(given), world(), rank).numpy())
+    if failed:
+        raise OSError(f"load: rank {rank} could not read the file: {whole.decode()}")
+    everywhere = Placement.all("cpu")
+
+    def spread(of: Tensor, keys: str) -> Tensor:
+        return cut("load", of, None, everywhere, (broadcast,))
+
+    return mapped(load(BytesIO(whole)), spread)
+
+
+def _sent(numbers: list[int], rank: int) -> list[int]:
+    return cast("list[int]", sent_by_root(tensor([int(number) for number in numbers]), world(), rank).tolist())
