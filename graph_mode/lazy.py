@@ -335,12 +335,20 @@ class JobBuilder:
 
     def _storage(self, of: TensorMeta, role: Role = "temporary", name: str = "") -> LazyStorage:
         self._require_open()
+        self._refuse_global(of)
         number = len(self._buffers)
         self._buffers[number] = Buffer(number, of, role, name)
         return LazyStorage(self, number)
 
     def _operand(self, blob: Blob) -> Operand:
         return Operand(self._capture(blob).buffer, blob.meta, blob.strides, blob.offset)
+
+    def _refuse_global(self, of: TensorMeta) -> None:
+        if of.spread is not None:
+            raise RuntimeError(
+                f"graph {self.name!r} has a global tensor of shape {list(of.shape)}: graphs are of local tensors yet; "
+                "call the module itself, or make the graph of local parts, see Tensor.to_local"
+            )
 
     def _capture(self, blob: Blob) -> LazyStorage:
         """The buffer that stands for the blob's storage."""
@@ -352,6 +360,7 @@ class JobBuilder:
                     "takes what others compute as an argument of its call"
                 )
             return storage
+        self._refuse_global(blob.meta)
         found = self._captured.get(storage)
         if found is not None:
             return found

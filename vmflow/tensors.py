@@ -224,7 +224,8 @@ class Tensor(TensorMethods):
         if self._blob.meta.spread is not None:
             from .distributed.global_tensors import whole  # which few programs need
 
-            return whole(self)._array()
+            # A copy: what is written into one rank's array must not become its part of the tensor.
+            return whole(self).numpy()
         if not self._blob.storage.settled() and running_loop() is not None:
             _warn_of_blocking()
         tensor = self

@@ -142,6 +142,42 @@ def test_the_cost_is_what_goes_over_the_network() -> None:
         assert predicted == pytest.approx(seen)
 
 
+def test_between_placements_each_element_is_sent_once_to_whom_it_is_wanted_by() -> None:
+    def program() -> list[tuple[float, float]]:
+        channel = CHANNEL.get()
+        engine = channel.engine  # type: ignore[union-attr]
+        x = flow.arange(24.0).reshape(6, 4)
+        found = []
+        for old, new, ranks in (
+            (split(0), split(0), [2, 3]),
+            (split(0), split(1), [2, 3]),
+            (split(0), broadcast, [1, 2]),
+            (broadcast, split(1), [0, 1, 2, 3]),
+            (partial_sum, split(0), [3]),
+        ):
+            source = flow.tensor(x, placement=placement("cpu", [0, 1]), sbp=old)
+            dist.barrier().tolist()
+            before = engine.nbytes
+            target = source.to_global(placement("cpu", ranks), new)
+            with dist.record_boxing() as records:
+                again = source.to_global(placement("cpu", ranks), new)
+            dist.barrier().tolist()
+            seen = (engine.nbytes - before) / 2
+            assert len(records) == 1
+            found.append((records[0].nbytes * len(ranks), seen))
+            if dist.get_rank() in ranks:
+                for each in (target, again):
+                    np.testing.assert_array_equal(each.numpy(), x.numpy())
+        return found
+
+    (same, across, everywhere, taken, summed) = dist.simulate(program, 4)[0]
+    assert same == (96, 96)  # all of it, once
+    assert across == (96, 96)
+    assert everywhere == (2 * 96 - 48, 2 * 96 - 48)  # rank 1 has half of it
+    assert taken == (48, 48)  # ranks 0 and 1 have theirs
+    assert summed[1] == 96 + 2 * 96  # added up on both, and sent
+
+
 def test_arguments() -> None:
     def program() -> None:
         assert placement("cpu", [0, 1]) is placement("cpu", (0, 1)) is placement.all("cpu")

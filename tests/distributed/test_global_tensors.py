@@ -261,6 +261,49 @@ def test_an_op_without_a_rule_is_told_of_once(monkeypatch: pytest.MonkeyPatch) -
     assert len(told) == 1
 
 
+def test_arrays_are_copies_on_every_rank() -> None:
+    def program() -> None:
+        x = flow.ones(3, placement=flow.placement.all("cpu"), sbp=sbp.broadcast)
+        array = np.asarray(x)
+        array[0] = 5.0
+        assert x.tolist() == [1.0, 1.0, 1.0]
+
+    dist.simulate(program, 2)
+
+
+def test_graphs_refuse_global_tensors_in_words() -> None:
+    class Double(nn.Graph):
+        def build(self, x: flow.Tensor) -> flow.Tensor:
+            return x * 2
+
+    class Maker(nn.Graph):
+        def build(self, x: flow.Tensor) -> flow.Tensor:
+            return x + flow.ones(3, placement=flow.placement.all("cpu"), sbp=sbp.broadcast).to_local()
+
+    class Linear(nn.Graph):
+        def __init__(self, model: nn.Module) -> None:
+            super().__init__()
+            self.model = model
+
+        def build(self, x: flow.Tensor) -> flow.Tensor:
+            result: flow.Tensor = self.model(x)
+            return result
+
+    def program() -> None:
+        where = flow.placement.all("cpu")
+        x = flow.ones(3, placement=where, sbp=sbp.broadcast)
+        message = "has a global tensor of shape .*: graphs are of local tensors yet"
+        with pytest.raises(RuntimeError, match=message):
+            Double()(x)
+        with pytest.raises(RuntimeError, match=message):
+            Maker()(flow.ones(3))
+        with pytest.raises(RuntimeError, match=message):
+            Linear(nn.Linear(3, 3).to_global(where, sbp.broadcast))(flow.ones(3))
+        assert Double()(x.to_local()).tolist() == [2.0, 2.0, 2.0]
+
+    dist.simulate(program, 2)
+
+
 # Training
 
 

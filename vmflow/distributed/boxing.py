@@ -1,7 +1,7 @@
 """Boxing: from the parts that ranks have of a tensor to the parts that another spread gives them.
 
-One axis of the mesh changes at a time, by one exchange among the ranks of that axis.  Between two placements the whole
-tensor is put together on the first and sent from there.
+One axis of the mesh changes at a time, by one exchange among the ranks of that axis.  Between two placements each rank
+gets the elements of its part from ranks that have them.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from vmflow.ops.creation.creation import empty, zeros
 from vmflow.ops.shape.joining import cat
 from vmflow.tensors import Tensor
 
-from .collectives import exchanged, gathered, reduced, scattered_sum, sent_by_root
+from .collectives import exchanged, gathered, reduced, scattered_sum
 from .process import current_process
 from .sbp import NdSbp, Sbp, broadcast, share
 from .spread import Shape, Spread, spread as spread_of
+from .windows import Window, holders, window_of
 
 
 class Boxing(NamedTuple):
@@ -71,6 +72,13 @@ def boxed(part: Tensor, shape: Shape, source: Spread, target: Spread) -> Tensor:
         code, last = origin.capture()
         nbytes = cost(shape, part.itemsize, source, target)
         records.append(Boxing(shape, source, target, nbytes, origin.describe(code, last)))
+    return _moved(part, shape, source, target)
+
+
+def _moved(part: Tensor, shape: Shape, source: Spread, target: Spread) -> Tensor:
+    """The same, of which nobody is told."""
+    if source is target:
+        return part
     if source.placement is not target.placement:
         return _elsewhere(part, shape, source, target)
     rank = current_process().rank
@@ -93,7 +101,9 @@ def cost(shape: Shape, itemsize: int, source: Spread, target: Spread) -> float:
         return 0.0
     nbytes = float(prod(shape) * itemsize)
     if source.placement is not target.placement:
-        return 2 * nbytes
+        messages = _messages(shape, source.summed(), target.summed())
+        moved = sum([message.window.numel for message in messages if message.giver != message.getter])
+        return cost(shape, itemsize, source, source.summed()) + moved * itemsize / len(target.placement.group)
     total = 0.0
     for axis, (old, new) in enumerate(zip(source.sbp, target.sbp, strict=True)):
         parts = source.placement.shape[axis]
@@ -198,22 +208,66 @@ def _split_to_split(part: Tensor, shape: Shape, group: tuple[int, ...], place: i
     return cat(_pieces(got, tuple(map(prod, mine)), mine), old)
 
 
+class _Message(NamedTuple):
+    """Elements that a rank needs for its part by another placement.
+
+    Attributes:
+        giver, getter: from whom to whom; one rank may be both.
+        window: which.
+    """
+
+    giver: int
+    getter: int
+    window: Window
+
+
+def _messages(shape: Shape, source: Spread, target: Spread) -> list[_Message]:
+    """What each rank of the target gets, each element from one rank that has it, by preference from itself."""
+    found = []
+    parts = holders(source, shape)
+    for place, getter in enumerate(target.placement.group):
+        wanted = window_of(target, shape, getter)
+        for window, ranks in parts.items():
+            shared = wanted.shared_with(window)
+            if shared is not None:
+                # Of several that have it, getters ask different ones.
+                giver = getter if getter in ranks else ranks[place % len(ranks)]
+                found.append(_Message(giver, getter, shared))
+    return found
+
+
 def _elsewhere(part: Tensor, shape: Shape, source: Spread, target: Spread) -> Tensor:
-    """The whole is put together in the source's placement, sent from its first rank, and split in the target's."""
+    """Every rank of the target gets the elements of its part from ranks that have them, in one exchange."""
     rank = current_process().rank
-    if rank not in source.placement.group and rank not in target.placement.group:
-        return part
-    whole = source.everywhere()
-    part = boxed(part, shape, source, whole)
-    root = source.placement.group[0]
+    part = _moved(part, shape, source, source.summed())
+    source, wanted = source.summed(), target.summed()
     union = tuple(sorted({*source.placement.group, *target.placement.group}))
-    if len(union) > 1:
-        if rank not in source.placement.group:
-            part = empty(*shape, dtype=part.dtype) if shape else empty((), dtype=part.dtype)
-        part = sent_by_root(part, union, root)
+    if rank not in union:
+        return part
+    messages = _messages(shape, source, wanted)
+    given = [message for message in messages if message.giver == rank]
+    given.sort(key=lambda message: union.index(message.getter))
+    mine = window_of(source, shape, rank) if rank in source.placement.group else None
+    pieces = [part[mine.slices_of(message.window)].reshape((-1,)) for message in given if mine is not None]
+    counts = {(message.giver, message.getter): 0 for message in messages}
+    for message in messages:
+        counts[message.giver, message.getter] += message.window.numel
+    flat = cat(pieces) if pieces else empty(0, dtype=part.dtype)
+    matrix = tuple([counts.get((giver, getter), 0) for giver in union for getter in union])
+    got = exchanged(flat, union, matrix) if len(union) > 1 else flat
     if rank not in target.placement.group:
         return _nothing(part, shape)
-    return boxed(part, shape, target.everywhere(), target)
+    window = window_of(wanted, shape, rank)
+    gotten = [message for message in messages if message.getter == rank]
+    gotten.sort(key=lambda message: union.index(message.giver))
+    result = empty(*(window.sizes or ((),)), dtype=part.dtype)
+    begin = 0
+    for message in gotten:
+        count = message.window.numel
+        values = got[begin : begin + count].reshape(message.window.sizes)
+        result[window.slices_of(message.window)] = values
+        begin += count
+    return _moved(result, shape, wanted, target)
 
 
 def _nothing(part: Tensor, shape: Shape) -> Tensor:

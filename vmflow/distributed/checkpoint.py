@@ -32,8 +32,8 @@ from vmflow.tensors import Tensor
 from .collectives import barrier
 from .global_tensors import cut, made, part_of, to_global
 from .process import current_process
-from .sbp import share
-from .spread import Shape, Spread, global_meta, local_meta
+from .spread import Shape, global_meta, local_meta
+from .windows import Window, holders, whole_window, window_of
 
 _HOST: Final = Device("cpu")
 _FORMAT: Final = 1
@@ -41,52 +41,6 @@ _MANIFEST: Final = "manifest.npz"
 
 # In place of a global tensor, a dict of this one key with its name.
 _MARK: Final = "global tensor"
-
-
-class Window(NamedTuple):
-    """A part of a tensor.
-
-    Attributes:
-        starts, sizes: along each dimension.
-    """
-
-    starts: Shape
-    sizes: Shape
-
-    def shared_with(self, other: Window) -> tuple[tuple[slice, ...], tuple[slice, ...]] | None:
-        """Where the elements that both have are in each of them; None if there are none."""
-        here, there = [], []
-        for start, size, first, length in zip(*self, *other, strict=True):
-            low, high = max(start, first), min(start + size, first + length)
-            if low >= high:
-                return None
-            here.append(slice(low - start, high - start))
-            there.append(slice(low - first, high - first))
-        return tuple(here), tuple(there)
-
-
-def window_of(spread: Spread, shape: Shape, rank: int) -> Window:
-    """What a rank of the placement has of a tensor of this shape without partial sums."""
-    here = spread.placement.coordinates(rank)
-    assert here is not None
-    starts, sizes = [0] * len(shape), list(shape)
-    for axis, sbp in enumerate(spread.sbp):
-        if sbp.is_split:
-            start, size = share(sizes[sbp.dim], spread.placement.shape[axis], here[axis])
-            starts[sbp.dim] += start
-            sizes[sbp.dim] = size
-    return Window(tuple(starts), tuple(sizes))
-
-
-def _writers(spread: Spread) -> list[int]:
-    """The ranks that write a tensor: the first of all that have the same part."""
-    found = []
-    for rank in spread.placement.group:
-        here = spread.placement.coordinates(rank)
-        assert here is not None
-        if all([sbp.is_split or not place for sbp, place in zip(spread.sbp, here, strict=True)]):
-            found.append(rank)
-    return found
 
 
 def mapped(value: Any, change: Callable[[Tensor, str], Any], path: str = "") -> Any:
@@ -130,13 +84,13 @@ def save(state_dict: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
         name = f"{len(tensors)}{keys}"
         whole = to_global(tensor, spread.placement, spread.summed().sbp)
         shape, spread = tuple(whole.shape), spread.summed()
-        windows = {writer: window_of(spread, shape, writer) for writer in _writers(spread)}
+        writers = {ranks[0]: window for window, ranks in holders(spread, shape).items()}
         tensors[name] = {
             "shape": list(shape),
             "dtype": whole.dtype.name,
-            "parts": [[writer, list(window.starts), list(window.sizes)] for writer, window in windows.items()],
+            "parts": [[writer, list(window.starts), list(window.sizes)] for writer, window in writers.items()],
         }
-        if rank in windows:
+        if rank in writers:
             parts[name] = part_of(whole)
         return {_MARK: name}
 
@@ -209,19 +163,18 @@ class _Folder:
         found = zeros_of(meta(window.sizes, self.dtype(name), _HOST))
         count = 0
         for rank, starts, sizes in self._tensors[name]["parts"]:
-            shared = window.shared_with(Window(tuple(starts), tuple(sizes)))
+            saved = Window(tuple(starts), tuple(sizes))
+            shared = window.shared_with(saved)
             if shared is not None:
-                values = self._file(rank)[name][shared[1]]
-                found[shared[0]] = values
-                count += values.numel()
+                found[window.slices_of(shared)] = self._file(rank)[name][saved.slices_of(shared)]
+                count += shared.numel
         if count != found.numel():
             raise ValueError(f"checkpoint: {self._folder} has {count} of {found.numel()} elements of {name!r}")
         return found
 
     def whole(self, name: str) -> Tensor:
         """All of a global tensor."""
-        shape = self.shape(name)
-        return self.window(name, Window((0,) * len(shape), shape))
+        return self.window(name, whole_window(self.shape(name)))
 
     def _file(self, rank: int) -> dict[str, Tensor]:
         found = self._files.get(rank)
