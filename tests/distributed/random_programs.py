@@ -22,6 +22,7 @@ import numpy as np
 
 import vmflow as flow
 from vmflow import distributed as dist
+from vmflow.nn import functional as F
 from vmflow.distributed.sbp import Sbp, broadcast, partial_sum, split
 
 STEPS: Final = 12
@@ -31,6 +32,54 @@ MESHES: Final[dict[int, tuple[Any, ...]]] = {
     3: ([0, 1, 2], [2, 0]),
     4: ([0, 1, 2, 3], [[0, 1], [2, 3]], [[3, 1], [0, 2]], [1, 3]),
 }
+
+
+def _places(x: flow.Tensor, below: int) -> flow.Tensor:
+    """Whole numbers from 0 up to, without, `below`, by the elements."""
+    return (x.detach().abs() % below).long()
+
+
+def _weights(x: flow.Tensor, *shape: int) -> flow.Tensor:
+    """Small whole numbers beside a tensor, which is global or local."""
+    values = np.random.default_rng(sum(shape)).integers(-2, 3, shape).astype(np.float64)
+    return x.new_tensor(values)
+
+
+def _images(x: flow.Tensor) -> flow.Tensor:
+    return x if x.ndim == 3 else x.reshape(1, -1, x.shape[-1])
+
+
+# Functions whose results are whole numbers again.  They are compared with themselves on a local tensor, which the tests
+# of ops compare with numpy.
+FUNCTIONS: Final[dict[str, Callable[[flow.Tensor], flow.Tensor]]] = {
+    "flip": lambda x: x.flip(0),
+    "roll": lambda x: x.roll(1, -1),
+    "pad": lambda x: F.pad(x, (1, 0)),
+    "tril": lambda x: x.tril(),
+    "tile": lambda x: x.tile(2, 1),
+    "sort": lambda x: x.sort(-1).values,
+    "topk": lambda x: x.topk(1, -1).values,
+    "argmax": lambda x: x.argmax(0, keepdim=True).double(),
+    "gather": lambda x: x.gather(1, _places(x, x.shape[1])),
+    "take rows": lambda x: x[_places(x, x.shape[0]).reshape(-1)[:3]],
+    "scatter_add": lambda x: x.scatter_add(0, _places(x, x.shape[0]), x * 2),
+    "where": lambda x: flow.where(x > 0, x, x * -2),
+    "mean": lambda x: x.mean(0, keepdim=True).floor(),
+    "any": lambda x: x * (x > 2).any(1, keepdim=True),
+    "cat": lambda x: flow.cat([x, x * 2], 1),
+    "embedding": lambda x: F.embedding(_places(x, 5), _weights(x, 5, 3)),
+    "linear": lambda x: F.linear(x, _weights(x, 3, x.shape[-1]), _weights(x, 3)),
+    "convolution": lambda x: F.conv1d(_images(x), _weights(x, 4, _images(x).shape[1], 2)),
+    "pooling": lambda x: F.max_pool1d(_images(x), 2, 1),
+    "outer": lambda x: flow.einsum("...i,...j->...ij", x, x),
+    "count": lambda x: x * flow.count_nonzero(x).double(),
+    "dropout": lambda x: F.dropout(x, 0.5),
+}
+# Linear ones, whose gradients are whole numbers, too.
+LINEAR: Final = (
+    *("flip", "roll", "pad", "tril", "tile", "gather", "take rows", "scatter_add", "where", "cat"),
+    *("linear", "convolution", "pooling", "dropout"),
+)
 
 
 class Pair(NamedTuple):
@@ -69,6 +118,9 @@ class Program:
             self.view,
             self.in_place,
             self.gradient,
+            self.function,
+            self.function,
+            self.gradient_of_function,
         ]
         for _ in range(STEPS):
             self.random.choice(steps)()
@@ -183,6 +235,33 @@ class Program:
         assert x.grad is not None
         assert y.grad is not None
         self.pairs += [Pair(x.grad, other.array + 1), Pair(y.grad, one.array)]
+
+    def function(self) -> None:
+        tensor, array = self.any()
+        call = FUNCTIONS[self.random.choice(sorted(FUNCTIONS))]
+        self.pairs.append(Pair(*self._both(call, tensor, array)))
+
+    def gradient_of_function(self) -> None:
+        tensor, array = self.any()
+        call = FUNCTIONS[self.random.choice(LINEAR)]
+
+        def gradient(x: flow.Tensor) -> flow.Tensor:
+            leaf = x.detach().clone().requires_grad_()
+            result = call(leaf)
+            (result * _places(result, 3)).sum().backward()
+            assert leaf.grad is not None
+            return leaf.grad
+
+        self.pairs.append(Pair(*self._both(gradient, tensor, array)))
+
+    def _both(
+        self, call: Callable[[flow.Tensor], flow.Tensor], tensor: flow.Tensor, array: np.ndarray[Any, Any]
+    ) -> tuple[flow.Tensor, np.ndarray[Any, Any]]:
+        seed = self.random.randrange(1 << 30)
+        flow.manual_seed(seed)
+        found = call(tensor)
+        flow.manual_seed(seed)
+        return found, call(flow.tensor(array)).detach().numpy()
 
 
 def run(seed: int) -> None:
