@@ -22,8 +22,8 @@ import numpy as np
 
 import vmflow as flow
 from vmflow import distributed as dist
-from vmflow.nn import functional as F
 from vmflow.distributed.sbp import Sbp, broadcast, partial_sum, split
+from vmflow.nn import functional as F
 
 STEPS: Final = 12
 SHAPES: Final = ((4, 6), (5, 7), (3, 4), (6, 6), (1, 5), (2, 3, 5))

@@ -16,7 +16,9 @@ import vmflow as flow
 from vmflow import distributed as dist, sbp
 from vmflow.distributed import global_interpreter
 from vmflow.distributed.sbp import NdSbp, Sbp
+from vmflow.kernels.problems.recurrent import Layer
 from vmflow.nn import functional as F
+from vmflow.ops.nn.recurrent import recurrent_layer
 
 pytestmark = pytest.mark.host
 
@@ -63,6 +65,12 @@ def _normalized(x: flow.Tensor, weight: flow.Tensor, bias: flow.Tensor) -> flow.
     return result.sum((0, 2)) + mean * 3 + variance * 5 + (result * result).mean((0, 2))
 
 
+def _lstm(x: flow.Tensor, state: flow.Tensor, by_input: flow.Tensor, by_state: flow.Tensor) -> flow.Tensor:
+    layer = Layer("lstm", False, False, False)
+    every, last, cell = recurrent_layer(layer, x, state, state * 2, by_input, by_state)
+    return every.sum(0) + last * cell
+
+
 CASES: Final[dict[str, Case]] = {
     "mean": Case(lambda x: x.mean(0) * 2 + x.mean(), ((7, 6),)),
     "mean of two": Case(lambda x: x.mean((0, 2), keepdim=True), ((5, 6, 4),)),
@@ -101,6 +109,7 @@ CASES: Final[dict[str, Case]] = {
     "layer norm": Case(lambda x, w, b: F.layer_norm(x, (6,), w, b), ((3, 5, 6), (6,), (6,)), (0, 1)),
     "group norm": Case(lambda x: F.group_norm(x, 2), ((5, 4, 3),)),
     "batch norm": Case(_normalized, ((5, 6, 4), (6,), (6,)), (0, 1)),
+    "lstm": Case(_lstm, ((4, 5, 3), (5, 6), (24, 3), (24, 6)), (0, 1)),
     "attention": Case(F.scaled_dot_product_attention, ((5, 3, 4, 6),) * 3, (0, 1)),
     "causal attention": Case(
         lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True),

@@ -41,10 +41,6 @@ WITHOUT_RULE: Final[dict[str, str]] = {
     **dict.fromkeys(
         ("bernoulli", "multinomial", "poisson", "standard_gamma"), "a number depends on its place in the whole"
     ),
-    **dict.fromkeys(
-        [f"{kind}_layer{end}" for kind in ("rnn", "lstm", "gru") for end in ("", "_gradient")],
-        "what is kept for the gradient has steps and samples in one dimension",
-    ),
     "largest_of_bag": "bags lie one behind the other in one dimension",
     "embedding_limit_norms": "it changes rows that other ranks may name, too",
     "to_device": "a placement has one device",

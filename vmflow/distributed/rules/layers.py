@@ -1,4 +1,4 @@
-"""Normalisation and attention."""
+"""Normalisation, recurrent layers and attention."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any, cast
 from vmflow.distributed.sbp import Sbp, broadcast, partial_sum, split
 from vmflow.distributed.signatures import Call, Signature, rule_of
 from vmflow.instructions.blob import TensorMeta
+from vmflow.kernels.problems.recurrent import Layer
 
 from .elementwise import aligned
 
@@ -62,6 +63,42 @@ def _layer_norm_gradient(call: Call) -> list[Signature]:
         for dim in range(len(call.inputs[2].shape))
     ]
     return [*found, _sum_of_gradients(call)]
+
+
+# Recurrent layers of (steps, samples, features); the samples may be split.  The rows of packed sequences are not in
+# order of the samples.
+
+
+@rule_of("rnn_layer", "lstm_layer", "gru_layer")
+def _recurrent(call: Call) -> list[Signature]:
+    """Operands: input, states and parameters; results: the state after each step, the last states, and what is kept."""
+    layer = Layer(*cast(Any, call.attributes))
+    if layer.sizes:
+        return []
+    parameters = len(call.inputs) - 1 - layer.states
+    kept = len(call.outputs) - 1 - layer.states
+    states = (split(0),) * layer.states
+    return [Signature((split(1), *states, *(broadcast,) * parameters), (split(1), *states, *(split(1),) * kept))]
+
+
+@rule_of("rnn_layer_gradient", "lstm_layer_gradient", "gru_layer_gradient")
+def _recurrent_gradient(call: Call) -> list[Signature]:
+    """Operands: the gradients there are, what was kept, and those of the layer; results: the gradients wanted."""
+    attributes, present, wanted = cast("tuple[Any, tuple[bool, ...], tuple[bool, ...]]", call.attributes)
+    layer = Layer(*attributes)
+    if layer.sizes:
+        return []
+    states = (split(0),) * layer.states
+    parameters = len(wanted) - 1 - layer.states
+    gradients = [sbp for sbp, there in zip((split(1), *states), present, strict=True) if there]
+    operands = (split(1), *states, *(broadcast,) * parameters)
+    results = (split(1), *states, *(partial_sum,) * parameters)
+    return [
+        Signature(
+            (*gradients, *(split(1),) * layer.saved, *operands),
+            tuple([sbp for sbp, want in zip(results, wanted, strict=True) if want]),
+        )
+    ]
 
 
 # Attention of a query (..., L, E), a key (..., S, E) and a value (..., S, V)

@@ -281,8 +281,8 @@ def _forward(xp: Any, problem: Problem, *arguments: Any) -> None:
     states, *saved = _FORWARD[layer.kind](xp, steps, rows, initial, weights)
     # The gates, which are kept first, are no state; the cells behind them are.
     finals = [_last(every, first, steps) for every, first in zip((states, *saved[1:]), initial, strict=True)]
-    for out, result in zip(outs, [states.reshape(outs[0].shape), *finals, *saved], strict=True):
-        xp.copyto(out, result, casting="unsafe")
+    for out, result in zip(outs, [states, *finals, *saved], strict=True):
+        xp.copyto(out, result.reshape(out.shape), casting="unsafe")
 
 
 def _passed(xp: Any, layer: Layer, present: tuple[bool, ...], arrays: list[Any]) -> tuple[_Passed, list[Step]]:
@@ -301,7 +301,7 @@ def _passed(xp: Any, layer: Layer, present: tuple[bool, ...], arrays: list[Any])
         initial,
         weights,
         states,
-        arrays[gradients + 1 : gradients + saved],
+        [each.reshape(rows, each.shape[-1]) for each in arrays[gradients + 1 : gradients + saved]],
         _previous(xp, states, initial[0], steps),
         None if by_states is None else by_states.reshape(rows, shown),
         [xp.zeros_like(each) if have is None else have for have, each in zip(by_rest, initial, strict=True)],

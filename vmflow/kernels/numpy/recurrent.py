@@ -358,7 +358,8 @@ def _forward(problem: Problem) -> Function:
         # The gates, which are kept first, are no state; the cells behind them are.
         finals = [last(every, first, steps) for every, first in zip((states, *saved[1:]), initial, strict=True)]
         shown = [states.reshape(output.shape), *finals]
-        return (*[it.astype(source.dtype.numpy, copy=False) for it in shown], *saved)
+        kept = [it.reshape(*source.shape[:-1], it.shape[-1]) for it in saved]
+        return (*[it.astype(source.dtype.numpy, copy=False) for it in shown], *kept)
 
     return kernel
 
@@ -377,7 +378,7 @@ def _passed(layer: Layer, steps: list[Step], rows: int, present: tuple[bool, ...
         initial,
         weights,
         states,
-        arrays[gradients + 1 : gradients + saved],
+        [it.reshape(rows, it.shape[-1]) for it in arrays[gradients + 1 : gradients + saved]],
         previous(states, initial[0], steps),
         None if by_states is None else by_states.reshape(rows, shown),
         [np.zeros_like(it) if have is None else have for have, it in zip(by_rest, initial, strict=True)],

@@ -82,9 +82,9 @@ def _infer_forward(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferr
     kept_dtype = computes_in(source)
     kept: list[TensorMeta] = []
     if gates > 1:
-        kept.append(meta((rows, 4 * hidden), kept_dtype, device))
+        kept.append(meta((*source.shape[:-1], 4 * hidden), kept_dtype, device))
     if gates == 4:
-        kept.append(meta((rows, hidden), kept_dtype, device))
+        kept.append(meta((*source.shape[:-1], hidden), kept_dtype, device))
     cost = rows * (weights.by_input.numel + weights.by_state.numel) * _PER_PRODUCT + steps * 10000
     return Inferred((output, *state, *kept), cost)
 
@@ -98,10 +98,10 @@ def _check_passed(layer: Layer, present: tuple[bool, ...], metas: Metas, operand
     """Raise unless these are the gradients there are, and what the forward op has kept."""
     source = operands[0]
     state = layer.split(operands[1:])[0]
-    rows, shown, hidden = source.numel // max(source.shape[-1], 1), state[0].shape[1], state[-1].shape[1]
+    shown, hidden = state[0].shape[1], state[-1].shape[1]
     saved: list[tuple[int, ...]] = [(*source.shape[:-1], shown)]
-    saved += [(rows, 4 * hidden)] if GATES[layer.kind] > 1 else []
-    saved += [(rows, hidden)] if GATES[layer.kind] == 4 else []
+    saved += [(*source.shape[:-1], 4 * hidden)] if GATES[layer.kind] > 1 else []
+    saved += [(*source.shape[:-1], hidden)] if GATES[layer.kind] == 4 else []
     results = [saved[0], *[tuple(it.shape) for it in state]]
     if len(present) != len(results) or any([it.dtype.category != FLOATING for it in metas]):
         raise ValueError(f"{layer.kind}: {list(metas)} are no gradients of its results")
