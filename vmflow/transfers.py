@@ -66,6 +66,16 @@ def pin(source: Tensor) -> Tensor:
     return new_tensor(copy, None)
 
 
+def beside(whole: Tensor, tensor: Tensor) -> Tensor:
+    """What is alike on all ranks, for an op with another tensor: broadcast global where that is global."""
+    if not tensor.is_global or whole.is_global:
+        return whole
+    from .distributed.global_tensors import cut  # which few programs need
+
+    everywhere = tensor._blob.meta.spread.everywhere()
+    return cut("an op", whole, None, everywhere.placement, everywhere.sbp)
+
+
 def spread_like(whole: Tensor, tensor: Tensor) -> Tensor:
     """A value for a tensor of the same shape: beside a global one, a local value is the whole, alike on all ranks."""
     if not tensor.is_global or whole.is_global:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from vmflow import dtypes
 from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
-from vmflow.ops.creation import creation
 from vmflow.ops.nn.attention import attention_with_weights, scaled_dot_product_attention
 from vmflow.ops.shape.joining import cat
 from vmflow.ops.shape.padding import pad
@@ -241,4 +240,4 @@ def _check_mask(name: str, mask: Tensor, shapes: list[tuple[int, ...]]) -> None:
 def _as_numbers(mask: Tensor, dtype: DType) -> Tensor:
     if mask.dtype is not dtypes.bool_:
         return mask.to(dtype)
-    return creation.zeros(tuple(mask.shape), dtype=dtype, device=mask.device).masked_fill(mask, float("-inf"))
+    return mask.new_zeros(tuple(mask.shape), dtype=dtype).masked_fill(mask, float("-inf"))

@@ -20,6 +20,7 @@ from vmflow.interpreter import dispatch_into
 from vmflow.ops.creation.creation import eye, from_numpy
 from vmflow.random import Generator
 from vmflow.tensors import Tensor
+from vmflow.transfers import beside
 
 Arguments = ParamSpec("Arguments")
 
@@ -135,7 +136,7 @@ def eye_(tensor: Tensor) -> Tensor:
     """
     if tensor.ndim != 2:
         raise ValueError(f"eye_: expected 2 dimensions, got shape {list(tensor.shape)}")
-    return tensor.copy_(eye(*tensor.shape, dtype=tensor.dtype, device=tensor.device))
+    return tensor.copy_(beside(eye(*tensor.shape, dtype=tensor.dtype, device=tensor.device), tensor))
 
 
 @_filling
@@ -159,7 +160,7 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
     for group in range(groups):
         for channel in range(min(outputs, tensor.shape[1])):
             values[(group * outputs + channel, channel, *middle)] = 1
-    return tensor.copy_(from_numpy(values).to(device=tensor.device))
+    return tensor.copy_(beside(from_numpy(values).to(device=tensor.device), tensor))
 
 
 @_filling

@@ -9,7 +9,6 @@ from typing import Any
 
 from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
-from vmflow.ops.creation import creation
 from vmflow.ops.indexing.indexing import index_select
 from vmflow.ops.nn.recurrent import GATES, Layer, recurrent_layer
 from vmflow.ops.shape.joining import cat, stack
@@ -162,7 +161,7 @@ class _Recurrent(Module):
         count = self.num_layers * len(self._directions())
         widths = [self._shown(), self.hidden_size][: 1 + both]
         if hx is None:
-            return [creation.zeros(count, batch, width, dtype=rows.dtype, device=rows.device) for width in widths]
+            return [rows.new_zeros(count, batch, width) for width in widths]
         given = list(hx) if both and isinstance(hx, (tuple, list)) else [hx]
         if len(given) != len(widths) or not all(isinstance(it, Tensor) for it in given):
             wanted = "a pair of state and cell" if both else "one tensor"
@@ -332,7 +331,7 @@ class _Cell(Module):
         count = 2 if self._kind == "lstm" else 1
         shape = (*input.shape[:-1], self.hidden_size)
         if given is None:
-            given = tuple([creation.zeros(shape, dtype=input.dtype, device=input.device) for _ in range(count)])
+            given = tuple([input.new_zeros(shape) for _ in range(count)])
         if len(given) != count or any([tuple(it.shape) != shape for it in given]):
             shapes = " and ".join([str(list(it.shape)) for it in given])
             raise ValueError(f"{name}: expected a state of {count} of shape {list(shape)}, got {shapes}")

@@ -10,6 +10,7 @@ from vmflow import random
 from vmflow.autograd import no_grad
 from vmflow.ops.linalg.linear_algebra import dot, mv
 from vmflow.tensors import Tensor
+from vmflow.transfers import beside
 
 from . import functional as F
 from .module import Module
@@ -199,7 +200,7 @@ def spectral_norm(
     with no_grad():
         matrix = hook.as_matrix(weight)
         for suffix, size in (("u", matrix.shape[0]), ("v", matrix.shape[1])):
-            start = random.randn(size, dtype=weight.dtype, device=weight.device)
+            start = beside(random.randn(size, dtype=weight.dtype, device=weight.device), weight)
             module.register_buffer(f"{name}_{suffix}", F.normalize(start, dim=0, eps=eps))
         setattr(module, name, weight.detach())
     module.register_forward_pre_hook(hook)

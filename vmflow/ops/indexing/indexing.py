@@ -33,6 +33,7 @@ from vmflow.ops.table import (
     common_device,
     normalize_dim,
 )
+from vmflow.transfers import beside
 
 from .gathering import gather
 from .index_expression import flat_masks, normal_index, parted
@@ -263,7 +264,7 @@ def setitem(input: Tensor, index: Any, value: Any) -> None:
 
 
 def _like(value: Any, tensor: Tensor) -> Tensor:
-    return new_tensor(value, dtype=tensor.dtype, device=tensor.device)
+    return beside(new_tensor(value, dtype=tensor.dtype, device=tensor.device), tensor)
 
 
 def _fitting(value: Tensor, part: Tensor) -> Tensor:

@@ -28,6 +28,7 @@ from vmflow.ops.table import (
     broadcast_shapes,
     common_device,
 )
+from vmflow.transfers import beside
 
 from .linear_algebra import inv, matmul, square_matrices
 
@@ -340,7 +341,7 @@ def _svd_gradient(node: OpNode, of_u: Gradients, of_s: Gradients, of_vh: Gradien
     u, vh = node.output(0).narrow(-1, 0, inner), node.output(2).narrow(-2, 0, inner)
     middle = u.new_zeros((*s.shape, inner))
     if of_s is not None:
-        middle = middle + eye(inner, dtype=s.dtype, device=s.device) * of_s.unsqueeze(-1)
+        middle = middle + beside(eye(inner, dtype=s.dtype, device=s.device), s) * of_s.unsqueeze(-1)
     gaps = _gaps(s * s)
     left = right = None
     if of_u is not None:
@@ -362,7 +363,7 @@ def _svd_gradient(node: OpNode, of_u: Gradients, of_s: Gradients, of_vh: Gradien
 def _gaps(values: Tensor) -> Tensor:
     """The difference of the value of each column and that of each row; 1 on the diagonal."""
     difference = values.unsqueeze(-2) - values.unsqueeze(-1)
-    return difference + eye(values.shape[-1], dtype=values.dtype, device=values.device)
+    return difference + beside(eye(values.shape[-1], dtype=values.dtype, device=values.device), values)
 
 
 @_SVDVALS.gradient(inputs=(0,))
@@ -411,7 +412,7 @@ def _eigh_gradient(node: OpNode, of_values: Gradients, of_vectors: Gradients) ->
     size = values.shape[-1]
     middle = vectors.new_zeros(vectors.shape)
     if of_values is not None:
-        middle = middle + eye(size, dtype=values.dtype, device=values.device) * of_values.unsqueeze(-1)
+        middle = middle + beside(eye(size, dtype=values.dtype, device=values.device), values) * of_values.unsqueeze(-1)
     if of_vectors is not None:
         turned = matmul(vectors.mT, of_vectors)
         middle = middle + (turned - turned.mT) / _gaps(values) * 0.5

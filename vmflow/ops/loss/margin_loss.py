@@ -14,6 +14,7 @@ from vmflow.ops.elementwise.selection import where
 from vmflow.ops.linalg.distance import pairwise_distance
 from vmflow.ops.nn.layer_operands import check_floating
 from vmflow.ops.reduction.extrema import minimum
+from vmflow.transfers import beside
 
 from .loss import check_reduction, check_same, reduced
 
@@ -209,7 +210,7 @@ def multi_margin_loss(
         losses = losses.square()
     if weight is not None:
         losses = losses * weight[index]
-    wrong = arange(classes, device=input.device) != index
+    wrong = beside(arange(classes, device=input.device), index) != index
     return reduced(name, where(wrong, losses, 0.0).sum(-1) / classes, reduction)
 
 
@@ -281,7 +282,7 @@ def combined_margin(input: Tensor, label: Tensor, m1: float = 1.0, m2: float = 0
     right = input.gather(-1, index)
     if m1 != 1 or m2 != 0:
         right = (right.acos() * m1 + m2).cos()
-    return where(arange(input.shape[-1], device=input.device) == index, right - m3, input)
+    return where(beside(arange(input.shape[-1], device=input.device), index) == index, right - m3, input)
 
 
 def _check_indices(name: str, input: Tensor, target: Tensor) -> None:

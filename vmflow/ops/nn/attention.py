@@ -16,7 +16,6 @@ from vmflow.dtypes import BOOL, FLOATING
 from vmflow.instructions.blob import TensorMeta, meta
 from vmflow.kernels.problems.attention import Extent
 from vmflow.ops.autocasting import autocast_as_op
-from vmflow.ops.creation.creation import ones
 from vmflow.ops.elementwise.activation import softmax
 from vmflow.ops.elementwise.inference import CHEAP, DEAR
 from vmflow.ops.elementwise.selection import where
@@ -166,7 +165,7 @@ def _composed(options: _Options, operands: tuple[Tensor, ...], stretch: tuple[An
     query, key, value, *masks = operands
     scores = (query * factor) @ key.mT
     lowest = dtypes.finfo(scores.dtype).min
-    allowed = [ones(*scores.shape[-2:], dtype=dtypes.bool_, device=query.device).tril()] if causal else []
+    allowed = [query.new_ones(*scores.shape[-2:], dtype=dtypes.bool_).tril()] if causal else []
     for mask in masks:
         if mask.dtype is not dtypes.bool_:
             scores = scores + mask.to(scores.dtype)

@@ -12,6 +12,7 @@ from vmflow.ops.creation import creation
 from vmflow.ops.elementwise.inference import CHEAP
 from vmflow.ops.elementwise.selection import where
 from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, Size, common_device
+from vmflow.transfers import beside
 
 from .embedding import embedding
 
@@ -75,7 +76,12 @@ def embedding_bag(
     counted = None if padding_idx is None else input != padding_idx % weight.shape[0]
     if input.ndim == 2:
         bags, size = input.shape
-        bag = creation.arange(bags, device=input.device).reshape((bags, 1)).expand((bags, size)).reshape((-1,))
+        bag = (
+            beside(creation.arange(bags, device=input.device), input)
+            .reshape((bags, 1))
+            .expand((bags, size))
+            .reshape((-1,))
+        )
         rows = rows.reshape((bags * size, weight.shape[1]))
         counted = None if counted is None else counted.reshape((-1,))
     else:
@@ -90,7 +96,7 @@ def embedding_bag(
 
 def _bag_of_each(count: int, starts: Tensor) -> Tensor:
     """For each of so many places the number of the bag it is in."""
-    begun = creation.zeros(count + 1, dtype=dtypes.int64, device=starts.device)
+    begun = starts.new_zeros(count + 1, dtype=dtypes.int64)
     begun = begun.index_add(0, starts.to(dtypes.int64), creation.ones_like(starts, dtype=dtypes.int64))
     return begun[:count].cumsum(0) - 1
 
@@ -99,17 +105,17 @@ def _summed(rows: Tensor, bag: Tensor, counted: Tensor | None, bags: int, mean: 
     if counted is not None:
         rows = where(counted.unsqueeze(-1), rows, 0.0)
     shape = (bags, rows.shape[1])
-    sums = creation.zeros(shape, dtype=rows.dtype, device=rows.device).index_add(0, bag, rows)
+    sums = rows.new_zeros(shape).index_add(0, bag, rows)
     if not mean:
         return sums
     each = creation.ones_like(bag, dtype=rows.dtype) if counted is None else counted.to(rows.dtype)
-    sizes = creation.zeros(bags, dtype=rows.dtype, device=rows.device).index_add(0, bag, each)
+    sizes = rows.new_zeros(bags).index_add(0, bag, each)
     return sums / sizes.clamp(min=1).unsqueeze(-1)
 
 
 def _largest(rows: Tensor, bag: Tensor, counted: Tensor | None, bags: int) -> Tensor:
     if not rows.shape[0]:
-        return creation.zeros((bags, rows.shape[1]), dtype=rows.dtype, device=rows.device)
+        return rows.new_zeros((bags, rows.shape[1]))
     if counted is not None:
         bag = where(counted, bag, -1)
     found = _interpreter.dispatch(_LARGEST_OF_BAG, (rows.detach(), bag), (bags,))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vmflow import random
-from vmflow.ops.creation import creation
 from vmflow.ops.elementwise.piecewise import SELU_ALPHA, SELU_SCALE
 from vmflow.ops.elementwise.selection import where
 
@@ -59,7 +58,7 @@ def _by_channel(name: str, input: Tensor, p: float, training: bool, inplace: boo
 
 def _one_per_channel(input: Tensor, leading: int) -> Tensor:
     shape = tuple(input.shape[:leading]) + (1,) * (input.ndim - leading)
-    return creation.ones(shape, dtype=input.dtype, device=input.device)
+    return input.new_ones(shape)
 
 
 def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:

@@ -9,7 +9,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Final
 
 from vmflow.ops.autocasting import autocast_as_op
-from vmflow.ops.creation.creation import linspace, ones, zeros
+from vmflow.ops.creation.creation import linspace, zeros
 from vmflow.ops.elementwise.rounding import floor, round as round_half_even
 from vmflow.ops.elementwise.selection import where
 from vmflow.ops.shape.joining import stack
@@ -216,6 +216,6 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
     across = [
         line.reshape([-1 if it == axis else 1 for it in range(rank)]).expand(spatial) for axis, line in enumerate(lines)
     ]
-    base = stack([*reversed(across), ones(*spatial, dtype=theta.dtype, device=theta.device)], -1)
+    base = stack([*reversed(across), theta.new_ones(*spatial)], -1)
     result = base.reshape(1, -1, rank + 1) @ theta.mT
     return result.reshape(size[0], *spatial, rank)

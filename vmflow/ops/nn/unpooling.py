@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from vmflow import dtypes
 from vmflow.ops.autocasting import autocast_as_op
-from vmflow.ops.creation.creation import zeros
 
 from .layer_operands import Pair, Sizes, layout, sizes
 from .pooling import avg_pool1d, avg_pool2d, avg_pool3d
@@ -57,7 +56,7 @@ def _max_unpool(
         )
     size = _unpooled_size(name, input, kernel, step, margin, output_size)
     lead = input.shape[:-rank]
-    flat = zeros(*lead, prod(size), dtype=input.dtype, device=input.device)
+    flat = input.new_zeros(*lead, prod(size))
     result = flat.scatter(-1, indices.flatten(-rank), input.flatten(-rank))
     return result.reshape(*lead, *size)
 

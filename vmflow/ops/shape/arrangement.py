@@ -14,6 +14,7 @@ from vmflow.ops.declaration import function, public
 from vmflow.ops.indexing.gathering import scatter_diagonal
 from vmflow.ops.indexing.indexing import index_select
 from vmflow.ops.table import normalize_dim
+from vmflow.transfers import beside
 
 from .joining import cat, flip, stack
 from .view import meshgrid, ravel, reshape, split, tensor_split, transpose
@@ -237,5 +238,5 @@ def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> T
     if r == 0:
         return input.new_zeros((0,))
     chosen = (_combinations_with_replacement if with_replacement else _combinations)(range(input.shape[0]), r)
-    places = tensor([place for row in chosen for place in row], dtype=int64, device=input.device)
+    places = beside(tensor([place for row in chosen for place in row], dtype=int64, device=input.device), input)
     return reshape(index_select(input, 0, places), (places.shape[0] // r, r))

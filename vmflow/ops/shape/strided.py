@@ -14,6 +14,7 @@ from vmflow.ops.elementwise.inference import CHEAP
 from vmflow.ops.in_place import reseen_in_place
 from vmflow.ops.indexing.indexing import index_add, put_part
 from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, ViewExpr, normalize_dim
+from vmflow.transfers import beside
 
 from .view import flatten, movedim, place_in, reshape, sizes, sliced, unsqueeze, view_diagonal, view_slice
 
@@ -151,7 +152,7 @@ _UNFOLD = ViewExpr("unfold", _view_unfold)
 @_UNFOLD.gradient()
 def _unfold_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     axis, size, step = cast("tuple[int, int, int]", node.attributes)
-    starts, within = [arange(it, device=gradient.device) for it in (gradient.shape[axis], size)]
+    starts, within = [beside(arange(it, device=gradient.device), gradient) for it in (gradient.shape[axis], size)]
     places = flatten(unsqueeze(starts * step, 1) + within)
     windows = flatten(movedim(gradient, -1, axis + 1), axis, axis + 1)
     zeros = gradient.new_zeros(tuple(node.meta(0).shape))
