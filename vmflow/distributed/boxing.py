@@ -252,15 +252,17 @@ def _elsewhere(part: Tensor, shape: Shape, source: Spread, target: Spread) -> Te
     counts = {(message.giver, message.getter): 0 for message in messages}
     for message in messages:
         counts[message.giver, message.getter] += message.window.numel
-    flat = cat(pieces) if pieces else empty(0, dtype=part.dtype)
+    flat = cat(pieces) if pieces else empty(0, dtype=part.dtype, device=part.device)
     matrix = tuple([counts.get((giver, getter), 0) for giver in union for getter in union])
     got = exchanged(flat, union, matrix) if len(union) > 1 else flat
+    device = target.placement.device
     if rank not in target.placement.group:
-        return _nothing(part, shape)
+        return _nothing(part, shape).to(device)
+    got = got.to(device)
     window = window_of(wanted, shape, rank)
     gotten = [message for message in messages if message.getter == rank]
     gotten.sort(key=lambda message: union.index(message.giver))
-    result = empty(*(window.sizes or ((),)), dtype=part.dtype)
+    result = empty(*(window.sizes or ((),)), dtype=part.dtype, device=device)
     begin = 0
     for message in gotten:
         count = message.window.numel
@@ -271,7 +273,7 @@ def _elsewhere(part: Tensor, shape: Shape, source: Spread, target: Spread) -> Te
 
 
 def _nothing(part: Tensor, shape: Shape) -> Tensor:
-    return empty(*(0,) * max(len(shape), 1), dtype=part.dtype)
+    return empty(*(0,) * max(len(shape), 1), dtype=part.dtype, device=part.device)
 
 
 def _sizes(tensor: Tensor) -> tuple[Any, ...]:

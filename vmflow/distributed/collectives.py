@@ -62,7 +62,9 @@ def exchange(operation: Operation, given: Tensor | None, gotten: TensorMeta = _N
         raise ValueError(f"rank {get_rank()} takes no part in {operation}")
     order = current_order()
     order.claim()
-    return _issued(operation, given, gotten, order.stream)
+    # Exchanges are between the memories of hosts.
+    found = _issued(operation, None if given is None else given.to(_HOST), _on_host(gotten), order.stream)
+    return found.to(gotten.device)
 
 
 def _issued(operation: Operation, given: Tensor | None, gotten: TensorMeta, kind: str) -> Tensor:
@@ -130,7 +132,11 @@ def check_reduction(reduction: str) -> None:
 
 
 def _of(tensor: Tensor, shape: tuple[int, ...]) -> TensorMeta:
-    return meta(shape, tensor.dtype, _HOST)
+    return meta(shape, tensor.dtype, tensor.device)
+
+
+def _on_host(of: TensorMeta) -> TensorMeta:
+    return of if of.device is _HOST else meta(of.shape, of.dtype, _HOST)
 
 
 # The public functions, which change tensors in place

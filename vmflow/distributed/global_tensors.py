@@ -152,8 +152,18 @@ def to_local(tensor: Tensor) -> Tensor:
 
 
 def whole(tensor: Tensor) -> Tensor:
-    """All of a global tensor as a local one, on the ranks of its placement; all of them must call it."""
+    """All of a global tensor as a local one, on the ranks of its placement; all of them must call it.
+
+    Raises:
+        RuntimeError: on any other rank.
+    """
     of = meta_of(tensor)
+    rank = current_process().rank
+    if rank not in of.spread.placement.group:
+        raise RuntimeError(
+            f"rank {rank} has nothing of a tensor that is {of.spread!r}: only the ranks of the placement can look at "
+            "it; bring it here by .to_global(placement=...) on all ranks, or leave this out on this one"
+        )
     with local_mode():
         return boxed(part_of(tensor), tuple(of.shape), of.spread, of.spread.everywhere())
 
