@@ -142,8 +142,7 @@ def computed(
     """The one result of an op that runs eagerly, of which autograd is not told; every eager op passes here."""
     plan = plan_of(op, blobs, attributes, scalars, mode.dtype)
     if plan.spread is not None:
-        spread: Tensor = plan.spread.call(blobs, attributes, scalars)[0]
-        return spread
+        return _computed_by_ranks(plan, blobs, attributes, scalars)
     output = plan.outputs[0]
     machine: VirtualMachine | None = mode.machine
     if machine is None:
@@ -156,6 +155,13 @@ def computed(
     call = OpCall(plan if not mode.anomaly else _plan_in(mode, plan), blobs, blob, scalars, step)
     inline.submit(machine, stream, call, mode, plan.leased)
     return new_tensor(blob, Lease(storage) if plan.leased else None)
+
+
+def _computed_by_ranks(
+    plan: OpPlan, blobs: tuple[Blob, ...], attributes: Attributes, scalars: tuple[Any, ...]
+) -> Tensor:
+    found: Tensor = plan.spread.call(blobs, attributes, scalars)[0]
+    return found
 
 
 def _plan_in(mode: Mode, plan: CallPlan) -> CallPlan:

@@ -183,16 +183,15 @@ class Tensor(TensorMethods):
         """Whether it lives on this rank alone."""
         return True
 
-    @property
-    def is_global(self) -> _bool:
-        """Whether it spans ranks."""
-        return False
-
     # Waiting for the value
 
     def is_ready(self) -> _bool:
-        """Whether the value, or the error instead of it, is there, so that reading does not block."""
-        return self._blob.storage.settled()
+        """Whether the value, or the error instead of it, is there, so that reading does not block.
+
+        Of a global tensor it is this rank's part that counts: reading the whole waits for others' as well.
+        """
+        part = self if self._blob.meta.spread is None else self.detach().to_local()
+        return part._blob.storage.settled()
 
     def __await__(self) -> Generator[Any, None, Tensor]:
         """Suspend until the value is there.
@@ -200,11 +199,11 @@ class Tensor(TensorMethods):
         Raises:
             Exception: that of the op that failed to compute it.
         """
-        if self._blob.meta.spread is not None:
-            yield from self.to_local().__await__()
-            return self
         storage = self._blob.storage
         if not storage.settled():
+            if self._blob.meta.spread is not None:
+                yield from self.detach().to_local().__await__()
+                return self
             pending = writer_of(storage)
             if pending is not None:
                 machine, writer = pending

@@ -272,6 +272,17 @@ def test_arrays_are_copies_on_every_rank() -> None:
     dist.simulate(program, 2)
 
 
+def test_a_tensor_is_ready_when_the_part_of_this_rank_is() -> None:
+    def program() -> list[bool]:
+        x = flow.ones(4, placement=flow.placement("cpu", [0, 1]), sbp=sbp.split(0))
+        summed = x.sum().to_global(sbp=sbp.broadcast)
+        before = summed.is_ready()
+        summed.tolist()
+        return [before, summed.is_ready()]
+
+    assert dist.simulate(program, 2, delay=1.0) == [[False, True]] * 2
+
+
 def test_only_ranks_of_the_placement_look_at_a_tensor() -> None:
     def program() -> None:
         x = flow.ones(4, placement=flow.placement("cpu", [0, 1]), sbp=sbp.split(0))

@@ -49,6 +49,10 @@ class GlobalStorage(Storage):
         self.views: dict[Hashable, tuple[int, TensorMeta]] = {}
         self.moved = moved
 
+    def settled(self) -> bool:
+        """Never: its parts have values, and it has none."""
+        return False
+
 
 def made(part: Tensor, of: TensorMeta, moved: bool = False) -> Tensor:
     """The global tensor of this meta, of which this rank has `part`; for `moved` see `GlobalStorage`."""
