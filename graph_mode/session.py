@@ -43,7 +43,7 @@ _numbers: Final = itertools.count()
 # By their ids, those that somebody still has.
 _sessions: Final[weakref.WeakValueDictionary[int, Session]] = weakref.WeakValueDictionary()
 
-# Of this task or thread, those whose blocks it is in, the innermost last.
+# The sessions whose blocks this task or thread is in, the innermost last.
 _ENTERED: Final[ContextVar[tuple[Session, ...]]] = ContextVar("vmflow.sessions", default=())
 
 

@@ -59,7 +59,7 @@ LATE = {
     "vmflow.ops.copying": ("vmflow.distributed.global_tensors",),
     "vmflow.ops.table": ("vmflow.distributed.global_interpreter",),
     # Methods that few programs call.
-    "vmflow.io": ("vmflow.distributed.collectives", "vmflow.distributed.loading"),
+    "vmflow.io": ("vmflow.distributed.collectives", "vmflow.distributed.process", "vmflow.distributed.loading"),
     "vmflow.nn.module": ("vmflow.distributed.sbp",),
     "vmflow.transfers": ("vmflow.distributed.global_tensors",),
     "vmflow.protocols": (*_LOADED_BY_METHODS, "vmflow.distributed.global_tensors"),

@@ -5,22 +5,12 @@ A launcher tells by RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE; without a
 
 from __future__ import annotations
 
-from .distributed.process import current_process
-
-
-def get_rank() -> int:
-    """The number of this rank, from 0 on."""
-    return current_process().rank
-
-
-def get_world_size() -> int:
-    """How many ranks there are."""
-    return current_process().world_size
-
-
-def get_local_rank() -> int:
-    """The number of this rank among those on its host."""
-    return current_process().local_rank
+from .distributed.process import (
+    current_process,
+    get_local_rank as get_local_rank,
+    get_rank as get_rank,
+    get_world_size as get_world_size,
+)
 
 
 def get_node_size() -> int:

@@ -121,7 +121,8 @@ def _writes(rank: int | None) -> bool:
     """Whether this rank writes, if this one is to."""
     if rank is None:
         return True
-    from .distributed.collectives import check_rank, get_rank  # which few programs need
+    from .distributed.collectives import check_rank  # which few programs need
+    from .distributed.process import get_rank
 
     check_rank(rank)
     return get_rank() == rank

@@ -80,7 +80,7 @@ def calls() -> dict[str, list[Recorded]]:
 
 
 def _formulas() -> Iterator[Recorded]:
-    """Of ops that are made of others element by element, with as many operands as they take."""
+    """Ops that are made of others element by element, each with as many operands as it takes."""
     for name, op in sorted(OPS.items()):
         if op.family != "fused":
             continue

@@ -23,13 +23,15 @@ from .collectives import (
     all_to_all as all_to_all,
     barrier as barrier,
     broadcast as broadcast,
-    get_local_rank as get_local_rank,
-    get_rank as get_rank,
-    get_world_size as get_world_size,
     recv as recv,
     reduce as reduce,
     reduce_scatter as reduce_scatter,
     send as send,
 )
 from .local_engine import Fault as Fault
+from .process import (
+    get_local_rank as get_local_rank,
+    get_rank as get_rank,
+    get_world_size as get_world_size,
+)
 from .simulation import simulate as simulate

@@ -222,7 +222,7 @@ class _Message(NamedTuple):
 
 
 def _messages(shape: Shape, source: Spread, target: Spread) -> list[_Message]:
-    """What each rank of the target gets, each element from one rank that has it, by preference from itself."""
+    """How each rank of the target gets its elements: from itself where it has them, else from a rank that does."""
     found = []
     parts = holders(source, shape)
     for place, getter in enumerate(target.placement.group):
@@ -230,7 +230,7 @@ def _messages(shape: Shape, source: Spread, target: Spread) -> list[_Message]:
         for window, ranks in parts.items():
             shared = wanted.shared_with(window)
             if shared is not None:
-                # Of several that have it, getters ask different ones.
+                # Where several have it, getters ask different ones.
                 giver = getter if getter in ranks else ranks[place % len(ranks)]
                 found.append(_Message(giver, getter, shared))
     return found

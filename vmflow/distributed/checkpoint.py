@@ -147,11 +147,11 @@ class _Folder:
         self.state = manifest["state"]
 
     def shape(self, name: str) -> Shape:
-        """Of a global tensor."""
+        """The shape of a global tensor."""
         return tuple(self._tensors[name]["shape"])
 
     def dtype(self, name: str) -> DType:
-        """Of a global tensor."""
+        """The dtype of a global tensor."""
         return by_name(self._tensors[name]["dtype"])
 
     def window(self, name: str, window: Window) -> Tensor:
@@ -227,8 +227,8 @@ class _Entry(NamedTuple):
 def load(state_dict: MutableMapping[str, Any], path: str | os.PathLike[str]) -> None:
     """Replace the values of a state dict by those saved under the same keys: of tensors in place, others in the dict.
 
-    Each rank reads its own parts alone, whatever the spread that they were saved by.  What the state dict does not have
-    is left alone; all is compared before anything is changed.
+    Each rank reads its own parts alone, whatever the spread that they were saved by.  Saved keys that the state dict
+    lacks are left alone; all is compared before anything is changed.
 
     Args:
         state_dict: arranged as the saved one, or as a part of that.
@@ -263,7 +263,7 @@ def load(state_dict: MutableMapping[str, Any], path: str | os.PathLike[str]) -> 
 
 
 def _read_for(target: Any, saved: Any, folder: _Folder) -> Any:
-    """What takes the place of a value; for a global tensor, one of the same spread of which nothing had to be moved."""
+    """The value to put in place of another: for a global tensor, one of the same spread, read here."""
     spread = meta_of(target).spread if isinstance(target, Tensor) else None
     if spread is None:
         return _unmarked(saved, folder)

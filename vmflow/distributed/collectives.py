@@ -25,25 +25,10 @@ from vmflow.vm.race_watch import unwatched
 from vmflow.vm.virtual_machine import current_machine
 
 from .order import Order, current_order
-from .process import current_process
+from .process import get_rank, get_world_size
 
 _HOST = Device("cpu")
 _NOTHING = meta((0,), dtypes.float32, _HOST)
-
-
-def get_rank() -> int:
-    """The number of this rank, from 0 on."""
-    return current_process().rank
-
-
-def get_world_size() -> int:
-    """How many ranks there are."""
-    return current_process().world_size
-
-
-def get_local_rank() -> int:
-    """The number of this rank among those on its host."""
-    return current_process().local_rank
 
 
 def exchange(operation: Operation, given: Tensor | None, gotten: TensorMeta = _NOTHING) -> Tensor:

@@ -147,7 +147,7 @@ def _splits_batch(attributes: Attributes, metas: Metas) -> bool:
 
 
 class _Channels:
-    """What a normalisation of (samples, channels, ...) is over.
+    """The dimensions and elements over which (samples, channels, ...) is normalised.
 
     Args:
         source: of the input.
@@ -163,11 +163,11 @@ class _Channels:
         self._view = (-1, *[1] * (source.ndim - 2))
 
     def mean(self, tensor: Tensor) -> Tensor:
-        """Of each channel."""
+        """The mean of each channel."""
         return self.sum(tensor) / self.count
 
     def sum(self, tensor: Tensor) -> Tensor:
-        """Of each channel."""
+        """The sum of each channel."""
         return _added(_sum(tensor, self.dims, False))
 
     def wide(self, vector: Tensor) -> Tensor:

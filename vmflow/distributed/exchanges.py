@@ -1,4 +1,4 @@
-"""What the operations between ranks of a simulation do, on numpy arrays."""
+"""The operations between ranks of a simulation, on numpy arrays."""
 
 from __future__ import annotations
 

@@ -13,14 +13,15 @@ from vmflow.ops.creation.creation import tensor
 from vmflow.tensors import Tensor
 
 from .checkpoint import mapped
-from .collectives import check_rank, get_rank, sent_by_root, world
+from .collectives import check_rank, sent_by_root, world
 from .global_tensors import cut
 from .placement import placement as Placement
+from .process import get_rank
 from .sbp import broadcast
 
 
 def load_for_all(f: str | os.PathLike[str] | IO[bytes], rank: int) -> Any:
-    """What `vmflow.load` gives on this rank, with broadcast global tensors over all ranks in place of tensors.
+    """The result of `vmflow.load` on one rank, for all: with broadcast global tensors in place of tensors.
 
     Raises:
         OSError, ValueError: on all ranks, if the file cannot be read there.

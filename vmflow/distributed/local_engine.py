@@ -117,7 +117,7 @@ class LocalEngine:
 
 @final
 class Line:
-    """What a rank has of its own, whatever the scope.
+    """The state of a rank that all its scopes share.
 
     Args:
         rank: whose.

@@ -62,7 +62,7 @@ class Meeting:
         return [rank for rank in self.group if rank not in self.came]
 
     def waits(self) -> str:
-        """Who waits, for people."""
+        """The works that wait, for messages of errors."""
         return "; ".join(map(str, self.came.values()))
 
 

@@ -21,7 +21,6 @@ class Process:
         world_size: how many there are.
         local_rank: its number among those on the same host.
         local_world_size: how many there are on the same host.
-
         checked: whether ranks compare each op of global tensors before they run it.
 
     Attributes:
@@ -98,3 +97,18 @@ def current_process() -> Process:
     if not _alone:
         _alone.append(process_of(os.environ))
     return _alone[0]
+
+
+def get_rank() -> int:
+    """The number of this rank, from 0 on."""
+    return current_process().rank
+
+
+def get_world_size() -> int:
+    """How many ranks there are."""
+    return current_process().world_size
+
+
+def get_local_rank() -> int:
+    """The number of this rank among those on its host."""
+    return current_process().local_rank

@@ -28,7 +28,7 @@ class Signature(NamedTuple):
 
 
 class Call(NamedTuple):
-    """What a rule sees of a call.
+    """A call, as rules see it.
 
     Attributes:
         op, attributes: which.

@@ -48,7 +48,7 @@ def whole_window(shape: Shape) -> Window:
 
 
 def window_of(spread: Spread, shape: Shape, rank: int) -> Window:
-    """What a rank of the placement has of a tensor of this shape; of partial sums, summands of all of it."""
+    """The elements that a rank of the placement has of a tensor of this shape; of partial sums, a summand of each."""
     here = spread.placement.coordinates(rank)
     assert here is not None
     starts, sizes = [0] * len(shape), list(shape)

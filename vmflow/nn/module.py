@@ -599,7 +599,7 @@ class Module:
     def to_global(self, placement: Any = None, sbp: Any = None) -> Self:
         """Spread all parameters and buffers over ranks; see `Tensor.to_global`.  The module is changed and returned.
 
-        Those without dimensions, such as counters of batches, are broadcast where others are split.  Local ones are
+        Tensors without dimensions, such as counters of batches, are broadcast where others are split.  Local ones are
         the parts that ranks have; to split a module that is alike on all ranks, make it broadcast first:
 
             model.to_global(placement, sbp.broadcast).to_global(sbp=sbp.split(0))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from vmflow.autograd.grad_mode import no_grad
-from vmflow.distributed.collectives import get_world_size, reduced, sent_by_root, world
+from vmflow.distributed.collectives import reduced, sent_by_root, world
+from vmflow.distributed.process import get_world_size
 from vmflow.tensors import Tensor
 
 from .module import Module

@@ -36,7 +36,7 @@ def _gather(call: Call) -> list[Signature]:
 
 @rule_of("scatter", "scatter_reduce")
 def _scatter(call: Call) -> list[Signature]:
-    """Operands: what is written to, the indices along `dim`, and what is written."""
+    """Operands: the target, the indices along `dim`, and the values."""
     dim, how = cast("tuple[int, str | None]", call.attributes[:2])
     target, index, source = call.inputs
     found = [
@@ -120,7 +120,7 @@ def _index_gradient(call: Call) -> list[Signature]:
 
 @rule_of("index_put")
 def _index_put(call: Call) -> list[Signature]:
-    """Operands: what is written to, what is written and broadcasts, and the indices."""
+    """Operands: the target, the values, which broadcast, and the indices."""
     dims, adds, part = cast("tuple[tuple[int, ...], bool, Any]", call.attributes)
     target, value, *indices = call.inputs
     if part is not None:

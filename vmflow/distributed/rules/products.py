@@ -1,4 +1,7 @@
-"""Products: of matrices, of layers, and convolutions.  What is summed over may be split, and gives partial sums."""
+"""Products: of matrices, of layers, and convolutions.
+
+Dimensions that are summed over may be split, and give partial sums.
+"""
 
 from __future__ import annotations
 
