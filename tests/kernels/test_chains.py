@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 import vmflow as flow
 from vmflow.dtypes import by_name, from_numpy
 from vmflow.instructions.blob import meta
+from vmflow.kernels.expressions.rules import C_TYPES, RULES
 from vmflow.kernels.native import arrays as by_hand, loops
 from vmflow.kernels.native.elementwise import layout_of
-from vmflow.kernels.native.expressions import C_TYPES, RULES
 from vmflow.kernels.numpy.fused import FusedKernel
 from vmflow.ops.fused import infer_fused
 from vmflow.ops.table import encoded

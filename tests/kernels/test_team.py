@@ -16,9 +16,10 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 import vmflow as flow
 from tests.support import run_program
+from vmflow.kernels.expressions.bodies import Operation
 from vmflow.kernels.native import team
 from vmflow.kernels.native.addresses import address
-from vmflow.kernels.native.elementwise import OUTER, Block, Layout, Operation, write_loop
+from vmflow.kernels.native.elementwise import OUTER, Block, Layout, write_loop
 from vmflow.kernels.native.loops import Chain
 
 from .support import helpers

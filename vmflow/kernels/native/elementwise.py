@@ -15,8 +15,10 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from vmflow.kernels.expressions.bodies import Number, Operation, write_body
+from vmflow.kernels.expressions.rules import C_TYPES
+
 from .blocks import in_blocks, in_streamed_blocks
-from .expressions import C_TYPES, RULES, clamped, converted
 from .team import TOGETHER, Cut
 
 # Loops around the inner one.
@@ -26,29 +28,6 @@ _ARRAYS_AT: Final = 1 + OUTER
 
 # How often a loop must run for its turns to be shared out evenly enough.
 _SHAREABLE: Final = 16
-
-# Powers for which there is an op of another name.
-_POWERS: Final = {2: "square", 0.5: "sqrt", -0.5: "rsqrt", -1: "reciprocal"}
-
-
-class Operation(NamedTuple):
-    """One op of a chain.
-
-    Attributes:
-        name: in the op table.
-        operands: arrays are numbered first and then the operations before it, in order.
-        scalars: Python numbers among the operands.
-        reversed: whether the scalar stands first.
-        compute: the dtype that it is computed in, by name.
-        result: the dtype of what it makes.
-    """
-
-    name: str
-    operands: tuple[int, ...]
-    scalars: tuple[bool | int | float, ...]
-    reversed: bool
-    compute: str
-    result: str
 
 
 class Loop(NamedTuple):
@@ -69,77 +48,6 @@ class Loop(NamedTuple):
     inexact: frozenset[str]
 
 
-class _Writer:
-    """Writes the body of the inner loop.
-
-    Attributes:
-        lines: of C.
-        scalars, inexact: see `Loop`.
-        kinds: of the scalars, the dtypes.
-    """
-
-    def __init__(self, inputs: Sequence[str]) -> None:
-        self.known = [(f"x{number}", dtype) for number, dtype in enumerate(inputs)]
-        self.lines: list[str] = []
-        self.scalars: list[int] = []
-        self.kinds: list[str] = []
-        self.inexact: set[str] = set()
-
-    def add(self, operation: Operation) -> bool:
-        """Write an operation; False if it cannot be written."""
-        written = self._written(operation)
-        if written is None or operation.result not in C_TYPES:
-            return False
-        name = f"t{len(self.lines)}"
-        self.lines.append(f"const {C_TYPES[operation.result]} {name} = ({C_TYPES[operation.result]})({written});")
-        self.known.append((name, operation.result))
-        return True
-
-    def _written(self, operation: Operation) -> str | None:
-        if operation.compute not in C_TYPES:
-            return None
-        name, compute = operation.name.removesuffix("_scalar"), operation.compute
-        if name == "where":
-            condition, *values = operation.operands
-            chosen = self._values(operation, values)
-            return None if chosen is None else f"{self.known[condition][0]} ? {chosen[0]} : {chosen[1]}"
-        values_ = self._values(operation, operation.operands)
-        if values_ is None:
-            return None
-        if name == "cast":
-            return values_[0]
-        if name == "clamp":
-            return clamped(compute, *values_) if compute != "bool" else None
-        if name == "pow" and operation.name == "pow_scalar" and not operation.reversed:
-            name = _POWERS.get(operation.scalars[0], name)
-        rule = RULES.get(name)
-        if rule is None or compute not in rule.dtypes:
-            return None
-        if not rule.exact:
-            self.inexact.add(name)
-        return rule.write(compute, *values_)
-
-    def _values(self, operation: Operation, operands: Sequence[int]) -> list[str] | None:
-        """The operands as C of the dtype to compute in."""
-        arrays = [converted(*self.known[operand], operation.compute) for operand in operands]
-        numbers = [self._scalar(it, operation.compute) for it in operation.scalars]
-        values = [*numbers, *arrays] if operation.reversed else [*arrays, *numbers]
-        found = [value for value in values if value is not None]
-        return found if len(found) == len(values) else None
-
-    def _scalar(self, value: bool | int | float, dtype: str) -> str | None:
-        if not isinstance(value, (bool, int, float)):
-            return None
-        to = np.dtype(dtype)
-        if to.kind in "iu" and not np.iinfo(to).min <= value <= np.iinfo(to).max:
-            return None
-        room = np.zeros(1, np.int64)
-        room.view(to)[0] = value
-        self.scalars.append(int(room[0]))
-        self.kinds.append(dtype)
-        return f"s{len(self.scalars) - 1}"
-
-
 def write_loop(
     inputs: Sequence[str],
     operations: Sequence[Operation],
@@ -156,17 +64,14 @@ def write_loop(
         steady: of each input, whether it stays where it is in the inner loop; outputs never do.
         streams: whether results are written past the cache, where they begin with a line of it.
     """
-    if not all([it in C_TYPES for it in inputs]):
+    written = write_body(inputs, operations, C_TYPES)
+    if written is None:
         return None
-    writer = _Writer(inputs)
-    for operation in operations:
-        if not writer.add(operation):
-            return None
     kinds = [*inputs, *[operations[number].result for number in outputs]]
     scalars_at = _ARRAYS_AT + len(kinds) * (1 + OUTER)
     before = [
-        f"const {C_TYPES[dtype]} s{number} = *(const {C_TYPES[dtype]} *)(block + {scalars_at + number});"
-        for number, dtype in enumerate(writer.kinds)
+        f"const {C_TYPES[it.dtype]} s{number} = *(const {C_TYPES[it.dtype]} *)(block + {scalars_at + number});"
+        for number, it in enumerate(written.numbers)
     ]
     pointers: list[str] = []
     for number, dtype in enumerate(kinds):
@@ -185,13 +90,13 @@ def write_loop(
     ]
     stores = [f"{to}[i] = t{place};" for to, place, _ in made]
     read = [f"p{number}" for number, still in enumerate(steady) if not still]
-    streaming = in_streamed_blocks(read, [*moving, *writer.lines], made) if streams else []
-    blocks = in_blocks(read, [to for to, _, _ in made], [*moving, *writer.lines, *stores])
+    streaming = in_streamed_blocks(read, [*moving, *written.lines], made) if streams else []
+    blocks = in_blocks(read, [to for to, _, _ in made], [*moving, *written.lines, *stores])
     around = [*pointers, *held, "int64_t done = 0;", *streaming, *blocks]
     body = _nested(
         before,
         around,
-        [*moving, *writer.lines, *stores],
+        [*moving, *written.lines, *stores],
         "#ifdef STREAMS\n    streamed();\n#endif\n" if streams else "",
     )
     import hashlib  # which brings in a library for cryptography
@@ -199,7 +104,14 @@ def write_loop(
     name = "chain_" + hashlib.sha256(body.encode()).hexdigest()[:16]
     source = f"void {name}(const int64_t *block) {{\n{body}}}\n"
     moves = (*steady, *[False] * len(outputs))
-    return Loop(name, source, moves, tuple(writer.scalars), frozenset(writer.inexact))
+    return Loop(name, source, moves, tuple(map(_word, written.numbers)), written.inexact)
+
+
+def _word(number: Number) -> int:
+    """The bits of a number, as they go into the block."""
+    room = np.zeros(1, np.int64)
+    room.view(number.dtype)[0] = number.value
+    return int(room[0])
 
 
 def _nested(before: Sequence[str], around: Sequence[str], inside: Sequence[str], behind: str) -> str:

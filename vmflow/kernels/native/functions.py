@@ -8,9 +8,10 @@ from functools import cache
 from typing import Any, Final, NamedTuple
 
 from vmflow.kernels.choosing import Call
+from vmflow.kernels.expressions.rules import RULES
+from vmflow.kernels.expressions.sources import elements
 
 from .blocks import in_blocks
-from .expressions import RULES
 from .loading import LOADER, Library
 
 
@@ -25,7 +26,7 @@ def text_of(name: str) -> str:
 @cache
 def common_source() -> str:
     """The beginning of all sources."""
-    return text_of("functions.h")
+    return text_of("functions.h") + elements()
 
 
 _POINTER: Final = ctypes.c_void_p

@@ -10,13 +10,14 @@ import numpy as np
 from vmflow.dtypes import by_name
 from vmflow.instructions.blob import Array, TensorMeta
 from vmflow.kernels.choosing import Call
+from vmflow.kernels.expressions.bodies import Operation
 from vmflow.kernels.problems.elementwise import REVERSED
 from vmflow.kernels.problems.fused import FusedStep
 
 from .addresses import address, is_aligned, is_plain
 from .arrays import NativeCall
 from .call_site import CallSite
-from .elementwise import OUTER, Block, Layout, Loop, Operation, layout_of, write_loop
+from .elementwise import OUTER, Block, Layout, Loop, layout_of, write_loop
 from .functions import WORTHWHILE, CFunction, address_of, common_source, function
 from .loading import LOADER
 from .processor import streamed_from

@@ -12,8 +12,8 @@ import numpy as np
 
 from vmflow.instructions.blob import Array, TensorMeta
 from vmflow.kernels.choosing import Function, Kernel, Placed, Problem, builds
+from vmflow.kernels.expressions.rules import RULES
 from vmflow.kernels.native.arrays import Single
-from vmflow.kernels.native.expressions import RULES
 from vmflow.kernels.native.functions import SINGLE
 from vmflow.kernels.problems.elementwise import REVERSED, Elementwise
 
@@ -95,7 +95,7 @@ def _in_c(
     if name not in RULES or not RULES[name].exact or name in _EITHER_ZERO:
         return None
     # Not with this module: not all have large arrays.
-    from vmflow.kernels.native.elementwise import Operation
+    from vmflow.kernels.expressions.bodies import Operation
     from vmflow.kernels.native.loops import SingleLoop
 
     operation = Operation(name, tuple(range(len(given))), (), False, compute.name, output.dtype.name)

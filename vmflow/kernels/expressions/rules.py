@@ -1,11 +1,11 @@
-"""Ops as C expressions: of which dtypes each is known, and what it is of one element."""
+"""Ops as expressions of one element, in the part of C that CUDA C++ has as well: by op, the dtypes and the text."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-# How a dtype is called in C, and how it lies in memory.  bools are numbers that are 0 or 1.
+# By dtype, the type of an element.  bools are numbers that are 0 or 1.
 C_TYPES: Final = {
     "float32": "float",
     "float64": "double",
@@ -17,10 +17,13 @@ C_TYPES: Final = {
     "bool": "uint8_t",
 }
 
+# Half precision, which variables hold in float32, rounded.  C has none.
+HALVES: Final = frozenset({"float16", "bfloat16"})
+
 _FLOATS: Final = frozenset({"float32", "float64"})
 _SINGLE: Final = frozenset({"float32"})
-_INTEGERS: Final = frozenset({"int8", "int16", "int32", "int64", "uint8"})
-_NUMBERS: Final = _FLOATS | _INTEGERS
+INTEGERS: Final = frozenset({"int8", "int16", "int32", "int64", "uint8"})
+_NUMBERS: Final = _FLOATS | INTEGERS
 _BOOL: Final = frozenset({"bool"})
 _ALL: Final = _NUMBERS | _BOOL
 
@@ -48,6 +51,21 @@ def _form(pattern: str) -> Callable[..., str]:
     return write
 
 
+def _wrapping(pattern: str) -> Callable[..., str]:
+    """A pattern of arithmetic, which wraps around in integers.
+
+    An overflow of a signed integer has no meaning in C.  Narrow ones are computed in int, where nothing overflows.
+    """
+
+    def write(dtype: str, *operands: str) -> str:
+        unsigned = {"int32": "uint32_t", "int64": "uint64_t"}.get(dtype)
+        if unsigned is None:
+            return pattern.format(*operands)
+        return f"({C_TYPES[dtype]})({pattern.format(*[f'({unsigned}){operand}' for operand in operands])})"
+
+    return write
+
+
 def _by_kind(floats: str, others: str) -> Callable[..., str]:
     """A pattern for floating-point numbers, and one for others."""
     return lambda dtype, *operands: _form(floats if dtype in _FLOATS else others)(dtype, *operands)
@@ -61,32 +79,32 @@ _EXTREMA: Final = {"maximum": _larger, "clamp_min": _larger, "minimum": _smaller
 _COMPARISONS: Final = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 _BITS: Final = {"bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^"}
 
-# By name, without `_scalar`.  `where`, `cast` and `clamp` take their operands otherwise, see `elementwise`.
+# By name, without `_scalar`.  `where`, `cast` and `clamp` take their operands otherwise, see `bodies`.
 RULES: Final[dict[str, Rule]] = {
-    "add": Rule(_NUMBERS, _form("{0} + {1}")),
-    "sub": Rule(_NUMBERS, _form("{0} - {1}")),
-    "mul": Rule(_NUMBERS, _form("{0} * {1}")),
+    "add": Rule(_NUMBERS, _wrapping("{0} + {1}")),
+    "sub": Rule(_NUMBERS, _wrapping("{0} - {1}")),
+    "mul": Rule(_NUMBERS, _wrapping("{0} * {1}")),
     "div": Rule(_FLOATS, _form("{0} / {1}")),
-    "neg": Rule(_NUMBERS, _form("-{0}")),
+    "neg": Rule(_NUMBERS, _wrapping("-{0}")),
     "sign": Rule(_NUMBERS, _form("({0} > 0) - ({0} < 0)")),  # 0 of nan, as the op has it
-    "square": Rule(_NUMBERS, _form("{0} * {0}")),
-    "abs": Rule(_NUMBERS, _by_kind("__builtin_fabs{f}({0})", "({0} < 0 ? -{0} : {0})")),
+    "square": Rule(_NUMBERS, _wrapping("{0} * {0}")),
+    "abs": Rule(_NUMBERS, _by_kind("fabs{f}({0})", "({0} < 0 ? -{0} : {0})")),
     "reciprocal": Rule(_FLOATS, _form("1 / {0}")),
-    "sqrt": Rule(_FLOATS, _form("__builtin_sqrt{f}({0})")),
-    "rsqrt": Rule(_FLOATS, _form("1 / __builtin_sqrt{f}({0})")),
-    "floor": Rule(_FLOATS, _form("__builtin_floor{f}({0})")),
-    "ceil": Rule(_FLOATS, _form("__builtin_ceil{f}({0})")),
-    "trunc": Rule(_FLOATS, _form("__builtin_trunc{f}({0})")),
-    "round": Rule(_FLOATS, _form("__builtin_rint{f}({0})")),
-    "copysign": Rule(_FLOATS, _form("__builtin_copysign{f}({0}, {1})")),
+    "sqrt": Rule(_FLOATS, _form("sqrt{f}({0})")),
+    "rsqrt": Rule(_FLOATS, _form("1 / sqrt{f}({0})")),
+    "floor": Rule(_FLOATS, _form("floor{f}({0})")),
+    "ceil": Rule(_FLOATS, _form("ceil{f}({0})")),
+    "trunc": Rule(_FLOATS, _form("trunc{f}({0})")),
+    "round": Rule(_FLOATS, _form("rint{f}({0})")),
+    "copysign": Rule(_FLOATS, _form("copysign{f}({0}, {1})")),
     "isnan": Rule(_FLOATS, _form("{0} != {0}")),
-    "isinf": Rule(_FLOATS, _form("__builtin_fabs{f}({0}) == __builtin_inf{f}()")),
-    "isfinite": Rule(_FLOATS, _form("__builtin_fabs{f}({0}) < __builtin_inf{f}()")),
+    "isinf": Rule(_FLOATS, _form("fabs{f}({0}) == INF")),
+    "isfinite": Rule(_FLOATS, _form("fabs{f}({0}) < INF")),
     "logical_and": Rule(_ALL, _form("({0} != 0) & ({1} != 0)")),
     "logical_or": Rule(_ALL, _form("({0} != 0) | ({1} != 0)")),
     "logical_xor": Rule(_ALL, _form("({0} != 0) ^ ({1} != 0)")),
     "logical_not": Rule(_ALL, _form("{0} == 0")),
-    "bitwise_not": Rule(_INTEGERS | _BOOL, lambda dtype, x: f"!{x}" if dtype == "bool" else f"~{x}"),
+    "bitwise_not": Rule(INTEGERS | _BOOL, lambda dtype, x: f"!{x}" if dtype == "bool" else f"~{x}"),
     "relu": Rule(_NUMBERS, lambda dtype, x: _larger(dtype, x, "0")),
     "relu_gradient": Rule(_FLOATS, _form("{0} <= 0 ? 0 : {1}")),
     "exp": Rule(_SINGLE, _form("exp_f({0})"), exact=False),
@@ -101,7 +119,7 @@ RULES: Final[dict[str, Rule]] = {
     "log1p": Rule(_SINGLE, _form("log1p_f({0})"), exact=False),
     **{name: Rule(_NUMBERS, write) for name, write in _EXTREMA.items()},
     **{name: Rule(_ALL, _form(f"{{0}} {sign} {{1}}")) for name, sign in _COMPARISONS.items()},
-    **{name: Rule(_INTEGERS | _BOOL, _form(f"{{0}} {sign} {{1}}")) for name, sign in _BITS.items()},
+    **{name: Rule(INTEGERS | _BOOL, _form(f"{{0}} {sign} {{1}}")) for name, sign in _BITS.items()},
 }
 
 
@@ -110,12 +128,22 @@ def clamped(dtype: str, x: str, low: str, high: str) -> str:
     return _smaller(dtype, _larger(dtype, x, low), high)
 
 
+def held_in(dtype: str) -> str:
+    """The dtype of variables for elements of a dtype."""
+    return "float32" if dtype in HALVES else dtype
+
+
+def rounded_to(dtype: str, value: str) -> str:
+    """A number as one of half precision, in float32."""
+    return f"rounded_{dtype}({value})"
+
+
 def converted(value: str, given: str, wanted: str) -> str | None:
     """A value of one dtype as another; None if C does not say what numpy would make of it."""
     if given == wanted:
         return value
     if wanted == "bool":
         return f"({value} != 0)"
-    if given in _FLOATS and wanted in _INTEGERS:
+    if held_in(given) in _FLOATS and wanted in INTEGERS:
         return None
-    return f"({C_TYPES[wanted]}){value}"
+    return rounded_to(wanted, value) if wanted in HALVES else f"({C_TYPES[wanted]}){value}"

@@ -1,0 +1,147 @@
+"""Chains of elementwise ops as statements that compute one element of each result."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from .rules import HALVES, INTEGERS, RULES, clamped, converted, held_in, rounded_to
+
+# Powers for which there is an op of another name.
+_POWERS: Final = {2: "square", 0.5: "sqrt", -0.5: "rsqrt", -1: "reciprocal"}
+
+
+class Operation(NamedTuple):
+    """One op of a chain.
+
+    Attributes:
+        name: in the op table.
+        operands: arrays are numbered first and then the operations before it, in order.
+        scalars: Python numbers among the operands.
+        reversed: whether the scalar stands first.
+        compute: the dtype that it is computed in, by name.
+        result: the dtype of what it makes.
+    """
+
+    name: str
+    operands: tuple[int, ...]
+    scalars: tuple[bool | int | float, ...]
+    reversed: bool
+    compute: str
+    result: str
+
+
+class Number(NamedTuple):
+    """A Python number among the operands; the text is the same for all values.
+
+    Attributes:
+        value: as given, within the range of the dtype.
+        dtype: of the variable that holds it.
+    """
+
+    value: bool | int | float
+    dtype: str
+
+
+class Body(NamedTuple):
+    """The statements of a chain.
+
+    Attributes:
+        lines: they read x0, x1, ... (an element of each input) and s0, s1, ... (the numbers), and declare t0, t1, ...:
+            the result of each operation.
+        numbers: see `Number`.
+        inexact: the ops in it whose results are not numpy's to the bit.
+    """
+
+    lines: tuple[str, ...]
+    numbers: tuple[Number, ...]
+    inexact: frozenset[str]
+
+
+def write_body(inputs: Sequence[str], operations: Sequence[Operation], types: Mapping[str, str]) -> Body | None:
+    """The statements of a chain; None if there is an op or a dtype in it that cannot be written.
+
+    Args:
+        inputs: dtypes.
+        operations: in order.
+        types: by dtype, the type of variables in the language; half precision, if it has any, is held in float32.
+    """
+    if not all([it in types for it in inputs]):
+        return None
+    writer = _Writer(inputs, types)
+    for operation in operations:
+        if not writer.add(operation):
+            return None
+    return Body(tuple(writer.lines), tuple(writer.numbers), frozenset(writer.inexact))
+
+
+class _Writer:
+    """Writes statements.
+
+    Args:
+        inputs, types: see `write_body`.
+
+    Attributes:
+        lines, numbers, inexact: see `Body`.
+    """
+
+    def __init__(self, inputs: Sequence[str], types: Mapping[str, str]) -> None:
+        self._types = types
+        self._known = [(f"x{number}", dtype) for number, dtype in enumerate(inputs)]
+        self.lines: list[str] = []
+        self.numbers: list[Number] = []
+        self.inexact: set[str] = set()
+
+    def add(self, operation: Operation) -> bool:
+        """Write an operation; False if it cannot be written."""
+        result = operation.result
+        written = self._written(operation)
+        if written is None or result not in self._types:
+            return False
+        name, kind = f"t{len(self.lines)}", self._types[result]
+        rounded = rounded_to(result, written) if result in HALVES else f"({kind})({written})"
+        self.lines.append(f"const {kind} {name} = {rounded};")
+        self._known.append((name, result))
+        return True
+
+    def _written(self, operation: Operation) -> str | None:
+        if operation.compute not in self._types:
+            return None
+        name, compute = operation.name.removesuffix("_scalar"), held_in(operation.compute)
+        if name == "where":
+            condition, *values = operation.operands
+            chosen = self._values(operation, values)
+            return None if chosen is None else f"{self._known[condition][0]} ? {chosen[0]} : {chosen[1]}"
+        values_ = self._values(operation, operation.operands)
+        if values_ is None:
+            return None
+        if name == "cast":
+            return values_[0]
+        if name == "clamp":
+            return clamped(compute, *values_) if compute != "bool" else None
+        if name == "pow" and operation.name == "pow_scalar" and not operation.reversed:
+            name = _POWERS.get(operation.scalars[0], name)
+        rule = RULES.get(name)
+        if rule is None or compute not in rule.dtypes:
+            return None
+        if not rule.exact:
+            self.inexact.add(name)
+        return rule.write(compute, *values_)
+
+    def _values(self, operation: Operation, operands: Sequence[int]) -> list[str] | None:
+        """The operands in the dtype to compute in."""
+        arrays = [converted(*self._known[operand], operation.compute) for operand in operands]
+        numbers = [self._number(it, operation.compute) for it in operation.scalars]
+        values = [*numbers, *arrays] if operation.reversed else [*arrays, *numbers]
+        found = [value for value in values if value is not None]
+        return found if len(found) == len(values) else None
+
+    def _number(self, value: bool | int | float, dtype: str) -> str | None:
+        if not isinstance(value, (bool, int, float)):
+            return None
+        if dtype in INTEGERS and not np.iinfo(dtype).min <= value <= np.iinfo(dtype).max:
+            return None
+        self.numbers.append(Number(value, dtype))
+        return f"s{len(self.numbers) - 1}"
