@@ -45,7 +45,7 @@ ALONE = {
 
 # Imports within functions, by module.
 _COMPILING = ("vmflow.kernels.native.cache", "vmflow.kernels.native.compiling")
-_LARGE_ARRAYS = ("vmflow.kernels.native.elementwise", "vmflow.kernels.native.loops")
+_LARGE_ARRAYS = ("vmflow.kernels.expressions.bodies", "vmflow.kernels.native.loops")
 _LOADED_BY_METHODS = ("vmflow.array_api", "vmflow.exchange", "vmflow.io", "vmflow.representation")
 _SIMULATION = ("vmflow.streams", "vmflow.streams.simulated")
 LATE = {

@@ -14,12 +14,17 @@ from vmflow.kernels.choosing import Kernel, Problem, builds
 from vmflow.kernels.numpy import arithmetic as _how_numbers_are_taken  # noqa: F401 (which it declares)
 from vmflow.kernels.numpy.ufuncs import number_of
 from vmflow.kernels.problems.elementwise import CHEAP, REVERSED, Elementwise
+from vmflow.streams.cuda.arrays import DeviceArray
+from vmflow.streams.cuda.driver import Argument
+from vmflow.streams.cuda.launching import Launcher
 
 # The first three say which functions compute the ops.
 from . import activation as activation, arithmetic as arithmetic, special as special
-from .arrays import PACKAGE, array_kernel, by_arrays
+from .arrays import PACKAGE, array_kernel, into_outs
 from .checks import note
 from .functions import function_of, ufunc_of
+from .generated import single
+from .pointwise import fill_array, launch_pointwise
 
 _COMPARISONS: Final = {
     "eq_scalar": operator.eq,
@@ -34,7 +39,30 @@ _COMPARISONS: Final = {
 _DIVISIONS: Final = ("floor_divide", "trunc_divide", "remainder", "fmod")
 
 
-@by_arrays("elementwise")
+@builds("elementwise", package=PACKAGE)
+def _build(problem: Problem) -> Kernel:
+    details: Elementwise = problem.details
+    compute, (output,) = details.compute, problem.outputs
+    reverses, takes_number = problem.attributes == REVERSED, bool(problem.scalars)
+    inputs = [meta.dtype.name for meta in problem.inputs]
+    function = single(problem.op, inputs, compute.name, output.dtype.name, takes_number, reverses)
+    if function is None:
+        return array_kernel(_elementwise, problem)
+
+    def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
+        numbers: tuple[Argument, ...] = ()
+        if takes_number:
+            *arrays, value = operands
+            operands, number = tuple(arrays), number_of(problem.op)(value, compute.numpy)
+            if isinstance(number, int):
+                fill_array(launcher, outs[0], _beside_all(problem, number))
+                return
+            numbers = (float(number) if compute.category >= dtypes.FLOATING else int(number),)
+        launch_pointwise(launcher, function, operands, numbers, outs)
+
+    return Kernel(into_outs(launch, problem), casts=True)
+
+
 def _elementwise(xp: Any, problem: Problem, *arguments: Any) -> None:
     *operands, out = arguments
     details: Elementwise = problem.details

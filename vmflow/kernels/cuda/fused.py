@@ -1,4 +1,4 @@
-"""Several elementwise ops as one, which are launched one after the other by their own kernels."""
+"""Several elementwise ops as one: a kernel of all, or, where one of them cannot be written so, their own one by one."""
 
 from __future__ import annotations
 
@@ -10,14 +10,20 @@ from vmflow.streams.cuda.arrays import DeviceArray
 from vmflow.streams.cuda.launching import Launcher
 
 from .arrays import PACKAGE, into_outs
-from .pointwise import copy_array
+from .generated import chain
+from .pointwise import copy_array, launch_pointwise
 
 
 @builds("fused", package=PACKAGE)
 def _fused(problem: Problem) -> Kernel:
     fused: Fused = problem.details
+    generated = chain([meta.dtype.name for meta in problem.inputs], fused.steps, fused.outputs)
 
     def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
+        assert generated is not None
+        launch_pointwise(launcher, generated.function, operands, generated.numbers, outs)
+
+    def launch_one_by_one(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
         # An output may lie where an operand does, which later steps may still read.
         wanted = dict(zip(fused.outputs, outs, strict=True))
         written = {place: out for place, out in wanted.items() if not _overlaps(out, operands)}
@@ -28,7 +34,7 @@ def _fused(problem: Problem) -> Kernel:
         for place in wanted.keys() - written.keys():
             copy_array(launcher, values[len(operands) + place], wanted[place])
 
-    return Kernel(into_outs(launch, problem), casts=True)
+    return Kernel(into_outs(launch_one_by_one if generated is None else launch, problem), casts=True)
 
 
 def _overlaps(out: DeviceArray, operands: tuple[Any, ...]) -> bool:

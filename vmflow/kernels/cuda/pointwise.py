@@ -1,4 +1,4 @@
-"""Kernels that compute each element alone, for operands of any strides: the source is made of a C++ expression."""
+"""Kernels that compute each element alone, for operands of any strides: the source is made of C++ statements."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from functools import lru_cache
 from math import prod
 from typing import Final, NamedTuple
 
+from vmflow.kernels.expressions.sources import elements
 from vmflow.streams.cuda.arrays import DeviceArray
 from vmflow.streams.cuda.driver import Argument
 from vmflow.streams.cuda.launching import Launcher
 
 from .layouts import common_layout
-from .sources import COMPUTED, STORED, CudaKernel
+from .sources import ELEMENTS_PRELUDE, STORED, VARIABLES, CudaKernel
 
 # By size of an element, a dtype that stands for its bits.
 _OF_SIZE: Final = {1: "uint8", 2: "int16", 4: "int32", 8: "int64", 16: "complex128"}
@@ -28,19 +29,17 @@ class Pointwise(NamedTuple):
 
     Attributes:
         name: for people, and a part of the kernel's name.
-        expression: in C++, of the operands a, b, ... and the numbers x, y, ..., all of the type `compute`.
-        compute: the dtype that operands are cast to.
-        operands: the dtypes of the arrays.
-        numbers: how many numbers there are behind the arrays.
-        output: the dtype of the result.
+        operands: the dtypes of arrays; an element of each is x0, x1, ...
+        numbers: the dtypes of numbers behind them, s0, s1, ...
+        lines: statements in C++, which may declare more variables.
+        results: of each result, an expression and the dtype to which it is converted.
     """
 
     name: str
-    expression: str
-    compute: str
     operands: tuple[str, ...]
-    numbers: int
-    output: str
+    numbers: tuple[str, ...]
+    lines: tuple[str, ...]
+    results: tuple[tuple[str, str], ...]
 
 
 def launch_pointwise(
@@ -48,14 +47,17 @@ def launch_pointwise(
     function: Pointwise,
     operands: Sequence[DeviceArray],
     numbers: Sequence[Argument],
-    out: DeviceArray,
+    outs: Sequence[DeviceArray],
 ) -> None:
-    """Compute into `out`, to whose shape the operands broadcast, and which may be one of them."""
-    operands = [apart(launcher, operand, out) for operand in operands]
-    layout = common_layout(out.shape, (out, *operands))
+    """Compute into arrays of one shape, to which the operands broadcast, and which may be some of them."""
+    for out in outs:
+        operands = [apart(launcher, operand, out) for operand in operands]
+    arrays = (*outs, *operands)
+    shape = outs[0].shape
+    layout = common_layout(shape, arrays)
     rank = 0 if layout.flat else len(layout.shape)
-    count = prod(out.shape)
-    arguments: list[Argument] = [out, *operands, *numbers, count]
+    count = prod(shape)
+    arguments: list[Argument] = [*arrays, *numbers, count]
     if rank:
         arguments += [*layout.shape[1:], *[stride for strides in layout.strides for stride in strides]]
     _kernel(function, rank).launch_over(launcher, count, arguments)
@@ -70,7 +72,13 @@ def copy_array(launcher: Launcher, source: DeviceArray, out: DeviceArray) -> Non
     given, wanted = source.dtype.name, out.dtype.name
     if given == wanted:
         given = wanted = _OF_SIZE[source.itemsize]
-    launch_pointwise(launcher, Pointwise("copy", "a", given, (given,), 0, wanted), (source,), (), out)
+    launch_pointwise(launcher, Pointwise("copy", (given,), (), (), (("x0", wanted),)), (source,), (), (out,))
+
+
+def fill_array(launcher: Launcher, out: DeviceArray, number: Argument) -> None:
+    """Set all elements of an array that is not complex."""
+    dtype = out.dtype.name
+    launch_pointwise(launcher, Pointwise("fill", (), (dtype,), (), (("s0", dtype),)), (), (number,), (out,))
 
 
 def apart(launcher: Launcher, operand: DeviceArray, out: DeviceArray) -> DeviceArray:
@@ -91,34 +99,46 @@ def apart(launcher: Launcher, operand: DeviceArray, out: DeviceArray) -> DeviceA
 
 @lru_cache(_KERNELS)
 def _kernel(function: Pointwise, rank: int) -> CudaKernel:
-    name = f"{function.name}_{'_'.join([*function.operands, function.output])}_{rank}"
-    return CudaKernel(name, _source(name, function, rank))
+    dtypes = [*function.operands, *[dtype for _, dtype in function.results]]
+    name = f"{function.name}_{'_'.join(dict.fromkeys(dtypes))}_{rank}"
+    source = _source(name, function, rank)
+    if function.lines:
+        source = ELEMENTS_PRELUDE + elements() + source
+    return CudaKernel(name, source, range(len(function.results)))
 
 
 def _source(name: str, function: Pointwise, rank: int) -> str:
-    arrays = ["out", *_letters("abcdefgh", len(function.operands))]
-    numbers = _letters("xyz", function.numbers)
-    stored = [STORED[dtype] for dtype in function.operands]
-    number = "double" if function.compute in _FLOATING else "int64"
-    parameters = [f"{STORED[function.output]}* out"]
-    parameters += [f"const {kind}* {letter}_in" for kind, letter in zip(stored, arrays[1:], strict=True)]
-    parameters += [f"{number} {letter}_in" for letter in numbers]
+    outs = [f"out{place}" for place in range(len(function.results))]
+    operands = [f"x{place}" for place in range(len(function.operands))]
+    arrays = [*outs, *operands]
+    parameters = [f"{STORED[dtype]}* {out}_at" for out, (_, dtype) in zip(outs, function.results, strict=True)]
+    parameters += [f"const {STORED[dtype]}* {x}_at" for x, dtype in zip(operands, function.operands, strict=True)]
+    parameters += [
+        f"{'double' if dtype in _FLOATING else 'int64'} s{place}_given" for place, dtype in enumerate(function.numbers)
+    ]
     parameters += ["int64 count"]
     parameters += [f"int64 size{axis}" for axis in range(1, rank)]
     parameters += [f"int64 {array}_step{axis}" for array in arrays for axis in range(rank)]
-    to = COMPUTED[function.compute]
-    places = {array: "i" for array in arrays} if not rank else {array: f"{array}_at" for array in arrays}
-    loads = [f"const {to} {letter} = converted<{to}>({letter}_in[{places[letter]}]);" for letter in arrays[1:]] + [
-        f"const {to} {letter} = ({to}){letter}_in;" for letter in numbers
+    places = {array: f"{array}_place" if rank else "i" for array in arrays}
+    held = [
+        f"const {VARIABLES[dtype]} s{place} = ({VARIABLES[dtype]})s{place}_given;"
+        for place, dtype in enumerate(function.numbers)
     ]
-    body = "\n        ".join([*_offsets(arrays, rank), *loads])
+    loads = [
+        f"const {VARIABLES[dtype]} {x} = converted<{VARIABLES[dtype]}>({x}_at[{places[x]}]);"
+        for x, dtype in zip(operands, function.operands, strict=True)
+    ]
+    stores = [
+        f"{out}_at[{places[out]}] = converted<{STORED[dtype]}>({result});"
+        for out, (result, dtype) in zip(outs, function.results, strict=True)
+    ]
+    body = "\n        ".join([*_offsets(arrays, rank), *loads, *function.lines, *stores])
     return f"""
 extern "C" __global__ void {name}({", ".join(parameters)}) {{
     const int64 threads = (int64)gridDim.x * blockDim.x;
+    {" ".join(held)}
     for (int64 i = (int64)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += threads) {{
         {body}
-        const auto result = {function.expression};
-        out[{places["out"]}] = converted<{STORED[function.output]}>(result);
     }}
 }}
 """
@@ -128,14 +148,8 @@ def _offsets(arrays: Sequence[str], rank: int) -> list[str]:
     """From the number of an element to its place in each array: statements from the last dimension to the first."""
     if not rank:
         return []
-    lines = ["int64 left = i;", *[f"int64 {array}_at = 0;" for array in arrays]]
+    lines = ["int64 left = i;", *[f"int64 {array}_place = 0;" for array in arrays]]
     for axis in range(rank - 1, 0, -1):
         lines.append(f"const int64 index{axis} = left % size{axis}; left /= size{axis};")
-        lines += [f"{array}_at += index{axis} * {array}_step{axis};" for array in arrays]
-    return [*lines, *[f"{array}_at += left * {array}_step0;" for array in arrays]]
-
-
-def _letters(letters: str, count: int) -> list[str]:
-    if count > len(letters):
-        raise ValueError(f"a pointwise kernel has at most {len(letters)} operands of a kind, not {count}")
-    return list(letters[:count])
+        lines += [f"{array}_place += index{axis} * {array}_step{axis};" for array in arrays]
+    return [*lines, *[f"{array}_place += left * {array}_step0;" for array in arrays]]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final, final
 
 from vmflow.forking import lock_held_while_forking
+from vmflow.kernels.expressions.rules import C_TYPES
 from vmflow.streams.cuda.device import CudaDevice
 from vmflow.streams.cuda.driver import Argument
 from vmflow.streams.cuda.launching import Launcher
@@ -70,6 +71,13 @@ class CudaKernel:
 # Half precision is kept as bits and computed in float; the conversions are one instruction each.
 PRELUDE: Final = """
 typedef long long int64;
+typedef signed char int8_t;
+typedef short int16_t;
+typedef int int32_t;
+typedef long long int64_t;
+typedef unsigned char uint8_t;
+typedef unsigned int uint32_t;
+typedef unsigned long long uint64_t;
 struct half { unsigned short bits; };
 struct bfloat16 { unsigned short bits; };
 struct complex64 { float real, imag; };
@@ -119,6 +127,22 @@ template <typename To, typename From> __device__ __forceinline__ To converted(Fr
         return (To)value;
     }
 }
+
+template <typename T> __device__ __forceinline__ float rounded_float16(T value) {
+    return widened(converted<half>(value));
+}
+template <typename T> __device__ __forceinline__ float rounded_bfloat16(T value) {
+    return widened(converted<bfloat16>(value));
+}
+"""
+
+# In front of `expressions.sources.elements`.
+ELEMENTS_PRELUDE: Final = """
+#define INLINED static __device__ __forceinline__
+#define FMA(a, b, c) __fmaf_rn(a, b, c)
+#define INF __int_as_float(0x7f800000)
+INLINED float of_bits(int32_t bits) { return __int_as_float(bits); }
+INLINED int32_t bits_of(float value) { return __float_as_int(value); }
 """
 
 # By dtype: the type of an element in memory, and the one that it is computed in.
@@ -137,3 +161,6 @@ STORED: Final = {
     "complex128": "complex128",
 }
 COMPUTED: Final = {**STORED, "float16": "float", "bfloat16": "float"}
+
+# The type of a variable for an element in statements that `expressions` has written.
+VARIABLES: Final = {**COMPUTED, **C_TYPES}

@@ -140,7 +140,7 @@ def tensor(
         from vmflow.distributed.global_tensors import cut  # which few programs need
 
         return tracked(cut("tensor", tensor(data, dtype=dtype), device, placement, sbp), requires_grad)
-    if hasattr(data, "__cuda_array_interface__") and not isinstance(data, _tensors.Tensor):
+    if not isinstance(data, _tensors.Tensor) and hasattr(data, "__cuda_array_interface__"):
         data = _from_cuda(data)
     if isinstance(data, _tensors.Tensor):
         copy = data.detach().to(device=device, dtype=dtype)
