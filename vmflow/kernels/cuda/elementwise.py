@@ -15,7 +15,6 @@ from vmflow.kernels.numpy import arithmetic as _how_numbers_are_taken  # noqa: F
 from vmflow.kernels.numpy.ufuncs import number_of
 from vmflow.kernels.problems.elementwise import CHEAP, REVERSED, Elementwise
 from vmflow.streams.cuda.arrays import DeviceArray
-from vmflow.streams.cuda.driver import Argument
 from vmflow.streams.cuda.launching import Launcher
 
 # The first three say which functions compute the ops.
@@ -23,7 +22,7 @@ from . import activation as activation, arithmetic as arithmetic, special as spe
 from .arrays import PACKAGE, array_kernel, into_outs
 from .checks import note
 from .functions import function_of, ufunc_of
-from .generated import single
+from .generated import numbers_as, single
 from .pointwise import fill_array, launch_pointwise
 
 _COMPARISONS: Final = {
@@ -43,22 +42,22 @@ _DIVISIONS: Final = ("floor_divide", "trunc_divide", "remainder", "fmod")
 def _build(problem: Problem) -> Kernel:
     details: Elementwise = problem.details
     compute, (output,) = details.compute, problem.outputs
-    reverses, takes_number = problem.attributes == REVERSED, bool(problem.scalars)
     inputs = [meta.dtype.name for meta in problem.inputs]
-    function = single(problem.op, inputs, compute.name, output.dtype.name, takes_number, reverses)
+    numbers = len(problem.scalars)
+    order = list(range(len(inputs) + numbers))
+    if problem.attributes == REVERSED:
+        order.reverse()
+    function = single(problem.op, inputs, numbers, order, compute, output.dtype)
     if function is None:
         return array_kernel(_elementwise, problem)
 
     def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
-        numbers: tuple[Argument, ...] = ()
-        if takes_number:
-            *arrays, value = operands
-            operands, number = tuple(arrays), number_of(problem.op)(value, compute.numpy)
-            if isinstance(number, int):
-                fill_array(launcher, outs[0], _beside_all(problem, number))
-                return
-            numbers = (float(number) if compute.category >= dtypes.FLOATING else int(number),)
-        launch_pointwise(launcher, function, operands, numbers, outs)
+        arrays, given = operands[: len(inputs)], operands[len(inputs) :]
+        held = [number_of(problem.op)(number, compute.numpy) for number in given]
+        if held and isinstance(held[0], int):
+            fill_array(launcher, outs[0], _beside_all(problem, held[0]))
+        else:
+            launch_pointwise(launcher, function, arrays, numbers_as(compute, held), outs)
 
     return Kernel(into_outs(launch, problem), casts=True)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -66,25 +66,31 @@ def chain(inputs: Sequence[str], steps: Sequence[FusedStep], outputs: Sequence[i
 _NAMED: Final = 4
 
 
-def single(op: str, inputs: Sequence[str], compute: str, output: str, number: bool, first: bool) -> Pointwise | None:
+def single(
+    op: str, inputs: Sequence[str], numbers: int, order: Sequence[int], compute: dtypes.dtype, output: dtypes.dtype
+) -> Pointwise | None:
     """The kernel of one op; None if it cannot be written.
 
     Args:
         op: its name in the op table.
         inputs: the dtypes of arrays.
+        numbers: how many numbers of the dtype `compute` are given at each launch; see `numbers_as`.
+        order: of the operands: arrays are numbered first, and behind them the numbers.
         compute, output: the dtypes that it is computed in and that it makes.
-        number: whether there is a number of the dtype `compute`, given at each launch.
-        first: whether that comes before the array.
     """
-    given = [*inputs, *[compute] * number]
-    operands = tuple(reversed(range(len(given)))) if first else tuple(range(len(given)))
-    operation = Operation(op.removesuffix("_scalar"), operands, (), False, compute, output)
+    given = [*inputs, *[compute.name] * numbers]
+    operation = Operation(op.removesuffix("_scalar"), tuple(order), (), False, compute.name, output.name)
     body = write_body(given, [operation], _TYPES)
     if body is None:
         return None
-    place = len(inputs)
-    lines = (f"const {_TYPES[compute]} x{place} = s0;", *body.lines) if number else body.lines
-    return Pointwise(op, tuple(inputs), (compute,) * number, lines, (("t0", output),))
+    names = [f"const {_TYPES[compute.name]} x{len(inputs) + place} = s{place};" for place in range(numbers)]
+    return Pointwise(op, tuple(inputs), (compute.name,) * numbers, (*names, *body.lines), (("t0", output.name),))
+
+
+def numbers_as(compute: dtypes.dtype, numbers: Iterable[Any]) -> tuple[Argument, ...]:
+    """Numbers of a dtype, arrays without dimensions among them, as arguments of a kernel."""
+    kind = float if compute.category >= dtypes.FLOATING else int
+    return tuple([kind(number) for number in numbers])
 
 
 def _argument(number: Number) -> Argument:

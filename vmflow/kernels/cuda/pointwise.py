@@ -60,7 +60,7 @@ def launch_pointwise(
     arguments: list[Argument] = [*arrays, *numbers, count]
     if rank:
         arguments += [*layout.shape[1:], *[stride for strides in layout.strides for stride in strides]]
-    _kernel(function, rank).launch_over(launcher, count, arguments)
+    kernel_of(function, rank).launch_over(launcher, count, arguments)
 
 
 def copy_array(launcher: Launcher, source: DeviceArray, out: DeviceArray) -> None:
@@ -98,7 +98,8 @@ def apart(launcher: Launcher, operand: DeviceArray, out: DeviceArray) -> DeviceA
 
 
 @lru_cache(_KERNELS)
-def _kernel(function: Pointwise, rank: int) -> CudaKernel:
+def kernel_of(function: Pointwise, rank: int) -> CudaKernel:
+    """The kernel for arrays that are walked through along so many dimensions; 0 for contiguous ones."""
     dtypes = [*function.operands, *[dtype for _, dtype in function.results]]
     name = f"{function.name}_{'_'.join(dict.fromkeys(dtypes))}_{rank}"
     source = _source(name, function, rank)

@@ -61,11 +61,21 @@ class CudaKernel:
         with _compiling:
             function = device.functions.get(self)
             if function is None:
-                options = (*_OPTIONS, f"--gpu-architecture={driver.target.architecture}")
-                compiled = nvrtc.library().compile(PRELUDE + self.source, self.name, options, to=driver.target.kind)
+                options = compile_options(driver.target.architecture)
+                compiled = nvrtc.library().compile(full_source(self), self.name, options, to=driver.target.kind)
                 module = driver.load(compiled.code)
                 function = device.functions[self] = driver.function(module, self.name)
         return function
+
+
+def full_source(kernel: CudaKernel) -> str:
+    """The translation unit of a kernel."""
+    return PRELUDE + kernel.source
+
+
+def compile_options(architecture: str) -> tuple[str, ...]:
+    """The compiler's options, for an architecture such as "compute_80" or "sm_90"."""
+    return (*_OPTIONS, f"--gpu-architecture={architecture}")
 
 
 # Half precision is kept as bits and computed in float; the conversions are one instruction each.
