@@ -75,6 +75,8 @@ def test_verbose_tracebacks_show_failed_tensors_among_the_variables() -> None:
 def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[InteractiveShell]:
     """IPython's, as `get_ipython` finds it; afterwards there is none."""
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
+    # IPython warns if another environment than the one that runs the tests has been activated.
+    monkeypatch.delenv("VIRTUAL_ENV", raising=False)
     for hook in ("displayhook", "excepthook"):
         monkeypatch.setattr(sys, hook, getattr(sys, hook))
     options = Config()

@@ -109,7 +109,9 @@ def test_results_that_lie_where_operands_do() -> None:
 def _kernels(dtype: str) -> list[Pointwise]:
     found = []
     for op in _rules(dtype):
-        to = by_name("bool" if op in {"eq", "ne", "lt", "le", "gt", "ge", "isnan"} else dtype)
+        to = by_name(
+            "bool" if op in {"eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf", "isfinite", "signbit"} else dtype
+        )
         given = 2 if op in BINARY else 1
         made = single(op, [dtype] * given, 0, range(given), by_name(dtype), to)
         assert made is not None

@@ -24,6 +24,7 @@ from .support import INEXACT, Array, check_alike, hard_numbers, in_both_ways, sa
 BINARY = frozenset(
     {
         *("add", "sub", "mul", "div", "maximum", "minimum", "clamp_min", "clamp_max", "copysign", "relu_gradient"),
+        *("fmax", "fmin"),
         *("eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor", "gelu_gradient"),
         *("bitwise_and", "bitwise_or", "bitwise_xor"),
     }
@@ -80,7 +81,7 @@ def test_every_op_is_numpys(dtype: str, compiled: None) -> None:
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize(("dtype", "scalar"), [("float32", 1.5), ("float64", -0.1), ("int32", 3), ("int64", 2)])
 def test_numbers_among_the_operands(reverse: bool, dtype: str, scalar: float, compiled: None) -> None:
-    ops = sorted(BINARY - {"copysign", "relu_gradient", "gelu_gradient"})
+    ops = sorted(BINARY - {"copysign", "fmax", "fmin", "relu_gradient", "gelu_gradient"})
     ops = [op for op in ops if dtype in RULES[op].dtypes]
     attributes = ("reversed",) if reverse else ()
     steps = [_step(f"{op}_scalar", 0, attributes=attributes, scalars=(scalar,)) for op in ops]

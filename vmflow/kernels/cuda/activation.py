@@ -11,16 +11,6 @@ from .functions import computes
 from .special import erfc
 
 
-@computes("relu")
-def _relu(xp: Any, array: Any) -> Any:
-    return xp.maximum(array, array.dtype.type(0))
-
-
-@computes("relu_gradient")
-def _relu_gradient(xp: Any, result: Any, gradient: Any) -> Any:
-    return xp.where(result <= 0, gradient.dtype.type(0), gradient)  # so that it is alive where the result is nan
-
-
 @computes("sigmoid")
 def _sigmoid(xp: Any, array: Any) -> Any:
     # exp may overflow, to the infinity whose reciprocal is right.

@@ -75,7 +75,8 @@ def _by_kind(floats: str, others: str) -> Callable[..., str]:
 _larger: Final = _by_kind("(({0} > {1}) | ({0} != {0}) ? {0} : {1})", "({0} > {1} ? {0} : {1})")
 _smaller: Final = _by_kind("(({0} < {1}) | ({0} != {0}) ? {0} : {1})", "({0} < {1} ? {0} : {1})")
 
-_EXTREMA: Final = {"maximum": _larger, "clamp_min": _larger, "minimum": _smaller, "clamp_max": _smaller}
+_EXTREMA: Final = {"maximum": _larger, "minimum": _smaller}
+_LIMITS: Final = {"clamp_min": _larger, "clamp_max": _smaller}
 _COMPARISONS: Final = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 _BITS: Final = {"bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^"}
 
@@ -92,14 +93,18 @@ RULES: Final[dict[str, Rule]] = {
     "reciprocal": Rule(_FLOATS, _form("1 / {0}")),
     "sqrt": Rule(_FLOATS, _form("sqrt{f}({0})")),
     "rsqrt": Rule(_FLOATS, _form("1 / sqrt{f}({0})")),
-    "floor": Rule(_FLOATS, _form("floor{f}({0})")),
-    "ceil": Rule(_FLOATS, _form("ceil{f}({0})")),
-    "trunc": Rule(_FLOATS, _form("trunc{f}({0})")),
-    "round": Rule(_FLOATS, _form("rint{f}({0})")),
+    "floor": Rule(_NUMBERS, _by_kind("floor{f}({0})", "{0}")),
+    "ceil": Rule(_NUMBERS, _by_kind("ceil{f}({0})", "{0}")),
+    "trunc": Rule(_NUMBERS, _by_kind("trunc{f}({0})", "{0}")),
+    "round": Rule(_NUMBERS, _by_kind("rint{f}({0})", "{0}")),
     "copysign": Rule(_FLOATS, _form("copysign{f}({0}, {1})")),
-    "isnan": Rule(_FLOATS, _form("{0} != {0}")),
-    "isinf": Rule(_FLOATS, _form("fabs{f}({0}) == INF")),
-    "isfinite": Rule(_FLOATS, _form("fabs{f}({0}) < INF")),
+    "isnan": Rule(_ALL, _by_kind("{0} != {0}", "0")),
+    "isinf": Rule(_ALL, _by_kind("fabs{f}({0}) == INF", "0")),
+    "isfinite": Rule(_ALL, _by_kind("fabs{f}({0}) < INF", "1")),
+    "signbit": Rule(_ALL, _by_kind("copysign{f}(1.0{f}, {0}) < 0", "{0} < 0")),
+    "conj": Rule(_NUMBERS, _form("{0}")),
+    "fmax": Rule(_ALL, _by_kind("(({0} > {1}) | ({1} != {1}) ? {0} : {1})", "({0} > {1} ? {0} : {1})")),
+    "fmin": Rule(_ALL, _by_kind("(({0} < {1}) | ({1} != {1}) ? {0} : {1})", "({0} < {1} ? {0} : {1})")),
     "logical_and": Rule(_ALL, _form("({0} != 0) & ({1} != 0)")),
     "logical_or": Rule(_ALL, _form("({0} != 0) | ({1} != 0)")),
     "logical_xor": Rule(_ALL, _form("({0} != 0) ^ ({1} != 0)")),
@@ -117,7 +122,8 @@ RULES: Final[dict[str, Rule]] = {
     "tanh": Rule(_SINGLE, _form("tanh_f({0})"), exact=False),
     "expm1": Rule(_SINGLE, _form("expm1_f({0})"), exact=False),
     "log1p": Rule(_SINGLE, _form("log1p_f({0})"), exact=False),
-    **{name: Rule(_NUMBERS, write) for name, write in _EXTREMA.items()},
+    **{name: Rule(_ALL, write) for name, write in _EXTREMA.items()},
+    **{name: Rule(_NUMBERS, write) for name, write in _LIMITS.items()},
     **{name: Rule(_ALL, _form(f"{{0}} {sign} {{1}}")) for name, sign in _COMPARISONS.items()},
     **{name: Rule(INTEGERS | _BOOL, _form(f"{{0}} {sign} {{1}}")) for name, sign in _BITS.items()},
 }

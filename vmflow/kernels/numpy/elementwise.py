@@ -118,4 +118,4 @@ def _with_casts(function: Function, compute: DType, metas: tuple[TensorMeta, ...
 
 
 # numpy takes 0.0 or -0.0, depending on where in its loops it meets them.
-_EITHER_ZERO: Final = frozenset(["maximum", "minimum", "clamp_min", "clamp_max"])
+_EITHER_ZERO: Final = frozenset(["maximum", "minimum", "fmax", "fmin", "clamp_min", "clamp_max"])
