@@ -51,7 +51,7 @@ def test_every_rule_has_the_bits_of_c(dtype: str, compiled: None) -> None:
     steps = [_step(op, *range(2 if op in BINARY else 1)) for op in ops]
     expected = _fused(steps, range(len(ops)), arrays, "cpu")
     with emulated("lazy") as devices:
-        # Not all in one: a kernel has so many parameters at most.
+        # Not all in one: too many results make it one kernel for each op.
         for first in range(0, len(ops), 16):
             some = range(first, min(first + 16, len(ops)))
             for op, found in zip(some, _fused(steps, some, arrays, "cuda"), strict=True):
@@ -138,3 +138,11 @@ def test_kernels_compile_for_gpus_without_spills(dtype: str, architecture: int) 
 
 def test_every_dtype_has_a_variable() -> None:
     assert VARIABLES.keys() >= {*C_TYPES, *HALVES}
+
+
+def test_more_results_than_a_kernel_has_room_for_are_computed_one_by_one() -> None:
+    steps = [_step("add_scalar", 0, scalars=(number,)) for number in range(70)]
+    with emulated("lazy") as devices:
+        found = _fused(steps, range(70), [np.arange(3.0)], "cuda")
+        assert devices.driver.launches == 70
+    assert [array.tolist() for array in found] == [[number, number + 1, number + 2] for number in range(70)]

@@ -8,14 +8,19 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from vmflow import dtypes
-from vmflow.kernels.expressions.bodies import Number, Operation, write_body
+from vmflow.kernels.expressions.bodies import Number, Operation, operation_of, write_body
 from vmflow.kernels.expressions.rules import HALVES
-from vmflow.kernels.problems.elementwise import REVERSED
 from vmflow.kernels.problems.fused import FusedStep
 from vmflow.streams.cuda.driver import Argument
 
 from .pointwise import Pointwise
 from .sources import VARIABLES
+
+# So many ops of a chain are in the name of its kernel.
+_NAMED: Final = 4
+
+# The parameters of a kernel take up to 4 KB: of each array, 8 bytes, and 8 more for each of its strides.
+_MOST_ARRAYS: Final = 64
 
 # Rules know nothing of complex numbers.
 _TYPES: Final = {name: kind for name, kind in VARIABLES.items() if not name.startswith("complex")}
@@ -34,25 +39,16 @@ class Generated(NamedTuple):
 
 
 def chain(inputs: Sequence[str], steps: Sequence[FusedStep], outputs: Sequence[int]) -> Generated | None:
-    """The kernel of several ops; None if there is an op or a dtype in it that cannot be written.
+    """The kernel of several ops; None for too many arrays, or an op or a dtype that cannot be written.
 
     Args:
         inputs: dtypes.
         steps: in order.
         outputs: the steps whose results are wanted.
     """
-    operations = [
-        Operation(
-            step.name,
-            step.operands,
-            step.scalars,
-            step.attributes == REVERSED,
-            step.compute.name,
-            step.output.dtype.name,
-        )
-        for step in steps
-    ]
-    body = write_body(inputs, operations, _TYPES)
+    if len(inputs) + len(outputs) > _MOST_ARRAYS:
+        return None
+    body = write_body(inputs, list(map(operation_of, steps)), _TYPES)
     if body is None:
         return None
     results = tuple([(f"t{place}", steps[place].output.dtype.name) for place in outputs])
@@ -60,10 +56,6 @@ def chain(inputs: Sequence[str], steps: Sequence[FusedStep], outputs: Sequence[i
     name = "_".join([step.name for step in steps[:_NAMED]])
     function = Pointwise(name, tuple(inputs), kinds, body.lines, results)
     return Generated(function, tuple(map(_argument, body.numbers)))
-
-
-# So many ops of a chain are in the name of its kernel.
-_NAMED: Final = 4
 
 
 def single(

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
+from vmflow.kernels.problems.elementwise import REVERSED
+
 from .rules import HALVES, INTEGERS, RULES, clamped, converted, held_in, rounded_to
+
+if TYPE_CHECKING:
+    from vmflow.kernels.problems.fused import FusedStep
 
 # Powers for which there is an op of another name.
 _POWERS: Final = {2: "square", 0.5: "sqrt", -0.5: "rsqrt", -1: "reciprocal"}
@@ -31,6 +36,12 @@ class Operation(NamedTuple):
     reversed: bool
     compute: str
     result: str
+
+
+def operation_of(step: FusedStep) -> Operation:
+    """A step of a fused op."""
+    reversed_ = step.attributes == REVERSED
+    return Operation(step.name, step.operands, step.scalars, reversed_, step.compute.name, step.output.dtype.name)
 
 
 class Number(NamedTuple):

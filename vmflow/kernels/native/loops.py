@@ -11,8 +11,6 @@ from vmflow.dtypes import by_name
 from vmflow.instructions.blob import Array, TensorMeta
 from vmflow.kernels.choosing import Call
 from vmflow.kernels.expressions.bodies import Operation
-from vmflow.kernels.problems.elementwise import REVERSED
-from vmflow.kernels.problems.fused import FusedStep
 
 from .addresses import address, is_aligned, is_plain
 from .arrays import NativeCall
@@ -102,12 +100,6 @@ class _Form(NamedTuple):
 
 
 # Fused ops
-
-
-def operation_of(step: FusedStep) -> Operation:
-    """A step as the emitter sees it."""
-    reversed_ = step.attributes == REVERSED
-    return Operation(step.name, step.operands, step.scalars, reversed_, step.compute.name, step.output.dtype.name)
 
 
 class FusedLoops:

@@ -18,7 +18,8 @@ import numpy as np
 from vmflow.instructions.blob import Array, TensorMeta
 from vmflow.kernels import intra_op
 from vmflow.kernels.choosing import Call, Function, Kernel, Problem, builds
-from vmflow.kernels.native.loops import FusedLoops, operation_of
+from vmflow.kernels.expressions.bodies import operation_of
+from vmflow.kernels.native.loops import FusedLoops
 from vmflow.kernels.numpy.spreading import work
 from vmflow.kernels.problems.fused import Fused
 from vmflow.kernels.strides import with_merged_dimensions
