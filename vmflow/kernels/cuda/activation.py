@@ -10,18 +10,6 @@ from vmflow.kernels.numpy.activation import TAIL
 from .functions import computes
 from .special import erfc
 
-
-@computes("sigmoid")
-def _sigmoid(xp: Any, array: Any) -> Any:
-    # exp may overflow, to the infinity whose reciprocal is right.
-    return xp.reciprocal(xp.exp(xp.negative(array)) + 1)
-
-
-@computes("silu")
-def _silu(xp: Any, array: Any) -> Any:
-    return xp.true_divide(array, xp.exp(xp.negative(array)) + 1)
-
-
 # In float32: the -8th root of twice the normal distribution's tail; see the CPU's kernel.
 _TAIL: Final = tuple([float(coefficient) for coefficient in TAIL])
 _FARTHEST: Final = 1e5

@@ -14,6 +14,7 @@ from vmflow.kernels.problems.fused import FusedStep
 from vmflow.streams.cuda.driver import Argument
 
 from .pointwise import Pointwise
+from .rules import RULES
 from .sources import VARIABLES
 
 # So many ops of a chain are in the name of its kernel.
@@ -48,7 +49,7 @@ def chain(inputs: Sequence[str], steps: Sequence[FusedStep], outputs: Sequence[i
     """
     if len(inputs) + len(outputs) > _MOST_ARRAYS:
         return None
-    body = write_body(inputs, list(map(operation_of, steps)), _TYPES)
+    body = write_body(inputs, list(map(operation_of, steps)), _TYPES, RULES)
     if body is None:
         return None
     results = tuple([(f"t{place}", steps[place].output.dtype.name) for place in outputs])
@@ -72,7 +73,7 @@ def single(
     """
     given = [*inputs, *[compute.name] * numbers]
     operation = Operation(op.removesuffix("_scalar"), tuple(order), (), False, compute.name, output.name)
-    body = write_body(given, [operation], _TYPES)
+    body = write_body(given, [operation], _TYPES, RULES)
     if body is None:
         return None
     names = [f"const {_TYPES[compute.name]} x{len(inputs) + place} = s{place};" for place in range(numbers)]

@@ -41,15 +41,6 @@ def _gaussian(xp: Any, x: Any) -> Any:
     return xp.exp(-coarse * coarse) * xp.exp(-(x - coarse) * (x + coarse))
 
 
-@computes("erf")
-def erf(xp: Any, array: Any) -> Any:
-    """The error function, in float64."""
-    x = array.astype("float64")
-    size = xp.absolute(x)
-    return xp.copysign(xp.where(size <= 0.46875, _near(xp, size), 1.0 - _beyond(xp, size)), x)
-
-
-@computes("erfc")
 def erfc(xp: Any, array: Any) -> Any:
     """The complement of the error function to 1, in float64."""
     x = array.astype("float64")

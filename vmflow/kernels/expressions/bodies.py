@@ -9,7 +9,7 @@ import numpy as np
 
 from vmflow.kernels.problems.elementwise import REVERSED
 
-from .rules import HALVES, INTEGERS, RULES, clamped, converted, held_in, rounded_to
+from .rules import HALVES, INTEGERS, RULES, Rule, clamped, converted, held_in, rounded_to
 
 if TYPE_CHECKING:
     from vmflow.kernels.problems.fused import FusedStep
@@ -71,17 +71,20 @@ class Body(NamedTuple):
     inexact: frozenset[str]
 
 
-def write_body(inputs: Sequence[str], operations: Sequence[Operation], types: Mapping[str, str]) -> Body | None:
+def write_body(
+    inputs: Sequence[str], operations: Sequence[Operation], types: Mapping[str, str], rules: Mapping[str, Rule] = RULES
+) -> Body | None:
     """The statements of a chain; None if there is an op or a dtype in it that cannot be written.
 
     Args:
         inputs: dtypes.
         operations: in order.
         types: by dtype, the type of variables in the language; half precision, if it has any, is held in float32.
+        rules: of the language, by op.
     """
     if not all([it in types for it in inputs]):
         return None
-    writer = _Writer(inputs, types)
+    writer = _Writer(inputs, types, rules)
     for operation in operations:
         if not writer.add(operation):
             return None
@@ -92,14 +95,15 @@ class _Writer:
     """Writes statements.
 
     Args:
-        inputs, types: see `write_body`.
+        inputs, types, rules: see `write_body`.
 
     Attributes:
         lines, numbers, inexact: see `Body`.
     """
 
-    def __init__(self, inputs: Sequence[str], types: Mapping[str, str]) -> None:
+    def __init__(self, inputs: Sequence[str], types: Mapping[str, str], rules: Mapping[str, Rule]) -> None:
         self._types = types
+        self._rules = rules
         self._known = [(f"x{number}", dtype) for number, dtype in enumerate(inputs)]
         self.lines: list[str] = []
         self.numbers: list[Number] = []
@@ -134,7 +138,7 @@ class _Writer:
             return clamped(compute, *values_) if compute != "bool" else None
         if name == "pow" and operation.name == "pow_scalar" and not operation.reversed:
             name = _POWERS.get(operation.scalars[0], name)
-        rule = RULES.get(name)
+        rule = self._rules.get(name)
         if rule is None or compute not in rule.dtypes:
             return None
         if not rule.exact:

@@ -20,10 +20,10 @@ C_TYPES: Final = {
 # Half precision, which variables hold in float32, rounded.  C has none.
 HALVES: Final = frozenset({"float16", "bfloat16"})
 
-_FLOATS: Final = frozenset({"float32", "float64"})
+FLOATS: Final = frozenset({"float32", "float64"})
 _SINGLE: Final = frozenset({"float32"})
 INTEGERS: Final = frozenset({"int8", "int16", "int32", "int64", "uint8"})
-_NUMBERS: Final = _FLOATS | INTEGERS
+_NUMBERS: Final = FLOATS | INTEGERS
 _BOOL: Final = frozenset({"bool"})
 _ALL: Final = _NUMBERS | _BOOL
 
@@ -68,7 +68,7 @@ def _wrapping(pattern: str) -> Callable[..., str]:
 
 def _by_kind(floats: str, others: str) -> Callable[..., str]:
     """A pattern for floating-point numbers, and one for others."""
-    return lambda dtype, *operands: _form(floats if dtype in _FLOATS else others)(dtype, *operands)
+    return lambda dtype, *operands: _form(floats if dtype in FLOATS else others)(dtype, *operands)
 
 
 # As numpy's vectors have it: of two zeros the second, and nan if either is.
@@ -85,19 +85,19 @@ RULES: Final[dict[str, Rule]] = {
     "add": Rule(_NUMBERS, _wrapping("{0} + {1}")),
     "sub": Rule(_NUMBERS, _wrapping("{0} - {1}")),
     "mul": Rule(_NUMBERS, _wrapping("{0} * {1}")),
-    "div": Rule(_FLOATS, _form("{0} / {1}")),
+    "div": Rule(FLOATS, _form("{0} / {1}")),
     "neg": Rule(_NUMBERS, _wrapping("-{0}")),
     "sign": Rule(_NUMBERS, _form("({0} > 0) - ({0} < 0)")),  # 0 of nan, as the op has it
     "square": Rule(_NUMBERS, _wrapping("{0} * {0}")),
     "abs": Rule(_NUMBERS, _by_kind("fabs{f}({0})", "({0} < 0 ? -{0} : {0})")),
-    "reciprocal": Rule(_FLOATS, _form("1 / {0}")),
-    "sqrt": Rule(_FLOATS, _form("sqrt{f}({0})")),
-    "rsqrt": Rule(_FLOATS, _form("1 / sqrt{f}({0})")),
+    "reciprocal": Rule(FLOATS, _form("1 / {0}")),
+    "sqrt": Rule(FLOATS, _form("sqrt{f}({0})")),
+    "rsqrt": Rule(FLOATS, _form("1 / sqrt{f}({0})")),
     "floor": Rule(_NUMBERS, _by_kind("floor{f}({0})", "{0}")),
     "ceil": Rule(_NUMBERS, _by_kind("ceil{f}({0})", "{0}")),
     "trunc": Rule(_NUMBERS, _by_kind("trunc{f}({0})", "{0}")),
     "round": Rule(_NUMBERS, _by_kind("rint{f}({0})", "{0}")),
-    "copysign": Rule(_FLOATS, _form("copysign{f}({0}, {1})")),
+    "copysign": Rule(FLOATS, _form("copysign{f}({0}, {1})")),
     "isnan": Rule(_ALL, _by_kind("{0} != {0}", "0")),
     "isinf": Rule(_ALL, _by_kind("fabs{f}({0}) == INF", "0")),
     "isfinite": Rule(_ALL, _by_kind("fabs{f}({0}) < INF", "1")),
@@ -111,7 +111,7 @@ RULES: Final[dict[str, Rule]] = {
     "logical_not": Rule(_ALL, _form("{0} == 0")),
     "bitwise_not": Rule(INTEGERS | _BOOL, lambda dtype, x: f"!{x}" if dtype == "bool" else f"~{x}"),
     "relu": Rule(_NUMBERS, lambda dtype, x: _larger(dtype, x, "0")),
-    "relu_gradient": Rule(_FLOATS, _form("{0} <= 0 ? 0 : {1}")),
+    "relu_gradient": Rule(FLOATS, _form("{0} <= 0 ? 0 : {1}")),
     "exp": Rule(_SINGLE, _form("exp_f({0})"), exact=False),
     "log": Rule(_SINGLE, _form("log_f({0})"), exact=False),
     "sigmoid": Rule(_SINGLE, _form("sigmoid_f({0})"), exact=False),
@@ -150,6 +150,6 @@ def converted(value: str, given: str, wanted: str) -> str | None:
         return value
     if wanted == "bool":
         return f"({value} != 0)"
-    if held_in(given) in _FLOATS and wanted in INTEGERS:
+    if held_in(given) in FLOATS and wanted in INTEGERS:
         return None
     return rounded_to(wanted, value) if wanted in HALVES else f"({C_TYPES[wanted]}){value}"
