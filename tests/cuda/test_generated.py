@@ -60,7 +60,7 @@ def test_every_rule_has_the_bits_of_c(dtype: str, compiled: None) -> None:
         assert devices.driver.launches
 
 
-# Of float32, `sigmoid` and `silu` are C's.
+# `sigmoid` and `silu` of float32 are those of C.
 @pytest.mark.parametrize(
     ("op", "dtype"),
     [(op, dtype) for op in LIBRARY for dtype in ("float32", "float64")] + [("sigmoid", "float64"), ("silu", "float64")],
