@@ -77,7 +77,7 @@ INLINED float half_of_expm1(float x) {
     return FMA(small, half, half - 0.5f);
 }
 
-/* As in `exp_f` it is bits that are limited.  What is next to 0 is its own result, and so are nan and -0. */
+/* As in `exp_f` it is bits that are limited.  Numbers next to 0, nan and -0 are their own results. */
 INLINED float expm1_f(float x) {
     uint32_t bits = (uint32_t)bits_of(x);
     const uint32_t least = (uint32_t)bits_of(-18.0f);
