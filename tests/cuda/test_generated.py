@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,14 +14,15 @@ from tests.kernels.support import hard_numbers, same_bits
 from tests.kernels.test_chains import BINARY
 from vmflow import interpreter
 from vmflow.dtypes import by_name
-from vmflow.kernels.cuda import nvrtc, pointwise
+from vmflow.kernels.cuda import pointwise
 from vmflow.kernels.cuda.generated import single
 from vmflow.kernels.cuda.pointwise import Pointwise
 from vmflow.kernels.cuda.rules import LIBRARY, RULES as ON_CUDA
-from vmflow.kernels.cuda.sources import VARIABLES, compile_options, full_source
+from vmflow.kernels.cuda.sources import VARIABLES
 from vmflow.kernels.expressions.rules import C_TYPES, HALVES, RULES, held_in
 from vmflow.ops.table import OPS, encoded
 
+from .compiling import ARCHITECTURES, usage
 from .emulated import emulated
 
 pytestmark = [pytest.mark.emulated, pytest.mark.host]
@@ -146,21 +146,16 @@ def _kernels(dtype: str) -> list[Pointwise]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("architecture", [80, 90, 100])
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("dtype", sorted({*C_TYPES, *HALVES}))
 def test_kernels_compile_for_gpus_without_spills(dtype: str, architecture: int) -> None:
-    if architecture not in nvrtc.library().architectures:
-        pytest.skip(f"NVRTC {nvrtc.library().version} does not compile for sm_{architecture}")
     for function in _kernels(dtype):
         # Functions of the library are long to compile, and how arrays lie is no matter to them.
         for rank in (0,) if function.name in LIBRARY else (0, 4):
             kernel = pointwise.kernel_of(function, rank)
-            options = (*compile_options(f"sm_{architecture}"), "--ptxas-options=-v")
-            log = nvrtc.library().compile(full_source(kernel), kernel.name, options, to="cubin", keep=False).log
-            assert "0 bytes spill stores, 0 bytes spill loads" in log, (kernel.name, log)
-            registers = re.search(r"Used (\d+) registers", log)
-            assert registers is not None
-            assert int(registers[1]) <= 64, kernel.name
+            found = usage(kernel, architecture)
+            assert not found.spilled, kernel.name
+            assert found.registers <= 64, kernel.name
 
 
 def test_every_dtype_has_a_variable() -> None:
