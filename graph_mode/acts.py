@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, final
 
+from vmflow.instructions.blob import Blob, fault_of
 from vmflow.instructions.failure import Failure
 from vmflow.instructions.policy import InstructionPolicy
 
@@ -12,32 +13,142 @@ from .launch import Launch
 from .single_task import SingleTask
 
 if TYPE_CHECKING:
+    from vmflow.instructions.instruction import Instruction
+
     from .runtime import GraphRuntime
 
 
 @final
 class ActorAct(InstructionPolicy):
-    """What an actor has decided to do."""
+    """What an actor has decided to do.
 
-    __slots__ = ("action", "done", "name", "runtime")
+    Args:
+        runtime: of the actor.
+        action: what it has decided.
+        name: for people.
+        ends_later: whether the act ends when a device has computed what it launches; else with `compute`.
+    """
+
+    __slots__ = ("_ends_later", "_launch", "_state", "action", "name", "runtime")
 
     droppable = False  # actors wait for each other
 
-    def __init__(self, runtime: GraphRuntime, action: Action, name: str) -> None:
+    def __init__(self, runtime: GraphRuntime, action: Action, name: str, ends_later: bool) -> None:
         self.runtime = runtime
         self.action = action
         self.name = name
-        self.done = False
+        self._ends_later = ends_later
+        self._launch: Launch | None = None
+        self._state = _ISSUED
 
     def compute(self) -> None:
-        self.done = True
-        self.runtime.act(self.action)
+        self._state = _BEGUN
+        try:
+            self._launch = self.runtime.act(self.action)
+        finally:
+            if not self._ends_later:
+                self._end()
+
+    def settle(self, failure: Failure | None) -> Failure | None:
+        if failure is not None and self._launch is not None:
+            self.runtime.tear(self._launch, failure)
+        self._end()
+        return None  # the launch tells of it
 
     def fail(self, failure: Failure) -> None:
-        # What raises out of `compute` (SystemExit, say) has been seen to there.
-        if not self.done:
-            self.done = True
+        if self._state == _ISSUED:
+            self._state = _ENDED
             self.runtime.fail_act(self.action, failure)
+        elif self._state == _BEGUN:
+            # What raises out of `compute` (SystemExit, say) has been seen to there.
+            self._end()
+
+    def _end(self) -> None:
+        self._state = _ENDED
+        self.runtime.ended(self.action)
+
+
+# States of an `ActorAct`.
+_ISSUED, _BEGUN, _ENDED = range(3)
+
+
+@final
+class LaunchOnStream(InstructionPolicy):
+    """The run of a plan of a single task on a stream that launches ahead, as an instruction with operands.
+
+    The order of the stream keeps launches apart, so that the host need not see one end before the next.
+
+    Args:
+        runtime: of the plan.
+        task: its task.
+        launch: to run for.
+        reads: the arguments, and variables that the run does not change.
+        writes: variables that it may change.
+    """
+
+    __slots__ = ("_begun", "_launch", "_reads", "_runtime", "_task", "_writes", "name")
+
+    prepares = True
+
+    def __init__(
+        self,
+        runtime: GraphRuntime,
+        task: SingleTask,
+        launch: Launch,
+        reads: tuple[Blob, ...],
+        writes: tuple[Blob, ...],
+    ) -> None:
+        self.name = runtime.launching
+        self._runtime = runtime
+        self._task = task
+        self._launch = launch
+        self._reads = reads
+        self._writes = writes
+        self._begun = False
+
+    def prepare(self, instruction: Instruction) -> None:
+        for blob in self._launch.results:
+            blob.storage.allocate(blob.meta, instruction)
+
+    def doom(self, failure: Failure) -> None:
+        for blob in self._launch.results:
+            if blob.storage.array is None:
+                blob.storage.poison(failure)
+
+    def compute(self) -> None:
+        for blob in (*self._reads, *self._writes):
+            if blob.storage.failure is not None:
+                self.drop(blob.storage.failure)
+                return
+        self._begun = True
+        self._task.run(self._runtime, self._launch)
+
+    def settle(self, failure: Failure | None) -> Failure | None:
+        if not self._begun:
+            return None
+        found = fault_of((*self._reads, *self._writes), failure)
+        for blob in self._launch.results:
+            blob.storage.settle(found, True)
+        for blob in self._writes:
+            blob.storage.settle(found, False)
+        self._end(found)
+        return found
+
+    def fail(self, failure: Failure) -> None:
+        if self._begun:
+            # Nobody can know how far the device has come.
+            for blob in self._writes:
+                blob.storage.poison(failure)
+        self._end(failure)
+
+    def drop(self, failure: Failure) -> None:
+        # It has changed nothing.
+        self._end(failure)
+
+    def _end(self, failure: Failure | None) -> None:
+        if failure is not None:
+            self._launch.fail(failure)
+        self._launch.finish()
 
 
 @final

@@ -26,7 +26,7 @@ from vmflow.vm import inline
 from vmflow.vm.machine_fields import MachineFields
 from vmflow.vm.virtual_machine import default_machine
 
-from .acts import GraphAct
+from .acts import GraphAct, LaunchOnStream
 from .launch import Launch
 from .single_task import SingleTask
 from .variables import Variables
@@ -120,7 +120,7 @@ class GraphCaller:
     def _ran_inline(self, runtime: GraphRuntime, launch: Launch, variables: Variables, mode: Mode) -> bool:
         """Run the launch in this call, if all that it needs is there and nothing is before it; whether that was so."""
         task = self._task
-        if task is None or self._placed_bytes:
+        if task is None or self._placed_bytes or task.stream.policy.launches_ahead:
             return False
         if not self._memory_is_there:
             if runtime.memory.unsettled():
@@ -174,6 +174,9 @@ class GraphCaller:
         self, runtime: GraphRuntime, launch: Launch, variables: Variables, mode: Mode
     ) -> tuple[list[Instruction], list[tuple[Storage, Instruction]]]:
         """The instructions of a launch, and which of them writes which storage."""
+        task = self._task
+        if task is not None and task.stream.policy.launches_ahead:
+            return self._on_stream(runtime, task, launch, variables, mode)
         machine = self._machine
         code, last = origin.capture()
         instructions: list[Instruction] = []
@@ -215,6 +218,30 @@ class GraphCaller:
         instructions.append(instruction)
         writes += [(storage, instruction) for storage in changed]
         return instructions, writes
+
+
+    def _on_stream(
+        self, runtime: GraphRuntime, task: SingleTask, launch: Launch, variables: Variables, mode: Mode
+    ) -> tuple[list[Instruction], list[tuple[Storage, Instruction]]]:
+        """The same for a stream that launches ahead: one instruction, since nothing has to be handed over first."""
+        machine = self._machine
+        code, last = origin.capture()
+        shared = tuple([blob for blob in launch.sources if blob.storage not in variables.changed])
+        memory = runtime.memory.unsettled()
+        read = [*variables.read, *memory, *[blob.storage for blob in shared]]
+        changed = [*variables.written, *[blob.storage for blob in launch.results]]
+        instruction = Instruction(
+            task.stream,
+            LaunchOnStream(runtime, task, launch, (*variables.read_blobs, *shared), variables.written_blobs),
+            tuple([machine.bring(storage, task.stream) for storage in read]),
+            tuple([machine.bring(storage, task.stream) for storage in changed]),
+            task.cost,
+            code,
+            last,
+            mode,
+            self._placed_bytes,
+        )
+        return [instruction], [(storage, instruction) for storage in changed]
 
 
 def _ordered(machine: VirtualMachine, storage: Storage) -> Dependence:

@@ -57,7 +57,7 @@ def compile_job(job: Job, slots: int = 1) -> Plan:
 
     Raises:
         ValueError: if the plan could not run: if tasks need each other in a circle, for instance; says which.
-        NotImplementedError: if a buffer is on a CUDA device.
+        NotImplementedError: if some buffers are on a CUDA device, and others elsewhere.
     """
     if slots < 1:
         raise ValueError(f"a register has at least one slot, not {slots}")
@@ -69,13 +69,14 @@ def compile_job(job: Job, slots: int = 1) -> Plan:
 
 
 def _check_devices(job: Job) -> None:
-    devices = {buffer.meta.device for buffer in job.buffers.values()}
-    for device in devices:
-        if device.type == "cuda":
-            raise NotImplementedError(
-                f"graph {job.name!r} has tensors on {device}, where graphs cannot run yet: call the module itself, or "
-                "move module and inputs to the CPU"
-            )
+    devices = {buffer.meta.device for buffer in job.buffers.values() if buffer.role != "number"}
+    on_cuda = [device for device in devices if device.type == "cuda"]
+    if on_cuda and len(devices) > 1:
+        names = " and ".join(sorted(map(str, devices)))
+        raise NotImplementedError(
+            f"graph {job.name!r} has tensors on {names}, but a graph on a CUDA device cannot copy to or from others: "
+            "move its module and its inputs to one device, and results behind the call"
+        )
 
 
 def _check_complete(job: Job) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 from vmflow.instructions.blob import Array, Blob, Storage
 from vmflow.instructions.critical_section import CriticalSection
 from vmflow.instructions.failure import Failure
+from vmflow.kernels.copies import assign
 from vmflow.streams.stream import Stream
 
 from .job import Drawn
@@ -151,7 +152,7 @@ class Launch:
         """A result."""
         blob = self.results[number]
         if blob.storage.failure is None:  # for want of memory, for instance
-            np.copyto(blob.destination(), array)
+            assign(blob.destination(), array)
 
     def fail(self, failure: Failure) -> None:
         """Something went wrong; the first that did is what the caller hears of."""

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any, final
 
-import numpy as np
-
 from vmflow import dtypes
 from vmflow.instructions.blob import Array, Storage
 from vmflow.interpreter import eagerly
-from vmflow.ops.creation.creation import empty
+from vmflow.kernels.copies import add_to, assign, rows_of, view_at
+from vmflow.ops.creation.creation import empty, from_array
 from vmflow.scopes import scope
 from vmflow.tensor_fields import blob_of
 from vmflow.tensors import Tensor
@@ -17,18 +16,18 @@ from vmflow.tensors import Tensor
 from .actors import Action
 from .job import Job
 from .plan import Plan
-from .program import Environment, Program, array_at, place_one_after_other
+from .program import Environment, Program, place_one_after_other
 
 
 @final
 class PlanMemory:
-    """The arenas and the registers of a plan.
+    """The arenas, registers and constants of a plan.
 
     Args:
         job, plan: whose.
 
     Attributes:
-        tensors: of bytes, by what they are, whose, and which slot.
+        tensors: arenas and registers as tensors of bytes, by kind, number of the owner, and slot; and constants.
     """
 
     def __init__(self, job: Job, plan: Plan) -> None:
@@ -43,14 +42,17 @@ class PlanMemory:
         # Both outlive the scope around.
         with scope(shield=True), eagerly():
             for task, chain in self.plan.chains.items():
-                if chain.arena.nbytes:
-                    self.tensors["arena", task, 0] = empty(chain.arena.nbytes, dtype=dtypes.uint8, device=chain.device)
+                # Views of no bytes, too, need an array to be views of.
+                nbytes = max(chain.arena.nbytes, 1)
+                self.tensors["arena", task, 0] = empty(nbytes, dtype=dtypes.uint8, device=chain.device)
             for register in self.plan.registers:
                 contents = self.plan.contents.get(register.id)
-                for slot in range(register.count if contents is not None and contents.nbytes else 0):
+                for slot in range(0 if contents is None else register.count):
                     assert contents is not None
-                    made = empty(contents.nbytes, dtype=dtypes.uint8, device=contents.device)
+                    made = empty(max(contents.nbytes, 1), dtype=dtypes.uint8, device=contents.device)
                     self.tensors["register", register.id, slot] = made
+            for number, array in self.job.constants.items():
+                self.tensors["constant", number, 0] = from_array(array, self.job.buffers[number].meta.device)
 
     def unsettled(self) -> list[Storage]:
         """What is not known to be there; a launch has to wait for it."""
@@ -79,11 +81,9 @@ class PlanMemory:
         found = self._programs.get(key)
         if found is None:
             chain = self.plan.chains[task]
-            environment = Environment(self.job)
-            if chain.arena.nbytes:
-                environment.place(blob_of(self.tensors["arena", task, 0]).storage.array, chain.arena.offsets)
-            else:
-                environment.place(np.empty(0, np.uint8), chain.arena.offsets)
+            constants = {number: self._array("constant", number) for number in self.job.constants}
+            environment = Environment(self.job, constants)
+            environment.place(self._array("arena", task), chain.arena.offsets)
             for slot in slots:
                 for number, array in self._slot_arrays(slot.register, slot.slot).items():
                     environment.put(number, array)
@@ -93,13 +93,15 @@ class PlanMemory:
     def _slot_arrays(self, register: int, slot: int) -> dict[int, Array]:
         contents = self.plan.contents[register]
         metas = [self.job.buffers[it].meta for it in contents.buffers]
-        made = self.tensors.get(("register", register, slot))
-        memory = blob_of(made).storage.array if made is not None else np.empty(0, np.uint8)
+        memory = self._array("register", register, slot)
         offsets = place_one_after_other(metas)
         return {
-            number: array_at(memory, offset, each)
+            number: view_at(memory, offset, each)
             for number, offset, each in zip(contents.buffers, offsets, metas, strict=True)
         }
+
+    def _array(self, kind: str, number: int, slot: int = 0) -> Array:
+        return blob_of(self.tensors[kind, number, slot]).storage.array
 
     def gather(self, task: int, action: Action) -> None:
         op = self.job.ops[self.plan.gathers[task]]
@@ -118,12 +120,12 @@ class PlanMemory:
 def gather(kind: str, read: Array, written: Array, index: int, count: int) -> None:
     """One step of unpacking, accumulating or packing."""
     if kind == "unpack":
-        size = len(read) // count
-        np.copyto(written, read[index * size : (index + 1) * size])
+        size = read.shape[0] // count
+        assign(written, rows_of(read, index * size, (index + 1) * size))
     elif kind == "pack":
-        parts = written.reshape(count, *read.shape)
-        np.copyto(parts[index, ...], read)
+        part = rows_of(written.reshape(count, *read.shape), index, index + 1)
+        assign(part.reshape(read.shape), read)
     elif index == 0:
-        np.copyto(written, read)
+        assign(written, read)
     else:
-        np.add(written, read, out=written)
+        add_to(written, read)

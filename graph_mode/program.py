@@ -20,6 +20,7 @@ from vmflow.instructions.blob import Array, Blob, Storage, TensorMeta
 from vmflow.instructions.failure import Failure
 from vmflow.instructions.op_call import store
 from vmflow.kernels.choosing import Kernel
+from vmflow.kernels.copies import assign, assign_number, view_at
 from vmflow.kernels.generation import GENERATION
 from vmflow.native import caused_by
 from vmflow.ops.table import OpPlan
@@ -63,15 +64,16 @@ class Environment:
 
     Args:
         job: whose buffers they are.
+        constants: by buffer, where the job's constants are.
 
     Attributes:
         variables: by buffer, the memory of the job's variables; it may be another for each launch.
     """
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, constants: Mapping[int, Array]) -> None:
         self.job = job
         self.variables: Mapping[int, Storage] = {}
-        self._storages = {number: Storage(None, array) for number, array in job.constants.items()}
+        self._storages = {number: Storage(None, array) for number, array in constants.items()}
         self._workspaces: dict[int, Array] = {}
 
     def place(self, memory: Array, offsets: Mapping[int, int]) -> None:
@@ -84,7 +86,7 @@ class Environment:
             # numpy looks long at arrays that have their memory in common, but not at one that is given twice.
             key = (offset, self.job.buffers[number].meta)
             if key not in made:
-                made[key] = array_at(memory, *key)
+                made[key] = view_at(memory, *key)
             self.put(number, made[key])
 
     def workspace(self, op: int, nbytes: int) -> Array:
@@ -111,11 +113,6 @@ class Environment:
     def whole(self, number: int) -> Array:
         """A whole buffer."""
         return self.array(Operand(number, self.job.buffers[number].meta))
-
-
-def array_at(memory: Array, offset: int, of: TensorMeta) -> Array:
-    """An array at this byte of an array of bytes."""
-    return np.ndarray(tuple(of.shape), of.dtype.numpy, memory, offset)
 
 
 def place_one_after_other(metas: list[TensorMeta]) -> list[int]:
@@ -185,9 +182,9 @@ class Program:
         self._bind(launch)
         self.launch, self.micro = launch, micro
         for number, array in self._inputs:
-            np.copyto(array, launch.inputs[number])
+            assign(array, launch.inputs[number])
         for number, array in self._numbers:
-            array[...] = launch.numbers[number]
+            assign_number(array, launch.numbers[number])
         if self._inputs and micro == self._micro_batches - 1:
             launch.copied(len(self._inputs))
         made = self._steps_with(launch) if self._callers else self._steps
@@ -312,7 +309,7 @@ class Program:
         kernel = self._drawing(op, inferred) if draws else inferred.kernel.function
         if inferred.several:
             return _storing(kernel, outputs), (*inputs, *op.scalars, tuple(outputs)), None
-        if inferred.outputs[0].dtype is not op.outputs[0].meta.dtype:
+        if inferred.outputs[0].dtype is not op.outputs[0].meta.dtype and not inferred.kernel.casts:
             return kernel, (*inputs, *op.scalars, None), outputs[0]
         function, before, after = (kernel, (), op.scalars) if draws else inferred.kernel.with_scalars(op.scalars)
         return function, (*before, *inputs, *after, outputs[0]), outputs[0]

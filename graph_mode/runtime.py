@@ -349,7 +349,7 @@ class GraphRuntime:
         task = action.actor.id  # type: ignore[union-attr]
         chain = self.plan.chains.get(task)
         stream = self._streams[task]
-        policy = ActorAct(self, action, f"{self.name}: {self._tasks[task].name}")
+        policy = ActorAct(self, action, f"{self.name}: {self._tasks[task].name}", stream.policy.launches_ahead)
         self.machine.issue_from_within(Instruction(stream, policy, (), (), chain.cost if chain is not None else 0))
 
     def _completed(self, system: ActorSystem, thread: int) -> None:
@@ -364,15 +364,27 @@ class GraphRuntime:
 
     # Acts that end
 
-    def act(self, action: Action) -> None:
-        """Do what was decided; called by the instruction."""
+    def act(self, action: Action) -> Launch | None:
+        """Do what was decided; called by the instruction, which says when it has `ended`.
+
+        Returns:
+            The launch for which it was done; None if all have been let go.
+        """
         task = action.actor.id  # type: ignore[union-attr]
         launch, micro = self._launch_of(task)
-        try:
-            if launch is not None:
-                self._do(task, action, launch, micro)
-        finally:
-            self._ended(thread_of(task))
+        if launch is not None:
+            self._do(task, action, launch, micro)
+        return launch
+
+    def ended(self, action: Action) -> None:
+        """An act has ended."""
+        self._ended(thread_of(action.actor.id))  # type: ignore[union-attr]
+
+    def tear(self, launch: Launch, failure: Failure) -> None:
+        """A device has found an error in what a launch has computed: nobody can know what its variables hold."""
+        for number in self._written:
+            launch.variables[number].poison(failure)
+        launch.fail(self._remembered(failure))
 
     def _do(self, task: int, action: Action, launch: Launch, micro: int) -> None:
         if launch.failure is not None:

@@ -51,21 +51,25 @@ class SingleTask:
             launch: to run for.
         """
         try:
-            # Not before: a launch may have begun while the one that makes its argument had only begun, too.
-            try:
-                launch.fetch()
-            except Exception as error:  # no memory for a copy
-                runtime.fetching_failed(launch, error)
-            if launch.failure is None:
-                try:
-                    program = self._program
-                    if program is None:
-                        program = self._program = self._make()
-                    program.run(launch)
-                except BaseException as error:
-                    runtime.running_failed(launch, error, self._name)
+            self.run(runtime, launch)
         finally:
             launch.finish()
+
+    def run(self, runtime: GraphRuntime, launch: Launch) -> None:
+        """Run the program for a launch, which somebody else ends; what goes wrong is left in the launch."""
+        # Not before: a launch may have begun while the one that makes its argument had only begun, too.
+        try:
+            launch.fetch()
+        except Exception as error:  # no memory for a copy
+            runtime.fetching_failed(launch, error)
+        if launch.failure is None:
+            try:
+                program = self._program
+                if program is None:
+                    program = self._program = self._make()
+                program.run(launch)
+            except BaseException as error:
+                runtime.running_failed(launch, error, self._name)
 
     def act_inline(self, runtime: GraphRuntime, launch: Launch) -> None:
         """The same within the call of the graph; if the task is closed, the launch is left as it was."""

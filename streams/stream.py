@@ -44,6 +44,8 @@ class StreamPolicy:
             need it (all ranks must see one order); compute streams do not.
         asynchronous: whether work is handed over by `enqueue` and ends later, behind the host's back; else it has ended
             when it returns.
+        launches_ahead: whether `enqueue` calls work at once, which launches what the device computes later, as streams
+            of a GPU do; other asynchronous streams call work when its turn comes.
         depth: nanoseconds of estimated work that may be handed over and not finished before more is held back.  Work
             that is held back can still be overtaken by something more urgent, and be dropped.
     """
@@ -51,6 +53,7 @@ class StreamPolicy:
     kind: str = "stream"
     sequential: bool = False
     asynchronous: bool = False
+    launches_ahead: bool = False
     depth: int = NO_LIMIT
 
     def __init_subclass__(cls) -> None:

@@ -32,6 +32,7 @@ class CudaStreamPolicy(StreamPolicy):
     """
 
     asynchronous = True
+    launches_ahead = True
     depth = DEPTH_NANOSECONDS
 
     def __init__(self, kind: str, device: CudaDevice, handle: Handle, sequential: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""Copies between the host and a device, and between devices."""
+"""Copies between the host and a device, between devices, and within the memory of one."""
 
 from __future__ import annotations
 
@@ -7,12 +7,16 @@ from typing import Any
 
 import numpy as np
 
+from vmflow.dtypes import by_name
 from vmflow.instructions.blob import Array
 from vmflow.streams.cuda.arrays import DeviceArray
 from vmflow.streams.cuda.driver import Driver
 from vmflow.streams.cuda.launching import current
 from vmflow.streams.cuda.pinned import lies_pinned
 from vmflow.streams.cuda.registry import device_of
+
+from .generated import single
+from .pointwise import copy_array, launch_pointwise
 
 
 def copy_across(array: Array, *more: Array | None) -> Array:
@@ -47,6 +51,20 @@ def copy_into_pinned(array: Array, out: Array | None) -> Array:
     device.driver.host_access(pinned, write=True)
     np.copyto(pinned, array)
     return pinned
+
+
+def assign(out: DeviceArray, array: DeviceArray) -> None:
+    """Copy an array to another one of its shape, cast to the dtype of that."""
+    copy_array(current(), array, out)
+
+
+def add_to(out: DeviceArray, array: DeviceArray) -> None:
+    """Add an array to another one of its shape and dtype."""
+    dtype = by_name(out.dtype.name)
+    function = single("add", [dtype.name] * 2, 0, range(2), dtype, dtype)
+    if function is None:
+        raise NotImplementedError(f"arrays of {dtype.name} cannot be added on a CUDA device")
+    launch_pointwise(current(), function, (out, array), (), (out,))
 
 
 def _to_host(array: DeviceArray, out: Array | None) -> Array:
