@@ -219,7 +219,6 @@ class GraphCaller:
         writes += [(storage, instruction) for storage in changed]
         return instructions, writes
 
-
     def _on_stream(
         self, runtime: GraphRuntime, task: SingleTask, launch: Launch, variables: Variables, mode: Mode
     ) -> tuple[list[Instruction], list[tuple[Storage, Instruction]]]:

@@ -9,7 +9,8 @@ are made anew for each launch, which takes far less than copying.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from operator import length_hint
 from typing import Any, TypeAlias
 
@@ -22,6 +23,7 @@ from vmflow.instructions.op_call import store
 from vmflow.kernels.choosing import Kernel
 from vmflow.kernels.copies import assign, assign_number, view_at
 from vmflow.kernels.generation import GENERATION
+from vmflow.kernels.replaying import Replay, replay_on
 from vmflow.native import caused_by
 from vmflow.ops.table import OpPlan
 
@@ -67,17 +69,20 @@ class Environment:
         constants: by buffer, where the job's constants are.
 
     Attributes:
+        arena: the memory in which buffers of the chain alone lie, as an array of bytes.
         variables: by buffer, the memory of the job's variables; it may be another for each launch.
     """
 
     def __init__(self, job: Job, constants: Mapping[int, Array]) -> None:
         self.job = job
+        self.arena: Array = None
         self.variables: Mapping[int, Storage] = {}
         self._storages = {number: Storage(None, array) for number, array in constants.items()}
         self._workspaces: dict[int, Array] = {}
 
     def place(self, memory: Array, offsets: Mapping[int, int]) -> None:
-        """Put buffers, and workspaces, into a piece of memory, which is one array of bytes; see `Arena`."""
+        """Put buffers, and workspaces, into the arena, which is one array of bytes; see `Arena`."""
+        self.arena = memory
         made: dict[tuple[int, TensorMeta], Array] = {}
         for number, offset in offsets.items():
             if number < 0:
@@ -135,6 +140,7 @@ class Program:
         variables: the buffers of variables that it uses.
         launch: the one that is being run, for the steps that need it.
         micro: which of its micro-batches.
+        replay: runs the steps on devices that can run them as one; None on others.
     """
 
     def __init__(self, chain: ChainDescriptor, environment: Environment) -> None:
@@ -166,6 +172,10 @@ class Program:
         self._numbers: list[tuple[int, Array]] = []
         # With the array, if that is not the caller's.
         self._outputs: list[tuple[int, Operand, Array]] = []
+        # Places of random numbers that kernels are given, and where those of this run are: by `launch`, if not here.
+        self._drawn = list(dict.fromkeys([it for op in self._ops for it in op.scalars if isinstance(it, Drawn)]))
+        self._places: dict[Drawn, Any] | None = None
+        self.replay: Replay | None = None
 
     def run(self, launch: Launch, micro: int = 0) -> None:
         """Run it once.
@@ -188,15 +198,11 @@ class Program:
         if self._inputs and micro == self._micro_batches - 1:
             launch.copied(len(self._inputs))
         made = self._steps_with(launch) if self._callers else self._steps
-        steps = iter(made)
         try:
-            for kernel, arguments, out in steps:
-                store(kernel(*arguments), out)
-        except Exception as error:
-            # Counting would cost as much as a tiny op's bookkeeping.
-            failed = len(made) - length_hint(steps) - 1
-            raise caused_by(ProgramError(self._owner(failed), error), error)  # noqa: B904
-        else:
+            if self.replay is None:
+                self._call(made, self._owner)
+            else:
+                self.replay.run(self._call_noted, [launch.drawn(scalar, micro) for scalar in self._drawn])
             for number, operand, array in self._outputs:
                 launch.put_output(number, self.environment.array(operand) if array is None else array)
             if self._last_use < 0 and self._kept:
@@ -204,6 +210,27 @@ class Program:
         finally:
             self.launch = None
             self.environment.take_out(self._callers)
+
+    def _call(self, made: list[Step], owner: Callable[[int], JobOp]) -> None:
+        """Call the kernels of steps; `owner` tells the op that a step is of."""
+        steps = iter(made)
+        try:
+            for kernel, arguments, out in steps:
+                store(kernel(*arguments), out)
+        except Exception as error:
+            # Counting would cost as much as a tiny op's bookkeeping.
+            failed = len(made) - length_hint(steps) - 1
+            raise caused_by(ProgramError(owner(failed), error), error)  # noqa: B904
+
+    def _call_noted(self, places: Sequence[Any], noted: Callable[[Callable[[Exception], None]], None]) -> None:
+        """The same for a device that finds errors later; see `Replay.run`."""
+        self._places = dict(zip(self._drawn, places, strict=True))
+        try:
+            for place, op in enumerate(self._ops):
+                self._call(self._parts[place] or [], lambda step, op=op: op)  # type: ignore[misc]
+                noted(partial(note_op, op, self.environment.job.name))
+        finally:
+            self._places = None
 
     def _steps_with(self, launch: Launch) -> list[Step]:
         """The steps over the memory of this launch's caller, who has arguments back when they were used last."""
@@ -253,6 +280,7 @@ class Program:
             (number, operand, None if operand.buffer in self._callers else environment.array(operand))
             for number, operand in fetched
         ]
+        self.replay = self._replay()
         self._made = True
         self._generation = generation
 
@@ -321,10 +349,32 @@ class Program:
         def drawing(*arguments: Any) -> Any:
             launch = self.launch
             assert launch is not None
-            scalars = [launch.drawn(it, self.micro) if isinstance(it, Drawn) else it for it in arguments[before:-1]]
+            scalars = [self._place_of(launch, it) if isinstance(it, Drawn) else it for it in arguments[before:-1]]
             return kernel(*arguments[:before], *scalars, arguments[-1])
 
         return drawing
+
+    def _place_of(self, launch: Launch, scalar: Drawn) -> Any:
+        return launch.drawn(scalar, self.micro) if self._places is None else self._places[scalar]
+
+    def _replay(self) -> Replay | None:
+        """The replay of the steps; see `replay`."""
+        job, environment = self.environment.job, self.environment
+        written = dict.fromkeys([buffer for op in self._ops for buffer in op.writes()])
+        outside = [buffer for buffer in written if buffer not in self.chain.arena.offsets]
+        handed_out = dict.fromkeys([job.outputs[number].buffer for number in self.chain.outputs])
+        results = [environment.whole(buffer) for buffer in {**dict.fromkeys(outside), **handed_out}]
+        changed = [environment.arena, *[environment.whole(buffer) for buffer in outside]]
+        return replay_on(self.chain.device, changed, results, len(self._drawn))
+
+
+def note_op(op: JobOp, graph: str, error: Exception) -> None:
+    """Say on an error which op of a graph it is of, and where that was recorded."""
+    inputs = ", ".join([repr(operand.meta) for operand in op.inputs])
+    error.add_note(f"while running {op.op}({inputs}) of graph {graph!r}")
+    error.add_note(f"which was built at {op.line}")
+    if op.module:
+        error.add_note(f"in module {op.module}")
 
 
 def _updating(update: Callable[..., Any], inputs: list[Array], outputs: list[Array]) -> Callable[[], None]:

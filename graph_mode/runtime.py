@@ -35,7 +35,7 @@ from .job_queue import queue_of
 from .launch import Launch
 from .plan import Plan
 from .plan_memory import PlanMemory
-from .program import ProgramError, Torn
+from .program import ProgramError, Torn, note_op
 from .single_task import SingleTask
 from .tasks import stream_of
 
@@ -481,11 +481,7 @@ class GraphRuntime:
 
     def _failure(self, failed: ProgramError, launch: Launch) -> Failure:
         op, error = failed.op, failed.error
-        inputs = ", ".join([repr(operand.meta) for operand in op.inputs])
-        error.add_note(f"while running {op.op}({inputs}) of graph {self.name!r}")
-        error.add_note(f"which was built at {op.line}")
-        if op.module:
-            error.add_note(f"in module {op.module}")
+        note_op(op, self.name, error)
         failure = self._remembered(Failure(error))
         for operand in op.outputs:
             storage = launch.variables.get(operand.buffer)

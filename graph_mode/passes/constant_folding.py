@@ -23,8 +23,8 @@ SMALL: Final = 1 << 16
 def fold_constants(job: Job, settings: Settings) -> Job:
     """Run ops that need constants alone, or nothing, and make constants of their results.
 
-    Not random ones, not what is written again later, and nothing that makes large constants of small ones.  Only on the
-    host: what an accelerator is to have there has to be computed, or copied, at each launch in any case.
+    Not random ones, not results that are written again later, and nothing that makes large constants of small ones.
+    Ops are run on the host alone; a constant that is copied to a device becomes a constant there.
     """
     flow = flow_of(job)
     gathered = {it.buffer for op in job.ops if op.kind in GATHERING for it in op.inputs}
@@ -48,11 +48,11 @@ def fold_constants(job: Job, settings: Settings) -> Job:
 
 
 def _foldable(op: JobOp, constants: dict[int, Array], flow: Flow) -> bool:
-    if op.kind != "call" or is_random(op) or not flow.written_once(op):
+    if op.kind not in ("call", "transfer") or is_random(op) or not flow.written_once(op):
         return False
-    if any([it.meta.device.type != "cpu" for it in op.outputs]) or any(
-        [it.buffer not in constants for it in op.inputs]
-    ):
+    if any([operand.buffer not in constants for operand in op.inputs]):
+        return False
+    if any([operand.meta.device.type != "cpu" for operand in (op.inputs if op.kind == "transfer" else op.outputs)]):
         return False
     read: int = sum([constants[it].nbytes for it in {operand.buffer for operand in op.inputs}])
     made: int = sum([it.meta.nbytes for it in op.outputs])
@@ -62,6 +62,8 @@ def _foldable(op: JobOp, constants: dict[int, Array], flow: Flow) -> bool:
 def _computed(op: JobOp, constants: dict[int, Array]) -> list[Array] | None:
     """What it computes; None if that has to be left to the launches."""
     inputs = [Blob(Storage(None, constants[it.buffer]), it.meta, it.strides, it.offset).array() for it in op.inputs]
+    if op.kind == "transfer":
+        return [np.array(inputs[0], order="C")]
     outputs = [np.empty(it.meta.shape, it.meta.dtype.numpy) for it in op.outputs]
     try:
         inferred = op.infer()

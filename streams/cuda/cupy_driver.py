@@ -16,7 +16,7 @@ from cupy.cuda import driver as cuda_driver, runtime
 from vmflow.errors import DeviceLost
 
 from .arrays import DeviceArray, bytes_at
-from .driver import Argument, CompileTarget, DeviceProperties, Driver
+from .driver import Argument, CannotCapture, CompileTarget, DeviceProperties, Driver
 
 # Statuses of an event.
 _REACHED: Final = 0
@@ -57,6 +57,8 @@ class CupyDriver(Driver):
         )
         self.target = CompileTarget("cubin", f"sm_{found['major']}{found['minor']}")
         self._pool = cupy.get_default_memory_pool()
+        # The addresses of streams that are captured.
+        self._captured: set[int] = set()
 
     def properties(self) -> DeviceProperties:
         return self._properties
@@ -150,6 +152,8 @@ class CupyDriver(Driver):
     # Work
 
     def copy(self, out: Any, source: Any, stream: Any) -> None:
+        if not (isinstance(out, DeviceArray) and isinstance(source, DeviceArray)):
+            self._refuse_capture(stream, "a copy from or to memory of the host")
         with self._on_device():
             runtime.memcpyAsync(_address(out), _address(source), out.nbytes, runtime.memcpyDefault, stream.ptr)
 
@@ -189,12 +193,40 @@ class CupyDriver(Driver):
         stream: Any,
         failed: Callable[[Exception], None],
     ) -> None:
+        self._refuse_capture(stream, f"{name}, which functions of CuPy compute")
         given = [self._native(argument) for argument in arguments]
         outs = [self._native(result) for result in results]
         with self._on_device(), stream:
             function(cupy, *given, *outs)
 
+    def multiply(self, left: DeviceArray, right: DeviceArray, out: DeviceArray, stream: Any) -> None:
+        self._refuse_capture(stream, "products of matrices, which CuPy computes where nvmath-python is not installed")
+        with self._on_device(), stream:
+            cupy.matmul(self._native(left), self._native(right), out=self._native(out))
+
+    # Graphs
+
+    def begin_capture(self, stream: Any) -> None:
+        with self._on_device():
+            stream.begin_capture()
+        self._captured.add(int(stream.ptr))
+
+    def end_capture(self, stream: Any) -> Any:
+        self._captured.discard(int(stream.ptr))
+        with self._on_device():
+            return stream.end_capture()
+
+    def launch_graph(self, graph: Any, stream: Any) -> None:
+        self._refuse_capture(stream, "another graph")
+        with self._on_device():
+            graph.launch(stream)
+
     # Inside
+
+    def _refuse_capture(self, stream: Any, work: str) -> None:
+        """Raise if the stream is captured, for work that a graph cannot hold."""
+        if int(stream.ptr) in self._captured:
+            raise CannotCapture(work)
 
     def _native(self, array: Any) -> Any:
         """A device's array as CuPy's; anything else as it is."""

@@ -53,6 +53,10 @@ class CompileTarget(NamedTuple):
     architecture: str
 
 
+class CannotCapture(RuntimeError):
+    """Work was handed to a stream that is captured, and a graph cannot hold it."""
+
+
 class Driver:
     """One CUDA device.
 
@@ -245,4 +249,40 @@ class Driver:
             name: of the op, for people.
             failed: called with the error if the function raises one after this call has returned.
         """
+        raise NotImplementedError
+
+    def multiply(self, left: DeviceArray, right: DeviceArray, out: DeviceArray, stream: Handle) -> None:
+        """Compute products of matrices: ``out = left @ right``.
+
+        Half precision is multiplied exactly, summed up in float32 and rounded once.
+
+        Args:
+            left: of shape (n, k), or (b, n, k) for b products; `right` is (k, m) or (b, k, m), and `out` likewise.
+                Along one of the last two dimensions, elements of each lie side by side.
+            right, out: of the dtype of `left`, which is floating-point or complex.
+            stream: behind whose work it runs.
+
+        Raises:
+            CannotCapture: while the stream is captured, if the library that computes it cannot be.
+        """
+        raise NotImplementedError
+
+    # Graphs
+
+    def begin_capture(self, stream: Handle) -> None:
+        """From now on, put kernels, copies within the device, fills and products for `stream` into a graph.
+
+        None of them runs.  No other work may be handed to the stream until `end_capture`.
+        """
+        raise NotImplementedError
+
+    def end_capture(self, stream: Handle) -> Handle:
+        """The graph of all work that was captured; to be called also if capturing has failed.
+
+        The memory that it uses has to be kept for as long as it is launched.
+        """
+        raise NotImplementedError
+
+    def launch_graph(self, graph: Handle, stream: Handle) -> None:
+        """Run all work of a graph, behind all work that the stream has been handed before."""
         raise NotImplementedError

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, final
 
 import numpy as np
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 
 # Asked once the work has ended: the error that it has found, or None.
 Check: TypeAlias = "Callable[[], Exception | None]"
+
+# Told of an error that a check has found, to say where it comes from.
+Note: TypeAlias = "Callable[[Exception], None]"
 
 
 @final
@@ -46,7 +50,6 @@ class Launched:
         return found[0] if found else None
 
 
-@final
 class Launcher:
     """See the module.
 
@@ -90,6 +93,15 @@ class Launcher:
         report = self.device.error_report(explain)
         self.check(report.error)
         return report.array
+
+    def count_of_checks(self) -> int:
+        """How many checks the work in hand has, for `note_checks`."""
+        return len(self.launched.checks)
+
+    def note_checks(self, begin: int, note: Note) -> None:
+        """Tell `note` of errors that are found by the checks behind the first `begin` ones."""
+        checks = self.launched.checks
+        checks[begin:] = [partial(_noted, check, note) for check in checks[begin:]]
 
     # Memory
 
@@ -137,6 +149,13 @@ class Launcher:
     def fill(self, out: DeviceArray, byte: int) -> None:
         """See `Driver.fill`."""
         self.driver.fill(out, byte, self.stream)
+
+
+def _noted(check: Check, note: Note) -> Exception | None:
+    error = check()
+    if error is not None:
+        note(error)
+    return error
 
 
 class _Current(threading.local):

@@ -11,13 +11,13 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, final
 
 import numpy as np
 
 from vmflow.errors import DeviceLost
 from vmflow.streams.cuda.arrays import DeviceArray, bytes_at
-from vmflow.streams.cuda.driver import Argument, CompileTarget, DeviceProperties, Driver
+from vmflow.streams.cuda.driver import Argument, CannotCapture, CompileTarget, DeviceProperties, Driver
 from vmflow.streams.cuda.hazards import HOST, Hazards
 from vmflow.streams.simulated import SimulatedDevice, SimulatedEvent, SimulatedQueue
 
@@ -27,7 +27,7 @@ from .memory import EmulatedMemory, IllegalAddress, Owner, Region, view
 if TYPE_CHECKING:
     from vmflow.streams.cuda.ptx import Kernel as PtxKernel, Module, Region as PtxRegion
 
-# How often each kernel was launched in this process.
+# How often each kernel was run in this process.
 LAUNCHES: Final[Counter[str]] = Counter()
 
 DEFAULT_BYTES: Final = 1 << 30
@@ -36,6 +36,8 @@ _MULTIPROCESSORS: Final = 4
 # The addresses of streams: CUDA's default streams have 1 and 2.
 _DEFAULT_STREAMS: Final = (1, 2)
 _FIRST_STREAM: Final = 0x1000
+# By dtype of half precision, the one that products are computed in.
+_WIDE: Final = {"float16": np.dtype(np.float32), "bfloat16": np.dtype(np.float32)}
 
 
 @final
@@ -45,13 +47,41 @@ class EmulatedStream:
     Attributes:
         queue: of the simulated device.
         number: in the count of `Hazards`.
+        captured: the graph that work goes to while the stream is captured; else None.
     """
 
-    __slots__ = ("number", "queue")
+    __slots__ = ("captured", "number", "queue")
 
     def __init__(self, queue: SimulatedQueue, number: int) -> None:
         self.queue = queue
         self.number = number
+        self.captured: list[_Node] | None = None
+
+    def begin_capture(self) -> None:
+        """Put work into a graph from now on."""
+        if self.captured is not None:
+            raise RuntimeError("the stream is captured already")
+        self.captured = []
+
+    def end_capture(self) -> list[_Node]:
+        """The graph; from now on, work runs again."""
+        if self.captured is None:
+            raise RuntimeError("the stream is not captured")
+        captured, self.captured = self.captured, None
+        return captured
+
+
+# work(regions): with the blocks of the arrays, as they are when the work is handed over
+_Work: TypeAlias = "Callable[[Sequence[Region | None]], None]"
+
+
+class _Node(NamedTuple):
+    """A piece of work: its name, its arrays, the positions of those that it writes, and the work itself."""
+
+    name: str
+    arrays: Sequence[DeviceArray]
+    writes: set[int]
+    work: _Work
 
 
 @final
@@ -110,7 +140,9 @@ class EmulatedDriver(Driver):
     """See the module; made by `EmulatedMachine`.
 
     Attributes:
-        launches: how many kernels were launched.
+        launches: how many kernels were launched one by one.
+        graphs: how many graphs were launched.
+        captures_products: whether products can be captured, as by cuBLASLt; without it, CuPy cannot capture them.
         lost: the error that has ended the device; None while it works.
     """
 
@@ -120,6 +152,8 @@ class EmulatedDriver(Driver):
     def __init__(self, machine: EmulatedMachine, index: int, nbytes: int) -> None:
         self.index = index
         self.launches = 0
+        self.graphs = 0
+        self.captures_products = True
         self.lost: Exception | None = None
         self._machine = machine
         self._simulated = machine.simulated
@@ -259,24 +293,24 @@ class EmulatedDriver(Driver):
     # Work
 
     def copy(self, out: Any, source: Any, stream: EmulatedStream) -> None:
-        target, origin = self._operand(out), self._operand(source)
-        if target.nbytes != origin.nbytes or not (target.contiguous and origin.contiguous):
-            raise ValueError(f"a copy takes contiguous arrays of one size, not {origin!r} to {target!r}")
-        regions = self._accessed("copy", [target, origin], {0}, stream)
-        ends = [array.strided((array.nbytes,), np.dtype(np.uint8)).loose() for array in (target, origin)]
+        if stream.captured is not None and not (isinstance(out, DeviceArray) and isinstance(source, DeviceArray)):
+            raise CannotCapture("a copy from or to memory of the host")
+        ends = [self._operand(array) for array in (out, source)]
+        if ends[0].nbytes != ends[1].nbytes or not (ends[0].contiguous and ends[1].contiguous):
+            raise ValueError(f"a copy takes contiguous arrays of one size, not {ends[1]!r} to {ends[0]!r}")
+        flat = [array.strided((array.nbytes,), np.dtype(np.uint8)).loose() for array in ends]
 
-        def work() -> None:
-            to, given = [view(array, region, "copy") for array, region in zip(ends, regions, strict=True)]
+        def work(regions: Sequence[Region | None]) -> None:
+            to, given = [view(array, region, "copy") for array, region in zip(flat, regions, strict=True)]
             to[...] = given
 
-        self._enqueue(stream, work)
+        self._hand_over(stream, _Node("copy", flat, {0}, work))
 
     def fill(self, out: DeviceArray, byte: int, stream: EmulatedStream) -> None:
         if not out.contiguous:
             raise ValueError(f"only a contiguous array can be filled with a byte, not {out!r}")
-        (region,) = self._accessed("fill", [out], {0}, stream)
         flat = out.strided((out.nbytes,), np.dtype(np.uint8)).loose()
-        self._enqueue(stream, lambda: view(flat, region, "fill").fill(byte))
+        self._hand_over(stream, _Node("fill", [flat], {0}, lambda regions: view(flat, regions[0], "fill").fill(byte)))
 
     def load(self, code: bytes) -> Module:
         from vmflow.streams.cuda.ptx import parse  # which only programs with kernels of their own need
@@ -296,23 +330,21 @@ class EmulatedDriver(Driver):
         stream: EmulatedStream,
         shared: int = 0,
     ) -> None:
-        arrays = [argument for argument in arguments if isinstance(argument, DeviceArray)]
+        arrays = [argument.loose() for argument in arguments if isinstance(argument, DeviceArray)]
         written = {
             sum([isinstance(before, DeviceArray) for before in arguments[:position]])
             for position in writes
             if isinstance(arguments[position], DeviceArray)
         }
-        regions = self._accessed(function.name, arrays, written, stream)
+        self.launches += stream.captured is None
         values = [argument.pointer if isinstance(argument, DeviceArray) else argument for argument in arguments]
-        arrays = [array.loose() for array in arrays]
-        self.launches += 1
-        LAUNCHES[function.name] += 1
 
-        def work() -> None:
+        def work(regions: Sequence[Region | None]) -> None:
+            LAUNCHES[function.name] += 1
             windows = _windows(function.name, arrays, regions, written)
             function.run(grid, block, values, windows, shared_bytes=shared)
 
-        self._enqueue(stream, work)
+        self._hand_over(stream, _Node(function.name, arrays, written, work))
 
     def call(
         self,
@@ -323,20 +355,16 @@ class EmulatedDriver(Driver):
         stream: EmulatedStream,
         failed: Callable[[Exception], None],
     ) -> None:
+        if stream.captured is not None:
+            raise CannotCapture(f"{name}, which functions of CuPy compute")
         operands = [*results, *[argument for argument in arguments if isinstance(argument, DeviceArray)]]
-        found = iter(self._accessed(name, operands, set(range(len(results))), stream))
-        of_results = [next(found) for _ in results]
-        of_arguments = [next(found) if isinstance(argument, DeviceArray) else None for argument in arguments]
+        operands = [array.loose() for array in operands]
+        places = [isinstance(argument, DeviceArray) for argument in arguments]
 
-        arguments = [argument.loose() if isinstance(argument, DeviceArray) else argument for argument in arguments]
-        results = [result.loose() for result in results]
-
-        def work() -> None:
-            given = [
-                view(argument, region, name) if isinstance(argument, DeviceArray) else argument
-                for argument, region in zip(arguments, of_arguments, strict=True)
-            ]
-            outs = [view(result, region, name) for result, region in zip(results, of_results, strict=True)]
+        def work(regions: Sequence[Region | None]) -> None:
+            views = [view(array, region, name) for array, region in zip(operands, regions, strict=True)]
+            outs, rest = views[: len(results)], iter(views[len(results) :])
+            given = [next(rest) if place else argument for place, argument in zip(places, arguments, strict=True)]
             try:
                 with np.errstate(all="ignore"):
                     function(ARRAY_MODULE, *given, *outs)
@@ -345,26 +373,68 @@ class EmulatedDriver(Driver):
             except Exception as error:
                 failed(error)
 
-        self._enqueue(stream, work)
+        arguments = [None if place else argument for place, argument in zip(places, arguments, strict=True)]
+        self._hand_over(stream, _Node(name, operands, set(range(len(results))), work))
+
+    def multiply(self, left: DeviceArray, right: DeviceArray, out: DeviceArray, stream: EmulatedStream) -> None:
+        if stream.captured is not None and not self.captures_products:
+            raise CannotCapture("products of matrices, which CuPy computes where nvmath-python is not installed")
+        arrays = [array.loose() for array in (out, left, right)]
+
+        def work(regions: Sequence[Region | None]) -> None:
+            views = [view(array, region, "multiply") for array, region in zip(arrays, regions, strict=True)]
+            to, *given = views
+            wide = [array.astype(_WIDE.get(array.dtype.name, array.dtype), copy=False) for array in given]
+            with np.errstate(all="ignore"):
+                np.copyto(to, np.matmul(*wide), casting="unsafe")
+
+        self._hand_over(stream, _Node("multiply", arrays, {0}, work))
+
+    # Graphs
+
+    def begin_capture(self, stream: EmulatedStream) -> None:
+        self._raise_if_lost()
+        stream.begin_capture()
+
+    def end_capture(self, stream: EmulatedStream) -> list[_Node]:
+        return stream.end_capture()
+
+    def launch_graph(self, graph: list[_Node], stream: EmulatedStream) -> None:
+        if stream.captured is not None:
+            raise CannotCapture("another graph")
+        self.graphs += 1
+        works = [(node.work, self._accessed(node, stream)) for node in graph]
+
+        def run() -> None:
+            for work, regions in works:
+                work(regions)
+
+        self._enqueue(stream, run)
 
     # Inside
 
     def _operand(self, array: Any) -> DeviceArray:
         return array if isinstance(array, DeviceArray) else self.mapped(array)
 
-    def _accessed(
-        self, work: str, arrays: Sequence[DeviceArray], writes: set[int], stream: EmulatedStream
-    ) -> list[Region | None]:
+    def _hand_over(self, stream: EmulatedStream, node: _Node) -> None:
+        """Run a piece of work in its turn, or put it into the graph that is captured."""
+        if stream.captured is not None:
+            stream.captured.append(node)
+            return
+        regions = self._accessed(node, stream)
+        self._enqueue(stream, lambda: node.work(regions))
+
+    def _accessed(self, node: _Node, stream: EmulatedStream) -> list[Region | None]:
         """The blocks that the arrays lie in, each of which may be used by work that is handed over now."""
         self._raise_if_lost()
-        regions = [self._memory.region_of(array, work) for array in arrays]
+        regions = [self._memory.region_of(array, node.name) for array in node.arrays]
         with self._machine.guard:
-            self._hazards.begin(stream.number, work)
-            for position, (array, region) in enumerate(zip(arrays, regions, strict=True)):
+            self._hazards.begin(stream.number, node.name)
+            for position, (array, region) in enumerate(zip(node.arrays, regions, strict=True)):
                 if region is not None:
                     low, high = array.extent()
                     start, stop = low - region.start, high - region.start
-                    self._hazards.access(stream.number, region.shadow, start, stop, position in writes)
+                    self._hazards.access(stream.number, region.shadow, start, stop, position in node.writes)
         return regions
 
     def _enqueue(self, stream: EmulatedStream, work: Callable[[], None]) -> None:

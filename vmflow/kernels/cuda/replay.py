@@ -1,0 +1,178 @@
+"""`Replay`: kernels that run over the same memory again and again, first one by one and then as one graph of the device.
+
+The first run loads the kernels.  The second captures them, and runs them both ways over the same numbers: one by one,
+and as the graph.  If all results have the same bits, later runs launch the graph; if not, or if the work cannot be
+captured, they go on one by one.  The results of the first two runs are those of the kernels one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
+from typing import Any, Final, TypeAlias, final
+
+import numpy as np
+
+from vmflow.errors import OutOfMemory
+from vmflow.streams.allocator import BinAllocator
+from vmflow.streams.cuda.arrays import DeviceArray
+from vmflow.streams.cuda.capturing import CapturedGraph, capture
+from vmflow.streams.cuda.driver import CannotCapture
+from vmflow.streams.cuda.launching import Launcher, Note, current
+
+from .sources import CudaKernel
+
+_WORD: Final = np.dtype(np.int64)
+_BYTE: Final = np.dtype(np.uint8)
+
+# A random number's place as an operand of a kernel: an integer, or an array of one that holds it.
+Place: TypeAlias = "int | DeviceArray"
+
+# call(places, noted): launch all kernels in order, and call noted(note) behind each; see `Launcher.note_checks`.
+Calls: TypeAlias = "Callable[[Sequence[Place], Callable[[Note], None]], None]"
+
+
+@final
+class Replay:
+    """See the module.
+
+    Args:
+        changed: memory that the kernels change: what they read there has to be put back before they run again.
+        results: the arrays in it that anybody else reads.
+        places: how many places of random numbers each run is given.
+
+    Attributes:
+        refusal: why no graph is launched; None while there may yet be one.
+    """
+
+    def __init__(self, changed: Sequence[DeviceArray], results: Sequence[DeviceArray], places: int) -> None:
+        self.refusal: str | None = None
+        self._changed = [array for array in map(_as_bytes, changed) if array.size]
+        self._results = [array for array in map(_as_bytes, results) if array.size]
+        self._count = places
+        self._places: DeviceArray | None = None
+        self._ran = False
+        self._graph: CapturedGraph | None = None
+        self._verified = False
+
+    @property
+    def replays(self) -> bool:
+        """Whether the next run launches the graph."""
+        return self._verified
+
+    def run(self, call: Calls, places: Sequence[int]) -> None:
+        """Run the kernels once, by the current launcher.
+
+        Args:
+            call: see `Calls`.
+            places: of random numbers in this run.
+        """
+        launcher = current()
+        if self._verified:
+            self._launch(launcher, places)
+        elif self._ran and self._graph is None and self.refusal is None:
+            self._capture(launcher, call)
+            if self._graph is None:
+                _call(launcher, call, places)
+            else:
+                self._verify(launcher, call, places)
+        else:
+            _call(launcher, call, places)
+        self._ran = True
+
+    def _launch(self, launcher: Launcher, places: Sequence[int]) -> None:
+        assert self._graph is not None
+        if self._places is not None:
+            staged = launcher.device.pinned.array(self._places.shape, _WORD)
+            launcher.driver.host_access(staged, write=True)
+            staged[...] = np.array(places, np.uint64).view(np.int64)
+            launcher.copy(self._places, staged)
+        self._graph.launch(launcher)
+
+    def _capture(self, launcher: Launcher, call: Calls) -> None:
+        assert launcher.allocator is not None
+        try:
+            # Pieces of this allocator are the graph's, and are never handed to anybody else.
+            allocator = BinAllocator(launcher.allocator.memory)
+            places: list[Place] = []
+            if self._count:
+                memory = allocator.allocate(self._count * _WORD.itemsize, ("places", None, 0, None))
+                self._places = memory.array((self._count,), _WORD).owned_by(memory)
+                places += [self._places.strided((), _WORD, at * _WORD.itemsize) for at in range(self._count)]
+            self._graph = capture(launcher, allocator, partial(_call_current, call, places))
+        except Exception as error:
+            # Of a caller who says which kernel it is; if it fails one by one, too, then that is the error of the run.
+            cause = error.__cause__ or error
+            held = "hold " if isinstance(cause, CannotCapture) else "be made: "
+            self.refusal = f"a graph of the device cannot {held}{cause}"
+
+    def _verify(self, launcher: Launcher, call: Calls, places: Sequence[int]) -> None:
+        """Run the kernels one by one, and then as the graph, and compare the results, which stay those of the former."""
+        try:
+            before = [_copy_of(launcher, array) for array in self._changed]
+            expected = [launcher.scratch(array.shape, _BYTE) for array in self._results]
+        except OutOfMemory as error:
+            self.refusal = f"there is no memory to verify a graph of the device: {error}"
+            self._graph = None
+            _call(launcher, call, places)
+            return
+        _call(launcher, call, places)
+        for copy, array in zip(expected, self._results, strict=True):
+            launcher.copy(copy, array)
+        after = [_copy_of(launcher, array) for array in self._changed]
+        for copy, array in zip(before, self._changed, strict=True):
+            launcher.copy(array, copy)
+        self._launch(launcher, places)
+        report = launcher.device.error_report(lambda position, value: ValueError(f"byte {position} of a result"))
+        for copy, array in zip(expected, self._results, strict=True):
+            _comparison().launch_over(launcher, array.size, (report.array, copy, array, array.size))
+        for copy, array in zip(after, self._changed, strict=True):
+            launcher.copy(array, copy)
+        launcher.check(lambda: self._compared(report.error()))
+
+    def _compared(self, difference: Exception | None) -> None:
+        """The device has compared the results of both ways."""
+        if difference is None:
+            self._verified = self._graph is not None
+        else:
+            self.refusal = f"the graph of the device has computed other bits, at {difference}"
+            self._graph = None
+
+
+def _call(launcher: Launcher, call: Calls, places: Sequence[Place]) -> None:
+    begin = launcher.count_of_checks()
+
+    def noted(note: Note) -> None:
+        nonlocal begin
+        launcher.note_checks(begin, note)
+        begin = launcher.count_of_checks()
+
+    call(places, noted)
+
+
+def _call_current(call: Calls, places: Sequence[Place]) -> None:
+    _call(current(), call, places)
+
+
+def _as_bytes(array: DeviceArray) -> DeviceArray:
+    return array.strided((array.nbytes,), _BYTE)
+
+
+def _copy_of(launcher: Launcher, array: DeviceArray) -> DeviceArray:
+    copy = launcher.scratch(array.shape, _BYTE)
+    launcher.copy(copy, array)
+    return copy
+
+
+@lru_cache(1)
+def _comparison() -> CudaKernel:
+    source = """
+extern "C" __global__ void compare_bytes(unsigned long long* report, const unsigned char* one,
+                                         const unsigned char* other, int64 count) {
+    const int64 threads = (int64)gridDim.x * blockDim.x;
+    for (int64 i = (int64)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += threads) {
+        if (one[i] != other[i]) atomicCAS(report, 0ULL, (unsigned long long)i + 1);
+    }
+}
+"""
+    return CudaKernel("compare_bytes", source)

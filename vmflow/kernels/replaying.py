@@ -1,0 +1,54 @@
+"""The door to replays: some devices run the same kernels over the same memory as one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    from vmflow.devices import device as Device
+    from vmflow.instructions.blob import Array
+
+# call(places, noted): call all kernels in order, with these places of random numbers, and noted(note) behind each, where
+# note(error) is told of an error that the device finds later.
+Calls: TypeAlias = "Callable[[Sequence[Any], Callable[[Callable[[Exception], None]], None]], None]"
+
+
+class Replay(Protocol):
+    """Kernels that run over the same memory again and again.
+
+    Attributes:
+        refusal: why they do not run as one; None if they do, or may yet.
+    """
+
+    refusal: str | None
+
+    @property
+    def replays(self) -> bool:
+        """Whether the next run is one launch."""
+        ...
+
+    def run(self, call: Calls, places: Sequence[int]) -> None:
+        """Run them once.
+
+        Args:
+            call: see `Calls`; it is not called where they run as one.
+            places: of random numbers in this run.
+        """
+        ...
+
+
+def replay_on(device: Device, changed: Sequence[Array], results: Sequence[Array], places: int) -> Replay | None:
+    """A replay of kernels of a device; None on devices that call them one by one.
+
+    Args:
+        device: of the kernels.
+        changed: contiguous arrays that the kernels change.
+        results: those of which others read the results.
+        places: how many places of random numbers a run is given.
+    """
+    if device.type != "cuda":
+        return None
+    from .cuda.replay import Replay as OnCuda  # which programs without such a device do without
+
+    return OnCuda(changed, results, places)
