@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, final
 
+from vmflow.autograd.grad_mode import no_grad
 from vmflow.context import Mode
 from vmflow.errors import VirtualMachineClosed
 from vmflow.instructions import origin
@@ -21,7 +22,8 @@ from vmflow.instructions.failure import Failure
 from vmflow.instructions.instruction import Dependence, Instruction
 from vmflow.instructions.launch_lazy_job import LaunchLazyJob
 from vmflow.instructions.release_tensor import Lease
-from vmflow.tensor_fields import new_tensor, still_have
+from vmflow.ops.copying import clone
+from vmflow.tensor_fields import blob_of, new_tensor, still_have
 from vmflow.vm import inline
 from vmflow.vm.machine_fields import MachineFields
 from vmflow.vm.virtual_machine import default_machine
@@ -97,6 +99,8 @@ class GraphCaller:
         fields: MachineFields = machine
         if fields.driver.refusing:
             machine.require_open("launch_lazy_job")
+        if self._task is None and runtime.launches_ahead and variables.written:
+            sources = _apart(sources, variables)
         results: list[Tensor] = []
         blobs: list[Blob] = []
         for output, is_placed in self._outputs:
@@ -241,6 +245,14 @@ class GraphCaller:
             self._placed_bytes,
         )
         return [instruction], [(storage, instruction) for storage in changed]
+
+
+def _apart(sources: tuple[Blob, ...], variables: Variables) -> tuple[Blob, ...]:
+    """The arguments, with copies of those that lie where the run writes, made on the device before it."""
+    with no_grad():
+        return tuple(
+            [blob_of(clone(new_tensor(blob, None))) if blob.storage in variables.changed else blob for blob in sources]
+        )
 
 
 def _ordered(machine: VirtualMachine, storage: Storage) -> Dependence:

@@ -20,7 +20,7 @@ from .job import Job
 from .lifetimes import ALIGNMENT, aligned
 from .memory_planning import lower_bound, plan
 from .plan import Arena, ChainDescriptor, Plan, RegisterContents
-from .tasks import GATHERING, Task, form_tasks
+from .tasks import GATHERING, Task, form_tasks, goes_along
 
 # How many launches may be under way at once: the slots of the register by which they begin.
 IN_FLIGHT: Final = 100
@@ -69,7 +69,10 @@ def compile_job(job: Job, slots: int = 1) -> Plan:
 
 
 def _check_devices(job: Job) -> None:
-    devices = {buffer.meta.device for buffer in job.buffers.values() if buffer.role != "number"}
+    copied = {operand.buffer for op in job.ops if goes_along(job, op) for operand in op.inputs}
+    others = {operand.buffer for op in job.ops if not goes_along(job, op) for operand in (*op.inputs, *op.outputs)}
+    there = copied - others | set(job.numbers)
+    devices = {buffer.meta.device for buffer in job.buffers.values() if buffer.id not in there}
     on_cuda = [device for device in devices if device.type == "cuda"]
     if on_cuda and len(devices) > 1:
         names = " and ".join(sorted(map(str, devices)))

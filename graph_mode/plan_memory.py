@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any, final
 
+import numpy as np
+
 from vmflow import dtypes
+from vmflow.devices import device as Device
 from vmflow.instructions.blob import Array, Storage
 from vmflow.interpreter import eagerly
 from vmflow.kernels.copies import add_to, assign, rows_of, view_at
@@ -42,17 +45,19 @@ class PlanMemory:
         # Both outlive the scope around.
         with scope(shield=True), eagerly():
             for task, chain in self.plan.chains.items():
-                # Views of no bytes, too, need an array to be views of.
-                nbytes = max(chain.arena.nbytes, 1)
-                self.tensors["arena", task, 0] = empty(nbytes, dtype=dtypes.uint8, device=chain.device)
+                self._reserve("arena", task, 1, chain.arena.nbytes, chain.device)
             for register in self.plan.registers:
                 contents = self.plan.contents.get(register.id)
-                for slot in range(0 if contents is None else register.count):
-                    assert contents is not None
-                    made = empty(max(contents.nbytes, 1), dtype=dtypes.uint8, device=contents.device)
-                    self.tensors["register", register.id, slot] = made
-            for number, array in self.job.constants.items():
-                self.tensors["constant", number, 0] = from_array(array, self.job.buffers[number].meta.device)
+                if contents is not None:
+                    self._reserve("register", register.id, register.count, contents.nbytes, contents.device)
+            for number, array in self.job.constants.items() if self.plan.device.type == "cuda" else ():
+                self.tensors["constant", number, 0] = from_array(array, self.plan.device)
+
+    def _reserve(self, kind: str, number: int, slots: int, nbytes: int, device: Device) -> None:
+        if device.type == "cuda":
+            nbytes = max(nbytes, 1)  # arrays of no elements, too, are views of some memory there
+        for slot in range(slots if nbytes else 0):
+            self.tensors[kind, number, slot] = empty(nbytes, dtype=dtypes.uint8, device=device)
 
     def unsettled(self) -> list[Storage]:
         """What is not known to be there; a launch has to wait for it."""
@@ -81,7 +86,9 @@ class PlanMemory:
         found = self._programs.get(key)
         if found is None:
             chain = self.plan.chains[task]
-            constants = {number: self._array("constant", number) for number in self.job.constants}
+            constants = self.job.constants
+            if chain.device.type == "cuda":
+                constants = {number: self._array("constant", number) for number in constants}
             environment = Environment(self.job, constants)
             environment.place(self._array("arena", task), chain.arena.offsets)
             for slot in slots:
@@ -101,7 +108,8 @@ class PlanMemory:
         }
 
     def _array(self, kind: str, number: int, slot: int = 0) -> Array:
-        return blob_of(self.tensors[kind, number, slot]).storage.array
+        tensor = self.tensors.get((kind, number, slot))
+        return np.empty(0, np.uint8) if tensor is None else blob_of(tensor).storage.array
 
     def gather(self, task: int, action: Action) -> None:
         op = self.job.ops[self.plan.gathers[task]]

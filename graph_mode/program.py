@@ -23,7 +23,7 @@ from vmflow.instructions.op_call import store
 from vmflow.kernels.choosing import Kernel
 from vmflow.kernels.copies import assign, assign_number, view_at
 from vmflow.kernels.generation import GENERATION
-from vmflow.kernels.replaying import Replay, replay_on
+from vmflow.kernels.replaying import Replay, replays_of
 from vmflow.native import caused_by
 from vmflow.ops.table import OpPlan
 
@@ -331,7 +331,7 @@ class Program:
                 raise ValueError(f"the update {op.name} cannot be run: its kernel is not known")
             return _updating(op.update, inputs, outputs), (), None
         if op.kind == "transfer":
-            return np.copyto, (outputs[0], inputs[0]), None
+            return assign, (outputs[0], inputs[0]), None
         inferred = op.infer()
         draws = any([isinstance(it, Drawn) for it in op.scalars])
         kernel = self._drawing(op, inferred) if draws else inferred.kernel.function
@@ -359,13 +359,16 @@ class Program:
 
     def _replay(self) -> Replay | None:
         """The replay of the steps; see `replay`."""
+        make = replays_of(self.chain.device)
+        if make is None:
+            return None
         job, environment = self.environment.job, self.environment
         written = dict.fromkeys([buffer for op in self._ops for buffer in op.writes()])
         outside = [buffer for buffer in written if buffer not in self.chain.arena.offsets]
         handed_out = dict.fromkeys([job.outputs[number].buffer for number in self.chain.outputs])
         results = [environment.whole(buffer) for buffer in {**dict.fromkeys(outside), **handed_out}]
         changed = [environment.arena, *[environment.whole(buffer) for buffer in outside]]
-        return replay_on(self.chain.device, changed, results, len(self._drawn))
+        return make(changed, results, len(self._drawn))
 
 
 def note_op(op: JobOp, graph: str, error: Exception) -> None:

@@ -65,9 +65,18 @@ def stream_of(op: JobOp) -> tuple[Device, str]:
     return (device, "host_to_device") if source.type == "cpu" else (source, "device_to_host")
 
 
-def _stream_of_stage(op: JobOp) -> tuple[Device, str]:
+def goes_along(job: Job, op: JobOp) -> bool:
+    """Whether an op copies a constant to a CUDA device, where the runtime puts constants itself."""
+    if op.kind != "transfer" or op.outputs[0].meta.device.type != "cuda":
+        return False
+    return job.buffers[op.inputs[0].buffer].role == "constant"
+
+
+def _stream_of_stage(job: Job, op: JobOp) -> tuple[Device, str]:
     """The same, but that stages compute on streams of their own."""
     device, stream = stream_of(op)
+    if goes_along(job, op):
+        stream = "compute"
     if stream == "compute" and op.stage and op.kind not in GATHERING:
         stream = f"{STAGE_PREFIX}{op.stage}"
     return device, stream
@@ -129,7 +138,7 @@ class _Forming:
 
     def _task_of(self, position: int, op: JobOp) -> Task:
         """The one that the op belongs to: the open chain of its stream, or one of its own."""
-        device, stream = _stream_of_stage(op)
+        device, stream = _stream_of_stage(self.job, op)
         if op.kind not in GATHERING:
             task = self._chain(device, stream, op.phase, op.stage)
             task.ops.append(position)

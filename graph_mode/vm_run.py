@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from vmflow.instructions.blob import Array, Blob, Storage, TensorMeta
+from vmflow.instructions.blob import Blob, Storage, TensorMeta
 from vmflow.instructions.builder import physical_run
 from vmflow.instructions.op_call import Kernel
+from vmflow.kernels.copies import copier
 from vmflow.ops.creation import creation
 from vmflow.tensor_fields import blob_of, lease_of, new_tensor
 from vmflow.tensors import Tensor
@@ -134,21 +135,15 @@ class _Walk:
 
     def _kernel(self, op: JobOp) -> Kernel:
         if op.kind == "transfer":
-            return _copy
+            given, made = op.inputs[0].meta.device, op.outputs[0].meta.device
+            return copier(given if made.type == "cpu" else made)
         inferred = op.infer()
-        if inferred.outputs[0].dtype is op.outputs[0].meta.dtype:
+        if inferred.kernel.casts or inferred.outputs[0].dtype is op.outputs[0].meta.dtype:
             return inferred.kernel.function
         return lambda *arguments: inferred.kernel.function(*arguments[:-1], None)
 
     def _new(self, of: TensorMeta) -> Tensor:
         return new_tensor(Blob(Storage(self.machine, None, self.machine.stream(of.device)), of), None)
-
-
-def _copy(array: Array, out: Array | None) -> Array:
-    if out is None:
-        return array.copy(order="C")
-    out[...] = array
-    return out
 
 
 def _gathering(kind: str, index: int, count: int, made: TensorMeta) -> Kernel:

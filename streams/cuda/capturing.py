@@ -1,7 +1,7 @@
 """Graphs of a device: work that is captured once, and launched again and again as one.
 
-A captured kernel reads and writes the same addresses at every launch.  So a graph keeps all memory that its kernels use,
-the scratch memory that they ask for included.
+A captured kernel reads and writes the same addresses at every launch.  So a graph keeps all memory that its kernels
+use, the scratch memory that they ask for included.
 """
 
 from __future__ import annotations

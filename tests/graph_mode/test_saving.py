@@ -478,11 +478,15 @@ def test_a_graph_can_be_loaded_onto_another_device(model: Model, folder: Path, w
     graph, x = Forward(build), flow.randn(2, 1, 8, 8)
     bits(graph(x))
     flow.save(graph, folder)
-    expected = bits(graph(x))
+    expected = graph(x)
     loaded = flow.load_graph(folder, map_location=where)
     found = loaded(x.to(where))
     assert [it.device for it in found] == [flow.device(where)] * 3
-    assert bits(found) == expected
+    if x.device.type == "cuda":
+        for one, other in zip(found, expected, strict=True):
+            np.testing.assert_allclose(one.numpy(), other.to("cpu").numpy(), rtol=1e-5)
+    else:
+        assert bits(found) == bits(expected)
     assert {it.device for it in loaded.state_dict().values()} == {flow.device(where)}
     if x.device is not flow.device(where):
         with pytest.raises(ValueError, match="save the graph after a call with such arguments"):
@@ -492,6 +496,7 @@ def test_a_graph_can_be_loaded_onto_another_device(model: Model, folder: Path, w
     assert flow.load_graph(again)(x.to(where))[0].device is flow.device(where)
 
 
+@pytest.mark.host
 def test_where_a_graph_cannot_be_loaded(model: Model, folder: Path) -> None:
     graph = Forward(lambda x: x.to("sim:3").exp().to("sim:4") * 2)
     bits(graph(flow.ones(2)))

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from vmflow import dtypes
+from vmflow.devices import device as Device
 from vmflow.interpreter import eagerly
 from vmflow.kernels.problems.updates import AdaptScale
 from vmflow.kernels.updates import choose_update
@@ -32,7 +33,7 @@ class GradScaler:
     long as `update` is called only after it.
 
     Args:
-        device: of the scale; gradients may be on any.
+        device: of the scale; by default, that of the first tensor that is scaled.  Gradients may be on any.
         init_scale: the scale at first.
         growth_factor: multiplies the scale after `growth_interval` steps in a row that were not skipped.
         backoff_factor: multiplies the scale after a step that was skipped.
@@ -45,7 +46,7 @@ class GradScaler:
 
     def __init__(
         self,
-        device: str = "cpu",
+        device: str | None = None,
         init_scale: float = 2.0**16,
         growth_factor: float = 2.0,
         backoff_factor: float = 0.5,
@@ -62,18 +63,20 @@ class GradScaler:
         self._backoff_factor = backoff_factor
         self._growth_interval = growth_interval
         self._init_scale = init_scale
+        self._init_growth_tracker = 0
         self._scale: Tensor | None = None
         self._growth_tracker: Tensor | None = None
         self._stages: dict[Optimizer, str] = {}
         self._found: dict[Optimizer, Tensor] = {}
 
-    def _tensors(self) -> tuple[Tensor, Tensor]:
-        """The scale, and the number of steps since it was changed last."""
+    def _tensors(self, device: Device | None = None) -> tuple[Tensor, Tensor]:
+        """The scale, and the number of steps since it was changed last; made at first use, on `device` by default."""
         if self._scale is None or self._growth_tracker is None:
+            chosen = self._device or device or "cpu"
             # They outlive the scope around, and the building of a graph.
             with scope(shield=True), eagerly():
-                self._scale = full((), self._init_scale, dtype=dtypes.float32, device=self._device)
-                self._growth_tracker = zeros((), dtype=dtypes.int32, device=self._device)
+                self._scale = full((), self._init_scale, dtype=dtypes.float32, device=chosen)
+                self._growth_tracker = full((), self._init_growth_tracker, dtype=dtypes.int32, device=chosen)
         return self._scale, self._growth_tracker
 
     def scale(self, outputs: Any) -> Any:
@@ -85,7 +88,7 @@ class GradScaler:
         if not self._enabled:
             return outputs
         if isinstance(outputs, Tensor):
-            return outputs * self._tensors()[0].clone().to(outputs.device)
+            return outputs * self._tensors(outputs.device)[0].clone().to(outputs.device)
         if isinstance(outputs, Iterable) and not isinstance(outputs, (str, bytes, Mapping)):
             scaled = [self.scale(it) for it in outputs]
             return tuple(scaled) if isinstance(outputs, tuple) else scaled
@@ -201,7 +204,9 @@ class GradScaler:
 
     def get_scale(self) -> float:
         """The scale; waits for it."""
-        return float(self._tensors()[0].item()) if self._enabled else 1.0
+        if not self._enabled:
+            return 1.0
+        return float(self._init_scale if self._scale is None else self._scale.item())
 
     def get_growth_factor(self) -> float:
         """The factor by which the scale grows."""
@@ -231,12 +236,13 @@ class GradScaler:
         """The state for `load_state_dict`, {} if it is not enabled; waits for the scale."""
         if not self._enabled:
             return {}
+        tracker = self._init_growth_tracker if self._growth_tracker is None else self._growth_tracker
         return {
             "scale": self.get_scale(),
             "growth_factor": self._growth_factor,
             "backoff_factor": self._backoff_factor,
             "growth_interval": self._growth_interval,
-            "_growth_tracker": int(self._tensors()[1].item()),
+            "_growth_tracker": int(tracker if isinstance(tracker, int) else tracker.item()),
         }
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
@@ -253,5 +259,5 @@ class GradScaler:
         self._growth_factor = state_dict["growth_factor"]
         self._backoff_factor = state_dict["backoff_factor"]
         self._growth_interval = state_dict["growth_interval"]
-        self._scale = None
-        self._tensors()[1].fill_(state_dict["_growth_tracker"])
+        self._init_growth_tracker = state_dict["_growth_tracker"]
+        self._scale = self._growth_tracker = None

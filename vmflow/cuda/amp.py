@@ -10,6 +10,8 @@ from vmflow.amp import (
 )
 from vmflow.dtypes import dtype as DType, float16
 
+from .properties import is_available
+
 
 def autocast(enabled: bool = True, dtype: DType = float16, cache_enabled: bool = True) -> _autocast:
     """``vmflow.autocast("cuda", ...)``; tensors on the CPU are left alone."""
@@ -24,4 +26,5 @@ def GradScaler(
     enabled: bool = True,
 ) -> _GradScaler:
     """A scaler for CUDA devices: without one it scales nothing, and takes the steps."""
-    return _GradScaler("cpu", init_scale, growth_factor, backoff_factor, growth_interval, enabled=False)
+    on = enabled and is_available()
+    return _GradScaler("cuda", init_scale, growth_factor, backoff_factor, growth_interval, on)

@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from vmflow.devices import device as Device
     from vmflow.instructions.blob import Array
 
-# call(places, noted): call all kernels in order, with these places of random numbers, and noted(note) behind each, where
-# note(error) is told of an error that the device finds later.
+# call(places, noted): call all kernels in order, with these places of random numbers, and noted(note) behind each,
+# where note(error) is told of an error that the device finds later.
 Calls: TypeAlias = "Callable[[Sequence[Any], Callable[[Callable[[Exception], None]], None]], None]"
 
 
@@ -38,17 +38,14 @@ class Replay(Protocol):
         ...
 
 
-def replay_on(device: Device, changed: Sequence[Array], results: Sequence[Array], places: int) -> Replay | None:
-    """A replay of kernels of a device; None on devices that call them one by one.
+# make(changed, results, places): see `vmflow.kernels.cuda.replay.Replay`.
+MakeReplay: TypeAlias = "Callable[[Sequence[Array], Sequence[Array], int], Replay]"
 
-    Args:
-        device: of the kernels.
-        changed: contiguous arrays that the kernels change.
-        results: those of which others read the results.
-        places: how many places of random numbers a run is given.
-    """
+
+def replays_of(device: Device) -> MakeReplay | None:
+    """The function that makes replays of a device's kernels; None of a device that calls them one by one."""
     if device.type != "cuda":
         return None
     from .cuda.replay import Replay as OnCuda  # which programs without such a device do without
 
-    return OnCuda(changed, results, places)
+    return OnCuda

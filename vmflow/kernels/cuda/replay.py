@@ -1,4 +1,4 @@
-"""`Replay`: kernels that run over the same memory again and again, first one by one and then as one graph of the device.
+"""`Replay`: kernels that run over the same memory again and again, one by one at first, and then as a graph.
 
 The first run loads the kernels.  The second captures them, and runs them both ways over the same numbers: one by one,
 and as the graph.  If all results have the same bits, later runs launch the graph; if not, or if the work cannot be
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
-from typing import Any, Final, TypeAlias, final
+from typing import Final, TypeAlias, final
 
 import numpy as np
 
@@ -101,13 +101,11 @@ class Replay:
                 places += [self._places.strided((), _WORD, at * _WORD.itemsize) for at in range(self._count)]
             self._graph = capture(launcher, allocator, partial(_call_current, call, places))
         except Exception as error:
-            # Of a caller who says which kernel it is; if it fails one by one, too, then that is the error of the run.
-            cause = error.__cause__ or error
-            held = "hold " if isinstance(cause, CannotCapture) else "be made: "
-            self.refusal = f"a graph of the device cannot {held}{cause}"
+            # If the kernels fail one by one, too, then that is the error of the run.
+            self.refusal = _refusal(error)
 
     def _verify(self, launcher: Launcher, call: Calls, places: Sequence[int]) -> None:
-        """Run the kernels one by one, and then as the graph, and compare the results, which stay those of the former."""
+        """Run the kernels one by one, and then as the graph, and compare the results; those of the former stay."""
         try:
             before = [_copy_of(launcher, array) for array in self._changed]
             expected = [launcher.scratch(array.shape, _BYTE) for array in self._results]
@@ -137,6 +135,12 @@ class Replay:
         else:
             self.refusal = f"the graph of the device has computed other bits, at {difference}"
             self._graph = None
+
+
+def _refusal(error: Exception) -> str:
+    """Why no graph was captured; the error may be of a caller, and have the device's as its cause."""
+    cause = error.__cause__ or error
+    return f"a graph of the device cannot {'hold ' if isinstance(cause, CannotCapture) else 'be made: '}{cause}"
 
 
 def _call(launcher: Launcher, call: Calls, places: Sequence[Place]) -> None:
