@@ -32,16 +32,16 @@ AverageAll = Callable[[Sequence[Tensor], Sequence[Tensor], Any], None]
 
 @attrs.frozen(eq=False)
 class Weighted:
-    """A running average, in which the newest has a weight that depends on how many there are.
+    """A running average, in which the newest has this weight; None for the plain average of all.
 
-    `AveragedModel` makes it by one instruction, without waiting for that number.
+    `AveragedModel` makes it by one instruction, without waiting for how many there are.
     """
 
-    weight_of: Callable[[int], float]
+    weight: float | None
 
     def __call__(self, averaged: Any, current: Any, number: Any) -> Any:
         """As an `avg_fn` for one tensor, as a `multi_avg_fn` for several."""
-        weight = self.weight_of(int(number))
+        weight = 1 / (int(number) + 1) if self.weight is None else self.weight
         if isinstance(averaged, Tensor):
             return averaged + (current - averaged) * weight
         with no_grad():
@@ -52,7 +52,7 @@ class Weighted:
 
 def get_swa_avg_fn() -> Weighted:
     """The plain average of all."""
-    return Weighted(lambda number: 1 / (number + 1))
+    return Weighted(None)
 
 
 def get_ema_avg_fn(decay: float = 0.999) -> Weighted:
@@ -63,7 +63,7 @@ def get_ema_avg_fn(decay: float = 0.999) -> Weighted:
     """
     if not 0 <= decay <= 1:
         raise ValueError(f"get_ema_avg_fn: decay must be within [0, 1], got {decay}")
-    return Weighted(lambda number: 1 - decay)
+    return Weighted(1 - decay)
 
 
 get_swa_multi_avg_fn = get_swa_avg_fn
@@ -122,10 +122,10 @@ class AveragedModel(Module):
         function = self.multi_avg_fn or self.avg_fn or get_swa_avg_fn()
         if not isinstance(function, Weighted):
             self._average_by_functions(averaged)
-            averaged, function = [], Weighted(lambda number: 1.0)
+            averaged, function = [], Weighted(1.0)
         pairs = [*averaged, *copied]
         outputs = [*[mine for mine, _ in pairs], self.n_averaged]
-        kernel = choose_update("average", outputs[0].device).kernel(Averages(len(averaged), function.weight_of))
+        kernel = choose_update("average", outputs[0].device).kernel(Averages(len(averaged), function.weight))
         elements = sum([it.numel() for it in outputs])
         issue_update(Update("AveragedModel.update", kernel, [theirs for _, theirs in pairs], outputs, 2 * elements))
 

@@ -275,12 +275,12 @@ class Averages(NamedTuple):
 
     Attributes:
         averaged: how many arrays are averages.
-        weight_of: from how many are in the averages, how far to move.  Called with that number when the kernel runs,
-            unless it is 0: the first one is taken as it is.
+        weight: how far to move; None for the weight that makes it the plain average of all.  The first one is taken as
+            it is.
     """
 
     averaged: int
-    weight_of: Callable[[int], float]
+    weight: float | None
 
 
 class Unless(NamedTuple):

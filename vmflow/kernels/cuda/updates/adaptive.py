@@ -2,62 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 from vmflow.kernels.problems.updates import Adadelta, Adagrad, RMSprop, Rprop
 
-from .declaring import as_factor, average, average_square, decayed, exactly, moves
+from .steps import Step, slope, steps
 
 
-@moves("adagrad")
-def _adagrad(
-    xp: Any, settings: Adagrad, lr: Any, counts: list[Any], gradient: Any, parameter: Any, total: Any
-) -> Sequence[Any]:
-    taken = exactly(counts[0] + 1)
-    gradient = decayed(settings, gradient, parameter)
-    total = total + gradient * gradient
-    size = as_factor(lr / (1 + (taken - 1) * settings.lr_decay), gradient)
-    return parameter - gradient / (xp.sqrt(total) + settings.eps) * size, total, taken
+@steps("adagrad")
+def _adagrad(settings: Adagrad) -> Step:
+    plan = """
+steps = kept_steps(steps + 1);
+size = lr / (1 + ((double)steps - 1) * lr_decay);
+"""
+    move = f"""{slope(settings)}
+total = total + slope * slope;
+p = p - slope / (sqrt(total) + real(eps)) * real(size);
+"""
+    return Step(("total",), move, numbers=("size",), plan=plan)
 
 
-@moves("adadelta")
-def _adadelta(
-    xp: Any, settings: Adadelta, lr: Any, counts: list[Any], gradient: Any, parameter: Any, square: Any, moved: Any
-) -> Sequence[Any]:
-    gradient = decayed(settings, gradient, parameter)
-    square = average_square(square, gradient, settings.rho)
-    step = xp.sqrt(moved + settings.eps) / xp.sqrt(square + settings.eps) * gradient
-    moved = average_square(moved, step, settings.rho)
-    return parameter - step * as_factor(lr, step), square, moved, counts[0] + 1
+@steps("adadelta")
+def _adadelta(settings: Adadelta) -> Step:
+    move = f"""{slope(settings)}
+square = square * real(rho) + slope * slope * real(1 - rho);
+const real step = sqrt(moved + real(eps)) / sqrt(square + real(eps)) * slope;
+moved = moved * real(rho) + step * step * real(1 - rho);
+p = p - step * real(lr);
+"""
+    return Step(("square", "moved"), move)
 
 
-@moves("rmsprop")
-def _rmsprop(
-    xp: Any, settings: RMSprop, lr: Any, counts: list[Any], gradient: Any, parameter: Any, square: Any, *kept: Any
-) -> Sequence[Any]:
-    more = list(kept)
-    gradient = decayed(settings, gradient, parameter)
-    square = average_square(square, gradient, settings.alpha)
-    variance = square
+@steps("rmsprop")
+def _rmsprop(settings: RMSprop) -> Step:
+    kept, variance, step = ["square"], "square", "slope / root"
+    lines = [slope(settings), "square = square * real(alpha) + slope * slope * real(1 - alpha);"]
     if settings.centered:
-        more[-1] = average(more[-1], gradient, 1 - settings.alpha)
-        variance = square - more[-1] * more[-1]
-    step = gradient / (xp.sqrt(variance) + settings.eps)
+        lines.append("mean = mean + (slope - mean) * real(1 - alpha);")
+        variance = "square - mean * mean"
+    lines.append(f"const real root = sqrt({variance}) + real(eps);")
     if settings.momentum:
-        step = more[0] = more[0] * settings.momentum + step
-    return parameter - step * as_factor(lr, step), square, *more, counts[0] + 1
+        kept.append("repeated")
+        lines.append("repeated = repeated * real(momentum) + slope / root;")
+        step = "repeated"
+    lines.append(f"p = p - {step} * real(lr);")
+    return Step((*kept, *["mean"] * settings.centered), "\n".join(lines))
 
 
-@moves("rprop")
-def _rprop(
-    xp: Any, settings: Rprop, lr: Any, counts: list[Any], gradient: Any, parameter: Any, before: Any, size: Any
-) -> Sequence[Any]:
-    taken = exactly(counts[0] + 1)
-    size = xp.where(taken == 1, as_factor(lr, size), size)
-    slope = -gradient if settings.maximize else gradient
-    turned = slope * before
-    grown, shrunk = size * settings.grow, size * settings.shrink
-    size = xp.clip(xp.where(turned > 0, grown, xp.where(turned < 0, shrunk, size)), settings.least, settings.most)
-    before = xp.where(turned < 0, xp.zeros((), slope.dtype), slope)
-    return parameter - xp.sign(before) * size, before, size, taken
+@steps("rprop")
+def _rprop(settings: Rprop) -> Step:
+    plan = """
+steps = kept_steps(steps + 1);
+first = steps == 1;
+"""
+    # Sizes are multiplied in float64, as the host does it.
+    move = f"""
+const real slope = {"-g" if settings.maximize else "g"}, turned = slope * before;
+if (first != 0) width = real(lr);
+width = real(width * (turned > 0 ? grow : turned < 0 ? shrink : 1.0));
+width = width < real(least) ? real(least) : width > real(most) ? real(most) : width;
+before = turned < 0 ? real(0) : slope;
+p = p - (before > 0 ? real(1) : before < 0 ? real(-1) : before) * width;
+"""
+    return Step(("before", "width"), move, numbers=("first",), plan=plan)

@@ -1,28 +1,29 @@
 """Gradient descent, with momentum.
 
-The first gradient makes a running sum what it is, without dampening.  Which step of a parameter is its first is known
-when a step is handed to the device, unless one before may have been skipped: then the device keeps a flag.
+The first gradient makes a running sum what it is, without dampening.  Only the device knows whether a step is the first
+of a parameter, since those before may have been skipped: it keeps a flag until a step was taken for sure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from functools import partial
-from typing import Any, TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 
 from vmflow.kernels.cuda.arrays import PACKAGE
-from vmflow.kernels.cuda.bits import widened
 from vmflow.kernels.problems.updates import SGD
 from vmflow.kernels.updates import declares_rule
 from vmflow.streams.cuda.arrays import DeviceArray
 from vmflow.streams.cuda.launching import current
 
-from .declaring import as_factor, decayed, in_reals, issue, rate_and_gradients
+from .steps import RATE, columns_of, rated, slope
+from .together import Change, Given, Plan, Row, change_rows, plan_rows
 
 # The flags on the device, by the identity of those on the host, which are kept so that it stays theirs.
 _Flags: TypeAlias = "dict[int, tuple[list[bool], DeviceArray]]"
+
+# Whether a running sum is empty; from now on it is not.
+_FLAG: Final = Plan("sgd", ("flag",), ("empty",), "empty = !flag; flag = true;")
 
 
 @declares_rule("sgd", memory=dict, package=PACKAGE)
@@ -34,19 +35,30 @@ def _sgd(
     *,
     skip: DeviceArray | None = None,
 ) -> None:
-    filled = [_is_filled(flags, flag, skip is not None) for flag in settings.filled]
-    unknown = [flag for flag in filled if isinstance(flag, DeviceArray)]
-    known = [None if isinstance(flag, DeviceArray) else flag for flag in filled]
-    issue("sgd", partial(_changes, known), [settings], inputs, [*outputs, *unknown], skip)
+    launcher = current()
+    common, numbers, gradients = rated(settings, inputs)
+    rows = [Row(arrays) for arrays in zip(*columns_of(outputs, len(gradients)), gradients, strict=True)]
+    empty = [_emptiness(flags, flag, skip is not None, bool(settings.dampening)) for flag in settings.filled]
+    unknown = [number for number, flag in enumerate(empty) if flag is not None]
+    if unknown:
+        found = [(flag,) for flag in empty if flag is not None]
+        planned = plan_rows(launcher, _FLAG, found, (), (), skip)
+        first = [rows[number] for number in unknown]
+        change_rows(launcher, _change(settings, common, True), first, numbers, planned, None, skip)
+        rows = [row for number, row in enumerate(rows) if number not in set(unknown)]
+    change_rows(launcher, _change(settings, common, False), rows, numbers, None, None, skip)
 
 
-def _is_filled(flags: _Flags, flag: list[bool], may_skip: bool) -> bool | DeviceArray:
-    """Whether a running sum holds anything before this step, as the host knows or the device; note that it will."""
+def _emptiness(flags: _Flags, flag: list[bool], may_skip: bool, matters: bool) -> DeviceArray | None:
+    """The device's flag, where only that tells whether a running sum holds anything before this step, and it matters.
+
+    A step that is captured as part of a graph is repeated: so the device has a flag for a first step, too.
+    """
+    filled = flag[0]
     if not may_skip:
-        before, flag[0] = flag[0], True
-        return flags.pop(id(flag))[1] if id(flag) in flags else before
-    if flag[0]:
-        return True
+        flag[0] = True
+    if filled or not matters:
+        return None
     if id(flag) not in flags:
         array = current().scratch((), np.dtype(np.bool_))
         current().fill(array, 0)
@@ -54,30 +66,15 @@ def _is_filled(flags: _Flags, flag: list[bool], may_skip: bool) -> bool | Device
     return flags[id(flag)][1]
 
 
-def _changes(
-    known: Sequence[bool | None], xp: Any, settings: SGD, inputs: Sequence[Any], outputs: Sequence[Any]
-) -> Iterable[tuple[Any, Any]]:
-    lr, gradients = rate_and_gradients(settings, inputs)
-    count = len(gradients)
-    shaped = outputs[: count * (2 if settings.momentum else 1)]
-    unknown = iter(outputs[len(shaped) :])
-    for position, gradient in enumerate(gradients):
-        arrays = [in_reals(xp, array) for array in shaped[position::count]]
-        parameter, *running = [widened(array) for array in arrays]
-        direction = decayed(settings, widened(in_reals(xp, gradient)), parameter)
-        if settings.momentum:
-            filled = known[position]
-            flag = next(unknown) if filled is None else None
-            total = _total(xp, settings, running[0], direction, filled if flag is None else flag)
-            direction = direction + total * settings.momentum if settings.nesterov else total
-            yield arrays[1], total
-            if flag is not None:
-                yield flag, True
-        yield arrays[0], parameter - direction * as_factor(lr, direction)
-
-
-def _total(xp: Any, settings: SGD, running: Any, direction: Any, filled: Any) -> Any:
-    """The running sum with a direction added to it; one that is not filled holds zeros."""
-    taken = direction * (1 - settings.dampening) if settings.dampening else direction
-    total = running * settings.momentum + taken
-    return xp.where(filled, total, direction) if settings.dampening else total
+def _change(settings: SGD, common: tuple[Given, ...], unknown: bool) -> Change:
+    lines, step = [slope(settings)], "slope"
+    written: tuple[str, ...] = ("p",)
+    if settings.momentum:
+        written, step = ("p", "running"), "running"
+        taken = "slope * real(1 - dampening)" if settings.dampening else "slope"
+        lines.append(f"running = {'empty != 0 ? slope : ' if unknown else ''}running * real(momentum) + {taken};")
+        if settings.nesterov:
+            step = "(slope + running * real(momentum))"
+    lines.append(f"p = p - {step} * real(lr);")
+    numbers = ("empty",) if unknown else ()
+    return Change("sgd", written, (*written, "g"), "\n".join(lines), RATE, numbers, (), common)

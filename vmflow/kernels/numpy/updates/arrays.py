@@ -113,7 +113,7 @@ def _advance(settings: RunningStatistics, inputs: list[Array], outputs: list[Arr
 @declares_rule("average")
 def _average(settings: Averages, inputs: list[Array], outputs: list[Array]) -> None:
     count, number = settings.averaged, outputs.pop()
-    weight = settings.weight_of(int(number)) if number else 1.0
+    weight = 1.0 / (int(number) + 1) if settings.weight is None or not number else settings.weight
     for mine, theirs in zip(outputs[:count], inputs[:count], strict=True):
         for old, new, work in updated([mine], [theirs], scratch=1):
             if weight == 1.0:

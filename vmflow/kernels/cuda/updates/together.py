@@ -1,0 +1,464 @@
+"""Kernels that change many arrays by one launch.
+
+The arrays come in rows: those of a row have one size, and are walked through together, as a parameter is with its
+gradient and its state.  Each block of threads changes a part of one row, and learns from its number which one that is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, Final, NamedTuple, TypeVar
+
+import numpy as np
+
+from vmflow.kernels.cuda.pointwise import apart, copy_array
+from vmflow.kernels.cuda.sources import COMPUTED, STORED, THREADS, CudaKernel
+from vmflow.streams.cuda.arrays import DeviceArray
+from vmflow.streams.cuda.driver import Argument
+from vmflow.streams.cuda.launching import Launcher
+
+# So many rows a kernel has room for: the smallest number that is enough is taken.
+_ROOMS: Final = 1, 8, 32
+
+# Elements of a row that a block changes.
+_PART: Final = 4 * THREADS
+
+_KERNELS: Final = 512
+
+_Thing = TypeVar("_Thing")
+
+# Of each row: its number of elements, its first block in the launch, its number, and that of its first part among those
+# of all rows.
+_SLOT: Final = "row_size", "row_block", "row", "row_part"
+
+_FLOATING: Final = frozenset({"float16", "bfloat16", "float32", "float64"})
+_DOUBLE: Final = np.dtype(np.float64)
+
+
+class Given(NamedTuple):
+    """A parameter that all rows have in common.
+
+    Attributes:
+        kind: its type in C++: "double", or of a pointer; a pointer to what is not const is written to.
+        name: in C++.
+    """
+
+    kind: str
+    name: str
+
+
+class Change(NamedTuple):
+    """How the elements of rows change.
+
+    Attributes:
+        name: for people, and a part of the kernel's name.
+        writes: of a row, the names of the arrays that are written, and read if they are among `reads`, too.
+        reads: the names of those that are read.
+        body: statements in C++ for one element, whose variables have the names of the arrays.  Floating-point ones are
+            of the type `real`: float64 if any of them is, else float32.  ``kept_<array>(number)`` is a number as that
+            array can hold it.
+        head: statements in front of the first element.
+        numbers: names of numbers that a `Plan` has made for each row.
+        own: names of numbers that the host knows of each row.
+        common: parameters of the kernel that all rows share.
+        tail: statements behind the last element.
+        parts: how many results of float64 each block has, for `tail` to write to ``partial[0]`` and so on.
+        part: so many elements are changed by a block.
+    """
+
+    name: str
+    writes: tuple[str, ...]
+    reads: tuple[str, ...]
+    body: str
+    head: str = ""
+    numbers: tuple[str, ...] = ()
+    own: tuple[str, ...] = ()
+    common: tuple[Given, ...] = ()
+    tail: str = ""
+    parts: int = 0
+    part: int = _PART
+
+    @property
+    def arrays(self) -> tuple[str, ...]:
+        """The names of the arrays of a row, in order."""
+        return tuple(dict.fromkeys((*self.writes, *self.reads)))
+
+
+class Row(NamedTuple):
+    """Arrays that are walked through together.
+
+    Attributes:
+        arrays: in the order of `Change.arrays`.
+        own: the numbers that the host knows.
+    """
+
+    arrays: tuple[DeviceArray, ...]
+    own: tuple[float, ...] = ()
+
+
+class Plan(NamedTuple):
+    """What is computed of each row's counts before its elements change: one thread does so for each row.
+
+    Attributes:
+        name: for people, and a part of the kernel's name.
+        counts: the names of arrays of one element, which `body` changes.
+        numbers: the names of the numbers of float64 that it computes.
+        body: statements in C++, which assign to both.  ``kept_<count>(number)`` is a number as the count can hold it.
+        own, common: see `Change`.
+    """
+
+    name: str
+    counts: tuple[str, ...]
+    numbers: tuple[str, ...]
+    body: str
+    own: tuple[str, ...] = ()
+    common: tuple[Given, ...] = ()
+
+
+def change_rows(
+    launcher: Launcher,
+    change: Change,
+    rows: Sequence[Row],
+    common: Sequence[Argument] = (),
+    planned: DeviceArray | None = None,
+    partial: DeviceArray | None = None,
+    skip: DeviceArray | None = None,
+) -> None:
+    """Change all rows.
+
+    Args:
+        common: the arguments that they share.
+        planned: the numbers of each row; see `plan_rows`.
+        partial: room for what the blocks find, of the size that `parts_of` tells.
+        skip: one number: nothing changes if it is not zero when the kernel runs.
+    """
+    rows = [Row(tuple(map(as_reals, row.arrays)), row.own) for row in rows]
+    common = [
+        0 if skip is None else skip,
+        0 if planned is None else planned,
+        0 if partial is None else partial,
+        *common,
+    ]
+    places = np.cumsum([0, *parts_of(change, rows)]).tolist()
+    numbered = [_Numbered(number, place, row) for number, (place, row) in enumerate(zip(places, rows, strict=False))]
+    written, kind_of_skip = len(change.writes), _dtype_of(skip)
+    if not _meet(rows, written):
+        _change_apart(launcher, change, numbered, common, kind_of_skip)
+        return
+    # As if they were changed one after the other: a gradient may lie where another row's parameter does.
+    for numbered_row in numbered:
+        row = _separated(launcher, numbered_row.row, written)
+        _change_apart(launcher, change, [numbered_row._replace(row=row)], common, kind_of_skip)
+
+
+def parts_of(change: Change, rows: Sequence[Row]) -> list[int]:
+    """By how many blocks each row is changed."""
+    return [-(-as_reals(row.arrays[0]).size // change.part) for row in rows]
+
+
+def plan_rows(
+    launcher: Launcher,
+    plan: Plan,
+    counts: Sequence[Sequence[DeviceArray]],
+    own: Sequence[Sequence[float]] = (),
+    common: Sequence[Argument] = (),
+    skip: DeviceArray | None = None,
+) -> DeviceArray | None:
+    """Change the counts of all rows, and compute their numbers.
+
+    Args:
+        counts: of each row.
+        own, common, skip: see `Row` and `change_rows`.
+    """
+    width = len(plan.numbers)
+    planned = launcher.scratch((len(counts), width), _DOUBLE) if width else None
+    for dtypes, some in _by_room(range(len(counts)), [tuple([it.dtype.name for it in row]) for row in counts]):
+        room = _room_for(len(some))
+        kernel = _plan_kernel(plan, dtypes, _dtype_of(skip), room)
+        arguments: list[Argument] = [0 if skip is None else skip, 0 if planned is None else planned, *common]
+        for number in some:
+            arguments += [*counts[number], *(own[number] if own else ()), number]
+        arguments += [0] * (len(plan.counts) + len(plan.own) + 1) * (room - len(some))
+        kernel.launch(launcher, len(some), arguments, threads=1)
+    return planned
+
+
+def as_reals(array: DeviceArray) -> DeviceArray:
+    """The same memory as real numbers: of complex ones their two parts, along a further dimension."""
+    if array.dtype.kind != "c":
+        return array
+    real = np.dtype(np.float32 if array.itemsize == 8 else np.float64)
+    return array.strided((*array.shape, 2), real, 0, (*array.strides, real.itemsize))
+
+
+# Rows that fit into one kernel
+
+
+def _by_room(things: Sequence[_Thing], kinds: Sequence[tuple[str, ...]]) -> list[tuple[tuple[str, ...], list[_Thing]]]:
+    """Things by their kinds, no more of them together than a kernel has room for."""
+    by_kind: dict[tuple[str, ...], list[_Thing]] = {}
+    for thing, kind in zip(things, kinds, strict=True):
+        by_kind.setdefault(kind, []).append(thing)
+    most = _ROOMS[-1]
+    return [
+        (kind, found[first : first + most]) for kind, found in by_kind.items() for first in range(0, len(found), most)
+    ]
+
+
+def _room_for(count: int) -> int:
+    return next(room for room in _ROOMS if room >= count)
+
+
+def _dtype_of(skip: DeviceArray | None) -> str | None:
+    return None if skip is None else skip.dtype.name
+
+
+# How arrays lie
+
+
+class _Numbered(NamedTuple):
+    """A row, its number among all, and the number of its first part among those of all."""
+
+    number: int
+    place: int
+    row: Row
+
+
+def _change_apart(
+    launcher: Launcher, change: Change, rows: Sequence[_Numbered], common: Sequence[Argument], skip: str | None
+) -> None:
+    """Change rows that have nothing to do with each other; those that do not lie flat are copied, and copied back."""
+    copies: list[tuple[DeviceArray, DeviceArray]] = []
+    flat = [it._replace(row=_flat(launcher, it.row, len(change.writes), copies)) for it in rows]
+    full = [it for it in flat if it.row.arrays[0].size]
+    for dtypes, some in _by_room(full, [tuple([array.dtype.name for array in it.row.arrays]) for it in full]):
+        room = _room_for(len(some))
+        arguments, blocks = [*common], 0
+        for number, place, row in some:
+            size = row.arrays[0].size
+            arguments += [*row.arrays, size, blocks, number, place, *row.own]
+            blocks += -(-size // change.part)
+        empty: list[Argument] = [*[0] * len(dtypes), 0, blocks, 0, 0, *[0.0] * len(change.own)]
+        arguments += empty * (room - len(some))
+        _change_kernel(change, dtypes, skip, room).launch(launcher, blocks, arguments)
+    for made, array in copies:
+        copy_array(launcher, made, array)
+
+
+def _flat(launcher: Launcher, row: Row, written: int, copies: list[tuple[DeviceArray, DeviceArray]]) -> Row:
+    """The row in arrays without gaps; notes what is to be copied back."""
+    if all([array.contiguous for array in row.arrays]) or _alike(row.arrays):
+        return row
+    arrays = []
+    for place, array in enumerate(row.arrays):
+        if not array.contiguous:
+            made = launcher.scratch(array.shape, array.dtype)
+            copy_array(launcher, array, made)
+            if place < written:
+                copies.append((made, array))
+            array = made
+        arrays.append(array)
+    return Row(tuple(arrays), row.own)
+
+
+def _alike(arrays: Sequence[DeviceArray]) -> bool:
+    """Whether they have no gaps and one order of dimensions, whichever that is."""
+    first = arrays[0]
+    order = sorted(range(first.ndim), key=lambda axis: -first.strides[axis])
+    for array in arrays:
+        if array.shape != first.shape:
+            return False
+        strides = tuple([array.strides[axis] for axis in order])
+        if not array.strided(tuple([array.shape[axis] for axis in order]), array.dtype, 0, strides).contiguous:
+            return False
+    return True
+
+
+def _meet(rows: Sequence[Row], written: int) -> bool:
+    """Whether what is written of a row overlaps with anything else, unless it is the very same array of its row."""
+    spans = []
+    for number, row in enumerate(rows):
+        for place, array in enumerate(row.arrays):
+            low, high = array.extent()
+            if low < high:
+                spans.append((low, high, number, place < written, array.strides))
+    spans.sort(key=lambda span: span[:3])
+    reach, reach_of_written = 0, 0
+    before: tuple[Any, ...] | None = None
+    for span in spans:
+        low, high, number, writes, strides = span
+        same = before is not None and (low, high, number, strides) == (*before[:3], before[4])
+        if not same and (low < reach_of_written or (writes and low < reach)):
+            return True
+        reach = max(reach, high)
+        if writes or (same and low < reach_of_written):
+            reach_of_written = max(reach_of_written, high)
+        before = span
+    return False
+
+
+def _separated(launcher: Launcher, row: Row, written: int) -> Row:
+    """A row of which nothing that is only read overlaps with what is written, unless both are the same."""
+    arrays = list(row.arrays)
+    for place in range(written, len(arrays)):
+        for target in arrays[:written]:
+            arrays[place] = apart(launcher, arrays[place], target)
+    return Row(tuple(arrays), row.own)
+
+
+# Sources
+
+
+@lru_cache(_KERNELS)
+def _change_kernel(change: Change, dtypes: tuple[str, ...], skip: str | None, room: int) -> CudaKernel:
+    arrays = change.arrays
+    kinds = dict(zip(arrays, dtypes, strict=True))
+    parameters = _first_parameters(skip, change.common, ["double* partial"])
+    writes = [2] if change.parts else []
+    writes += _written(change.common, 3)
+    for slot in range(room):
+        writes += range(len(parameters), len(parameters) + len(change.writes))
+        parameters += [f"{_pointed(kinds[name], name in change.writes)} {name}{slot}" for name in arrays]
+        parameters += [f"int64 {name}{slot}" for name in _SLOT]
+        parameters += [f"double {name}{slot}" for name in change.own]
+    fields = [
+        *[(f"{_pointed(kinds[name], name in change.writes)} {name}_at", name) for name in arrays],
+        *[(f"int64 {name}", name) for name in _SLOT],
+        *[(f"double {name}", name) for name in change.own],
+    ]
+    kept = [
+        f"""auto kept_{name} = [](double value) {{
+        return converted<{_variable(kinds[name])}>(converted<{STORED[kinds[name]]}>(value));
+    }};"""
+        for name in arrays
+    ]
+    loads = [
+        f"{_variable(kinds[name])} {name} = converted<{_variable(kinds[name])}>({name}_at[i]);" for name in change.reads
+    ]
+    loads += [f"{_variable(kinds[name])} {name};" for name in change.writes if name not in change.reads]
+    stores = [f"{name}_at[i] = converted<{STORED[kinds[name]]}>({name});" for name in change.writes]
+    name = "_".join([change.name, *dict.fromkeys(dtypes), str(room)])
+    source = f"""
+extern "C" __global__ void {name}({", ".join(parameters)}) {{
+    typedef {"double" if "float64" in dtypes else "float"} real;
+    {_unless(skip)}
+    {" ".join([f"{declaration};" for declaration, _ in fields])}
+    {_selected([name for _, name in fields], fields, 0, room, "row_block{}", "blockIdx.x")}
+    {_numbers(change.numbers)}
+    {"partial += (row_part + blockIdx.x - row_block) * " + str(change.parts) + ";" if change.parts else ""}
+    const int64 begin = (blockIdx.x - row_block) * {change.part};
+    const int64 end = begin + {change.part} < row_size ? begin + {change.part} : row_size;
+    {" ".join(kept)}
+    {change.head}
+    for (int64 i = begin + threadIdx.x; i < end; i += {THREADS}) {{
+        {" ".join(loads)}
+        {change.body}
+        {" ".join(stores)}
+    }}
+    {change.tail}
+}}
+"""
+    return CudaKernel(name, REDUCING + source if change.tail else source, writes)
+
+
+@lru_cache(_KERNELS)
+def _plan_kernel(plan: Plan, dtypes: tuple[str, ...], skip: str | None, room: int) -> CudaKernel:
+    kinds = dict(zip(plan.counts, dtypes, strict=True))
+    parameters = _first_parameters(skip, plan.common, [])
+    parameters[1] = "double* planned"
+    writes = [1] if plan.numbers else []
+    writes += _written(plan.common, 2)
+    for slot in range(room):
+        writes += range(len(parameters), len(parameters) + len(plan.counts))
+        parameters += [f"{STORED[kinds[name]]}* {name}{slot}" for name in plan.counts]
+        parameters += [f"double {name}{slot}" for name in plan.own]
+        parameters.append(f"int64 row{slot}")
+    fields = [
+        *[(f"{STORED[kinds[name]]}* {name}_at", name) for name in plan.counts],
+        *[(f"double {name}", name) for name in plan.own],
+        ("int64 row", "row"),
+    ]
+    counts = [
+        f"""auto kept_{name} = [](double value) {{
+        return converted<{COMPUTED[kinds[name]]}>(converted<{STORED[kinds[name]]}>(value));
+    }};
+    {COMPUTED[kinds[name]]} {name} = converted<{COMPUTED[kinds[name]]}>(*{name}_at);"""
+        for name in plan.counts
+    ]
+    results = [f"*{name}_at = converted<{STORED[kinds[name]]}>({name});" for name in plan.counts]
+    results += [f"planned[row * {len(plan.numbers)} + {place}] = {name};" for place, name in enumerate(plan.numbers)]
+    name = "_".join(["plan", plan.name, *dict.fromkeys(dtypes), str(room)])
+    source = f"""
+extern "C" __global__ void {name}({", ".join(parameters)}) {{
+    {_unless(skip)}
+    {" ".join([f"{declaration};" for declaration, _ in fields])}
+    {_selected([name for _, name in fields], fields, 0, room, "", "blockIdx.x")}
+    {" ".join(counts)}
+    {" ".join([f"double {name};" for name in plan.numbers])}
+    {plan.body}
+    {" ".join(results)}
+}}
+"""
+    return CudaKernel(name, source, writes)
+
+
+def _first_parameters(skip: str | None, common: Sequence[Given], others: Sequence[str]) -> list[str]:
+    given = [f"{kind} {name}" for kind, name in common]
+    return [f"const {STORED[skip or 'float32']}* skip", "const double* planned", *others, *given]
+
+
+def _written(common: Sequence[Given], first: int) -> list[int]:
+    """The positions of the shared parameters that are written to, the first of which has a position."""
+    return [
+        first + place for place, (kind, _) in enumerate(common) if kind.endswith("*") and not kind.startswith("const")
+    ]
+
+
+def _pointed(dtype: str, written: bool) -> str:
+    return f"{STORED[dtype]}*" if written else f"const {STORED[dtype]}*"
+
+
+def _variable(dtype: str) -> str:
+    return "real" if dtype in _FLOATING else STORED[dtype]
+
+
+def _unless(skip: str | None) -> str:
+    return "" if skip is None else "if (converted<bool>(*skip)) return;"
+
+
+def _numbers(names: Sequence[str]) -> str:
+    return " ".join(
+        [f"const double {name} = planned[row * {len(names)} + {place}];" for place, name in enumerate(names)]
+    )
+
+
+def _selected(
+    names: Sequence[str], fields: Sequence[tuple[str, str]], start: int, stop: int, bound: str, block: str
+) -> str:
+    """Statements that set variables to the parameters of the slot that a block belongs to."""
+    if stop - start == 1:
+        return " ".join([f"{declaration.split()[-1]} = {name}{start};" for declaration, name in fields])
+    middle = (start + stop) // 2
+    low, high = (
+        _selected(names, fields, first, last, bound, block) for first, last in ((start, middle), (middle, stop))
+    )
+    limit = bound.format(middle) if bound else str(middle)
+    return f"if ({block} < {limit}) {{ {low} }} else {{ {high} }}"
+
+
+# All threads of a block combine their values in a tree; each gets the result.
+REDUCING: Final = f"""
+template <typename Combine> __device__ double of_block(double value, Combine combine) {{
+    __shared__ double shared[{THREADS}];
+    shared[threadIdx.x] = value;
+    __syncthreads();
+    for (int step = blockDim.x / 2; step > 0; step /= 2) {{
+        if (threadIdx.x < step) shared[threadIdx.x] = combine(shared[threadIdx.x], shared[threadIdx.x + step]);
+        __syncthreads();
+    }}
+    const double result = shared[0];
+    __syncthreads();
+    return result;
+}}
+"""
