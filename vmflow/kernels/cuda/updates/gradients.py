@@ -120,7 +120,10 @@ def _move_along(
         rows.append(Row((array, *pieces)))
         begin += array.size
     start = "origin" if settings.from_origin else "p"
-    body = f"p = {start} + kept_p(kept_way(way * real(distance)));"
+    # The distance is rounded as numpy does it, for which bfloat16 is no dtype of its own.
+    wide = vectors[0].dtype.name == "bfloat16"
+    move = "(double)way * distance" if wide else "kept_way(way * kept_way(distance))"
+    body = f"p = {start} + kept_p({move});"
     reads = ("way", "origin") if settings.from_origin else ("way", "p")
     change = Change("move_along", ("p",), reads, body, common=(Given("double", "distance"),))
     change_rows(launcher, change, rows, [float(settings.distance)], skip=skip)

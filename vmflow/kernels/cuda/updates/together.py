@@ -173,7 +173,7 @@ def plan_rows(
     """
     width = len(plan.numbers)
     planned = launcher.scratch((len(counts), width), _DOUBLE) if width else None
-    for dtypes, some in _by_room(range(len(counts)), [tuple([it.dtype.name for it in row]) for row in counts]):
+    for dtypes, some in _by_room(range(len(counts)), [_dtypes_of(row) for row in counts]):
         room = _room_for(len(some))
         kernel = _plan_kernel(plan, dtypes, _dtype_of(skip), room)
         arguments: list[Argument] = [0 if skip is None else skip, 0 if planned is None else planned, *common]
@@ -210,6 +210,16 @@ def _room_for(count: int) -> int:
     return next(room for room in _ROOMS if room >= count)
 
 
+def _dtypes_of(arrays: Sequence[DeviceArray]) -> tuple[str, ...]:
+    return tuple([_name_of(array.dtype) for array in arrays])
+
+
+@lru_cache(None)
+def _name_of(dtype: np.dtype[Any]) -> str:
+    """The name of a dtype, which numpy puts together each time."""
+    return dtype.name
+
+
 def _dtype_of(skip: DeviceArray | None) -> str | None:
     return None if skip is None else skip.dtype.name
 
@@ -232,7 +242,7 @@ def _change_apart(
     copies: list[tuple[DeviceArray, DeviceArray]] = []
     flat = [it._replace(row=_flat(launcher, it.row, len(change.writes), copies)) for it in rows]
     full = [it for it in flat if it.row.arrays[0].size]
-    for dtypes, some in _by_room(full, [tuple([array.dtype.name for array in it.row.arrays]) for it in full]):
+    for dtypes, some in _by_room(full, [_dtypes_of(it.row.arrays) for it in full]):
         room = _room_for(len(some))
         arguments, blocks = [*common], 0
         for number, place, row in some:
