@@ -1,140 +1,310 @@
 """Losses of class indices: the negative log-likelihood, and the cross-entropy of scores.
 
-The nearest class stands in for an index that names none, until the error is reported.
+A first kernel finds what each row loses, and how much it counts, and a further one adds up: in parts where there are
+many rows, and always in one order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from functools import lru_cache
+from typing import Any, Final
 
-from vmflow.kernels.choosing import Problem
+import numpy as np
+
+from vmflow.kernels.choosing import Kernel, Problem, builds
 from vmflow.kernels.problems.class_loss import Cases
+from vmflow.streams.cuda.arrays import DeviceArray
+from vmflow.streams.cuda.driver import Argument
+from vmflow.streams.cuda.launching import Launcher
 
-from .arrays import by_arrays
-from .softmax import log_softmax
+from .arrays import PACKAGE, into_outs
+from .pointwise import copy_array
+from .reduction import sum_of
+from .rows import (
+    BLOCK,
+    LARGEST_AND_TOTAL,
+    as_rows,
+    in_order,
+    into_order,
+    part_of_row,
+    reduce_rows,
+    threads_for,
+)
+from .sources import COMPUTED, STORED, THREADS, CudaKernel
+
+# The class of a row, which has to be within the range, and otherwise is reported; -1 if the row does not count.
+_CLASS_OF: Final = """
+template <typename T>
+__device__ __forceinline__ int64 class_of(unsigned long long* report, const T* target, int64 row, int64 classes,
+                                          int64 ignored) {
+    const int64 found = target[row];
+    if (found == ignored) return -1;
+    if (found >= 0 && found < classes) return found;
+    if (atomicCAS(report, 0ULL, (unsigned long long)row + 1) == 0) report[1] = found;
+    return -1;
+}
+"""
 
 
-def _rows(xp: Any, cases: Cases, array: Any) -> Any:
-    """The scores as a matrix of the dtype to compute in."""
-    moved = xp.moveaxis(array, cases.axis, -1) if array.ndim > 2 else array
-    return moved.astype(cases.compute.numpy, copy=False).reshape(cases.rows, cases.classes)
-
-
-def _back(xp: Any, cases: Cases, matrix: Any) -> Any:
-    """A matrix in the shape of the scores."""
-    if len(cases.shape) < 3:
-        return matrix.reshape(cases.shape)
-    rest = cases.shape[: cases.axis] + cases.shape[cases.axis + 1 :]
-    return xp.moveaxis(matrix.reshape(*rest, cases.classes), -1, cases.axis)
-
-
-def _weight(cases: Cases, given: Sequence[Any]) -> Any:
-    """The weights of the classes, None if there are none."""
-    return given[0].astype(cases.compute.numpy, copy=False) if given else None
-
-
-def _no_class(problem: Problem, number: int) -> Exception:
+@builds("nll_loss", package=PACKAGE)
+def _nll_loss(problem: Problem) -> Kernel:
     cases: Cases = problem.details
-    return IndexError(f"{cases.name}: class index {number} is out of range for {cases.classes} classes")
+
+    def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
+        array, target, *weight = [in_order(launcher, operand) for operand in operands]
+        losses, weights = _room(launcher, cases, outs[0])
+        inner = _inner(cases)
+        kernel = _picked(*_names(array, target, losses), _name_of(weight), cases.compute.name)
+        report = launcher.error_report(_explain(cases))
+        numbers = cases.rows, cases.classes, inner, cases.ignored
+        kernel.launch_over(launcher, cases.rows, (losses, weights, report, array, target, _or_null(weight), *numbers))
+        _add_up(launcher, cases, losses, weights, outs)
+
+    return Kernel(into_outs(launch, problem), casts=True)
 
 
-def _note_wrong(xp: Any, cases: Cases, target: Any, number: Any) -> None:
-    """Write the first index that names no class, 0 if there is none."""
-    number.fill(0)
-    if target.size:
-        target = target.reshape(-1)
-        wrong = xp.logical_and(target != cases.ignored, xp.logical_or(target < 0, target >= cases.classes))
-        first = xp.argmax(wrong)
-        xp.copyto(number, xp.where(xp.take(wrong, first), xp.take(target, first), 0))
-
-
-def _places(xp: Any, cases: Cases, target: Any) -> tuple[Any, Any]:
-    """The class of each row, and whether the row counts."""
-    target = target.reshape(-1)
-    return xp.clip(target, 0, max(cases.classes - 1, 0)), target != cases.ignored
-
-
-def _weights(cases: Cases, places: Any, kept: Any, weight: Any) -> Any:
-    """How much each row counts."""
-    return kept.astype(cases.compute.numpy) * (1 if weight is None else weight[places])
-
-
-def _put_loss(xp: Any, problem: Problem, logs: Any, target: Any, weight: Any, loss: Any, total: Any) -> None:
-    """The loss, and what the mean is divided by."""
+@builds("cross_entropy", package=PACKAGE)
+def _cross_entropy(problem: Problem) -> Kernel:
     cases: Cases = problem.details
-    places, kept = _places(xp, cases, target)
-    weights = _weights(cases, places, kept, weight)
-    # An ignored element does not count, even if it is nan.
-    losses = xp.where(kept, logs[xp.arange(cases.rows), places] * weights, 0)
-    if cases.smoothing:
-        spread = xp.sum(logs if weight is None else logs * weight, axis=1)
-        spread = xp.where(kept, spread, 0) * (cases.smoothing / cases.classes)
-        losses = losses * (1 - cases.smoothing) + spread
-    sum_of_weights = xp.sum(weights)
-    xp.copyto(total, sum_of_weights)
-    if cases.reduction == "none":
-        xp.copyto(loss, -losses.reshape(target.shape), casting="unsafe")
-        return
-    whole = 0 - xp.sum(losses)  # of nothing it is 0, not -0
-    xp.copyto(loss, xp.true_divide(whole, sum_of_weights) if cases.reduction == "mean" else whole, casting="unsafe")
+
+    def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
+        matrix = as_rows(launcher, operands[0], (cases.axis,))
+        target, *weight = [in_order(launcher, operand) for operand in operands[1:]]
+        losses, weights = _room(launcher, cases, outs[0])
+        kernel = _scored(*_names(matrix, target, losses), _name_of(weight), cases.compute.name, bool(cases.smoothing))
+        report = launcher.error_report(_explain(cases))
+        numbers = cases.classes, cases.ignored, cases.smoothing, cases.smoothing / max(cases.classes, 1)
+
+        def compute(logs: DeviceArray) -> None:
+            arrays = losses, weights, logs, report, matrix, target, _or_null(weight)
+            kernel.launch(launcher, cases.rows, (*arrays, *numbers), threads_for(cases.classes))
+
+        into_order(launcher, outs[2], compute)
+        _add_up(launcher, cases, losses, weights, outs[:2])
+
+    return Kernel(into_outs(launch, problem), casts=True)
 
 
-def _factors(xp: Any, cases: Cases, gradient: Any, total: Any, kept: Any) -> Any:
-    """The gradient by the loss of each row, before weights; 0 for rows that do not count."""
-    gradient = gradient.astype(cases.compute.numpy, copy=False)
-    gradient = xp.true_divide(gradient, total) if cases.reduction == "mean" else gradient
-    return xp.where(kept, gradient.reshape(-1), cases.compute.numpy.type(0))
-
-
-@by_arrays("nll_loss", verify=_no_class)
-def _nll_loss(xp: Any, problem: Problem, array: Any, target: Any, *arguments: Any) -> None:
-    *given, loss, total, number = arguments
+@builds("nll_loss_gradient", "cross_entropy_gradient", package=PACKAGE)
+def _gradient(problem: Problem) -> Kernel:
     cases: Cases = problem.details
-    _note_wrong(xp, cases, target, number)
-    _put_loss(xp, problem, _rows(xp, cases, array), target, _weight(cases, given), loss, total)
+    of_scores = problem.op == "cross_entropy_gradient"
+
+    def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
+        if not cases.classes:
+            return
+        given = [in_order(launcher, operand) for operand in operands]
+        gradient, target, total = given[:3]
+        logs, weight = (given[3], given[4:]) if of_scores else (0, given[3:])
+        sum_of_weights: DeviceArray | int = 0
+        if of_scores and weight:
+            sum_of_weights = launcher.scratch((), cases.compute.numpy)
+            reduce_rows(launcher, sum_of(COMPUTED[cases.compute.name]), weight[0], (0,), sum_of_weights)
+        kernel = _slopes(
+            *_names(gradient, target, outs[0]), _name_of(weight), cases.compute.name, cases.reduction, of_scores
+        )
+        arrays = gradient, target, total, logs, _or_null(weight), sum_of_weights
+        numbers = cases.classes, _inner(cases), cases.ignored, cases.smoothing, cases.smoothing / cases.classes
+
+        def compute(out: DeviceArray) -> None:
+            kernel.launch(launcher, cases.rows, (out, *arrays, *numbers), threads_for(cases.classes))
+
+        into_order(launcher, outs[0], compute)
+
+    return Kernel(into_outs(launch, problem), casts=True)
 
 
-@by_arrays("nll_loss_gradient")
-def _nll_loss_gradient(xp: Any, problem: Problem, gradient: Any, target: Any, total: Any, *arguments: Any) -> None:
-    *given, out = arguments
-    cases: Cases = problem.details
-    places, kept = _places(xp, cases, target)
-    factors, weight = _factors(xp, cases, gradient, total, kept), _weight(cases, given)
-    factors = factors if weight is None else factors * weight[places]
-    result = xp.zeros((cases.rows, cases.classes), cases.compute.numpy)
-    result[xp.arange(cases.rows), places] = -factors
-    xp.copyto(out, _back(xp, cases, result), casting="unsafe")
+def _explain(cases: Cases) -> Any:
+    def explain(position: int, value: int) -> Exception:
+        return IndexError(f"{cases.name}: class index {value} is out of range for {cases.classes} classes")
+
+    return explain
 
 
-@by_arrays("cross_entropy", verify=_no_class)
-def _cross_entropy(xp: Any, problem: Problem, array: Any, target: Any, *arguments: Any) -> None:
-    *given, loss, total, logs, number = arguments
-    cases: Cases = problem.details
-    _note_wrong(xp, cases, target, number)
-    found = _rows(xp, cases, array)
-    if found.size:
-        found = log_softmax(xp, found, 1)
-    xp.copyto(logs, found.reshape(logs.shape))
-    _put_loss(xp, problem, found, target, _weight(cases, given), loss, total)
+def _inner(cases: Cases) -> int:
+    """How far classes of one row are apart."""
+    return int(np.prod(cases.shape[cases.axis + 1 :], dtype=np.int64))
 
 
-@by_arrays("cross_entropy_gradient")
-def _cross_entropy_gradient(
-    xp: Any, problem: Problem, gradient: Any, target: Any, total: Any, logs: Any, *arguments: Any
+def _names(*arrays: DeviceArray) -> list[str]:
+    return [array.dtype.name for array in arrays]
+
+
+def _name_of(weight: Sequence[DeviceArray]) -> str:
+    """The dtype of the classes' weights; nothing if there are none."""
+    return weight[0].dtype.name if weight else ""
+
+
+def _or_null(weight: Sequence[DeviceArray]) -> Argument:
+    return weight[0] if weight else 0
+
+
+def _room(launcher: Launcher, cases: Cases, loss: DeviceArray) -> tuple[DeviceArray, DeviceArray]:
+    """Where what each row loses goes, and how much it counts."""
+    compute = cases.compute.numpy
+    direct = cases.reduction == "none" and loss.contiguous
+    return loss if direct else launcher.scratch((cases.rows,), compute), launcher.scratch((cases.rows,), compute)
+
+
+def _add_up(
+    launcher: Launcher, cases: Cases, losses: DeviceArray, weights: DeviceArray, outs: Sequence[DeviceArray]
 ) -> None:
-    *given, out = arguments
-    cases: Cases = problem.details
-    weight = _weight(cases, given)
-    places, kept = _places(xp, cases, target)
-    factors = _factors(xp, cases, gradient, total, kept)
-    hard = (factors if weight is None else factors * weight[places]) * (1 - cases.smoothing)
-    soft = factors * (cases.smoothing / max(cases.classes, 1))
-    whole = hard + soft * (cases.classes if weight is None else xp.sum(weight))
-    result = xp.exp(logs.reshape(cases.rows, cases.classes)) * whole[:, None]
-    if cases.smoothing:
-        result = result - (soft[:, None] if weight is None else soft[:, None] * weight)
-    # Each row has one place, and adding there needs no order.
-    rows = xp.arange(cases.rows)
-    result[rows, places] = result[rows, places] - hard
-    xp.copyto(out, _back(xp, cases, result), casting="unsafe")
+    """From what rows lose, and how much they count, to the loss, and what the mean is divided by."""
+    loss, total = outs
+    if cases.reduction == "none":
+        reduce_rows(launcher, sum_of(COMPUTED[cases.compute.name]), weights, (0,), total)
+        if losses is not loss:
+            copy_array(launcher, losses.strided(loss.shape, losses.dtype), loss)
+        return
+    compute, count = cases.compute.name, cases.rows
+    each = part_of_row(1, count)
+    if each < count:
+        parts = -(-count // each)
+        partial = [launcher.scratch((parts,), losses.dtype) for _ in range(2)]
+        _sums(compute, compute, False).launch(launcher, parts, (*partial, losses, weights, count, each))
+        (losses, weights), count, each = partial, parts, parts
+    kernel = _sums(compute, loss.dtype.name, cases.reduction == "mean")
+    kernel.launch(launcher, 1, (loss, total, losses, weights, count, each), threads_for(count))
+
+
+@lru_cache(None)
+def _picked(scores: str, target: str, loss: str, weight: str, compute: str) -> CudaKernel:
+    """The loss of each row of log-probabilities, and how much it counts."""
+    name = f"nll_loss_{scores}_{target}_{loss}_{weight}"
+    source = f"""{_CLASS_OF}
+extern "C" __global__ void {name}({STORED[loss]}* losses, {STORED[compute]}* weights, unsigned long long* report,
+                                  const {STORED[scores]}* in, const {STORED[target]}* target,
+                                  const {STORED[weight or compute]}* weight, int64 rows, int64 classes, int64 inner,
+                                  int64 ignored) {{
+    typedef {STORED[compute]} value;
+    const int64 threads = (int64)gridDim.x * blockDim.x;
+    for (int64 row = (int64)blockIdx.x * blockDim.x + threadIdx.x; row < rows; row += threads) {{
+        const int64 found = class_of(report, target, row, classes, ignored);
+        value loss = 0, counts = 0;
+        if (found >= 0) {{
+            counts = {"converted<value>(weight[found])" if weight else "1"};
+            loss = converted<value>(in[(row / inner * classes + found) * inner + row % inner]) * counts;
+        }}
+        losses[row] = converted<{STORED[loss]}>(-loss);
+        weights[row] = counts;
+    }}
+}}
+"""
+    return CudaKernel(name, source, (0, 1, 2))
+
+
+@lru_cache(None)
+def _scored(scores: str, target: str, loss: str, weight: str, compute: str, smooth: bool) -> CudaKernel:
+    """The logarithm of each row's softmax, its loss, and how much it counts."""
+    name = f"cross_entropy_{scores}_{target}_{loss}_{weight}{'_smooth' if smooth else ''}"
+    weighed = "converted<value>(weight[{}])".format if weight else "value(1)".format
+    spread = f"spread += log * {weighed('i')};" if weight else "spread += log;"
+    smoothing = "loss = loss * (value)(1 - smoothing) + spread * (value)share;"
+    source = f"""{BLOCK}{_CLASS_OF}
+extern "C" __global__ void {name}({STORED[loss]}* losses, {STORED[compute]}* weights,
+                                  {STORED[compute]}* logs, unsigned long long* report,
+                                  const {STORED[scores]}* in, const {STORED[target]}* target,
+                                  const {STORED[weight or compute]}* weight, int64 columns, int64 ignored,
+                                  double smoothing, double share) {{
+    typedef {STORED[compute]} value;
+    __shared__ value shared[{THREADS}];
+    const {STORED[scores]}* row = in + blockIdx.x * columns;
+    value spread = 0;
+    if (columns) {{
+        {LARGEST_AND_TOTAL}
+        const value missing = log(total);
+        for (int64 i = threadIdx.x; i < columns; i += blockDim.x) {{
+            const value log = converted<value>(row[i]) - largest - missing;
+            logs[blockIdx.x * columns + i] = log;
+            {spread if smooth else ""}
+        }}
+        {"spread = of_block(spread, shared, [](value p, value q) { return p + q; });" if smooth else ""}
+        __syncthreads();
+    }}
+    if (threadIdx.x == 0) {{
+        const int64 found = class_of(report, target, blockIdx.x, columns, ignored);
+        value loss = 0, counts = 0;
+        if (found >= 0) {{
+            counts = {weighed("found")};
+            loss = logs[blockIdx.x * columns + found] * counts;
+            {smoothing if smooth else ""}
+        }}
+        losses[blockIdx.x] = converted<{STORED[loss]}>(-loss);
+        weights[blockIdx.x] = counts;
+    }}
+}}
+"""
+    return CudaKernel(name, source, (0, 1, 2, 3))
+
+
+@lru_cache(None)
+def _sums(compute: str, loss: str, averages: bool) -> CudaKernel:
+    """The sums of parts of losses, or the first one divided by the second, and of how much they count."""
+    name = f"class_loss_{compute}_{loss}{'_mean' if averages else ''}"
+    source = f"""{BLOCK}
+extern "C" __global__ void {name}({STORED[loss]}* out, {STORED[compute]}* total, const {STORED[compute]}* losses,
+                                  const {STORED[compute]}* weights, int64 count, int64 each) {{
+    typedef {STORED[compute]} value;
+    __shared__ value shared[{THREADS}];
+    const int64 begin = blockIdx.x * each, end = begin + each < count ? begin + each : count;
+    auto add = [](value p, value q) {{ return p + q; }};
+    value lost = 0, counted = 0;
+    for (int64 i = begin + threadIdx.x; i < end; i += blockDim.x) {{
+        lost += losses[i];
+        counted += weights[i];
+    }}
+    lost = of_block(lost, shared, add);
+    counted = of_block(counted, shared, add);
+    if (threadIdx.x == 0) {{
+        out[blockIdx.x] = converted<{STORED[loss]}>({"lost / counted" if averages else "lost"});
+        total[blockIdx.x] = counted;
+    }}
+}}
+"""
+    return CudaKernel(name, source, (0, 1))
+
+
+@lru_cache(None)
+def _slopes(
+    gradient: str, target: str, out: str, weight: str, compute: str, reduction: str, of_scores: bool
+) -> CudaKernel:
+    """The gradient by log-probabilities or by scores: each row by one block."""
+    base = "cross_entropy" if of_scores else "nll_loss"
+    name = f"{base}_gradient_{reduction}_{gradient}_{target}_{out}_{weight}"
+    factor = f"converted<value>(gradient[{'row' if reduction == 'none' else '0'}])"
+    if reduction == "mean":
+        factor += " / *total"
+    weighed = " * converted<value>(weight[place])" if weight else ""
+    if of_scores:
+        before = f"""
+    const value hard = factor{weighed} * (value)(1 - smoothing), soft = factor * (value)share;
+    const value whole = hard + soft * {"*sum_of_weights" if weight else "(value)classes"};"""
+        even = f"soft{' * converted<value>(weight[i])' if weight else ''}"
+        lines = f"""
+        value slope = exp(logs[row * classes + i]) * whole;
+        if (smoothing) slope -= {even};
+        if (i == place) slope -= hard;"""
+    else:
+        before = f"const value hard = factor{weighed};"
+        lines = "const value slope = i == place ? -hard : 0;"
+    source = f"""
+extern "C" __global__ void {name}({STORED[out]}* out, const {STORED[gradient]}* gradient,
+                                  const {STORED[target]}* target, const {STORED[compute]}* total,
+                                  const {STORED[compute]}* logs, const {STORED[weight or compute]}* weight,
+                                  const {STORED[compute]}* sum_of_weights, int64 classes, int64 inner, int64 ignored,
+                                  double smoothing, double share) {{
+    typedef {STORED[compute]} value;
+    const int64 row = blockIdx.x, found = target[row];
+    // The nearest class stands in for one that does not exist, which the loss has reported.
+    const int64 place = found < 0 ? 0 : found < classes ? found : classes - 1;
+    const value factor = found == ignored ? 0 : {factor};
+    {before}
+    out += row / inner * classes * inner + row % inner;
+    for (int64 i = threadIdx.x; i < classes; i += blockDim.x) {{
+        {lines}
+        out[i * inner] = converted<{STORED[out]}>(slope);
+    }}
+}}
+"""
+    return CudaKernel(name, source)

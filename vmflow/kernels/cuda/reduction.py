@@ -32,6 +32,11 @@ def _reduction(op: str, compute: str) -> RowReduction:
     return RowReduction(op, start, take, combine, finish, compute)
 
 
+def sum_of(compute: str) -> RowReduction:
+    """The sums of rows, in a type of C++."""
+    return _reduction("sum", compute)
+
+
 # By op: start, take, combine and finish, see `RowReduction`.
 _RULES: Final = {
     "sum": ("0", "v", "p + q", "total"),

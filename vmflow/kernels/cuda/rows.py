@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from math import prod
 from typing import Final, NamedTuple
 
 import numpy as np
 
-from vmflow.streams.cuda.arrays import DeviceArray
+from vmflow.streams.cuda.arrays import DeviceArray, contiguous_strides
 from vmflow.streams.cuda.launching import Launcher
 
 from .pointwise import copy_array
@@ -22,8 +22,10 @@ _PART: Final = 1 << 14
 _FEW_ROWS: Final = 64
 _MOST_PARTS: Final = 256
 
+_WARP: Final = 32
+
 # All threads of a block combine their values in a tree; each gets the result.
-_BLOCK: Final = """
+BLOCK: Final = """
 template <typename T, typename Combine>
 __device__ T of_block(T value, T* shared, Combine combine) {
     shared[threadIdx.x] = value;
@@ -37,6 +39,31 @@ __device__ T of_block(T value, T* shared, Combine combine) {
     return result;
 }
 """
+
+# The largest element of a `row` of `columns`, nan if there is one, and the sum of all powers of e by what is missing to
+# it.  This needs `BLOCK`, the type `value`, and an array of the block, `shared`.
+LARGEST_AND_TOTAL: Final = """
+    value largest = converted<value>(row[0]);
+    for (int64 i = threadIdx.x; i < columns; i += blockDim.x) {
+        const value v = converted<value>(row[i]);
+        largest = v != v || v > largest ? v : largest;
+    }
+    largest = of_block(largest, shared, [](value p, value q) { return p != p || p > q ? p : q; });
+    value total = 0;
+    for (int64 i = threadIdx.x; i < columns; i += blockDim.x) total += exp(converted<value>(row[i]) - largest);
+    total = of_block(total, shared, [](value p, value q) { return p + q; });
+"""
+
+
+def threads_for(columns: int) -> int:
+    """The threads of a block that goes through a row: no more than it has elements, but for the rest of a warp."""
+    return min(THREADS, max(_WARP, 1 << (columns - 1).bit_length()))
+
+
+def part_of_row(rows: int, length: int) -> int:
+    """The elements of a row that one block reduces: less than all of them if rows are few and long."""
+    parts = min(-(-length // _PART), _MOST_PARTS) if rows < _FEW_ROWS else 1
+    return -(-length // parts) if parts > 1 else max(length, 1)
 
 
 class RowReduction(NamedTuple):
@@ -60,7 +87,7 @@ class RowReduction(NamedTuple):
 
 
 # By type of values in C++, the dtype of an array of them.
-_DTYPES: Final = {"float": np.float32, "double": np.float64, "int64": np.int64, "bool": np.bool_}
+DTYPES: Final = {"float": np.float32, "double": np.float64, "int64": np.int64, "bool": np.bool_}
 
 
 def reduce_rows(
@@ -69,16 +96,15 @@ def reduce_rows(
     """Reduce an array along dimensions, into a contiguous array of the others' sizes."""
     matrix = as_rows(launcher, source, dims)
     rows, length = matrix.shape
-    parts = min(-(-length // _PART), _MOST_PARTS) if rows < _FEW_ROWS else 1
-    if parts > 1:
-        each = -(-length // parts)
-        partial = launcher.scratch((rows, -(-length // each)), np.dtype(_DTYPES[reduction.compute]))
+    each = part_of_row(rows, length)
+    if each < length:
+        partial = launcher.scratch((rows, -(-length // each)), np.dtype(DTYPES[reduction.compute]))
         _launch(launcher, reduction._replace(finish="total"), matrix, partial, each, length)
         reduction = reduction._replace(name=f"{reduction.name}_of_parts", take="v")
         matrix, length_of_all, length = partial, length, partial.shape[1]
         _launch(launcher, reduction, matrix, out, length, length_of_all)
         return
-    _launch(launcher, reduction, matrix, out, max(length, 1), length)
+    _launch(launcher, reduction, matrix, out, each, length)
 
 
 def _launch(
@@ -88,13 +114,13 @@ def _launch(
     rows, columns = matrix.shape
     parts = max(-(-columns // each), 1)
     kernel = _reduction(reduction, matrix.dtype.name, out.dtype.name)
-    kernel.launch(launcher, rows * parts, (out, matrix, columns, each, parts, length))
+    kernel.launch(launcher, rows * parts, (out, matrix, columns, each, parts, length), threads_for(each))
 
 
 @lru_cache(_KERNELS)
 def _reduction(reduction: RowReduction, given: str, wanted: str) -> CudaKernel:
     name = f"{reduction.name}_{given}_{wanted}"
-    source = f"""{_BLOCK}
+    source = f"""{BLOCK}
 extern "C" __global__ void {name}({STORED[wanted]}* out, const {STORED[given]}* in, int64 columns, int64 each,
                                   int64 parts, int64 length) {{
     typedef {reduction.compute} value;
@@ -118,7 +144,9 @@ def softmax_rows(launcher: Launcher, matrix: DeviceArray, out: DeviceArray, loga
     """The softmax of each row of a contiguous matrix, or its logarithm."""
     rows, columns = matrix.shape
     if columns:
-        _softmax(matrix.dtype.name, out.dtype.name, logarithm).launch(launcher, rows, (out, matrix, columns))
+        _softmax(matrix.dtype.name, out.dtype.name, logarithm).launch(
+            launcher, rows, (out, matrix, columns), threads_for(columns)
+        )
 
 
 @lru_cache(_KERNELS)
@@ -126,20 +154,12 @@ def _softmax(given: str, wanted: str, logarithm: bool) -> CudaKernel:
     compute = "double" if given == "float64" else "float"
     name = f"{'log_' if logarithm else ''}softmax_{given}_{wanted}"
     result = "v - largest - log(total)" if logarithm else "exp(v - largest) / total"
-    source = f"""{_BLOCK}
+    source = f"""{BLOCK}
 extern "C" __global__ void {name}({STORED[wanted]}* out, const {STORED[given]}* in, int64 columns) {{
     typedef {compute} value;
     __shared__ value shared[{THREADS}];
     const {STORED[given]}* row = in + blockIdx.x * columns;
-    value largest = converted<value>(row[0]);
-    for (int64 i = threadIdx.x; i < columns; i += blockDim.x) {{
-        const value v = converted<value>(row[i]);
-        largest = v != v || v > largest ? v : largest;
-    }}
-    largest = of_block(largest, shared, [](value p, value q) {{ return p != p || p > q ? p : q; }});
-    value total = 0;
-    for (int64 i = threadIdx.x; i < columns; i += blockDim.x) total += exp(converted<value>(row[i]) - largest);
-    total = of_block(total, shared, [](value p, value q) {{ return p + q; }});
+    {LARGEST_AND_TOTAL}
     for (int64 i = threadIdx.x; i < columns; i += blockDim.x) {{
         const value v = converted<value>(row[i]);
         out[blockIdx.x * columns + i] = converted<{STORED[wanted]}>({result});
@@ -161,3 +181,29 @@ def as_rows(launcher: Launcher, array: DeviceArray, dims: Sequence[int]) -> Devi
         moved = copied
     rows = prod(shape[: len(kept)])
     return moved.strided((rows, prod(shape[len(kept) :])), array.dtype)
+
+
+def back_from_rows(matrix: DeviceArray, shape: Sequence[int], dim: int) -> DeviceArray:
+    """Rows along one dimension, as `as_rows` makes them, as an array of the shape."""
+    kept = [axis for axis in range(len(shape)) if axis != dim]
+    order = [*kept, dim]
+    strides = contiguous_strides(tuple([shape[axis] for axis in order]), matrix.itemsize)
+    by_axis = dict(zip(order, strides, strict=True))
+    return matrix.strided(tuple(shape), matrix.dtype, 0, tuple([by_axis[axis] for axis in range(len(shape))]))
+
+
+def in_order(launcher: Launcher, array: DeviceArray) -> DeviceArray:
+    """The array, or a contiguous copy of it if it is not contiguous."""
+    if array.contiguous:
+        return array
+    copied = launcher.scratch(array.shape, array.dtype)
+    copy_array(launcher, array, copied)
+    return copied
+
+
+def into_order(launcher: Launcher, out: DeviceArray, compute: Callable[[DeviceArray], None]) -> None:
+    """Call what computes into a contiguous array, and copy from there if `out` is not contiguous."""
+    target = out if out.contiguous else launcher.scratch(out.shape, out.dtype)
+    compute(target)
+    if target is not out:
+        copy_array(launcher, target, out)
