@@ -108,6 +108,108 @@ def test_a_loss_is_two_launches_and_its_gradient_one() -> None:
         assert devices.driver.launches == before + 1
 
 
+# Normalization
+
+
+@pytest.mark.parametrize("parameters", [(False, False), (True, True), (False, True)])
+@pytest.mark.parametrize("shape", [(3, 2, 3001), (2100, 3, 2), (5000, 2), (1, 1, 9000)])
+def test_channels_are_cut_into_parts(shape: tuple[int, ...], parameters: tuple[bool, bool]) -> None:
+    options: Any = (1e-3, *parameters)
+    array = values(1, shape, "float64")
+    given = tuple([values(30 + place, shape[1:2], "float64") for place in range(sum(parameters))])
+    compare("batch_norm", (array, *given), options)
+    _, mean, variance = results("batch_norm", (array, *given), options, ())
+    operands = values(2, shape, "float64"), array, on_cpu(mean), on_cpu(variance), *given[: parameters[0]]
+    compare("batch_norm_gradient", operands, options)
+
+
+@pytest.mark.parametrize("shape", [(5000, 3), (70, 2), (33, 300), (4, 700)])
+def test_parameters_of_many_rows_are_added_up_in_parts(shape: tuple[int, int]) -> None:
+    attributes: Any = (shape[1:], (1e-3, True, True))
+    array, parameters = values(1, shape, "float64"), tuple([values(2, shape[1:], "float64") for _ in range(2)])
+    compare("layer_norm", (array, *parameters), attributes)
+    _, mean, scale = results("layer_norm", (array, *parameters), attributes, ())
+    operands = values(3, shape, "float64"), array, on_cpu(mean), on_cpu(scale), parameters[0]
+    compare("layer_norm_gradient", operands, attributes)
+
+
+@pytest.mark.parametrize("shape", [(0, 3, 4), (2, 0, 4), (2, 3, 0)])
+def test_normalization_of_nothing(shape: tuple[int, ...]) -> None:
+    array = values(1, shape, "float32")
+    rows: Any = (shape[2:], (1e-3, False, False))
+    _, mean, scale = results("layer_norm", (array,), rows, ())
+    compare("layer_norm", (array,), rows)
+    compare("layer_norm_gradient", (array, array, on_cpu(mean), on_cpu(scale)), rows)
+    if 0 not in (shape[0], shape[2]):
+        compare("batch_norm", (array,), (1e-3, False, False))
+    ones = flow.ones(shape[1], device="cpu")
+    compare("batch_norm_inference", (array, ones, ones), (1e-3, False, False))
+
+
+def test_normalized_arrays_and_parameters_lie_as_they_like() -> None:
+    array, weight = values(1, (4, 3, 5), "float32"), values(2, (5,), "float32")
+    gapped = [flow.stack([it, it], -1).to("cuda")[..., 1] for it in (array, weight)]
+    turned = [array.transpose(0, 2).contiguous().to("cuda").transpose(0, 2), weight.to("cuda").flip(0).flip(0)]
+    for op, attributes in (("layer_norm", ((5,), (1e-3, True, False))), ("batch_norm", (1e-3, False, False))):
+        operands = (array, weight)[: 2 if op == "layer_norm" else 1]
+        expected = results(op, operands, attributes, ())
+        for given in (gapped, turned):
+            for have, want in zip(results(op, tuple(given[: len(operands)]), attributes, ()), expected, strict=True):
+                equal(have, want)
+
+
+def test_small_norms_are_one_launch() -> None:
+    with emulated("lazy") as devices:
+        x, weight = flow.rand(6, 4, 5, device="cuda"), flow.ones(5, device="cuda")
+        flow.synchronize()
+        for op, operands, attributes in (
+            ("batch_norm", (x,), (1e-3, False, False)),
+            ("layer_norm", (x, weight), ((5,), (1e-3, True, False))),
+        ):
+            before = devices.driver.launches
+            found = _run(op, operands, attributes)
+            flow.synchronize()
+            assert devices.driver.launches == before + 1
+            assert len(found) == 3
+
+
+# Places of extrema
+
+
+@pytest.mark.parametrize("op", ["argmax", "argmin"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_the_first_of_equal_ones_is_found_and_nan_before_all(op: str, dtype: str) -> None:
+    rows = np.array([[1, 3, 3, 1, 1], [np.inf, -np.inf, np.inf, -np.inf, 0], [0.0, -0.0, -0.0, 0.0, 0.0]])
+    with_nan = np.array([[1, np.nan, 9, np.nan, -9], [np.nan] * 5, [0, 0, 0, 0, np.nan]])
+    tensor = on_cpu(np.concatenate([rows, with_nan])).to(getattr(flow, dtype))
+    for dim in (0, 1, None):
+        compare(op, (tensor,), (dim, False))
+        compare(op, (tensor,), (dim, True))
+
+
+@pytest.mark.parametrize("op", ["argmax", "argmin"])
+def test_long_rows_are_searched_in_parts(op: str) -> None:
+    tensor = values(0, (2, 40000), "float32").round()
+    for dim in (1, None):
+        compare(op, (tensor,), (dim, False))
+    compare(op, (flow.ones(40000, device="cpu", dtype=flow.int8),), (0, False))
+
+
+def _exercise_normalization() -> None:
+    for dtype in (flow.float32, flow.float64, flow.bfloat16):
+        for shape in ((4, 2, 5), (3, 1, 3000)):
+            x = flow.rand(*shape, device="cuda").to(dtype)
+            channels, features = (flow.ones(size, device="cuda", dtype=dtype) for size in shape[1:])
+            out, mean, variance = _run("batch_norm", (x, channels, channels), (1e-3, True, True))
+            _run("batch_norm_gradient", (out, x, mean, variance, channels), (1e-3, True, True))
+            _run("batch_norm_inference", (x, mean, variance, channels, channels), (1e-3, True, True))
+            attributes = shape[2:], (1e-3, True, True)
+            out, mean, scale = _run("layer_norm", (x, features, features), attributes)
+            _run("layer_norm_gradient", (out, x, mean, scale, features), attributes)
+        flow.rand(100, 3, device="cuda").to(dtype).argmax(0)
+        flow.rand(20000, device="cuda").to(dtype).argmin()
+
+
 def _exercise_losses() -> None:
     target = flow.tensor([0, 1, 2, 0], device="cuda")
     for dtype in (flow.float32, flow.float64, flow.bfloat16):
@@ -123,6 +225,7 @@ def _exercise_losses() -> None:
 def test_kernels_need_few_registers() -> None:
     with emulated("lazy"):
         _exercise_losses()
+        _exercise_normalization()
         flow.synchronize()
         kernels = loaded_kernels()
     assert kernels

@@ -80,7 +80,7 @@ def _cross_entropy(problem: Problem) -> Kernel:
             arrays = losses, weights, logs, report, matrix, target, _or_null(weight)
             kernel.launch(launcher, cases.rows, (*arrays, *numbers), threads_for(cases.classes))
 
-        into_order(launcher, outs[2], compute)
+        into_order(launcher, outs[2:], compute)
         _add_up(launcher, cases, losses, weights, outs[:2])
 
     return Kernel(into_outs(launch, problem), casts=True)
@@ -110,7 +110,7 @@ def _gradient(problem: Problem) -> Kernel:
         def compute(out: DeviceArray) -> None:
             kernel.launch(launcher, cases.rows, (out, *arrays, *numbers), threads_for(cases.classes))
 
-        into_order(launcher, outs[0], compute)
+        into_order(launcher, outs, compute)
 
     return Kernel(into_outs(launch, problem), casts=True)
 

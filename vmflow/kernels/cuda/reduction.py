@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, Final
+
+import numpy as np
 
 from vmflow import dtypes
 from vmflow.kernels.choosing import Kernel, Problem, builds
 from vmflow.streams.cuda.arrays import DeviceArray
+from vmflow.streams.cuda.driver import Argument
 from vmflow.streams.cuda.launching import Launcher
 
-from .arrays import PACKAGE, array_kernel, by_arrays, into_outs
-from .half import widened
-from .pointwise import copy_array
-from .rows import RowReduction, reduce_rows
-from .sources import COMPUTED
+from .arrays import PACKAGE, array_kernel, into_outs
+from .rows import (
+    BLOCK,
+    DTYPES,
+    RowReduction,
+    as_rows,
+    into_order,
+    part_of_row,
+    reduce_rows,
+    threads_for,
+)
+from .sources import COMPUTED, STORED, THREADS, CudaKernel
 
 
 def _limit(compute: str, lowest: bool) -> str:
@@ -50,20 +61,14 @@ _RULES: Final = {
 
 @builds("sum", "mean", "prod", "norm", "amax", "amin", "all", "any", package=PACKAGE)
 def _build(problem: Problem) -> Kernel:
-    (source,), (output,) = problem.inputs, problem.outputs
-    if source.is_complex:
+    if problem.inputs[0].is_complex:
         return array_kernel(_complex, problem)
     reduction = _reduction(problem.op, _compute(problem))
     dims, _ = problem.attributes
 
     def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
-        (array,), (out,) = operands, outs
-        target = out if out.contiguous else launcher.scratch(out.shape, out.dtype)
-        reduce_rows(launcher, reduction, array, dims, target)
-        if target is not out:
-            copy_array(launcher, target, out)
+        into_order(launcher, outs, lambda out: reduce_rows(launcher, reduction, operands[0], dims, out))
 
-    del output
     return Kernel(into_outs(launch, problem), casts=True)
 
 
@@ -88,16 +93,79 @@ def _complex(xp: Any, problem: Problem, array: Any, out: Any) -> None:
     xp.copyto(out, found, casting="unsafe")
 
 
-@by_arrays("argmax", "argmin")
-def _place(xp: Any, problem: Problem, array: Any, out: Any) -> None:
-    dim, keepdim = problem.attributes
-    if not out.size:
-        return
-    if not array.ndim:
-        out.fill(0)
-        return
-    array = widened(array, problem.inputs[0].dtype)
-    if dim is None:
-        array, keepdim = array.reshape(-1), False
-    found = getattr(xp, problem.op)(array, axis=dim or 0, keepdims=keepdim)
-    xp.copyto(out, found.reshape(out.shape), casting="unsafe")
+# Where extrema are
+
+# An element and its place, which is below 0 where there is none.  Of equal ones the first counts, and the first nan
+# before all others.
+_FOUND: Final = """
+struct Found {
+    value best;
+    int64 place;
+};
+__device__ __forceinline__ bool is_better(const Found& p, const Found& q) {
+    if (p.place < 0 || q.place < 0) return q.place < 0;
+    if (p.best != p.best) return q.best == q.best || p.place < q.place;
+    if (q.best != q.best) return false;
+    return BETTER(p.best, q.best) || (p.best == q.best && p.place < q.place);
+}
+"""
+
+
+@builds("argmax", "argmin", package=PACKAGE)
+def _build_place(problem: Problem) -> Kernel:
+    dim, _ = problem.attributes
+    rank = len(problem.inputs[0].shape)
+    dims = tuple(range(rank)) if dim is None else (dim,) if rank else ()
+    better = ">" if problem.op == "argmax" else "<"
+
+    def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
+        if outs[0].size:
+            matrix = as_rows(launcher, operands[0], dims)
+            into_order(launcher, outs, lambda out: _find_places(launcher, matrix, better, out))
+
+    return Kernel(into_outs(launch, problem), casts=True)
+
+
+def _find_places(launcher: Launcher, matrix: DeviceArray, better: str, out: DeviceArray) -> None:
+    rows, columns = matrix.shape
+    each = part_of_row(rows, columns)
+    places: Argument = 0
+    given = matrix.dtype.name
+    compute = COMPUTED[given] if dtypes.by_name(given).is_floating_point else "int64"
+    if each < columns:
+        parts = -(-columns // each)
+        bests = launcher.scratch((rows, parts), np.dtype(DTYPES[compute]))
+        places = launcher.scratch((rows, parts), np.dtype(np.int64))
+        kernel = _places(given, compute, better, True)
+        kernel.launch(launcher, rows * parts, (places, bests, matrix, 0, columns, each, parts), threads_for(each))
+        matrix, columns, each = bests, parts, parts
+    kernel = _places(matrix.dtype.name, compute, better, False)
+    kernel.launch(launcher, rows, (out, 0, matrix, places, columns, each, 1), threads_for(each))
+
+
+@lru_cache(None)
+def _places(given: str, compute: str, better: str, of_parts: bool) -> CudaKernel:
+    """The places of the best elements of rows, or of parts of rows, and what these are."""
+    name = f"place_of_{'largest' if better == '>' else 'smallest'}_{given}{'_of_parts' if of_parts else ''}"
+    source = f"""
+typedef {compute} value;
+#define BETTER(p, q) ((p) {better} (q))
+{_FOUND}{BLOCK}
+extern "C" __global__ void {name}(int64* out, value* bests, const {STORED[given]}* in, const int64* places,
+                                  int64 columns, int64 each, int64 parts) {{
+    __shared__ Found shared[{THREADS}];
+    const int64 row = blockIdx.x / parts, begin = blockIdx.x % parts * each;
+    const int64 end = begin + each < columns ? begin + each : columns;
+    Found found = {{0, -1}};
+    for (int64 i = begin + threadIdx.x; i < end; i += blockDim.x) {{
+        const Found other = {{converted<value>(in[row * columns + i]), places ? places[row * columns + i] : i}};
+        if (is_better(other, found)) found = other;
+    }}
+    found = of_block(found, shared, [](const Found& p, const Found& q) {{ return is_better(p, q) ? p : q; }});
+    if (threadIdx.x == 0) {{
+        out[blockIdx.x] = found.place;
+        {"bests[blockIdx.x] = found.best;" if of_parts else ""}
+    }}
+}}
+"""
+    return CudaKernel(name, source, range(1 + of_parts))

@@ -201,9 +201,10 @@ def in_order(launcher: Launcher, array: DeviceArray) -> DeviceArray:
     return copied
 
 
-def into_order(launcher: Launcher, out: DeviceArray, compute: Callable[[DeviceArray], None]) -> None:
-    """Call what computes into a contiguous array, and copy from there if `out` is not contiguous."""
-    target = out if out.contiguous else launcher.scratch(out.shape, out.dtype)
-    compute(target)
-    if target is not out:
-        copy_array(launcher, target, out)
+def into_order(launcher: Launcher, outs: Sequence[DeviceArray], compute: Callable[..., None]) -> None:
+    """Call what computes into contiguous arrays, and copy from these where `outs` are not contiguous."""
+    targets = [out if out.contiguous else launcher.scratch(out.shape, out.dtype) for out in outs]
+    compute(*targets)
+    for target, out in zip(targets, outs, strict=True):
+        if target is not out:
+            copy_array(launcher, target, out)
