@@ -5,90 +5,75 @@ Neighbouring windows share an element where their number does not divide the siz
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from functools import lru_cache
+from typing import Any
 
-from vmflow.kernels.choosing import Problem
-from vmflow.kernels.numpy.half import computes_in
+from vmflow.kernels.choosing import Kernel, Problem, builds
+from vmflow.streams.cuda.arrays import DeviceArray
+from vmflow.streams.cuda.driver import Argument
+from vmflow.streams.cuda.launching import Launcher
 
-from .arrays import by_arrays
-from .extrema import Extrema
-
-
-class _Even(NamedTuple):
-    """Windows along one dimension.
-
-    Attributes:
-        starts: where each begins.
-        lengths: how many elements each has.
-        longest: the largest length, or a little more.
-    """
-
-    starts: Any
-    lengths: Any
-    longest: int
-
-    @classmethod
-    def of(cls, xp: Any, size: int, output: int) -> _Even:
-        """So many windows of so many elements."""
-        numbers = xp.arange(output)
-        starts = numbers * size // output
-        lengths = -(-(numbers + 1) * size // output) - starts
-        return cls(starts, lengths, -(-size // output) + 1 if size % output else size // output)
-
-    def places(self, xp: Any, tap: int) -> Any:
-        """Where a tap of each window is; the last element stands in for the taps that a window lacks."""
-        return self.starts + xp.minimum(self.lengths - 1, tap)
-
-    def total(self, xp: Any, array: Any, axis: int) -> Any:
-        """Windows along `axis` summed up."""
-        shape = (-1,) + (1,) * (array.ndim - axis - 1)
-        result = xp.take(array, self.starts, axis=axis)
-        for tap in range(1, self.longest):
-            more = xp.take(array, self.places(xp, tap), axis=axis)
-            there = (self.lengths > tap).reshape(shape)
-            xp.add(result, xp.where(there, more, xp.zeros_like(more)), out=result)
-        return result
-
-    def divided(self, array: Any, axis: int) -> Any:
-        """The values of windows along `axis`, divided by the lengths of the windows."""
-        return array / self.lengths.astype(array.dtype).reshape((-1,) + (1,) * (array.ndim - axis - 1))
+from .arrays import PACKAGE, into_outs
+from .planes import launch_largest, over_planes
+from .sources import COMPUTED, STORED
+from .walks import Walk
+from .windows import EVEN_NUMBERS, Loop, even_window, even_windows_of_place, names, summed
 
 
-@by_arrays("adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d")
-def _means(xp: Any, problem: Problem, array: Any, out: Any) -> None:
-    if not out.size:
-        return
-    array = array.astype(computes_in(problem.inputs[0].dtype), copy=False)
-    for axis in reversed(range(2, array.ndim)):
-        windows = _Even.of(xp, array.shape[axis], out.shape[axis])
-        array = windows.divided(windows.total(xp, array, axis), axis)
-    xp.copyto(out, array, casting="unsafe")
+def _numbers(given: DeviceArray, wanted: DeviceArray) -> list[Argument]:
+    """Of each dimension, how many elements are divided into how many windows."""
+    return [number for pair in zip(given.shape[2:], wanted.shape[2:], strict=True) for number in pair]
 
 
-@by_arrays("adaptive_avg_pool1d_gradient", "adaptive_avg_pool2d_gradient", "adaptive_avg_pool3d_gradient")
-def _means_gradient(xp: Any, problem: Problem, gradient: Any, out: Any) -> None:
-    if not gradient.size:
-        out.fill(0)
-        return
-    gradient = gradient.astype(computes_in(problem.inputs[0].dtype), copy=False)
-    for axis in range(2, gradient.ndim):
-        size, number = out.shape[axis], gradient.shape[axis]
-        shares = _Even.of(xp, size, number).divided(gradient, axis)
-        # The windows that an element is in are those that so many elements divide the windows into.
-        gradient = _Even.of(xp, number, size).total(xp, shares, axis)
-    xp.copyto(out, gradient, casting="unsafe")
+@builds("adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d", package=PACKAGE)
+def _build_max(problem: Problem) -> Kernel:
+    loops = tuple([even_window(axis) for axis in range(len(problem.inputs[0].shape) - 2)])
+
+    def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
+        (array,), (out, _) = operands, outs
+        # The first element that is not a number counts.
+        better = "best == best && (v != v || v > best)"
+        launch_largest(launcher, loops, EVEN_NUMBERS, better, array, outs, _numbers(array, out))
+
+    return Kernel(into_outs(launch, problem), casts=True)
 
 
-@by_arrays("adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d")
-def _maxima(xp: Any, problem: Problem, array: Any, out: Any, indices: Any) -> None:
-    if not out.size:
-        return
-    extrema = Extrema.of_planes(xp, array)
-    for axis in reversed(range(2, array.ndim)):
-        windows = _Even.of(xp, array.shape[axis], out.shape[axis])
-        best = extrema.taken(xp, windows.starts, axis)
-        for tap in range(1, windows.longest):
-            best.improve(xp, extrema.taken(xp, windows.places(xp, tap), axis), last_nan=False)
-        extrema = best
-    xp.copyto(out, extrema.values)
-    xp.copyto(indices, extrema.places)
+@builds("adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", package=PACKAGE)
+def _build_mean(problem: Problem) -> Kernel:
+    def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
+        (array,), (out,) = operands, outs
+        what = _mean(array.ndim - 2, True, array.dtype.name, out.dtype.name)
+        over_planes(launcher, what, array, outs, _numbers(array, out))
+
+    return Kernel(into_outs(launch, problem), casts=True)
+
+
+@builds("adaptive_avg_pool1d_gradient", "adaptive_avg_pool2d_gradient", "adaptive_avg_pool3d_gradient", package=PACKAGE)
+def _build_mean_gradient(problem: Problem) -> Kernel:
+    def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
+        (gradient,), (out,) = operands, outs
+        what = _mean(gradient.ndim - 2, False, gradient.dtype.name, out.dtype.name)
+        over_planes(launcher, what, gradient, outs, _numbers(out, gradient))
+
+    return Kernel(into_outs(launch, problem), casts=True)
+
+
+@lru_cache(None)
+def _mean(rank: int, by_window: bool, given: str, wanted: str) -> Walk:
+    """The mean of a window, or the sum of the shares of the windows that an element is in."""
+    compute = COMPUTED[given]
+
+    def divided(loop: Loop, value: str) -> str:
+        return f"{value} / ({compute}){loop.length}"
+
+    place = " + ".join(["x_place", *[f"at{axis} * x_stride{axis}" for axis in range(rank)]])
+    value = f"converted<{compute}>(x[{place}])"
+    if by_window:
+        lines, result = summed([(axis, even_window(axis)) for axis in range(rank)], compute, value, total=divided)
+    else:
+        loops = [(axis, even_windows_of_place(axis)) for axis in reversed(range(rank))]
+        lines, result = summed(loops, compute, value, share=divided)
+    lines = [*lines, f"out[out_place] = converted<{STORED[wanted]}>({result});"]
+    numbers = (*names(rank, ("x_stride",)), *names(rank, EVEN_NUMBERS))
+    name = "mean_of_part" if by_window else "shares_of_parts"
+    return Walk(name, (("out", wanted),), (("x", given),), names(rank, ("p",)), numbers, tuple(lines))

@@ -6,11 +6,17 @@ The matrix has one row per channel and tap of the kernel, and one column per sam
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import product
+from functools import lru_cache
 from math import prod
-from typing import Any, Final
+from typing import Final
 
-from vmflow.kernels.problems.convolution import Geometry, Sizes
+from vmflow.kernels.problems.convolution import Geometry
+from vmflow.streams.cuda.arrays import DeviceArray
+from vmflow.streams.cuda.driver import Argument
+from vmflow.streams.cuda.launching import Launcher
+
+from .sources import COMPUTED, STORED
+from .walks import Steps, Walk, Walked, along, steps_of, walk, walked
 
 # Columns beyond this many bytes are made and multiplied piece by piece: they are larger than the images by as much as
 # the kernel has taps.
@@ -22,69 +28,90 @@ def pieces(it: Geometry, itemsize: int) -> Iterator[slice]:
     each = it.channels * prod(it.kernel) * prod(it.output) * itemsize
     size = max(1, COLUMN_BYTES // max(each, 1))
     for start in range(0, it.samples, size):
-        yield slice(start, start + size)
+        yield slice(start, min(start + size, it.samples))
 
 
-def columns(xp: Any, array: Any, it: Geometry) -> Any:
-    """The windows of (samples, channels, ...) as (groups, taps of a group, output pixels of all samples)."""
-    source = _padded(xp, array, it)
-    channel, sample, *rest = source.strides
-    windows = xp.lib.stride_tricks.as_strided(
-        source,
-        (it.channels, *it.kernel, len(array), *it.output),
-        (
-            channel,
-            *[length * step for length, step in zip(rest, it.dilation, strict=True)],
-            sample,
-            *[length * step for length, step in zip(rest, it.stride, strict=True)],
-        ),
-    )
-    groups, taps, _ = it.columns_shape()
-    return windows.reshape(groups, taps, len(array) * prod(it.output))
+def column_shape(it: Geometry, samples: int) -> tuple[int, ...]:
+    """The shape of columns with a dimension for everything that is counted."""
+    return (it.channels, *it.kernel, samples, *it.output)
 
 
-def from_columns(xp: Any, matrix: Any, it: Geometry, samples: int) -> Any:
-    """Columns added up where they came from, as (samples, channels, ...)."""
-    taps = matrix.reshape(it.channels, *it.kernel, samples, *it.output)
-    result = xp.zeros((it.channels, samples, *_padded_size(it)), matrix.dtype)
-    every = slice(None)
-    for tap in product(*map(range, it.kernel)):
-        target = result[(every, every, *map(_reached, tap, it.dilation, it.output, it.stride))]
-        xp.add(target, taps[(every, *tap)], out=target)
-    return result[(every, every, *_interior(it))].swapaxes(0, 1)
+def to_columns(launcher: Launcher, array: DeviceArray, it: Geometry, out: DeviceArray, steps: Steps) -> None:
+    """Put the windows of (samples, channels, ...) into an array, whose steps are those of `column_shape`."""
+    rank, samples = it.rank, array.shape[0]
+    shape = column_shape(it, samples)
+    sample, channel, *strides = steps_of(array)
+    taps = (0,) * rank
+    source = Walked(array, (channel, *taps, sample, *taps))
+    counters = []
+    for axis in range(rank):
+        places = list(along(1 + axis, len(shape), it.dilation[axis]))
+        places[2 + rank + axis] = it.stride[axis]
+        counters.append(tuple(places))
+    numbers = [number for axis in range(rank) for number in (it.before[axis], it.size[axis], strides[axis])]
+    what = _windows(rank, array.dtype.name, out.dtype.name)
+    walk(launcher, what, shape, [Walked(out, steps)], [source], counters, numbers)
 
 
-def pixels(array: Any, it: Geometry) -> Any:
-    """An output, or its gradient, as (groups, filters of a group, output pixels of all samples)."""
-    shape = it.groups, it.filters // it.groups, len(array) * prod(it.output)
-    return array.swapaxes(0, 1).reshape(shape)
+def from_columns(launcher: Launcher, matrix: DeviceArray, steps: Steps, it: Geometry, out: DeviceArray) -> None:
+    """Add columns up where they came from, into (samples, channels, ...).
+
+    Args:
+        launcher: of the stream.
+        matrix: of columns.
+        steps: of the matrix, along the dimensions of `column_shape`.
+        it: the sizes.
+        out: whose elements are sums in the dtype of the matrix, or in single precision if that is half.
+    """
+    rank = it.rank
+    channel, *rest = steps
+    taps, sample, pixels = rest[:rank], rest[rank], rest[rank + 1 :]
+    source = Walked(matrix, (sample, channel, *(0,) * rank))
+    counters = [along(2 + axis, 2 + rank) for axis in range(rank)]
+    numbers: list[Argument] = []
+    for axis in range(rank):
+        numbers += [it.before[axis], it.kernel[axis], it.dilation[axis], it.stride[axis], it.output[axis]]
+        numbers += [taps[axis], pixels[axis]]
+    what = _sums(rank, matrix.dtype.name, out.dtype.name)
+    walk(launcher, what, out.shape, [walked(out)], [source], counters, numbers)
 
 
-def from_pixels(matrix: Any, it: Geometry, samples: int) -> Any:
-    """The other way round, as a view of shape (samples, filters, ...)."""
-    return matrix.reshape(it.filters, samples, *it.output).swapaxes(0, 1)
+@lru_cache(None)
+def _windows(rank: int, given: str, wanted: str) -> Walk:
+    lines = ["int64 place = x_place;", "bool inside = true;"]
+    for axis in range(rank):
+        lines += [
+            f"const int64 at{axis} = p{axis}_place - before{axis};",
+            f"inside = inside && at{axis} >= 0 && at{axis} < size{axis};",
+            f"place += at{axis} * stride{axis};",
+        ]
+    to = STORED[wanted]
+    lines.append(f"out[out_place] = inside ? converted<{to}>(x[place]) : converted<{to}>(0);")
+    numbers = [f"{name}{axis}" for axis in range(rank) for name in ("before", "size", "stride")]
+    counters = [f"p{axis}" for axis in range(rank)]
+    return Walk("columns", (("out", wanted),), (("x", given),), tuple(counters), tuple(numbers), tuple(lines))
 
 
-def _padded(xp: Any, array: Any, it: Geometry) -> Any:
-    """The images, padded, with the channels first."""
-    moved = array.swapaxes(0, 1)
-    if not any(it.before + it.behind):
-        return moved
-    result = xp.zeros((it.channels, len(array), *_padded_size(it)), array.dtype)
-    result[(slice(None), slice(None), *_interior(it))] = moved
-    return result
+_PER_AXIS: Final = ("before", "kernel", "dilation", "stride", "output", "tap_stride", "pixel_stride")
 
 
-def _padded_size(it: Geometry) -> Sizes:
-    return tuple([sum(each) for each in zip(it.before, it.size, it.behind, strict=True)])
-
-
-def _interior(it: Geometry) -> tuple[slice, ...]:
-    """Where, in padded images, the input is."""
-    return tuple([slice(before, before + size) for before, size in zip(it.before, it.size, strict=True)])
-
-
-def _reached(tap: int, dilation: int, output: int, stride: int) -> slice:
-    """Where a tap of the kernel comes to lie along a padded dimension."""
-    first = tap * dilation
-    return slice(first, first + (output - 1) * stride + 1, stride)
+@lru_cache(None)
+def _sums(rank: int, given: str, wanted: str) -> Walk:
+    """Each thread adds up the taps that cover its pixel, in their order."""
+    compute = COMPUTED[given]
+    lines = [f"{compute} total = converted<{compute}>(0);"]
+    before = "x_place"
+    for axis in range(rank):
+        lines += [
+            f"for (int64 tap{axis} = 0; tap{axis} < kernel{axis}; tap{axis}++) {{",
+            f"const int64 far{axis} = p{axis}_place + before{axis} - tap{axis} * dilation{axis};",
+            f"const int64 pixel{axis} = far{axis} / stride{axis};",
+            f"if (far{axis} < 0 || pixel{axis} * stride{axis} != far{axis} || pixel{axis} >= output{axis}) continue;",
+            f"const int64 at{axis} = {before} + tap{axis} * tap_stride{axis} + pixel{axis} * pixel_stride{axis};",
+        ]
+        before = f"at{axis}"
+    lines += [f"total = total + converted<{compute}>(x[{before}]);", "}" * rank]
+    lines.append(f"out[out_place] = converted<{STORED[wanted]}>(total);")
+    numbers = [f"{name}{axis}" for axis in range(rank) for name in _PER_AXIS]
+    counters = [f"p{axis}" for axis in range(rank)]
+    return Walk("sums_of_columns", (("out", wanted),), (("x", given),), tuple(counters), tuple(numbers), tuple(lines))

@@ -5,100 +5,227 @@ Half precision is computed in float32.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import prod
 from typing import Any
 
-from vmflow.kernels.choosing import Problem
+import numpy as np
+
+from vmflow.kernels.choosing import Kernel, Problem, builds
 from vmflow.kernels.numpy.half import computes_in
 from vmflow.kernels.problems.convolution import Geometry
+from vmflow.streams.cuda.arrays import DeviceArray, contiguous_strides
+from vmflow.streams.cuda.launching import Launcher
 
-from .arrays import by_arrays
-from .columns import columns, from_columns, from_pixels, pieces, pixels
+from .arrays import PACKAGE, into_outs
+from .columns import column_shape, from_columns, pieces, to_columns
+from .pointwise import Pointwise, copy_array, launch_pointwise
+from .products import multiply
+from .rows import reduce_rows, sums_in
+from .sources import VARIABLES
+from .walks import contiguous, part_of, transposed
 
 
-def _matrices(weight: Any, it: Geometry) -> Any:
+def _matrices(launcher: Launcher, weight: DeviceArray, it: Geometry, wide: np.dtype[Any]) -> DeviceArray:
     """The weight as one matrix for each group: filters, of which there may be none, by taps."""
-    return weight.reshape(it.groups, it.filters // it.groups, it.channels // it.groups * prod(it.kernel))
+    return contiguous(launcher, weight, wide).strided(_matrix_shape(it), wide)
 
 
-def _multiplied(xp: Any, matrices: Any, taps: Any, biases: list[Any], it: Geometry, out: Any) -> None:
-    """Put the products of filters and columns, with the bias added, into (samples, filters, ...)."""
-    found = xp.matmul(matrices, taps)
-    for bias in biases:
-        xp.add(found, bias.astype(found.dtype, copy=False).reshape(*found.shape[:2], 1), out=found)
-    xp.copyto(out, from_pixels(found, it, len(out)), casting="unsafe")
+def _matrix_shape(it: Geometry) -> tuple[int, int, int]:
+    return it.groups, it.filters // it.groups, it.channels // it.groups * prod(it.kernel)
 
 
-@by_arrays("conv1d", "conv2d", "conv3d")
-def _convolution(xp: Any, problem: Problem, array: Any, weight: Any, *rest: Any) -> None:
-    *biases, out = rest
+def _columns(
+    launcher: Launcher, array: DeviceArray, it: Geometry, wide: np.dtype[Any], out: DeviceArray | None = None
+) -> DeviceArray:
+    """The windows as (groups, taps of a group, output pixels of all samples), in `out` if it is fit for that."""
+    groups, taps, _ = it.columns_shape()
+    samples = array.shape[0]
+    if out is None or not out.contiguous or out.dtype != wide:
+        out = launcher.scratch((groups, taps, samples * prod(it.output)), wide)
+    to_columns(launcher, array, it, out, contiguous_strides(column_shape(it, samples), 1))
+    return out
+
+
+def _pixels(launcher: Launcher, array: DeviceArray, it: Geometry, wide: np.dtype[Any]) -> DeviceArray:
+    """An output, or its gradient, as (groups, filters of a group, output pixels of all samples)."""
+    moved = contiguous(launcher, transposed(array, (1, 0, *range(2, array.ndim))), wide)
+    return moved.strided((it.groups, it.filters // it.groups, array.shape[0] * prod(it.output)), wide)
+
+
+def _put_pixels(
+    launcher: Launcher, pixels: DeviceArray, biases: tuple[DeviceArray, ...], it: Geometry, out: DeviceArray
+) -> None:
+    """The other way round, with the bias added to each filter, if there is one."""
+    shape = (it.filters, out.shape[0], *it.output)
+    moved = transposed(pixels.strided(shape, pixels.dtype), (1, 0, *range(2, len(shape))))
+    if not biases:
+        copy_array(launcher, moved, out)
+        return
+    (bias,) = biases
+    spread = bias.strided((it.filters,) + (1,) * it.rank, bias.dtype, 0, bias.strides + (0,) * it.rank)
+    function = _add(pixels.dtype.name, bias.dtype.name, out.dtype.name)
+    launch_pointwise(launcher, function, (moved, spread), (), (out,))
+
+
+@lru_cache(None)
+def _add(first: str, second: str, to: str) -> Pointwise:
+    return Pointwise("add", (first, second), (), (f"const {VARIABLES[first]} sum = x0 + x1;",), (("sum", to),))
+
+
+def _convolve(
+    launcher: Launcher, it: Geometry, wide: np.dtype[Any], operands: tuple[DeviceArray, ...], out: DeviceArray
+) -> None:
+    array, weight, *biases = operands
+    matrices = _matrices(launcher, weight, it, wide)
+    for piece in pieces(it, wide.itemsize):
+        taps = _columns(launcher, _samples(array, piece), it, wide)
+        _multiply_columns(launcher, matrices, taps, tuple(biases), it, _samples(out, piece))
+
+
+def _multiply_columns(
+    launcher: Launcher,
+    matrices: DeviceArray,
+    taps: DeviceArray,
+    biases: tuple[DeviceArray, ...],
+    it: Geometry,
+    out: DeviceArray,
+) -> None:
+    found = launcher.scratch((*matrices.shape[:2], taps.shape[2]), taps.dtype)
+    multiply(launcher, matrices, taps, found)
+    _put_pixels(launcher, found, biases, it, out)
+
+
+def _samples(array: DeviceArray, piece: slice) -> DeviceArray:
+    return part_of(array, 0, piece.start, piece.stop)
+
+
+@builds("conv1d", "conv2d", "conv3d", package=PACKAGE)
+def _build_convolution(problem: Problem) -> Kernel:
     it: Geometry = problem.details
     wide = computes_in(problem.inputs[0].dtype)
-    matrices = _matrices(weight.astype(wide, copy=False), it)
-    for piece in pieces(it, wide.itemsize):
-        taps = columns(xp, array[piece].astype(wide, copy=False), it)
-        _multiplied(xp, matrices, taps, biases, it, out[piece])
+
+    def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
+        _convolve(launcher, it, wide, operands, outs[0])
+
+    return Kernel(into_outs(launch, problem), casts=True)
 
 
-@by_arrays("conv1d_with_columns", "conv2d_with_columns", "conv3d_with_columns")
-def _convolution_with_columns(xp: Any, problem: Problem, array: Any, weight: Any, *rest: Any) -> None:
-    *biases, out, kept = rest
+@builds("conv1d_with_columns", "conv2d_with_columns", "conv3d_with_columns", package=PACKAGE)
+def _build_with_columns(problem: Problem) -> Kernel:
     it: Geometry = problem.details
-    taps = columns(xp, array, it)
-    _multiplied(xp, _matrices(weight, it), taps, biases, it, out)
-    xp.copyto(kept, taps)
+    wide = computes_in(problem.inputs[0].dtype)
+
+    def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
+        array, weight, *biases = operands
+        out, kept = outs
+        taps = _columns(launcher, array, it, wide, kept)
+        _multiply_columns(launcher, _matrices(launcher, weight, it, wide), taps, tuple(biases), it, out)
+        if taps is not kept:
+            copy_array(launcher, taps, kept)
+
+    return Kernel(into_outs(launch, problem), casts=True)
 
 
 # Gradients
 
 
-def _by_input(xp: Any, gradient: Any, weight: Any, it: Geometry, out: Any) -> None:
-    matrices = _matrices(weight, it).swapaxes(1, 2)
-    for piece in pieces(it, weight.itemsize):
-        part = gradient[piece]
-        taps = xp.matmul(matrices, pixels(part, it))
-        xp.copyto(out[piece], from_columns(xp, taps, it, len(part)), casting="unsafe")
+def _by_input(
+    launcher: Launcher,
+    it: Geometry,
+    wide: np.dtype[Any],
+    gradient: DeviceArray,
+    weight: DeviceArray,
+    out: DeviceArray,
+) -> None:
+    matrices = transposed(_matrices(launcher, weight, it, wide), (0, 2, 1))
+    for piece in pieces(it, wide.itemsize):
+        pixels = _pixels(launcher, _samples(gradient, piece), it, wide)
+        taps = launcher.scratch((*matrices.shape[:2], pixels.shape[2]), wide)
+        multiply(launcher, matrices, pixels, taps)
+        steps = contiguous_strides(column_shape(it, piece.stop - piece.start), 1)
+        from_columns(launcher, taps, steps, it, _samples(out, piece))
 
 
-def _by_weight(xp: Any, gradient: Any, array: Any, it: Geometry, out: Any) -> None:
-    total = xp.zeros(_matrices(out, it).shape, gradient.dtype)
-    for piece in pieces(it, gradient.itemsize):
-        xp.add(total, _from_taps(xp, gradient[piece], columns(xp, array[piece], it), it), out=total)
-    xp.copyto(out, total.reshape(out.shape), casting="unsafe")
+def _by_weight(
+    launcher: Launcher, it: Geometry, wide: np.dtype[Any], gradient: DeviceArray, array: DeviceArray, out: DeviceArray
+) -> None:
+    total = _weight_total(launcher, it, wide, out)
+    part = total
+    for piece in pieces(it, wide.itemsize):
+        if piece.start:
+            part = launcher.scratch(total.shape, wide)
+        taps = _columns(launcher, _samples(array, piece), it, wide)
+        _from_taps(launcher, it, _samples(gradient, piece), taps, part)
+        if piece.start:
+            launch_pointwise(launcher, _add(wide.name, wide.name, wide.name), (total, part), (), (total,))
+    if not it.samples:
+        launcher.fill(total, 0)
+    _put_weight(launcher, total, out)
 
 
-def _from_taps(xp: Any, gradient: Any, taps: Any, it: Geometry) -> Any:
+def _weight_total(launcher: Launcher, it: Geometry, wide: np.dtype[Any], out: DeviceArray) -> DeviceArray:
+    """Contiguous memory for the gradient by the weight's matrices: that of the result, if it is fit for that."""
+    if out.contiguous and out.dtype == wide:
+        return out.strided(_matrix_shape(it), wide)
+    return launcher.scratch(_matrix_shape(it), wide)
+
+
+def _put_weight(launcher: Launcher, total: DeviceArray, out: DeviceArray) -> None:
+    if total.pointer != out.pointer:
+        copy_array(launcher, total.strided(out.shape, total.dtype), out)
+
+
+def _from_taps(launcher: Launcher, it: Geometry, gradient: DeviceArray, taps: DeviceArray, out: DeviceArray) -> None:
     """The gradient by the weight's matrices, from the gradient and the columns of some samples."""
-    return xp.matmul(pixels(gradient, it), taps.swapaxes(1, 2))
+    multiply(launcher, _pixels(launcher, gradient, it, taps.dtype), transposed(taps, (0, 2, 1)), out)
 
 
-@by_arrays("conv1d_gradient", "conv2d_gradient", "conv3d_gradient")
-def _gradients(xp: Any, problem: Problem, gradient: Any, array: Any, weight: Any, *outs: Any) -> None:
+@builds("conv1d_gradient", "conv2d_gradient", "conv3d_gradient", package=PACKAGE)
+def _build_gradients(problem: Problem) -> Kernel:
     """Attributes: among others which of the gradients are wanted, and whether `array` is the columns of the input."""
     it: Geometry = problem.details
     _, (by_input, by_weight, by_bias), source, has_columns = problem.attributes
     wide = computes_in(source.dtype)
-    gradient, array, weight = [each.astype(wide, copy=False) for each in (gradient, array, weight)]
-    wanted = iter(outs)
-    if by_input:
-        _by_input(xp, gradient, weight, it, next(wanted))
-    if by_weight and has_columns:
-        out = next(wanted)
-        xp.copyto(out, _from_taps(xp, gradient, array, it).reshape(out.shape), casting="unsafe")
-    elif by_weight:
-        _by_weight(xp, gradient, array, it, next(wanted))
-    if by_bias:
-        every_pixel = (0, *range(2, gradient.ndim))
-        xp.copyto(next(wanted), xp.sum(gradient, axis=every_pixel), casting="unsafe")
+
+    def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
+        gradient, array, weight = operands
+        wanted = iter(outs)
+        if by_input:
+            _by_input(launcher, it, wide, gradient, weight, next(wanted))
+        if by_weight and has_columns:
+            out = next(wanted)
+            total = _weight_total(launcher, it, wide, out)
+            _from_taps(launcher, it, gradient, contiguous(launcher, array, wide), total)
+            _put_weight(launcher, total, out)
+        elif by_weight:
+            _by_weight(launcher, it, wide, gradient, array, next(wanted))
+        if by_bias:
+            every_pixel = (0, *range(2, gradient.ndim))
+            reduce_rows(launcher, sums_in(wide), gradient, every_pixel, next(wanted))
+
+    return Kernel(into_outs(launch, problem), casts=True)
 
 
-@by_arrays("conv1d_input_gradient", "conv2d_input_gradient", "conv3d_input_gradient")
-def _input_gradient(xp: Any, problem: Problem, gradient: Any, weight: Any, out: Any) -> None:
+@builds("conv1d_input_gradient", "conv2d_input_gradient", "conv3d_input_gradient", package=PACKAGE)
+def _build_input_gradient(problem: Problem) -> Kernel:
+    it: Geometry = problem.details
     wide = computes_in(problem.inputs[0].dtype)
-    _by_input(xp, gradient.astype(wide, copy=False), weight.astype(wide, copy=False), problem.details, out)
+
+    def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
+        gradient, weight = operands
+        _by_input(launcher, it, wide, gradient, weight, outs[0])
+
+    return Kernel(into_outs(launch, problem), casts=True)
 
 
-@by_arrays("conv1d_weight_gradient", "conv2d_weight_gradient", "conv3d_weight_gradient")
-def _weight_gradient(xp: Any, problem: Problem, array: Any, gradient: Any, out: Any) -> None:
+@builds("conv1d_weight_gradient", "conv2d_weight_gradient", "conv3d_weight_gradient", package=PACKAGE)
+def _build_weight_gradient(problem: Problem) -> Kernel:
+    it: Geometry = problem.details
     wide = computes_in(problem.inputs[0].dtype)
-    _by_weight(xp, gradient.astype(wide, copy=False), array.astype(wide, copy=False), problem.details, out)
+
+    def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
+        array, gradient = operands
+        _by_weight(launcher, it, wide, gradient, array, outs[0])
+
+    return Kernel(into_outs(launch, problem), casts=True)

@@ -9,7 +9,7 @@ from vmflow.kernels.choosing import Problem
 from vmflow.kernels.numpy.half import computes_in
 
 from .arrays import by_arrays
-from .products import multiply
+from .products import multiply_arrays
 
 
 @by_arrays("linear")
@@ -35,10 +35,10 @@ def _linear_gradient(xp: Any, problem: Problem, gradient: Any, array: Any, weigh
     if by_input:
         target = next(wanted)
         result = xp.empty((rows, features), target.dtype)
-        multiply(xp, gradient, weight, result)
+        multiply_arrays(xp, gradient, weight, result)
         xp.copyto(target, result.reshape(target.shape))
     if by_weight:
-        multiply(xp, gradient.T, array, next(wanted))
+        multiply_arrays(xp, gradient.T, array, next(wanted))
     if by_bias:
         total = xp.sum(gradient, axis=0, dtype=computes_in(problem.outputs[-1].dtype))
         xp.copyto(next(wanted), total, casting="unsafe")

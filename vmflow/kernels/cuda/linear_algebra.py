@@ -14,7 +14,7 @@ from vmflow.kernels.choosing import Problem
 from vmflow.kernels.numpy.half import computes_in
 
 from .arrays import by_arrays
-from .products import multiply
+from .products import multiply_arrays
 
 # factor(xp, matrices, *attributes) -> the results
 Factor: TypeAlias = Callable[..., tuple[Any, ...]]
@@ -22,7 +22,7 @@ Factor: TypeAlias = Callable[..., tuple[Any, ...]]
 
 @by_arrays("matmul")
 def _matmul(xp: Any, problem: Problem, left: Any, right: Any, out: Any) -> None:
-    multiply(xp, left, right, out)
+    multiply_arrays(xp, left, right, out)
 
 
 @contextmanager

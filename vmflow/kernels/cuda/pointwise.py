@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from math import prod
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
+
+import numpy as np
 
 from vmflow.kernels.expressions.sources import elements
 from vmflow.streams.cuda.arrays import DeviceArray
@@ -71,14 +73,26 @@ def copy_array(launcher: Launcher, source: DeviceArray, out: DeviceArray) -> Non
     # Within one dtype the bits are copied: a conversion would change those of some nans.
     given, wanted = source.dtype.name, out.dtype.name
     if given == wanted:
-        given = wanted = _OF_SIZE[source.itemsize]
+        given = wanted = bits_of(source.dtype)
     launch_pointwise(launcher, Pointwise("copy", (given,), (), (), (("x0", wanted),)), (source,), (), (out,))
 
 
-def fill_array(launcher: Launcher, out: DeviceArray, number: Argument) -> None:
-    """Set all elements of an array that is not complex."""
+def bits_of(dtype: np.dtype[Any]) -> str:
+    """The dtype that stands for the bits of an element, for kernels that only move it."""
+    return _OF_SIZE[dtype.itemsize]
+
+
+def fill_array(launcher: Launcher, out: DeviceArray, number: Any) -> None:
+    """Set all elements of an array to a number that its dtype has."""
     dtype = out.dtype.name
-    launch_pointwise(launcher, Pointwise("fill", (), (dtype,), (), (("s0", dtype),)), (), (number,), (out,))
+    if dtype in ("complex64", "complex128"):
+        part = "float" if dtype == "complex64" else "double"
+        made = ((f"{dtype}{{({part})s0, ({part})s1}}", dtype),)
+        parts = float(number.real), float(number.imag)
+        launch_pointwise(launcher, Pointwise("fill", (), ("float64", "float64"), (), made), (), parts, (out,))
+        return
+    value = float(number) if dtype in _FLOATING else int(number)
+    launch_pointwise(launcher, Pointwise("fill", (), (dtype,), (), (("s0", dtype),)), (), (value,), (out,))
 
 
 def apart(launcher: Launcher, operand: DeviceArray, out: DeviceArray) -> DeviceArray:

@@ -5,35 +5,126 @@ The host makes the tables once, so that both devices choose the same elements.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, Final
+from weakref import WeakKeyDictionary
 
-from vmflow.kernels.choosing import Problem
+import numpy as np
+
+from vmflow.kernels.choosing import Kernel, Problem, builds
 from vmflow.kernels.numpy.half import computes_in
 from vmflow.kernels.numpy.resampling import Table, table
+from vmflow.kernels.problems.resampling import Along
+from vmflow.streams.cuda.arrays import DeviceArray
+from vmflow.streams.cuda.device import CudaDevice
+from vmflow.streams.cuda.launching import Launcher
 
-from .arrays import by_arrays
+from .arrays import PACKAGE, into_outs
+from .pointwise import bits_of, copy_array
+from .sources import COMPUTED, STORED
+from .walks import Walk, Walked, along, standing, steps_of, walk, walked
+
+# The tables of each device, and how many of them are kept at most.
+_TABLES: Final[WeakKeyDictionary[CudaDevice, dict[Any, Any]]] = WeakKeyDictionary()
+_MOST_TABLES: Final = 256
 
 
-@by_arrays("resample")
-def _resample(xp: Any, problem: Problem, array: Any, out: Any) -> None:
+@builds("resample", package=PACKAGE)
+def _build_resample(problem: Problem) -> Kernel:
+    every: Sequence[Along]
     every, transposed = problem.attributes
-    tables = list(enumerate([table(along, transposed) for along in every], 2))[::-1]
-    if not transposed and every[0].filter.startswith("nearest"):
-        for axis, found in tables:
-            array = xp.take(array, xp.asarray(found.places[:, 0]), axis=axis)
+    chooses = not transposed and every[0].filter.startswith("nearest")
+    source = problem.inputs[0].dtype
+    wide = source.numpy if chooses else computes_in(source)
+    axes = list(enumerate(every, 2))[::-1]
+
+    def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
+        (array,), (out,) = operands, outs
+        if not axes:
+            copy_array(launcher, array, out)
+        for axis, how in axes:
+            size = out.shape[axis]
+            shape = (*array.shape[:axis], size, *array.shape[axis + 1 :])
+            target = out if axis == 2 else launcher.scratch(shape, wide)
+            _resample(launcher, array, axis, how, transposed, None if chooses else wide, target)
+            array = target
+
+    return Kernel(into_outs(launch, problem), casts=True)
+
+
+def _resample(
+    launcher: Launcher,
+    array: DeviceArray,
+    axis: int,
+    how: Along,
+    transposed: bool,
+    wide: np.dtype[Any] | None,
+    out: DeviceArray,
+) -> None:
+    """Resample one dimension: take elements, or weighted sums of them in the dtype `wide`."""
+    if not out.size:
+        return
+    places, weights = _tables(launcher.device, how, transposed, wide)
+    own = steps_of(array)
+    source = Walked(array, (*own[:axis], 0, *own[axis + 1 :]))
+    taps = places.shape[1]
+    arrays = [source, Walked(_on_device(launcher, places), along(axis, out.ndim, taps))]
+    if weights is None:
+        what = _chosen(bits_of(out.dtype))
     else:
-        array = array.astype(computes_in(problem.inputs[0].dtype), copy=False)
-        for axis, found in tables:
-            array = _weighted(xp, array, found, axis)
-    xp.copyto(out, array, casting="unsafe")
+        what = _weighted(array.dtype.name, weights.dtype.name, out.dtype.name)
+        arrays.append(standing(_on_device(launcher, weights), out.ndim))
+    walk(launcher, what, out.shape, [walked(out)], arrays, (), (own[axis], taps))
 
 
-def _weighted(xp: Any, array: Any, found: Table, axis: int) -> Any:
-    """The weighted sums along one dimension."""
-    places, weights = xp.asarray(found.places), xp.asarray(found.weights.astype(array.dtype))
-    spread = (-1,) + (1,) * (array.ndim - axis - 1)
-    result = None
-    for tap in range(found.places.shape[1]):
-        part = xp.take(array, places[:, tap], axis=axis) * weights[:, tap].reshape(spread)
-        result = part if result is None else xp.add(result, part, out=result)
-    return result
+def _on_device(launcher: Launcher, numbers: np.ndarray[Any, Any]) -> DeviceArray:
+    copied = launcher.scratch(numbers.shape, numbers.dtype)
+    launcher.copy(copied, numbers)
+    return copied
+
+
+def _tables(
+    device: CudaDevice, how: Along, transposed: bool, wide: np.dtype[Any] | None
+) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any] | None]:
+    """The places and the weights of a table, in page-locked memory, from which a device copies them."""
+    known = _TABLES.setdefault(device, {})
+    key = (how, transposed, wide)
+    tables = known.get(key)
+    if tables is None:
+        if len(known) >= _MOST_TABLES:
+            known.clear()
+        found: Table = table(how, transposed)
+        weights = None if wide is None else _pinned(device, found.weights.astype(wide))
+        tables = known[key] = (_pinned(device, found.places), weights)
+    return tables
+
+
+def _pinned(device: CudaDevice, numbers: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    pinned = device.pinned.array(numbers.shape, numbers.dtype)
+    device.driver.host_access(pinned, write=True)
+    np.copyto(pinned, numbers)
+    return pinned
+
+
+@lru_cache(None)
+def _chosen(dtype: str) -> Walk:
+    lines = ("out[out_place] = x[x_place + places[places_place] * stride];",)
+    arrays = (("x", dtype), ("places", "int64"))
+    return Walk("chosen", (("out", dtype),), arrays, (), ("stride", "taps"), lines)
+
+
+@lru_cache(None)
+def _weighted(given: str, weights: str, wanted: str) -> Walk:
+    lines = (
+        f"typedef {COMPUTED[weights]} value;",
+        "auto share = [&](int64 tap) {",
+        "const int64 at = places_place + tap;",
+        "return converted<value>(x[x_place + places[at] * stride]) * converted<value>(weights[at]);",
+        "};",
+        "value total = share(0);",
+        "for (int64 tap = 1; tap < taps; tap++) total = total + share(tap);",
+        f"out[out_place] = converted<{STORED[wanted]}>(total);",
+    )
+    arrays = (("x", given), ("places", "int64"), ("weights", weights))
+    return Walk("weighted_sums", (("out", wanted),), arrays, (), ("stride", "taps"), lines)

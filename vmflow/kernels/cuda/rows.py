@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from math import prod
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -84,6 +84,11 @@ class RowReduction(NamedTuple):
     combine: str
     finish: str
     compute: str
+
+
+def sums_in(dtype: np.dtype[Any]) -> RowReduction:
+    """Sums that are computed in this dtype of floating-point numbers."""
+    return RowReduction("sum", "0", "v", "p + q", "total", STORED[dtype.name])
 
 
 # By type of values in C++, the dtype of an array of them.

@@ -4,24 +4,40 @@ from __future__ import annotations
 
 from typing import Any
 
-from vmflow.kernels.choosing import Problem
-from vmflow.kernels.numpy.half import computes_in
+from vmflow.kernels.choosing import Kernel, Problem, builds
 from vmflow.kernels.problems.convolution import Geometry
+from vmflow.streams.cuda.arrays import DeviceArray, contiguous_strides
+from vmflow.streams.cuda.launching import Launcher
 
-from .arrays import by_arrays
-from .columns import columns, from_columns
+from .arrays import PACKAGE, into_outs
+from .columns import column_shape, from_columns, to_columns
+from .walks import Steps, contiguous, in_order
 
 
-@by_arrays("im2col")
-def _unfold(xp: Any, problem: Problem, array: Any, out: Any) -> None:
+def _steps(it: Geometry) -> Steps:
+    """Of a contiguous array (samples, rows, pixels), along the dimensions of columns."""
+    channels, *rest = column_shape(it, it.samples)
+    taps, samples, pixels = rest[: it.rank], rest[it.rank], rest[it.rank + 1 :]
+    sample, *steps = contiguous_strides((samples, channels, *taps, *pixels), 1)
+    return (*steps[: it.rank + 1], sample, *steps[it.rank + 1 :])
+
+
+@builds("im2col", package=PACKAGE)
+def _build_unfold(problem: Problem) -> Kernel:
     it: Geometry = problem.details
-    samples, rows, pixels = out.shape
-    xp.copyto(out, columns(xp, array, it).reshape(rows, samples, pixels).swapaxes(0, 1))
+
+    def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
+        with in_order(launcher, outs[0]) as out:
+            to_columns(launcher, operands[0], it, out, _steps(it))
+
+    return Kernel(into_outs(launch, problem), casts=True)
 
 
-@by_arrays("col2im")
-def _fold(xp: Any, problem: Problem, array: Any, out: Any) -> None:
+@builds("col2im", package=PACKAGE)
+def _build_fold(problem: Problem) -> Kernel:
     it: Geometry = problem.details
-    wide = computes_in(problem.inputs[0].dtype)
-    rows = array.swapaxes(0, 1).astype(wide, copy=False)
-    xp.copyto(out, from_columns(xp, rows, it, len(array)), casting="unsafe")
+
+    def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
+        from_columns(launcher, contiguous(launcher, operands[0]), _steps(it), it, outs[0])
+
+    return Kernel(into_outs(launch, problem), casts=True)

@@ -1,0 +1,207 @@
+"""Kernels with a thread for each place of a shape, which reads and writes arrays where statements in C++ say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from math import prod
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import numpy as np
+
+from vmflow.kernels.strides import with_merged_dimensions
+from vmflow.streams.cuda.arrays import DeviceArray
+from vmflow.streams.cuda.driver import Argument
+from vmflow.streams.cuda.launching import Launcher
+
+from .pointwise import copy_array
+from .sources import STORED, CudaKernel
+
+_KERNELS: Final = 1024
+
+# From each place to the next along each dimension: of an array, in elements.
+Steps: TypeAlias = tuple[int, ...]
+
+
+class Walk(NamedTuple):
+    """What the threads do.
+
+    Attributes:
+        name: for people, and a part of the kernel's name.
+        outs: the names and dtypes of the arrays that are written.
+        arrays: those of arrays that are only read.  Of an array `x`, statements know the pointer `x` to its first
+            element, and `x_place`, where in it the thread's place is.
+        counters: names of sums of the place's indices, each index times a number: of `c`, that is `c_place`.
+        numbers: the names of integers.
+        lines: statements.
+        real: the names of floating-point numbers, which come behind the integers.
+    """
+
+    name: str
+    outs: tuple[tuple[str, str], ...]
+    arrays: tuple[tuple[str, str], ...]
+    counters: tuple[str, ...]
+    numbers: tuple[str, ...]
+    lines: tuple[str, ...]
+    real: tuple[str, ...] = ()
+
+
+class Walked(NamedTuple):
+    """An array, and how it is walked through; the threads may reach further than the steps do."""
+
+    array: DeviceArray
+    steps: Steps
+
+
+def walk(
+    launcher: Launcher,
+    what: Walk,
+    shape: tuple[int, ...],
+    outs: Sequence[Walked],
+    arrays: Sequence[Walked],
+    counters: Sequence[Steps] = (),
+    numbers: Sequence[Argument] = (),
+) -> None:
+    """Run a thread for each place of a shape; outs do not overlap arrays, unless each thread reads what it writes."""
+    every = [each.steps for each in (*outs, *arrays)] + list(counters)
+    sizes, steps = with_merged_dimensions(shape, every)
+    if not sizes:
+        sizes, steps = (1,), [[0] for _ in every]
+    arguments: list[Argument] = [each.array for each in (*outs, *arrays)]
+    arguments += [*numbers, prod(sizes), *sizes[1:], *[step for each in steps for step in each]]
+    _kernel(what, len(sizes)).launch_over(launcher, prod(shape), arguments)
+
+
+def steps_of(array: DeviceArray) -> Steps:
+    """The steps of an array along its own dimensions."""
+    return tuple([stride // array.itemsize for stride in array.strides])
+
+
+def walked(array: DeviceArray) -> Walked:
+    """An array that is walked through along its own dimensions."""
+    return Walked(array, steps_of(array))
+
+
+def standing(array: DeviceArray, ndim: int) -> Walked:
+    """An array in which the threads find their places by themselves."""
+    return Walked(array, (0,) * ndim)
+
+
+def along(axis: int, ndim: int, step: int = 1) -> Steps:
+    """The steps of a counter that has a step along one dimension."""
+    return (0,) * axis + (step,) + (0,) * (ndim - axis - 1)
+
+
+# Arrays
+
+
+def contiguous(launcher: Launcher, array: DeviceArray, dtype: np.dtype[Any] | None = None) -> DeviceArray:
+    """The array, or a copy that is contiguous and has the dtype."""
+    to = array.dtype if dtype is None else dtype
+    if array.contiguous and array.dtype == to:
+        return array
+    copied = launcher.scratch(array.shape, to)
+    copy_array(launcher, array, copied)
+    return copied
+
+
+def separate(launcher: Launcher, array: DeviceArray, *outs: DeviceArray) -> DeviceArray:
+    """The array, or a copy of it if it shares memory with one that is written."""
+    start, stop = array.extent()
+    for low, high in [out.extent() for out in outs]:
+        if start < high and low < stop:
+            copied = launcher.scratch(array.shape, array.dtype)
+            copy_array(launcher, array, copied)
+            return copied
+    return array
+
+
+def transposed(array: DeviceArray, order: Sequence[int]) -> DeviceArray:
+    """A view with the dimensions in another order."""
+    shape = tuple([array.shape[axis] for axis in order])
+    return array.strided(shape, array.dtype, 0, tuple([array.strides[axis] for axis in order]))
+
+
+def part_of(array: DeviceArray, axis: int, start: int, stop: int, step: int = 1) -> DeviceArray:
+    """A view of the places from `start` to before `stop` along a dimension."""
+    count = max(len(range(start, stop, step)), 0)
+    shape = (*array.shape[:axis], count, *array.shape[axis + 1 :])
+    strides = (*array.strides[:axis], array.strides[axis] * step, *array.strides[axis + 1 :])
+    return array.strided(shape, array.dtype, start * array.strides[axis] if count else 0, strides)
+
+
+@contextmanager
+def in_order(launcher: Launcher, out: DeviceArray) -> Iterator[DeviceArray]:
+    """A contiguous array to be written: what it holds at the end is in `out`."""
+    whole = out if out.contiguous else launcher.scratch(out.shape, out.dtype)
+    yield whole
+    if whole is not out:
+        copy_array(launcher, whole, out)
+
+
+@contextmanager
+def changing(launcher: Launcher, array: DeviceArray, out: DeviceArray) -> Iterator[DeviceArray]:
+    """A contiguous array with the elements of `array`, to be changed: what it holds at the end is in `out`."""
+    with in_order(launcher, out) as whole:
+        if (whole.pointer, whole.strides, whole.dtype) != (array.pointer, array.strides, array.dtype):
+            copy_array(launcher, separate(launcher, array, whole), whole)
+        yield whole
+
+
+# Sources
+
+# What statements may call.
+_FUNCTIONS: Final = """
+__device__ __forceinline__ int64 least(int64 p, int64 q) { return p < q ? p : q; }
+__device__ __forceinline__ int64 most(int64 p, int64 q) { return p > q ? p : q; }
+// The number from 0 to size - 1 that is nearest to an index.
+__device__ __forceinline__ int64 within(int64 index, int64 size) { return most(least(index, size - 1), 0); }
+"""
+
+# What the arithmetic of the language lacks.
+_COMPLEX: Final = """
+#define COMPLEX_ARITHMETIC(T, part)                                                                          \\
+    __device__ __forceinline__ T operator+(T p, T q) { return {p.real + q.real, p.imag + q.imag}; }          \\
+    __device__ __forceinline__ T operator*(T p, T q) {                                                       \\
+        return {p.real * q.real - p.imag * q.imag, p.real * q.imag + p.imag * q.real};                       \\
+    }                                                                                                        \\
+    __device__ __forceinline__ T operator/(T p, part q) { return {p.real / q, p.imag / q}; }                 \\
+    __device__ __forceinline__ bool operator==(T p, T q) { return p.real == q.real && p.imag == q.imag; }    \\
+    __device__ __forceinline__ bool operator!=(T p, T q) { return !(p == q); }
+COMPLEX_ARITHMETIC(complex64, float)
+COMPLEX_ARITHMETIC(complex128, double)
+"""
+
+
+@lru_cache(_KERNELS)
+def _kernel(what: Walk, rank: int) -> CudaKernel:
+    arrays = (*what.outs, *what.arrays)
+    dtypes = dict.fromkeys([dtype for _, dtype in arrays])
+    name = f"{what.name}_{'_'.join(dtypes)}_{rank}"
+    parameters = [f"{STORED[dtype]}* {out}" for out, dtype in what.outs]
+    parameters += [f"const {STORED[dtype]}* {array}" for array, dtype in what.arrays]
+    parameters += [f"int64 {number}" for number in what.numbers] + [f"double {number}" for number in what.real]
+    parameters += ["int64 count", *[f"int64 walk_size{axis}" for axis in range(1, rank)]]
+    names = [*[array for array, _ in arrays], *what.counters]
+    parameters += [f"int64 {each}_step{axis}" for each in names for axis in range(rank)]
+    body = "\n        ".join([*_places(names, rank), *what.lines])
+    prelude = _COMPLEX if any([dtype.startswith("complex") for dtype in dtypes]) else ""
+    source = f"""{_FUNCTIONS}{prelude}
+extern "C" __global__ void {name}({", ".join(parameters)}) {{
+    const int64 threads = (int64)gridDim.x * blockDim.x;
+    for (int64 i = (int64)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += threads) {{
+        {body}
+    }}
+}}
+"""
+    return CudaKernel(name, source, range(len(what.outs)))
+
+
+def _places(names: Sequence[str], rank: int) -> list[str]:
+    """Statements that find the place in each array from the number of the thread."""
+    lines = ["int64 left = i;", *[f"int64 {name}_place = 0;" for name in names]]
+    for axis in range(rank - 1, 0, -1):
+        lines.append(f"const int64 index{axis} = left % walk_size{axis}; left /= walk_size{axis};")
+        lines += [f"{name}_place += index{axis} * {name}_step{axis};" for name in names]
+    return [*lines, *[f"{name}_place += left * {name}_step0;" for name in names]]

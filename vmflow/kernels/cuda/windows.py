@@ -1,0 +1,129 @@
+"""Loops over the windows of images, in C++: what pooling and its gradients have in common.
+
+A `Loop` goes through the places of a window along one dimension, or through the windows that a place is in.  Sums are
+taken dimension by dimension, as if one dimension was reduced after the other: in the order of roundings of the CPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from vmflow.kernels.problems.pooling import Window
+from vmflow.streams.cuda.driver import Argument
+
+
+class Loop(NamedTuple):
+    """A loop along one dimension.
+
+    Attributes:
+        head: the statements that begin it; `at<axis>` is where it has come to.
+        length: how many elements the window at hand has, which may be asked for within the loop.
+    """
+
+    head: str
+    length: str
+
+
+# Of each dimension, what the loops of ordinary windows want to know.
+WINDOW_NUMBERS: Final = ("size", "output", "kernel", "stride", "padding", "dilation", "padded")
+
+
+def window_numbers(windows: Sequence[Window], with_padding: bool = False) -> list[Argument]:
+    """The values of `WINDOW_NUMBERS` for each dimension."""
+    return [number for window in windows for number in (*window, int(with_padding))]
+
+
+def names(rank: int, numbers: Sequence[str]) -> tuple[str, ...]:
+    """The names of the same numbers of each dimension."""
+    return tuple([f"{number}{axis}" for axis in range(rank) for number in numbers])
+
+
+def taps_of_window(axis: int) -> Loop:
+    """The elements of the window `p<axis>_place`, without those in the padding."""
+    head = (
+        f"const int64 start{axis} = p{axis}_place * stride{axis} - padding{axis};\n"
+        f"for (int64 tap{axis} = 0; tap{axis} < kernel{axis}; tap{axis}++) {{\n"
+        f"const int64 at{axis} = start{axis} + tap{axis} * dilation{axis};\n"
+        f"if (at{axis} < 0 || at{axis} >= size{axis}) continue;"
+    )
+    return Loop(head, _count(axis, f"start{axis}"))
+
+
+def windows_of_place(axis: int) -> Loop:
+    """The windows that have the element `p<axis>_place`, in the order of their taps."""
+    head = (
+        f"for (int64 tap{axis} = 0; tap{axis} < kernel{axis}; tap{axis}++) {{\n"
+        f"const int64 far{axis} = p{axis}_place + padding{axis} - tap{axis} * dilation{axis};\n"
+        f"const int64 at{axis} = far{axis} / stride{axis};\n"
+        f"if (far{axis} < 0 || at{axis} * stride{axis} != far{axis} || at{axis} >= output{axis}) continue;"
+    )
+    return Loop(head, _count(axis, f"(at{axis} * stride{axis} - padding{axis})"))
+
+
+def _count(axis: int, start: str) -> str:
+    """How many elements a window has, those of the padding included or not."""
+    end = f"{start} + kernel{axis}"
+    padded = f"least({end}, size{axis} + padding{axis}) - {start}"
+    return f"(padded{axis} ? {padded} : least({end}, size{axis}) - most({start}, 0))"
+
+
+# Of each dimension that is divided evenly: how many elements it has, and how many windows.
+EVEN_NUMBERS: Final = ("size", "output")
+
+
+def even_window(axis: int) -> Loop:
+    """The elements of the window `p<axis>_place` of those that divide a dimension evenly."""
+    start, end = _even(f"p{axis}_place", f"size{axis}", f"output{axis}")
+    head = (
+        f"const int64 start{axis} = {start}, end{axis} = {end};\n"
+        f"for (int64 at{axis} = start{axis}; at{axis} < end{axis}; at{axis}++) {{"
+    )
+    return Loop(head, f"(end{axis} - start{axis})")
+
+
+def even_windows_of_place(axis: int) -> Loop:
+    """The windows that have the element `p<axis>_place`: those that so many elements divide the windows into."""
+    first, last = _even(f"p{axis}_place", f"output{axis}", f"size{axis}")
+    start, end = _even(f"at{axis}", f"size{axis}", f"output{axis}")
+    head = f"for (int64 at{axis} = {first}; at{axis} < {last}; at{axis}++) {{"
+    return Loop(head, f"({end} - {start})")
+
+
+def _even(number: str, size: str, parts: str) -> tuple[str, str]:
+    """Begin and end of one of the parts."""
+    return f"{number} * {size} / {parts}", f"(({number} + 1) * {size} + {parts} - 1) / {parts}"
+
+
+# Nests of loops
+
+
+def searched(loops: Sequence[Loop], body: Sequence[str]) -> list[str]:
+    """Statements for all places of a window, in the order of memory."""
+    return [*[loop.head for loop in loops], *body, "}" * len(loops)]
+
+
+def summed(
+    loops: Sequence[tuple[int, Loop]],
+    compute: str,
+    value: str,
+    *,
+    share: Callable[[Loop, str], str] | None = None,
+    total: Callable[[Loop, str], str] | None = None,
+) -> tuple[list[str], str]:
+    """Statements that sum values up over a nest of loops, and the sum.
+
+    Args:
+        loops: with their dimensions, the outermost first.
+        compute: the type of sums.
+        value: at the innermost place.
+        share: what is made of a value, or of the sum over the loops within, before it is added.
+        total: what is made of the sum over a loop, behind that.
+    """
+    if not loops:
+        return [], value
+    (axis, loop), *rest = loops
+    within, found = summed(rest, compute, value, share=share, total=total)
+    added = found if share is None else share(loop, found)
+    lines = [f"{compute} total{axis} = 0;", loop.head, *within, f"total{axis} = total{axis} + {added};", "}"]
+    return lines, f"total{axis}" if total is None else total(loop, f"total{axis}")
