@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 from vmflow.kernels.choosing import Kernel, Problem, builds
+from vmflow.streams.cuda.arrays import DeviceArray
+from vmflow.streams.cuda.launching import Launcher
 
-from .arrays import PACKAGE, by_arrays, into_outs
+from .arrays import PACKAGE, into_outs
+from .sources import STORED
+from .walks import Walk, Walked, walk, walked
 
 
 @builds("empty", package=PACKAGE)
@@ -14,37 +19,94 @@ def _empty(problem: Problem) -> Kernel:
     return Kernel(into_outs(lambda launcher, operands, outs: None, problem), casts=True)
 
 
-@by_arrays("arange")
-def _range(xp: Any, problem: Problem, start: float, step: float, out: Any) -> None:
-    count = xp.arange(out.size)
-    xp.copyto(out, start + step * count if step != 1 or start != 0 else count, casting="unsafe")
+@builds("arange", package=PACKAGE)
+def _build_range(problem: Problem) -> Kernel:
+    def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
+        (start, step), (out,) = operands, outs
+        whole = isinstance(start, int) and isinstance(step, int)
+        numbers = (int(start), int(step)) if whole else (float(start), float(step))
+        what = _range(out.dtype.name, whole)
+        walk(launcher, what, out.shape, [walked(out)], [], [(1,)], numbers)
+
+    return Kernel(into_outs(launch, problem), casts=True)
 
 
-@by_arrays("linspace")
-def _linspace(xp: Any, problem: Problem, start: float, end: float, out: Any) -> None:
-    steps = out.size
-    step = (end - start) / (steps - 1) if steps > 1 else 0.0
-    count = xp.arange(steps)
-    # From both ends, so that both are met exactly.
-    values = xp.where(count < steps / 2, start + step * count, end - step * (steps - 1 - count))
-    xp.copyto(out, values, casting="unsafe")
+@lru_cache(None)
+def _range(dtype: str, whole: bool) -> Walk:
+    lines = (f"out[out_place] = converted<{STORED[dtype]}>(start + step * n_place);",)
+    numbers, real = (("start", "step"), ()) if whole else ((), ("start", "step"))
+    return Walk("arange", (("out", dtype),), (), ("n",), numbers, lines, real)
 
 
-@by_arrays("eye")
-def _eye(xp: Any, problem: Problem, out: Any) -> None:
-    rows, columns = (xp.arange(size) for size in out.shape)
-    xp.copyto(out, rows[:, None] == columns, casting="unsafe")
+@builds("linspace", package=PACKAGE)
+def _build_linspace(problem: Problem) -> Kernel:
+    def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
+        (start, end), (out,) = operands, outs
+        steps = out.size
+        step = (end - start) / (steps - 1) if steps > 1 else 0.0
+        numbers = (steps, float(start), float(end), float(step))
+        walk(launcher, _linspace(out.dtype.name), out.shape, [walked(out)], [], [(1,)], numbers)
+
+    return Kernel(into_outs(launch, problem), casts=True)
 
 
-@by_arrays("triangle_places")
-def _triangle_places(xp: Any, problem: Problem, out: Any) -> None:
-    _, row, col, offset, lower = problem.attributes
-    # Where each row meets the diagonal.
-    met = xp.clip(xp.arange(row) + (offset + lower), 0, col)
-    counts = met if lower else col - met
-    ends = xp.cumsum(counts)
-    first = (counts if lower else col) - ends
-    number = xp.arange(out.shape[1])
-    rows = xp.searchsorted(ends, number, side="right")
-    xp.copyto(out[0], rows, casting="unsafe")
-    xp.copyto(out[1], number + first[rows], casting="unsafe")
+@lru_cache(None)
+def _linspace(dtype: str) -> Walk:
+    """From both ends, so that both are met exactly."""
+    lines = (
+        "const double value = 2 * n_place < steps ? start + step * n_place : end - step * (steps - 1 - n_place);",
+        f"out[out_place] = converted<{STORED[dtype]}>(value);",
+    )
+    return Walk("linspace", (("out", dtype),), (), ("n",), ("steps",), lines, ("start", "end", "step"))
+
+
+@builds("eye", package=PACKAGE)
+def _build_eye(problem: Problem) -> Kernel:
+    def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
+        (out,) = outs
+        walk(launcher, _eye(out.dtype.name), out.shape, [walked(out)], [], [(-1, 1)])
+
+    return Kernel(into_outs(launch, problem), casts=True)
+
+
+@lru_cache(None)
+def _eye(dtype: str) -> Walk:
+    lines = (f"out[out_place] = converted<{STORED[dtype]}>(from_diagonal_place == 0);",)
+    return Walk("eye", (("out", dtype),), (), ("from_diagonal",), (), lines)
+
+
+@builds("triangle_places", package=PACKAGE)
+def _build_triangle_places(problem: Problem) -> Kernel:
+    _, rows, columns, offset, lower = problem.attributes
+
+    def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
+        (out,) = outs
+        each, one = (stride // out.itemsize for stride in out.strides)
+        numbers = (each, one, rows, columns, offset + lower, int(lower))
+        walk(launcher, _triangle_places(out.dtype.name), (out.shape[1],), [Walked(out, (0,))], [], [(1,)], numbers)
+
+    return Kernel(into_outs(launch, problem), casts=True)
+
+
+@lru_cache(None)
+def _triangle_places(dtype: str) -> Walk:
+    """The row is the last that begins at or before a number: found by halving what is left of the rows."""
+    lines = (
+        # How many elements are in front of the diagonal in the first rows, and how many are chosen there.
+        "auto sum_to = [&](int64 row) { return row * (row - 1) / 2 + row * met; };",
+        "auto in_front = [&](int64 row) {",
+        "const int64 first = least(most(-met, 0), row), full = least(most(columns - met, first), row);",
+        "return sum_to(full) - sum_to(first) + (row - full) * columns;",
+        "};",
+        "auto chosen = [&](int64 row) { return lower ? in_front(row) : row * columns - in_front(row); };",
+        "int64 low = 0, high = rows;",
+        "while (high - low > 1) {",
+        "const int64 middle = (low + high) / 2;",
+        "if (chosen(middle) <= n_place) low = middle; else high = middle;",
+        "}",
+        "const int64 begin = lower ? 0 : within(low + met, columns + 1);",
+        f"out[n_place * one] = converted<{STORED[dtype]}>(low);",
+        f"out[each + n_place * one] = converted<{STORED[dtype]}>(begin + n_place - chosen(low));",
+    )
+    numbers = ("each", "one", "rows", "columns", "met", "lower")
+    return Walk("triangle_places", (("out", dtype),), (), ("n",), numbers, lines)

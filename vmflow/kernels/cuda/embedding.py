@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import lru_cache
+from math import inf
+from typing import Any, Final
 
-from vmflow.kernels.choosing import Problem
-from vmflow.kernels.numpy.half import computes_in
-from vmflow.streams.cuda.arrays import DeviceArray
+import numpy as np
+
+from vmflow.kernels.choosing import Kernel, Problem, builds
+from vmflow.streams.cuda.arrays import DeviceArray, contiguous_strides
 from vmflow.streams.cuda.launching import Launcher
 
-from .arrays import by_arrays
+from .arrays import PACKAGE, into_outs
 from .checks import check_range
-from .scattering import add_at, put_at, within
+from .indexing import read_at
+from .pointwise import fill_array
+from .rows import BLOCK, RowReduction
+from .scattering import ADD_TO_ZERO, Chosen, Combination, Places, Slices, combine_at, last_of_each, places_of
+from .sorting import sort_keys
+from .sources import COMPUTED, STORED, THREADS, CudaKernel
+from .walks import Walk, Walked, changing, in_order, separate, standing, steps_of, walk, walked
+
+_INT64: Final = np.dtype(np.int64)
 
 
 def _check_rows(launcher: Launcher, places: DeviceArray, rows: int) -> None:
@@ -23,94 +34,162 @@ def _check_rows(launcher: Launcher, places: DeviceArray, rows: int) -> None:
     check_range(launcher, places, 0, rows, explain)
 
 
-def _check_look_up(launcher: Launcher, problem: Problem, operands: tuple[Any, ...]) -> None:
-    places, values = operands
-    _check_rows(launcher, places, values.shape[0])
+@builds("embedding", package=PACKAGE)
+def _build_embedding(problem: Problem) -> Kernel:
+    def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
+        (places, table), (out,) = operands, outs
+        _check_rows(launcher, places, table.shape[0])
+        if table.size:
+            places, table = separate(launcher, places, out), separate(launcher, table, out)
+            read_at(launcher, table, (0,), (places,), out)
+
+    return Kernel(into_outs(launch, problem), casts=True)
 
 
-def _check_gradient(launcher: Launcher, problem: Problem, operands: tuple[Any, ...]) -> None:
-    _, _, rows = problem.attributes
-    _check_rows(launcher, operands[1], rows)
+# Each part is divided before it is added, as on the CPU.
+_ADD_SHARE: Final = Combination("add_share", ADD_TO_ZERO.start, "total + v / (part)count")
 
 
-@by_arrays("embedding", check=_check_look_up)
-def _embedding(xp: Any, problem: Problem, places: Any, values: Any, out: Any) -> None:
-    places = within(xp, problem.op, places, values.shape, 0)
-    if out.size:
-        xp.copyto(out, xp.take(values, places, axis=0))
-
-
-@by_arrays("embedding_gradient", check=_check_gradient)
-def _embedding_gradient(xp: Any, problem: Problem, gradient: Any, places: Any, out: Any) -> None:
+@builds("embedding_gradient", package=PACKAGE)
+def _build_gradient(problem: Problem) -> Kernel:
     padding, by_frequency, rows = problem.attributes
-    wide = computes_in(problem.outputs[0].dtype)
-    table = xp.zeros(out.shape, wide)
-    places = within(xp, problem.op, places.reshape(-1), out.shape, 0)
-    if gradient.size:
-        part = gradient.reshape(places.size, out.shape[1]).astype(wide, copy=False)
-        if by_frequency:
-            counts = xp.zeros(rows, wide)
-            add_at(xp, counts, places, xp.ones(places.size, wide))
-            part = part / counts[places][:, None]
-        width = out.shape[1]
-        add_at(xp, table.reshape(-1), places[:, None] * width + xp.arange(width), part)
-    if padding >= 0:
-        table[padding] = 0
-    xp.copyto(out, table, casting="unsafe")
+    how = ADD_TO_ZERO
+    if by_frequency:
+        part = {"complex128": "double", "float64": "double"}.get(problem.outputs[0].dtype.name, "float")
+        how = _ADD_SHARE._replace(combine=_ADD_SHARE.combine.replace("part", part))
+
+    def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
+        gradient, indices = operands
+        _check_rows(launcher, indices, rows)
+        with in_order(launcher, outs[0]) as table:
+            if not table.size:
+                return
+            launcher.fill(table, 0)
+            width = table.shape[1]
+            chosen = Chosen.by(2, (0,), [indices.shape])
+            places = places_of(launcher, chosen, (0,), [indices], table.shape, (width, 1), 0)
+            *joint, step = steps_of(gradient)
+            slices = Slices((width,), (1,), (step,))
+            combine_at(launcher, how, table, places, gradient, tuple(joint), indices.shape, slices, skipped=padding)
+
+    return Kernel(into_outs(launch, problem), casts=True)
 
 
-@by_arrays("embedding_limit_norms")
-def _limit_norms(xp: Any, problem: Problem, values: Any, places: Any, out: Any) -> None:
+def _keys(launcher: Launcher, indices: DeviceArray, limit: int) -> DeviceArray:
+    """Indices as a vector of keys; those that are not from 0 to before the limit become the limit."""
+    keys = launcher.scratch((indices.size,), _INT64)
+    target = Walked(keys, contiguous_strides(indices.shape, 1))
+    walk(launcher, _known(indices.dtype.name), indices.shape, [target], [walked(indices)], (), (limit,))
+    return keys
+
+
+@lru_cache(None)
+def _known(dtype: str) -> Walk:
+    lines = ("const int64 index = x[x_place];", "keys[keys_place] = index < 0 || index > limit ? limit : index;")
+    return Walk("known_keys", (("keys", "int64"),), (("x", dtype),), (), ("limit",), lines)
+
+
+@builds("embedding_limit_norms", package=PACKAGE)
+def _build_limit_norms(problem: Problem) -> Kernel:
+    """An index out of range is left to the look-up, which fails; failing here would cost the table its values."""
     limit, order = problem.attributes
-    xp.copyto(out, values)
-    if not (places.size and out.size):
-        return
-    # An index out of range is left to the look-up, which fails; it must not cost another row its values.  So it is
-    # replaced by one that is in range, or by -1 if there is none, and then nothing changes.
-    places = places.reshape(-1)
-    valid = xp.logical_and(places >= 0, places < len(values))
-    places = xp.where(valid, places, xp.amax(xp.where(valid, places, -1)))
-    # Where a row is named several times, the same values are written several times.
-    named = xp.maximum(places, 0)
-    rows = out[named].astype("float64")
-    norms = xp.linalg.norm(rows, ord=order, axis=1)
-    limited = rows * (limit / (norms + 1e-7))[:, None]
-    # In this dtype, and not in one of half precision, for which CuPy has no `where`.
-    changed = xp.where(xp.logical_and(norms > limit, places >= 0)[:, None], limited, rows)
-    put_at(out, named, changed.astype(out.dtype))
+
+    def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
+        table, indices = operands
+        rows, width = table.shape
+        indices = separate(launcher, indices, outs[0])
+        with changing(launcher, table, outs[0]) as target:
+            if not (indices.size and target.size):
+                return
+            # A row that is named several times is changed once.
+            places = Places(_keys(launcher, indices, rows), rows + 1, 0)
+            last = last_of_each(launcher, places)
+            kernel = _limit(target.dtype.name, order, last.by_key)
+            arguments = (target, places.keys, last.array, rows, width, float(limit), float(order))
+            kernel.launch(launcher, places.keys.size, arguments)
+
+    return Kernel(into_outs(launch, problem), casts=True)
 
 
-@by_arrays("largest_of_bag")
-def _largest_of_bag(xp: Any, problem: Problem, values: Any, bag: Any, out: Any) -> None:
+def _norm(order: float) -> RowReduction:
+    """The norm of a row; `order` is known in C++ as well."""
+    if order in (inf, -inf):
+        sign, start = (">", "0") if order > 0 else ("<", "__longlong_as_double(0x7ff0000000000000LL)")
+        return RowReduction("norm", start, "fabs(v)", f"p != p || p {sign} q ? p : q", "total", "double")
+    rules = {
+        0.0: ("v != 0", "total"),
+        1.0: ("fabs(v)", "total"),
+        2.0: ("v * v", "sqrt(total)"),
+    }
+    take, finish = rules.get(order, ("pow(fabs(v), order)", "pow(total, 1 / order)"))
+    return RowReduction("norm", "0", take, "p + q", finish, "double")
+
+
+@lru_cache(None)
+def _limit(dtype: str, order: float, by_key: bool) -> CudaKernel:
+    norm = _norm(order)
+    source = f"""{BLOCK}
+extern "C" __global__ void limit_norms({STORED[dtype]}* table, const int64* keys, const int64* last, int64 rows,
+                                       int64 width, double limit, double order) {{
+    __shared__ double shared[{THREADS}];
+    const int64 key = keys[blockIdx.x];
+    if (key == rows || (last && {"last[key] != blockIdx.x" if by_key else "!last[blockIdx.x]"})) return;
+    {STORED[dtype]}* const row = table + key * width;
+    auto combine = [](double p, double q) -> double {{ return {norm.combine}; }};
+    double total = {norm.start};
+    for (int64 i = threadIdx.x; i < width; i += blockDim.x) {{
+        const double v = converted<double>(row[i]);
+        total = combine(total, {norm.take});
+    }}
+    total = of_block(total, shared, combine);
+    const double norm = {norm.finish};
+    if (!(norm > limit)) return;
+    const double scale = limit / (norm + 1e-7);
+    for (int64 i = threadIdx.x; i < width; i += blockDim.x)
+        row[i] = converted<{STORED[dtype]}>(converted<double>(row[i]) * scale);
+}}
+"""
+    return CudaKernel("limit_norms", source)
+
+
+@builds("largest_of_bag", package=PACKAGE)
+def _build_largest_of_bag(problem: Problem) -> Kernel:
     (bags,) = problem.attributes
-    count = len(bag)
-    # One row more, for what is in no bag.
-    result = xp.full((bags + 1, *out.shape[1:]), -1, dtype=out.dtype)
-    if count:
-        bag = xp.where(bag < 0, bags, bag)
-        order = xp.argsort(bag, kind="stable")
-        bag = bag[order]
-        best = _largest_so_far(xp, values[order], bag)
-        ends = xp.concatenate([bag[1:] != bag[:-1], xp.ones(1, bool)])
-        result[xp.where(ends, bag, bags)] = order[best]
-    xp.copyto(out, result[:bags])
+
+    def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
+        (values, bag), (out,) = operands, outs
+        fill_array(launcher, out, -1)
+        if not values.size or not out.size:
+            return
+        keys, order = sort_keys(launcher, _keys(launcher, bag, bags), bags + 1)
+        row, *within = steps_of(values)
+        target, *along = steps_of(out)
+        ndim = len(along) + 1
+        arrays = [Walked(values, (0, *within)), standing(keys, ndim), standing(order, ndim)]
+        numbers = (bag.size, row, target, bags)
+        outs_walked = [Walked(out, (0, *along))]
+        counters = [(1, *[0] * len(along))]
+        walk(launcher, _largest(values.dtype.name), values.shape, outs_walked, arrays, counters, numbers)
+
+    return Kernel(into_outs(launch, problem), casts=True)
 
 
-def _largest_so_far(xp: Any, values: Any, bag: Any) -> Any:
-    """For each row and column, where the first of the largest elements is among those before it in the same bag.
-
-    With each turn, an element has looked at twice as many.
-    """
-    count = len(bag)
-    best = xp.broadcast_to(xp.arange(count)[:, None], values.shape).copy()
-    reach = 1
-    while reach < count:
-        earlier, later = best[:-reach], best[reach:]
-        former = xp.take_along_axis(values, earlier, axis=0)
-        latter = xp.take_along_axis(values, later, axis=0)
-        # nan is the largest, and only nan differs from itself.
-        better = xp.logical_or(former >= latter, former != former)
-        better = xp.logical_and(better, (bag[:-reach] == bag[reach:])[:, None])
-        best = xp.concatenate([best[:reach], xp.where(better, earlier, later)])
-        reach *= 2
-    return best
+@lru_cache(None)
+def _largest(dtype: str) -> Walk:
+    """The thread of the first element of a bag goes through all of them; of equal ones, the first counts."""
+    compute = COMPUTED[dtype]
+    lines = (
+        "const int64 key = keys[n_place];",
+        "if (key == bags || (n_place > 0 && keys[n_place - 1] == key)) continue;",
+        "int64 found = -1;",
+        f"{compute} best = 0;",
+        "for (int64 n = n_place; n < many && keys[n] == key; n++) {",
+        "const int64 at = order ? order[n] : n;",
+        f"const {compute} v = converted<{compute}>(values[values_place + at * step]);",
+        "if (found < 0 || (best == best && (v != v || v > best))) { best = v; found = at; }",
+        "}",
+        "out[out_place + key * out_stride] = found;",
+    )
+    arrays = (("values", dtype), ("keys", "int64"), ("order", "int64"))
+    numbers = ("many", "step", "out_stride", "bags")
+    return Walk("largest_of_bag", (("out", "int64"),), arrays, ("n",), numbers, lines)

@@ -2,64 +2,93 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
+from functools import lru_cache
+from typing import Any, Final
 
 from vmflow import dtypes
-from vmflow.kernels.choosing import Problem
-from vmflow.kernels.problems.gathering import Slices
+from vmflow.kernels.choosing import Kernel, Problem, builds
+from vmflow.kernels.problems.gathering import Slices as Filled
+from vmflow.streams.cuda.arrays import DeviceArray
 from vmflow.streams.cuda.launching import Launcher
 
-from .arrays import by_arrays
-from .bits import as_bits, widened
+from .arrays import PACKAGE, into_outs
 from .checks import check_indices, check_range
-from .scattering import add_at, changing, coordinates, extreme, places_along, put_at, reduce_at, within
+from .pointwise import Pointwise, bits_of, copy_array, fill_array, launch_pointwise
+from .scattering import ADD, Combination, Slices, combine_at, extreme, places_along, put_at
+from .sources import STORED, VARIABLES
+from .walks import Walk, Walked, along, changing, part_of, separate, steps_of, walk, walked
 
 # Zeros with parts filled in
 
 
-@by_arrays("scatter_slices")
-def _scatter_slices(xp: Any, problem: Problem, *arrays: Any) -> None:
-    *parts, out = arrays
-    details: Slices = problem.details
-    every = (slice(None),) * problem.attributes[1]
+@builds("scatter_slices", package=PACKAGE)
+def _build_scatter_slices(problem: Problem) -> Kernel:
+    details: Filled = problem.details
+    axis = problem.attributes[1]
     (output,) = problem.outputs
     same = all([meta.dtype is output.dtype for meta in problem.inputs])
     has_signs = output.dtype.category >= dtypes.FLOATING and same
-    for gap in details.gaps:
-        as_bits(out)[(*every, slice(*gap))] = 0
-    for part, place in zip(parts, details.filled, strict=True):
-        # Added to zero, -0.0 becomes what it is where overlapping parts are added.
-        value = widened(part) + 0 if has_signs else part
-        xp.copyto(out[(*every, slice(*place))], value, casting="unsafe")
+
+    def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
+        (out,) = outs
+        for gap in details.gaps:
+            fill_array(launcher, part_of(out, axis, *gap), 0)
+        for part, place in zip(operands, details.filled, strict=True):
+            target = part_of(out, axis, *place)
+            if has_signs:
+                launch_pointwise(launcher, _added_to_zero(out.dtype.name), (part,), (), (target,))
+            else:
+                copy_array(launcher, part, target)
+
+    return Kernel(into_outs(launch, problem), casts=True)
 
 
-@by_arrays("scatter_diagonal")
-def _scatter_diagonal(xp: Any, problem: Problem, part: Any, out: Any) -> None:
+@lru_cache(None)
+def _added_to_zero(dtype: str) -> Pointwise:
+    """-0.0 becomes what it is where overlapping parts are added."""
+    if dtype.startswith("complex"):
+        result = f"{dtype}{{x0.real + 0, x0.imag + 0}}"
+    else:
+        result = f"x0 + ({VARIABLES[dtype]})0"
+    return Pointwise("add_to_zero", (dtype,), (), (), ((result, dtype),))
+
+
+@builds("scatter_diagonal", package=PACKAGE)
+def _build_scatter_diagonal(problem: Problem) -> Kernel:
     _, offset, first, second = problem.attributes
-    count = part.shape[-1]
-    rows = xp.arange(count) + max(-offset, 0)
-    columns = xp.arange(count) + max(offset, 0)
-    whole = as_bits(out)
-    whole.fill(0)
-    xp.moveaxis(whole, (first, second), (0, 1))[rows, columns] = xp.moveaxis(as_bits(part), -1, 0)
+
+    def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
+        (part,), (out,) = operands, outs
+        fill_array(launcher, out, 0)
+        kept = [axis for axis in range(out.ndim) if axis not in (first, second)]
+        strides = [out.strides[axis] for axis in kept] + [out.strides[first] + out.strides[second]]
+        begin = max(-offset, 0) * out.strides[first] + max(offset, 0) * out.strides[second]
+        copy_array(launcher, part, out.strided(part.shape, out.dtype, begin if part.size else 0, tuple(strides)))
+
+    return Kernel(into_outs(launch, problem), casts=True)
 
 
-def _check_classes(launcher: Launcher, problem: Problem, operands: tuple[Any, ...]) -> None:
+@builds("one_hot", package=PACKAGE)
+def _build_one_hot(problem: Problem) -> Kernel:
     (classes,) = problem.attributes
 
     def explain(position: int, value: int) -> Exception:
         return ValueError(f"one_hot: the elements, {value} among them, are not all classes from 0 to {classes - 1}")
 
-    check_range(launcher, operands[0], 0, classes, explain)
+    def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
+        (array,), (out,) = operands, outs
+        check_range(launcher, array, 0, classes, explain)
+        source = Walked(array, (*steps_of(array), 0))
+        what = _one_hot(array.dtype.name, out.dtype.name)
+        walk(launcher, what, out.shape, [walked(out)], [source], [along(array.ndim, out.ndim)])
+
+    return Kernel(into_outs(launch, problem), casts=True)
 
 
-@by_arrays("one_hot", check=_check_classes)
-def _one_hot(xp: Any, problem: Problem, array: Any, out: Any) -> None:
-    (classes,) = problem.attributes
-    numbers = coordinates(xp, classes, array.ndim, array.ndim + 1)
-    xp.copyto(out, array.reshape(*array.shape, 1) == numbers, casting="unsafe")
+@lru_cache(None)
+def _one_hot(given: str, wanted: str) -> Walk:
+    lines = (f"out[out_place] = converted<{STORED[wanted]}>(x[x_place] == number_place);",)
+    return Walk("one_hot", (("out", wanted),), (("x", given),), ("number",), (), lines)
 
 
 # gather, scatter and their kin
@@ -70,56 +99,93 @@ def _check(launcher: Launcher, problem: Problem, operands: tuple[Any, ...]) -> N
     check_indices(launcher, problem.op, indices, array.shape, problem.attributes[0])
 
 
-@by_arrays("gather", check=_check)
-def _gather(xp: Any, problem: Problem, array: Any, indices: Any, out: Any) -> None:
+@builds("gather", package=PACKAGE)
+def _build_gather(problem: Problem) -> Kernel:
     (dim,) = problem.attributes
-    indices = within(xp, "gather", indices, array.shape, dim)
-    if not array.ndim:
-        xp.copyto(out, array)
-        return
-    part = [slice(None) if axis == dim else slice(size) for axis, size in enumerate(indices.shape)]
-    xp.copyto(as_bits(out), xp.take_along_axis(as_bits(array)[tuple(part)], indices, axis=dim))
+
+    def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
+        (array, indices), (out,) = operands, outs
+        _check(launcher, problem, operands)
+        if not array.ndim:
+            copy_array(launcher, array, out)
+        elif array.size:
+            array, indices = separate(launcher, array, out), separate(launcher, indices, out)
+            own = steps_of(array)
+            arrays = [Walked(array, (*own[:dim], 0, *own[dim + 1 :])), walked(indices)]
+            what = _gather(bits_of(array.dtype), indices.dtype.name)
+            walk(launcher, what, out.shape, [walked(out)], arrays, (), (array.shape[dim], own[dim]))
+
+    return Kernel(into_outs(launch, problem), casts=True)
 
 
-@by_arrays("scatter", check=_check)
-def _scatter(xp: Any, problem: Problem, array: Any, indices: Any, values: Any, out: Any) -> None:
-    dim, how = problem.attributes
-    values = values[tuple([slice(size) for size in indices.shape])]
-    places = places_along(xp, within(xp, "scatter", indices, array.shape, dim), array.shape, dim)
-    with changing(xp, array, out) as flat:
-        if how is None:
-            put_at(flat, places, values)
-        elif how == "add":
-            add_at(xp, flat, places, values)
-        else:
-            wide = widened(flat)
-            reduce_at(xp, xp.multiply, wide, places, widened(values))
-            xp.copyto(flat, wide, casting="unsafe")
+@lru_cache(None)
+def _gather(dtype: str, index: str) -> Walk:
+    lines = ("out[out_place] = x[x_place + within(indices[indices_place], size) * stride];",)
+    arrays = (("x", dtype), ("indices", index))
+    return Walk("gather", (("out", dtype),), arrays, (), ("size", "stride"), lines)
 
 
-@by_arrays("scatter_reduce", check=_check)
-def _scatter_reduce(xp: Any, problem: Problem, array: Any, indices: Any, values: Any, out: Any) -> None:
-    dim, how, include_self = problem.attributes
-    values = widened(values[tuple([slice(size) for size in indices.shape])])
-    places = places_along(xp, within(xp, "scatter_reduce", indices, array.shape, dim), array.shape, dim)
-    flat = widened(array).reshape(-1).copy()
-    _reduce(xp, flat, places, values.astype(flat.dtype, copy=False), how, include_self)
-    xp.copyto(out, flat.reshape(out.shape), casting="unsafe")
+_MULTIPLY: Final = Combination("multiply", "", "total * v")
 
 
-def _reduce(xp: Any, flat: Any, places: Any, values: Any, how: str, include_self: bool) -> None:
-    """Reduce `values` into ``flat[places]``, where each repetition of a place counts."""
+@builds("scatter", package=PACKAGE)
+def _build_scatter(problem: Problem) -> Kernel:
+    _, how = problem.attributes
+    output = problem.outputs[0].dtype.name
+    multiply = _MULTIPLY
+    if output in ("float16", "bfloat16"):
+        # Each product is rounded, as on the CPU.
+        multiply = multiply._replace(name=f"multiply_{output}", combine=f"rounded_{output}(total * v)")
+    combination = {None: None, "add": ADD}.get(how, multiply)
+    return _scattering(problem, combination)
+
+
+@builds("scatter_reduce", package=PACKAGE)
+def _build_scatter_reduce(problem: Problem) -> Kernel:
+    _, how, include_self = problem.attributes
+    return _scattering(problem, _reduction(problem.outputs[0].dtype, how, include_self))
+
+
+def _reduction(dtype: dtypes.dtype, how: str, include_self: bool) -> Combination:
+    start = ""
     if not include_self:
-        starts = {"sum": 0, "mean": 0, "prod": 1}
-        flat[places] = starts[how] if how in starts else extreme(flat.dtype, how == "amin")
-    if how in ("sum", "mean"):
-        add_at(xp, flat, places, values)
-    else:
-        ufuncs = {"prod": xp.multiply, "amax": xp.maximum, "amin": xp.minimum}
-        reduce_at(xp, ufuncs[how], flat, places, values)
+        starts = {"sum": "0", "mean": "0", "prod": "1"}
+        start = f"converted<value>({starts[how] if how in starts else extreme(dtype.numpy, how == 'amin')})"
+    signs = {"amax": ">", "amin": "<"}
+    rules = {"sum": "total + v", "mean": "total + v", "prod": "total * v"}
+    # Only nan differs from itself, and it takes the place of everything.
+    combine = rules[how] if how in rules else f"total != total || total {signs[how]} v ? total : v"
+    finish = "total"
     if how == "mean":
-        counts = xp.full(flat.shape, int(include_self), np.int64)
-        add_at(xp, counts, places, xp.ones(places.shape, np.int64))
-        counts = xp.maximum(counts, 1)
-        means = flat // counts if flat.dtype.kind in "iu" else flat / counts.astype(flat.real.dtype)
-        xp.copyto(flat, means, casting="unsafe")
+        number = f"(count + {int(include_self)})"
+        finish = f"total / {number}"
+        if dtype.category >= dtypes.FLOATING:
+            part = {"complex128": "double", "float64": "double"}.get(dtype.name, "float")
+            finish = f"total / ({part}){number}"
+        elif dtype.name != "bool":
+            # Rounded towards the lower number.
+            finish = f"(total - (total % {number} + {number}) % {number}) / {number}"
+    return Combination(f"{how}_{'with' if include_self else 'without'}_self", start, combine, finish)
+
+
+def _scattering(problem: Problem, how: Combination | None) -> Kernel:
+    """The kernel that combines values with the elements at the places of the indices; by None, it puts them there."""
+    dim = problem.attributes[0]
+
+    def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
+        array, indices, values = operands
+        _check(launcher, problem, operands)
+        for axis, size in enumerate(indices.shape):
+            values = part_of(values, axis, 0, size)
+        indices, values = [separate(launcher, operand, outs[0]) for operand in (indices, values)]
+        with changing(launcher, array, outs[0]) as target:
+            if not target.size:
+                return
+            places = places_along(launcher, indices, array.shape, dim)
+            rest = (steps_of(values), values.shape, Slices())
+            if how is None:
+                put_at(launcher, target, places, values, *rest)
+            else:
+                combine_at(launcher, how, target, places, values, *rest)
+
+    return Kernel(into_outs(launch, problem), casts=True)

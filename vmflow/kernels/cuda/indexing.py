@@ -3,81 +3,76 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
+from math import prod
 from typing import Any
 
 import numpy as np
 
-from vmflow.kernels.choosing import Problem
+from vmflow.kernels.choosing import Kernel, Problem, builds
 from vmflow.kernels.problems.indexing import Geometry, Part, Writing
-from vmflow.streams.cuda.arrays import contiguous_strides
+from vmflow.streams.cuda.arrays import DeviceArray, contiguous_strides
 from vmflow.streams.cuda.launching import Launcher
 
-from .arrays import by_arrays
-from .bits import as_bits, comparable, converted
+from .arrays import PACKAGE, by_arrays, into_outs
+from .bits import comparable
 from .checks import check_indices
-from .scattering import add_at, changing, coordinates, places_in, put_at, within
+from .pointwise import bits_of, copy_array
+from .rows import RowReduction, reduce_rows
+from .scattering import (
+    ADD,
+    ADD_TO_ZERO,
+    Chosen,
+    Places,
+    Slices,
+    broadcast_steps,
+    combine_at,
+    places_of,
+    put_at,
+)
+from .walks import Steps, Walk, Walked, changing, contiguous, in_order, separate, steps_of, walk, walked
 
 # By indices
 
 
-def _check_read(launcher: Launcher, problem: Problem, operands: tuple[Any, ...]) -> None:
-    array, *indices = operands
+@builds("index", package=PACKAGE)
+def _build_index(problem: Problem) -> Kernel:
     dims, from_the_end = problem.attributes
-    for dim, index in zip(dims, indices, strict=True):
-        check_indices(launcher, "index_select", index, array.shape, dim, from_the_end)
+
+    def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
+        (array, *indices), (out,) = operands, outs
+        for dim, index in zip(dims, indices, strict=True):
+            check_indices(launcher, "index_select", index, array.shape, dim, from_the_end)
+        if array.size:
+            array = separate(launcher, array, out)
+            indices = [separate(launcher, index, out) for index in indices]
+            read_at(launcher, array, dims, indices, out)
+
+    return Kernel(into_outs(launch, problem), casts=True)
 
 
-def _check_written(launcher: Launcher, problem: Problem, operands: tuple[Any, ...]) -> None:
-    array, _, *indices = operands
-    dims, _, part = problem.attributes
-    for dim, index in zip(dims, indices, strict=True):
-        check_indices(launcher, "index_put", index, part[0] if part else array.shape, dim, from_the_end=True)
+def read_at(
+    launcher: Launcher, array: DeviceArray, dims: Sequence[int], indices: Sequence[DeviceArray], out: DeviceArray
+) -> None:
+    """Read what indices choose of an array of any strides, which is not empty."""
+    if not array.ndim:  # an array without dimensions has one element, which an index names
+        array = array.strided((1,), array.dtype)
+    chosen = Chosen.by(array.ndim, dims, [index.shape for index in indices])
+    own = steps_of(array)
+    arrays = [Walked(array, chosen.steps_of_others(own))]
+    arrays += [Walked(index, chosen.steps_of_joint(broadcast_steps(index))) for index in indices]
+    numbers = [number for dim in dims for number in (array.shape[dim], own[dim])]
+    what = _read(bits_of(array.dtype), tuple([index.dtype.name for index in indices]))
+    walk(launcher, what, out.shape, [walked(out)], arrays, (), numbers)
 
 
-@by_arrays("index", check=_check_read)
-def _index(xp: Any, problem: Problem, array: Any, *rest: Any) -> None:
-    *indices, out = rest
-    dims, from_the_end = problem.attributes
-    source, target = as_bits(array), as_bits(out)
-    name = "index" if from_the_end else "index_select"
-    found = {
-        dim: within(xp, name, index, array.shape, dim, from_the_end) for dim, index in zip(dims, indices, strict=True)
-    }
-    if len(found) == 1:
-        xp.take(source, found[dims[0]], axis=dims[0], out=target)
-        return
-    # Indices without dimensions are applied before the others, as integers are.
-    for dim in sorted(dims, reverse=True):
-        if not found[dim].ndim:
-            source = xp.take(source, found[dim], axis=dim)
-    place = [found.get(axis, slice(None)) for axis in range(array.ndim)]
-    xp.copyto(target, source[tuple([item for item in place if isinstance(item, slice) or item.ndim])])
-
-
-def _indexed(xp: Any, geometry: Geometry, dims: Sequence[int], indices: Sequence[Any]) -> Any:
-    """The places of the elements that an index chooses from a view of flat memory, in the order of numpy's rule.
-
-    Adjacent indices are replaced by the dimensions of all of them together; separated ones are so at the front.
-    """
-    sizes, strides, offset = geometry
-    chosen = {
-        dim: within(xp, "index", index, sizes, dim, from_the_end=True) for dim, index in zip(dims, indices, strict=True)
-    }
-    left = [axis for axis in range(len(sizes)) if axis not in chosen or chosen[axis].ndim]
-    replaced = [position for position, axis in enumerate(left) if axis in chosen]
-    adjacent = bool(replaced) and replaced[-1] - replaced[0] + 1 == len(replaced)
-    at = replaced[0] if adjacent else 0
-    joint = max([index.ndim for index in chosen.values()])
-    others = [axis for axis in left if axis not in chosen]
-    ndim = len(others) + joint
-    places = xp.full((1,) * ndim, offset, np.int64)
-    for dim, index in chosen.items():
-        behind = (1,) * (ndim - at - joint) if index.ndim else ()
-        places = places + index.reshape(index.shape + behind) * strides[dim]
-    for position, axis in enumerate(others):
-        there = position if position < at else position + joint
-        places = places + coordinates(xp, sizes[axis], there, ndim) * strides[axis]
-    return places
+@lru_cache(None)
+def _read(dtype: str, indices: tuple[str, ...]) -> Walk:
+    places = [f"wrapped(i{number}[i{number}_place], size{number}) * stride{number}" for number in range(len(indices))]
+    lines = (f"out[out_place] = x[{' + '.join(['x_place', *places])}];",)
+    arrays = (("x", dtype), *[(f"i{number}", index) for number, index in enumerate(indices)])
+    numbers = tuple([f"{name}{number}" for number in range(len(indices)) for name in ("size", "stride")])
+    return Walk("index", (("out", dtype),), arrays, (), numbers, lines)
 
 
 def _whole(shape: Sequence[int]) -> Geometry:
@@ -85,76 +80,162 @@ def _whole(shape: Sequence[int]) -> Geometry:
     return tuple(shape), contiguous_strides(tuple(shape), 1), 0
 
 
-@by_arrays("index_add_to_zeros")
-def _index_add_to_zeros(xp: Any, problem: Problem, part: Any, *rest: Any) -> None:
-    *indices, out = rest
+def _named(
+    launcher: Launcher,
+    geometry: Geometry,
+    dims: Sequence[int],
+    indices: Sequence[DeviceArray],
+    values: DeviceArray,
+) -> tuple[Places, DeviceArray, Steps, tuple[int, ...], Slices]:
+    """What `put_at` and `combine_at` are told behind the memory, of values in the shape of what indices choose."""
+    sizes, strides, offset = geometry
+    chosen = Chosen.by(len(sizes), dims, [index.shape for index in indices])
+    places = places_of(launcher, chosen, dims, indices, sizes, strides, offset)
+    if isinstance(places.places, DeviceArray) and _may_overlap(sizes, strides):
+        # Other indices may have the same place.
+        reach = sum([(size - 1) * abs(stride) for size, stride in zip(sizes, strides, strict=True)])
+        places = Places(places.places, offset + reach + 1, 0)
+    own, at, end = broadcast_steps(values), chosen.at, chosen.end
+    slices = Slices(
+        tuple([sizes[axis] for axis in chosen.others]),
+        tuple([strides[axis] for axis in chosen.others]),
+        own[:at] + own[end:],
+    )
+    return places, values, own[at:end], chosen.joint, slices
+
+
+def _may_overlap(sizes: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether an element of memory may be seen at several indices."""
+    reach = 0
+    for stride, size in sorted([(abs(stride), size) for size, stride in zip(sizes, strides, strict=True) if size > 1]):
+        if stride <= reach:
+            return True
+        reach += (size - 1) * stride
+    return False
+
+
+@builds("index_add_to_zeros", package=PACKAGE)
+def _build_index_add_to_zeros(problem: Problem) -> Kernel:
     output, dims = problem.attributes
-    places = _indexed(xp, _whole(output.shape), dims, indices)
-    as_bits(out).fill(0)
-    with changing(xp, out, out) as flat:
-        add_at(xp, flat, places, part)
+
+    def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
+        values, *indices = operands
+        with in_order(launcher, outs[0]) as target:
+            if target.size:
+                launcher.fill(target, 0)
+                named = _named(launcher, _whole(output.shape or (1,)), dims, indices, values)
+                combine_at(launcher, ADD_TO_ZERO, target, *named)
+
+    return Kernel(into_outs(launch, problem), casts=True)
 
 
-@by_arrays("index_put", check=_check_written)
-def _index_put(xp: Any, problem: Problem, array: Any, new: Any, *rest: Any) -> None:
-    *indices, out = rest
+@builds("index_put", package=PACKAGE)
+def _build_index_put(problem: Problem) -> Kernel:
     dims, accumulate, part = problem.attributes
     details: Writing = problem.details
-    # A copy of the value, since it may be a part of what is changed.
-    new = converted(new.reshape(new.shape[max(new.ndim - len(details.shape), 0) :]), out.dtype)
-    new = xp.broadcast_to(new, details.shape)
-    places = _indexed(xp, part or _whole(out.shape), dims, indices)
-    with changing(xp, array, out) as flat:
-        if accumulate:
-            add_at(xp, flat, places, new)
-        else:
-            put_at(flat, places, new)
+    shape = details.shape
+
+    def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
+        (array, new, *indices), (out,) = operands, outs
+        seen = part or _whole(array.shape or (1,))
+        for dim, index in zip(dims, indices, strict=True):
+            check_indices(launcher, "index_put", index, part[0] if part else array.shape, dim, from_the_end=True)
+        new, *indices = [separate(launcher, operand, out) for operand in (new, *indices)]
+        with changing(launcher, array, out) as target:
+            if not prod(seen[0]):
+                return
+            named = _named(launcher, seen, dims, indices, _spread(new, shape))
+            if accumulate:
+                combine_at(launcher, ADD, target, *named)
+            else:
+                put_at(launcher, target, *named)
+
+    return Kernel(into_outs(launch, problem), casts=True)
+
+
+def _spread(array: DeviceArray, shape: tuple[int, ...]) -> DeviceArray:
+    """A view that broadcasts to a shape, without the dimensions of one element in front that it has not."""
+    extra = max(array.ndim - len(shape), 0)
+    sizes, strides = array.shape[extra:], array.strides[extra:]
+    strides = tuple([0 if size == 1 else stride for size, stride in zip(sizes, strides, strict=True)])
+    missing = len(shape) - len(sizes)
+    return array.strided(shape, array.dtype, 0, (0,) * missing + strides)
 
 
 # By how they lie in memory
 
 
-def _seen(xp: Any, flat: Any, part: Part, shape: Sequence[int]) -> Any:
-    """The part of a contiguous array of that shape, sharing the flat memory."""
-    sizes, strides, offset = part or _whole(shape)
-    if 0 in sizes:
-        return flat[:0].reshape(sizes)
-    in_bytes = tuple([stride * flat.dtype.itemsize for stride in strides])
-    return xp.lib.stride_tricks.as_strided(flat[offset:], sizes, in_bytes)
+def _seen(whole: DeviceArray, part: Part) -> DeviceArray:
+    """The part of a contiguous array, sharing its memory."""
+    if part is None:
+        return whole
+    sizes, strides, offset = part
+    size = whole.itemsize
+    return whole.strided(sizes, whole.dtype, 0 if 0 in sizes else offset * size, tuple([it * size for it in strides]))
 
 
-@by_arrays("strided_put")
-def _strided_put(xp: Any, problem: Problem, array: Any, new: Any, out: Any) -> None:
+@builds("strided_put", package=PACKAGE)
+def _build_strided_put(problem: Problem) -> Kernel:
     (part,) = problem.attributes
-    new = converted(new, out.dtype)  # a copy, since it may be a part of what is changed
-    with changing(xp, array, out) as flat:
-        xp.copyto(_seen(xp, flat, part, out.shape), new)
+
+    def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
+        (array, new), (out,) = operands, outs
+        new = separate(launcher, new, out)
+        with changing(launcher, array, out) as target:
+            copy_array(launcher, new, _seen(target, part))
+
+    return Kernel(into_outs(launch, problem), casts=True)
 
 
-@by_arrays("strided_get")
-def _strided_get(xp: Any, problem: Problem, array: Any, out: Any) -> None:
+@builds("strided_get", package=PACKAGE)
+def _build_strided_get(problem: Problem) -> Kernel:
     (part,) = problem.attributes
-    xp.copyto(out, _seen(xp, array.reshape(-1), part, array.shape))
+
+    def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
+        (array,), (out,) = operands, outs
+        copy_array(launcher, separate(launcher, _seen(contiguous(launcher, array), part), out), out)
+
+    return Kernel(into_outs(launch, problem), casts=True)
 
 
-@by_arrays("respread")
-def _respread(xp: Any, problem: Problem, array: Any, out: Any) -> None:
+@builds("respread", package=PACKAGE)
+def _build_respread(problem: Problem) -> Kernel:
     written, read = problem.attributes
     low, size = problem.details
-    memory = xp.zeros(size, out.dtype)
-    add_at(xp, memory, _spread(xp, written, low), array)
-    xp.copyto(as_bits(out), as_bits(memory)[_spread(xp, read, low)])
+
+    def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
+        (array,), (out,) = operands, outs
+        memory = launcher.scratch((size,), out.dtype)
+        if size:
+            launcher.fill(memory, 0)
+        if array.size and size:
+            shape, strides, offset = written
+            keys = launcher.scratch((array.size,), np.dtype(np.int64))
+            own = contiguous_strides(shape, 1)
+            walk(launcher, _COUNTED, shape, [Walked(keys, own)], [], [strides], (offset - low,))
+            rest = (steps_of(array), array.shape, Slices())
+            combine_at(launcher, ADD_TO_ZERO, memory, Places(keys, size, 0), array, *rest)
+        copy_array(launcher, _seen(memory, (read[0], read[1], read[2] - low)), out)
+
+    return Kernel(into_outs(launch, problem), casts=True)
 
 
-def _spread(xp: Any, geometry: Geometry, low: int) -> Any:
-    """Where each element lies, counted from `low`."""
-    shape, strides, offset = geometry
-    return xp.broadcast_to(places_in(xp, shape, strides, offset - low), shape)
+_COUNTED = Walk(
+    "counted", (("out", "int64"),), (), ("place",), ("offset",), ("out[out_place] = place_place + offset;",)
+)
+
+_COUNT = RowReduction("count", "0", "v", "p + q", "total", "int64")
 
 
-@by_arrays("count_nonzero")
-def _count_nonzero(xp: Any, problem: Problem, array: Any, out: Any) -> None:
-    xp.copyto(out, xp.sum(comparable(array) != 0, dtype=np.int64))
+@builds("count_nonzero", package=PACKAGE)
+def _build_count_nonzero(problem: Problem) -> Kernel:
+    def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
+        (array,), (out,) = operands, outs
+        found = launcher.scratch(array.shape, np.dtype(np.bool_))
+        copy_array(launcher, array, found)
+        reduce_rows(launcher, _COUNT, found, range(array.ndim), out)
+
+    return Kernel(into_outs(launch, problem), casts=True)
 
 
 def _changed(problem: Problem, more: int) -> Exception:

@@ -2,51 +2,76 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import lru_cache
+from typing import Any, Final
 
 import numpy as np
 
-from vmflow.kernels.choosing import Problem
+from vmflow.kernels.choosing import Kernel, Problem, builds
+from vmflow.streams.cuda.arrays import DeviceArray
 from vmflow.streams.cuda.launching import Launcher
 
-from .arrays import by_arrays
-from .bits import as_bits
+from .arrays import PACKAGE, by_arrays, into_outs
 from .checks import check_range
-from .scattering import coordinates
+from .pointwise import apart, bits_of, copy_array
+from .rows import RowReduction, reduce_rows
+from .walks import Walk, Walked, along, part_of, separate, steps_of, walk, walked
 
 
-def _moved(xp: Any, out: Any, array: Any, value: Any) -> None:
-    """Put elements of `array`, seen in another order, into `out`, which may be that array."""
-    xp.copyto(as_bits(out), value.copy() if xp.may_share_memory(out, array) else value)
-
-
-@by_arrays("cat")
-def _cat(xp: Any, problem: Problem, *arguments: Any) -> None:
-    *arrays, out = arguments
+@builds("cat", package=PACKAGE)
+def _build_cat(problem: Problem) -> Kernel:
     (axis,) = problem.attributes
-    xp.concatenate([as_bits(array.astype(out.dtype, copy=False)) for array in arrays], axis, as_bits(out))
+
+    def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
+        (out,) = outs
+        start = 0
+        for array in [separate(launcher, operand, out) for operand in operands]:
+            end = start + array.shape[axis]
+            copy_array(launcher, array, part_of(out, axis, start, end))
+            start = end
+
+    return Kernel(into_outs(launch, problem), casts=True)
 
 
-@by_arrays("repeat")
-def _repeat(xp: Any, problem: Problem, array: Any, out: Any) -> None:
+@builds("repeat", package=PACKAGE)
+def _build_repeat(problem: Problem) -> Kernel:
     (repeats,) = problem.attributes
-    xp.copyto(as_bits(out), xp.tile(as_bits(array), repeats).reshape(out.shape))
+
+    def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
+        (array,), (out,) = operands, outs
+        array = separate(launcher, array, out)
+        ndim = max(array.ndim, len(repeats))
+        sizes = (1,) * (ndim - array.ndim) + array.shape
+        strides = (0,) * (ndim - array.ndim) + array.strides
+        times = (1,) * (ndim - len(repeats)) + tuple(repeats)
+        # Each dimension of the result is seen as two: the repetitions, and the elements.
+        shape = tuple([number for pair in zip(times, sizes, strict=True) for number in pair])
+        source = tuple([number for stride in strides for number in (0, stride)])
+        own = [(stride * size, stride) for size, stride in zip(sizes, out.strides, strict=True)]
+        target = tuple([number for pair in own for number in pair])
+        seen = array.strided(shape, array.dtype, 0, source)
+        copy_array(launcher, seen, out.strided(shape, out.dtype, 0, target))
+
+    return Kernel(into_outs(launch, problem), casts=True)
 
 
-def _check_repetitions(launcher: Launcher, problem: Problem, operands: tuple[Any, ...]) -> None:
-    (array,) = operands
-
-    def explain(position: int, value: int) -> Exception:
-        return ValueError(
-            f"repeat_interleave: expected {array.size} numbers that are not negative, got {value} at {position}"
-        )
-
-    check_range(launcher, array, 0, np.iinfo(np.int64).max, explain)
+_SUM: Final = RowReduction("sum", "0", "v", "p + q", "total", "int64")
 
 
-@by_arrays("repetitions", check=_check_repetitions)
-def _repetitions(xp: Any, problem: Problem, array: Any, out: Any) -> None:
-    xp.copyto(out, xp.sum(array, dtype=np.int64))
+@builds("repetitions", package=PACKAGE)
+def _build_repetitions(problem: Problem) -> Kernel:
+    def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
+        (array,), (out,) = operands, outs
+
+        def explain(position: int, value: int) -> Exception:
+            return ValueError(
+                f"repeat_interleave: expected {array.size} numbers that are not negative, got {value} at {position}"
+            )
+
+        check_range(launcher, array, 0, np.iinfo(np.int64).max, explain)
+        reduce_rows(launcher, _SUM, array, range(array.ndim), out)
+
+    return Kernel(into_outs(launch, problem), casts=True)
 
 
 def _changed(problem: Problem, more: int) -> Exception:
@@ -65,23 +90,69 @@ def _repeated_places(xp: Any, problem: Problem, array: Any, out: Any, more: Any)
     xp.copyto(out, xp.minimum(places, max(array.size - 1, 0)))
 
 
-@by_arrays("flip")
-def _flip(xp: Any, problem: Problem, array: Any, out: Any) -> None:
+@builds("flip", package=PACKAGE)
+def _build_flip(problem: Problem) -> Kernel:
     (dims,) = problem.attributes
-    bits = as_bits(array)
-    _moved(xp, out, array, xp.flip(bits, dims) if dims else bits)
+
+    def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
+        (array,), (out,) = operands, outs
+        array = separate(launcher, array, out)
+        if array.size:
+            begin = sum([(array.shape[dim] - 1) * array.strides[dim] for dim in dims])
+            strides = tuple([-step if axis in dims else step for axis, step in enumerate(array.strides)])
+            copy_array(launcher, array.strided(array.shape, array.dtype, begin, strides), out)
+
+    return Kernel(into_outs(launch, problem), casts=True)
 
 
-@by_arrays("roll")
-def _roll(xp: Any, problem: Problem, array: Any, out: Any) -> None:
+@builds("roll", package=PACKAGE)
+def _build_roll(problem: Problem) -> Kernel:
     shifts, dims = problem.attributes
-    xp.copyto(as_bits(out), xp.roll(as_bits(array), shifts, dims))
+
+    def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
+        (array,), (out,) = operands, outs
+        array = separate(launcher, array, out)
+        if not array.size:
+            return
+        by_dim: dict[int, int] = {}
+        for shift, dim in zip(shifts, dims, strict=True):
+            by_dim[dim] = (by_dim.get(dim, 0) + shift) % array.shape[dim]
+        own = steps_of(array)
+        source = Walked(array, tuple([0 if axis in by_dim else step for axis, step in enumerate(own)]))
+        numbers = [number for dim, shift in by_dim.items() for number in (shift, array.shape[dim], own[dim])]
+        counters = [along(dim, out.ndim) for dim in by_dim]
+        walk(launcher, _rolled(bits_of(out.dtype), len(by_dim)), out.shape, [walked(out)], [source], counters, numbers)
+
+    return Kernel(into_outs(launch, problem), casts=True)
 
 
-@by_arrays("triangle")
-def _triangle(xp: Any, problem: Problem, array: Any, out: Any) -> None:
+@lru_cache(None)
+def _rolled(dtype: str, dims: int) -> Walk:
+    places = [
+        f"(p{dim}_place < shift{dim} ? p{dim}_place - shift{dim} + size{dim} : p{dim}_place - shift{dim}) * stride{dim}"
+        for dim in range(dims)
+    ]
+    lines = (f"out[out_place] = x[{' + '.join(['x_place', *places])}];",)
+    numbers = tuple([f"{name}{dim}" for dim in range(dims) for name in ("shift", "size", "stride")])
+    return Walk("roll", (("out", dtype),), (("x", dtype),), tuple([f"p{dim}" for dim in range(dims)]), numbers, lines)
+
+
+@builds("triangle", package=PACKAGE)
+def _build_triangle(problem: Problem) -> Kernel:
     lower, diagonal = problem.attributes
-    rows = coordinates(xp, array.shape[-2], 0, 2) + diagonal
-    columns = coordinates(xp, array.shape[-1], 1, 2)
-    bits = as_bits(array)
-    xp.copyto(as_bits(out), xp.where(columns <= rows if lower else columns >= rows, bits, xp.zeros((), bits.dtype)))
+
+    def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
+        (array,), (out,) = operands, outs
+        array = apart(launcher, array, out)
+        from_diagonal = (0,) * (out.ndim - 2) + (-1, 1)
+        what = _triangle(bits_of(out.dtype), lower)
+        walk(launcher, what, out.shape, [walked(out)], [walked(array)], [from_diagonal], (diagonal,))
+
+    return Kernel(into_outs(launch, problem), casts=True)
+
+
+@lru_cache(None)
+def _triangle(dtype: str, lower: bool) -> Walk:
+    kept = "from_diagonal_place <= diagonal" if lower else "from_diagonal_place >= diagonal"
+    lines = (f"const auto bits = x[x_place]; out[out_place] = {kept} ? bits : decltype(bits){{}};",)
+    return Walk("triangle", (("out", dtype),), (("x", dtype),), ("from_diagonal",), ("diagonal",), lines)

@@ -1,143 +1,367 @@
-"""Elements put, added and reduced where an array of places says, on devices whose threads do so all at once.
+"""Elements put, added and reduced at places that indices name, in the order of the indices.
 
-A *place* is the position of an element in a flat array.
+A *place* is the position of an element in contiguous memory.  Indices have one place each, or one of a slice's first
+element.  Sums have the bits that the CPU's have, since the elements of one place are sorted by their positions first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Sequence
+from functools import lru_cache
+from math import prod
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from vmflow.streams.cuda.arrays import contiguous_strides
+from vmflow.kernels.strides import with_merged_dimensions
+from vmflow.streams.cuda.arrays import DeviceArray, contiguous_strides
+from vmflow.streams.cuda.launching import Launcher
 
-from .bits import as_bits
+from .pointwise import bits_of
+from .sorting import sort_keys
+from .sources import COMPUTED, STORED
+from .walks import Steps, Walk, Walked, contiguous, standing, steps_of, walk
+
+_INT64: Final = np.dtype(np.int64)
+
+# More possible keys than this for each that there is, and than that altogether, have no table.
+_TABLE_PER_KEY: Final = 8
+_SMALL_TABLE: Final = 1 << 16
+
+
+class Chosen(NamedTuple):
+    """How indices of some dimensions choose elements of an array, by numpy's rule.
+
+    Adjacent indices are replaced by the dimensions of all of them together; separated ones are so at the front.  Those
+    without dimensions are applied before.
+
+    Attributes:
+        joint: the shape of all indices together.
+        at: the first dimension of the result that is theirs.
+        others: the array's dimensions that the result has as they are.
+    """
+
+    joint: tuple[int, ...]
+    at: int
+    others: tuple[int, ...]
+
+    @classmethod
+    def by(cls, ndim: int, dims: Sequence[int], shapes: Sequence[tuple[int, ...]]) -> Chosen:
+        """By indices of these shapes for the dimensions `dims` of an array that has `ndim`."""
+        removed = [dim for dim, shape in zip(dims, shapes, strict=True) if not shape]
+        left = [axis for axis in range(ndim) if axis not in removed]
+        replaced = [position for position, axis in enumerate(left) if axis in dims]
+        adjacent = bool(replaced) and replaced[-1] - replaced[0] + 1 == len(replaced)
+        others = tuple([axis for axis in left if axis not in dims])
+        return cls(np.broadcast_shapes(*shapes), replaced[0] if adjacent else 0, others)
+
+    @property
+    def end(self) -> int:
+        """The first dimension of the result behind those of the indices."""
+        return self.at + len(self.joint)
+
+    def steps_of_others(self, steps: Sequence[int]) -> Steps:
+        """From steps along an array's dimensions to those along the result's, none along those of the indices."""
+        own = [steps[axis] for axis in self.others]
+        return (*own[: self.at], *[0] * len(self.joint), *own[self.at :])
+
+    def steps_of_joint(self, steps: Sequence[int]) -> Steps:
+        """From steps along all indices to those along the result's dimensions."""
+        behind = len(self.others) - self.at
+        return (*[0] * self.at, *[0] * (len(self.joint) - len(steps)), *steps, *[0] * behind)
+
+
+def broadcast_steps(array: DeviceArray) -> Steps:
+    """The steps of an array that broadcasts: none along dimensions of one element."""
+    return tuple([0 if size == 1 else step for size, step in zip(array.shape, steps_of(array), strict=True)])
+
 
 # Places
 
 
-def within(xp: Any, name: str, indices: Any, shape: tuple[int, ...], dim: int, from_the_end: bool = False) -> Any:
-    """Indices along a dimension as int64 from 0 on; one that is out of range becomes the nearest that is not.
+class Places(NamedTuple):
+    """Where the elements belong that a vector of indices names.
 
-    Args:
-        xp: the array module.
-        name: of the op, for errors.
-        indices: integers.
-        shape: of the array that is indexed.
-        dim: which of its dimensions; of a shape without dimensions, the one that holds its element.
-        from_the_end: whether indices below 0 count from the end.
-
-    Raises:
-        IndexError: if the dimension has no elements, and so none for any index.
+    Attributes:
+        keys: of each index, an int64 that only indices of the same place share.
+        limit: keys are below it.
+        places: of each index; 0 if they are the keys.
     """
-    size = shape[dim] if shape else 1
-    if not size and indices.size:
-        raise IndexError(f"{name}: dimension {dim} has no elements, and {indices.size} indices ask for some")
-    indices = indices.astype(np.int64, copy=False)
-    if from_the_end:
-        indices = xp.where(indices < 0, indices + size, indices)
-    return xp.clip(indices, 0, max(size - 1, 0))
+
+    keys: DeviceArray
+    limit: int
+    places: DeviceArray | int
 
 
-def coordinates(xp: Any, size: int, axis: int, ndim: int) -> Any:
-    """0, 1, ... along one axis of an array of so many dimensions, of size 1 along the others."""
-    return xp.arange(size, dtype=np.int64).reshape((1,) * axis + (size,) + (1,) * (ndim - axis - 1))
+def places_of(
+    launcher: Launcher,
+    chosen: Chosen,
+    dims: Sequence[int],
+    indices: Sequence[DeviceArray],
+    sizes: Sequence[int],
+    strides: Sequence[int],
+    offset: int,
+) -> Places:
+    """The places of what indices choose of memory that is seen in these sizes, strides and offset, in elements.
+
+    An index below 0 counts from the end; one that is out of range becomes the nearest that is not.
+    """
+    count = prod(chosen.joint)
+    keys, places = launcher.scratch((count,), _INT64), launcher.scratch((count,), _INT64)
+    own = contiguous_strides(chosen.joint, 1)
+    numbers: list[int] = [offset]
+    arrays = []
+    for dim, index in zip(dims, indices, strict=True):
+        missing = len(chosen.joint) - index.ndim
+        arrays.append(Walked(index, (0,) * missing + broadcast_steps(index)))
+        numbers += [sizes[dim], strides[dim]]
+    what = _places(tuple([index.dtype.name for index in indices]))
+    walk(launcher, what, chosen.joint, [Walked(keys, own), Walked(places, own)], arrays, (), numbers)
+    limit = prod([sizes[dim] for dim in dims])
+    return Places(keys, limit, places)
 
 
-def places_in(xp: Any, shape: Sequence[int], strides: Sequence[int], offset: int) -> Any:
-    """The place of each element of a view of flat memory."""
-    places = xp.full((1,) * len(shape), offset, np.int64)
-    for axis, (size, stride) in enumerate(zip(shape, strides, strict=True)):
-        places = places + coordinates(xp, size, axis, len(shape)) * stride
-    return places
+@lru_cache(None)
+def _places(dtypes: tuple[str, ...]) -> Walk:
+    lines = ["int64 key = 0, place = offset;"]
+    for number in range(len(dtypes)):
+        lines += [
+            f"const int64 index{number} = wrapped(x{number}[x{number}_place], size{number});",
+            f"key = key * size{number} + index{number};",
+            f"place += index{number} * stride{number};",
+        ]
+    lines += ["keys[keys_place] = key;", "places[places_place] = place;"]
+    arrays = tuple([(f"x{number}", dtype) for number, dtype in enumerate(dtypes)])
+    numbers = ("offset", *[f"{name}{number}" for number in range(len(dtypes)) for name in ("size", "stride")])
+    outs = (("keys", "int64"), ("places", "int64"))
+    return Walk("places", outs, arrays, (), numbers, tuple(lines))
 
 
-def places_along(xp: Any, indices: Any, shape: tuple[int, ...], dim: int) -> Any:
+def places_along(launcher: Launcher, indices: DeviceArray, shape: tuple[int, ...], dim: int) -> Places:
     """The places that `indices` name along one dimension of a contiguous array, as `gather` and `scatter` take them."""
-    if not shape:
-        return indices
-    strides = contiguous_strides(shape, 1)
-    places = indices * strides[dim]
-    for axis, size in enumerate(indices.shape):
-        if axis != dim:
-            places = places + coordinates(xp, size, axis, len(shape)) * strides[axis]
-    return places
+    own = contiguous_strides(shape or (1,), 1)
+    ndim = indices.ndim
+    found = launcher.scratch((indices.size,), _INT64)
+    others = tuple([0 if axis == dim else own[axis] for axis in range(ndim)])
+    source = Walked(indices, steps_of(indices))
+    target = Walked(found, contiguous_strides(indices.shape, 1))
+    size = shape[dim] if shape else 1
+    walk(launcher, _along(indices.dtype.name), indices.shape, [target], [source], [others], (size, own[dim]))
+    return Places(found, prod(shape), 0)
 
 
-# Changes
+@lru_cache(None)
+def _along(dtype: str) -> Walk:
+    lines = ("keys[keys_place] = others_place + within(x[x_place], size) * stride;",)
+    return Walk("places_along", (("keys", "int64"),), (("x", dtype),), ("others",), ("size", "stride"), lines)
 
 
-@contextmanager
-def changing(xp: Any, array: Any, out: Any) -> Iterator[Any]:
-    """A flat array with the elements of `array` to be changed in place: what it holds at the end is in `out`."""
-    whole = out if out.flags.c_contiguous else xp.empty(out.shape, out.dtype)
-    if whole is not out or not xp.may_share_memory(out, array):
-        xp.copyto(whole, array)
-    yield whole.reshape(-1)
-    if whole is not out:
-        xp.copyto(out, whole)
+# Values
 
 
-def put_at(flat: Any, places: Any, values: Any) -> None:
-    """``flat[places] = values``; of several elements for one place any may win."""
-    as_bits(flat)[places] = as_bits(values)
+class Slices(NamedTuple):
+    """What belongs to each index: the elements of a slice.
 
-
-def add_at(xp: Any, target: Any, places: Any, values: Any) -> None:
-    """Add values, or rows of them, to a contiguous array at places along its first dimension; each repetition counts.
-
-    The array module adds in a few dtypes only: others are added in one of them that is as exact.  The order in which
-    the elements of one place are added is left to the device.
+    Attributes:
+        shape: of a slice.
+        target: the steps along it in the memory that is changed.
+        values: the steps along it in the values.
     """
-    dtype = target.dtype
-    if dtype.kind == "c":
-        add_at(xp, target.real, places, values.real)
-        add_at(xp, target.imag, places, values.imag)
-    elif dtype == np.int64:
-        # CUDA adds atomically only what has no sign, whose bits are the same.
-        xp.add.at(target.view(np.uint64), places, values.astype(dtype, copy=False).view(np.uint64))
-    elif dtype.itemsize < 4:
-        wide = np.dtype(np.int32 if dtype.kind in "biu" else np.float32)
-        total = target.astype(wide)
-        xp.add.at(total, places, values.astype(wide))
-        xp.copyto(target, total, casting="unsafe")
-    else:
-        xp.add.at(target, places, values)
+
+    shape: tuple[int, ...] = ()
+    target: Steps = ()
+    values: Steps = ()
 
 
-def reduce_at(xp: Any, combine: Callable[[Any, Any], Any], flat: Any, places: Any, values: Any) -> None:
-    """``flat[place] = combine(flat[place], value)`` for each of them, one after the other.
-
-    The values are sorted by their places, and neighbours of one place combined in distances of 1, 2, 4 and so on.
+def put_at(
+    launcher: Launcher,
+    target: DeviceArray,
+    places: Places,
+    values: DeviceArray,
+    joint: Steps,
+    joint_shape: tuple[int, ...],
+    slices: Slices,
+) -> None:
+    """Put values where they belong: of several for one place, the last.
 
     Args:
-        xp: the array module.
-        combine: an associative function.
-        flat: of a dtype in which nothing is lost.
-        places, values: of one shape.
+        launcher: of the stream.
+        target: contiguous memory.
+        places: of the indices.
+        values: whose steps along the dimensions of the indices are `joint`.
+        joint, joint_shape: see `values`.
+        slices: what belongs to each index.
     """
-    if not places.size:
+    count = places.keys.size
+    if not count or not prod(slices.shape):
         return
-    order = xp.argsort(places.reshape(-1))
-    keys, values = places.reshape(-1)[order], values.reshape(-1)[order]
-    distance = 1
-    while distance < keys.size:
-        later = values[distance:]
-        together = xp.where(keys[distance:] == keys[:-distance], combine(values[:-distance], later), later)
-        values = xp.concatenate([values[:distance], together])
-        distance *= 2
-    # The last value for a place has all of them in it.
-    last = xp.searchsorted(keys, keys, side="right") - 1
-    flat[keys] = combine(flat[keys], values[last])
+    own = contiguous_strides(joint_shape, 1)
+    some = (0,) * len(slices.shape)
+    last = last_of_each(launcher, places)
+    same = values.dtype == target.dtype
+    given, wanted = (bits_of(target.dtype),) * 2 if same else (values.dtype.name, target.dtype.name)
+    what = _put(given, wanted, last.by_key, places.places == 0)
+    arrays = [
+        Walked(values, joint + slices.values),
+        *[standing(each, len(own + some)) for each in (places.keys, places.places, last.array)],
+    ]
+    outs = [Walked(target, (0,) * len(own) + slices.target)]
+    walk(launcher, what, joint_shape + slices.shape, outs, arrays, [own + some])
 
 
-def extreme(dtype: np.dtype[Any], highest: bool) -> Any:
-    """The highest number of a dtype, or the lowest."""
+class Last(NamedTuple):
+    """Which indices are the last of their keys.
+
+    Attributes:
+        array: by key, the last index of it; else of each index, whether it is the last; 0 if there is one alone.
+        by_key: see `array`.
+    """
+
+    array: DeviceArray | int
+    by_key: bool
+
+
+def last_of_each(launcher: Launcher, places: Places) -> Last:
+    """The last index of each key."""
+    (count,) = places.keys.shape
+    if count == 1:
+        return Last(0, True)
+    if places.limit <= max(_TABLE_PER_KEY * count, _SMALL_TABLE):
+        last = launcher.scratch((places.limit,), _INT64)
+        launcher.fill(last, 255)
+        walk(launcher, _LAST, (count,), [standing(last, 1)], [standing(places.keys, 1)], [(1,)])
+        return Last(last, True)
+    keys, order = sort_keys(launcher, places.keys, places.limit)
+    last = launcher.scratch((count,), _INT64)
+    arrays = [standing(keys, 1), standing(order, 1)]
+    walk(launcher, _LAST_OF_SORTED, (count,), [standing(last, 1)], arrays, [(1,)], (count,))
+    return Last(last, False)
+
+
+_LAST: Final = Walk(
+    "last_index", (("last", "int64"),), (("keys", "int64"),), ("n",), (), ("atomicMax(last + keys[n_place], n_place);",)
+)
+_LAST_OF_SORTED: Final = Walk(
+    "last_of_sorted",
+    (("last", "int64"),),
+    (("keys", "int64"), ("order", "int64")),
+    ("n",),
+    ("many",),
+    ("last[order[n_place]] = n_place + 1 == many || keys[n_place + 1] != keys[n_place];",),
+)
+
+
+@lru_cache(None)
+def _put(given: str, wanted: str, by_key: bool, keys_are_places: bool) -> Walk:
+    place = "keys[n_place]" if keys_are_places else "places[n_place]"
+    lines = (
+        f"if (last && {'last[keys[n_place]] != n_place' if by_key else '!last[n_place]'}) continue;",
+        f"target[target_place + {place}] = converted<{STORED[wanted]}>(values[values_place]);",
+    )
+    arrays = (("values", given), ("keys", "int64"), ("places", "int64"), ("last", "int64"))
+    return Walk("put", (("target", wanted),), arrays, ("n",), (), lines)
+
+
+class Combination(NamedTuple):
+    """How the values of a place are combined.
+
+    Attributes:
+        name: for people, and a part of the kernel's name.
+        start: the first total, in C++; "" for the element that is there.
+        combine: a `total` and a value `v`; `count` is how many values there are.
+        finish: what becomes of the last total.
+    """
+
+    name: str
+    start: str
+    combine: str
+    finish: str = "total"
+
+
+ADD: Final = Combination("add", "", "total + v")
+ADD_TO_ZERO: Final = Combination("add_to_zero", "converted<value>(0)", "total + v")
+
+
+def combine_at(
+    launcher: Launcher,
+    how: Combination,
+    target: DeviceArray,
+    places: Places,
+    values: DeviceArray,
+    joint: Steps,
+    joint_shape: tuple[int, ...],
+    slices: Slices,
+    skipped: int = -1,
+) -> None:
+    """Combine values with what is in their places, one after the other; see `put_at`.
+
+    Args:
+        launcher, target, places, values, joint, joint_shape, slices: as there.
+        how: they are combined.
+        skipped: the key of values that are left out.
+    """
+    count = places.keys.size
+    if not count or not prod(slices.shape):
+        return
+    sizes, (merged,) = with_merged_dimensions(joint_shape, [joint])
+    if len(sizes) > 1:
+        values = _in_a_row(launcher, values, joint, joint_shape, slices)
+        return combine_at(
+            launcher, how, target, places, values, (prod(slices.shape),), (count,),
+            slices._replace(values=contiguous_strides(slices.shape, 1)), skipped,
+        )  # fmt: skip
+    keys, order = sort_keys(launcher, places.keys, places.limit)
+    what = _combine(how, values.dtype.name, target.dtype.name, places.places == 0)
+    ndim = 1 + len(slices.shape)
+    arrays = [
+        Walked(values, (0, *slices.values)),
+        *[standing(each, ndim) for each in (keys, order, places.places)],
+    ]
+    numbers = (count, merged[0] if merged else 0, skipped)
+    outs = [Walked(target, (0, *slices.target))]
+    walk(launcher, what, (count, *slices.shape), outs, arrays, [(1,) + (0,) * (ndim - 1)], numbers)
+
+
+def _in_a_row(
+    launcher: Launcher, values: DeviceArray, joint: Steps, joint_shape: tuple[int, ...], slices: Slices
+) -> DeviceArray:
+    """A copy of values in which one slice is behind the other."""
+    size = values.itemsize
+    strides = tuple([step * size for step in joint + slices.values])
+    seen = values.strided(joint_shape + slices.shape, values.dtype, 0, strides)
+    return contiguous(launcher, seen)
+
+
+@lru_cache(None)
+def _combine(how: Combination, given: str, wanted: str, keys_are_places: bool) -> Walk:
+    """The thread of the first value of a key combines all of them."""
+    place = "key" if keys_are_places else "places[position(n_place)]"
+    lines = (
+        f"typedef {COMPUTED[wanted]} value;",
+        "const int64 key = keys[n_place];",
+        "if (key == skipped || (n_place > 0 && keys[n_place - 1] == key)) continue;",
+        "auto position = [&](int64 n) { return order ? order[n] : n; };",
+        "int64 end = n_place + 1;",
+        "while (end < many && keys[end] == key) end++;",
+        "const int64 count = end - n_place;",
+        f"{STORED[wanted]}* const at = target + target_place + {place};",
+        f"value total = {how.start or 'converted<value>(*at)'};",
+        "for (int64 n = n_place; n < end; n++) {",
+        f"const {STORED[wanted]} given = converted<{STORED[wanted]}>(values[values_place + position(n) * step]);",
+        "const value v = converted<value>(given);",
+        f"total = {how.combine};",
+        "}",
+        f"*at = converted<{STORED[wanted]}>({how.finish});",
+    )
+    arrays = (("values", given), ("keys", "int64"), ("order", "int64"), ("places", "int64"))
+    return Walk(f"{how.name}_at", (("target", wanted),), arrays, ("n",), ("many", "step", "skipped"), lines)
+
+
+def extreme(dtype: np.dtype[Any], highest: bool) -> str:
+    """The highest number of a dtype that is not complex, or the lowest, in C++."""
     if dtype.kind == "b":
-        return highest
+        return "true" if highest else "false"
     if dtype.kind in "iu":
         limits = np.iinfo(dtype)
-        return limits.max if highest else limits.min
-    return float("inf") if highest else -float("inf")
+        return f"{limits.max}LL" if highest else f"({limits.min + 1}LL - 1)"
+    return f"{'' if highest else '-'}__int_as_float(0x7f800000)"

@@ -16,7 +16,6 @@ from vmflow.streams.cuda.launching import Launcher
 from .arrays import by_arrays
 from .bits import as_bits, comparable, widened
 from .checks import check_range
-from .scattering import add_at
 
 
 def _alike(array: Any, others: Any) -> tuple[Any, Any]:
@@ -199,3 +198,25 @@ def _borders(xp: Any, array: Any, low: float, high: float, bins: int) -> Any:
     borders = xp.arange(bins + 1) * ((stop - start) / bins) + start
     borders[-1:] = stop
     return borders
+
+
+def add_at(xp: Any, target: Any, places: Any, values: Any) -> None:
+    """Add values, or rows of them, to a contiguous array at places along its first dimension; each repetition counts.
+
+    The array module adds in a few dtypes only: others are added in one of them that is as exact.  The order in which
+    the elements of one place are added is left to the device.
+    """
+    dtype = target.dtype
+    if dtype.kind == "c":
+        add_at(xp, target.real, places, values.real)
+        add_at(xp, target.imag, places, values.imag)
+    elif dtype == np.int64:
+        # CUDA adds atomically only what has no sign, whose bits are the same.
+        xp.add.at(target.view(np.uint64), places, values.astype(dtype, copy=False).view(np.uint64))
+    elif dtype.itemsize < 4:
+        wide = np.dtype(np.int32 if dtype.kind in "biu" else np.float32)
+        total = target.astype(wide)
+        xp.add.at(total, places, values.astype(wide))
+        xp.copyto(target, total, casting="unsafe")
+    else:
+        xp.add.at(target, places, values)

@@ -48,9 +48,9 @@ class Walk(NamedTuple):
 
 
 class Walked(NamedTuple):
-    """An array, and how it is walked through; the threads may reach further than the steps do."""
+    """An array, or 0 for none, and how it is walked through; the threads may reach further than the steps do."""
 
-    array: DeviceArray
+    array: DeviceArray | int
     steps: Steps
 
 
@@ -83,7 +83,7 @@ def walked(array: DeviceArray) -> Walked:
     return Walked(array, steps_of(array))
 
 
-def standing(array: DeviceArray, ndim: int) -> Walked:
+def standing(array: DeviceArray | int, ndim: int) -> Walked:
     """An array in which the threads find their places by themselves."""
     return Walked(array, (0,) * ndim)
 
@@ -157,6 +157,10 @@ __device__ __forceinline__ int64 least(int64 p, int64 q) { return p < q ? p : q;
 __device__ __forceinline__ int64 most(int64 p, int64 q) { return p > q ? p : q; }
 // The number from 0 to size - 1 that is nearest to an index.
 __device__ __forceinline__ int64 within(int64 index, int64 size) { return most(least(index, size - 1), 0); }
+// The same of an index that counts from the end if it is below 0.
+__device__ __forceinline__ int64 wrapped(int64 index, int64 size) {
+    return within(index < 0 ? index + size : index, size);
+}
 """
 
 # What the arithmetic of the language lacks.
