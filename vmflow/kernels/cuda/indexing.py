@@ -9,16 +9,18 @@ from typing import Any
 
 import numpy as np
 
+from vmflow import dtypes
 from vmflow.kernels.choosing import Kernel, Problem, builds
 from vmflow.kernels.problems.indexing import Geometry, Part, Writing
 from vmflow.streams.cuda.arrays import DeviceArray, contiguous_strides
 from vmflow.streams.cuda.launching import Launcher
 
-from .arrays import PACKAGE, by_arrays, into_outs
-from .bits import comparable
-from .checks import check_indices
+from .arrays import PACKAGE, into_outs
+from .checks import check_indices, check_range
 from .pointwise import bits_of, copy_array
 from .rows import RowReduction, reduce_rows
+from .running import running
+from .scans import scan
 from .scattering import (
     ADD,
     ADD_TO_ZERO,
@@ -30,7 +32,21 @@ from .scattering import (
     places_of,
     put_at,
 )
-from .walks import Steps, Walk, Walked, changing, contiguous, in_order, separate, steps_of, walk, walked
+from .walks import (
+    Steps,
+    Walk,
+    Walked,
+    along,
+    changing,
+    contiguous,
+    in_order,
+    part_of,
+    separate,
+    standing,
+    steps_of,
+    walk,
+    walked,
+)
 
 # By indices
 
@@ -238,26 +254,44 @@ def _build_count_nonzero(problem: Problem) -> Kernel:
     return Kernel(into_outs(launch, problem), casts=True)
 
 
-def _changed(problem: Problem, more: int) -> Exception:
-    count, _ = problem.attributes
-    return RuntimeError(
-        f"nonzero: {count} elements were counted, and {count + more} found: the tensor was changed meanwhile"
-    )
-
-
-@by_arrays("nonzero", verify=_changed)
-def _nonzero(xp: Any, problem: Problem, array: Any, out: Any, more: Any) -> None:
-    """The place of each element that is found goes to where the number of those before it says."""
+@builds("nonzero", package=PACKAGE)
+def _build_nonzero(problem: Problem) -> Kernel:
+    """The indices of each element that is found go to where the number of those before it says."""
     count, by_dimension = problem.attributes
-    if not array.ndim:
-        more.fill(0)
-        return
-    found = (comparable(array) != 0).reshape(-1)
-    ranks = xp.cumsum(found, dtype=np.int64) - 1
-    xp.copyto(more, xp.sum(found, dtype=np.int64) - count)
-    places = xp.zeros(count + 1, np.int64)
-    places[xp.where(found, xp.minimum(ranks, count), count)] = xp.arange(found.size, dtype=np.int64)
-    strides = contiguous_strides(array.shape, 1)
-    for axis, (size, stride) in enumerate(zip(array.shape, strides, strict=True)):
-        row = out[axis] if by_dimension else out[:, axis]
-        xp.copyto(row, places[:count] // stride % max(size, 1))
+    running_count = running("cumsum", dtypes.bool_, dtypes.int64)
+
+    def changed(position: int, found: int) -> Exception:
+        return RuntimeError(
+            f"nonzero: {count} elements were counted, and {found} found: the tensor was changed meanwhile"
+        )
+
+    def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
+        (array,), (out,) = operands, outs
+        if not (array.ndim and array.size):
+            return
+        found = launcher.scratch((array.size,), np.dtype(np.bool_))
+        copy_array(launcher, array, found.strided(array.shape, found.dtype))
+        ranks = launcher.scratch(found.shape, np.dtype(np.int64))
+        scan(launcher, running_count, (found,), 0, ranks)
+        check_range(launcher, part_of(ranks, 0, array.size - 1, array.size), count, count + 1, changed)
+        steps = steps_of(out)
+        each, axis = steps[::-1] if by_dimension else steps
+        own = contiguous_strides(array.shape, 1)
+        arrays = [Walked(found, own), Walked(ranks, own)]
+        counters = [along(dim, array.ndim) for dim in range(array.ndim)]
+        walk(launcher, _put_indices(array.ndim), array.shape, [standing(out, array.ndim)], arrays, counters,
+             (count, each, axis))  # fmt: skip
+
+    return Kernel(into_outs(launch, problem), casts=True)
+
+
+@lru_cache(None)
+def _put_indices(ndim: int) -> Walk:
+    lines = [
+        "const int64 rank = ranks[ranks_place] - 1;",
+        "if (!found[found_place] || rank >= count_of_all) continue;",
+        *[f"out[rank * each + {axis} * axis_stride] = p{axis}_place;" for axis in range(ndim)],
+    ]
+    arrays = (("found", "bool"), ("ranks", "int64"))
+    counters = tuple([f"p{axis}" for axis in range(ndim)])
+    return Walk("nonzero", (("out", "int64"),), arrays, counters, ("count_of_all", "each", "axis_stride"), tuple(lines))

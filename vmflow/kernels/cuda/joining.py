@@ -7,15 +7,18 @@ from typing import Any, Final
 
 import numpy as np
 
+from vmflow import dtypes
 from vmflow.kernels.choosing import Kernel, Problem, builds
 from vmflow.streams.cuda.arrays import DeviceArray
 from vmflow.streams.cuda.launching import Launcher
 
-from .arrays import PACKAGE, by_arrays, into_outs
+from .arrays import PACKAGE, into_outs
 from .checks import check_range
 from .pointwise import apart, bits_of, copy_array
 from .rows import RowReduction, reduce_rows
-from .walks import Walk, Walked, along, part_of, separate, steps_of, walk, walked
+from .running import running
+from .scans import scan
+from .walks import Walk, Walked, along, part_of, separate, standing, steps_of, walk, walked
 
 
 @builds("cat", package=PACKAGE)
@@ -74,20 +77,43 @@ def _build_repetitions(problem: Problem) -> Kernel:
     return Kernel(into_outs(launch, problem), casts=True)
 
 
-def _changed(problem: Problem, more: int) -> Exception:
+@builds("repeated_places", package=PACKAGE)
+def _build_repeated_places(problem: Problem) -> Kernel:
     (total,) = problem.attributes
-    return RuntimeError(
-        f"repeat_interleave: {total + more} repetitions where {total} were counted: they were changed meanwhile"
-    )
+    running_sum = running("cumsum", problem.inputs[0].dtype, dtypes.int64)
+
+    def changed(position: int, found: int) -> Exception:
+        return RuntimeError(
+            f"repeat_interleave: {found} repetitions where {total} were counted: they were changed meanwhile"
+        )
+
+    def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
+        (array,), (out,) = operands, outs
+        if array.size:
+            ends = launcher.scratch(array.shape, np.dtype(np.int64))
+            scan(launcher, running_sum, (array,), 0, ends)
+            check_range(launcher, part_of(ends, 0, array.size - 1, array.size), total, total + 1, changed)
+            walk(launcher, _BEHIND, out.shape, [walked(out)], [standing(ends, 1)], [(1,)], (array.size,))
+
+    return Kernel(into_outs(launch, problem), casts=True)
 
 
-@by_arrays("repeated_places", verify=_changed)
-def _repeated_places(xp: Any, problem: Problem, array: Any, out: Any, more: Any) -> None:
-    (total,) = problem.attributes
-    xp.copyto(more, xp.sum(array, dtype=np.int64) - total)
-    ends = xp.cumsum(array, dtype=np.int64)
-    places = xp.searchsorted(ends, xp.arange(total, dtype=np.int64), side="right")
-    xp.copyto(out, xp.minimum(places, max(array.size - 1, 0)))
+# The first of the ends that are behind a number: found by halving what is left of them.
+_BEHIND: Final = Walk(
+    "repeated_places",
+    (("out", "int64"),),
+    (("ends", "int64"),),
+    ("n",),
+    ("size",),
+    (
+        "int64 low = 0, high = size - 1;",
+        "while (low < high) {",
+        "const int64 middle = (low + high) / 2;",
+        "if (ends[middle] > n_place) high = middle; else low = middle + 1;",
+        "}",
+        "out[out_place] = low;",
+    ),
+)
 
 
 @builds("flip", package=PACKAGE)

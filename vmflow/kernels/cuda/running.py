@@ -4,82 +4,120 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from vmflow import dtypes
-from vmflow.kernels.choosing import Problem
+from vmflow.kernels.choosing import Kernel, Problem, builds
 from vmflow.kernels.numpy.reduction import accumulated
+from vmflow.streams.cuda.arrays import DeviceArray
+from vmflow.streams.cuda.launching import Launcher
 
-from .arrays import by_arrays
-from .half import widened
+from .arrays import PACKAGE, into_outs
+from .pointwise import copy_array, fill_array
+from .scans import Scan, scan
+from .sources import COMPUTED, STORED
+from .walks import separate
 
 
-@by_arrays("cumsum", "cumprod")
-def _running(xp: Any, problem: Problem, array: Any, out: Any) -> None:
-    dim, reverses = problem.attributes
-    if not array.ndim:
-        xp.copyto(out, array, casting="unsafe")
-        return
-    kept = accumulated(problem.inputs[0].dtype, problem.outputs[0].dtype)
+def running(op: str, source: dtypes.dtype, output: dtypes.dtype) -> Scan:
+    """Running sums or products: by the op "cumsum" or "cumprod"."""
+    kept = accumulated(source, output)
     # Errors of single precision would add up.
     wide = dtypes.float64.numpy if kept == dtypes.float32.numpy else kept
-    seen = array.astype(wide, copy=False)
-    seen = xp.flip(seen, dim) if reverses else seen
-    result = getattr(xp, problem.op)(seen, axis=dim).astype(kept, copy=False)
-    xp.copyto(out, xp.flip(result, dim) if reverses else result, casting="unsafe")
+    value = COMPUTED[wide.name]
+    sign = "+" if op == "cumsum" else "*"
+    store = f"converted<{STORED[kept.name]}>(v)"
+    return Scan(op, f"typedef {value} value;", wide.itemsize, "converted<value>(x0[at])", f"(value)(p {sign} q)", store)
 
 
-@by_arrays("recurrence")
-def _recurrence(xp: Any, problem: Problem, factor: Any, term: Any, out: Any) -> None:
+@builds("cumsum", "cumprod", package=PACKAGE)
+def _build_running(problem: Problem) -> Kernel:
+    dim, reverses = problem.attributes
+    what = running(problem.op, problem.inputs[0].dtype, problem.outputs[0].dtype)
+
+    def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
+        (array,), (out,) = operands, outs
+        if array.ndim:
+            scan(launcher, what, (array,), dim, out, reverses)
+        else:
+            copy_array(launcher, array, out)
+
+    return Kernel(into_outs(launch, problem), casts=True)
+
+
+@builds("recurrence", package=PACKAGE)
+def _build_recurrence(problem: Problem) -> Kernel:
+    """Each result is its term, and its factor times the result behind it: maps of which pairs are composed."""
     (dim,) = problem.attributes
     (output,) = problem.outputs
-    wide, length = accumulated(output.dtype, output.dtype), output.shape[dim]
-    # Doubling: after each round `total` covers twice as many terms, and `product` the factors between.
-    total = xp.moveaxis(term.astype(wide), dim, -1)
-    product = xp.moveaxis(factor.astype(wide), dim, -1)[..., 1:]
-    reach = 1
-    while reach < length:
-        total[..., :-reach] += product * total[..., reach:]
-        product = product[..., :-reach] * product[..., reach:]
-        reach *= 2
-    xp.copyto(out, xp.moveaxis(total, -1, dim), casting="unsafe")
+    wide = accumulated(output.dtype, output.dtype)
+    number = COMPUTED[wide.name]
+    what = Scan(
+        "recurrence",
+        f"struct value {{ {number} factor, term; }};",
+        2 * wide.itemsize,
+        f"value{{i + 1 < size ? converted<{number}>(x0[at + inner]) : converted<{number}>(0), "
+        f"converted<{number}>(x1[at])}}",
+        "value{p.factor * q.factor, q.term + q.factor * p.term}",
+        "v.term",
+    )
+
+    def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
+        (out,) = outs
+        operands = tuple([separate(launcher, operand, out) for operand in operands])
+        scan(launcher, what, operands, dim, out, reverses=True)
+
+    return Kernel(into_outs(launch, problem), casts=True)
 
 
-def scanned(combine: Any, array: Any) -> Any:
-    """Combines each element of the last dimension with all before it, by `combine`.
-
-    It takes as many rounds as the length has bits, each of which covers twice as many elements as the one before.
-
-    Args:
-        combine: an associative function of two arrays.
-        array: it is changed and returned.
-    """
-    reach = 1
-    while reach < array.shape[-1]:
-        array[..., reach:] = combine(array[..., reach:], array[..., :-reach])
-        reach *= 2
-    return array
-
-
-@by_arrays("cummax", "cummin")
-def _places(xp: Any, problem: Problem, array: Any, out: Any) -> None:
-    """The index of the extremum up to each place; the last of equal ones."""
+@builds("cummax", "cummin", package=PACKAGE)
+def _build_places(problem: Problem) -> Kernel:
+    """The index of the extremum up to each place; the last of equal ones, and of what is not a number."""
     (dim,) = problem.attributes
-    if not array.ndim:
-        out.fill(0)
-        return
-    array = xp.moveaxis(widened(array, problem.inputs[0].dtype), dim, -1)
-    extremum = xp.maximum if problem.op == "cummax" else xp.minimum
-    # A nan is the extremum from its place on; it equals nothing.
-    reached = xp.logical_or(array == scanned(extremum, array.astype(array.dtype)), array != array)
-    found = scanned(xp.maximum, xp.where(reached, xp.arange(array.shape[-1]), 0))
-    xp.copyto(out, xp.moveaxis(found, -1, dim))
+    dtype = problem.inputs[0].dtype
+    number = COMPUTED[dtype.name]
+    sign = ">=" if problem.op == "cummax" else "<="
+    what = Scan(
+        problem.op,
+        f"struct value {{ int64 place; {number} number; }};",
+        16,
+        f"value{{i, converted<{number}>(x0[at])}}",
+        f"q.number != q.number || (p.number == p.number && q.number {sign} p.number) ? q : p",
+        "v.place",
+    )
+
+    def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
+        (array,), (out,) = operands, outs
+        if array.ndim:
+            scan(launcher, what, (separate(launcher, array, out),), dim, out)
+        else:
+            fill_array(launcher, out, 0)
+
+    return Kernel(into_outs(launch, problem), casts=True)
 
 
-@by_arrays("logcumsumexp")
-def _logcumsumexp(xp: Any, problem: Problem, array: Any, out: Any) -> None:
-    if not array.ndim:
-        xp.copyto(out, array)
-        return
-    (dim,) = problem.attributes
-    wide = widened(array, problem.inputs[0].dtype)
-    found = scanned(xp.logaddexp, xp.moveaxis(wide.astype(wide.dtype), dim, -1))
-    xp.copyto(out, xp.moveaxis(found, -1, dim), casting="unsafe")
+@builds("logcumsumexp", package=PACKAGE)
+def _build_logcumsumexp(problem: Problem) -> Kernel:
+    number = COMPUTED[problem.inputs[0].dtype.name]
+    what = Scan(
+        "logcumsumexp",
+        f"""typedef {number} value;
+__device__ value log_of_sum(value p, value q) {{
+    const value apart = p - q, larger = p > q ? p : q;
+    if (p == q) return p + (value)0.69314718055994530942;
+    return apart == apart ? larger + log1p(exp(-fabs(apart))) : apart;
+}}""",
+        np.dtype(number if number == "double" else np.float32).itemsize,
+        "converted<value>(x0[at])",
+        "log_of_sum(p, q)",
+        "v",
+    )
+
+    def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
+        (array,), (out,) = operands, outs
+        if array.ndim:
+            scan(launcher, what, (array,), problem.attributes[0], out)
+        else:
+            copy_array(launcher, array, out)
+
+    return Kernel(into_outs(launch, problem), casts=True)

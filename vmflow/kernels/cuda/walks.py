@@ -163,8 +163,8 @@ __device__ __forceinline__ int64 wrapped(int64 index, int64 size) {
 }
 """
 
-# What the arithmetic of the language lacks.
-_COMPLEX: Final = """
+# The arithmetic of complex numbers, which the language lacks.
+ARITHMETIC: Final = """
 #define COMPLEX_ARITHMETIC(T, part)                                                                          \\
     __device__ __forceinline__ T operator+(T p, T q) { return {p.real + q.real, p.imag + q.imag}; }          \\
     __device__ __forceinline__ T operator*(T p, T q) {                                                       \\
@@ -190,7 +190,7 @@ def _kernel(what: Walk, rank: int) -> CudaKernel:
     names = [*[array for array, _ in arrays], *what.counters]
     parameters += [f"int64 {each}_step{axis}" for each in names for axis in range(rank)]
     body = "\n        ".join([*_places(names, rank), *what.lines])
-    prelude = _COMPLEX if any([dtype.startswith("complex") for dtype in dtypes]) else ""
+    prelude = ARITHMETIC if any([dtype.startswith("complex") for dtype in dtypes]) else ""
     source = f"""{_FUNCTIONS}{prelude}
 extern "C" __global__ void {name}({", ".join(parameters)}) {{
     const int64 threads = (int64)gridDim.x * blockDim.x;
