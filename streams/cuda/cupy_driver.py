@@ -199,10 +199,17 @@ class CupyDriver(Driver):
         with self._on_device(), stream:
             function(cupy, *given, *outs)
 
-    def multiply(self, left: DeviceArray, right: DeviceArray, out: DeviceArray, stream: Any) -> None:
+    def multiply(
+        self, left: DeviceArray, right: DeviceArray, out: DeviceArray, bias: DeviceArray | None, stream: Any
+    ) -> None:
         self._refuse_capture(stream, "products of matrices, which CuPy computes where nvmath-python is not installed")
         with self._on_device(), stream:
-            cupy.matmul(self._native(left), self._native(right), out=self._native(out))
+            given = [self._native(array) for array in (left, right)]
+            to = self._native(out)
+            wide = cupy.float32 if left.dtype.itemsize == 2 and left.dtype != out.dtype else None
+            cupy.matmul(*[array if wide is None else array.astype(wide) for array in given], out=to)
+            if bias is not None:
+                cupy.add(to, self._native(bias), out=to)
 
     # Graphs
 

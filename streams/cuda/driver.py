@@ -251,15 +251,23 @@ class Driver:
         """
         raise NotImplementedError
 
-    def multiply(self, left: DeviceArray, right: DeviceArray, out: DeviceArray, stream: Handle) -> None:
-        """Compute products of matrices: ``out = left @ right``.
+    def multiply(
+        self,
+        left: DeviceArray,
+        right: DeviceArray,
+        out: DeviceArray,
+        bias: DeviceArray | None,
+        stream: Handle,
+    ) -> None:
+        """Compute products of matrices: ``out = left @ right + bias``, with at least one number in each sum.
 
         Half precision is multiplied exactly, summed up in float32 and rounded once.
 
         Args:
-            left: of shape (n, k), or (b, n, k) for b products; `right` is (k, m) or (b, k, m), and `out` likewise.
-                Along one of the last two dimensions, elements of each lie side by side.
-            right, out: of the dtype of `left`, which is floating-point or complex.
+            left, right: of shape (n, k) and (k, m), or (b, n, k) and (b, k, m) for b products; of one dtype, which is
+                floating-point or complex.  Along one of the last two dimensions, elements lie side by side.
+            out: (n, m) or (b, n, m), of their dtype, or of float32 if that is of half precision.
+            bias: (m,), contiguous, of the dtype of `out`; None for none.
             stream: behind whose work it runs.
 
         Raises:

@@ -141,6 +141,12 @@ class Launcher:
         self.driver.call(name, function, arguments, results, self.stream, errors.append)
         self.check(lambda: errors[0] if errors else None)
 
+    def multiply(
+        self, left: DeviceArray, right: DeviceArray, out: DeviceArray, bias: DeviceArray | None = None
+    ) -> None:
+        """See `Driver.multiply`."""
+        self.driver.multiply(left, right, out, bias, self.stream)
+
     def copy(self, out: Any, source: Any) -> None:
         """See `Driver.copy`; both are kept until it has ended."""
         self.keep((out, source))

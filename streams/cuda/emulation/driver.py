@@ -376,17 +376,25 @@ class EmulatedDriver(Driver):
         arguments = [None if place else argument for place, argument in zip(places, arguments, strict=True)]
         self._hand_over(stream, _Node(name, operands, set(range(len(results))), work))
 
-    def multiply(self, left: DeviceArray, right: DeviceArray, out: DeviceArray, stream: EmulatedStream) -> None:
+    def multiply(
+        self,
+        left: DeviceArray,
+        right: DeviceArray,
+        out: DeviceArray,
+        bias: DeviceArray | None,
+        stream: EmulatedStream,
+    ) -> None:
         if stream.captured is not None and not self.captures_products:
             raise CannotCapture("products of matrices, which CuPy computes where nvmath-python is not installed")
-        arrays = [array.loose() for array in (out, left, right)]
+        arrays = [array.loose() for array in (out, left, right, *([] if bias is None else [bias]))]
 
         def work(regions: Sequence[Region | None]) -> None:
             views = [view(array, region, "multiply") for array, region in zip(arrays, regions, strict=True)]
             to, *given = views
-            wide = [array.astype(_WIDE.get(array.dtype.name, array.dtype), copy=False) for array in given]
+            one, other, *added = [array.astype(_WIDE.get(array.dtype.name, array.dtype), copy=False) for array in given]
             with np.errstate(all="ignore"):
-                np.copyto(to, np.matmul(*wide), casting="unsafe")
+                product = np.matmul(one, other)
+                np.copyto(to, product + added[0] if added else product, casting="unsafe")
 
         self._hand_over(stream, _Node("multiply", arrays, {0}, work))
 

@@ -5,40 +5,54 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from vmflow.kernels.choosing import Problem
+from vmflow.kernels.choosing import Kernel, Problem, builds
 from vmflow.kernels.numpy.half import computes_in
+from vmflow.streams.cuda.arrays import DeviceArray
+from vmflow.streams.cuda.launching import Launcher
 
-from .arrays import by_arrays
-from .products import multiply_arrays
-
-
-@by_arrays("linear")
-def _linear(xp: Any, problem: Problem, array: Any, weight: Any, *rest: Any) -> None:
-    *biases, out = rest
-    wide = computes_in(problem.outputs[0].dtype)
-    # All rows in one product: a batch of products would read the weight for each.
-    rows = array.reshape(prod(array.shape[:-1]), weight.shape[1])
-    result = xp.matmul(rows.astype(wide, copy=False), weight.T.astype(wide, copy=False)).reshape(out.shape)
-    if biases:
-        result = xp.add(result, biases[0].astype(wide, copy=False), out=result)
-    xp.copyto(out, result, casting="unsafe")
+from .arrays import PACKAGE, into_outs
+from .products import multiply
+from .rows import reduce_rows, sums_in
+from .walks import contiguous, in_order, separate, transposed
 
 
-@by_arrays("linear_gradient")
-def _linear_gradient(xp: Any, problem: Problem, gradient: Any, array: Any, weight: Any, *outs: Any) -> None:
+@builds("linear", package=PACKAGE)
+def _linear(problem: Problem) -> Kernel:
+    def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
+        array, weight, *biases = [separate(launcher, operand, *outs) for operand in operands]
+        with in_order(launcher, outs[0]) as out:
+            # All rows in one product: a batch of products would read the weight for each.
+            rows = _rows(launcher, array)
+            result = out.reshape(rows.shape[0], weight.shape[0])
+            multiply(launcher, rows, transposed(weight, (1, 0)), result, biases[0] if biases else None)
+
+    return Kernel(into_outs(launch, problem), casts=True)
+
+
+def _rows(launcher: Launcher, array: DeviceArray) -> DeviceArray:
+    """The array as a matrix of its last dimension's rows."""
+    if array.ndim == 2:
+        return array
+    return contiguous(launcher, array).reshape(prod(array.shape[:-1]), array.shape[-1])
+
+
+@builds("linear_gradient", package=PACKAGE)
+def _linear_gradient(problem: Problem) -> Kernel:
     """Attributes: which of the gradients by input, weight and bias are wanted."""
     by_input, by_weight, by_bias = problem.attributes
-    outputs, features = weight.shape
-    rows = prod(array.shape[:-1])
-    gradient, array = gradient.reshape(rows, outputs), array.reshape(rows, features)
-    wanted = iter(outs)
-    if by_input:
-        target = next(wanted)
-        result = xp.empty((rows, features), target.dtype)
-        multiply_arrays(xp, gradient, weight, result)
-        xp.copyto(target, result.reshape(target.shape))
-    if by_weight:
-        multiply_arrays(xp, gradient.T, array, next(wanted))
-    if by_bias:
-        total = xp.sum(gradient, axis=0, dtype=computes_in(problem.outputs[-1].dtype))
-        xp.copyto(next(wanted), total, casting="unsafe")
+    sums = sums_in(computes_in(problem.outputs[-1].dtype))
+
+    def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
+        gradient, array, weight = [separate(launcher, operand, *outs) for operand in operands]
+        slopes, rows = _rows(launcher, gradient), _rows(launcher, array)
+        wanted = iter(outs)
+        if by_input:
+            with in_order(launcher, next(wanted)) as out:
+                multiply(launcher, slopes, weight, out.reshape(rows.shape))
+        if by_weight:
+            multiply(launcher, transposed(slopes, (1, 0)), rows, next(wanted))
+        if by_bias:
+            with in_order(launcher, next(wanted)) as out:
+                reduce_rows(launcher, sums, slopes, (0,), out)
+
+    return Kernel(into_outs(launch, problem), casts=True)

@@ -10,19 +10,35 @@ from contextlib import contextmanager
 from typing import Any, Final, TypeAlias
 
 from vmflow.errors import LinAlgError
-from vmflow.kernels.choosing import Problem
+from vmflow.kernels.choosing import Kernel, Problem, builds
 from vmflow.kernels.numpy.half import computes_in
+from vmflow.streams.cuda.arrays import DeviceArray
+from vmflow.streams.cuda.launching import Launcher
 
-from .arrays import by_arrays
-from .products import multiply_arrays
+from .arrays import PACKAGE, by_arrays, into_outs
+from .products import multiply
+from .walks import in_order, separate
 
 # factor(xp, matrices, *attributes) -> the results
 Factor: TypeAlias = Callable[..., tuple[Any, ...]]
 
 
-@by_arrays("matmul")
-def _matmul(xp: Any, problem: Problem, left: Any, right: Any, out: Any) -> None:
-    multiply_arrays(xp, left, right, out)
+@builds("matmul", package=PACKAGE)
+def _matmul(problem: Problem) -> Kernel:
+    def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
+        left, right = [separate(launcher, operand, *outs) for operand in operands]
+        with in_order(launcher, outs[0]) as out:
+            shape = out.shape
+            # A vector is a matrix of one row on the left, and of one column on the right.
+            if left.ndim == 1:
+                left = left.strided((1, *left.shape), left.dtype, 0, (0, *left.strides))
+                shape = (*shape[: len(shape) - (right.ndim > 1)], 1, *shape[len(shape) - (right.ndim > 1) :])
+            if right.ndim == 1:
+                right = right.strided((*right.shape, 1), right.dtype, 0, (*right.strides, 0))
+                shape = (*shape, 1)
+            multiply(launcher, left, right, out.reshape(shape))
+
+    return Kernel(into_outs(launch, problem), casts=True)
 
 
 @contextmanager

@@ -1,23 +1,158 @@
-"""Products of matrices."""
+"""Products of matrices, of any strides and leading dimensions, by the library that the driver calls."""
 
 from __future__ import annotations
 
-from typing import Any
+from functools import lru_cache
+from math import prod
+from typing import Any, Final
 
-from vmflow import dtypes
+import numpy as np
+
 from vmflow.streams.cuda.arrays import DeviceArray
 from vmflow.streams.cuda.launching import Launcher
 
+from .pointwise import Pointwise, copy_array, launch_pointwise
+from .sources import STORED, VARIABLES, CudaKernel
+from .walks import contiguous
 
-def multiply(launcher: Launcher, left: DeviceArray, right: DeviceArray, out: DeviceArray) -> None:
-    """The products of batches of matrices, into a contiguous array; see `multiply_arrays`."""
-    launcher.call("matmul", multiply_arrays, (left, right), (out,))
+_FLOAT32: Final = np.dtype(np.float32)
 
 
-def multiply_arrays(xp: Any, left: Any, right: Any, out: Any) -> None:
-    """The matrix product, computed in float32 if the result is of half precision."""
-    if out.dtype in (dtypes.float16.numpy, dtypes.bfloat16.numpy):
-        product = xp.matmul(left.astype("float32"), right.astype("float32"))
-        xp.copyto(out, product, casting="unsafe")
+def multiply(
+    launcher: Launcher, left: DeviceArray, right: DeviceArray, out: DeviceArray, bias: DeviceArray | None = None
+) -> None:
+    """Compute ``out = left @ right + bias``, rounded once.
+
+    Args:
+        launcher: of the stream.
+        left, right: matrices (..., n, k) and (..., k, m) of one dtype, whose leading dimensions broadcast.
+        out: (..., n, m), of their dtype, or of float32 if that is of half precision; it overlaps none of them.
+        bias: (m,), of any dtype; None for none.
+    """
+    if not out.size:
+        return
+    target = out if _fits(out) else launcher.scratch(out.shape, out.dtype)
+    inner = left.shape[-1]
+    if out.dtype.kind in "iub":
+        _multiply_integers(launcher, left, right, target)
+    elif not inner:
+        launcher.fill(target, 0)
     else:
-        xp.matmul(left, right, out=out)
+        _multiply_floats(launcher, left, right, target, bias)
+    if bias is not None and not inner:
+        spread = bias.strided(target.shape, bias.dtype, 0, (0,) * (target.ndim - 1) + bias.strides)
+        copy_array(launcher, spread, target)
+    if target is not out:
+        copy_array(launcher, target, out)
+
+
+def _multiply_floats(
+    launcher: Launcher, left: DeviceArray, right: DeviceArray, out: DeviceArray, bias: DeviceArray | None
+) -> None:
+    # The library adds a bias of the result's dtype; another one is added behind it, before the result is rounded.
+    if bias is not None and not (bias.contiguous and bias.dtype == out.dtype):
+        wide = launcher.scratch(out.shape, _wide(out.dtype))
+        _multiply_floats(launcher, left, right, wide, None)
+        spread = bias.strided(out.shape, bias.dtype, 0, (0,) * (out.ndim - 1) + bias.strides)
+        launch_pointwise(launcher, _sum(wide.dtype.name, bias.dtype.name, out.dtype.name), (wide, spread), (), (out,))
+        return
+    if right.ndim == 2 and left.ndim > 2 and left.contiguous and out.contiguous:
+        # All rows in one product: a batch of products would read `right` for each.
+        rows = prod(left.shape[:-1])
+        left, out = left.reshape(rows, left.shape[-1]), out.reshape(rows, out.shape[-1])
+    batch = out.shape[:-2]
+    left, right = [_ready(launcher, array, batch) for array in (left, right)]
+    if not out.contiguous and len(batch) > 1:
+        raise ValueError(f"the result of a batch of products has to be contiguous, not {out!r}")
+    merged = _merged(out, batch)
+    launcher.multiply(left, right, merged, bias)
+
+
+def _wide(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    return _FLOAT32 if dtype.itemsize == 2 else dtype
+
+
+@lru_cache(None)
+def _sum(first: str, second: str, to: str) -> Pointwise:
+    cast = f"converted<{VARIABLES[first]}>(x1)"
+    return Pointwise("add", (first, second), (), (f"const {VARIABLES[first]} sum = x0 + {cast};",), (("sum", to),))
+
+
+def _fits(array: DeviceArray) -> bool:
+    """Whether the library can write the matrices of an array where they are."""
+    return array.contiguous or (array.ndim <= 3 and is_matrix(array))
+
+
+def is_matrix(array: DeviceArray) -> bool:
+    """Whether, in each matrix of an array, rows or columns lie side by side and do not overlap."""
+    (rows, columns), (down, across) = array.shape[-2:], array.strides[-2:]
+    size = array.itemsize
+    by_rows = (columns == 1 or across == size) and (rows == 1 or (down % size == 0 and down >= columns * size))
+    by_columns = (rows == 1 or down == size) and (columns == 1 or (across % size == 0 and across >= rows * size))
+    return by_rows or by_columns
+
+
+def _ready(launcher: Launcher, array: DeviceArray, batch: tuple[int, ...]) -> DeviceArray:
+    """The array as matrices that the library reads: with one leading dimension if there are any, else without."""
+    if not is_matrix(array):
+        array = contiguous(launcher, array, array.dtype)
+    if not batch:
+        return array
+    missing = len(batch) + 2 - array.ndim
+    shape = (1,) * missing + array.shape[:-2]
+    strides = (0,) * missing + array.strides[:-2]
+    strides = tuple([0 if size == 1 else stride for size, stride in zip(shape, strides, strict=True)])
+    spread = array.strided((*batch, *array.shape[-2:]), array.dtype, 0, (*strides, *array.strides[-2:]))
+    step = _step_of(batch, strides)
+    if step is None:
+        copied = launcher.scratch(spread.shape, spread.dtype)
+        copy_array(launcher, spread, copied)
+        return _merged(copied, batch)
+    return array.strided((prod(batch), *array.shape[-2:]), array.dtype, 0, (step, *array.strides[-2:]))
+
+
+def _merged(array: DeviceArray, batch: tuple[int, ...]) -> DeviceArray:
+    """The leading dimensions of a contiguous array, or the one of another, as one; none of a single matrix."""
+    if len(batch) <= 1:
+        return array
+    return array.strided((prod(batch), *array.shape[-2:]), array.dtype)
+
+
+def _step_of(batch: tuple[int, ...], strides: tuple[int, ...]) -> int | None:
+    """The bytes from each matrix to the next along all leading dimensions; None if they are not always the same."""
+    step, behind = 0, 1
+    for size, stride in zip(reversed(batch), reversed(strides), strict=True):
+        if size == 1:
+            continue
+        if behind == 1:
+            step = stride
+        elif stride != step * behind:
+            return None
+        behind *= size
+    return step
+
+
+def _multiply_integers(launcher: Launcher, left: DeviceArray, right: DeviceArray, out: DeviceArray) -> None:
+    batch = out.shape[:-2]
+    left, right = [contiguous(launcher, _ready(launcher, array, batch), array.dtype) for array in (left, right)]
+    arguments = (out, left, right, out.size, out.shape[-2], out.shape[-1], left.shape[-1])
+    _integers(out.dtype.name).launch_over(launcher, out.size, arguments)
+
+
+@lru_cache(None)
+def _integers(dtype: str) -> CudaKernel:
+    name = f"multiply_{dtype}"
+    source = f"""
+extern "C" __global__ void {name}({STORED[dtype]}* out, const {STORED[dtype]}* left, const {STORED[dtype]}* right,
+                                  int64 count, int64 rows, int64 columns, int64 inner) {{
+    const int64 threads = (int64)gridDim.x * blockDim.x;
+    for (int64 i = (int64)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += threads) {{
+        const int64 column = i % columns, row = i / columns, matrix = row / rows;
+        uint64_t total = 0;
+        for (int64 k = 0; k < inner; ++k)
+            total += (uint64_t)left[row * inner + k] * (uint64_t)right[(matrix * inner + k) * columns + column];
+        out[i] = ({STORED[dtype]})total;
+    }}
+}}
+"""
+    return CudaKernel(name, source)

@@ -87,8 +87,9 @@ class RowReduction(NamedTuple):
 
 
 def sums_in(dtype: np.dtype[Any]) -> RowReduction:
-    """Sums that are computed in this dtype of floating-point numbers."""
-    return RowReduction("sum", "0", "v", "p + q", "total", STORED[dtype.name])
+    """Sums that are computed in this dtype of floating-point numbers; those of integers in int64."""
+    compute = STORED[dtype.name] if dtype.kind == "f" else "int64"
+    return RowReduction("sum", "0", "v", "p + q", "total", compute)
 
 
 # By type of values in C++, the dtype of an array of them.
