@@ -47,7 +47,7 @@ def signature(function: Any) -> inspect.Signature | None:
     for text in filter(None, map(str.strip, inside.split(","))):
         declared, equals, _ = text.partition("=")
         name = declared.split()[-1].partition(":")[0]
-        if name not in ("self", "cls", "/", "*"):
+        if name.isidentifier() and name not in ("self", "cls"):  # no "/", "*" or "**kwargs"
             default = None if equals else inspect.Parameter.empty
             parameters.append(inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default))
     return inspect.Signature(parameters)
