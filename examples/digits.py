@@ -9,10 +9,14 @@ from the same weights, over the same batches, it has the same losses to the last
 
 Where there is a C compiler, the first run on a machine begins by compiling kernels, which are kept for the next one.
 
+With --device cuda, all of it is computed there, and the losses of the first steps are compared with the CPU's.
+VMFLOW_CUDA=emulated shows the same without a GPU, where --steps 20 keeps the wait short.
+
 With --serve there is a third act: the network of the second is saved as a graph, for batches of several sizes, and
 served on a page on which digits can be drawn (this needs the extra "serve").
 
-    python examples/digits.py [--epochs 10] [--seed 0] [--outputs outputs] [--serve [PORT]]
+    python examples/digits.py [--epochs 10] [--steps STEPS] [--seed 0] [--device cpu] [--outputs outputs]
+                              [--serve [PORT]]
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ import asyncio
 import statistics
 import sys
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
@@ -103,20 +107,29 @@ def train_step(model: nn.Module, optimizer: Any, images: flow.Tensor, labels: fl
     return loss
 
 
-async def train(model: nn.Module, optimizer: Any, digits: Digits, epochs: int, batch: int = 64) -> list[float]:
+def batches(digits: Digits, steps: int, batch: int = 64) -> Iterator[tuple[flow.Tensor, flow.Tensor]]:
+    """So many batches of images and labels: all digits in a random order, again and again."""
+    left = steps
+    while left:
+        for chosen in flow.randperm(len(digits)).split(batch)[:left]:
+            left -= 1
+            yield digits.images[chosen], digits.labels[chosen]
+
+
+Step = Callable[[flow.Tensor, flow.Tensor], flow.Tensor]
+
+
+async def train(step: Step, digits: Digits, steps: int, title: str) -> list[float]:
     """Train, and return the loss of every step."""
     losses: list[float] = []
-    model.train()
-    steps = -(-len(digits) // batch)
-    with tqdm(total=epochs * steps, unit="step", desc="training") as progress:
-        for _ in range(epochs):
-            for chosen in flow.randperm(len(digits)).split(batch):
-                loss = train_step(model, optimizer, digits.images[chosen], digits.labels[chosen])
-                # The step has only been issued.  Here the loop goes on with its other coroutines.
-                await loss
-                losses.append(loss.item())
-                progress.set_postfix(loss=f"{losses[-1]:.3f}", refresh=False)
-                progress.update()
+    with tqdm(total=steps, unit="step", desc=title) as progress:
+        for images, labels in batches(digits, steps):
+            loss = step(images, labels)
+            # The step has only been issued.  Here the loop goes on with its other coroutines.
+            await loss
+            losses.append(loss.item())
+            progress.set_postfix(loss=f"{losses[-1]:.3f}", refresh=False)
+            progress.update()
     return losses
 
 
@@ -178,20 +191,6 @@ async def save_for_serving(model: nn.Module, folder: Path) -> None:
     flow.save(graph, folder)
 
 
-async def train_graph(graph: TrainGraph, digits: Digits, epochs: int, batch: int = 64) -> list[float]:
-    """As `train`, with each step a call of the graph."""
-    losses: list[float] = []
-    steps = -(-len(digits) // batch)
-    with tqdm(total=epochs * steps, unit="step", desc="training as a graph") as progress:
-        for _ in range(epochs):
-            for chosen in flow.randperm(len(digits)).split(batch):
-                loss = await graph(digits.images[chosen], digits.labels[chosen])
-                losses.append(loss.item())
-                progress.set_postfix(loss=f"{losses[-1]:.3f}", refresh=False)
-                progress.update()
-    return losses
-
-
 @flow.no_grad()
 async def predict(model: nn.Module, images: flow.Tensor) -> flow.Tensor:
     """The most likely digit for each image."""
@@ -247,8 +246,8 @@ async def compare(digits: Digits, pairs: int, steps: int = 10, batch: int = 64) 
     caches and the helper threads as the other one has left them.
     """
     model, twin = build(), build()
-    optimizer = flow.optim.Adam(model.parameters(), lr=2e-3)
-    graph = TrainGraph(twin, flow.optim.Adam(twin.parameters(), lr=2e-3))
+    optimizer = optimizer_of(model)
+    graph = TrainGraph(twin, optimizer_of(twin))
     ways: tuple[Callable[..., Awaitable[flow.Tensor]], ...] = (partial(train_step, model, optimizer), graph)
     spent: tuple[list[float], list[float]] = ([], [])
     for number in range(pairs + 1):
@@ -280,86 +279,136 @@ async def have_kernels(work: Callable[[], Awaitable[object]]) -> None:
         await work()
 
 
-async def second_act(
-    start: dict[str, flow.Tensor], state: flow.Tensor, digits: Digits, epochs: int
-) -> tuple[list[float], nn.Module]:
-    """Train as a graph.
+@dataclass(frozen=True)
+class Start:
+    """The weights, and the state of the random generator, by which batches and dropout are drawn, before training."""
+
+    weights: dict[str, flow.Tensor]
+    state: flow.Tensor
+
+    @classmethod
+    def of(cls, seed: int) -> Start:
+        """The start that a seed makes, the same on all devices."""
+        flow.manual_seed(seed)
+        weights = {name: value.to("cpu").clone() for name, value in build().state_dict().items()}
+        return cls(weights, flow.get_rng_state())
+
+    def model(self) -> nn.Module:
+        """A network with these weights; the generator begins anew."""
+        model = build()
+        model.load_state_dict(self.weights)
+        flow.set_rng_state(self.state)
+        return model
+
+
+def optimizer_of(model: nn.Module) -> Any:
+    """Adam, for all parameters."""
+    return flow.optim.Adam(model.parameters(), lr=2e-3)
+
+
+async def first_act(start: Start, digits: Digits, steps: int) -> tuple[list[float], nn.Module]:
+    """Train eagerly; returns the losses and the network."""
+    model = start.model()
+    heartbeat = Heartbeat()
+    ticking = asyncio.create_task(heartbeat.run())
+    begin = time.perf_counter()
+    losses = await train(partial(train_step, model, optimizer_of(model)), digits, steps, "training")
+    seconds = time.perf_counter() - begin
+    ticking.cancel()
+    print(f"{steps} steps in {seconds:.1f} s, {seconds / steps * 1e3:.1f} ms each")
+    print(f"meanwhile on the event loop: {heartbeat}")
+    return losses, model
+
+
+async def second_act(start: Start, digits: Digits, steps: int) -> tuple[list[float], nn.Module]:
+    """Train as a graph; returns the losses and the network."""
+    model = start.model()
+    graph = TrainGraph(model, optimizer_of(model))
+    return await train(graph, digits, steps, "training as a graph"), model
+
+
+async def compare_with_cpu(start: Start, seed: int, losses: list[float]) -> None:
+    """Take the first steps on the CPU as well."""
+    with flow.device("cpu"):
+        digits, _ = load(seed)
+        model = start.model()
+        step = partial(train_step, model, optimizer_of(model))
+        expected = await train(step, digits, min(len(losses), 20), "the same on the CPU")
+    furthest = max([abs(one - other) for one, other in zip(losses, expected, strict=False)])
+    print(f"the first {len(expected)} losses differ from the CPU's by {furthest:.1e} at most")
+
+
+async def main(
+    epochs: int, seed: int, outputs: Path, served: Path | None = None, *, device: str = "cpu", steps: int | None = None
+) -> None:
+    """Train, evaluate, save into the folder `outputs`, load again and predict.
 
     Args:
-        start: the weights to begin with.
-        state: of the random generator, by which batches and dropout are drawn.
-        digits: to train on.
-        epochs: how often.
-
-    Returns:
-        The losses and the network.
+        epochs: of training.
+        seed: of all that is drawn.
+        outputs: the folder for checkpoint and picture.
+        served: the folder for a graph to serve; None for none.
+        device: on which to compute.
+        steps: of training, if the epochs have more of them; then graphs are not timed.
     """
-    model = build()
-    model.load_state_dict(start)
-    flow.set_rng_state(state)
-    graph = TrainGraph(model, flow.optim.Adam(model.parameters(), lr=2e-3))
-    return await train_graph(graph, digits, epochs), model
-
-
-async def main(epochs: int, seed: int, outputs: Path, served: Path | None = None) -> None:
-    """Train, evaluate, save into the folder `outputs`, load again and predict; `served` is for a graph to serve."""
-    train_digits, test_digits = load(seed)
     async with flow.VirtualMachine("digits"):
-        # What is timed and compared below is computed by the same kernels from the beginning to the end.
-        await have_kernels(lambda: do_all_once(train_digits, test_digits))
-        flow.manual_seed(seed)
-        model = build()
-        start = {name: value.clone() for name, value in model.state_dict().items()}
-        state = flow.get_rng_state()
-        optimizer = flow.optim.Adam(model.parameters(), lr=2e-3)
-        heartbeat = Heartbeat()
-        ticking = asyncio.create_task(heartbeat.run())
-        begin = time.perf_counter()
-        losses = await train(model, optimizer, train_digits, epochs)
-        seconds = time.perf_counter() - begin
-        ticking.cancel()
-        print(f"{len(losses)} steps in {seconds:.1f} s, {seconds / len(losses) * 1e3:.1f} ms each")
-        print(f"meanwhile on the event loop: {heartbeat}")
+        with flow.device(device):
+            train_digits, test_digits = load(seed)
+            whole = epochs * -(-len(train_digits) // 64)
+            count = whole if steps is None else min(steps, whole)
+            if steps is None:
+                # What is timed and compared below is computed by the same kernels from the beginning to the end.
+                await have_kernels(lambda: do_all_once(train_digits, test_digits))
+            start = Start.of(seed)
+            losses, model = await first_act(start, train_digits, count)
+            if device != "cpu":
+                await compare_with_cpu(start, seed, losses)
+            await evaluate(model, test_digits, losses, epochs, outputs)
 
-        predictions = await predict(model, test_digits.images)
-        correct = await (predictions == test_digits.labels).sum()
-        accuracy = correct.item() / len(test_digits)
+            # A third of the training is enough to see it.
+            graph_losses, twin = await second_act(start, train_digits, count if steps is not None else -(-count // 3))
+            if graph_losses != losses[: len(graph_losses)]:
+                raise RuntimeError("as a graph the network does not have the losses that it has eagerly")
+            twin.eval()
+            graph_predictions = await PredictGraph(twin)(test_digits.images)
+            if not (await (graph_predictions == await predict(twin, test_digits.images)).all()).item():
+                raise RuntimeError("as a graph the network does not predict what it does eagerly")
+            print(f"as a graph the {len(graph_losses)} losses and the predictions are the same to the last bit")
+            if steps is None:
+                pairs, turn = 20, 10
+                times = await compare(train_digits, pairs, turn)
+                print(
+                    f"a step takes {times.graph * 1e3:.1f} ms as a graph and {times.eager * 1e3:.1f} ms eagerly: "
+                    f"{times.ratio:.2f} of the time (medians of {pairs} pairs of {turn} steps each)"
+                )
+            if served is not None:
+                await save_for_serving(twin, served)
 
-        checkpoint = outputs / "digits.safetensors"
-        flow.save({"model": model.state_dict(), "epochs": epochs, "accuracy": accuracy}, checkpoint)
-        reloaded = build()
-        reloaded.load_state_dict(flow.load(checkpoint)["model"])
-        same = await (await predict(reloaded, test_digits.images) == predictions).all()
-        if not same.item():
-            raise RuntimeError("the reloaded network does not predict what the saved one did")
-        picture = outputs / "digits.png"
-        draw(picture, losses, test_digits, predictions, accuracy)
-        print(f"saved {checkpoint} and {picture}; the reloaded network predicts the same")
-        print(f"test accuracy {accuracy:.4f}")
 
-        # A third of the training is enough to see it.
-        graph_losses, twin = await second_act(start, state, train_digits, -(-epochs // 3))
-        if graph_losses != losses[: len(graph_losses)]:
-            raise RuntimeError("as a graph the network does not have the losses that it has eagerly")
-        twin.eval()
-        graph_predictions = await PredictGraph(twin)(test_digits.images)
-        if not (await (graph_predictions == await predict(twin, test_digits.images)).all()).item():
-            raise RuntimeError("as a graph the network does not predict what it does eagerly")
-        print(f"as a graph the {len(graph_losses)} losses and the predictions are the same to the last bit")
-        pairs, steps = 20, 10
-        times = await compare(train_digits, pairs, steps)
-        print(
-            f"a step takes {times.graph * 1e3:.1f} ms as a graph and {times.eager * 1e3:.1f} ms eagerly: "
-            f"{times.ratio:.2f} of the time (medians of {pairs} pairs of {steps} steps each)"
-        )
-        if served is not None:
-            await save_for_serving(twin, served)
+async def evaluate(model: nn.Module, digits: Digits, losses: list[float], epochs: int, outputs: Path) -> None:
+    """Test the network, save it, and test what is loaded again."""
+    predictions = await predict(model, digits.images)
+    correct = await (predictions == digits.labels).sum()
+    accuracy = correct.item() / len(digits)
+    checkpoint = outputs / "digits.safetensors"
+    flow.save({"model": model.state_dict(), "epochs": epochs, "accuracy": accuracy}, checkpoint)
+    reloaded = build()
+    reloaded.load_state_dict(flow.load(checkpoint)["model"])
+    same = await (await predict(reloaded, digits.images) == predictions).all()
+    if not same.item():
+        raise RuntimeError("the reloaded network does not predict what the saved one did")
+    picture = outputs / "digits.png"
+    draw(picture, losses, digits, predictions, accuracy)
+    print(f"saved {checkpoint} and {picture}; the reloaded network predicts the same")
+    print(f"test accuracy {accuracy:.4f}")
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """The options, by default those of this process; what serving needs is looked for now, not after training."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--epochs", type=int, default=10)
+    parser.add_argument("--steps", type=int, help="of training, instead of all of the epochs; nothing is timed then")
+    parser.add_argument("--device", default="cpu", help="on which to compute: cpu, cuda or cuda:1, for instance")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--outputs", type=Path, default=Path("outputs"), help="folder for checkpoint and picture")
     parser.add_argument("--serve", type=int, nargs="?", const=8000, metavar="PORT", help="serve it in the end")
@@ -374,7 +423,7 @@ if __name__ == "__main__":
     options = parse()
     options.outputs.mkdir(parents=True, exist_ok=True)
     served = options.outputs / "digits_graph" if options.serve is not None else None
-    asyncio.run(main(options.epochs, options.seed, options.outputs, served))
+    asyncio.run(main(options.epochs, options.seed, options.outputs, served, device=options.device, steps=options.steps))
     if served is not None:
         from vmflow.serving.command import serve
 

@@ -5,16 +5,23 @@ from __future__ import annotations
 from contextvars import ContextVar
 from typing import Final
 
+from .context import MODE
 from .errors import DeviceUnavailable
 
 # The index of the CUDA device that "cuda" means, in each task and thread.
 CURRENT_CUDA: Final[ContextVar[int]] = ContextVar("vmflow.cuda.device", default=0)
+
+# The devices of new tensors around the blocks of devices that this task or thread is in, from the outermost on.  They
+# cannot be kept by the devices, each of which is one object for all tasks.
+_OUTER: Final[ContextVar[tuple[device | None, ...]]] = ContextVar("vmflow.outer_devices", default=())
 
 _KINDS: Final = ("cpu", "cuda", "sim", "meta")
 
 
 class device:
     """A place where tensors live: ``device("cpu")``, ``device("cuda:1")``, ``device("cuda", 1)``.
+
+    As a block, it is the device of new tensors: ``with device("cuda"): x = zeros(3)``.
 
     Equal devices are the same object.  Naming a device is always possible; using one that is not there raises
     `DeviceUnavailable`.
@@ -45,6 +52,17 @@ class device:
             index = CURRENT_CUDA.get()
         found = _DEVICES.get((type, index))
         return found if found is not None else _make(cls, type, index)
+
+    def __enter__(self) -> device:
+        mode = MODE.get()
+        _OUTER.set((*_OUTER.get(), mode.device))
+        MODE.set(mode.replace(device=self))
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        *outer, before = _OUTER.get()
+        _OUTER.set(tuple(outer))
+        MODE.set(MODE.get().replace(device=before))
 
     def require(self) -> None:
         """Check that something can run here.

@@ -82,10 +82,10 @@ class Generator:
         return self._seed
 
     def get_state(self) -> Tensor:
-        """Seed and offset, as 32 bytes in a uint8 tensor."""
+        """Seed and offset, as 32 bytes in a uint8 tensor on the CPU."""
         with self._lock:
             state = _TAG + self._seed.to_bytes(8, "little") + self._offset.to_bytes(8, "little")
-        return tensor(np.frombuffer(state, np.uint8))
+        return tensor(np.frombuffer(state, np.uint8), device="cpu")
 
     def set_state(self, new_state: Tensor) -> Generator:
         """Go on from where `get_state` was called.

@@ -204,10 +204,10 @@ class CupyDriver(Driver):
     ) -> None:
         self._refuse_capture(stream, "products of matrices, which CuPy computes where nvmath-python is not installed")
         with self._on_device(), stream:
-            given = [self._native(array) for array in (left, right)]
-            to = self._native(out)
-            wide = cupy.float32 if left.dtype.itemsize == 2 and left.dtype != out.dtype else None
-            cupy.matmul(*[array if wide is None else array.astype(wide) for array in given], out=to)
+            one, other, to = [self._native(array) for array in (left, right, out)]
+            if left.dtype != out.dtype:
+                one, other = one.astype(out.dtype), other.astype(out.dtype)
+            cupy.matmul(one, other, out=to)
             if bias is not None:
                 cupy.add(to, self._native(bias), out=to)
 
