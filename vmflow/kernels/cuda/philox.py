@@ -1,4 +1,8 @@
-"""The words of Philox 4x32-10, those of `vmflow.kernels.numpy.philox`, as arrays of a device."""
+"""The words of Philox 4x32-10, those of `vmflow.kernels.numpy.philox`, for kernels.
+
+A kernel takes the place in a generator's sequence, which is a seed and an offset, by the parameters `PLACE`.  Both are
+numbers, or arrays of one number each in the device's memory, which a graph changes from one replay to the next.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,47 @@ from typing import Any, Final
 import numpy as np
 
 from vmflow.kernels.numpy.philox import WHOLE as WHOLE
+from vmflow.streams.cuda.arrays import DeviceArray
+from vmflow.streams.cuda.driver import Argument
+
+# Parameters of a kernel, for the arguments that `place_of` makes, and a statement that reads them.
+PLACE: Final = "const int64* seed_at, const int64* offset_at, int64 seed_given, int64 offset_given"
+READ_PLACE: Final = (
+    "const uint64_t seed = seed_at ? *seed_at : seed_given, offset = offset_at ? *offset_at : offset_given;"
+)
+
+# The four words of the block number `position` under the key `seed`.
+PHILOX: Final = """
+struct words { uint32_t of[4]; };
+
+__device__ __forceinline__ words philox(uint64_t seed, uint64_t position, uint64_t lane) {
+    uint32_t a = (uint32_t)position, b = (uint32_t)(position >> 32), c = (uint32_t)lane, d = (uint32_t)(lane >> 32);
+    uint32_t low = (uint32_t)seed, high = (uint32_t)(seed >> 32);
+    #pragma unroll
+    for (int round = 0; round < 10; round++, low += 0x9E3779B9u, high += 0xBB67AE85u) {
+        const uint64_t one = (uint64_t)a * 0xD2511F53u, other = (uint64_t)c * 0xCD9E8D57u;
+        a = (uint32_t)(other >> 32) ^ b ^ low;
+        c = (uint32_t)(one >> 32) ^ d ^ high;
+        b = (uint32_t)other, d = (uint32_t)one;
+    }
+    return {{a, b, c, d}};
+}
+"""
+
+
+def place_of(seed: int | DeviceArray, offset: int | DeviceArray) -> list[Argument]:
+    """The arguments for `PLACE`."""
+    arrays: list[Argument] = [number if isinstance(number, DeviceArray) else 0 for number in (seed, offset)]
+    return arrays + [0 if isinstance(number, DeviceArray) else signed(number) for number in (seed, offset)]
+
+
+def signed(number: int) -> int:
+    """The integer with a sign that has the same 64 bits."""
+    bits = int(number) & WHOLE
+    return bits - (WHOLE + 1) if bits >> 63 else bits
+
+
+# The same words as arrays of the array module
 
 _ROUNDS: Final = 10
 # Factors of the first and the third word of a block.

@@ -6,176 +6,267 @@ Bits, and so uniform numbers, integers and permutations, are those of the CPU.
 from __future__ import annotations
 
 import math
-from typing import Any
+from functools import lru_cache
+from typing import Any, Final
 
 import numpy as np
 
 from vmflow import dtypes
-from vmflow.kernels.choosing import Problem
-from vmflow.kernels.numpy.box_muller import logarithm, normals, wide_normals
-from vmflow.kernels.numpy.random import BITS, exponentials, scaled
+from vmflow.kernels.choosing import Kernel, Problem, builds
+from vmflow.kernels.numpy.random import BITS
+from vmflow.streams.cuda.arrays import DeviceArray
+from vmflow.streams.cuda.launching import Launcher
 
 from . import philox
-from .arrays import by_arrays
-from .checks import note
-from .special import normal_quantile
+from .arrays import PACKAGE, Computation, into_outs
+from .bitonic import order_of_rows
+from .drawing import (
+    LONG_WORDS,
+    NORMAL_DOUBLES,
+    NORMAL_FLOATS,
+    UNIFORM_DOUBLES,
+    UNIFORM_FLOATS,
+    WORDS,
+    Drawing,
+    contiguous,
+    draw,
+)
+from .quantiles import NORMAL_QUANTILE
+from .sources import STORED, THREADS, CudaKernel
 
-# Kinds of numbers
-
-
-def uniform_floats(xp: Any, seed: int, offset: int, count: int) -> Any:
-    """Multiples of 2**-24 in [0, 1)."""
-    words = philox.words(xp, seed, offset, count)
-    return (words >> np.uint32(8)).astype("float32") * np.float32(2.0**-24)
-
-
-def uniform_doubles(xp: Any, seed: int, offset: int, count: int) -> Any:
-    """Multiples of 2**-53 in [0, 1)."""
-    words = philox.words(xp, seed, offset, 2 * count)
-    high, low = words[1::2].astype("float64"), (words[0::2] >> np.uint32(11)).astype("float64")
-    return high * 2.0**-32 + low * 2.0**-53
-
-
-def normal_floats(xp: Any, seed: int, offset: int, count: int) -> Any:
-    """Normal numbers of float32."""
-    return normals(philox.words(xp, seed, offset, count + count % 2), xp)[:count]
+_DOUBLE: Final = np.dtype(np.float64)
 
 
-def normal_doubles(xp: Any, seed: int, offset: int, count: int) -> Any:
-    """Normal numbers of float64."""
-    return wide_normals(philox.words(xp, seed, offset, 2 * (count + count % 2)), xp)[:count]
+def _drawn(problem: Problem, drawing: Drawing, *given: int | float) -> Kernel:
+    """The kernel of an op that has no operands but the place in a sequence."""
 
+    def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
+        seed, offset = operands
+        draw(launcher, drawing, outs[0], seed, offset, given)
 
-def long_words(xp: Any, seed: int, offset: int, count: int) -> Any:
-    """Words of 64 bits."""
-    return philox.words(xp, seed, offset, 2 * count).view("uint64")
+    return Kernel(into_outs(launch, problem), casts=True)
 
 
 # Uniform, normal and exponential numbers
 
 
-@by_arrays("rand", "randn")
-def _reals(xp: Any, problem: Problem, seed: int, offset: int, out: Any) -> None:
+@builds("rand", package=PACKAGE)
+def _uniform(problem: Problem) -> Kernel:
     (output,) = problem.attributes
-    real, count = output.dtype.to_real(), out.size * (2 if output.dtype.is_complex else 1)
-    if problem.op == "rand":
-        drawn = (uniform_doubles if real is dtypes.float64 else uniform_floats)(xp, seed, offset, count)
-        bits = BITS.get(output.dtype)
-        drawn = drawn if bits is None else xp.floor(drawn * 2.0**bits) * 2.0**-bits
-    else:
-        drawn = (normal_doubles if real is dtypes.float64 else normal_floats)(xp, seed, offset, count)
-    if output.dtype.is_complex:
-        if problem.op == "randn":
-            drawn = drawn * real.numpy.type(math.sqrt(0.5))  # real and imaginary part share the variance of 1
-        drawn = drawn.view(output.dtype.numpy)
-    _put(xp, out, drawn)
+    kind = UNIFORM_DOUBLES if output.dtype.to_real() is dtypes.float64 else UNIFORM_FLOATS
+    bits = BITS.get(output.dtype)
+    finish = "v" if bits is None else f"floorf(v * 0x1p{bits}f) * 0x1p-{bits}f"
+    return _drawn(problem, Drawing("uniform", kind, finish))
 
 
-def _put(xp: Any, out: Any, numbers: Any) -> None:
-    xp.copyto(out, numbers.reshape(out.shape), casting="unsafe")
+@builds("randn", package=PACKAGE)
+def _normal(problem: Problem) -> Kernel:
+    (output,) = problem.attributes
+    kind = NORMAL_DOUBLES if output.dtype.to_real() is dtypes.float64 else NORMAL_FLOATS
+    if not output.dtype.is_complex:
+        return _drawn(problem, Drawing("normal", kind))
+    # Real and imaginary part share the variance of 1.
+    drawing = Drawing("normal_parts", kind, f"v * ({kind.type})scale", (("double", "scale"),))
+    return _drawn(problem, drawing, math.sqrt(0.5))
 
 
-@by_arrays("exponential")
-def _exponential(xp: Any, problem: Problem, seed: int, offset: int, out: Any) -> None:
+@builds("exponential", package=PACKAGE)
+def _exponential(problem: Problem) -> Kernel:
     (output,) = problem.attributes
     if output.dtype is dtypes.float64:
-        _put(xp, out, exponentials(uniform_doubles(xp, seed, offset, out.size)))
-        return
-    words = philox.words(xp, seed, offset, out.size).astype("float32")
-    _put(xp, out, -logarithm(words * np.float32(2.0**-32) + np.float32(2.0**-33)))
+        return _drawn(problem, Drawing("exponential", UNIFORM_DOUBLES, "-wide_logarithm(v + 0x1p-54)"))
+    return _drawn(problem, Drawing("exponential", WORDS, "-logarithm((float)v * 0x1p-32f + 0x1p-33f)"))
 
 
 # Integers
 
 
-@by_arrays("randint")
-def _integers(xp: Any, problem: Problem, seed: int, offset: int, out: Any) -> None:
+@builds("randint", package=PACKAGE)
+def _integers(problem: Problem) -> Kernel:
     _, low, high = problem.attributes
-    below = high - low & philox.WHOLE
-    drawn = scaled(long_words(xp, seed, offset, out.size), below or philox.WHOLE + 1)
-    _put(xp, out, (drawn + np.uint64(low & philox.WHOLE)).view("int64"))
+    finish = "(int64)((below ? __umul64hi(v, (uint64_t)below) : v) + (uint64_t)low)"
+    drawing = Drawing("integers", LONG_WORDS, finish, (("int64", "below"), ("int64", "low")))
+    return _drawn(problem, drawing, philox.signed(high - low), philox.signed(low))
 
 
-@by_arrays("randperm")
-def _permutation(xp: Any, problem: Problem, seed: int, offset: int, out: Any) -> None:
-    count = out.size
+@builds("randperm", package=PACKAGE)
+def _permutation(problem: Problem) -> Kernel:
+    (output,) = problem.attributes
+    bits = max(output.numel - 1, 0).bit_length()
     # A key ends in its place: so no two are equal, and the sorted keys tell the places.
-    mask = np.uint64((1 << max(count - 1, 0).bit_length()) - 1)
-    keys = long_words(xp, seed, offset, count) & ~mask | xp.arange(count).astype("uint64")
-    _put(xp, out, (xp.sort(keys) & mask).view("int64"))
+    drawing = Drawing("keys", LONG_WORDS, "(int64)(v >> bits << bits)", (("int64", "bits"),))
+
+    def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
+        seed, offset = operands
+        keys = launcher.scratch((1, output.numel), np.dtype(np.int64))
+        draw(launcher, drawing, keys, seed, offset, (bits,))
+        order_of_rows(launcher, keys, outs[0])
+
+    return Kernel(into_outs(launch, problem), casts=True)
 
 
 # Choices
 
 
-def _no_probability(problem: Problem, number: int) -> Exception:
+@builds("bernoulli", package=PACKAGE)
+def _bernoulli(problem: Problem) -> Kernel:
+    given = STORED[problem.inputs[0].dtype.name]
+    before = "const double p = converted<double>(probabilities[i]); if (!(p >= 0 && p <= 1)) wrong();"
+    drawing = Drawing(
+        "bernoulli", UNIFORM_DOUBLES, "v < p", ((f"const {given}*", "probabilities"),), before=before, checks=True
+    )
+
+    def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
+        probabilities, seed, offset = operands
+        draw(launcher, drawing, outs[0], seed, offset, [contiguous(launcher, probabilities)], _no_probability)
+
+    return Kernel(into_outs(launch, problem), casts=True)
+
+
+def _no_probability(position: int, value: int) -> Exception:
     return ValueError("bernoulli: a probability is not within [0, 1]")
 
 
-@by_arrays("bernoulli", verify=_no_probability)
-def _bernoulli(xp: Any, problem: Problem, probabilities: Any, seed: int, offset: int, out: Any, number: Any) -> None:
-    note(xp, number, xp.logical_not(xp.logical_and(probabilities >= 0, probabilities <= 1)))
-    drawn = uniform_doubles(xp, seed, offset, out.size).reshape(out.shape)
-    xp.copyto(out, drawn < probabilities.astype("float64"), casting="unsafe")
+@builds("multinomial", package=PACKAGE)
+def _categories(problem: Problem) -> Kernel:
+    output, replacement = problem.attributes
+    dtype, shape = problem.inputs[0].dtype.name, problem.inputs[0].shape
+    columns = shape[-1]
+
+    def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
+        weights, seed, offset = operands
+        weights = contiguous(launcher, weights)
+        rows = weights.size // columns if columns else 0
+        sums = launcher.scratch((rows, columns), _DOUBLE)
+        report = launcher.error_report(_no_weights)
+        _sums_of_rows(dtype).launch(launcher, rows, (sums, report, weights, columns))
+        if replacement:
+            draw(launcher, _CHOICE, outs[0], seed, offset, (sums, columns, output.shape[-1]))
+            return
+        # The first of independent exponential times, each with its weight as rate, falls on a category with the right
+        # probability; those that come later are the draws from what is left.
+        times = launcher.scratch((rows, columns), np.dtype(np.int64))
+        draw(launcher, _times(dtype), times, seed, offset, (weights,))
+        order_of_rows(launcher, times, outs[0])
+
+    return Kernel(into_outs(launch, problem), casts=True)
 
 
-def _no_weights(problem: Problem, number: int) -> Exception:
+def _no_weights(position: int, value: int) -> Exception:
     return ValueError("multinomial: the weights of each row must be finite, not negative, and not all zero")
 
 
-@by_arrays("multinomial", verify=_no_weights)
-def _categories(xp: Any, problem: Problem, weights: Any, seed: int, offset: int, out: Any, number: Any) -> None:
-    _, replacement = problem.attributes
-    weights, samples = weights.astype("float64"), out.shape[-1]
-    right = xp.all(xp.logical_and(xp.isfinite(weights), weights >= 0), axis=-1)
-    note(xp, number, xp.logical_not(xp.logical_and(right, xp.sum(weights, axis=-1) > 0)))
-    if not out.size:
-        return
-    if replacement:
-        rows = xp.cumsum(weights, axis=-1).reshape(-1, weights.shape[-1])
-        wanted = uniform_doubles(xp, seed, offset, out.size).reshape(-1, samples) * rows[:, -1:]
-        _put(xp, out, _places_in_rows(xp, rows, wanted))
-        return
-    # The first of independent exponential times, each with its weight as rate, falls on a category with the right
-    # probability; those that come later are the draws from what is left.
-    drawn = exponentials(uniform_doubles(xp, seed, offset, weights.size))
-    times = drawn.reshape(weights.shape) / weights
-    _put(xp, out, xp.argsort(times, axis=-1, kind="stable")[..., :samples])
+@lru_cache(None)
+def _times(dtype: str) -> Drawing:
+    """Times as the bits of positive numbers, which are in the order of these; one that is no number is the last."""
+    functions = """
+__device__ __forceinline__ int64 time_of(double uniform, double weight) {
+    const double time = -wide_logarithm(uniform + 0x1p-54) / weight;
+    return time != time ? 0x7FF8000000000000LL : time == 0 ? 0 : __double_as_longlong(time);
+}
+"""
+    finish = "time_of(v, converted<double>(weights[i]))"
+    return Drawing("times", UNIFORM_DOUBLES, finish, ((f"const {STORED[dtype]}*", "weights"),), functions)
 
 
-def _places_in_rows(xp: Any, rows: Any, wanted: Any) -> Any:
-    """How many elements of each sorted row are not above each number that is wanted of it, and one less at its end."""
-    length = rows.shape[1]
-    found = xp.zeros(wanted.shape, "int64")
-    for bit in reversed(range(length.bit_length())):
-        further = found + (1 << bit)
-        reached = xp.take_along_axis(rows, xp.minimum(further, length) - 1, 1)
-        found = xp.where(xp.logical_and(further <= length, reached <= wanted), further, found)
-    return xp.minimum(found, length - 1)
+# Where a part of the whole sum of a row is reached.
+_CHOICE: Final = Drawing(
+    "choice",
+    UNIFORM_DOUBLES,
+    "place_in_row(sums + i / samples * columns, columns, v)",
+    (("const double*", "sums"), ("int64", "columns"), ("int64", "samples")),
+    """
+__device__ __forceinline__ int64 place_in_row(const double* row, int64 columns, double part) {
+    const double wanted = part * row[columns - 1];
+    int64 low = 0, high = columns - 1;
+    while (low < high) {
+        const int64 middle = (low + high) / 2;
+        if (row[middle] <= wanted) low = middle + 1;
+        else high = middle;
+    }
+    return low;
+}
+""",
+)
+
+
+@lru_cache(None)
+def _sums_of_rows(dtype: str) -> CudaKernel:
+    """Sums up to each element of a row, by a block: each thread sums up a stretch, and adds those before it."""
+    name = f"sums_of_rows_{dtype}"
+    source = f"""
+extern "C" __global__ void {name}(double* out, unsigned long long* report, const {STORED[dtype]}* in, int64 columns) {{
+    __shared__ double sums[{THREADS}];
+    const int64 each = (columns + {THREADS} - 1) / {THREADS};
+    const {STORED[dtype]}* row = in + blockIdx.x * columns;
+    const int64 begin = threadIdx.x * each, end = begin + each < columns ? begin + each : columns;
+    double sum = 0;
+    bool wrong = false;
+    for (int64 i = begin; i < end; i++) {{
+        const double weight = converted<double>(row[i]);
+        wrong |= !(weight >= 0 && weight - weight == 0);
+        sum += weight;
+    }}
+    sums[threadIdx.x] = sum;
+    __syncthreads();
+    double before = 0;
+    for (int other = 0; other < threadIdx.x; other++) before += sums[other];
+    if (threadIdx.x == {THREADS} - 1) wrong |= !(before + sum > 0);
+    if (wrong) atomicCAS(report, 0ULL, 1ULL);
+    for (int64 i = begin; i < end; i++) {{
+        before += converted<double>(row[i]);
+        out[blockIdx.x * columns + i] = before;
+    }}
+}}
+"""
+    return CudaKernel(name, source, (0, 1))
 
 
 # Initial values
 
+_TRUNCATED: Final = Drawing(
+    "truncated_normal",
+    UNIFORM_DOUBLES,
+    "x < a ? a : x > b ? b : x",
+    tuple([("double", name) for name in ("first", "share", "scale", "mean", "a", "b")]),
+    NORMAL_QUANTILE,
+    "const double x = normal_quantile(first + share * v) * scale + mean;",
+)
 
-@by_arrays("trunc_normal_")
-def _truncated(xp: Any, problem: Problem, seed: int, offset: int, out: Any) -> None:
+
+@builds("trunc_normal_", package=PACKAGE)
+def _truncated(problem: Problem) -> Kernel:
     _, mean, std, a, b = problem.attributes
     low, high = (a - mean) / std, (b - mean) / std
     # Far above the mean, probabilities are too close to 1 to tell apart; below it they are not.
     sign = -1.0 if low > 0 else 1.0
     low, high = sorted((sign * low, sign * high))
     first, last = (0.5 * math.erfc(-limit / math.sqrt(2.0)) for limit in (low, high))
-    values = normal_quantile(xp, first + (last - first) * uniform_doubles(xp, seed, offset, out.size))
-    _put(xp, out, xp.clip(values * (sign * std) + mean, a, b))
+    return _drawn(problem, _TRUNCATED, first, last - first, sign * std, float(mean), float(a), float(b))
 
 
-@by_arrays("orthogonal_")
-def _orthogonal(xp: Any, problem: Problem, seed: int, offset: int, out: Any) -> None:
-    _, gain = problem.attributes
-    rows = out.shape[0]
-    columns = out.size // rows
-    drawn = normal_doubles(xp, seed, offset, out.size).reshape(max(rows, columns), min(rows, columns))
-    q, r = xp.linalg.qr(drawn)
+@builds("orthogonal_", package=PACKAGE)
+def _orthogonal(problem: Problem) -> Kernel:
+    output, _ = problem.attributes
+    rows = output.shape[0]
+    columns = output.numel // rows
+    computation = Computation(_orthogonal_of, problem)
+
+    def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
+        seed, offset = operands
+        numbers = launcher.scratch((max(rows, columns), min(rows, columns)), _DOUBLE)
+        draw(launcher, Drawing("normal", NORMAL_DOUBLES), numbers, seed, offset)
+        launcher.call(problem.op, computation, (numbers,), outs)
+
+    return Kernel(into_outs(launch, problem), casts=True)
+
+
+def _orthogonal_of(xp: Any, problem: Problem, numbers: Any, out: Any) -> None:
+    """The array module decomposes them."""
+    output, gain = problem.attributes
+    q, r = xp.linalg.qr(numbers)
     # The signs that QR leaves open must be fixed, or the result is not evenly distributed (Mezzadri, 2007).
     q = q * xp.where(xp.diagonal(r) < 0, -1.0, 1.0) * gain
-    _put(xp, out, xp.ascontiguousarray(q if rows >= columns else q.T))
+    rows = output.shape[0]
+    wide = xp.ascontiguousarray(q if rows >= output.numel // rows else q.T)
+    xp.copyto(out, wide.reshape(out.shape), casting="unsafe")

@@ -1,117 +1,113 @@
 """Random numbers that are drawn and tried until one is accepted: counts of Poisson's distribution, and gamma numbers.
 
-They are those of `vmflow.kernels.numpy.rejection`.  All attempts are made for every element, since only the device
-knows which ones are accepted.
+They are those of `vmflow.kernels.numpy.rejection`, where the methods are named.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
-import numpy as np
+from vmflow.kernels.choosing import Kernel, Problem, builds
+from vmflow.kernels.numpy.rejection import ATTEMPTS, STEPS, STEPWISE_BELOW
+from vmflow.streams.cuda.arrays import DeviceArray
+from vmflow.streams.cuda.launching import Launcher
 
-from vmflow.kernels.choosing import Problem
-from vmflow.kernels.numpy.box_muller import wide_logarithm, wide_normals
-from vmflow.kernels.numpy.rejection import ATTEMPTS, STEPS, STEPWISE_BELOW, uniform
+from .arrays import PACKAGE, into_outs
+from .drawing import Drawing, Kind, contiguous, draw
+from .sources import STORED
 
-from . import philox
-from .arrays import by_arrays
-from .checks import note
-from .special import lgamma
+# An element has a block of its own.
+_UNIFORM: Final = Kind("double", 1, "found[0] = uniform(w.of[0], w.of[1]);")
 
+_FUNCTIONS: Final = f"""
+// A number in (0, 1).
+__device__ __forceinline__ double uniform(uint32_t low, uint32_t high) {{
+    return uniform_double(low, high) + 0x1p-54;
+}}
 
-def _tried(xp: Any, attempt: Callable[[int], tuple[Any, Any]], otherwise: Any) -> Any:
-    """The first number of each element that is accepted.
+// The inverse of the distribution function, step by step.
+__device__ double few_events(double rate, double drawn) {{
+    double probability = exp(-rate), below = probability, found = 0;
+    for (int count = 1; count < {STEPS} && drawn >= below; count++) {{
+        found += 1;
+        probability *= rate / count;
+        below += probability;
+    }}
+    return found;
+}}
 
-    Args:
-        xp: the array module.
-        attempt: from the number of the attempt to whether each element is accepted, and to numbers.
-        otherwise: the numbers of elements of which none is.
-    """
-    found, left = otherwise, xp.ones(otherwise.shape, "bool")
-    for number in range(ATTEMPTS):
-        accepted, numbers = attempt(number)
-        accepted = xp.logical_and(accepted, left)
-        found = xp.where(accepted, numbers, found)
-        left = xp.logical_and(left, xp.logical_not(accepted))
-    return found
+__device__ double many_events(double rate, uint64_t seed, uint64_t position) {{
+    const double b = 0.931 + 2.53 * sqrt(rate), a = -0.059 + 0.02483 * b;
+    const double inverse_alpha = 1.1239 + 1.1328 / (b - 3.4), squeeze = 0.9277 - 3.6224 / (b - 2);
+    const double logarithm_of_rate = log(rate);
+    for (int number = 0; number < {ATTEMPTS}; number++) {{
+        const words w = philox(seed, position, number + 1);
+        const double u = uniform(w.of[0], w.of[1]) - 0.5, v = uniform(w.of[2], w.of[3]), size = 0.5 - fabs(u);
+        const double count = floor((2 * a / size + b) * u + rate + 0.43);
+        if (size >= 0.07 && v <= squeeze) return count;
+        if (!(count >= 0 && (size >= 0.013 || v <= size))) continue;
+        const double weight = log(v * inverse_alpha / (a / (size * size) + b));
+        if (weight <= count * logarithm_of_rate - rate - lgamma(count + 1)) return count;
+    }}
+    return floor(rate);
+}}
 
+__device__ double poisson(double rate, double drawn, uint64_t seed, uint64_t position) {{
+    if (rate < {STEPWISE_BELOW}) return few_events(rate, drawn);
+    return many_events(rate, seed, position);
+}}
 
-def _no_rate(problem: Problem, number: int) -> Exception:
-    return ValueError("poisson: the rates must be finite, and not negative")
-
-
-@by_arrays("poisson", verify=_no_rate)
-def _poisson(xp: Any, problem: Problem, rates: Any, seed: int, offset: int, out: Any, number: Any) -> None:
-    wide = rates.astype("float64").reshape(-1)
-    note(xp, number, xp.logical_not(xp.logical_and(wide >= 0, xp.isfinite(wide))))
-    few = wide < STEPWISE_BELOW
-    seldom = _few_events(xp, xp.where(few, wide, 0.0), seed, offset)
-    often = _many_events(xp, xp.where(few, STEPWISE_BELOW, wide), seed, offset)
-    xp.copyto(out, xp.where(few, seldom, often).reshape(out.shape), casting="unsafe")
-
-
-def _few_events(xp: Any, rates: Any, seed: int, offset: int) -> Any:
-    """The inverse of the distribution function, step by step."""
-    drawn = uniform(philox.blocks(xp, seed, offset, xp.arange(rates.size)))
-    probability = xp.exp(-rates)
-    below, found = probability, xp.zeros(rates.shape)
-    for count in range(1, STEPS):
-        found = found + (drawn >= below)
-        probability = probability * (rates / count)
-        below = below + probability
-    return found
-
-
-def _many_events(xp: Any, rates: Any, seed: int, offset: int) -> Any:
-    """Hoermann's transformed rejection."""
-    places = xp.arange(rates.size)
-    b = 0.931 + 2.53 * xp.sqrt(rates)
-    a = -0.059 + 0.02483 * b
-    inverse_alpha = 1.1239 + 1.1328 / (b - 3.4)
-    squeeze = 0.9277 - 3.6224 / (b - 2)
-    logarithm = xp.log(rates)
-
-    def attempt(number: int) -> tuple[Any, Any]:
-        words = philox.blocks(xp, seed, offset, places, number + 1)
-        u, v = uniform(words[:, :2]) - 0.5, uniform(words[:, 2:])
-        size = 0.5 - xp.absolute(u)
-        counts = xp.floor((2 * a / size + b) * u + rates + 0.43)
-        clear = xp.logical_and(size >= 0.07, v <= squeeze)
-        possible = xp.logical_and(counts >= 0, xp.logical_or(size >= 0.013, v <= size))
-        weight = xp.log(v * inverse_alpha / (a / (size * size) + b))
-        events = xp.maximum(counts, 0)
-        density = events * logarithm - rates - lgamma(xp, events + 1)
-        return xp.logical_or(clear, xp.logical_and(possible, weight <= density)), counts
-
-    return _tried(xp, attempt, xp.floor(rates))
+// Of a concentration below 1: a number for one that is greater by 1, times a power of a uniform one.
+__device__ double gamma_number(double concentration, double drawn, uint64_t seed, uint64_t position) {{
+    const bool small = concentration < 1;
+    const double d = concentration + small - 1.0 / 3, c = 1 / sqrt(9 * d);
+    double found = d;
+    for (int number = 0; number < {ATTEMPTS}; number++) {{
+        double x, other;
+        wide_normal_pair(philox(seed, position, 2 * number + 1), &x, &other);
+        const words w = philox(seed, position, 2 * number + 2);
+        const double u = uniform(w.of[0], w.of[1]), root = 1 + c * x, v = root * root * root;
+        if (v > 0 && log(u) < 0.5 * x * x + d * (1 - v + log(v))) {{
+            found = d * v;
+            break;
+        }}
+    }}
+    return small ? found * exp(wide_logarithm(drawn) / concentration) : found;
+}}
+"""
 
 
-def _no_concentration(problem: Problem, number: int) -> Exception:
-    return ValueError("gamma: the concentrations must be finite and positive")
+def _tried(op: str, wrong: str, finish: str, error: str) -> None:
+    """Declare the kernel of an op with one operand, of whose elements none may be wrong."""
+
+    def build(problem: Problem) -> Kernel:
+        (output,) = problem.attributes
+        given = ((f"const {STORED[problem.inputs[0].dtype.name]}*", "operand"), ("double", "least"))
+        before = f"const double x = converted<double>(operand[i]); if ({wrong}) wrong();"
+        drawing = Drawing(op, _UNIFORM, finish, given, _FUNCTIONS, before, checks=True)
+        # The smallest number that is not denormal.
+        least = 2.0**-1022 if output.dtype.itemsize == 8 else 2.0**-126
+
+        def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
+            operand, seed, offset = operands
+            more = contiguous(launcher, operand), least
+            draw(launcher, drawing, outs[0], seed, offset, more, lambda position, value: ValueError(error))
+
+        return Kernel(into_outs(launch, problem), casts=True)
+
+    build.__qualname__ = f"_{op}"
+    builds(op, package=PACKAGE)(build)
 
 
-@by_arrays("standard_gamma", verify=_no_concentration)
-def _gamma(xp: Any, problem: Problem, shapes: Any, seed: int, offset: int, out: Any, number: Any) -> None:
-    """By Marsaglia and Tsang's method."""
-    note(xp, number, xp.logical_not(xp.logical_and(shapes > 0, xp.isfinite(shapes))))
-    least = float(np.finfo("float64" if out.dtype.itemsize == 8 else "float32").tiny)
-    wide = shapes.astype("float64").reshape(-1)
-    small, places = wide < 1, xp.arange(wide.size)
-    d = wide + small - 1 / 3
-    c = 1 / xp.sqrt(9 * d)
-
-    def attempt(number: int) -> tuple[Any, Any]:
-        x = wide_normals(philox.blocks(xp, seed, offset, places, 2 * number + 1).reshape(-1), xp)[0::2]
-        u = uniform(philox.blocks(xp, seed, offset, places, 2 * number + 2))
-        cubed = (1 + c * x) ** 3
-        positive = cubed > 0
-        v = xp.where(positive, cubed, 1.0)
-        return xp.logical_and(positive, xp.log(u) < 0.5 * x * x + d * (1 - v + xp.log(v))), d * v
-
-    found = _tried(xp, attempt, d)
-    # A number for a concentration below 1 is one for a concentration greater by 1, times a power of a uniform one.
-    power = wide_logarithm(uniform(philox.blocks(xp, seed, offset, places))) / wide
-    found = xp.maximum(found * xp.where(small, xp.exp(power), 1.0), least)
-    xp.copyto(out, found.reshape(out.shape), casting="unsafe")
+_tried(
+    "poisson",
+    "!(x >= 0 && x - x == 0)",
+    "poisson(x, v, seed, offset + i)",
+    "poisson: the rates must be finite, and not negative",
+)
+_tried(
+    "standard_gamma",
+    "!(x > 0 && x - x == 0)",
+    "fmax(gamma_number(x, v, seed, offset + i), least)",
+    "gamma: the concentrations must be finite and positive",
+)

@@ -69,17 +69,6 @@ def tail_quantile(xp: Any, distance: Any) -> Any:
     return xp.where(distance <= 5.0, middle, xp.where(distance == xp.inf, xp.inf, far))
 
 
-def normal_quantile(xp: Any, probability: Any) -> Any:
-    """The values below which a standard normal variable lies with these probabilities, of float64."""
-    centred = probability - 0.5
-    centre = xp.clip(centred, -0.425, 0.425)
-    centre = ratio(0.180625 - centre * centre, *CENTRE) * centre
-    # Taken from the probability itself where it is small: 0.5 - |p - 0.5| has lost its last digits.
-    tail = xp.where(centred < 0, probability, 0.5 - xp.absolute(centred))
-    side = xp.copysign(tail_quantile(xp, xp.sqrt(-xp.log(tail))), centred)
-    return xp.where(xp.absolute(centred) <= 0.425, centre, side)
-
-
 # The gamma function
 
 

@@ -3,10 +3,10 @@
 G. Box and M. Muller, A note on the generation of random normal deviates, Annals of Mathematical Statistics 29, 1958.
 
 The logarithm, sine and cosine are polynomials here, in operations that IEEE 754 rounds in one way only.  So the same
-numbers come of the same words on every machine, and of the C functions in `vmflow/kernels/native/random.c`, which
-compute in the same order.  The polynomials of float32 are those of S. Moshier's Cephes library, the ones of float64
-those of Sun's fdlibm.  Where its size is above 0.1, a normal number is wrong by less than 4 units of its last place, as
-a function of the angle and of the uniform number rounded to the dtype.
+numbers come of the same words on every machine, and of `vmflow/kernels/native/random.c` and the kernels of
+`vmflow/kernels/cuda/drawing.py`, which compute in the same order.  The polynomials of float32 are those of S. Moshier's
+Cephes library, the ones of float64 those of Sun's fdlibm.  Where its size is above 0.1, a normal number is wrong by
+less than 4 units of its last place, as a function of the angle and of the uniform number rounded to the dtype.
 """
 
 from __future__ import annotations
@@ -26,41 +26,36 @@ _FRACTION: Final = 23
 _WIDE_FRACTION: Final = 52
 
 
-def normals(words: Words, xp: Any = np) -> _Array:
-    """As many normal numbers of float32 as there are words; of each pair, the first word tells the radius.
-
-    Args:
-        words: an array of `xp`.
-        xp: numpy, or another array module.
-    """
-    radius = xp.sqrt(-2 * logarithm(words[0::2].astype(np.float32) * 2.0**-32 + np.float32(2.0**-33)))
+def normals(words: Words) -> _Array:
+    """As many normal numbers of float32 as there are words; of each pair, the first word tells the radius."""
+    radius = np.sqrt(-2 * logarithm(words[0::2].astype(np.float32) * 2.0**-32 + np.float32(2.0**-33)))
     # The nearest multiple of a quarter turn, and the rest.
     turned = words[1::2] + np.uint32(1 << 29)
     quarters = turned >> np.uint32(30)
     rest = (turned & np.uint32((1 << 30) - 1)).astype(np.int32) - np.int32(1 << 29)
     sine, cosine = _sine_and_cosine(rest.astype(np.float32) * np.float32(2 * np.pi / 2**32))
-    return _pairs(xp, radius, sine, cosine, quarters)
+    return _pairs(radius, sine, cosine, quarters)
 
 
-def wide_normals(words: Words, xp: Any = np) -> _Array:
+def wide_normals(words: Words) -> _Array:
     """Half as many normal numbers of float64; of each four words, the first two tell the radius; see `normals`."""
     high, low = words[1::4].astype(np.float64), (words[0::4] >> np.uint32(11)).astype(np.float64)
-    radius = xp.sqrt(-2 * wide_logarithm(high * 2.0**-32 + low * 2.0**-53 + 2.0**-54))
+    radius = np.sqrt(-2 * wide_logarithm(high * 2.0**-32 + low * 2.0**-53 + 2.0**-54))
     turned = (words[3::4].astype(np.uint64) << np.uint64(32) | words[2::4]) + np.uint64(1 << 61)
     quarters = turned >> np.uint64(62)
     rest = (turned & np.uint64((1 << 62) - 1)).astype(np.int64) - np.int64(1 << 61)
     sine, cosine = _wide_sine_and_cosine(rest.astype(np.float64) * (2 * np.pi / 2**64))
-    return _pairs(xp, radius, sine, cosine, quarters)
+    return _pairs(radius, sine, cosine, quarters)
 
 
-def _pairs(xp: Any, radius: _Array, sine: _Array, cosine: _Array, quarters: _Array) -> _Array:
+def _pairs(radius: _Array, sine: _Array, cosine: _Array, quarters: _Array) -> _Array:
     one, two = quarters.dtype.type(1), quarters.dtype.type(2)
     odd = (quarters & one) != 0
-    across = xp.where(odd, sine, cosine)
-    up = xp.where(odd, cosine, sine)
-    across = xp.where(((quarters + one) & two) != 0, -across, across)
-    up = xp.where((quarters & two) != 0, -up, up)
-    return xp.stack((radius * across, radius * up), axis=1).reshape(-1)
+    across: _Array = np.where(odd, sine, cosine)
+    up: _Array = np.where(odd, cosine, sine)
+    across = np.where(((quarters + one) & two) != 0, -across, across)
+    up = np.where((quarters & two) != 0, -up, up)
+    return np.stack((radius * across, radius * up), axis=1).reshape(-1)
 
 
 def logarithm(x: _Array) -> _Array:
