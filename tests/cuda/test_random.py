@@ -217,6 +217,3 @@ def test_kernels_compile_for_gpus_without_spills(architecture: int) -> None:
         found = usage(kernel, architecture)
         assert not found.spilled, kernel.name
         assert found.registers <= 64, (kernel.name, found)
-            kernel.name,
-            found,
-        )

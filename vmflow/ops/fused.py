@@ -50,10 +50,8 @@ def infer_fused(steps: tuple[Step, ...], outputs: tuple[int, ...], metas: Metas)
         numbers = tuple([decoded(it) for it in scalars])
         plan = _plan(name, attributes, given, tuple([type(it) for it in numbers]))
         (output,) = plan.outputs
-        compute = output.dtype
-        if compute.category < FLOATING and isinstance(plan.details, Elementwise):
-            # A comparison is computed in what its operands make together.
-            compute = plan.details.compute
+        # What its operands make together is not the result's dtype for comparisons, and sizes of complex numbers.
+        compute = plan.details.compute if isinstance(plan.details, Elementwise) else output.dtype
         kernel, cost = plan.kernel, plan.cost
         found.append(FusedStep(name, attributes, numbers, operands, output, compute, kernel, cost))
         known.append(output)

@@ -1,39 +1,191 @@
-"""The functions that compute elementwise ops on arrays of a device: a ufunc of the array module, or one of our own."""
+"""Functions of one element in CUDA C++ that rules call, beside those that C has as well."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final, TypeAlias
+from collections.abc import Sequence
+from typing import Final
 
-from vmflow.kernels.numpy.ufuncs import NAMES
+from vmflow.kernels.numpy import special as of_cpu
 
-# function(xp, *operands) -> result, which may have another dtype than the op's.  The operands have the dtype in which
-# the op computes; a number is a scalar of numpy.
-ElementFunction: TypeAlias = "Callable[..., Any]"
+# Which names are those of `vmflow.kernels.expressions`: float32 has functions of ours there.
+_BY_TYPE: Final = """
+INLINED float exponential(float x) { return exp_f(x); }
+INLINED double exponential(double x) { return exp(x); }
+INLINED float logarithm(float x) { return log_f(x); }
+INLINED double logarithm(double x) { return log(x); }
+INLINED float logarithm_of_more(float x) { return log1p_f(x); }
+INLINED double logarithm_of_more(double x) { return log1p(x); }
+"""
 
-_FUNCTIONS: Final[dict[str, ElementFunction]] = {}
+# Division by 0 is reported elsewhere.  What leaves the range wraps around.
+_DIVISIONS: Final = """
+template <typename T> constexpr bool is_floating = same<T, float> || same<T, double>;
 
-# Where the array module's name is another than numpy's.
-_UFUNCS: Final = {**NAMES, "clamp_min": "maximum", "clamp_max": "minimum", "bitwise_not": "invert"}
+template <typename T> INLINED T trunc_divided(T x, T y) {
+    if constexpr (is_floating<T>) {
+        return trunc(x / y);
+    } else {
+        if (y == 0) return 0;
+        if (y == (T)-1 && (T)-1 < 0) return (T)(0 - (uint64_t)x);
+        return x / y;
+    }
+}
+
+template <typename T> INLINED T fmod_of(T x, T y) {
+    if constexpr (is_floating<T>) {
+        return fmod(x, y);
+    } else {
+        return (T)((uint64_t)x - (uint64_t)trunc_divided(x, y) * (uint64_t)y);
+    }
+}
+
+template <typename T> INLINED T remainder_of(T x, T y) {
+    T rest = fmod_of(x, y);
+    if (rest != 0 && (rest < 0) != (y < 0)) rest += y;
+    if constexpr (is_floating<T>) {
+        if (rest == 0) rest = copysign(rest, y);
+    }
+    return rest;
+}
+
+/* A quotient may be rounded up to a whole number that it does not reach: the rest tells. */
+template <typename T> INLINED T floor_divided(T x, T y) {
+    const T rest = fmod_of(x, y);
+    const bool below = rest != 0 && (rest < 0) != (y < 0);
+    if constexpr (is_floating<T>) {
+        if (y == 0) return x / y;
+        T exact = (x - rest) / y;
+        if (below) exact -= 1;
+        if (exact == 0) return copysign((T)0, x / y);
+        T whole = floor(exact);
+        if (exact - whole > (T)0.5) whole += 1;
+        return whole;
+    } else {
+        return trunc_divided(x, y) - below;
+    }
+}
+"""
+
+# Powers with negative exponents are fractions, of which nothing is left but for the powers of 1 and -1.
+_POWERS: Final = """
+template <typename T> INLINED T power(T x, T exponent) {
+    if constexpr (is_floating<T>) {
+        return pow(x, exponent);
+    } else {
+        if (exponent < 0) return x == 1 ? 1 : x == (T)-1 ? (exponent & 1 ? -1 : 1) : 0;
+        uint64_t square = (uint64_t)x, result = 1;
+        for (uint64_t left = (uint64_t)exponent; left; left >>= 1) {
+            if (left & 1) result *= square;
+            square *= square;
+        }
+        return (T)result;
+    }
+}
+
+/* With one exponent for all: the common ones are computed as on the host. */
+template <typename T> INLINED T power_of_all(T x, T exponent) {
+    if constexpr (is_floating<T>) {
+        if (exponent == 2) return x * x;
+        if (exponent == 3) return x * x * x;
+        if (exponent == 4) return (x * x) * (x * x);
+        if (exponent == (T)0.5) return sqrt(x);
+        if (exponent == (T)-0.5) return 1 / sqrt(x);
+        if (exponent == -1) return 1 / x;
+        /* In this order, since the square of a small number may be denormal, which has fewer digits. */
+        if (exponent == -2) return (1 / x) * (1 / x);
+    }
+    return power(x, exponent);
+}
+"""
+
+# By as many places as there are bits, or by less than none, all bits are moved out.
+_SHIFTS: Final = """
+template <typename T> INLINED T shifted_left(T x, T places) {
+    const bool inside = places >= 0 && places < (T)(8 * sizeof(T));
+    return inside ? (T)((uint64_t)x << (int)places) : 0;
+}
+template <typename T> INLINED T shifted_right(T x, T places) {
+    const bool inside = places >= 0 && places < (T)(8 * sizeof(T));
+    return inside ? x >> (int)places : x < 0 ? (T)-1 : 0;
+}
+"""
+
+_FLOATING_POINT: Final = """
+/* The next number of half precision, which is in one order with its bits. */
+template <typename Half> INLINED float next_of_half(float x, float towards) {
+    if (x != x || towards != towards) return x + towards;
+    if (x == towards) return towards;
+    Half half = converted<Half>(x);
+    if (x == 0) half.bits = (converted<Half>(towards).bits & 0x8000) | 1;
+    else half.bits += (x < towards) == (x > 0) ? 1 : -1;
+    return widened(half);
+}
+
+template <typename T> INLINED T added_in_logarithms(T x, T y) {
+    if (x == y) return x + (T)0.69314718055994530942;
+    const T apart = x - y;
+    if (apart > 0) return x + logarithm_of_more(exponential(-apart));
+    return apart <= 0 ? y + logarithm_of_more(exponential(apart)) : apart;
+}
+template <typename T> INLINED T added_in_logarithms_by_2(T x, T y) {
+    if (x == y) return x + 1;
+    const T apart = x - y, factor = (T)1.44269504088896340736;
+    if (apart > 0) return x + factor * logarithm_of_more(exp2(-apart));
+    return apart <= 0 ? y + factor * logarithm_of_more(exp2(apart)) : apart;
+}
+
+template <typename T> INLINED T product_with_logarithm(T factor, T x) {
+    return factor == 0 && x == x ? 0 : factor * logarithm(x);
+}
+template <typename T> INLINED T entropy(T x) {
+    return x == 0 ? 0 : x < 0 ? -INF : -x * logarithm(x);
+}
+template <typename T> INLINED T sine_by_argument(T x) {
+    return x == 0 ? 1 : sinpi(x) / ((T)3.14159265358979323846 * x);
+}
+"""
+
+# max(x, 0) - |x| P(X > |x|), which loses nothing where x is negative; what is farthest is finite, so that its product
+# with 0 is 0.
+_GELU: Final = """
+INLINED double gelu_of_double(double x) {
+    const double size = fabs(x) > 1e5 ? 1e5 : fabs(x);
+    return (x > 0 || x != x ? x : 0) - erfc(size * 0.70710678118654752440) * size * 0.5;
+}
+INLINED double gelu_gradient_of_double(double gradient, double x) {
+    const double size = fabs(x) > 1e5 ? 1e5 : fabs(x);
+    const double density = exp(size * size * -0.5) * 0.39894228040143267794;
+    const double half = erfc(size * 0.70710678118654752440) * 0.5;
+    return ((x < 0 ? half : 1 - half) + copysign(size * density, x)) * (x != x ? x : gradient);
+}
+"""
 
 
-def computes(*ops: str) -> Callable[[ElementFunction], ElementFunction]:
-    """Declare that ``function(xp, *operands)`` computes these ops; others are computed by a ufunc."""
-
-    def declare(function: ElementFunction) -> ElementFunction:
-        for op in ops:
-            _FUNCTIONS[op] = function
-        return function
-
-    return declare
+def polynomial(x: str, coefficients: Sequence[float]) -> str:
+    """A polynomial as an expression, highest power first."""
+    total = repr(coefficients[0])
+    for coefficient in coefficients[1:]:
+        total = f"({total} * {x} + {coefficient!r})"
+    return total
 
 
-def function_of(op: str) -> ElementFunction | None:
-    """The function of our own that computes an op; None if a ufunc does."""
-    return _FUNCTIONS.get(op) or _FUNCTIONS.get(op.removesuffix("_scalar"))
+# See the CPU's: left of 0 by reflection, elsewhere far out, moved there by the recurrence.
+_DIGAMMA: Final = f"""
+INLINED double digamma_of(double x) {{
+    const bool reflected = x < 0;
+    double y = reflected ? 1 - x : x, total = 0;
+    for (int i = 0; i < {of_cpu.FAR}; i++) {{
+        if (y < {of_cpu.FAR}) {{
+            total -= 1 / y;
+            y += 1;
+        }}
+    }}
+    const double inverse = 1 / (y * y);
+    total += log(y) - 0.5 / y - {polynomial("inverse", of_cpu.DIGAMMA)} * inverse;
+    const double pi = 3.14159265358979323846, fraction = x - rint(x);
+    if (!reflected) return total;
+    return fraction == 0 ? (double)NAN : total - pi * (1 / tan(pi * fraction));
+}}
+"""
 
-
-def ufunc_of(xp: Any, op: str) -> Any:
-    """The ufunc that computes an op."""
-    base = op.removesuffix("_scalar")
-    return getattr(xp, _UFUNCS.get(base, base))
+FUNCTIONS: Final = _BY_TYPE + _DIVISIONS + _POWERS + _SHIFTS + _FLOATING_POINT + _GELU + _DIGAMMA

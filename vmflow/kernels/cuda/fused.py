@@ -10,7 +10,7 @@ from vmflow.streams.cuda.arrays import DeviceArray
 from vmflow.streams.cuda.launching import Launcher
 
 from .arrays import PACKAGE, into_outs
-from .generated import chain
+from .generated import chain, divided_by_zero
 from .pointwise import copy_array, launch_pointwise
 
 
@@ -21,7 +21,7 @@ def _fused(problem: Problem) -> Kernel:
 
     def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
         assert generated is not None
-        launch_pointwise(launcher, generated.function, operands, generated.numbers, outs)
+        launch_pointwise(launcher, generated.function, operands, generated.numbers, outs, divided_by_zero)
 
     def launch_one_by_one(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
         # An output may lie where an operand does, which later steps may still read.

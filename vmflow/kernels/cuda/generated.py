@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import operator
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from vmflow import dtypes
+from vmflow.kernels.choosing import Kernel, Problem
 from vmflow.kernels.expressions.bodies import Number, Operation, operation_of, write_body
-from vmflow.kernels.expressions.rules import HALVES
+from vmflow.kernels.problems.elementwise import REVERSED
 from vmflow.kernels.problems.fused import FusedStep
+from vmflow.streams.cuda.arrays import DeviceArray
 from vmflow.streams.cuda.driver import Argument
+from vmflow.streams.cuda.launching import Launcher
 
-from .pointwise import Pointwise
+from .arrays import into_outs
+from .pointwise import Pointwise, fill_array, launch_pointwise
 from .rules import RULES
 from .sources import VARIABLES
 
@@ -23,8 +28,14 @@ _NAMED: Final = 4
 # The parameters of a kernel take up to 4 KB: of each array, 8 bytes, and 8 more for each of its strides.
 _MOST_ARRAYS: Final = 64
 
-# Rules know nothing of complex numbers.
-_TYPES: Final = {name: kind for name, kind in VARIABLES.items() if not name.startswith("complex")}
+_COMPARISONS: Final = {
+    "eq_scalar": operator.eq,
+    "ne_scalar": operator.ne,
+    "lt_scalar": operator.lt,
+    "le_scalar": operator.le,
+    "gt_scalar": operator.gt,
+    "ge_scalar": operator.ge,
+}
 
 
 class Generated(NamedTuple):
@@ -49,14 +60,15 @@ def chain(inputs: Sequence[str], steps: Sequence[FusedStep], outputs: Sequence[i
     """
     if len(inputs) + len(outputs) > _MOST_ARRAYS:
         return None
-    body = write_body(inputs, list(map(operation_of, steps)), _TYPES, RULES)
+    body = write_body(inputs, list(map(operation_of, steps)), VARIABLES, RULES)
     if body is None:
         return None
     results = tuple([(f"t{place}", steps[place].output.dtype.name) for place in outputs])
     kinds = tuple([number.dtype for number in body.numbers])
     name = "_".join([step.name for step in steps[:_NAMED]])
-    function = Pointwise(name, tuple(inputs), kinds, body.lines, results)
-    return Generated(function, tuple(map(_argument, body.numbers)))
+    function = Pointwise(name, tuple(inputs), kinds, body.lines, results, body.wrong)
+    arguments = [argument for number in body.numbers for argument in _arguments(number)]
+    return Generated(function, tuple(arguments))
 
 
 def single(
@@ -72,22 +84,68 @@ def single(
         compute, output: the dtypes that it is computed in and that it makes.
     """
     given = [*inputs, *[compute.name] * numbers]
-    operation = Operation(op.removesuffix("_scalar"), tuple(order), (), False, compute.name, output.name)
-    body = write_body(given, [operation], _TYPES, RULES)
+    straight = list(order) == sorted(order)
+    operation = Operation(
+        op if straight else op.removesuffix("_scalar"), tuple(order), (), False, compute.name, output.name
+    )
+    body = write_body(given, [operation], VARIABLES, RULES)
     if body is None:
         return None
-    names = [f"const {_TYPES[compute.name]} x{len(inputs) + place} = s{place};" for place in range(numbers)]
-    return Pointwise(op, tuple(inputs), (compute.name,) * numbers, (*names, *body.lines), (("t0", output.name),))
+    names = [f"const {VARIABLES[compute.name]} x{len(inputs) + place} = s{place};" for place in range(numbers)]
+    lines, results = (*names, *body.lines), (("t0", output.name),)
+    return Pointwise(op, tuple(inputs), (compute.name,) * numbers, lines, results, body.wrong)
 
 
-def numbers_as(compute: dtypes.dtype, numbers: Iterable[Any]) -> tuple[Argument, ...]:
-    """Numbers of a dtype, arrays without dimensions among them, as arguments of a kernel."""
-    kind = float if compute.category >= dtypes.FLOATING else int
-    return tuple([kind(number) for number in numbers])
+def single_kernel(
+    problem: Problem, compute: dtypes.dtype, order: Sequence[int], number: Callable[[Any, Any], Any]
+) -> Kernel:
+    """The kernel of a problem that is one op.
+
+    Args:
+        problem: the op, whose operands are arrays and numbers behind them.
+        compute, order: see `single`.
+        number: from a Python number and the dtype to compute in to the operand: an array without dimensions, or an
+            integer that the dtype does not hold, with which every element is compared alike.
+
+    Raises:
+        NotImplementedError: if there is no rule for it.
+    """
+    inputs, output = [meta.dtype.name for meta in problem.inputs], problem.outputs[0].dtype
+    function = single(problem.op, inputs, len(problem.scalars), order, compute, output)
+    if function is None:
+        raise NotImplementedError(f"{problem.op} of {compute.name} has no rule for CUDA devices")
+
+    def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
+        arrays, given = operands[: len(inputs)], operands[len(inputs) :]
+        held = [number(value, compute.numpy) for value in given]
+        if held and isinstance(held[0], int):
+            fill_array(launcher, outs[0], _beside_all(problem, held[0]))
+        else:
+            launch_pointwise(launcher, function, arrays, _numbers_as(compute, held), outs, divided_by_zero)
+
+    return Kernel(into_outs(launch, problem), casts=True)
 
 
-def _argument(number: Number) -> Argument:
+def divided_by_zero(position: int, value: int) -> Exception:
+    """The one error that rules know."""
+    return ZeroDivisionError("integer division by zero")
+
+
+def _beside_all(problem: Problem, number: int) -> bool:
+    """The result of a comparison with an integer that the dtype does not hold: the same for every element as for 0."""
+    compare = _COMPARISONS[problem.op]
+    return bool(compare(number, 0) if problem.attributes == REVERSED else compare(0, number))
+
+
+def _numbers_as(compute: dtypes.dtype, numbers: Iterable[Any]) -> list[Argument]:
+    """Numbers of a dtype, arrays without dimensions, as arguments of a kernel."""
+    if compute.is_complex:
+        return [part for number in numbers for part in (float(number.real), float(number.imag))]
+    kind = float if compute.is_floating_point else int
+    return [kind(number) for number in numbers]
+
+
+def _arguments(number: Number) -> list[Argument]:
     value, dtype = number
-    if dtype in HALVES:
-        return float(np.array(value).astype(dtypes.by_name(dtype).numpy))
-    return float(value) if np.dtype(dtype).kind == "f" else int(value)
+    by_name = dtypes.by_name(dtype)
+    return _numbers_as(by_name, [np.array(value).astype(by_name.numpy)])

@@ -2,35 +2,46 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
-from vmflow.kernels.choosing import Problem
+from vmflow.kernels.choosing import Kernel, Problem, builds
+from vmflow.streams.cuda.arrays import DeviceArray
+from vmflow.streams.cuda.launching import Launcher
 
-from .arrays import by_arrays
-from .checks import note
-from .half import widened
+from .arrays import PACKAGE, into_outs
+from .pointwise import Pointwise, launch_pointwise
+
+# Of `x` and the `target`, both of the type `value`.
+_OF_PROBABILITIES: Final = (
+    "value positive = logarithm(x), negative = logarithm_of_more(-x);",
+    "if (positive < -100) positive = -100;",
+    "if (negative < -100) negative = -100;",
+    "const value result = (target - 1) * negative - target * positive;",
+)
+# max(x, 0) - x * target + log(1 + exp(-|x|)): no exponential overflows.
+_OF_SCORES: Final = (
+    "const value rest = logarithm_of_more(exponential(-fabs(x)));",
+    "const value result = rest + (x < 0 ? 0 : x) - x * target;",
+)
 
 
-def _no_probability(problem: Problem, number: int) -> Exception:
+@builds("binary_cross_entropy", "binary_cross_entropy_with_logits", package=PACKAGE)
+def _binary_cross_entropy(problem: Problem) -> Kernel:
+    of_scores = problem.op == "binary_cross_entropy_with_logits"
+    dtypes = tuple([meta.dtype.name for meta in problem.inputs])
+    lines = (
+        f"typedef {'double' if 'float64' in dtypes else 'float'} value;",
+        "const value x = x0, target = x1;",
+        *(_OF_SCORES if of_scores else _OF_PROBABILITIES),
+    )
+    results = (("result", problem.outputs[0].dtype.name),)
+    function = Pointwise(problem.op, dtypes, (), lines, results, "" if of_scores else "!(x >= 0 && x <= 1)")
+
+    def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
+        launch_pointwise(launcher, function, operands, (), outs, _no_probability)
+
+    return Kernel(into_outs(launch, problem), casts=True)
+
+
+def _no_probability(position: int, value: int) -> Exception:
     return RuntimeError("binary_cross_entropy: probabilities must be within [0, 1]; scores need a sigmoid first")
-
-
-@by_arrays("binary_cross_entropy", verify=_no_probability)
-def _binary_cross_entropy(xp: Any, problem: Problem, array: Any, target: Any, out: Any, number: Any) -> None:
-    note(xp, number, xp.logical_not(xp.logical_and(array >= 0, array <= 1)))
-    array, target = (
-        widened(operand, meta.dtype) for operand, meta in zip((array, target), problem.inputs, strict=True)
-    )
-    positive = xp.maximum(xp.log(array), -100)
-    negative = xp.maximum(xp.log1p(-array), -100)
-    xp.copyto(out, (target - 1) * negative - target * positive, casting="unsafe")
-
-
-@by_arrays("binary_cross_entropy_with_logits")
-def _binary_cross_entropy_with_logits(xp: Any, problem: Problem, array: Any, target: Any, out: Any) -> None:
-    array, target = (
-        widened(operand, meta.dtype) for operand, meta in zip((array, target), problem.inputs, strict=True)
-    )
-    # max(x, 0) - x * target + log(1 + exp(-|x|)): no exponential overflows.
-    result = xp.log1p(xp.exp(-xp.absolute(array))) + xp.maximum(array, 0) - array * target
-    xp.copyto(out, result, casting="unsafe")

@@ -9,11 +9,15 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from vmflow.kernels.expressions.rules import COMPLEX
 from vmflow.kernels.expressions.sources import elements
 from vmflow.streams.cuda.arrays import DeviceArray
+from vmflow.streams.cuda.device import Explain
 from vmflow.streams.cuda.driver import Argument
 from vmflow.streams.cuda.launching import Launcher
 
+from .complex_functions import COMPLEX_FUNCTIONS
+from .functions import FUNCTIONS
 from .layouts import common_layout
 from .sources import ELEMENTS_PRELUDE, STORED, VARIABLES, CudaKernel
 
@@ -35,6 +39,7 @@ class Pointwise(NamedTuple):
         numbers: the dtypes of numbers behind them, s0, s1, ...
         lines: statements in C++, which may declare more variables.
         results: of each result, an expression and the dtype to which it is converted.
+        wrong: a condition, on what the statements declare, under which an element is reported; "" if none is.
     """
 
     name: str
@@ -42,6 +47,7 @@ class Pointwise(NamedTuple):
     numbers: tuple[str, ...]
     lines: tuple[str, ...]
     results: tuple[tuple[str, str], ...]
+    wrong: str = ""
 
 
 def launch_pointwise(
@@ -50,8 +56,17 @@ def launch_pointwise(
     operands: Sequence[DeviceArray],
     numbers: Sequence[Argument],
     outs: Sequence[DeviceArray],
+    explain: Explain | None = None,
 ) -> None:
-    """Compute into arrays of one shape, to which the operands broadcast, and which may be some of them."""
+    """Compute into arrays of one shape, to which the operands broadcast, and which may be some of them.
+
+    Args:
+        function: what is computed.
+        operands: its arrays.
+        numbers: its numbers; a complex one is two.
+        outs: its results.
+        explain: makes the error of a wrong element, of its position in C order; needed if any can be wrong.
+    """
     for out in outs:
         operands = [apart(launcher, operand, out) for operand in operands]
     arrays = (*outs, *operands)
@@ -59,7 +74,8 @@ def launch_pointwise(
     layout = common_layout(shape, arrays)
     rank = 0 if layout.flat else len(layout.shape)
     count = prod(shape)
-    arguments: list[Argument] = [*arrays, *numbers, count]
+    report = [launcher.error_report(explain)] if function.wrong and explain is not None else []
+    arguments: list[Argument] = [*outs, *report, *operands, *numbers, count]
     if rank:
         arguments += [*layout.shape[1:], *[stride for strides in layout.strides for stride in strides]]
     kernel_of(function, rank).launch_over(launcher, count, arguments)
@@ -114,12 +130,13 @@ def apart(launcher: Launcher, operand: DeviceArray, out: DeviceArray) -> DeviceA
 @lru_cache(_KERNELS)
 def kernel_of(function: Pointwise, rank: int) -> CudaKernel:
     """The kernel for arrays that are walked through along so many dimensions; 0 for contiguous ones."""
-    dtypes = [*function.operands, *[dtype for _, dtype in function.results]]
+    dtypes = [*function.operands, *function.numbers, *[dtype for _, dtype in function.results]]
     name = f"{function.name}_{'_'.join(dict.fromkeys(dtypes))}_{rank}"
     source = _source(name, function, rank)
     if function.lines:
-        source = ELEMENTS_PRELUDE + elements() + source
-    return CudaKernel(name, source, range(len(function.results)))
+        complex_ = COMPLEX_FUNCTIONS if any([dtype.startswith("complex") for dtype in dtypes]) else ""
+        source = ELEMENTS_PRELUDE + elements() + FUNCTIONS + complex_ + source
+    return CudaKernel(name, source, range(len(function.results) + bool(function.wrong)))
 
 
 def _source(name: str, function: Pointwise, rank: int) -> str:
@@ -127,18 +144,17 @@ def _source(name: str, function: Pointwise, rank: int) -> str:
     operands = [f"x{place}" for place in range(len(function.operands))]
     arrays = [*outs, *operands]
     parameters = [f"{STORED[dtype]}* {out}_at" for out, (_, dtype) in zip(outs, function.results, strict=True)]
+    parameters += ["unsigned long long* report"] if function.wrong else []
     parameters += [f"const {STORED[dtype]}* {x}_at" for x, dtype in zip(operands, function.operands, strict=True)]
-    parameters += [
-        f"{'double' if dtype in _FLOATING else 'int64'} s{place}_given" for place, dtype in enumerate(function.numbers)
-    ]
+    for place, dtype in enumerate(function.numbers):
+        kind = "int64" if dtype not in _FLOATING and dtype not in COMPLEX else "double"
+        parameters += [f"{kind} s{place}_given"]
+        parameters += [f"{kind} s{place}_imag"] if dtype in COMPLEX else []
     parameters += ["int64 count"]
     parameters += [f"int64 size{axis}" for axis in range(1, rank)]
     parameters += [f"int64 {array}_step{axis}" for array in arrays for axis in range(rank)]
     places = {array: f"{array}_place" if rank else "i" for array in arrays}
-    held = [
-        f"const {VARIABLES[dtype]} s{place} = ({VARIABLES[dtype]})s{place}_given;"
-        for place, dtype in enumerate(function.numbers)
-    ]
+    held = [_held(f"s{place}", dtype) for place, dtype in enumerate(function.numbers)]
     loads = [
         f"const {VARIABLES[dtype]} {x} = converted<{VARIABLES[dtype]}>({x}_at[{places[x]}]);"
         for x, dtype in zip(operands, function.operands, strict=True)
@@ -147,7 +163,8 @@ def _source(name: str, function: Pointwise, rank: int) -> str:
         f"{out}_at[{places[out]}] = converted<{STORED[dtype]}>({result});"
         for out, (result, dtype) in zip(outs, function.results, strict=True)
     ]
-    body = "\n        ".join([*_offsets(arrays, rank), *loads, *function.lines, *stores])
+    reports = [f"if ({function.wrong}) {_REPORT}"] if function.wrong else []
+    body = "\n        ".join([*_offsets(arrays, rank), *loads, *function.lines, *reports, *stores])
     return f"""
 extern "C" __global__ void {name}({", ".join(parameters)}) {{
     const int64 threads = (int64)gridDim.x * blockDim.x;
@@ -157,6 +174,19 @@ extern "C" __global__ void {name}({", ".join(parameters)}) {{
     }}
 }}
 """
+
+
+# The first element that is found wrong.
+_REPORT: Final = "atomicCAS(report, 0ULL, (unsigned long long)i + 1);"
+
+
+def _held(name: str, dtype: str) -> str:
+    """The statement that declares a number of the dtype, as it is computed with, from what the kernel is given."""
+    kind = VARIABLES[dtype]
+    if dtype in COMPLEX:
+        part = "float" if dtype == "complex64" else "double"
+        return f"const {kind} {name} = {{({part}){name}_given, ({part}){name}_imag}};"
+    return f"const {kind} {name} = ({kind}){name}_given;"
 
 
 def _offsets(arrays: Sequence[str], rank: int) -> list[str]:

@@ -1,11 +1,13 @@
-"""The rules of ops on CUDA devices: those of C, and functions of CUDA's math library for what has none there."""
+"""The rules of ops on CUDA devices: those of C, and for other ops functions of CUDA's math library, and of ours."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Final
 
-from vmflow.kernels.expressions.rules import FLOATS, RULES as IN_C, Rule
+from vmflow.kernels.expressions.rules import C_TYPES, FLOATS, INTEGERS, RULES as IN_C, Rule
+
+from .complex_functions import COMPLEX_RULES
 
 # The ops that are functions of the library: of float64, and, with an f behind the name, of float32.  The tests allow 6
 # units in the last place for erfc, and 3 for the others.
@@ -13,6 +15,18 @@ LIBRARY: Final = (
     *("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "erf", "erfc", "hypot", "atan2"),
     *("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh"),
 )
+
+_BOOL: Final = frozenset({"bool"})
+_DOUBLE: Final = frozenset({"float64"})
+_NUMBERS: Final = FLOATS | INTEGERS
+
+# Divisions, whose divisor has to be another number than 0 if it is whole.
+_DIVISIONS: Final = {
+    "floor_divide": "floor_divided",
+    "trunc_divide": "trunc_divided",
+    "remainder": "remainder_of",
+    "fmod": "fmod_of",
+}
 
 
 def _by_library(function: str) -> Callable[..., str]:
@@ -22,21 +36,64 @@ def _by_library(function: str) -> Callable[..., str]:
     return write
 
 
-def _in_c_or(name: str, otherwise: Callable[..., str]) -> Rule:
-    """The rule of C for its dtypes, and another for the other floating-point ones."""
-    common = IN_C.get(name)
-    if common is None:
-        return Rule(FLOATS, otherwise, exact=False)
+def _call(function: str) -> Callable[..., str]:
+    """A call of a function that has all types, one of which is said, since whole numbers become ints in arithmetic."""
 
     def write(dtype: str, *operands: str) -> str:
-        return (common.write if dtype in common.dtypes else otherwise)(dtype, *operands)
+        return f"{function}<{C_TYPES[dtype]}>({', '.join(operands)})"
 
-    return Rule(FLOATS | common.dtypes, write, common.exact)
+    return write
 
 
-RULES: Final[dict[str, Rule]] = {
-    **IN_C,
-    **{name: _in_c_or(name, _by_library(name)) for name in LIBRARY},
-    "sigmoid": _in_c_or("sigmoid", lambda dtype, x: f"1 / (exp(-{x}) + 1)"),
-    "silu": _in_c_or("silu", lambda dtype, x: f"{x} / (exp(-{x}) + 1)"),
+def _joined(first: Rule | None, second: Rule) -> Rule:
+    """The first rule for its dtypes, and the second for the others that this one has."""
+    if first is None:
+        return second
+
+    def write(dtype: str, *operands: str) -> str:
+        return (first if dtype in first.dtypes else second).write(dtype, *operands)
+
+    return Rule(first.dtypes | second.dtypes, write, first.exact, first.wrong or second.wrong)
+
+
+def _division(function: str) -> Rule:
+    def wrong(dtype: str, dividend: str, divisor: str) -> str:
+        return f"{divisor} == 0" if dtype in INTEGERS else ""
+
+    return Rule(_NUMBERS, _call(function), wrong=wrong)
+
+
+_FURTHER: Final[dict[str, Rule]] = {
+    **{name: Rule(FLOATS, _by_library(name), exact=False) for name in LIBRARY},
+    "sigmoid": Rule(FLOATS, lambda dtype, x: f"1 / (exp(-{x}) + 1)", exact=False),
+    "silu": Rule(FLOATS, lambda dtype, x: f"{x} / (exp(-{x}) + 1)", exact=False),
+    "gelu": Rule(_DOUBLE, lambda dtype, x: f"gelu_of_double({x})", exact=False),
+    "gelu_gradient": Rule(_DOUBLE, lambda dtype, *both: f"gelu_gradient_of_double({', '.join(both)})", exact=False),
+    "add": Rule(_BOOL, lambda dtype, x, y: f"{x} | {y}"),
+    "mul": Rule(_BOOL, lambda dtype, x, y: f"{x} & {y}"),
+    "sign": Rule(_BOOL, lambda dtype, x: x),
+    **{name: _division(function) for name, function in _DIVISIONS.items()},
+    "pow": Rule(_NUMBERS, _call("power"), exact=False),
+    "pow_scalar": Rule(_NUMBERS, _call("power_of_all"), exact=False),
+    "bitwise_left_shift": Rule(INTEGERS, _call("shifted_left")),
+    "bitwise_right_shift": Rule(INTEGERS, _call("shifted_right")),
+    "heaviside": Rule(_NUMBERS | _BOOL, lambda dtype, x, y: f"{x} == 0 ? {y} : {x} > 0"),
+    "nextafter": Rule(FLOATS, _by_library("nextafter")),
+    # Of half precision it is not the next number of float32, in which variables hold it.
+    "nextafter_float16": Rule(FLOATS, lambda dtype, *both: f"next_of_half<half>({', '.join(both)})"),
+    "nextafter_bfloat16": Rule(FLOATS, lambda dtype, *both: f"next_of_half<bfloat16>({', '.join(both)})"),
+    "logaddexp": Rule(FLOATS, _call("added_in_logarithms"), exact=False),
+    "logaddexp2": Rule(FLOATS, _call("added_in_logarithms_by_2"), exact=False),
+    "xlogy": Rule(FLOATS, _call("product_with_logarithm"), exact=False),
+    "entr": Rule(FLOATS, _call("entropy"), exact=False),
+    "sinc": Rule(FLOATS, _call("sine_by_argument"), exact=False),
+    "erfinv": Rule(FLOATS, _by_library("erfinv"), exact=False),
+    # In float64 for all, since both lose digits next to their zeros.
+    "lgamma": Rule(FLOATS, lambda dtype, x: f"lgamma((double){x})", exact=False),
+    "digamma": Rule(FLOATS, lambda dtype, x: f"digamma_of({x})", exact=False),
 }
+
+RULES: Final[dict[str, Rule]] = dict(IN_C)
+for _rules in (_FURTHER, COMPLEX_RULES):
+    for _name, _rule in _rules.items():
+        RULES[_name] = _joined(RULES.get(_name), _rule)

@@ -151,6 +151,7 @@ ELEMENTS_PRELUDE: Final = """
 #define INLINED static __device__ __forceinline__
 #define FMA(a, b, c) __fmaf_rn(a, b, c)
 #define INF __int_as_float(0x7f800000)
+#define NAN __int_as_float(0x7fc00000)
 INLINED float of_bits(int32_t bits) { return __int_as_float(bits); }
 INLINED int32_t bits_of(float value) { return __float_as_int(value); }
 """

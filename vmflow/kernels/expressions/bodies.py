@@ -64,11 +64,13 @@ class Body(NamedTuple):
             the result of each operation.
         numbers: see `Number`.
         inexact: the ops in it whose results are not numpy's to the bit.
+        wrong: a condition under which an element is an error; "" if there is none.
     """
 
     lines: tuple[str, ...]
     numbers: tuple[Number, ...]
     inexact: frozenset[str]
+    wrong: str
 
 
 def write_body(
@@ -88,7 +90,8 @@ def write_body(
     for operation in operations:
         if not writer.add(operation):
             return None
-    return Body(tuple(writer.lines), tuple(writer.numbers), frozenset(writer.inexact))
+    wrong = " || ".join(writer.wrong)
+    return Body(tuple(writer.lines), tuple(writer.numbers), frozenset(writer.inexact), wrong)
 
 
 class _Writer:
@@ -99,6 +102,7 @@ class _Writer:
 
     Attributes:
         lines, numbers, inexact: see `Body`.
+        wrong: conditions of which each is an error.
     """
 
     def __init__(self, inputs: Sequence[str], types: Mapping[str, str], rules: Mapping[str, Rule]) -> None:
@@ -108,6 +112,7 @@ class _Writer:
         self.lines: list[str] = []
         self.numbers: list[Number] = []
         self.inexact: set[str] = set()
+        self.wrong: list[str] = []
 
     def add(self, operation: Operation) -> bool:
         """Write an operation; False if it cannot be written."""
@@ -136,13 +141,16 @@ class _Writer:
             return values_[0]
         if name == "clamp":
             return clamped(compute, *values_) if compute != "bool" else None
-        if name == "pow" and operation.name == "pow_scalar" and not operation.reversed:
-            name = _POWERS.get(operation.scalars[0], name)
-        rule = self._rules.get(name)
+        if operation.name == "pow_scalar" and not operation.reversed:
+            name = operation.name if operation.name in self._rules else _POWERS.get(operation.scalars[0], name)
+        # Few ops of half precision are others than those of float32.
+        rule = self._rules.get(f"{name}_{operation.compute}") or self._rules.get(name)
         if rule is None or compute not in rule.dtypes:
             return None
         if not rule.exact:
             self.inexact.add(name)
+        if rule.wrong is not None and (wrong := rule.wrong(compute, *values_)):
+            self.wrong.append(wrong)
         return rule.write(compute, *values_)
 
     def _values(self, operation: Operation, operands: Sequence[int]) -> list[str] | None:

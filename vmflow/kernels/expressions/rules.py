@@ -20,6 +20,9 @@ C_TYPES: Final = {
 # Half precision, which variables hold in float32, rounded.  C has none.
 HALVES: Final = frozenset({"float16", "bfloat16"})
 
+# C has none of these either: where the language has them, a conversion is ``converted<type>(value)``.
+COMPLEX: Final = frozenset({"complex64", "complex128"})
+
 FLOATS: Final = frozenset({"float32", "float64"})
 _SINGLE: Final = frozenset({"float32"})
 INTEGERS: Final = frozenset({"int8", "int16", "int32", "int64", "uint8"})
@@ -35,11 +38,13 @@ class Rule(NamedTuple):
         dtypes: those in which it can be computed.
         write: from the dtype to compute in and the operands, as C of that type, to the result as C.
         exact: whether the result is numpy's to the bit.
+        wrong: from the same to a condition under which the operands are an error, "" if none is; None if none ever is.
     """
 
     dtypes: frozenset[str]
     write: Callable[..., str]
     exact: bool = True
+    wrong: Callable[..., str] | None = None
 
 
 def _form(pattern: str) -> Callable[..., str]:
@@ -148,6 +153,11 @@ def converted(value: str, given: str, wanted: str) -> str | None:
     """A value of one dtype as another; None if C does not say what numpy would make of it."""
     if given == wanted:
         return value
+    if wanted in COMPLEX:
+        return f"converted<{wanted}>({value})"
+    if given in COMPLEX:
+        real = f"converted<{'bool' if wanted == 'bool' else C_TYPES[held_in(wanted)]}>({value})"
+        return rounded_to(wanted, real) if wanted in HALVES else real
     if wanted == "bool":
         return f"({value} != 0)"
     if held_in(given) in FLOATS and wanted in INTEGERS:

@@ -153,7 +153,7 @@ ROOT_HALF = math.sqrt(0.5)
 FAR = 10
 _EULER = 0.57721566490153286061
 # Bernoulli's numbers B2, B4, ...
-_BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510, 43867 / 798, -174611 / 330)
+BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510, 43867 / 798, -174611 / 330)
 
 
 def polynomial(x: Array, coefficients: tuple[float, ...]) -> Array:
@@ -171,7 +171,7 @@ def zeta(s: int, a: Any) -> Any:
     power = start ** float(-s)
     total = total + power * start / (s - 1) + power * 0.5
     factor = s / start
-    for place, number in enumerate(_BERNOULLI, 1):
+    for place, number in enumerate(BERNOULLI, 1):
         total = total + power * factor * (number / math.factorial(2 * place))
         factor = factor * ((s + 2 * place - 1) * (s + 2 * place)) / (start * start)
     return total
@@ -185,9 +185,9 @@ def near_two() -> tuple[float, ...]:
 
 
 # By powers of 1 / x**2, highest first: what log(gamma(x)) has beyond Stirling's formula, times x (5.11.1).
-STIRLING = tuple([number / (2 * place * (2 * place - 1)) for place, number in enumerate(_BERNOULLI, 1)])[::-1]
+STIRLING = tuple([number / (2 * place * (2 * place - 1)) for place, number in enumerate(BERNOULLI, 1)])[::-1]
 # And what digamma(x) has beyond log(x) - 1 / (2 * x), times -x**2 (5.11.2).
-DIGAMMA = tuple([number / (2 * place) for place, number in enumerate(_BERNOULLI, 1)])[::-1]
+DIGAMMA = tuple([number / (2 * place) for place, number in enumerate(BERNOULLI, 1)])[::-1]
 
 
 @computes("lgamma")
