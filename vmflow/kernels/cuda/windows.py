@@ -2,6 +2,7 @@
 
 A `Loop` goes through the places of a window along one dimension, or through the windows that a place is in.  Sums are
 taken dimension by dimension, as if one dimension was reduced after the other: in the order of roundings of the CPU.
+No loop is unrolled: of three nested ones, that would take more registers than threads should have.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def taps_of_window(axis: int) -> Loop:
     """The elements of the window `p<axis>_place`, without those in the padding."""
     head = (
         f"const int64 start{axis} = p{axis}_place * stride{axis} - padding{axis};\n"
-        f"for (int64 tap{axis} = 0; tap{axis} < kernel{axis}; tap{axis}++) {{\n"
+        f"#pragma unroll 1\nfor (int64 tap{axis} = 0; tap{axis} < kernel{axis}; tap{axis}++) {{\n"
         f"const int64 at{axis} = start{axis} + tap{axis} * dilation{axis};\n"
         f"if (at{axis} < 0 || at{axis} >= size{axis}) continue;"
     )
@@ -53,7 +54,7 @@ def taps_of_window(axis: int) -> Loop:
 def windows_of_place(axis: int) -> Loop:
     """The windows that have the element `p<axis>_place`, in the order of their taps."""
     head = (
-        f"for (int64 tap{axis} = 0; tap{axis} < kernel{axis}; tap{axis}++) {{\n"
+        f"#pragma unroll 1\nfor (int64 tap{axis} = 0; tap{axis} < kernel{axis}; tap{axis}++) {{\n"
         f"const int64 far{axis} = p{axis}_place + padding{axis} - tap{axis} * dilation{axis};\n"
         f"const int64 at{axis} = far{axis} / stride{axis};\n"
         f"if (far{axis} < 0 || at{axis} * stride{axis} != far{axis} || at{axis} >= output{axis}) continue;"
@@ -77,7 +78,7 @@ def even_window(axis: int) -> Loop:
     start, end = _even(f"p{axis}_place", f"size{axis}", f"output{axis}")
     head = (
         f"const int64 start{axis} = {start}, end{axis} = {end};\n"
-        f"for (int64 at{axis} = start{axis}; at{axis} < end{axis}; at{axis}++) {{"
+        f"#pragma unroll 1\nfor (int64 at{axis} = start{axis}; at{axis} < end{axis}; at{axis}++) {{"
     )
     return Loop(head, f"(end{axis} - start{axis})")
 
@@ -86,7 +87,7 @@ def even_windows_of_place(axis: int) -> Loop:
     """The windows that have the element `p<axis>_place`: those that so many elements divide the windows into."""
     first, last = _even(f"p{axis}_place", f"output{axis}", f"size{axis}")
     start, end = _even(f"at{axis}", f"size{axis}", f"output{axis}")
-    head = f"for (int64 at{axis} = {first}; at{axis} < {last}; at{axis}++) {{"
+    head = f"#pragma unroll 1\nfor (int64 at{axis} = {first}; at{axis} < {last}; at{axis}++) {{"
     return Loop(head, f"({end} - {start})")
 
 
