@@ -103,6 +103,7 @@ def _sums(rank: int, given: str, wanted: str) -> Walk:
     before = "x_place"
     for axis in range(rank):
         lines += [
+            "#pragma unroll 1",
             f"for (int64 tap{axis} = 0; tap{axis} < kernel{axis}; tap{axis}++) {{",
             f"const int64 far{axis} = p{axis}_place + before{axis} - tap{axis} * dilation{axis};",
             f"const int64 pixel{axis} = far{axis} / stride{axis};",

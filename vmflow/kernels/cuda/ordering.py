@@ -1,89 +1,262 @@
-"""Where elements are by their order: sorting, the largest few, the one of a rank, the most frequent one."""
+"""Where elements are by their order: sorting, the largest few, the one of a rank, the most frequent one.
+
+Elements are compared by keys, integers of the same order, in which all that is not a number is the largest and equal.
+Short rows are sorted by a block of threads each, in shared memory; long ones all together, by their digits.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import wraps
-from typing import Any, TypeVar
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from vmflow.kernels.choosing import Problem
+from vmflow.kernels.choosing import Kernel, Problem, builds
+from vmflow.streams.cuda.arrays import DeviceArray, contiguous_strides
+from vmflow.streams.cuda.launching import Launcher
 
-from .arrays import by_arrays
-from .bits import comparable
+from .arrays import PACKAGE, into_outs
+from .pointwise import copy_array, fill_array
+from .rows import BLOCK, as_rows
+from .sorting import Sorted, sort_by_bits
+from .sources import COMPUTED, STORED, THREADS, CudaKernel
+from .walks import Walk, Walked, part_of, walk
 
-# find(xp, problem, array of at least one dimension and element, which the array module sorts) -> indices
-Find = TypeVar("Find", bound=Callable[..., Any])
+_INT64: Final = np.dtype(np.int64)
 
+# The longest rows that a block sorts.
+_SHORT: Final = 1024
 
-def _order(xp: Any, array: Any, dim: int, descending: bool) -> Any:
-    """The indices that sort `array`; equal elements keep their order, as all sorting of CuPy lets them."""
-    if not descending:
-        return xp.argsort(array, axis=dim, kind="stable")
-    backwards = xp.argsort(xp.flip(array, dim), axis=dim, kind="stable")
-    return array.shape[dim] - 1 - xp.flip(backwards, dim)
+# By dtype, how many bits keys have; those of floating-point numbers are computed in the wider dtype.
+_BITS: Final = {
+    "bool": 1, "uint8": 8, "int8": 8, "int16": 16, "int32": 32, "int64": 64, "float16": 32, "bfloat16": 32,
+    "float32": 32, "float64": 64,
+}  # fmt: skip
 
-
-def _finds(op: str) -> Callable[[Find], Find]:
-    """Declare that ``function(xp, problem, array)`` finds the indices that this op wants."""
-
-    def declare(find: Find) -> Find:
-        @by_arrays(op)
-        @wraps(find)
-        def kernel(xp: Any, problem: Problem, array: Any, out: Any) -> None:
-            if not array.ndim:
-                out.fill(0)
-            elif array.size:
-                xp.copyto(out, find(xp, problem, comparable(array)))
-
-        return find
-
-    return declare
-
-
-@_finds("argsort")
-def _argsort(xp: Any, problem: Problem, array: Any) -> Any:
-    return _order(xp, array, *problem.attributes)
-
-
-@_finds("topk")
-def _topk(xp: Any, problem: Problem, array: Any) -> Any:
-    k, dim, largest = problem.attributes
-    order = _order(xp, xp.moveaxis(array, dim, -1), -1, largest)
-    return xp.moveaxis(order[..., :k], -1, dim)
+# Numbers below zero have their bits turned, so that they are in order; those above zero come behind.
+_KEYS: Final = """
+__device__ __forceinline__ uint64_t key_of(bool value) { return value; }
+__device__ __forceinline__ uint64_t key_of(unsigned char value) { return value; }
+__device__ __forceinline__ uint64_t key_of(signed char value) { return value + 128; }
+__device__ __forceinline__ uint64_t key_of(short value) { return value + 32768; }
+__device__ __forceinline__ uint64_t key_of(int value) { return (uint32_t)value ^ 0x80000000u; }
+__device__ __forceinline__ uint64_t key_of(int64 value) { return (uint64_t)value ^ 0x8000000000000000ULL; }
+__device__ __forceinline__ uint64_t key_of(float value) {
+    const uint32_t bits = __float_as_int(value == 0 ? 0 : value);
+    return value != value ? 0xffffffffu : bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+}
+__device__ __forceinline__ uint64_t key_of(double value) {
+    const uint64_t bits = __double_as_longlong(value == 0 ? 0 : value), sign = 0x8000000000000000ULL;
+    return value != value ? ~0ULL : bits & sign ? ~bits : bits | sign;
+}
+"""
 
 
-@_finds("element_of_rank")
-def _rank(xp: Any, problem: Problem, array: Any) -> Any:
+class Ordered(NamedTuple):
+    """The rows of an array along a dimension, contiguous, and where the elements of each are in ascending order."""
+
+    rows: DeviceArray
+    order: DeviceArray
+
+
+def ordered(launcher: Launcher, array: DeviceArray, dim: int, descending: bool = False) -> Ordered:
+    """Sort the elements of an array that is not empty along a dimension; equal ones keep their order."""
+    rows = as_rows(launcher, array, (dim,))
+    count, size = rows.shape
+    order = launcher.scratch(rows.shape, _INT64)
+    if size <= _SHORT:
+        padded = max(1 << (size - 1).bit_length(), 2)
+        _short(array.dtype.name).launch(launcher, count, (order, rows, size, padded, int(descending)))
+        return Ordered(rows, order)
+    keys = launcher.scratch((count * size,), _INT64)
+    bits = _BITS[array.dtype.name]
+    turned = (1 << bits) - 1 if descending else 0
+    turned -= (turned >> 63) << 64  # as a number with a sign
+    _key_kernel(array.dtype.name).launch_over(launcher, keys.size, (keys, rows, keys.size, turned))
+    found = sort_by_bits(launcher, Sorted(keys, 0), bits)
+    if count > 1:
+        assert isinstance(found.order, DeviceArray)
+        numbers = launcher.scratch(keys.shape, _INT64)
+        walk(launcher, _ROW, keys.shape, [Walked(numbers, (1,))], [Walked(found.order, (1,))], (), (size,))
+        found = sort_by_bits(launcher, Sorted(numbers, found.order), (count - 1).bit_length())
+    assert isinstance(found.order, DeviceArray)
+    walk(launcher, _IN_ROW, keys.shape, [Walked(order, (1,))], [Walked(found.order, (1,))], (), (size,))
+    return Ordered(rows, order)
+
+
+_ROW: Final = Walk(
+    "row_of", (("out", "int64"),), (("x", "int64"),), (), ("size",), ("out[out_place] = x[x_place] / size;",)
+)
+_IN_ROW: Final = Walk(
+    "place_in_row", (("out", "int64"),), (("x", "int64"),), (), ("size",), ("out[out_place] = x[x_place] % size;",)
+)
+
+
+@lru_cache(None)
+def _key_kernel(dtype: str) -> CudaKernel:
+    source = f"""{_KEYS}
+extern "C" __global__ void keys_{dtype}(int64* keys, const {STORED[dtype]}* in, int64 count, int64 turned) {{
+    const int64 threads = (int64)gridDim.x * blockDim.x;
+    for (int64 i = (int64)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += threads)
+        keys[i] = (int64)key_of(converted<{COMPUTED[dtype]}>(in[i])) ^ turned;
+}}
+"""
+    return CudaKernel(f"keys_{dtype}", source)
+
+
+@lru_cache(None)
+def _short(dtype: str) -> CudaKernel:
+    """Bitonic sorting of keys and places, where equal keys are in the order of their places."""
+    source = f"""{_KEYS}
+extern "C" __global__ void sort_rows_{dtype}(int64* order, const {STORED[dtype]}* in, int64 size, int64 padded,
+                                             int64 descending) {{
+    __shared__ uint64_t keys[{_SHORT}];
+    __shared__ int places[{_SHORT}];
+    const {STORED[dtype]}* const row = in + blockIdx.x * size;
+    for (int i = threadIdx.x; i < padded; i += {THREADS}) {{
+        const uint64_t key = i < size ? key_of(converted<{COMPUTED[dtype]}>(row[i])) : 0;
+        keys[i] = i >= size ? ~0ULL : descending ? ~key : key;
+        places[i] = i;
+    }}
+    __syncthreads();
+    for (int span = 2; span <= padded; span *= 2)
+        for (int reach = span / 2; reach > 0; reach /= 2) {{
+            for (int pair = threadIdx.x; pair < padded / 2; pair += {THREADS}) {{
+                const int i = 2 * pair - (pair & (reach - 1)), j = i + reach;
+                const uint64_t first = keys[i], second = keys[j];
+                const int place = places[i], other = places[j];
+                const bool wrong = second < first || (second == first && other < place);
+                if (wrong == !(i & span)) {{
+                    keys[i] = second;
+                    keys[j] = first;
+                    places[i] = other;
+                    places[j] = place;
+                }}
+            }}
+            __syncthreads();
+        }}
+    for (int i = threadIdx.x; i < size; i += {THREADS}) order[blockIdx.x * size + i] = places[i];
+}}
+"""
+    return CudaKernel(f"sort_rows_{dtype}", source)
+
+
+# The ops
+
+
+def _along(rows: DeviceArray, shape: tuple[int, ...], dim: int) -> DeviceArray:
+    """Rows along `dim`, as many as an array of this shape has, as that array."""
+    kept = [axis for axis in range(len(shape)) if axis != dim]
+    strides = contiguous_strides(tuple([shape[axis] for axis in kept]), rows.strides[0])
+    by_axis = dict(zip([*kept, dim], [*strides, rows.itemsize], strict=True))
+    return rows.strided(shape, rows.dtype, 0, tuple([by_axis[axis] for axis in range(len(shape))]))
+
+
+@builds("argsort", "topk", package=PACKAGE)
+def _build_order(problem: Problem) -> Kernel:
+    *_, dim, descending = problem.attributes
+
+    def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
+        (array,), (out,) = operands, outs
+        if not array.ndim:
+            fill_array(launcher, out, 0)
+        elif out.size:
+            _, order = ordered(launcher, array, dim, descending)
+            copy_array(launcher, _along(part_of(order, 1, 0, out.shape[dim]), out.shape, dim), out)
+
+    return Kernel(into_outs(launch, problem), casts=True)
+
+
+@builds("element_of_rank", package=PACKAGE)
+def _build_rank(problem: Problem) -> Kernel:
     _, place, dim, nan_wins = problem.attributes
-    chosen = xp.moveaxis(xp.moveaxis(_order(xp, array, dim, False), dim, -1)[..., place : place + 1], -1, dim)
-    if nan_wins and array.dtype.kind == "f":
-        nans = xp.isnan(array)
-        first = xp.argmax(nans, axis=dim, keepdims=True)
-        chosen = xp.where(xp.any(nans, axis=dim, keepdims=True), first, chosen)
-    return chosen
+    checks = nan_wins and problem.inputs[0].dtype.is_floating_point
+
+    def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
+        (array,), (out,) = operands, outs
+        if not array.ndim:
+            fill_array(launcher, out, 0)
+        elif array.size:
+            rows, order = ordered(launcher, array, dim)
+            count, size = rows.shape
+            found = launcher.scratch((count, 1), _INT64)
+            arrays = [Walked(rows, (size,)), Walked(order, (size,))]
+            what = _rank(array.dtype.name, bool(checks))
+            walk(launcher, what, (count,), [Walked(found, (1,))], arrays, (), (place, size))
+            copy_array(launcher, _along(found, out.shape, dim), out)
+
+    return Kernel(into_outs(launch, problem), casts=True)
 
 
-@_finds("mode")
-def _mode(xp: Any, problem: Problem, array: Any) -> Any:
+@lru_cache(None)
+def _rank(dtype: str, checks: bool) -> Walk:
+    """What is not a number is at the end of a row, and the first of it found by halving."""
+    lines = ["int64 at = place;"]
+    if checks:
+        lines += [
+            "auto is_number = [&](int64 n) {",
+            f"const {COMPUTED[dtype]} v = converted<{COMPUTED[dtype]}>(x[x_place + order[order_place + n]]);",
+            "return v == v;",
+            "};",
+            "if (!is_number(size - 1)) {",
+            "int64 low = 0, high = size - 1;",
+            "while (low < high) {",
+            "const int64 middle = (low + high) / 2;",
+            "if (is_number(middle)) low = middle + 1; else high = middle;",
+            "}",
+            "at = low;",
+            "}",
+        ]
+    lines.append("out[out_place] = order[order_place + at];")
+    arrays = (("x", dtype), ("order", "int64"))
+    return Walk("element_of_rank", (("out", "int64"),), arrays, (), ("place", "size"), tuple(lines))
+
+
+@builds("mode", package=PACKAGE)
+def _build_mode(problem: Problem) -> Kernel:
     (dim,) = problem.attributes
-    rows, size = xp.moveaxis(array, dim, -1), array.shape[dim]
-    order = xp.argsort(rows, axis=-1, kind="stable")
-    ordered = xp.take_along_axis(rows, order, -1)
-    starts = xp.zeros(rows.shape, np.int64)
-    starts[..., 1:] = xp.where(ordered[..., 1:] != ordered[..., :-1], xp.arange(1, size), 0)
-    run = xp.arange(size) - _highest_so_far(xp, starts)
-    # The first longest run is that of the smallest of the most frequent; it is longest at its last element.
-    last = xp.argmax(run, axis=-1, keepdims=True)
-    return xp.moveaxis(xp.take_along_axis(order, last, -1), -1, dim)
+
+    def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
+        (array,), (out,) = operands, outs
+        if not array.ndim:
+            fill_array(launcher, out, 0)
+        elif array.size:
+            rows, order = ordered(launcher, array, dim)
+            count, size = rows.shape
+            found = launcher.scratch((count, 1), _INT64)
+            _mode(array.dtype.name).launch(launcher, count, (found, rows, order, size))
+            copy_array(launcher, _along(found, out.shape, dim), out)
+
+    return Kernel(into_outs(launch, problem), casts=True)
 
 
-def _highest_so_far(xp: Any, array: Any) -> Any:
-    """The highest element of each row up to each, of neighbours in distances of 1, 2, 4 and so on."""
-    distance = 1
-    while distance < array.shape[-1]:
-        later = xp.maximum(array[..., distance:], array[..., :-distance])
-        array = xp.concatenate([array[..., :distance], later], -1)
-        distance *= 2
-    return array
+@lru_cache(None)
+def _mode(dtype: str) -> CudaKernel:
+    """The last place of the first of the longest runs of equal elements; only what is a number equals anything."""
+    source = f"""{_KEYS}{BLOCK}
+struct run {{ int64 length, last; }};
+extern "C" __global__ void mode_{dtype}(int64* out, const {STORED[dtype]}* in, const int64* order, int64 size) {{
+    __shared__ run shared[{THREADS}];
+    const {STORED[dtype]}* const row = in + blockIdx.x * size;
+    const int64* const places = order + blockIdx.x * size;
+    auto value = [&](int64 n) {{ return converted<{COMPUTED[dtype]}>(row[places[n]]); }};
+    auto better = [](run p, run q) {{
+        return p.length > q.length || (p.length == q.length && p.last <= q.last) ? p : q;
+    }};
+    run best = {{0, 0}};
+    for (int64 n = threadIdx.x; n < size; n += blockDim.x) {{
+        const auto own = value(n);
+        if (own == own && n + 1 < size && value(n + 1) == own) continue;
+        int64 low = 0, high = n;
+        const uint64_t key = own == own ? key_of(own) : ~0ULL;
+        while (low < high) {{
+            const int64 middle = (low + high) / 2;
+            if (key_of(value(middle)) < key) low = middle + 1; else high = middle;
+        }}
+        best = better(best, run{{own == own ? n - low + 1 : 1, n}});
+    }}
+    best = of_block(best, shared, better);
+    if (threadIdx.x == 0) out[blockIdx.x] = places[best.last];
+}}
+"""
+    return CudaKernel(f"mode_{dtype}", source)

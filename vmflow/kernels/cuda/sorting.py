@@ -34,13 +34,18 @@ class Sorted(NamedTuple):
 
 def sort_keys(launcher: Launcher, keys: DeviceArray, limit: int) -> Sorted:
     """Sort a vector of int64 keys from 0 to `limit` - 1; equal ones keep their order."""
-    (count,) = keys.shape
-    found = Sorted(keys, 0)
+    return sort_by_bits(launcher, Sorted(keys, 0), max(limit - 1, 0).bit_length())
+
+
+def sort_by_bits(launcher: Launcher, given: Sorted, bits: int) -> Sorted:
+    """Sort keys that came into their order from another one, as numbers without sign, by so many of their last bits."""
+    (count,) = given.keys.shape
+    found = given
     if count < 2:
         return found
     blocks = -(-count // _TILE)
     starts: DeviceArray | int = 0
-    for shift in range(0, max(limit - 1, 0).bit_length(), _BITS):
+    for shift in range(0, bits, _BITS):
         if blocks > 1:
             starts = launcher.scratch((_DIGITS * blocks,), _INT64)
             _COUNT.launch(launcher, blocks, (starts, found.keys, count, shift, blocks))
