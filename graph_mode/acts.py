@@ -122,6 +122,11 @@ class LaunchOnStream(InstructionPolicy):
                 return
         self._begun = True
         self._task.run(self._runtime, self._launch)
+        failure = self._launch.failure
+        if failure is not None:
+            # Now, since others may be launched behind this one before the device has ended it.
+            for blob in self._launch.results:
+                blob.storage.poison(failure)
 
     def settle(self, failure: Failure | None) -> Failure | None:
         if not self._begun:

@@ -97,6 +97,7 @@ class CompiledGraph:
         report.compiled(self.plan)
         self.outside = outside
         self.out_tree = out_tree
+        self._report = report
         # Every machine has its runtime: there, since that holds the machine in turn.
         self._handles: list[Handle] = []
         self._make_locks()
@@ -215,7 +216,9 @@ class CompiledGraph:
                 if found is None or not found.usable():
                     if found is not None:
                         found.close()
-                    found = GraphRuntime(machine, self.full_job, self.plan, self._uses, self.settings.config.actors)
+                    actors = self.settings.config.actors
+                    tell = self._report.running
+                    found = GraphRuntime(machine, self.full_job, self.plan, self._uses, actors, tell)
                     self._handles = [*[it for it in self._handles if not it.gone()], found.handle]
                     runtimes[self] = found
         if not found.memory.unsettled():

@@ -225,6 +225,11 @@ class BuildReport:
             for line in memory_report(plan).splitlines():
                 print(f"[{self.name}]   {line}")
 
+    def running(self, how: str) -> None:
+        """A device runs the ops of a task in another way from now on, or cannot; see `Replay`."""
+        if self.level >= TIMES:
+            print(f"[{self.name}] {how}")
+
 
 def changes(before: Job, after: Job) -> str:
     """How the numbers of ops differ, by name."""

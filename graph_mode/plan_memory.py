@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, final
 
 import numpy as np
@@ -28,13 +29,15 @@ class PlanMemory:
 
     Args:
         job, plan: whose.
+        tell: see `GraphRuntime`.
 
     Attributes:
         tensors: arenas and registers as tensors of bytes, by kind, number of the owner, and slot; and constants.
     """
 
-    def __init__(self, job: Job, plan: Plan) -> None:
+    def __init__(self, job: Job, plan: Plan, tell: Callable[[str], None] | None) -> None:
         self.job = job
+        self._tell = tell
         self.plan = plan
         self.tensors: dict[tuple[str, int, int], Tensor] = {}
         self._programs: dict[tuple[Any, ...], Program] = {}
@@ -94,7 +97,7 @@ class PlanMemory:
             for slot in slots:
                 for number, array in self._slot_arrays(slot.register, slot.slot).items():
                     environment.put(number, array)
-            found = self._programs[key] = Program(chain, environment)
+            found = self._programs[key] = Program(chain, environment, self._tell)
         return found
 
     def _slot_arrays(self, register: int, slot: int) -> dict[int, Array]:

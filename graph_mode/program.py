@@ -49,6 +49,18 @@ class ProgramError(Exception):
         self.error = error
 
 
+class ReplayFailed(Exception):
+    """Ops could not be run as one; the exception is the cause, and nobody knows how far they have come.
+
+    Attributes:
+        error: the cause.
+    """
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
 class Torn(Exception):
     """A launch before this one has left a variable without a value.
 
@@ -135,6 +147,7 @@ class Program:
     Args:
         chain: what to run.
         environment: where everything is.
+        tell: told, in a sentence, how a device runs the ops; None for nobody.
 
     Attributes:
         variables: the buffers of variables that it uses.
@@ -143,7 +156,10 @@ class Program:
         replay: runs the steps on devices that can run them as one; None on others.
     """
 
-    def __init__(self, chain: ChainDescriptor, environment: Environment) -> None:
+    def __init__(
+        self, chain: ChainDescriptor, environment: Environment, tell: Callable[[str], None] | None = None
+    ) -> None:
+        self._tell = tell
         self.chain = chain
         self.environment = environment
         self.launch: Launch | None = None
@@ -186,6 +202,7 @@ class Program:
 
         Raises:
             ProgramError: for the first op that fails; those behind it are not run.
+            ReplayFailed: if ops that are run as one cannot be.
             Torn: if a launch before has left a variable without a value.
             Exception: if what the launch brings does not fit; nothing is run.
         """
@@ -202,7 +219,7 @@ class Program:
             if self.replay is None:
                 self._call(made, self._owner)
             else:
-                self.replay.run(self._call_noted, [launch.drawn(scalar, micro) for scalar in self._drawn])
+                self._run_replay(self.replay, [launch.drawn(scalar, micro) for scalar in self._drawn])
             for number, operand, array in self._outputs:
                 launch.put_output(number, self.environment.array(operand) if array is None else array)
             if self._last_use < 0 and self._kept:
@@ -221,6 +238,14 @@ class Program:
             # Counting would cost as much as a tiny op's bookkeeping.
             failed = len(made) - length_hint(steps) - 1
             raise caused_by(ProgramError(owner(failed), error), error)  # noqa: B904
+
+    def _run_replay(self, replay: Replay, places: Sequence[int]) -> None:
+        try:
+            replay.run(self._call_noted, places)
+        except ProgramError:
+            raise
+        except Exception as error:
+            raise caused_by(ReplayFailed(error), error)  # noqa: B904
 
     def _call_noted(self, places: Sequence[Any], noted: Callable[[Callable[[Exception], None]], None]) -> None:
         """The same for a device that finds errors later; see `Replay.run`."""
@@ -367,8 +392,14 @@ class Program:
         outside = [buffer for buffer in written if buffer not in self.chain.arena.offsets]
         handed_out = dict.fromkeys([job.outputs[number].buffer for number in self.chain.outputs])
         results = [environment.whole(buffer) for buffer in {**dict.fromkeys(outside), **handed_out}]
+        ops = f"{len(self._ops)} ops on {self.chain.device}"
         changed = [environment.arena, *[environment.whole(buffer) for buffer in outside]]
-        return make(changed, results, len(self._drawn))
+        return make(changed, results, len(self._drawn), partial(_told, self._tell, ops))
+
+
+def _told(tell: Callable[[str], None] | None, ops: str, refusal: str | None) -> None:
+    if tell is not None:
+        tell(f"{ops} run as one launch from now on" if refusal is None else f"{ops} run one by one: {refusal}")
 
 
 def note_op(op: JobOp, graph: str, error: Exception) -> None:

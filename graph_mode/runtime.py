@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
@@ -35,7 +36,7 @@ from .job_queue import queue_of
 from .launch import Launch
 from .plan import Plan
 from .plan_memory import PlanMemory
-from .program import ProgramError, Torn, note_op
+from .program import ProgramError, ReplayFailed, Torn, note_op
 from .single_task import SingleTask
 from .tasks import stream_of
 
@@ -79,6 +80,7 @@ class GraphRuntime:
         job, plan: to be run.
         uses: how often a launch reads arguments; see `Launch`.
         actors: whether also the single task of a plan gets an actor.
+        tell: told, in a sentence, how a device runs the ops of a task; by default, nobody is.
 
     Attributes:
         name: of the graph.
@@ -95,7 +97,15 @@ class GraphRuntime:
         caller: see `GraphCaller`.
     """
 
-    def __init__(self, machine: VirtualMachine, job: Job, plan: Plan, uses: int, actors: bool = False) -> None:
+    def __init__(
+        self,
+        machine: VirtualMachine,
+        job: Job,
+        plan: Plan,
+        uses: int,
+        actors: bool = False,
+        tell: Callable[[str], None] | None = None,
+    ) -> None:
         self.name = job.name
         self.handle = Handle(self)
         self.machine = machine
@@ -127,7 +137,7 @@ class GraphRuntime:
         self._sinks = frozenset([task.id for task in plan.tasks if task.kind == CALLBACK_NOTIFY])
         self._streams = {task.id: self._stream_of(task.id) for task in plan.tasks if task.id in self._working}
         self.launches_ahead = any([stream.policy.launches_ahead for stream in self._streams.values()])
-        self.memory = PlanMemory(job, plan)
+        self.memory = PlanMemory(job, plan, tell)
         self.single: SingleTask | None = None
         self.brief = False
         self.cost = 0
@@ -383,7 +393,7 @@ class GraphRuntime:
         self._ended(thread_of(action.actor.id))  # type: ignore[union-attr]
 
     def tear(self, launch: Launch, failure: Failure) -> None:
-        """A device has found an error in what a launch has computed: nobody can know what its variables hold."""
+        """Something has gone wrong on a device: nobody can know what the variables hold that the launch writes."""
         for number in self._written:
             launch.variables[number].poison(failure)
         launch.fail(self._remembered(failure))
@@ -475,6 +485,9 @@ class GraphRuntime:
             launch.fail(self._failure(error, launch))
         elif isinstance(error, Torn):
             launch.fail(error.failure)
+        elif isinstance(error, ReplayFailed):
+            error.error.add_note(f"while running {task} of graph {self.name!r}")
+            self.tear(launch, Failure(error.error))
         else:
             error.add_note(f"while running {task} of graph {self.name!r}")
             launch.fail(self._remembered(Failure(error)))

@@ -15,18 +15,7 @@ Calls: TypeAlias = "Callable[[Sequence[Any], Callable[[Callable[[Exception], Non
 
 
 class Replay(Protocol):
-    """Kernels that run over the same memory again and again.
-
-    Attributes:
-        refusal: why they do not run as one; None if they do, or may yet.
-    """
-
-    refusal: str | None
-
-    @property
-    def replays(self) -> bool:
-        """Whether the next run is one launch."""
-        ...
+    """Kernels that run over the same memory again and again."""
 
     def run(self, call: Calls, places: Sequence[int]) -> None:
         """Run them once.
@@ -38,8 +27,8 @@ class Replay(Protocol):
         ...
 
 
-# make(changed, results, places): see `vmflow.kernels.cuda.replay.Replay`.
-MakeReplay: TypeAlias = "Callable[[Sequence[Array], Sequence[Array], int], Replay]"
+# make(changed, results, places, told): see `vmflow.kernels.cuda.replay.Replay`.
+MakeReplay: TypeAlias = "Callable[[Sequence[Array], Sequence[Array], int, Callable[[str | None], None]], Replay]"
 
 
 def replays_of(device: Device) -> MakeReplay | None:

@@ -40,13 +40,18 @@ class Replay:
         changed: memory that the kernels change: what they read there has to be put back before they run again.
         results: the arrays in it that anybody else reads.
         places: how many places of random numbers each run is given.
-
-    Attributes:
-        refusal: why no graph is launched; None while there may yet be one.
+        told: called once: with None when later runs launch the graph, or with the reason why they do not.
     """
 
-    def __init__(self, changed: Sequence[DeviceArray], results: Sequence[DeviceArray], places: int) -> None:
-        self.refusal: str | None = None
+    def __init__(
+        self,
+        changed: Sequence[DeviceArray],
+        results: Sequence[DeviceArray],
+        places: int,
+        told: Callable[[str | None], None],
+    ) -> None:
+        self._told = told
+        self._refused = False
         self._changed = [array for array in map(_as_bytes, changed) if array.size]
         self._results = [array for array in map(_as_bytes, results) if array.size]
         self._count = places
@@ -54,11 +59,6 @@ class Replay:
         self._ran = False
         self._graph: CapturedGraph | None = None
         self._verified = False
-
-    @property
-    def replays(self) -> bool:
-        """Whether the next run launches the graph."""
-        return self._verified
 
     def run(self, call: Calls, places: Sequence[int]) -> None:
         """Run the kernels once, by the current launcher.
@@ -70,12 +70,9 @@ class Replay:
         launcher = current()
         if self._verified:
             self._launch(launcher, places)
-        elif self._ran and self._graph is None and self.refusal is None:
+        elif self._ran and self._graph is None and not self._refused:
             self._capture(launcher, call)
-            if self._graph is None:
-                _call(launcher, call, places)
-            else:
-                self._verify(launcher, call, places)
+            self._verify(launcher, call, places)
         else:
             _call(launcher, call, places)
         self._ran = True
@@ -102,39 +99,46 @@ class Replay:
             self._graph = capture(launcher, allocator, partial(_call_current, call, places))
         except Exception as error:
             # If the kernels fail one by one, too, then that is the error of the run.
-            self.refusal = _refusal(error)
+            self._refuse(_refusal(error))
 
     def _verify(self, launcher: Launcher, call: Calls, places: Sequence[int]) -> None:
         """Run the kernels one by one, and then as the graph, and compare the results; those of the former stay."""
-        try:
-            before = [_copy_of(launcher, array) for array in self._changed]
-            expected = [launcher.scratch(array.shape, _BYTE) for array in self._results]
-        except OutOfMemory as error:
-            self.refusal = f"there is no memory to verify a graph of the device: {error}"
-            self._graph = None
+        if self._graph is None:
             _call(launcher, call, places)
             return
+        try:
+            before, after, expected = [
+                [launcher.scratch(array.shape, _BYTE) for array in arrays]
+                for arrays in (self._changed, self._changed, self._results)
+            ]
+        except OutOfMemory as error:
+            self._refuse(f"there is no memory to verify a graph of the device: {error}")
+            _call(launcher, call, places)
+            return
+        _copy_all(launcher, self._changed, before)
         _call(launcher, call, places)
-        for copy, array in zip(expected, self._results, strict=True):
-            launcher.copy(copy, array)
-        after = [_copy_of(launcher, array) for array in self._changed]
-        for copy, array in zip(before, self._changed, strict=True):
-            launcher.copy(array, copy)
+        _copy_all(launcher, self._results, expected)
+        _copy_all(launcher, self._changed, after)
+        _copy_all(launcher, before, self._changed)
         self._launch(launcher, places)
         report = launcher.device.error_report(lambda position, value: ValueError(f"byte {position} of a result"))
         for copy, array in zip(expected, self._results, strict=True):
             _comparison().launch_over(launcher, array.size, (report.array, copy, array, array.size))
-        for copy, array in zip(after, self._changed, strict=True):
-            launcher.copy(array, copy)
+        _copy_all(launcher, after, self._changed)
         launcher.check(lambda: self._compared(report.error()))
 
     def _compared(self, difference: Exception | None) -> None:
         """The device has compared the results of both ways."""
-        if difference is None:
-            self._verified = self._graph is not None
-        else:
-            self.refusal = f"the graph of the device has computed other bits, at {difference}"
-            self._graph = None
+        if difference is not None:
+            self._refuse(f"the graph of the device has computed other bits, at {difference}")
+        elif self._graph is not None:
+            self._verified = True
+            self._told(None)
+
+    def _refuse(self, reason: str) -> None:
+        self._graph = None
+        self._refused = True
+        self._told(reason)
 
 
 def _refusal(error: Exception) -> str:
@@ -162,10 +166,9 @@ def _as_bytes(array: DeviceArray) -> DeviceArray:
     return array.strided((array.nbytes,), _BYTE)
 
 
-def _copy_of(launcher: Launcher, array: DeviceArray) -> DeviceArray:
-    copy = launcher.scratch(array.shape, _BYTE)
-    launcher.copy(copy, array)
-    return copy
+def _copy_all(launcher: Launcher, arrays: Sequence[DeviceArray], outs: Sequence[DeviceArray]) -> None:
+    for array, out in zip(arrays, outs, strict=True):
+        launcher.copy(out, array)
 
 
 @lru_cache(1)
