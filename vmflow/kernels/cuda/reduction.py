@@ -13,7 +13,7 @@ from vmflow.streams.cuda.arrays import DeviceArray
 from vmflow.streams.cuda.driver import Argument
 from vmflow.streams.cuda.launching import Launcher
 
-from .arrays import PACKAGE, array_kernel, into_outs
+from .arrays import PACKAGE, into_outs
 from .rows import (
     BLOCK,
     DTYPES,
@@ -59,11 +59,14 @@ _RULES: Final = {
 }
 
 
+_SQUARE_OF_SIZE: Final = "(value)x.real * (value)x.real + (value)x.imag * (value)x.imag"
+
+
 @builds("sum", "mean", "prod", "norm", "amax", "amin", "all", "any", package=PACKAGE)
 def _build(problem: Problem) -> Kernel:
-    if problem.inputs[0].is_complex:
-        return array_kernel(_complex, problem)
     reduction = _reduction(problem.op, _compute(problem))
+    if problem.op == "norm" and problem.inputs[0].is_complex:
+        reduction = reduction._replace(name="norm_of_complex", take=_SQUARE_OF_SIZE)
     dims, _ = problem.attributes
 
     def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
@@ -79,18 +82,11 @@ def _compute(problem: Problem) -> str:
         return "bool"
     if problem.op == "prod" and output is dtypes.float32:
         return "double"
+    if output.is_complex:
+        return COMPUTED[output.name]
     if output.is_floating_point or source.is_floating_point:
         return COMPUTED[output.name if output.is_floating_point else source.name]
     return "int64"
-
-
-def _complex(xp: Any, problem: Problem, array: Any, out: Any) -> None:
-    dims, keepdim = problem.attributes
-    if problem.op == "norm":
-        found = xp.sqrt(xp.sum(xp.square(xp.abs(array)), axis=dims, keepdims=keepdim))
-    else:
-        found = getattr(xp, problem.op)(array, axis=dims, keepdims=keepdim)
-    xp.copyto(out, found, casting="unsafe")
 
 
 # Where extrema are

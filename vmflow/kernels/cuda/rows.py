@@ -12,8 +12,9 @@ import numpy as np
 from vmflow.streams.cuda.arrays import DeviceArray, contiguous_strides
 from vmflow.streams.cuda.launching import Launcher
 
+from .complex_functions import COMPLEX_FUNCTIONS
 from .pointwise import copy_array
-from .sources import STORED, THREADS, CudaKernel
+from .sources import ELEMENTS_PRELUDE, STORED, THREADS, CudaKernel
 
 _KERNELS: Final = 256
 
@@ -72,7 +73,7 @@ class RowReduction(NamedTuple):
     Attributes:
         name: for people, and a part of the kernel's name.
         start: the value that changes nothing in `combine`, in C++.
-        take: from an element `v` to a value.
+        take: from an element, which is `x` as it lies in memory, and `v` of the type of values, to a value.
         combine: two values, `p` and `q`.
         finish: from the `total` of a row, and the `length` of the row, to the result.
         compute: the type of values, in C++.
@@ -93,7 +94,14 @@ def sums_in(dtype: np.dtype[Any]) -> RowReduction:
 
 
 # By type of values in C++, the dtype of an array of them.
-DTYPES: Final = {"float": np.float32, "double": np.float64, "int64": np.int64, "bool": np.bool_}
+DTYPES: Final = {
+    "float": np.float32,
+    "double": np.float64,
+    "int64": np.int64,
+    "bool": np.bool_,
+    "complex64": np.complex64,
+    "complex128": np.complex128,
+}
 
 
 def reduce_rows(
@@ -126,7 +134,8 @@ def _launch(
 @lru_cache(_KERNELS)
 def _reduction(reduction: RowReduction, given: str, wanted: str) -> CudaKernel:
     name = f"{reduction.name}_{given}_{wanted}"
-    source = f"""{BLOCK}
+    complex_ = ELEMENTS_PRELUDE + COMPLEX_FUNCTIONS if reduction.compute.startswith("complex") else ""
+    source = f"""{complex_}{BLOCK}
 extern "C" __global__ void {name}({STORED[wanted]}* out, const {STORED[given]}* in, int64 columns, int64 each,
                                   int64 parts, int64 length) {{
     typedef {reduction.compute} value;
@@ -134,9 +143,10 @@ extern "C" __global__ void {name}({STORED[wanted]}* out, const {STORED[given]}* 
     auto combine = [](value p, value q) -> value {{ return {reduction.combine}; }};
     const int64 row = blockIdx.x / parts, begin = blockIdx.x % parts * each;
     const int64 end = begin + each < columns ? begin + each : columns;
-    value total = {reduction.start};
+    value total = {{{reduction.start}}};
     for (int64 i = begin + threadIdx.x; i < end; i += blockDim.x) {{
-        const value v = converted<value>(in[row * columns + i]);
+        const {STORED[given]} x = in[row * columns + i];
+        const value v = converted<value>(x);
         total = combine(total, {reduction.take});
     }}
     total = of_block(total, shared, combine);
