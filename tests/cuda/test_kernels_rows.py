@@ -195,6 +195,12 @@ def test_long_rows_are_searched_in_parts(op: str) -> None:
     compare(op, (flow.ones(40000, device="cpu", dtype=flow.int8),), (0, False))
 
 
+def test_long_rows_of_complex_numbers_are_reduced_in_parts() -> None:
+    tensor = values(0, (2, 20000), "complex128")
+    for op in ("sum", "mean", "norm", "all", "any"):
+        compare(op, (tensor,), ((1,), False))
+
+
 def _exercise_normalization() -> None:
     for dtype in (flow.float32, flow.float64, flow.bfloat16):
         for shape in ((4, 2, 5), (3, 1, 3000)):
@@ -221,11 +227,91 @@ def _exercise_losses() -> None:
                 found.sum().backward()
 
 
+# Attention: factor, causal, probability of dropping, whether weights are kept
+
+_PLACE = 5, 12
+
+
+def _attention_operands(dtype: str, mask: str = "") -> tuple[flow.Tensor, ...]:
+    operands = [values(seed, shape, dtype) for seed, shape in enumerate([(2, 1, 4, 5), (3, 7, 5), (2, 1, 7, 3)])]
+    if mask == "flags":
+        flags = np.arange(28).reshape(4, 7) % 3 > 0
+        flags[1] = False
+        operands.append(on_cpu(flags))
+    elif mask:
+        numbers = np.where(np.arange(28).reshape(4, 7) % 5 > 0, 0.5, -np.inf)
+        numbers[2] = -np.inf
+        operands.append(on_cpu(numbers.astype(np.float32)).to(getattr(flow, dtype)))
+    return tuple(operands)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("mask", ["", "flags", "numbers"])
+@pytest.mark.parametrize(("p", "keeps"), [(0.0, False), (0.0, True), (0.4, True), (1.0, True)])
+def test_attention_and_its_gradients(p: float, keeps: bool, mask: str, dtype: str) -> None:
+    operands = _attention_operands(dtype, mask)
+    place = _PLACE if p else ()
+    for causal in (False, True) if not mask else (False,):
+        options: Any = (0.4, causal, p, keeps)
+        compare("scaled_dot_product_attention", operands, options, place)
+        out, kept = results("scaled_dot_product_attention", operands, options, place)
+        gradients = values(7, out.shape, dtype), values(8, (2, 3, 4, 7), dtype)
+        for present in ((True, False), (True, True), (False, True)):
+            given = [it for it, there in zip(gradients, present, strict=True) if there]
+            rest = operands[:3] if keeps else operands
+            wanted = (True, True, True, mask == "numbers")[: len(operands)]
+            attributes = options, present, wanted
+            compare("scaled_dot_product_attention_gradient", (*given, on_cpu(kept), *rest), attributes, place)
+
+
+def test_attention_to_and_of_nothing() -> None:
+    for shapes in ([(2, 0, 5), (2, 4, 5), (2, 4, 3)], [(2, 4, 5), (2, 0, 5), (2, 0, 3)], [(0, 4, 5)] * 3):
+        operands = tuple([values(0, shape, "float32") for shape in shapes])
+        for keeps in (True, False):
+            options: Any = (0.4, False, 0.0, keeps)
+            compare("scaled_dot_product_attention", operands, options)
+            out, kept = results("scaled_dot_product_attention", operands, options, ())
+            attributes = options, (True, False), (True, True, True)
+            compare("scaled_dot_product_attention_gradient", (on_cpu(out), on_cpu(kept), *operands), attributes)
+
+
+def test_queries_and_keys_lie_as_they_like() -> None:
+    operands = tuple([values(seed, (2, 4, 3, 5), "float32") for seed in range(3)])
+    turned = [it.transpose(1, 2).contiguous().to("cuda").transpose(1, 2) for it in operands]
+    options: Any = (0.4, True, 0.3, True)
+    expected = results("scaled_dot_product_attention", operands, options, _PLACE)
+    for have, want in zip(
+        results("scaled_dot_product_attention", tuple(turned), options, _PLACE), expected, strict=True
+    ):
+        equal(have, want)
+
+
+def _exercise_attention() -> None:
+    for dtype in (flow.float32, flow.float64, flow.bfloat16):
+        for causal, p, keeps, masked in (
+            (False, 0.0, False, False),
+            (True, 0.3, True, False),
+            (True, 0.0, False, False),
+            (False, 0.3, False, True),
+        ):
+            operands = [flow.rand(2, 4, 5, device="cuda").to(dtype) for _ in range(3)]
+            if masked:
+                operands.append(flow.ones(4, 4, device="cuda", dtype=flow.bool))
+            place, options = _PLACE if p else (), (0.4, causal, p, keeps)
+            out, kept = _run("scaled_dot_product_attention", tuple(operands), options, place)
+            given = (out, kept, *operands[:3]) if keeps else (out, kept, *operands)
+            attributes = options, (True, False), (True,) * 3 + (False,) * masked
+            _run("scaled_dot_product_attention_gradient", given, attributes, place)
+
+
 @pytest.mark.slow
 def test_kernels_need_few_registers() -> None:
     with emulated("lazy"):
         _exercise_losses()
         _exercise_normalization()
+        _exercise_attention()
+        flow.rand(20000, device="cuda").to(flow.complex64).norm()
+        flow.rand(200, 3, device="cuda").to(flow.complex128).sum(0)
         flow.synchronize()
         kernels = loaded_kernels()
     assert kernels

@@ -181,10 +181,13 @@ class Shadow:
         return Conflict(int(wrong[0]), kind, int(old[wrong[0]]))
 
     def _note(self, known: Array, pieces: Array, stamps: Array, floors: Array | int) -> None:
-        """Put down stamps; where others of this time are, or several come at once, stamps that stand for all."""
+        """Put down stamps; where there are others that nothing orders before them, stamps that stand for all."""
         old = known.take(pieces)
         foreign = (old >= floors) & (((old ^ stamps) & _IDENTITY) != 0)
         if foreign.any():
+            # What comes behind these accesses comes behind those as well that are ordered before them.
+            positions = np.flatnonzero(foreign)
+            foreign[positions] = self._clock.unordered(old[positions], stamps[positions])
             stamps = np.where(foreign, _merged(old, stamps), stamps)
         known[pieces] = stamps
         lost = np.flatnonzero(known.take(pieces) != stamps)

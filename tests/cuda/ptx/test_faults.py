@@ -161,6 +161,26 @@ def test_threads_of_a_block_are_ordered_by_a_barrier_in_global_memory_too() -> N
         run(neighbours(index), 4, 64, x, 256)
 
 
+@pytest.mark.parametrize("order", ["__syncthreads();", ""])
+def test_what_was_read_before_a_barrier_does_not_matter_behind_it(order: str) -> None:
+    """The first thread reads again, and writes, what all have read before the barrier."""
+    source = """
+    extern "C" __global__ void kernel(float* x, float* y) {
+        float* row = x + blockIdx.x * 64;
+        y[blockIdx.x * 64 + threadIdx.x] = row[threadIdx.x] + row[63 - threadIdx.x];
+        ORDER
+        if (threadIdx.x == 0) for (int i = 0; i < 64; i++) row[i] = row[i] + 1;
+    }
+    """.replace("ORDER", order)
+    x = np.arange(128, dtype=np.float32)
+    if order:
+        run(kernel(source), 2, 64, x, np.zeros(128, np.float32))
+        assert x.tolist() == list(range(1, 129))
+        return
+    with pytest.raises(ptx.DataRace, match="nothing orders them within the launch"):
+        run(kernel(source), 2, 64, x, np.zeros(128, np.float32))
+
+
 def test_blocks_far_apart_that_write_the_same_byte() -> None:
     """They are not even run at the same time."""
     x = np.zeros(1 << 17, np.float32)

@@ -1,140 +1,356 @@
 """Attention, by the scores of all queries and keys at once.
 
+Products are the array module's; all between them is done by one kernel that goes through the rows of the scores.
 Half precision is computed in float32.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from functools import lru_cache
+from math import prod
+from typing import Any, Final, NamedTuple
 
-from vmflow.kernels.choosing import Problem
+import numpy as np
+
+from vmflow.kernels.choosing import Kernel, Problem, builds
 from vmflow.kernels.numpy.half import computes_in
 from vmflow.kernels.problems.attention import Extent
+from vmflow.streams.cuda.arrays import DeviceArray
+from vmflow.streams.cuda.driver import Argument
+from vmflow.streams.cuda.launching import Launcher
 
-from .arrays import by_arrays
-from .philox import kept_elements
+from .arrays import PACKAGE, into_outs
+from .philox import PHILOX, PLACE, READ_PLACE, place_of
+from .pointwise import Pointwise, copy_array, launch_pointwise
+from .products import multiply
+from .rows import BLOCK, in_order, into_order, threads_for
+from .sources import ELEMENTS_PRELUDE, STORED, THREADS, CudaKernel
 
 
 class _Scores(NamedTuple):
-    """How scores are computed.
+    """How scores are computed, and what becomes of them.
 
     Attributes:
         extent: see there.
-        factor: they are multiplied by it; of the dtype to compute in.
+        factor: they are multiplied by it.
         causal: whether query l attends to keys up to l only.
-        masked: whether a mask may leave a query no key.
+        p: the probability with which a weight is dropped.
+        keeps: whether the weights are kept for the gradient; else it is the logarithms of what they were divided by.
+        wide: the dtype to compute in.
     """
 
     extent: Extent
-    factor: Any
+    factor: float
     causal: bool
-    masked: bool
+    p: float
+    keeps: bool
+    wide: np.dtype[Any]
 
     @property
     def shape(self) -> tuple[int, ...]:
         """One score for each query and key."""
         return (*self.extent.leading, self.extent.length, self.extent.others)
 
-    def of(self, xp: Any, query: Any, key: Any, masks: Any) -> Any:
-        """The scores, -inf where nothing may be attended to, of the dtype of the query."""
-        found = xp.matmul(query * self.factor, xp.swapaxes(key, -1, -2))
-        if self.causal:
-            length, others = self.shape[-2:]
-            behind = xp.arange(others) > xp.arange(length)[:, None]
-            found = xp.where(behind, -found.dtype.type("inf"), found)
+    @property
+    def rows(self) -> int:
+        """One row for each query."""
+        return prod(self.shape[:-1])
+
+    def found(
+        self, launcher: Launcher, query: DeviceArray, key: DeviceArray, masks: Sequence[DeviceArray]
+    ) -> DeviceArray:
+        """The scores, without what is behind a query; -inf where a mask leaves nothing."""
+        scaled = launcher.scratch(query.shape, self.wide)
+        _scale(launcher, query, self.factor, scaled)
+        scores = self.product(launcher, scaled, _turned(self.widened(launcher, key)))
         for mask in masks:
-            if mask.dtype == bool:
-                found = xp.where(mask, found, -found.dtype.type("inf"))
-            else:
-                found = found + mask.astype(found.dtype, copy=False)
-        return xp.broadcast_to(found, self.shape)
+            flags = mask.dtype == np.bool_
+            result = "x1 ? x0 : -INF" if flags else f"x0 + ({STORED[self.wide.name]})x1"
+            lines = (f"const {STORED[self.wide.name]} result = {result};",)
+            dtypes = self.wide.name, mask.dtype.name
+            function = Pointwise("masked", dtypes, (), lines, (("result", self.wide.name),))
+            launch_pointwise(launcher, function, (scores, mask), (), (scores,))
+        return scores
 
-    def weights(self, xp: Any, scores: Any) -> tuple[Any, Any]:
-        """The softmaxes of rows, zeros for a row of -inf alone; the logarithms of what each was divided by, or 0."""
-        if not scores.shape[-1]:
-            return scores, xp.zeros(scores.shape[:-1], scores.dtype)
-        highest = xp.amax(scores, axis=-1, keepdims=True)
-        if self.masked:
-            highest = xp.where(xp.isneginf(highest), xp.zeros_like(highest), highest)
-        powers = xp.exp(scores - highest)
-        total = xp.sum(powers, axis=-1, keepdims=True)
-        if self.masked:
-            total = xp.where(total == 0, xp.ones_like(total), total)
-        return powers / total, (highest + xp.log(total))[..., 0]
+    def product(
+        self, launcher: Launcher, left: DeviceArray, right: DeviceArray, out: DeviceArray | None = None
+    ) -> DeviceArray:
+        """The product of matrices for all leading dimensions; into new memory, if `out` is not given."""
+        leading = self.extent.leading
+        if out is None:
+            out = launcher.scratch((*leading, left.shape[-2], right.shape[-1]), self.wide)
+        launcher.call("matmul", multiply, (_spread(left, leading), _spread(right, leading)), (out,))
+        return out
+
+    def widened(self, launcher: Launcher, array: DeviceArray) -> DeviceArray:
+        """The array in the dtype to compute in."""
+        if array.dtype == self.wide:
+            return array
+        wide = launcher.scratch(array.shape, self.wide)
+        copy_array(launcher, array, wide)
+        return wide
+
+    def drawn(self, numbers: Sequence[Any]) -> list[Argument]:
+        """Arguments for what is dropped: the place in a sequence, and the probability."""
+        if not self.p:
+            return [0, 0, 0, 0, 0, 0.0, 1.0]
+        limit = int(self.p * 65536)
+        scale = float(self.wide.type(1 / (1 - self.p))) if self.p < 1 else 0.0
+        return [*place_of(numbers[0], numbers[1]), limit, self.p * 65536 - limit, scale]
 
 
-def _dropped(xp: Any, scores: _Scores, p: float, drawn: Any) -> Any:
-    """The factors of the weights, 0 where they are dropped."""
-    wide = scores.factor.dtype
-    if p == 1:
-        return xp.zeros(scores.shape, wide)
-    return kept_elements(xp, scores.shape, p, *drawn) * wide.type(1 / (1 - p))
+def _spread(array: DeviceArray, leading: tuple[int, ...]) -> DeviceArray:
+    """A view with all leading dimensions."""
+    shape = (*leading, *array.shape[-2:])
+    missing = len(shape) - array.ndim
+    strides = [0 if size == 1 else stride for size, stride in zip(array.shape[:-2], array.strides[:-2], strict=True)]
+    return array.strided(shape, array.dtype, 0, (*[0] * missing, *strides, *array.strides[-2:]))
 
 
-@by_arrays("scaled_dot_product_attention")
-def _attention(xp: Any, problem: Problem, *arguments: Any) -> None:
+def _turned(array: DeviceArray) -> DeviceArray:
+    """A view of all matrices transposed."""
+    *leading, rows, columns = array.shape
+    *steps, down, across = array.strides
+    return array.strided((*leading, columns, rows), array.dtype, 0, (*steps, across, down))
+
+
+def _scale(launcher: Launcher, array: DeviceArray, factor: float, out: DeviceArray) -> None:
+    """Multiply by a number, which is rounded in the dtype to compute in."""
+    compute = "float64" if np.float64 in (array.dtype, out.dtype) else "float32"
+    line = f"const {STORED[compute]} result = ({STORED[compute]})x0 * s0;"
+    dtypes = array.dtype.name, out.dtype.name
+    function = Pointwise("scaled", dtypes[:1], (compute,), (line,), (("result", dtypes[1]),))
+    launch_pointwise(launcher, function, (array,), (factor,), (out,))
+
+
+def _scores_of(problem: Problem, options: Any, query: Any) -> _Scores:
+    factor, causal, p, keeps = options
+    return _Scores(problem.details, factor, causal, p, keeps, np.dtype(computes_in(query.dtype)))
+
+
+@builds("scaled_dot_product_attention", package=PACKAGE)
+def _attention(problem: Problem) -> Kernel:
     """Operands: query, key, value, and perhaps a mask; seed and offset where weights are dropped."""
-    factor, causal, p, keeps = problem.attributes
-    *operands, out, kept = arguments
-    wide = computes_in(problem.inputs[0].dtype)
-    query, key, value = [each.astype(wide, copy=False) for each in operands[:3]]
-    masks = operands[3 : len(problem.inputs)]
-    scores = _Scores(problem.details, wide.type(factor), causal, bool(masks))
-    weights, logarithms = scores.weights(xp, scores.of(xp, query, key, masks))
-    xp.copyto(kept, weights if keeps else logarithms, casting="unsafe")
-    if p:
-        weights = weights * _dropped(xp, scores, p, operands[len(problem.inputs) :])
-    xp.copyto(out, xp.matmul(weights, value), casting="unsafe")
+    inputs = len(problem.inputs)
+    scores = _scores_of(problem, problem.attributes, problem.inputs[0])
+    masked = inputs > 3
+    kept_as = problem.outputs[1].dtype.name
+    kernel = _softmax(scores.wide.name, kept_as, scores.keeps, scores.causal, masked, bool(scores.p))
+
+    def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
+        query, key, value = operands[:3]
+        found = scores.found(launcher, query, key, operands[3:inputs])
+        numbers = *scores.extent[1:], *scores.drawn(operands[inputs:])
+
+        def run(out: DeviceArray, kept: DeviceArray) -> None:
+            kernel.launch(launcher, scores.rows, (found, kept, *numbers), threads_for(scores.extent.others))
+            target = out if out.dtype == scores.wide else None
+            result = scores.product(launcher, found, scores.widened(launcher, value), target)
+            if result is not out:
+                copy_array(launcher, result, out)
+
+        into_order(launcher, outs, run)
+
+    return Kernel(into_outs(launch, problem), casts=True)
 
 
-@by_arrays("scaled_dot_product_attention_gradient")
-def _attention_gradient(xp: Any, problem: Problem, *arguments: Any) -> None:
+@builds("scaled_dot_product_attention_gradient", package=PACKAGE)
+def _attention_gradient(problem: Problem) -> Kernel:
     """Attributes: those of the forward op; which of its results have a gradient; whether each operand wants one.
 
     Operands: the gradients there are, what was kept, query, key, value; a mask if probabilities were not kept.
     """
-    (factor, causal, p, keeps), present, wanted = problem.attributes
+    options, present, wanted = problem.attributes
     gradients, inputs = sum(present), len(problem.inputs)
-    outs = arguments[len(arguments) - len(problem.outputs) :]
-    drawn = arguments[inputs : len(arguments) - len(outs)]
-    wide = computes_in(problem.inputs[gradients + 1].dtype)
-    given = [each.astype(wide, copy=False) for each in arguments[: gradients + 4]]
-    coming = iter(given[:gradients])
-    by_result, by_weights = [next(coming) if there else None for there in present]
-    kept, query, key, value = given[gradients:]
-    masks = arguments[gradients + 4 : inputs]
-    scores = _Scores(problem.details, wide.type(factor), causal, bool(masks))
-    # The logarithms alone do not tell the mask.
-    weights = kept if keeps else xp.exp(scores.of(xp, query, key, masks) - kept[..., None])
-    factors = _dropped(xp, scores, p, drawn) if p else None
-    slopes = _slopes(xp, weights, factors, value, by_result, by_weights)
-    makers: list[Callable[[], Any]] = [
-        lambda: xp.matmul(slopes, key) * scores.factor,
-        lambda: xp.matmul(xp.swapaxes(slopes, -1, -2), query) * scores.factor,
-        lambda: _by_value(xp, weights, factors, value, by_result),
-        lambda: slopes,
-    ]
-    wanting = [make for make, want in zip(makers, wanted, strict=False) if want]
-    for out, make in zip(outs, wanting, strict=True):
-        xp.copyto(out, make(), casting="unsafe")
+    scores = _scores_of(problem, options, problem.inputs[gradients + 1])
+    by_query, by_key, by_value, by_mask = (*wanted, False)[:4]
+    masked = inputs > gradients + 4
+
+    def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
+        coming = iter(operands[:gradients])
+        by_result, by_weights = [next(coming) if there else None for there in present]
+        kept, query, key, value = operands[gradients : gradients + 4]
+        wide = scores.wide
+        outer = None if by_result is None else scores.widened(launcher, by_result)
+        slopes = (
+            launcher.scratch(scores.shape, wide)
+            if outer is None
+            else scores.product(launcher, outer, _turned(scores.widened(launcher, value)))
+        )
+        # The logarithms alone do not tell the mask.
+        masks = operands[gradients + 4 : inputs] if masked else ()
+        weights = in_order(launcher, kept) if scores.keeps else scores.found(launcher, query, key, masks)
+        logarithms: Argument = 0 if scores.keeps else in_order(launcher, kept)
+        direct = None if by_weights is None else in_order(launcher, by_weights)
+        used = launcher.scratch(scores.shape, wide) if by_value and outer is not None else None
+        kernel = _slopes(
+            wide.name,
+            weights.dtype.name,
+            "" if scores.keeps else kept.dtype.name,
+            "" if direct is None else direct.dtype.name,
+            outer is not None,
+            used is not None,
+            scores.causal,
+            bool(scores.p),
+        )
+        arrays: list[Argument] = [slopes, used or 0, weights, logarithms, direct or 0]
+        numbers = *scores.extent[1:], *scores.drawn(operands[inputs:])
+        kernel.launch(launcher, scores.rows, (*arrays, *numbers), threads_for(scores.extent.others))
+        wanting = iter(outs)
+        if by_query:
+            product = scores.product(launcher, slopes, scores.widened(launcher, key))
+            _scale(launcher, product, scores.factor, next(wanting))
+        if by_key:
+            product = scores.product(launcher, _turned(slopes), scores.widened(launcher, query))
+            _scale(launcher, product, scores.factor, next(wanting))
+        if by_value:
+            _put_by_value(launcher, scores, used, outer, next(wanting))
+        if by_mask:
+            copy_array(launcher, slopes, next(wanting))
+
+    return Kernel(into_outs(launch, problem), casts=True)
 
 
-def _slopes(xp: Any, weights: Any, factors: Any, value: Any, by_result: Any, by_weights: Any) -> Any:
-    """The gradient by the scores."""
-    slopes = by_weights
-    if by_result is not None:
-        slopes = xp.matmul(by_result, xp.swapaxes(value, -1, -2))
-        if factors is not None:
-            slopes = slopes * factors
-        if by_weights is not None:
-            slopes = slopes + by_weights
-    return (slopes - xp.sum(slopes * weights, axis=-1, keepdims=True)) * weights
-
-
-def _by_value(xp: Any, weights: Any, factors: Any, value: Any, by_result: Any) -> Any:
+def _put_by_value(
+    launcher: Launcher, scores: _Scores, used: DeviceArray | None, outer: DeviceArray | None, out: DeviceArray
+) -> None:
     """The gradient by the values, which what has no gradient gives none."""
-    if by_result is None:
-        return xp.zeros(value.shape, value.dtype)
-    used = weights if factors is None else weights * factors
-    return xp.matmul(xp.swapaxes(used, -1, -2), by_result)
+    if used is None or outer is None:
+        function = Pointwise("nothing", (), (), (), (("0", out.dtype.name),))
+        launch_pointwise(launcher, function, (), (), (out,))
+        return
+    copy_array(launcher, scores.product(launcher, _turned(used), outer), out)
+
+
+# Which elements are kept: those of the CPU.  Sixteen random bits decide nearly always; where they equal those of the
+# probability, a further word decides by the rest of it.
+_KEPT: Final = """
+struct Kept {
+    int64 block;
+    words found;
+    __device__ __forceinline__ bool at(uint64_t seed, uint64_t offset, int64 i, int64 limit, double rest) {
+        if (block != i / 8) {
+            block = i / 8;
+            found = philox(seed, offset + block, 0);
+        }
+        const int64 bits = chosen(found, (int)(i / 2 & 3)) >> i % 2 * 16 & 0xFFFF;
+        if (bits != limit) return bits > limit;
+        return chosen(philox(seed, offset + i / 4, 1), (int)(i & 3)) * 0x1p-32 >= rest;
+    }
+    static __device__ __forceinline__ uint32_t chosen(const words& all, int place) {
+        return place & 2 ? (place & 1 ? all.of[3] : all.of[2]) : (place & 1 ? all.of[1] : all.of[0]);
+    }
+};
+"""
+
+# What is dropped, as parameters of a kernel.
+_DROPPED: Final = f"{PLACE}, int64 limit, double rest, double scale"
+
+# Threads go through eight elements each that one block of random words decides on, or through one after the other.
+_BY_EIGHT: Final = """
+    const int64 begin = (int64)blockIdx.x * columns;
+    for (int64 eight = begin / 8 + threadIdx.x; eight * 8 < begin + columns; eight += blockDim.x) {
+        for (int64 place = eight * 8; place < eight * 8 + 8; place++) {
+            const int64 i = place - begin;
+            if (i < 0 || i >= columns) continue;"""
+_BY_ONE: Final = """
+    {
+        for (int64 i = threadIdx.x; i < columns; i += blockDim.x) {"""
+
+
+def _factor(drops: bool) -> str:
+    """The statement that finds by what a weight is multiplied."""
+    kept = "kept_elements.at(seed, offset, place, limit, rest)"
+    return f"const value factor = {kept} ? (value)scale : 0;" if drops else "const value factor = 1;"
+
+
+@lru_cache(None)
+def _softmax(wide: str, kept: str, keeps: bool, causal: bool, masked: bool, drops: bool) -> CudaKernel:
+    """Make weights of scores, zeros of a row of -inf alone, and keep them or the logarithms."""
+    options = {"weights": keeps, "causal": causal, "masked": masked, "drops": drops}
+    name = "_".join(["attention", wide, kept, *[option for option, there in options.items() if there]])
+    source = f"""{ELEMENTS_PRELUDE}{BLOCK}{PHILOX}{_KEPT}
+extern "C" __global__ void {name}({STORED[wide]}* scores, {STORED[kept]}* kept, int64 length, int64 columns,
+                                  {_DROPPED}) {{
+    typedef {STORED[wide]} value;
+    __shared__ value shared[{THREADS}];
+    {STORED[wide]}* row = scores + blockIdx.x * columns;
+    const int64 query = blockIdx.x % length, seen = {"query < columns ? query + 1 : columns" if causal else "columns"};
+    value largest = -INF;
+    for (int64 i = threadIdx.x; i < seen; i += blockDim.x) {{
+        const value v = row[i];
+        largest = v != v || v > largest ? v : largest;
+    }}
+    largest = of_block(largest, shared, [](value p, value q) {{ return p != p || p > q ? p : q; }});
+    {"if (largest == -INF) largest = 0;" if masked else ""}
+    value total = 0;
+    for (int64 i = threadIdx.x; i < seen; i += blockDim.x) total += exp(row[i] - largest);
+    total = of_block(total, shared, [](value p, value q) {{ return p + q; }});
+    {"if (total == 0) total = 1;" if masked else ""}
+    {"" if keeps else "if (threadIdx.x == 0) kept[blockIdx.x] = columns ? largest + log(total) : 0;"}
+    const value part = 1 / total;
+    {READ_PLACE if drops else ""}
+    Kept kept_elements = {{-1}};
+    {_BY_EIGHT if drops else _BY_ONE}
+            const value weight = i < seen ? exp(row[i] - largest) * part : 0;
+            {f"kept[blockIdx.x * columns + i] = converted<{STORED[kept]}>(weight);" if keeps else ""}
+            {_factor(drops)}
+            row[i] = weight * factor;
+        }}
+    }}
+}}
+"""
+    return CudaKernel(name, source, (0, 1))
+
+
+@lru_cache(None)
+def _slopes(
+    wide: str, weights: str, logarithms: str, direct: str, through: bool, used: bool, causal: bool, drops: bool
+) -> CudaKernel:
+    """Make the gradient by the scores of that by dropped weights, which `slopes` hold, and that by the weights.
+
+    Args:
+        wide: the dtype to compute in.
+        weights: that of the weights, or of the scores.
+        logarithms: that of what was kept with scores; nothing if it was the weights.
+        direct: that of the gradient by the weights; nothing if there is none.
+        through: whether `slopes` hold anything.
+        used: whether the dropped weights are wanted.
+        causal, drops: see `_Scores`.
+    """
+    options = {"through": through, "used": used, "causal": causal, "drops": drops}
+    chosen = [option for option, there in options.items() if there]
+    name = "_".join(["attention_gradient", wide, weights, logarithms, direct, *chosen])
+    weight = "exp(row[i] - logarithm)" if logarithms else "converted<value>(row[i])"
+    slope = "slopes[blockIdx.x * columns + i] * factor" if through else "0"
+    more = " + converted<value>(direct[blockIdx.x * columns + i])" if direct else ""
+    source = f"""{BLOCK}{PHILOX}{_KEPT}
+extern "C" __global__ void {name}({STORED[wide]}* slopes, {STORED[wide]}* used, const {STORED[weights]}* weights,
+                                  const {STORED[logarithms or wide]}* logarithms,
+                                  const {STORED[direct or wide]}* direct, int64 length, int64 columns, {_DROPPED}) {{
+    typedef {STORED[wide]} value;
+    __shared__ value shared[{THREADS}];
+    const {STORED[weights]}* row = weights + blockIdx.x * columns;
+    const int64 query = blockIdx.x % length, seen = {"query < columns ? query + 1 : columns" if causal else "columns"};
+    {"const value logarithm = converted<value>(logarithms[blockIdx.x]);" if logarithms else ""}
+    value dot = 0;
+    {READ_PLACE if drops else ""}
+    Kept kept_elements = {{-1}};
+    {_BY_EIGHT if drops else _BY_ONE}
+            const value weight = i < seen ? {weight} : 0;
+            {_factor(drops)}
+            const value slope = {slope}{more};
+            slopes[blockIdx.x * columns + i] = slope;
+            {"used[blockIdx.x * columns + i] = weight * factor;" if used else ""}
+            dot += slope * weight;
+        }}
+    }}
+    dot = of_block(dot, shared, [](value p, value q) {{ return p + q; }});
+    for (int64 i = threadIdx.x; i < columns; i += blockDim.x) {{
+        const value weight = i < seen ? {weight} : 0;
+        slopes[blockIdx.x * columns + i] = (slopes[blockIdx.x * columns + i] - dot) * weight;
+    }}
+}}
+"""
+    return CudaKernel(name, source, (0, 1))
