@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from vmflow.kernels.choosing import Kernel, Problem, builds
-from vmflow.streams.cuda.arrays import DeviceArray, contiguous_strides
+from vmflow.streams.cuda.arrays import DeviceArray
 from vmflow.streams.cuda.launching import Launcher
 
 from .arrays import PACKAGE, into_outs
@@ -17,10 +17,19 @@ from .checks import check_range
 from .indexing import read_at
 from .pointwise import fill_array
 from .rows import BLOCK, RowReduction
-from .scattering import ADD_TO_ZERO, Chosen, Combination, Places, Slices, combine_at, last_of_each, places_of
-from .sorting import sort_keys
+from .scattering import (
+    ADD_TO_ZERO,
+    Chosen,
+    Combination,
+    Places,
+    Slices,
+    combine_at,
+    known_keys,
+    last_of_each,
+    places_of,
+)
 from .sources import COMPUTED, STORED, THREADS, CudaKernel
-from .walks import Walk, Walked, changing, in_order, separate, standing, steps_of, walk, walked
+from .walks import Walk, Walked, changing, in_order, separate, standing, steps_of, walk
 
 _INT64: Final = np.dtype(np.int64)
 
@@ -75,20 +84,6 @@ def _build_gradient(problem: Problem) -> Kernel:
     return Kernel(into_outs(launch, problem), casts=True)
 
 
-def _keys(launcher: Launcher, indices: DeviceArray, limit: int) -> DeviceArray:
-    """Indices as a vector of keys; those that are not from 0 to before the limit become the limit."""
-    keys = launcher.scratch((indices.size,), _INT64)
-    target = Walked(keys, contiguous_strides(indices.shape, 1))
-    walk(launcher, _known(indices.dtype.name), indices.shape, [target], [walked(indices)], (), (limit,))
-    return keys
-
-
-@lru_cache(None)
-def _known(dtype: str) -> Walk:
-    lines = ("const int64 index = x[x_place];", "keys[keys_place] = index < 0 || index > limit ? limit : index;")
-    return Walk("known_keys", (("keys", "int64"),), (("x", dtype),), (), ("limit",), lines)
-
-
 @builds("embedding_limit_norms", package=PACKAGE)
 def _build_limit_norms(problem: Problem) -> Kernel:
     """An index out of range is left to the look-up, which fails; failing here would cost the table its values."""
@@ -102,7 +97,7 @@ def _build_limit_norms(problem: Problem) -> Kernel:
             if not (indices.size and target.size):
                 return
             # A row that is named several times is changed once.
-            places = Places(_keys(launcher, indices, rows), rows + 1, 0)
+            places = Places(known_keys(launcher, indices, rows), rows + 1, 0)
             last = last_of_each(launcher, places)
             kernel = _limit(target.dtype.name, order, last.by_key)
             arguments = (target, places.keys, last.array, rows, width, float(limit), float(order))
@@ -161,7 +156,7 @@ def _build_largest_of_bag(problem: Problem) -> Kernel:
         fill_array(launcher, out, -1)
         if not values.size or not out.size:
             return
-        keys, order = sort_keys(launcher, _keys(launcher, bag, bags), bags + 1)
+        keys, order = sort_keys(launcher, known_keys(launcher, bag, bags), bags + 1)
         row, *within = steps_of(values)
         target, *along = steps_of(out)
         ndim = len(along) + 1

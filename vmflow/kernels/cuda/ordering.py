@@ -34,7 +34,7 @@ _BITS: Final = {
 }  # fmt: skip
 
 # Numbers below zero have their bits turned, so that they are in order; those above zero come behind.
-_KEYS: Final = """
+KEYS: Final = """
 __device__ __forceinline__ uint64_t key_of(bool value) { return value; }
 __device__ __forceinline__ uint64_t key_of(unsigned char value) { return value; }
 __device__ __forceinline__ uint64_t key_of(signed char value) { return value + 128; }
@@ -50,6 +50,11 @@ __device__ __forceinline__ uint64_t key_of(double value) {
     return value != value ? ~0ULL : bits & sign ? ~bits : bits | sign;
 }
 """
+
+
+def key_bits(dtype: str) -> int:
+    """How many bits the keys of a dtype have, the lowest ones of an integer."""
+    return _BITS[dtype]
 
 
 class Ordered(NamedTuple):
@@ -69,7 +74,7 @@ def ordered(launcher: Launcher, array: DeviceArray, dim: int, descending: bool =
         _short(array.dtype.name).launch(launcher, count, (order, rows, size, padded, int(descending)))
         return Ordered(rows, order)
     keys = launcher.scratch((count * size,), _INT64)
-    bits = _BITS[array.dtype.name]
+    bits = key_bits(array.dtype.name)
     turned = (1 << bits) - 1 if descending else 0
     turned -= (turned >> 63) << 64  # as a number with a sign
     _key_kernel(array.dtype.name).launch_over(launcher, keys.size, (keys, rows, keys.size, turned))
@@ -94,7 +99,7 @@ _IN_ROW: Final = Walk(
 
 @lru_cache(None)
 def _key_kernel(dtype: str) -> CudaKernel:
-    source = f"""{_KEYS}
+    source = f"""{KEYS}
 extern "C" __global__ void keys_{dtype}(int64* keys, const {STORED[dtype]}* in, int64 count, int64 turned) {{
     const int64 threads = (int64)gridDim.x * blockDim.x;
     for (int64 i = (int64)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += threads)
@@ -107,7 +112,7 @@ extern "C" __global__ void keys_{dtype}(int64* keys, const {STORED[dtype]}* in, 
 @lru_cache(None)
 def _short(dtype: str) -> CudaKernel:
     """Bitonic sorting of keys and places, where equal keys are in the order of their places."""
-    source = f"""{_KEYS}
+    source = f"""{KEYS}
 extern "C" __global__ void sort_rows_{dtype}(int64* order, const {STORED[dtype]}* in, int64 size, int64 padded,
                                              int64 descending) {{
     __shared__ uint64_t keys[{_SHORT}];
@@ -233,7 +238,7 @@ def _build_mode(problem: Problem) -> Kernel:
 @lru_cache(None)
 def _mode(dtype: str) -> CudaKernel:
     """The last place of the first of the longest runs of equal elements; only what is a number equals anything."""
-    source = f"""{_KEYS}{BLOCK}
+    source = f"""{KEYS}{BLOCK}
 struct run {{ int64 length, last; }};
 extern "C" __global__ void mode_{dtype}(int64* out, const {STORED[dtype]}* in, const int64* order, int64 size) {{
     __shared__ run shared[{THREADS}];

@@ -20,7 +20,7 @@ from vmflow.streams.cuda.launching import Launcher
 from .pointwise import bits_of
 from .sorting import sort_keys
 from .sources import COMPUTED, STORED
-from .walks import Steps, Walk, Walked, contiguous, standing, steps_of, walk
+from .walks import Steps, Walk, Walked, contiguous, standing, steps_of, walk, walked
 
 _INT64: Final = np.dtype(np.int64)
 
@@ -154,6 +154,20 @@ def places_along(launcher: Launcher, indices: DeviceArray, shape: tuple[int, ...
 def _along(dtype: str) -> Walk:
     lines = ("keys[keys_place] = others_place + within(x[x_place], size) * stride;",)
     return Walk("places_along", (("keys", "int64"),), (("x", dtype),), ("others",), ("size", "stride"), lines)
+
+
+def known_keys(launcher: Launcher, indices: DeviceArray, limit: int) -> DeviceArray:
+    """Indices as a vector of keys; those that are not from 0 to before the limit become the limit."""
+    keys = launcher.scratch((indices.size,), _INT64)
+    target = Walked(keys, contiguous_strides(indices.shape, 1))
+    walk(launcher, _known(indices.dtype.name), indices.shape, [target], [walked(indices)], (), (limit,))
+    return keys
+
+
+@lru_cache(None)
+def _known(dtype: str) -> Walk:
+    lines = ("const int64 index = x[x_place];", "keys[keys_place] = index < 0 || index > limit ? limit : index;")
+    return Walk("known_keys", (("keys", "int64"),), (("x", dtype),), (), ("limit",), lines)
 
 
 # Values
