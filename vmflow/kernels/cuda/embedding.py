@@ -28,6 +28,7 @@ from .scattering import (
     last_of_each,
     places_of,
 )
+from .sorting import sort_keys
 from .sources import COMPUTED, STORED, THREADS, CudaKernel
 from .walks import Walk, Walked, changing, in_order, separate, standing, steps_of, walk
 
