@@ -19,7 +19,6 @@ from vmflow.streams.cuda.launching import Launcher
 
 from . import philox
 from .arrays import PACKAGE, Computation, into_outs
-from .bitonic import order_of_rows
 from .drawing import (
     LONG_WORDS,
     NORMAL_DOUBLES,
@@ -31,6 +30,8 @@ from .drawing import (
     contiguous,
     draw,
 )
+from .ordering import ordered
+from .pointwise import copy_array
 from .quantiles import NORMAL_QUANTILE
 from .sources import STORED, THREADS, CudaKernel
 
@@ -94,15 +95,23 @@ def _permutation(problem: Problem) -> Kernel:
     (output,) = problem.attributes
     bits = max(output.numel - 1, 0).bit_length()
     # A key ends in its place: so no two are equal, and the sorted keys tell the places.
-    drawing = Drawing("keys", LONG_WORDS, "(int64)(v >> bits << bits)", (("int64", "bits"),))
+    drawing = Drawing("keys", LONG_WORDS, "(int64)(v >> bits << bits ^ 0x8000000000000000ULL)", (("int64", "bits"),))
 
     def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
         seed, offset = operands
         keys = launcher.scratch((1, output.numel), np.dtype(np.int64))
         draw(launcher, drawing, keys, seed, offset, (bits,))
-        order_of_rows(launcher, keys, outs[0])
+        _put_order(launcher, keys, outs[0])
 
     return Kernel(into_outs(launch, problem), casts=True)
+
+
+def _put_order(launcher: Launcher, keys: DeviceArray, out: DeviceArray) -> None:
+    """Write the places of the smallest keys of each row of a matrix, as many as `out` has room for."""
+    if out.size:
+        order = ordered(launcher, keys, 1).order
+        steps = order.strides[-out.ndim :]
+        copy_array(launcher, order.strided(out.shape, order.dtype, 0, steps), out)
 
 
 # Choices
@@ -147,7 +156,7 @@ def _categories(problem: Problem) -> Kernel:
         # probability; those that come later are the draws from what is left.
         times = launcher.scratch((rows, columns), np.dtype(np.int64))
         draw(launcher, _times(dtype), times, seed, offset, (weights,))
-        order_of_rows(launcher, times, outs[0])
+        _put_order(launcher, times, outs[0])
 
     return Kernel(into_outs(launch, problem), casts=True)
 
