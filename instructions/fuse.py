@@ -37,6 +37,14 @@ class FuseInstructionPolicy(InstructionPolicy):
         """All members have failed, of one failure."""
         self.failed = [(member, failure) for member in self.members]
 
+    def settle(self, failure: Failure | None) -> Failure | None:
+        failed = {member for member, _ in self.failed}
+        for member in self.members:
+            found = member.policy.settle(failure) if member.policy is not None and member not in failed else None
+            if found is not None:
+                self.failed.append((member, found))
+        return self.failed[0][1] if self.failed else None
+
     def fail(self, failure: Failure) -> None:
         for policy in self._policies():
             policy.fail(failure)

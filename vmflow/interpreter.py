@@ -35,10 +35,6 @@ from .vm.virtual_machine import VirtualMachine, default_machine
 if TYPE_CHECKING:
     from .tensors import Tensor
 
-# Ops of so many nanoseconds wait for others that go on with what they make, see `vmflow.instructions.chain`: below, the
-# arrays stay in the cache in between.
-CHAINED_FROM: Final = 250_000
-
 _HOST: Final = Device("cpu")
 
 _current_mode: Final[Callable[[], Mode]] = MODE.get
@@ -151,7 +147,7 @@ def computed(
     stream = parts.devices.stream_of(output.device, mode)
     storage = Storage(machine, None, stream)
     blob = Blob(storage, output)
-    step = _step(plan, blobs, attributes) if plan.cost >= CHAINED_FROM and not mode.anomaly else None
+    step = None if plan.step is False or mode.anomaly else _step(plan, blobs, attributes)
     call = OpCall(plan if not mode.anomaly else _plan_in(mode, plan), blobs, blob, scalars, step)
     inline.submit(machine, stream, call, mode, plan.leased)
     return new_tensor(blob, Lease(storage) if plan.leased else None)
@@ -170,7 +166,7 @@ def _plan_in(mode: Mode, plan: CallPlan) -> CallPlan:
 
 
 def _step(plan: OpPlan, blobs: tuple[Blob, ...], attributes: Attributes) -> Step | None:
-    """A large op as a member of a chain; None if it may not be."""
+    """An op as a member of a chain; None if it may not be."""
     for blob in blobs:
         if blob.storage.shared:
             return None

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import vmflow as flow
-from vmflow import interpreter
 from vmflow.context import MODE
 from vmflow.errors import Cancelled, OutOfMemory
 from vmflow.instructions.chain import LONGEST
 from vmflow.kernels.numpy.fused import FusedKernel
+from vmflow.ops import table
 from vmflow.ops.table import OPS
 from vmflow.vm import VirtualMachine, VirtualMachineEngine
 
@@ -437,7 +437,9 @@ def test_random_programs_make_what_single_ops_make(program: list[tuple[str, int,
         MODE.set(before.replace(machine=machine, device=flow.device("cpu")))
         try:
             with pytest.MonkeyPatch.context() as patch, np.errstate(all="ignore"):
-                patch.setattr(interpreter, "CHAINED_FROM", 50_000)
+                patch.setattr(table, "CHAINED_FROM", 50_000)
+                for op in OPS.values():
+                    op.forget()
                 found.append(_run(program, [flow.tensor(it) for it in arrays]))
             machine.drain()
             machine.engine.check_invariants()

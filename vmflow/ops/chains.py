@@ -31,7 +31,7 @@ def step_of(plan: OpPlan, attributes: Attributes, metas: Metas) -> OpStep | None
         plan: of the op.
         attributes, metas: of the call.
     """
-    if plan.outputs[0].device.type != "cpu" or not can_fuse(plan.name, metas):
+    if plan.outputs[0].device.type not in ("cpu", "cuda") or not can_fuse(plan.name, metas):
         return None
     return OpStep(attributes, chain_kernel)
 

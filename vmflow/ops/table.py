@@ -104,7 +104,7 @@ class OpPlan(CallPlan):
         kernel: as given.
         leased: the bytes of the results that are large enough to go back to their device in order.
         spread: calls the op on global tensors; None of local ones.
-        step: the op as a member of a chain, False if it may not be one; None as long as nobody wanted to know.
+        step: the op as a member of a chain, False if it had better be none; None as long as that is not known.
     """
 
     __slots__ = ("details", "kernel", "leased", "outputs", "spread", "step")
@@ -117,8 +117,14 @@ class OpPlan(CallPlan):
         self.kernel = kernel
         self.casts = kernel.casts
         self.leased: int = sum([it.nbytes for it in self.outputs if it.nbytes >= LEASED_FROM])
-        self.step: Step | Literal[False] | None = None
+        may_chain = inferred.cost >= CHAINED_FROM or any([it.device.type == "cuda" for it in self.outputs])
+        self.step: Step | Literal[False] | None = None if may_chain else False
         self.spread: Any = None
+
+
+# Ops of so many nanoseconds wait for others that go on with what they make, see `vmflow.instructions.chain`: below, the
+# arrays stay in the host's caches in between.  On a GPU, each launch that is saved takes the host some microseconds.
+CHAINED_FROM: Final = 250_000
 
 
 @final

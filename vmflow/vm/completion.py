@@ -20,15 +20,17 @@ class InFlight:
     """One instruction in the hands of a device.
 
     Attributes:
+        chain: the instruction of which it is a member that was handed over by itself; None if it is none.
         outcome: how it came out, once the event is reached.
         event: reached when it has ended.
         verdict: whether the device has found an error, see `StreamPolicy.enqueue`; None if it looks for none.
     """
 
-    __slots__ = ("event", "instruction", "outcome", "verdict")
+    __slots__ = ("chain", "event", "instruction", "outcome", "verdict")
 
-    def __init__(self, instruction: Instruction) -> None:
+    def __init__(self, instruction: Instruction, chain: Instruction | None) -> None:
         self.instruction = instruction
+        self.chain = chain
         self.outcome: Outcome = None
         self.event: Event | None = None
         self.verdict: Verdict | None = None
@@ -68,14 +70,19 @@ class CompletionTracker:
         self._contexts: dict[Stream, contextvars.Context] = {}
         self.in_use = False
 
-    def submit(self, instruction: Instruction, failure: Failure | None) -> None:
-        """Hand it over; with a failure, it only poisons its outputs, in its turn."""
+    def submit(self, instruction: Instruction, failure: Failure | None, chain: Instruction | None = None) -> None:
+        """Hand it over; with a failure, it only poisons its outputs, in its turn.
+
+        Args:
+            instruction, failure: what is to be run, and what went wrong already.
+            chain: see `InFlight`.
+        """
         stream = instruction.stream
         context = self._contexts.get(stream)
         if context is None:
             context = self._contexts[stream] = self._make_context()
             self.in_use = True
-        flight = InFlight(instruction)
+        flight = InFlight(instruction, chain)
         inside: Callable[..., Any] = context.run
 
         def work() -> None:

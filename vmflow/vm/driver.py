@@ -278,8 +278,7 @@ class Driver:
         """Hear of what devices have finished; whether there was anything."""
         arrived = self._machine.completion.take_finished()
         for flight in arrived:
-            outcome = flight.outcome if flight.verdict is None else running.settle(self._machine, flight)
-            running.conclude(self._machine, flight.instruction, outcome)
+            running.arrived(self._machine, flight)
         return bool(arrived)
 
     def finish_what_runs(self) -> None:

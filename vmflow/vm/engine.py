@@ -361,6 +361,9 @@ class VirtualMachineEngine:
         """Where the instructions end that can be fused with the one before `position`."""
         first = taken[position - 1]
         stream = first.stream
+        if stream.policy.launches_ahead:
+            # The device says whether all of a launch has failed, not which of several instructions.
+            return position
         mode = first.mode
         room = self.fuse_below - first.cost
         for behind in range(position, len(taken)):

@@ -76,6 +76,11 @@ def _run_in_turn(machine: VirtualMachine, instruction: Instruction, chain: Chain
     So they need no more than they would by themselves: memory that one reads last is released before the next one.
     """
     stream = instruction.stream
+    if stream.policy.asynchronous:
+        for at, member in enumerate(chain.members):
+            failure = prepare(machine, member, cast(InstructionPolicy, member.policy), chain.members[at:])
+            machine.completion.submit(member, failure, instruction)
+        return
     while stream.worker is not None and stream.posted:  # behind which they stand
         stream.worker.wait_until_idle()
         machine.driver.collect_reports()
@@ -234,10 +239,24 @@ def settle(machine: VirtualMachine, flight: InFlight) -> Outcome:
     policy = instruction.policy
     assert policy is not None
     assert flight.verdict is not None
-    if flight.outcome is not None:
-        return flight.outcome  # it was not launched
+    if flight.outcome is not None and not (isinstance(policy, FuseInstructionPolicy) and policy.failed):
+        return flight.outcome  # nothing of it was launched
     error = flight.verdict()
     return policy.settle(None if error is None else failure_of(machine, instruction, error))
+
+
+def arrived(machine: VirtualMachine, flight: InFlight) -> None:
+    """A device has ended what was launched on it."""
+    outcome = flight.outcome if flight.verdict is None else settle(machine, flight)
+    member, whole = flight.instruction, flight.chain
+    if whole is None:
+        conclude(machine, member, outcome)
+        return
+    chain = cast(Chain, whole.policy)
+    if isinstance(outcome, Failure):
+        chain.failed.append((member, outcome))
+    if member is chain.members[-1]:
+        conclude(machine, whole, chain.failed[0][1] if chain.failed else None)
 
 
 def conclude(machine: VirtualMachine, instruction: Instruction, outcome: Outcome) -> None:
