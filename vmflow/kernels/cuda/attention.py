@@ -121,7 +121,7 @@ def _scale(launcher: Launcher, array: DeviceArray, factor: float, out: DeviceArr
     line = f"const {STORED[compute]} result = ({STORED[compute]})x0 * s0;"
     dtypes = array.dtype.name, out.dtype.name
     function = Pointwise("scaled", dtypes[:1], (compute,), (line,), (("result", dtypes[1]),))
-    launch_pointwise(launcher, function, (array,), (factor,), (out,))
+    launch_pointwise(launcher, function, (array,), (float(factor),), (out,))
 
 
 def _scores_of(problem: Problem, options: Any, query: Any) -> _Scores:

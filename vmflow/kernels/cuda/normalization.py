@@ -151,7 +151,7 @@ def _batch_norm(problem: Problem) -> Kernel:
         def run(out: DeviceArray, mean: DeviceArray, variance: DeviceArray) -> None:
             for step in steps:
                 kernel = _batch_normalized(step, array.dtype.name, out.dtype.name, compute.name, names)
-                over.launch(launcher, kernel, (out, mean, variance, sums, squares, array, weight, bias, options[0]))
+                over.launch(launcher, kernel, (out, mean, variance, sums, squares, array, weight, bias, float(options[0])))
 
         into_order(launcher, outs, run)
 
@@ -217,7 +217,7 @@ def _batch_norm_gradient(problem: Problem) -> Kernel:
 
         def run(*targets: DeviceArray) -> None:
             for step in steps:
-                arguments = (*targets, *sums, gradient, array, mean, variance, weight, options[0])
+                arguments = (*targets, *sums, gradient, array, mean, variance, weight, float(options[0]))
                 over.launch(launcher, _batch_slopes(step, *names, compute.name), arguments)
 
         into_order(launcher, outs, run)
@@ -303,7 +303,7 @@ def _batch_norm_inference(problem: Problem) -> Kernel:
         array, *vectors = operands
         strides = [(vector.strides[0], *[0] * (len(along) - 1)) for vector in vectors]
         spread = [vector.strided(along, vector.dtype, 0, steps) for vector, steps in zip(vectors, strides, strict=True)]
-        launch_pointwise(launcher, function, (array, *spread), (eps,), outs)
+        launch_pointwise(launcher, function, (array, *spread), (float(eps),), outs)
 
     return Kernel(into_outs(launch, problem), casts=True)
 
@@ -323,7 +323,7 @@ def _layer_norm(problem: Problem) -> Kernel:
         kernel = _row_normalized(matrix.dtype.name, outs[0].dtype.name, outs[1].dtype.name, names)
 
         def run(*targets: DeviceArray) -> None:
-            arguments = (*targets, matrix, weight, bias, columns, options[0])
+            arguments = (*targets, matrix, weight, bias, columns, float(options[0]))
             kernel.launch(launcher, rows, arguments, threads_for(columns))
 
         into_order(launcher, outs, run)
