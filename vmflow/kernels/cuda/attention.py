@@ -1,6 +1,6 @@
 """Attention, by the scores of all queries and keys at once.
 
-Products are the array module's; all between them is done by one kernel that goes through the rows of the scores.
+All between the products is done by one kernel that goes through the rows of the scores.
 Half precision is computed in float32.
 """
 
@@ -77,10 +77,9 @@ class _Scores(NamedTuple):
         self, launcher: Launcher, left: DeviceArray, right: DeviceArray, out: DeviceArray | None = None
     ) -> DeviceArray:
         """The product of matrices for all leading dimensions; into new memory, if `out` is not given."""
-        leading = self.extent.leading
         if out is None:
-            out = launcher.scratch((*leading, left.shape[-2], right.shape[-1]), self.wide)
-        launcher.call("matmul", multiply, (_spread(left, leading), _spread(right, leading)), (out,))
+            out = launcher.scratch((*self.extent.leading, left.shape[-2], right.shape[-1]), self.wide)
+        multiply(launcher, left, right, out)
         return out
 
     def widened(self, launcher: Launcher, array: DeviceArray) -> DeviceArray:
@@ -98,14 +97,6 @@ class _Scores(NamedTuple):
         limit = int(self.p * 65536)
         scale = float(self.wide.type(1 / (1 - self.p))) if self.p < 1 else 0.0
         return [*place_of(numbers[0], numbers[1]), limit, self.p * 65536 - limit, scale]
-
-
-def _spread(array: DeviceArray, leading: tuple[int, ...]) -> DeviceArray:
-    """A view with all leading dimensions."""
-    shape = (*leading, *array.shape[-2:])
-    missing = len(shape) - array.ndim
-    strides = [0 if size == 1 else stride for size, stride in zip(array.shape[:-2], array.strides[:-2], strict=True)]
-    return array.strided(shape, array.dtype, 0, (*[0] * missing, *strides, *array.strides[-2:]))
 
 
 def _turned(array: DeviceArray) -> DeviceArray:

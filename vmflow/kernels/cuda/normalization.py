@@ -151,7 +151,9 @@ def _batch_norm(problem: Problem) -> Kernel:
         def run(out: DeviceArray, mean: DeviceArray, variance: DeviceArray) -> None:
             for step in steps:
                 kernel = _batch_normalized(step, array.dtype.name, out.dtype.name, compute.name, names)
-                over.launch(launcher, kernel, (out, mean, variance, sums, squares, array, weight, bias, float(options[0])))
+                over.launch(
+                    launcher, kernel, (out, mean, variance, sums, squares, array, weight, bias, float(options[0]))
+                )
 
         into_order(launcher, outs, run)
 
