@@ -338,6 +338,7 @@ class EmulatedDriver(Driver):
         }
         self.launches += stream.captured is None
         values = [argument.pointer if isinstance(argument, DeviceArray) else argument for argument in arguments]
+        _check_kinds(function, values)
 
         def work(regions: Sequence[Region | None]) -> None:
             LAUNCHES[function.name] += 1
@@ -466,6 +467,13 @@ class EmulatedDriver(Driver):
                 f"cuda:{self.index} has stopped working and its memory is lost; the process must be started again: "
                 f"{self.lost}"
             ) from self.lost
+
+
+def _check_kinds(function: PtxKernel, arguments: Sequence[int | float]) -> None:
+    """Raise if a number is not of its parameter's kind: a GPU takes the eight bytes as they are."""
+    for parameter, argument in zip(function.parameters, arguments, strict=False):
+        if parameter.type.startswith("f") and not isinstance(argument, float):
+            raise TypeError(f"{function.name}: {parameter.name} is a double, and gets the integer {argument!r}")
 
 
 def _windows(

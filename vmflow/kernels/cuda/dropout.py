@@ -26,7 +26,7 @@ def _dropout(problem: Problem) -> Kernel:
     (p,) = problem.attributes
     scale = _scale(problem)
     limit = int(p * 65536)
-    rest = p * 65536 - limit
+    rest = float(p * 65536 - limit)
 
     def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
         array, seed, offset = operands

@@ -15,7 +15,7 @@ from vmflow.streams.cuda.launching import current
 from .steps import AVERAGES, RATE, columns_of, rated, slope
 from .together import Change, Given, Plan, Row, change_rows, parts_of, plan_rows
 
-_PART: Final = 1 << 12
+_PART: Final = 1 << 14
 
 # The corrections of both averages for their beginning at 0.
 _CORRECTED: Final = """
