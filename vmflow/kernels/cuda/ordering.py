@@ -89,6 +89,12 @@ def ordered(launcher: Launcher, array: DeviceArray, dim: int, descending: bool =
     return Ordered(rows, order)
 
 
+def write_order(launcher: Launcher, array: DeviceArray, dim: int, descending: bool, out: DeviceArray) -> None:
+    """Write where the elements along a dimension are by their order, the first ones if there are more than wanted."""
+    _, order = ordered(launcher, array, dim, descending)
+    copy_array(launcher, _along(part_of(order, 1, 0, out.shape[dim]), out.shape, dim), out)
+
+
 _ROW: Final = Walk(
     "row_of", (("out", "int64"),), (("x", "int64"),), (), ("size",), ("out[out_place] = x[x_place] / size;",)
 )
@@ -166,8 +172,7 @@ def _build_order(problem: Problem) -> Kernel:
         if not array.ndim:
             fill_array(launcher, out, 0)
         elif out.size:
-            _, order = ordered(launcher, array, dim, descending)
-            copy_array(launcher, _along(part_of(order, 1, 0, out.shape[dim]), out.shape, dim), out)
+            write_order(launcher, array, dim, descending, out)
 
     return Kernel(into_outs(launch, problem), casts=True)
 

@@ -6,12 +6,9 @@ numbers, or arrays of one number each in the device's memory, which a graph chan
 
 from __future__ import annotations
 
-from math import prod
-from typing import Any, Final
+from typing import Final
 
-import numpy as np
-
-from vmflow.kernels.numpy.philox import WHOLE as WHOLE
+from vmflow.kernels.numpy.philox import WHOLE
 from vmflow.streams.cuda.arrays import DeviceArray
 from vmflow.streams.cuda.driver import Argument
 
@@ -50,64 +47,3 @@ def signed(number: int) -> int:
     """The integer with a sign that has the same 64 bits."""
     bits = int(number) & WHOLE
     return bits - (WHOLE + 1) if bits >> 63 else bits
-
-
-# The same words as arrays of the array module
-
-_ROUNDS: Final = 10
-# Factors of the first and the third word of a block.
-_FIRST: Final = np.uint64(0xD2511F53)
-_THIRD: Final = np.uint64(0xCD9E8D57)
-# The two halves of the key grow by these in each round.
-_STEPS: Final = 0x9E3779B9, 0xBB67AE85
-
-_HALF: Final = np.uint64(32)
-_MASK: Final = np.uint64(0xFFFFFFFF)
-
-
-def words(xp: Any, seed: int, position: int, count: int, lane: int = 0) -> Any:
-    """The first words of those that belong to the blocks from a position on.
-
-    Args:
-        xp: the array module.
-        seed, position, lane: of 64 bits each.
-        count: how many.
-    """
-    return blocks(xp, seed, position, xp.arange(-(-count // 4)), lane).reshape(-1)[:count]
-
-
-def blocks(xp: Any, seed: int, position: int, places: Any, lane: int = 0) -> Any:
-    """The words of the blocks at some places behind a position: one row of four for each.
-
-    Args:
-        xp: the array module.
-        seed, position, lane: see `words`.
-        places: integers that are not negative.
-    """
-    # Words are integers of 64 bits here, in which products have room.
-    counters = places.astype("uint64") + np.uint64(position)
-    first, second = counters & _MASK, counters >> _HALF
-    third, fourth = (xp.full_like(first, np.uint64(half)) for half in (lane & 0xFFFFFFFF, lane >> 32))
-    low, high = seed & 0xFFFFFFFF, seed >> 32
-    for _ in range(_ROUNDS):
-        product, other = first * _FIRST, third * _THIRD
-        first, second = (other >> _HALF) ^ second ^ np.uint64(low), other & _MASK
-        third, fourth = (product >> _HALF) ^ fourth ^ np.uint64(high), product & _MASK
-        low, high = (low + _STEPS[0]) & 0xFFFFFFFF, (high + _STEPS[1]) & 0xFFFFFFFF
-    return xp.stack((first, second, third, fourth), axis=-1).astype("uint32")
-
-
-def kept_elements(xp: Any, shape: tuple[int, ...], p: float, seed: int, offset: int) -> Any:
-    """An array that is true with probability ``1 - p``, at the same places as on the host.
-
-    Sixteen random bits decide nearly always.  Where they equal those of p, a further word decides by the rest of p.
-    """
-    count = prod(shape)
-    limit = int(p * 65536)
-    rest = p * 65536 - limit
-    bits = words(xp, seed, offset, (count + 1) // 2).view("uint16")[:count]
-    kept = bits >= limit
-    if rest:
-        further = words(xp, seed, offset, count, 1) * 2.0**-32 >= rest
-        kept = xp.where(bits == limit, further, kept)
-    return kept.reshape(shape)

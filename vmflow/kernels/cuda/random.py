@@ -30,8 +30,7 @@ from .drawing import (
     contiguous,
     draw,
 )
-from .ordering import ordered
-from .pointwise import copy_array
+from .ordering import write_order
 from .quantiles import NORMAL_QUANTILE
 from .sources import STORED, THREADS, CudaKernel
 
@@ -94,24 +93,18 @@ def _integers(problem: Problem) -> Kernel:
 def _permutation(problem: Problem) -> Kernel:
     (output,) = problem.attributes
     bits = max(output.numel - 1, 0).bit_length()
-    # A key ends in its place: so no two are equal, and the sorted keys tell the places.
-    drawing = Drawing("keys", LONG_WORDS, "(int64)(v >> bits << bits ^ 0x8000000000000000ULL)", (("int64", "bits"),))
+    # On the CPU, the last bits of a key are its place; here equal keys keep their order instead, which is the same.
+    # Keys are compared as integers with a sign.
+    drawing = Drawing("keys", LONG_WORDS, "(int64)(v >> bits << bits ^ 1ULL << 63)", (("int64", "bits"),))
 
     def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
         seed, offset = operands
-        keys = launcher.scratch((1, output.numel), np.dtype(np.int64))
-        draw(launcher, drawing, keys, seed, offset, (bits,))
-        _put_order(launcher, keys, outs[0])
+        if output.numel:
+            keys = launcher.scratch((output.numel,), np.dtype(np.int64))
+            draw(launcher, drawing, keys, seed, offset, (bits,))
+            write_order(launcher, keys, 0, False, outs[0])
 
     return Kernel(into_outs(launch, problem), casts=True)
-
-
-def _put_order(launcher: Launcher, keys: DeviceArray, out: DeviceArray) -> None:
-    """Write the places of the smallest keys of each row of a matrix, as many as `out` has room for."""
-    if out.size:
-        order = ordered(launcher, keys, 1).order
-        steps = order.strides[-out.ndim :]
-        copy_array(launcher, order.strided(out.shape, order.dtype, 0, steps), out)
 
 
 # Choices
@@ -154,9 +147,10 @@ def _categories(problem: Problem) -> Kernel:
             return
         # The first of independent exponential times, each with its weight as rate, falls on a category with the right
         # probability; those that come later are the draws from what is left.
-        times = launcher.scratch((rows, columns), np.dtype(np.int64))
-        draw(launcher, _times(dtype), times, seed, offset, (weights,))
-        _put_order(launcher, times, outs[0])
+        if outs[0].size:
+            times = launcher.scratch(weights.shape, _DOUBLE)
+            draw(launcher, _times(dtype), times, seed, offset, (weights,))
+            write_order(launcher, times, weights.ndim - 1, False, outs[0])
 
     return Kernel(into_outs(launch, problem), casts=True)
 
@@ -167,15 +161,8 @@ def _no_weights(position: int, value: int) -> Exception:
 
 @lru_cache(None)
 def _times(dtype: str) -> Drawing:
-    """Times as the bits of positive numbers, which are in the order of these; one that is no number is the last."""
-    functions = """
-__device__ __forceinline__ int64 time_of(double uniform, double weight) {
-    const double time = -wide_logarithm(uniform + 0x1p-54) / weight;
-    return time != time ? 0x7FF8000000000000LL : time == 0 ? 0 : __double_as_longlong(time);
-}
-"""
-    finish = "time_of(v, converted<double>(weights[i]))"
-    return Drawing("times", UNIFORM_DOUBLES, finish, ((f"const {STORED[dtype]}*", "weights"),), functions)
+    finish = "-wide_logarithm(v + 0x1p-54) / converted<double>(weights[i])"
+    return Drawing("times", UNIFORM_DOUBLES, finish, ((f"const {STORED[dtype]}*", "weights"),))
 
 
 # Where a part of the whole sum of a row is reached.
