@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -181,6 +181,32 @@ def test_sixteen_bits_that_do_not_decide() -> None:
         with emulated("lazy"):
             found = results("dropout", (flow.tensor(x, device="cuda"),), (p,), (seed, 0))[1]
         np.testing.assert_array_equal(found, kept)
+
+
+IN_GRAPHS: dict[str, Callable[[flow.Tensor], flow.Tensor]] = {
+    "normal": lambda x: x + flow.randn(40, device="cuda"),
+    "integers": lambda x: x + flow.randint(-9, 9, (40,), device="cuda"),
+    "permutation": lambda x: x + flow.randperm(40, device="cuda"),
+    "exponential": lambda x: flow.empty_like(x).exponential_(),
+    "bernoulli": lambda x: flow.bernoulli(x),
+    "multinomial": lambda x: flow.multinomial(x, 5),
+    "poisson": lambda x: flow.poisson(20 * x),
+    "dropout": lambda x: flow.nn.functional.dropout(x, 0.4),
+}
+
+
+@pytest.mark.parametrize("name", IN_GRAPHS)
+def test_each_replay_of_a_graph_draws_anew(name: str) -> None:
+    function = IN_GRAPHS[name]
+    with emulated("random", 3) as devices:
+        graph = flow.nn.Graph.trace(function)
+        x = flow.full((40,), 0.5, device="cuda")
+        flow.manual_seed(7)
+        found = [graph(x).tolist() for _ in range(4)]
+        assert devices.driver.graphs == 3
+        flow.manual_seed(7)
+        assert found == [function(x).tolist() for _ in range(4)]
+        assert found[2] != found[3]
 
 
 def test_no_function_of_numpy_stands_in() -> None:

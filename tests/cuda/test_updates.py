@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import vmflow as flow
-from vmflow import optim
+from vmflow import nn, optim
 from vmflow.dtypes import by_name
 from vmflow.kernels.problems.updates import Along, Averages, Clip, RunningStatistics, ScaleToNorm, TotalNorm
 from vmflow.kernels.updates import choose_update
@@ -355,6 +355,53 @@ def test_straight_moves(dtype: str, from_origin: bool) -> None:
 
 def test_scales() -> None:
     _agree("set_scale", [], [np.asarray(3.5, np.float64)], [np.asarray(1.0, np.float32)])
+
+
+# Within graphs of the device
+
+
+class _Training(nn.Graph):
+    """A step with limited gradients."""
+
+    def __init__(self, model: nn.Module, optimizer: optim.Optimizer) -> None:
+        super().__init__()
+        self.model = model
+        self.add_optimizer(optimizer)
+
+    def build(self, x: flow.Tensor) -> Any:
+        loss = self.model(x).square().mean()
+        loss.backward()
+        return loss
+
+
+def _losses(make: Make, as_graph: bool) -> list[float]:
+    flow.manual_seed(1)
+    model = nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4), nn.Dropout(0.3), nn.Linear(4, 3)).to("cuda")
+    parameters = list(model.parameters())
+    optimizer = make([{"params": parameters, "clip_grad_max_norm": 0.5}])  # type: ignore[list-item]
+    graph = _Training(model, optimizer)
+    found = []
+    for step in range(5):
+        x = flow.tensor(_numbers(step, (6, 5), "float32"), device="cuda")
+        if as_graph:
+            loss = graph(x)
+        else:
+            optimizer.zero_grad(set_to_none=False)
+            loss = model(x).square().mean()
+            loss.backward()
+            optimizer.clip_grad()
+            optimizer.step()
+        found.append(loss.item())
+    return found
+
+
+@pytest.mark.parametrize("name", [*EXACT, *WITH_POWERS])
+def test_steps_within_graphs_are_replayed(name: str) -> None:
+    make = {**EXACT, **WITH_POWERS}[name]
+    with emulated("random", 8) as devices:
+        eagerly = _losses(make, False)
+        assert _losses(make, True) == eagerly
+        assert devices.driver.graphs == 4
 
 
 # Compiling for GPUs that are not here

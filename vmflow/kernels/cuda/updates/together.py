@@ -179,7 +179,8 @@ def plan_rows(
         arguments: list[Argument] = [0 if skip is None else skip, 0 if planned is None else planned, *common]
         for number in some:
             arguments += [*counts[number], *(own[number] if own else ()), number]
-        arguments += [0] * (len(plan.counts) + len(plan.own) + 1) * (room - len(some))
+        empty: list[Argument] = [*[0] * len(plan.counts), *[0.0] * len(plan.own), 0]
+        arguments += empty * (room - len(some))
         kernel.launch(launcher, len(some), arguments, threads=1)
     return planned
 
