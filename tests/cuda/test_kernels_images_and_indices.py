@@ -1,9 +1,9 @@
-"""Kernels of images, indices and running results: the bits of the CPU, launches, orders of sums, and registers."""
+"""Kernels of images, indices, running results and orders: the bits of the CPU, launches, and registers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pytest
@@ -236,6 +236,66 @@ def test_running_extrema_of_what_is_not_a_number() -> None:
         assert x.cummin(1).indices.tolist() == [[0, 0, 2, 2, 4, 4], [0, 1, 2, 2, 2, 2]]
 
 
+# Orders
+
+# More elements than a block sorts.
+LONG: Final = 1030
+
+ORDERS: dict[str, Function] = {
+    "argsort": lambda x: x.argsort(-1, stable=True),
+    "argsort, descending": lambda x: x.T.argsort(0, descending=True, stable=True),
+    "topk": lambda x: x.topk(2, -1).values,
+    "median": lambda x: tuple(x.median(-1)),
+    "kthvalue": lambda x: tuple(x.kthvalue(2, -1)),
+    "mode": lambda x: tuple(x.mode(-1)),
+    "unique": lambda x: x.unique(return_counts=True),
+    "unique slices": lambda x: x[:, :4].unique(return_counts=True, dim=0),
+    "searchsorted": lambda x: flow.searchsorted(x[0].sort().values, x),
+    "isin": lambda x: flow.isin(x, x[0]),
+}
+
+
+@pytest.mark.parametrize("shape", [(3, 7), (2, LONG)])
+@pytest.mark.parametrize("dtype", ["bool", "int64", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("name", ORDERS)
+def test_orders(name: str, dtype: str, shape: tuple[int, ...]) -> None:
+    numbers = _numbers(7, shape, "float64")
+    with np.errstate(invalid="ignore"):
+        numbers = np.where(np.random.default_rng(8).random(shape) < 0.05, np.nan if dtype in FLOATS else 0, numbers)
+        if dtype in FLOATS:
+            numbers.flat[:3] = [-0.0, np.inf, -np.inf]
+        array = numbers.astype(by_name(dtype).numpy)
+    with emulated("lazy"):
+        expected, found = _both(lambda x: ORDERS[name](x.detach()), [array])
+    for want, have in zip(expected, found, strict=True):
+        assert have.dtype == want.dtype
+        # numpy compares what is not a number in its own dtypes alone.
+        wide = "float32" if dtype == "bfloat16" and want.dtype.kind == "V" else want.dtype
+        equal(have.astype(wide), want.astype(wide), exact=True)
+
+
+COUNTS: dict[str, Function] = {
+    "bincount": lambda x, i: i.bincount(minlength=9),
+    "bincount of weights": lambda x, i: i.bincount(x[:, 0]),
+    "histc": lambda x, i: x.histc(4),
+    "histogram": lambda x, i: tuple(x.histogram(3, range=(-1.0, 1.5))),
+    "histogram of one value": lambda x, i: tuple((x * 0).histogram(4)),
+    "histogram of weights": lambda x, i: tuple(x.histogram(x[:3, 0].sort().values, weight=x * x)),
+    "densities": lambda x, i: tuple(x.histogram(5, density=True)),
+    "nonzero": lambda x, i: (x > 0).nonzero(),
+    "repeat_interleave": lambda x, i: x.repeat_interleave(i, 0),
+}
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_counts(name: str) -> None:
+    arrays = [_numbers(7, (60, 3), "float32"), np.random.default_rng(2).integers(0, 5, 60)]
+    with emulated("lazy"):
+        expected, found = _both(lambda x, i: COUNTS[name](x.detach(), i), arrays)
+    for want, have in zip(expected, found, strict=True):
+        equal(have, want)
+
+
 # Launches
 
 # So many for a contiguous operand, checks of indices included.
@@ -261,6 +321,8 @@ LAUNCHES: dict[str, tuple[int, Function]] = {
     "index_add": (4, lambda x, i: x.index_add(0, i, x)),
     "cumsum": (1, lambda x, i: x.cumsum(1)),
     "one_hot": (2, lambda x, i: F.one_hot(i, 3)),
+    "argsort": (1, lambda x, i: x.argsort(-1)),
+    "searchsorted": (1, lambda x, i: flow.searchsorted(i, i)),
 }
 
 
@@ -310,6 +372,8 @@ def _run_everything(dtype: str) -> None:
     cases = [(function, [_numbers(1, shape, dtype)]) for function, shape in IMAGES.values()]
     cases += [(function, tables) for function in (*SUMS.values(), *MOVES)]
     cases += [(function, tables[:1]) for function in RUNNING.values()]
+    cases += [(lambda x, of=function: of(x.detach()), tables[:1]) for function in ORDERS.values()]
+    cases += [(lambda x, i, of=function: of(x.detach(), i), [tables[2], indices]) for function in COUNTS.values()]
     cases.append((lambda x: F.adaptive_avg_pool2d(x, (3, 7)), [_numbers(1, (2, 3, 8, 5), dtype)]))
     for function, arrays in cases:
         _gradients(function, [flow.tensor(array, device="cuda") for array in arrays])
