@@ -274,6 +274,15 @@ def test_orders(name: str, dtype: str, shape: tuple[int, ...]) -> None:
         equal(have.astype(wide), want.astype(wide), exact=True)
 
 
+@pytest.mark.parametrize("invert", [False, True])
+def test_complex_numbers_among_others(invert: bool) -> None:
+    numbers = np.array([[1 + 2j, 1 - 2j, 0], [np.nan, 1, 2j]])
+    arrays = [numbers, np.array([1, 1 - 2j, np.nan, 7], "complex64")]
+    with emulated("lazy"):
+        expected, found = _both(lambda x, y: flow.isin(x, y, invert=invert), arrays)
+    assert found[0].tolist() == expected[0].tolist()
+
+
 COUNTS: dict[str, Function] = {
     "bincount": lambda x, i: i.bincount(minlength=9),
     "bincount of weights": lambda x, i: i.bincount(x[:, 0]),

@@ -1,4 +1,4 @@
-"""Kernels by the array module against those of the CPU: products, convolutions, pooling, factors, transforms, look-ups.
+"""Kernels against those of the CPU: products, convolutions, pooling, factors, transforms, look-ups.
 
 Most gradients are ops of the same families, and are compared as well.
 """

@@ -25,9 +25,6 @@ PACKAGE: Final = "vmflow.kernels.cuda"
 # f(xp, problem, *operands, *outs)
 ArrayFunction: TypeAlias = "Callable[..., object]"
 
-# check(launcher, problem, operands): hand over what reports wrong values; see `checks`.
-Check: TypeAlias = "Callable[[Launcher, Problem, tuple[Any, ...]], None]"
-
 
 @final
 class Computation:
@@ -47,21 +44,18 @@ class Computation:
 Verify: TypeAlias = "Callable[[Problem, int], Exception]"
 
 
-def by_arrays(
-    *names: str, check: Check | None = None, verify: Verify | None = None
-) -> Callable[[ArrayFunction], ArrayFunction]:
+def by_arrays(*names: str, verify: Verify | None = None) -> Callable[[ArrayFunction], ArrayFunction]:
     """Declare that ``function(xp, problem, *operands, *outs)`` computes these ops; see `choosing.builds`.
 
     Args:
         names: of the ops.
-        check: launched before it, to report operands with values that are errors.
         verify: makes the error of what the function itself finds: it has a further result then, an int64 array of one
             element, which has to be 0.
     """
 
     def declare(function: ArrayFunction) -> ArrayFunction:
         def build(problem: Problem) -> Kernel:
-            return array_kernel(function, problem, check, verify)
+            return array_kernel(function, problem, verify)
 
         build.__module__, build.__qualname__ = function.__module__, function.__qualname__
         builds(*names, package=PACKAGE)(build)
@@ -70,15 +64,11 @@ def by_arrays(
     return declare
 
 
-def array_kernel(
-    function: ArrayFunction, problem: Problem, check: Check | None = None, verify: Verify | None = None
-) -> Kernel:
+def array_kernel(function: ArrayFunction, problem: Problem, verify: Verify | None = None) -> Kernel:
     """The kernel that calls an `ArrayFunction`; see `by_arrays`."""
     computation = Computation(function, problem)
 
     def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
-        if check is not None:
-            check(launcher, problem, operands)
         if verify is None:
             launcher.call(problem.op, computation, operands, outs)
             return

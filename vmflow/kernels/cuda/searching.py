@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from vmflow.streams.cuda.arrays import DeviceArray
 from vmflow.streams.cuda.launching import Launcher
 
 from . import counting as counting
-from .arrays import PACKAGE, array_kernel, into_outs
+from .arrays import PACKAGE, into_outs
 from .ordering import ordered
 from .pointwise import fill_array
 from .sources import COMPUTED, STORED
@@ -26,7 +26,7 @@ def _alike(problem: Problem) -> str:
 
 
 # Of two elements, in the order at the end of which are those that are not numbers.
-_LESS = "auto less = [](value p, value q) { return p < q || (q != q && p == p); };"
+_LESS: Final = "auto less = [](value p, value q) { return p < q || (q != q && p == p); };"
 
 
 @builds("searchsorted", package=PACKAGE)
@@ -66,9 +66,9 @@ def _search(compute: str, right: bool, given: str, sought: str, wanted: str) -> 
 @builds("isin", package=PACKAGE)
 def _build_isin(problem: Problem) -> Kernel:
     (invert,) = problem.attributes
-    if any([meta.dtype.is_complex for meta in problem.inputs]):
-        return array_kernel(_isin, problem)
     compute = _alike(problem)
+    # Complex numbers, which have no order that kernels know, are compared with all others.
+    has_order = not any([meta.dtype.is_complex for meta in problem.inputs])
 
     def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
         (array, others), (out,) = operands, outs
@@ -76,32 +76,37 @@ def _build_isin(problem: Problem) -> Kernel:
             fill_array(launcher, out, invert)
             return
         flat = contiguous(launcher, others).strided((others.size,), others.dtype)
-        rows, order = ordered(launcher, flat, 0)
-        arrays = [walked(array), standing(rows, array.ndim), standing(order, array.ndim)]
-        what = _among(compute, bool(invert), array.dtype.name, rows.dtype.name)
-        walk(launcher, what, out.shape, [walked(out)], arrays, (), (rows.size,))
+        arrays = [walked(array), standing(flat, array.ndim)]
+        if has_order:
+            arrays.append(standing(ordered(launcher, flat, 0).order, array.ndim))
+        what = _among(compute, bool(invert), array.dtype.name, flat.dtype.name, has_order)
+        walk(launcher, what, out.shape, [walked(out)], arrays, (), (flat.size,))
 
     return Kernel(into_outs(launch, problem), casts=True)
 
 
+_HALVING: Final = (
+    _LESS,
+    "int64 low = 0, high = size - 1;",
+    "while (low < high) {",
+    "const int64 middle = (low + high) / 2;",
+    "if (less(converted<value>(others[order[middle]]), own)) low = middle + 1; else high = middle;",
+    "}",
+    "const bool found = converted<value>(others[order[low]]) == own;",
+)
+_ONE_BY_ONE: Final = (
+    "bool found = false;",
+    "for (int64 n = 0; n < size && !found; n++) found = converted<value>(others[n]) == own;",
+)
+
+
 @lru_cache(None)
-def _among(compute: str, invert: bool, given: str, others: str) -> Walk:
+def _among(compute: str, invert: bool, given: str, others: str, has_order: bool) -> Walk:
     lines = (
         f"typedef {compute} value;",
-        _LESS,
         "const value own = converted<value>(x[x_place]);",
-        "int64 low = 0, high = size - 1;",
-        "while (low < high) {",
-        "const int64 middle = (low + high) / 2;",
-        "if (less(converted<value>(others[order[middle]]), own)) low = middle + 1; else high = middle;",
-        "}",
-        f"out[out_place] = (converted<value>(others[order[low]]) == own) != {'true' if invert else 'false'};",
+        *(_HALVING if has_order else _ONE_BY_ONE),
+        f"out[out_place] = {'!found' if invert else 'found'};",
     )
-    arrays = (("x", given), ("others", others), ("order", "int64"))
+    arrays = (("x", given), ("others", others), *((("order", "int64"),) if has_order else ()))
     return Walk("isin", (("out", "bool"),), arrays, (), ("size",), lines)
-
-
-def _isin(xp: Any, problem: Problem, array: Any, others: Any, out: Any) -> None:
-    """Of complex numbers, which have no order that kernels know."""
-    (invert,) = problem.attributes
-    xp.copyto(out, xp.isin(array, others, invert=invert).reshape(out.shape))
