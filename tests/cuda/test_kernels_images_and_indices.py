@@ -417,4 +417,5 @@ def test_kernels_compile_for_gpus_without_spills(dtype: str, architecture: int) 
     for kernel in kernels:
         found = usage(kernel, architecture)
         assert not found.spilled, kernel.name
-        assert found.registers <= 64, kernel.name
+        # Volumes have three loops, in each of which windows are divided and counted.
+        assert found.registers <= (80 if kernel.name.startswith("shares_of_windows") else 64), kernel.name
