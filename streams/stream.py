@@ -108,6 +108,14 @@ class StreamPolicy:
         """
         raise NotImplementedError
 
+    def mark(self) -> Any:
+        """A point in time: when all that was enqueued so far has finished; None if the device notes no times."""
+        return None
+
+    def nanoseconds(self, mark: Any) -> int:
+        """When a mark was reached, which it has been, on the clock of ``time.perf_counter_ns``."""
+        raise NotImplementedError
+
     def wait(self, event: Event) -> None:
         """Run work that is enqueued from now on behind `event`, of any stream of the same device."""
         raise NotImplementedError

@@ -90,12 +90,8 @@ class DeviceArray:
 
     def extent(self) -> tuple[int, int]:
         """The addresses of its first byte and of the one behind its last; equal if it has no elements."""
-        if not self.size:
-            return self.pointer, self.pointer
-        reach = [(size - 1) * stride for size, stride in zip(self.shape, self.strides, strict=True)]
-        low = self.pointer + sum([step for step in reach if step < 0])
-        high = self.pointer + sum([step for step in reach if step > 0])
-        return low, high + self.dtype.itemsize
+        low, high = reach_of(self.shape, self.strides, self.dtype.itemsize)
+        return self.pointer + low, self.pointer + high
 
     def strided(
         self, shape: tuple[int, ...], dtype: np.dtype[Any], offset: int = 0, strides: tuple[int, ...] | None = None
@@ -153,6 +149,14 @@ class DeviceArray:
 
     def __repr__(self) -> str:
         return f"<DeviceArray {self.dtype}{list(self.shape)} at {self.pointer:#x}>"
+
+
+def reach_of(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> tuple[int, int]:
+    """The bytes from an array's first element to its lowest one, and to the end of its highest one."""
+    if 0 in shape:
+        return 0, 0
+    reach = [(size - 1) * stride for size, stride in zip(shape, strides, strict=True)]
+    return sum([step for step in reach if step < 0]), sum([step for step in reach if step > 0]) + itemsize
 
 
 def bytes_at(pointer: int, nbytes: int, owner: Any) -> DeviceArray:

@@ -5,6 +5,9 @@ Every method is a call or two of CUDA.  Nothing here runs where there is no GPU,
 
 from __future__ import annotations
 
+import ctypes
+import struct
+from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, final
@@ -181,7 +184,7 @@ class CupyDriver(Driver):
     ) -> None:
         values, pointers = _packed(arguments)
         with self._on_device():
-            cuda_driver.launchKernel(function, *grid, *block, shared, stream.ptr, pointers.ctypes.data, 0)
+            cuda_driver.launchKernel(function, *grid, *block, shared, stream.ptr, pointers.buffer_info()[0], 0)
         del values  # CUDA has copied the arguments
 
     def call(
@@ -278,17 +281,13 @@ def _address(array: Any) -> int:
     return array.pointer if isinstance(array, DeviceArray) else int(array.ctypes.data)
 
 
-def _packed(arguments: Sequence[Argument]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+def _packed(arguments: Sequence[Argument]) -> tuple[Any, array[int]]:
     """The arguments of a kernel in eight bytes each, and the addresses of these.
 
     Our kernels take 64-bit integers, doubles and pointers only.
     """
-    values = np.zeros(max(len(arguments), 1), np.int64)
-    for position, argument in enumerate(arguments):
-        if isinstance(argument, DeviceArray):
-            values[position] = argument.pointer
-        elif isinstance(argument, float):
-            values[position : position + 1].view(np.float64)[0] = argument
-        else:
-            values[position] = argument
-    return values, values.ctypes.data + np.arange(len(values), dtype=np.int64) * values.itemsize
+    values = [argument.pointer if isinstance(argument, DeviceArray) else argument for argument in arguments]
+    kinds = "".join(["d" if isinstance(value, float) else "q" for value in values])
+    packed = ctypes.create_string_buffer(struct.pack(kinds, *values), max(8 * len(values), 1))
+    start = ctypes.addressof(packed)
+    return packed, array("Q", range(start, start + 8 * len(values), 8))

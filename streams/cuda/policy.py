@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
@@ -41,6 +42,8 @@ class CudaStreamPolicy(StreamPolicy):
         self.device = device
         self.handle = handle
         self.launcher = Launcher(device, self.handle)
+        # An event whose time on the host is known, and that time; of a stream whose work is timed.
+        self._zero: tuple[CudaEvent, int] | None = None
         # Started when an event loop first has nothing to do but wait for this stream.
         self._waiter: EventWaiter | None = None
 
@@ -68,6 +71,20 @@ class CudaStreamPolicy(StreamPolicy):
 
     def record(self, timing: bool = False) -> CudaEvent:
         return self.device.record(self.handle, timing)
+
+    def mark(self) -> CudaEvent | None:
+        if self.device.lost is not None:
+            return None
+        if self._zero is None:
+            zero = self.record(timing=True)
+            zero.synchronize()
+            self._zero = zero, time.perf_counter_ns()
+        return self.record(timing=True)
+
+    def nanoseconds(self, mark: CudaEvent) -> int:
+        assert self._zero is not None
+        zero, begin = self._zero
+        return begin + round(zero.milliseconds_until(mark) * 1e6)
 
     def wait(self, event: Event) -> None:
         if not isinstance(event, CudaEvent):

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import ast
+import ctypes
 import inspect
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 import pytest
 
 import vmflow.streams.cuda as package
+from vmflow.streams.cuda.arrays import DeviceArray
 
 cupy = pytest.importorskip("cupy", reason="CuPy is not installed: see the extra cuda")
+
+from vmflow.streams.cuda.cupy_driver import _packed  # noqa: E402 (which needs CuPy)
 
 SOURCE: Final = ast.parse((Path(package.__file__).parent / "cupy_driver.py").read_text())
 MODULES: Final = {"cupy": cupy, "runtime": cupy.cuda.runtime, "cuda_driver": cupy.cuda.driver}
@@ -91,3 +96,12 @@ def test_errors_carry_a_status() -> None:
     error = cupy.cuda.runtime.CUDARuntimeError(700)
     assert error.status == 700
     assert "illegal" in str(error)
+
+
+def test_arguments_of_a_kernel_lie_in_eight_bytes_each() -> None:
+    packed, addresses = _packed([7, -1, 2.5, DeviceArray(0x1234, (1,), np.dtype(np.float32)), 1 << 40])
+    kinds: tuple[Any, ...] = (ctypes.c_int64, ctypes.c_int64, ctypes.c_double, ctypes.c_int64, ctypes.c_int64)
+    values = [kind.from_address(address).value for kind, address in zip(kinds, addresses, strict=True)]
+    assert values == [7, -1, 2.5, 0x1234, 1 << 40]
+    del packed
+    assert not _packed([])[1]

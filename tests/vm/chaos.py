@@ -578,6 +578,9 @@ class Trace:
     def finished(self, instruction: Instruction, failure: Failure | None) -> None:
         """Of deferred ones only, which no step issues."""
 
+    def computed(self, instruction: Instruction, begin: int, end: int) -> None:
+        pass
+
     def abandoned(self, instruction: Instruction) -> None:
         check(instruction not in self.of, f"{instruction!r} was abandoned")
 

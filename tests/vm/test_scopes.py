@@ -950,7 +950,7 @@ class Countdown:
     def _ignore(self, *anything: Any) -> None:
         """Nothing else matters."""
 
-    issued = ended = finished = abandoned = awaited = resumed = _ignore
+    issued = ended = finished = computed = abandoned = awaited = resumed = _ignore
 
 
 Make = Callable[[nn.Module], optim.Optimizer]

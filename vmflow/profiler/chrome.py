@@ -14,7 +14,7 @@ from .events import HOST, Event, Timeline
 from .records import Trace
 
 # A slice stands for a span on a track where others are before it, after it or inside it; all others may overlap.
-_SLICES = ("issue", "run", "await", "request", "waiting", "computing", "batch")
+_SLICES = ("issue", "run", "compute", "await", "request", "waiting", "computing", "batch")
 
 
 def write(path: str | PathLike[str], trace: Trace, timeline: Timeline, version: str) -> None:

@@ -14,9 +14,9 @@ class Event:
     """A slice of a track.
 
     Attributes:
-        kind: "issue", "run", "await", "deferred" (from the beginning to the end of an instruction that ends later than
-            it returns), "dropped" (a point in time), "scope", "record_function" or "step"; of sessions "request", in it
-            "waiting" and "computing", and "batch".
+        kind: "issue", "run", "compute" (what a device does, by its clock), "await", "deferred" (from the beginning to
+            the end of an instruction that ends later than it returns), "dropped" (a point in time), "scope",
+            "record_function" or "step"; of sessions "request", in it "waiting" and "computing", and "batch".
         name: of the instruction, scope or function.
         process: the machine whose stream it is, the session, or "host".
         track: the stream, task or thread; of sessions "requests", "batches" or "streams".

@@ -25,7 +25,21 @@ from vmflow.instructions.scope import scope_of
 from vmflow.vm.outcome import Later, Outcome
 from vmflow.vm.wakers import running_loop
 
-from .records import DEFERRED, DROPPED, FAILED, RAN, UNFINISHED, Abandoned, Finish, Issue, Note, Run, Trace, Wait
+from .records import (
+    DEFERRED,
+    DROPPED,
+    FAILED,
+    RAN,
+    UNFINISHED,
+    Abandoned,
+    Computed,
+    Finish,
+    Issue,
+    Note,
+    Run,
+    Trace,
+    Wait,
+)
 from .session_recorder import SessionRecorder
 
 if TYPE_CHECKING:
@@ -231,6 +245,10 @@ class MachineRecorder:
     def finished(self, instruction: Instruction, failure: Failure | None) -> None:
         error = None if failure is None else message_of(failure.error)
         self._recording.add((Finish, self._index, instruction.serial, _now(), error))
+
+    def computed(self, instruction: Instruction, begin: int, end: int) -> None:
+        stream = instruction.stream.name
+        self._recording.add((Computed, self._index, instruction.serial, begin, end, stream, instruction.name))
 
     def abandoned(self, instruction: Instruction) -> None:
         number = self._issued.pop(instruction, None)

@@ -75,6 +75,21 @@ class Finish(NamedTuple):
     error: str | None
 
 
+class Computed(NamedTuple):
+    """A device computed what an instruction had launched.
+
+    Attributes:
+        begin, end: by the device's own clock.
+    """
+
+    machine: int
+    serial: int
+    begin: int
+    end: int
+    stream: str
+    name: str
+
+
 class Abandoned(NamedTuple):
     """An instruction was dropped as its machine was closed."""
 
@@ -226,6 +241,7 @@ class Trace:
         self.issues = _of(events, Issue)
         self.runs = _of(events, Run)
         self.finishes = _of(events, Finish)
+        self.computed = _of(events, Computed)
         self.abandoned = _of(events, Abandoned)
         self.waits = _of(events, Wait)
         self.notes = _of(events, Note)
@@ -238,8 +254,10 @@ class Trace:
         """Microseconds since the recording began."""
         return (time - self.begin) / 1000
 
-    def number_of(self, wait: Wait) -> int | None:
-        """The number of the instruction that was waited for; None if that was not recorded."""
+    def number_of(self, wait: Wait | Computed) -> int | None:
+        """The number of the instruction that it is about; None if that was not recorded."""
+        if isinstance(wait, Computed):
+            return self._by_serial.get((wait.machine, wait.serial))
         return wait.number if wait.number is not None else self._by_serial.get((wait.machine, wait.serial))
 
 

@@ -35,7 +35,8 @@ class _Builder:
         self._module = cache(str)
 
     def events(self) -> list[Event]:
-        return [*self._issues(), *self._runs(), *self._deferred(), *self._waits(), *self._scopes(), *self._notes()]
+        events = [*self._issues(), *self._runs(), *self._computed(), *self._deferred(), *self._waits()]
+        return [*events, *self._scopes(), *self._notes()]
 
     def _issues(self) -> list[Event]:
         tracks = self.trace.tracks
@@ -71,6 +72,17 @@ class _Builder:
             args = {"state": DROPPED, "line": self._line(gone.code, gone.last)}
             process = self.machines[gone.machine]
             made.append(Event("dropped", gone.name, process, gone.stream, time, time, gone.number, args))
+        return made
+
+    def _computed(self) -> list[Event]:
+        made: list[Event] = []
+        for it in self.trace.computed:
+            number = self.trace.number_of(it)
+            place = self.machines[it.machine], f"{it.stream} on the device"
+            times = self.trace.at(it.begin), self.trace.at(it.end)
+            made.append(
+                Event("compute", it.name, *place, *times, -1 if number is None else number, {"serial": it.serial})
+            )
         return made
 
     def _deferred(self) -> list[Event]:

@@ -13,6 +13,7 @@ from vmflow.instructions.instruction import Instruction
 from vmflow.streams import Stream
 from vmflow.streams.stream import Event, Verdict
 
+from .observers import Observers
 from .outcome import Outcome
 
 
@@ -23,16 +24,18 @@ class InFlight:
         chain: the instruction of which it is a member that was handed over by itself; None if it is none.
         outcome: how it came out, once the event is reached.
         event: reached when it has ended.
+        marks: before and behind it in the device's time, while somebody listens; see `StreamPolicy.mark`.
         verdict: whether the device has found an error, see `StreamPolicy.enqueue`; None if it looks for none.
     """
 
-    __slots__ = ("chain", "event", "instruction", "outcome", "verdict")
+    __slots__ = ("chain", "event", "instruction", "marks", "outcome", "verdict")
 
     def __init__(self, instruction: Instruction, chain: Instruction | None) -> None:
         self.instruction = instruction
         self.chain = chain
         self.outcome: Outcome = None
         self.event: Event | None = None
+        self.marks: tuple[Any, Any] | None = None
         self.verdict: Verdict | None = None
 
 
@@ -58,12 +61,16 @@ class CompletionTracker:
         run: called by the device, on whatever thread, when an instruction's turn has come.
         poison: called by the device instead, if it cannot run any more.
         make_context: of a context for `run`; a device runs one thing at a time per stream.
+        observers: of the machine.
 
     Attributes:
         in_use: whether anything was ever handed to an asynchronous stream.
     """
 
-    def __init__(self, run: Run, poison: Poison, make_context: Callable[[], contextvars.Context]) -> None:
+    def __init__(
+        self, run: Run, poison: Poison, make_context: Callable[[], contextvars.Context], observers: Observers
+    ) -> None:
+        self._observers = observers
         self._run = run
         self._poison = poison
         self._make_context = make_context
@@ -99,7 +106,10 @@ class CompletionTracker:
                 return
             flight.outcome = self._poison(instruction, error)
 
+        begin = stream.policy.mark() if self._observers.tracer is not None else None
         flight.verdict = stream.policy.enqueue(work, fail)
+        if begin is not None:
+            flight.marks = begin, stream.policy.mark()
         flight.event = stream.policy.record()
         stream.in_flight.append(flight)
 

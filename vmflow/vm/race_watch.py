@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from vmflow.forking import lock_held_while_forking
 from vmflow.instructions import origin
@@ -146,6 +147,7 @@ class WatchedStreamPolicy(StreamPolicy):
         self.kind = policy.kind
         self.sequential = policy.sequential
         self.asynchronous = policy.asynchronous
+        self.launches_ahead = policy.launches_ahead
         self.depth = policy.depth
 
     def on_scheduler_thread(self, cost: int, loop_attached: bool) -> bool:
@@ -159,6 +161,12 @@ class WatchedStreamPolicy(StreamPolicy):
 
     def record(self, timing: bool = False) -> WatchedEvent:
         return WatchedEvent(self.policy.record(timing), self.watch.recorded(self))
+
+    def mark(self) -> Any:
+        return self.policy.mark()
+
+    def nanoseconds(self, mark: Any) -> int:
+        return self.policy.nanoseconds(mark)
 
     def wait(self, event: Event) -> None:
         assert isinstance(event, WatchedEvent)

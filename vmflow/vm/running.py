@@ -247,6 +247,7 @@ def settle(machine: VirtualMachine, flight: InFlight) -> Outcome:
 
 def arrived(machine: VirtualMachine, flight: InFlight) -> None:
     """A device has ended what was launched on it."""
+    _tell_times(machine, flight)
     outcome = flight.outcome if flight.verdict is None else settle(machine, flight)
     member, whole = flight.instruction, flight.chain
     if whole is None:
@@ -257,6 +258,13 @@ def arrived(machine: VirtualMachine, flight: InFlight) -> None:
         chain.failed.append((member, outcome))
     if member is chain.members[-1]:
         conclude(machine, whole, chain.failed[0][1] if chain.failed else None)
+
+
+def _tell_times(machine: VirtualMachine, flight: InFlight) -> None:
+    tracer, policy = machine.observers.tracer, flight.instruction.stream.policy
+    if tracer is not None and flight.marks is not None and None not in flight.marks:
+        begin, end = [policy.nanoseconds(mark) for mark in flight.marks]
+        tracer.computed(flight.instruction, begin, end)
 
 
 def conclude(machine: VirtualMachine, instruction: Instruction, outcome: Outcome) -> None:

@@ -29,6 +29,10 @@ class Tracer(Protocol):
         """A deferred instruction has ended; perhaps on another thread, and before `ended` was called."""
         ...
 
+    def computed(self, instruction: Instruction, begin: int, end: int) -> None:
+        """A device has computed what it had launched, within these times on the clock of ``time.perf_counter_ns``."""
+        ...
+
     def abandoned(self, instruction: Instruction) -> None:
         """It will never begin, because the machine was closed."""
         ...

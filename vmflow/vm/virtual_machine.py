@@ -136,7 +136,10 @@ class VirtualMachine(MachineFields):
         self.devices.forget_workers()
         self.handover = Handover(self)
         self.completion = CompletionTracker(
-            partial(running.run, self), partial(failing.poison_by_device, self), running.quiet_context
+            partial(running.run, self),
+            partial(failing.poison_by_device, self),
+            running.quiet_context,
+            self.observers,
         )
         self.loops = Loops(self)
         self.back_pressure.forget()

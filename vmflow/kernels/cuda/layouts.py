@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from vmflow.kernels.strides import with_merged_dimensions
-from vmflow.streams.cuda.arrays import DeviceArray
 
 
 class Layout(NamedTuple):
@@ -26,16 +25,18 @@ class Layout(NamedTuple):
         return not self.shape or (len(self.shape) == 1 and all([strides == (1,) for strides in self.strides]))
 
 
-def common_layout(shape: tuple[int, ...], arrays: Sequence[DeviceArray]) -> Layout:
-    """The layout of arrays that broadcast to a shape."""
-    sizes, strides = with_merged_dimensions(shape, [_broadcast_strides(array, shape) for array in arrays])
+def common_layout(shape: tuple[int, ...], forms: Sequence[tuple[tuple[int, ...], tuple[int, ...], int]]) -> Layout:
+    """The layout of arrays that broadcast to a shape.
+
+    Args:
+        shape: of the results.
+        forms: of each array, its shape, its strides in bytes, and the bytes of an element.
+    """
+    sizes, strides = with_merged_dimensions(shape, [_broadcast_strides(len(shape), *form) for form in forms])
     return Layout(sizes, tuple([tuple(each) for each in strides]))
 
 
-def _broadcast_strides(array: DeviceArray, shape: tuple[int, ...]) -> list[int]:
+def _broadcast_strides(ndim: int, shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> list[int]:
     """The strides in elements, 0 where the array is broadcast."""
-    missing = len(shape) - array.ndim
-    own = [
-        0 if size == 1 else stride // array.itemsize for size, stride in zip(array.shape, array.strides, strict=True)
-    ]
-    return [0] * missing + own
+    own = [0 if size == 1 else stride // itemsize for size, stride in zip(shape, strides, strict=True)]
+    return [0] * (ndim - len(shape)) + own

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from math import prod
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
 from vmflow.kernels.expressions.rules import COMPLEX
 from vmflow.kernels.expressions.sources import elements
-from vmflow.streams.cuda.arrays import DeviceArray
+from vmflow.streams.cuda.arrays import DeviceArray, reach_of
 from vmflow.streams.cuda.device import Explain
 from vmflow.streams.cuda.driver import Argument
 from vmflow.streams.cuda.launching import Launcher
@@ -28,6 +28,9 @@ _FLOATING: Final = frozenset({"float16", "bfloat16", "float32", "float64"})
 
 # How many kernels are kept; their compiled code is on disk besides.
 _KERNELS: Final = 1024
+
+# How many combinations of shapes and strides are remembered.
+_ROUTES: Final = 4096
 
 
 class Pointwise(NamedTuple):
@@ -67,18 +70,60 @@ def launch_pointwise(
         outs: its results.
         explain: makes the error of a wrong element, of its position in C order; needed if any can be wrong.
     """
-    for out in outs:
-        operands = [apart(launcher, operand, out) for operand in operands]
     arrays = (*outs, *operands)
-    shape = outs[0].shape
-    layout = common_layout(shape, arrays)
+    route = _route(outs[0].shape, tuple([(array.shape, array.strides, array.dtype.itemsize) for array in arrays]))
+    if _overlap(arrays, len(outs), route.reaches):
+        for out in outs:
+            operands = [apart(launcher, operand, out) for operand in operands]
+        arrays = (*outs, *operands)
+        route = _route(outs[0].shape, tuple([(array.shape, array.strides, array.dtype.itemsize) for array in arrays]))
+    report = [launcher.error_report(explain)] if function.wrong and explain is not None else []
+    arguments = (*outs, *report, *operands, *numbers, *route.arguments)
+    kernel_of(function, route.rank).launch_over(launcher, route.size, arguments)
+
+
+class _Route(NamedTuple):
+    """How threads go through arrays: the same for all of some shapes and strides.
+
+    Attributes:
+        rank: see `kernel_of`.
+        size: how many elements there are.
+        arguments: the last ones of the kernel.
+        reaches: by array, the bytes from its first element to the lowest one, and to the end of the highest one.
+    """
+
+    rank: int
+    size: int
+    arguments: tuple[int, ...]
+    reaches: tuple[tuple[int, int], ...]
+
+
+# A shape, strides in bytes, and the bytes of an element.
+_Form: TypeAlias = tuple[tuple[int, ...], tuple[int, ...], int]
+
+
+@lru_cache(_ROUTES)
+def _route(shape: tuple[int, ...], forms: tuple[_Form, ...]) -> _Route:
+    layout = common_layout(shape, forms)
     rank = 0 if layout.flat else len(layout.shape)
     count = prod(shape)
-    report = [launcher.error_report(explain)] if function.wrong and explain is not None else []
-    arguments: list[Argument] = [*outs, *report, *operands, *numbers, count]
-    if rank:
-        arguments += [*layout.shape[1:], *[stride for strides in layout.strides for stride in strides]]
-    kernel_of(function, rank).launch_over(launcher, count, arguments)
+    steps = (*layout.shape[1:], *[stride for strides in layout.strides for stride in strides]) if rank else ()
+    return _Route(rank, count, (count, *steps), tuple([reach_of(*form) for form in forms]))
+
+
+def _overlap(arrays: Sequence[DeviceArray], outs: int, reaches: Sequence[tuple[int, int]]) -> bool:
+    """Whether one of the first arrays, which are written, shares memory with one of the others and is not the same."""
+    for out, (low, high) in zip(arrays[:outs], reaches, strict=False):
+        start, stop = out.pointer + low, out.pointer + high
+        for array, (first, last) in zip(arrays[outs:], reaches[outs:], strict=True):
+            place = array.pointer
+            if place + first < stop and start < place + last and not _same(array, out):
+                return True
+    return False
+
+
+def _same(array: DeviceArray, out: DeviceArray) -> bool:
+    return (array.pointer, array.dtype, array.strides) == (out.pointer, out.dtype, out.strides)
 
 
 def copy_array(launcher: Launcher, source: DeviceArray, out: DeviceArray) -> None:
@@ -90,7 +135,12 @@ def copy_array(launcher: Launcher, source: DeviceArray, out: DeviceArray) -> Non
     given, wanted = source.dtype.name, out.dtype.name
     if given == wanted:
         given = wanted = bits_of(source.dtype)
-    launch_pointwise(launcher, Pointwise("copy", (given,), (), (), (("x0", wanted),)), (source,), (), (out,))
+    launch_pointwise(launcher, _copy(given, wanted), (source,), (), (out,))
+
+
+@lru_cache(None)
+def _copy(given: str, wanted: str) -> Pointwise:
+    return Pointwise("copy", (given,), (), (), (("x0", wanted),))
 
 
 def bits_of(dtype: np.dtype[Any]) -> str:
@@ -120,7 +170,7 @@ def apart(launcher: Launcher, operand: DeviceArray, out: DeviceArray) -> DeviceA
     low, high = out.extent()
     if stop <= low or high <= start:
         return operand
-    if (operand.pointer, operand.dtype, operand.strides) == (out.pointer, out.dtype, out.strides):
+    if _same(operand, out):
         return operand
     copied = launcher.scratch(operand.shape, operand.dtype)
     copy_array(launcher, operand, copied)
