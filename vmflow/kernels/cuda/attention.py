@@ -24,8 +24,9 @@ from .arrays import PACKAGE, into_outs
 from .philox import PHILOX, PLACE, READ_PLACE, place_of
 from .pointwise import Pointwise, copy_array, launch_pointwise
 from .products import multiply
-from .rows import BLOCK, in_order, into_order, threads_for
+from .rows import BLOCK, into_order, threads_for
 from .sources import ELEMENTS_PRELUDE, STORED, THREADS, CudaKernel
+from .walks import contiguous
 
 
 class _Scores(NamedTuple):
@@ -171,9 +172,9 @@ def _attention_gradient(problem: Problem) -> Kernel:
         )
         # The logarithms alone do not tell the mask.
         masks = operands[gradients + 4 : inputs] if masked else ()
-        weights = in_order(launcher, kept) if scores.keeps else scores.found(launcher, query, key, masks)
-        logarithms: Argument = 0 if scores.keeps else in_order(launcher, kept)
-        direct = None if by_weights is None else in_order(launcher, by_weights)
+        weights = contiguous(launcher, kept) if scores.keeps else scores.found(launcher, query, key, masks)
+        logarithms: Argument = 0 if scores.keeps else contiguous(launcher, kept)
+        direct = None if by_weights is None else contiguous(launcher, by_weights)
         used = launcher.scratch(scores.shape, wide) if by_value and outer is not None else None
         kernel = _slopes(
             wide.name,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
 
 from vmflow.streams.cuda.arrays import DeviceArray
 from vmflow.streams.cuda.device import Explain
@@ -27,11 +26,6 @@ def check_range(launcher: Launcher, array: DeviceArray, low: int, high: int, exp
         array = copied
     report = launcher.error_report(explain)
     _range(array.dtype.name).launch_over(launcher, array.size, (report, array, array.size, low, high))
-
-
-def note(xp: Any, number: Any, wrong: Any) -> None:
-    """Write 1 where the error of a function is wanted, see `by_arrays`, if anything in an array is wrong, else 0."""
-    xp.copyto(number, xp.any(wrong), casting="unsafe")
 
 
 def check_indices(

@@ -25,13 +25,13 @@ from .rows import (
     BLOCK,
     LARGEST_AND_TOTAL,
     as_rows,
-    in_order,
     into_order,
     part_of_row,
     reduce_rows,
     threads_for,
 )
 from .sources import COMPUTED, STORED, THREADS, CudaKernel
+from .walks import contiguous
 
 # The class of a row, which has to be within the range, and otherwise is reported; -1 if the row does not count.
 _CLASS_OF: Final = """
@@ -52,7 +52,7 @@ def _nll_loss(problem: Problem) -> Kernel:
     cases: Cases = problem.details
 
     def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
-        array, target, *weight = [in_order(launcher, operand) for operand in operands]
+        array, target, *weight = [contiguous(launcher, operand) for operand in operands]
         losses, weights = _room(launcher, cases, outs[0])
         inner = _inner(cases)
         kernel = _picked(*_names(array, target, losses), _name_of(weight), cases.compute.name)
@@ -70,7 +70,7 @@ def _cross_entropy(problem: Problem) -> Kernel:
 
     def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
         matrix = as_rows(launcher, operands[0], (cases.axis,))
-        target, *weight = [in_order(launcher, operand) for operand in operands[1:]]
+        target, *weight = [contiguous(launcher, operand) for operand in operands[1:]]
         losses, weights = _room(launcher, cases, outs[0])
         kernel = _scored(*_names(matrix, target, losses), _name_of(weight), cases.compute.name, bool(cases.smoothing))
         report = launcher.error_report(_explain(cases))
@@ -94,7 +94,7 @@ def _gradient(problem: Problem) -> Kernel:
     def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
         if not cases.classes:
             return
-        given = [in_order(launcher, operand) for operand in operands]
+        given = [contiguous(launcher, operand) for operand in operands]
         gradient, target, total = given[:3]
         logs, weight = (given[3], given[4:]) if of_scores else (0, given[3:])
         sum_of_weights: DeviceArray | int = 0

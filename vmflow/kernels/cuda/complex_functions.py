@@ -28,6 +28,7 @@ OF_COMPLEX operator-(C x, C y) { return {x.real - y.real, x.imag - y.imag}; }
 OF_COMPLEX operator-(C x) { return {-x.real, -x.imag}; }
 OF_COMPLEX operator*(C x, C y) { return {x.real * y.real - x.imag * y.imag, x.real * y.imag + x.imag * y.real}; }
 OF_COMPLEX scaled(C x, PART factor) { return {x.real * factor, x.imag * factor}; }
+OF_COMPLEX operator/(C x, PART part) { return {x.real / part, x.imag / part}; }
 OF_COMPLEX operator/(C x, int64 count) { return {x.real / (PART)count, x.imag / (PART)count}; }
 TEST_OF_COMPLEX operator==(C x, C y) { return x.real == y.real && x.imag == y.imag; }
 TEST_OF_COMPLEX operator!=(C x, C y) { return x.real != y.real || x.imag != y.imag; }

@@ -18,8 +18,9 @@ from vmflow.streams.cuda.launching import Launcher
 
 from .arrays import PACKAGE, into_outs
 from .pointwise import Pointwise, launch_pointwise
-from .rows import BLOCK, as_rows, in_order, into_order, threads_for
+from .rows import BLOCK, as_rows, into_order, threads_for
 from .sources import STORED, THREADS, CudaKernel
+from .walks import contiguous
 
 # (eps, whether there is a weight, whether there is a bias)
 _Options: TypeAlias = tuple[float, bool, bool]
@@ -143,7 +144,7 @@ def _batch_norm(problem: Problem) -> Kernel:
     steps = ("all",) if over.parts == 1 else ("sums", "squares", "result")
 
     def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
-        array, *given = [in_order(launcher, operand) for operand in operands]
+        array, *given = [contiguous(launcher, operand) for operand in operands]
         weight, bias, names = _split(options, given)
         compute = outs[1].dtype
         sums, squares = [launcher.scratch((over.channels, over.parts), compute) for _ in range(2)]
@@ -211,7 +212,7 @@ def _batch_norm_gradient(problem: Problem) -> Kernel:
     steps = ("all",) if over.parts == 1 else ("sums", "result")
 
     def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
-        gradient, array, mean, variance, *given = [in_order(launcher, operand) for operand in operands]
+        gradient, array, mean, variance, *given = [contiguous(launcher, operand) for operand in operands]
         weight: Argument = given[0] if given else 0
         compute = outs[1].dtype
         sums = [launcher.scratch((over.channels, over.parts), compute) for _ in range(2)]
@@ -321,7 +322,7 @@ def _layer_norm(problem: Problem) -> Kernel:
 
     def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
         matrix = as_rows(launcher, operands[0], dims)
-        weight, bias, names = _split(options, [in_order(launcher, operand) for operand in operands[1:]])
+        weight, bias, names = _split(options, [contiguous(launcher, operand) for operand in operands[1:]])
         kernel = _row_normalized(matrix.dtype.name, outs[0].dtype.name, outs[1].dtype.name, names)
 
         def run(*targets: DeviceArray) -> None:
@@ -379,7 +380,7 @@ def _layer_norm_gradient(problem: Problem) -> Kernel:
 
     def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
         gradient, matrix = [as_rows(launcher, operand, dims) for operand in operands[:2]]
-        means, scales, *given = [in_order(launcher, operand) for operand in operands[2:]]
+        means, scales, *given = [contiguous(launcher, operand) for operand in operands[2:]]
         weight: Argument = given[0] if given else 0
         names = gradient.dtype.name, matrix.dtype.name, means.dtype.name
         kernel = _row_slopes(*names, outs[0].dtype.name, given[0].dtype.name if given else "")

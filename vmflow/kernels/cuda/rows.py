@@ -208,15 +208,6 @@ def back_from_rows(matrix: DeviceArray, shape: Sequence[int], dim: int) -> Devic
     return matrix.strided(tuple(shape), matrix.dtype, 0, tuple([by_axis[axis] for axis in range(len(shape))]))
 
 
-def in_order(launcher: Launcher, array: DeviceArray) -> DeviceArray:
-    """The array, or a contiguous copy of it if it is not contiguous."""
-    if array.contiguous:
-        return array
-    copied = launcher.scratch(array.shape, array.dtype)
-    copy_array(launcher, array, copied)
-    return copied
-
-
 def into_order(launcher: Launcher, outs: Sequence[DeviceArray], compute: Callable[..., None]) -> None:
     """Call what computes into contiguous arrays, and copy from these where `outs` are not contiguous."""
     targets = [out if out.contiguous else launcher.scratch(out.shape, out.dtype) for out in outs]

@@ -16,9 +16,10 @@ import numpy as np
 from vmflow.streams.cuda.arrays import DeviceArray
 from vmflow.streams.cuda.launching import Launcher
 
+from .complex_functions import COMPLEX_FUNCTIONS
 from .pointwise import apart
-from .sources import STORED, THREADS, CudaKernel
-from .walks import ARITHMETIC, contiguous, in_order
+from .sources import ELEMENTS_PRELUDE, STORED, THREADS, CudaKernel
+from .walks import contiguous, in_order
 
 # Lines side by side that a block has: so many that its reads are whole transactions.
 _WIDTH: Final = 32
@@ -86,7 +87,7 @@ class _Kernels(NamedTuple):
 def _kernels(what: Scan, given: tuple[str, ...], wanted: str) -> _Kernels:
     name = f"{what.name}_{'_'.join([*given, wanted])}"
     arrays = "".join([f"const {STORED[dtype]}* x{number}, " for number, dtype in enumerate(given)])
-    common = f"""{ARITHMETIC}
+    common = f"""{ELEMENTS_PRELUDE}{COMPLEX_FUNCTIONS}
 {what.value}
 __device__ __forceinline__ value combined(value p, value q) {{ return {what.combine}; }}
 """

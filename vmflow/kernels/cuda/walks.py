@@ -15,8 +15,9 @@ from vmflow.streams.cuda.arrays import DeviceArray
 from vmflow.streams.cuda.driver import Argument
 from vmflow.streams.cuda.launching import Launcher
 
+from .complex_functions import COMPLEX_FUNCTIONS
 from .pointwise import copy_array
-from .sources import STORED, CudaKernel
+from .sources import ELEMENTS_PRELUDE, STORED, CudaKernel
 
 _KERNELS: Final = 1024
 
@@ -163,20 +164,6 @@ __device__ __forceinline__ int64 wrapped(int64 index, int64 size) {
 }
 """
 
-# The arithmetic of complex numbers, which the language lacks.
-ARITHMETIC: Final = """
-#define COMPLEX_ARITHMETIC(T, part)                                                                          \\
-    __device__ __forceinline__ T operator+(T p, T q) { return {p.real + q.real, p.imag + q.imag}; }          \\
-    __device__ __forceinline__ T operator*(T p, T q) {                                                       \\
-        return {p.real * q.real - p.imag * q.imag, p.real * q.imag + p.imag * q.real};                       \\
-    }                                                                                                        \\
-    __device__ __forceinline__ T operator/(T p, part q) { return {p.real / q, p.imag / q}; }                 \\
-    __device__ __forceinline__ bool operator==(T p, T q) { return p.real == q.real && p.imag == q.imag; }    \\
-    __device__ __forceinline__ bool operator!=(T p, T q) { return !(p == q); }
-COMPLEX_ARITHMETIC(complex64, float)
-COMPLEX_ARITHMETIC(complex128, double)
-"""
-
 
 @lru_cache(_KERNELS)
 def _kernel(what: Walk, rank: int) -> CudaKernel:
@@ -190,7 +177,7 @@ def _kernel(what: Walk, rank: int) -> CudaKernel:
     names = [*[array for array, _ in arrays], *what.counters]
     parameters += [f"int64 {each}_step{axis}" for each in names for axis in range(rank)]
     body = "\n        ".join([*_places(names, rank), *what.lines])
-    prelude = ARITHMETIC if any([dtype.startswith("complex") for dtype in dtypes]) else ""
+    prelude = ELEMENTS_PRELUDE + COMPLEX_FUNCTIONS if any([dtype.startswith("complex") for dtype in dtypes]) else ""
     source = f"""{_FUNCTIONS}{prelude}
 extern "C" __global__ void {name}({", ".join(parameters)}) {{
     const int64 threads = (int64)gridDim.x * blockDim.x;
