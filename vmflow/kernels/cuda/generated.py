@@ -97,7 +97,12 @@ def single(
 
 
 def single_kernel(
-    problem: Problem, compute: dtypes.dtype, order: Sequence[int], number: Callable[[Any, Any], Any]
+    problem: Problem,
+    compute: dtypes.dtype,
+    order: Sequence[int],
+    number: Callable[[Any, Any], Any],
+    *,
+    moves: bool = False,
 ) -> Kernel:
     """The kernel of a problem that is one op.
 
@@ -106,12 +111,14 @@ def single_kernel(
         compute, order: see `single`.
         number: from a Python number and the dtype to compute in to the operand: an array without dimensions, or an
             integer that the dtype does not hold, with which every element is compared alike.
+        moves: whether `compute` is an integer that stands for the bits of elements of the result's dtype.
 
     Raises:
         NotImplementedError: if there is no rule for it.
     """
-    inputs, output = [meta.dtype.name for meta in problem.inputs], problem.outputs[0].dtype
-    function = single(problem.op, inputs, len(problem.scalars), order, compute, output)
+    output = problem.outputs[0].dtype
+    inputs = [compute.name if moves and meta.dtype is output else meta.dtype.name for meta in problem.inputs]
+    function = single(problem.op, inputs, len(problem.scalars), order, compute, compute if moves else output)
     if function is None:
         raise NotImplementedError(f"{problem.op} of {compute.name} has no rule for CUDA devices")
 

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+
+from vmflow import dtypes
 from vmflow.kernels.choosing import Kernel, Problem, builds
 from vmflow.kernels.numpy.ufuncs import constant, saturated
 from vmflow.kernels.problems.elementwise import REVERSED
@@ -15,7 +20,15 @@ def _where(problem: Problem) -> Kernel:
     values = list(range(1, len(problem.inputs) + len(problem.scalars)))
     if problem.attributes == REVERSED:
         values.reverse()
-    return single_kernel(problem, problem.outputs[0].dtype, (0, *values), constant)
+    to = problem.outputs[0].dtype
+    # Variables hold half precision in float32, and a conversion would change the bits of some nans.
+    if dtypes.is_half(to) and all([meta.dtype is to for meta in problem.inputs[1:]]):
+        return single_kernel(problem, dtypes.int16, (0, *values), _bits_of(to), moves=True)
+    return single_kernel(problem, to, (0, *values), constant)
+
+
+def _bits_of(half: dtypes.dtype) -> Any:
+    return lambda number, _: constant(number, half.numpy).view(np.int16)
 
 
 @builds("clamp", package=PACKAGE)
