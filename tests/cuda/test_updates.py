@@ -59,7 +59,7 @@ def _numbers(seed: int, shape: tuple[int, ...], dtype: str) -> np.ndarray[Any, A
     return np.asarray(numbers).astype(by_name(dtype).numpy)
 
 
-def _ends(make: Make, device: str, dtypes: Sequence[str], steps: int = 5) -> list[np.ndarray[Any, Any]]:
+def _ends(make: Make, device: str, dtypes: Sequence[str], steps: int = 3) -> list[np.ndarray[Any, Any]]:
     """The parameters and all that is kept for them after some steps, in arrays of the host."""
     pairs = [(shape, dtype) for dtype in dtypes for shape in SHAPES]
     parameters = [flow.tensor(_numbers(seed, *pair), device=device).requires_grad_() for seed, pair in enumerate(pairs)]
@@ -263,7 +263,7 @@ def _agree(
 
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
-ANY_SHAPES: Sequence[tuple[int, ...]] = [(3, 5), (), (0,), (5000,)]
+ANY_SHAPES: Sequence[tuple[int, ...]] = [(3, 5), (), (0,), (1100,)]
 
 
 def _arrays(dtype: str, seed: int = 0) -> list[np.ndarray[Any, Any]]:
@@ -283,11 +283,16 @@ def test_clipping(dtype: str) -> None:
     _agree("clip", [Clip(0.3)], [], arrays)
 
 
-@pytest.mark.parametrize("dtype", [*FLOATS, "complex64", "complex128"])
-@pytest.mark.parametrize("order", [1.0, 2.0, 2.5, math.inf])
-def test_norms_of_all(dtype: str, order: float) -> None:
+@pytest.mark.parametrize(
+    ("order", "dtype"),
+    [(order, dtype) for order in (1.0, 2.0, math.inf) for dtype in (*FLOATS, "complex64", "complex128")]
+    + [(2.5, "float32"), (2.5, "complex128")],
+)
+def test_norms_of_all(order: float, dtype: str) -> None:
     out = np.zeros((), np.float64)
     arrays = _arrays(dtype)
+    if order == 2:
+        arrays.append(_numbers(9, (4100,), dtype))  # by several blocks
     # The CPU adds up in the dtype, or in float32.
     units = 1e5 if dtype in ("float64", "complex128") else 1e10
     _agree("total_norm", [TotalNorm(order)], arrays, [out], units)
@@ -308,9 +313,9 @@ def test_scaling_to_a_norm(dtype: str, norm: float) -> None:
 def test_dividing_by_a_scale(dtype: str, special: float | None) -> None:
     arrays = _arrays(dtype)
     if special is not None:
-        arrays[3].real[4321] = special
+        arrays[3].real[1021] = special
     if dtype == "complex64" and special is not None:
-        arrays[3].imag[4321] = special  # by parts, one that is infinite makes the other no number on the host alone
+        arrays[3].imag[1021] = special  # by parts, one that is infinite makes the other no number on the host alone
         with np.errstate(all="ignore"), emulated("lazy"):
             found, *_ = _update("cuda", "unscale", [], [np.asarray(3.0, np.float32)], [np.zeros(()), *arrays])
         assert found == 1
