@@ -122,6 +122,16 @@ def test_a_read_past_the_end_is_found(seed: int) -> None:
         run_sum(seed, offset="+ 1")
 
 
+def test_an_integer_for_a_double_is_found() -> None:
+    """A GPU takes the eight bytes of an argument as they are."""
+    launcher = launcher_of(EmulatedMachine(1, "lazy"))
+    kernel = CudaKernel("put", 'extern "C" __global__ void put(double* out, double x) { *out = x; }')
+    out = launcher.driver.allocate(8).strided((1,), np.dtype(np.float64))
+    with pytest.raises(TypeError, match="put_param_1 is a double, and gets the integer 3"):
+        kernel.launch(launcher, 1, (out, 3))
+    kernel.launch(launcher, 1, (out, 3.0), threads=1)
+
+
 # In the virtual machine: programs of a random size, and the value that each should find
 
 
