@@ -54,11 +54,11 @@ def _drawn_into(op: str, out: flow.Tensor, *place: Any) -> None:
     attributes = _attributes(op, tuple(out.shape), dtype, "cuda:0", more)
     problem = Problem(op, OPS[op].family, attributes, (), (int, int), (attributes[0],), None)
     kernel = choose(problem, out.device)
-    tensors = [it for it in place if isinstance(it, flow.Tensor)]
+    tensors = [number for number in place if isinstance(number, flow.Tensor)]
 
     def draw(inputs: list[Any], outputs: list[Any]) -> None:
         given = iter(inputs)
-        kernel.function(*[next(given) if isinstance(it, flow.Tensor) else it for it in place], outputs[0])
+        kernel.function(*[next(given) if isinstance(number, flow.Tensor) else number for number in place], outputs[0])
 
     issue_update(Update(op, draw, tensors, [out], 1))
 

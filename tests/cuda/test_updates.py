@@ -137,7 +137,7 @@ def test_rates_on_the_device_and_steps_that_are_skipped(rate: float | str, skips
 def _launches(make: Make, count: int, skip: bool = False) -> int:
     """How many launches a step of so many parameters is, once there is state for them."""
     with emulated("lazy") as devices:
-        parameters = [flow.full((2,), float(it), device="cuda", requires_grad=True) for it in range(count)]
+        parameters = [flow.full((2,), float(number), device="cuda", requires_grad=True) for number in range(count)]
         for parameter in parameters:
             parameter.grad = flow.ones(2, device="cuda")
         optimizer = make(parameters)
@@ -227,9 +227,9 @@ def _update(
     inputs, outputs = [
         [
             flow.tensor(array.T, device=device).t() if array.ndim == 2 else flow.tensor(array, device=device)
-            for array in it
+            for array in arrays
         ]
-        for it in (read, written)
+        for arrays in (read, written)
     ]
     update = Update(rule, choose_update(rule, outputs[0].device).kernel(*settings), inputs, outputs, 1)
     if skip is None:

@@ -205,7 +205,7 @@ def draw(
 def _kernel(drawing: Drawing, dtype: str) -> CudaKernel:
     name, each, stored = f"{drawing.name}_{dtype}", drawing.kind.each, STORED[dtype]
     report = ", unsigned long long* report" if drawing.checks else ""
-    given = "".join([f", {kind} {it}" for kind, it in drawing.given])
+    given = "".join([f", {kind} {parameter}" for kind, parameter in drawing.given])
     wrong = "auto wrong = [&]() { atomicCAS(report, 0ULL, (unsigned long long)i + 1); };" if drawing.checks else ""
     source = f"""{PHILOX}{NUMBERS}{drawing.functions}
 extern "C" __global__ void {name}({stored}* out{report}, {PLACE}, int64 count{given}) {{

@@ -30,7 +30,7 @@ def _dropout(problem: Problem) -> Kernel:
 
     def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
         array, seed, offset = operands
-        flat = [it if it.contiguous else launcher.scratch(it.shape, it.dtype) for it in outs]
+        flat = [out if out.contiguous else launcher.scratch(out.shape, out.dtype) for out in outs]
         array = contiguous(launcher, array)
         arguments: list[Argument] = [*flat, array, *place_of(seed, offset), array.size, limit, rest, scale]
         _kernel(array.dtype.name, flat[0].dtype.name).launch_over(launcher, -(-array.size // 8), arguments)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from vmflow.kernels.cuda.arrays import PACKAGE
 from vmflow.kernels.cuda.sources import STORED
@@ -90,7 +90,7 @@ class Rated(NamedTuple):
 
 def rated(settings: Any, inputs: list[DeviceArray]) -> Rated:
     """The settings of a step, whose learning rate is the last of the inputs where it is an array."""
-    names = [name for name, it in settings._asdict().items() if name != "lr" and not isinstance(it, (bool, tuple))]
+    names = [name for name, value in settings._asdict().items() if name != "lr" and not isinstance(value, _FACTS)]
     rate: list[Argument] = [0, 0.0]
     gradients, dtype = inputs, "float64"
     if settings.lr is not None:
@@ -103,6 +103,10 @@ def rated(settings: Any, inputs: list[DeviceArray]) -> Rated:
             rate[1] = float(given)  # in the memory of the host
     common = Given(f"const {STORED[dtype]}*", "lr_at"), *[Given("double", name) for name in ("lr_given", *names)]
     return Rated(common, [*rate, *[float(getattr(settings, name)) for name in names]], gradients)
+
+
+# The types of settings that are no numbers for kernels: a source is written by them.
+_FACTS: Final = bool, tuple
 
 
 # Arithmetic

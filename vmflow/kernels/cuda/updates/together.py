@@ -241,9 +241,9 @@ def _change_apart(
 ) -> None:
     """Change rows that have nothing to do with each other; those that do not lie flat are copied, and copied back."""
     copies: list[tuple[DeviceArray, DeviceArray]] = []
-    flat = [it._replace(row=_flat(launcher, it.row, len(change.writes), copies)) for it in rows]
-    full = [it for it in flat if it.row.arrays[0].size]
-    for dtypes, some in _by_room(full, [_dtypes_of(it.row.arrays) for it in full]):
+    flat = [given._replace(row=_flat(launcher, given.row, len(change.writes), copies)) for given in rows]
+    full = [given for given in flat if given.row.arrays[0].size]
+    for dtypes, some in _by_room(full, [_dtypes_of(given.row.arrays) for given in full]):
         room = _room_for(len(some))
         arguments, blocks = [*common], 0
         for number, place, row in some:
