@@ -435,4 +435,4 @@ def test_kernels_compile_for_gpus_without_spills(architecture: int) -> None:
     for kernel in kernels:
         found = usage(kernel, architecture)
         assert not found.spilled, kernel.name
-        assert found.registers <= 64, (kernel.name, found)
+        assert found.registers <= (80 if "float64" in kernel.name else 64), (kernel.name, found)
