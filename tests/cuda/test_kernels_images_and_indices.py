@@ -17,7 +17,7 @@ from vmflow.nn import functional as F
 from vmflow.ops.table import OPS
 from vmflow.streams.cuda.emulation.driver import EmulatedDriver
 
-from .comparing import FLOATS, equal
+from .comparing import DTYPES, FLOATS, equal
 from .compiling import ARCHITECTURES, loaded_kernels, usage
 from .emulated import emulated
 
@@ -347,6 +347,82 @@ def test_launches(name: str) -> None:
         flow.synchronize()
         assert devices.driver.launches - before == count
         assert result.to("cpu").numel
+
+
+# Of nothing, and of every dtype
+
+NOTHING: dict[str, Function] = {
+    "conv2d": lambda x, i: F.conv2d(x.reshape(0, 3, 4, 4), x.new_ones(2, 3, 2, 2)),
+    "max_pool2d": lambda x, i: F.max_pool2d(x.reshape(0, 3, 4, 4), 2),
+    "avg_pool2d": lambda x, i: F.avg_pool2d(x.reshape(0, 3, 4, 4), 2),
+    "adaptive_avg_pool2d": lambda x, i: F.adaptive_avg_pool2d(x.reshape(0, 3, 4, 4), 3),
+    "pad": lambda x, i: F.pad(x, (1, 2, 1, 1)),
+    "pad by the border": lambda x, i: F.pad(x.reshape(0, 3, 4, 4), (1, 2), "replicate"),
+    "bilinear": lambda x, i: F.interpolate(x.reshape(0, 3, 4, 4), scale_factor=2, mode="bilinear"),
+    "unfold": lambda x, i: F.unfold(x.reshape(0, 3, 4, 4), 2),
+    "index": lambda x, i: x.new_ones(3, 2)[i] + x.sum(),
+    "index of an empty dimension": lambda x, i: x[i],
+    "index_add": lambda x, i: x.new_ones(3, 2).index_add(0, i, x.reshape(0, 2)),
+    "index_put": lambda x, i: _assigned(x.new_ones(3, 2), (i,), 5.0),
+    "gather": lambda x, i: x.gather(0, i.reshape(0, 1)),
+    "scatter": lambda x, i: x.new_ones(3, 2).scatter(0, i.reshape(0, 1), x[:, :1]),
+    "embedding": lambda x, i: F.embedding(i, x.new_ones(3, 2)) + x.sum(),
+    "cat": lambda x, i: flow.cat([x, x.new_ones(2, 6)]),
+    "flip": lambda x, i: x.flip(0, 1),
+    "roll": lambda x, i: x.roll(1, 0),
+    "repeat": lambda x, i: x.repeat(2, 3),
+    "repeat no times": lambda x, i: x.new_ones(2, 3).repeat(0, 1) + x.sum(),
+    "tril": lambda x, i: x.tril(),
+    "cumsum": lambda x, i: x.cumsum(0),
+    "cumprod": lambda x, i: x.cumprod(1),
+    "argsort": lambda x, i: x.detach().argsort(1),
+    "unique": lambda x, i: x.detach().unique(return_inverse=True, return_counts=True),
+    "searchsorted": lambda x, i: flow.searchsorted(x.detach().reshape(-1), x.new_ones(3).detach()),
+    "isin": lambda x, i: flow.isin(x.new_ones(3).detach(), x.detach()),
+    "bincount": lambda x, i: i.bincount(minlength=2),
+    "nonzero": lambda x, i: x.detach().nonzero(),
+    "one_hot": lambda x, i: F.one_hot(i, 3),
+    "repeat_interleave": lambda x, i: x.repeat_interleave(i, 0),
+}
+
+
+@pytest.mark.parametrize("name", NOTHING)
+def test_of_nothing(name: str) -> None:
+    arrays = [np.zeros((0, 6)), np.zeros(0, np.int64)]
+    with emulated("lazy"):
+        expected, found = _both(NOTHING[name], arrays)
+    for want, have in zip(expected, found, strict=True):
+        equal(have, want, exact=True)
+
+
+MOVED: dict[str, Function] = {
+    "pad": lambda x, i: F.pad(x, (1, 2), value=1),
+    "pad by reflection": lambda x, i: F.pad(x.reshape(1, 3, 4), (1, 2), "reflect"),
+    "index": lambda x, i: x[i, i[0]],
+    "index from the end": lambda x, i: x[i - 2],
+    "index_put": lambda x, i: _assigned(x, (i,), x[i].flip(0)),
+    "gather": lambda x, i: x.gather(0, i.long()),
+    "scatter": lambda x, i: x.scatter(0, i.long(), x.flip(1)),
+    "flip": lambda x, i: x.flip(0, 1),
+    "roll": lambda x, i: x.roll((1, -3), (0, 1)),
+    "repeat": lambda x, i: x.repeat(2, 1, 3),
+    "triu": lambda x, i: x.triu(1),
+    "diagonal": lambda x, i: flow.diag(x[0], 1),
+    "cat": lambda x, i: flow.cat([x, x[:, :1]], 1),
+    "strided": lambda x, i: (x.clone()).as_strided((3, 3), (2, 1), 1),
+}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", MOVED)
+def test_moves_have_the_bits_of_every_dtype(name: str, dtype: str) -> None:
+    with np.errstate(invalid="ignore"):
+        numbers = (_numbers(3, (3, 4), "float64") * 5).astype(by_name(dtype).numpy)
+    indices = np.random.default_rng(5).integers(0, 2, (3, 4)).astype("int16" if dtype == "bool" else "int32")
+    with emulated("lazy"):
+        expected, found = _both(lambda x, i: MOVED[name](x.detach(), i), [numbers, indices])
+    for want, have in zip(expected, found, strict=True):
+        equal(have, want, exact=True)
 
 
 # All of them
