@@ -119,6 +119,23 @@ def test_a_batch_is_convolved_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None
         equal(have, alike)
 
 
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("biased", [False, True])
+def test_images_that_are_their_own_columns(biased: bool, dtype: str) -> None:
+    shapes = [(3, 4, 2, 5), (6, 4, 1, 1), *[(6,)] * biased]
+    with emulated("lazy") as devices:
+        expected, found = _both(F.conv2d, [_numbers(seed, shape, dtype) for seed, shape in enumerate(shapes)])
+        for want, have in zip(expected, found, strict=True):
+            equal(have, want)
+        if dtype == "float32":
+            x, w = flow.ones(3, 4, 2, 5, device="cuda"), flow.ones(6, 4, 1, 1, device="cuda")
+            flow.synchronize()
+            before = devices.driver.launches
+            F.conv2d(x, w)
+            flow.synchronize()
+            assert devices.driver.launches == before  # nothing but the product
+
+
 @pytest.mark.parametrize("op", ["plane_gather", "plane_scatter"])
 @pytest.mark.parametrize("index", [-1, 12])
 def test_places_outside_of_a_plane_are_told_of(op: str, index: int) -> None:

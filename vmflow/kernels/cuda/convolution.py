@@ -58,14 +58,19 @@ def _put_pixels(
 ) -> None:
     """The other way round, with the bias added to each filter, if there is one."""
     shape = (it.filters, out.shape[0], *it.output)
-    moved = transposed(pixels.strided(shape, pixels.dtype), (1, 0, *range(2, len(shape))))
+    _put_images(launcher, transposed(pixels.strided(shape, pixels.dtype), (1, 0, *range(2, len(shape)))), biases, out)
+
+
+def _put_images(launcher: Launcher, images: DeviceArray, biases: tuple[DeviceArray, ...], out: DeviceArray) -> None:
+    """Put (samples, filters, ...) into an array of that shape, with the bias added to each filter, if there is one."""
     if not biases:
-        copy_array(launcher, moved, out)
+        copy_array(launcher, images, out)
         return
     (bias,) = biases
-    spread = bias.strided((it.filters,) + (1,) * it.rank, bias.dtype, 0, bias.strides + (0,) * it.rank)
-    function = _add(pixels.dtype.name, bias.dtype.name, out.dtype.name)
-    launch_pointwise(launcher, function, (moved, spread), (), (out,))
+    rank = out.ndim - 2
+    spread = bias.strided(bias.shape + (1,) * rank, bias.dtype, 0, bias.strides + (0,) * rank)
+    function = _add(images.dtype.name, bias.dtype.name, out.dtype.name)
+    launch_pointwise(launcher, function, (images, spread), (), (out,))
 
 
 @lru_cache(None)
@@ -78,9 +83,36 @@ def _convolve(
 ) -> None:
     array, weight, *biases = operands
     matrices = _matrices(launcher, weight, it, wide)
+    if _has_columns(it):
+        _multiply_images(launcher, matrices, array, tuple(biases), out)
+        return
     for piece in pieces(it, wide.itemsize):
         taps = _columns(launcher, _samples(array, piece), it, wide)
         _multiply_columns(launcher, matrices, taps, tuple(biases), it, _samples(out, piece))
+
+
+def _has_columns(it: Geometry) -> bool:
+    """Whether images are their own columns, sample by sample."""
+    return it.groups == 1 and it.pointwise()
+
+
+def _multiply_images(
+    launcher: Launcher,
+    matrices: DeviceArray,
+    images: DeviceArray,
+    biases: tuple[DeviceArray, ...],
+    out: DeviceArray,
+) -> None:
+    """Multiply one matrix by each image, whose channels are the rows of a matrix."""
+    _, rows, columns = matrices.shape
+    samples, pixels, wide = images.shape[0], prod(images.shape[2:]), matrices.dtype
+    source = contiguous(launcher, images, wide).strided((samples, columns, pixels), wide)
+    for_each = matrices.strided((samples, rows, columns), wide, 0, (0, *matrices.strides[1:]))
+    fits = out.contiguous and out.dtype == wide and not biases
+    found = out if fits else launcher.scratch(out.shape, wide)
+    multiply(launcher, for_each, source, found.strided((samples, rows, pixels), wide))
+    if not fits:
+        _put_images(launcher, found, biases, out)
 
 
 def _multiply_columns(
@@ -139,6 +171,9 @@ def _by_input(
     out: DeviceArray,
 ) -> None:
     matrices = transposed(_matrices(launcher, weight, it, wide), (0, 2, 1))
+    if _has_columns(it):
+        _multiply_images(launcher, matrices, gradient, (), out)
+        return
     for piece in pieces(it, wide.itemsize):
         pixels = _pixels(launcher, _samples(gradient, piece), it, wide)
         taps = launcher.scratch((*matrices.shape[:2], pixels.shape[2]), wide)
