@@ -459,6 +459,7 @@ MOVES: list[Function] = [
     lambda x, i, y: x.detach().scatter(0, i.reshape(-1, 1).expand(-1, 3), y.detach(), reduce="multiply"),
     lambda x, i, y: _assigned(x, (i,), y),
     lambda x, i, y: F.embedding(i, x.clone(), max_norm=0.5),
+    lambda x, i, y: F.embedding(i, x.clone(), max_norm=0.5, norm_type=3.5),
     lambda x, i, y: F.embedding_bag(i.reshape(6, 10), x, mode="max"),
     lambda x, i, y: x.diagonal(0).sum() + x[1:3].sum() + x[:, ::2].sum(),
     lambda x, i, y: flow.cat([x, y]).flip(0).roll(1, 0).tril(1).repeat(2, 1),

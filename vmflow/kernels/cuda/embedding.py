@@ -16,7 +16,7 @@ from .arrays import PACKAGE, into_outs
 from .checks import check_range
 from .indexing import read_at
 from .pointwise import fill_array
-from .rows import BLOCK, RowReduction
+from .rows import BLOCK
 from .scattering import (
     ADD_TO_ZERO,
     Chosen,
@@ -56,17 +56,16 @@ def _build_embedding(problem: Problem) -> Kernel:
     return Kernel(into_outs(launch, problem), casts=True)
 
 
-# Each part is divided before it is added, as on the CPU.
-_ADD_SHARE: Final = Combination("add_share", ADD_TO_ZERO.start, "total + v / (part)count")
+def _add_share(dtype: str) -> Combination:
+    """Each part is divided by the number of parts before it is added, as on the CPU."""
+    number = {"complex128": "double", "float64": "double"}.get(dtype, "float")
+    return Combination("add_share", ADD_TO_ZERO.start, f"total + v / ({number})count")
 
 
 @builds("embedding_gradient", package=PACKAGE)
 def _build_gradient(problem: Problem) -> Kernel:
     padding, by_frequency, rows = problem.attributes
-    how = ADD_TO_ZERO
-    if by_frequency:
-        part = {"complex128": "double", "float64": "double"}.get(problem.outputs[0].dtype.name, "float")
-        how = _ADD_SHARE._replace(combine=_ADD_SHARE.combine.replace("part", part))
+    how = _add_share(problem.outputs[0].dtype.name) if by_frequency else ADD_TO_ZERO
 
     def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
         gradient, indices = operands
@@ -100,30 +99,28 @@ def _build_limit_norms(problem: Problem) -> Kernel:
             # A row that is named several times is changed once.
             places = Places(known_keys(launcher, indices, rows), rows + 1, 0)
             last = last_of_each(launcher, places)
-            kernel = _limit(target.dtype.name, order, last.by_key)
+            kernel = _limit(target.dtype.name, order if order in _RULES else None, last.by_key)
             arguments = (target, places.keys, last.array, rows, width, float(limit), float(order))
             kernel.launch(launcher, places.keys.size, arguments)
 
     return Kernel(into_outs(launch, problem), casts=True)
 
 
-def _norm(order: float) -> RowReduction:
-    """The norm of a row; `order` is known in C++ as well."""
-    if order in (inf, -inf):
-        sign, start = (">", "0") if order > 0 else ("<", "__longlong_as_double(0x7ff0000000000000LL)")
-        return RowReduction("norm", start, "fabs(v)", f"p != p || p {sign} q ? p : q", "total", "double")
-    rules = {
-        0.0: ("v != 0", "total"),
-        1.0: ("fabs(v)", "total"),
-        2.0: ("v * v", "sqrt(total)"),
-    }
-    take, finish = rules.get(order, ("pow(fabs(v), order)", "pow(total, 1 / order)"))
-    return RowReduction("norm", "0", take, "p + q", finish, "double")
+# By the order of a norm, or None for any other, which is known in C++ as well: how it starts, what it takes of an
+# element, how it combines two of these, and how it ends.
+_RULES: Final[dict[float | None, tuple[str, str, str, str]]] = {
+    inf: ("0", "fabs(v)", "p != p || p > q ? p : q", "total"),
+    -inf: ("__longlong_as_double(0x7ff0000000000000LL)", "fabs(v)", "p != p || p < q ? p : q", "total"),
+    0.0: ("0", "v != 0", "p + q", "total"),
+    1.0: ("0", "fabs(v)", "p + q", "total"),
+    2.0: ("0", "v * v", "p + q", "sqrt(total)"),
+    None: ("0", "pow(fabs(v), order)", "p + q", "pow(total, 1 / order)"),
+}
 
 
 @lru_cache(None)
-def _limit(dtype: str, order: float, by_key: bool) -> CudaKernel:
-    norm = _norm(order)
+def _limit(dtype: str, order: float | None, by_key: bool) -> CudaKernel:
+    start, take, combine, finish = _RULES[order]
     source = f"""{BLOCK}
 extern "C" __global__ void limit_norms({STORED[dtype]}* table, const int64* keys, const int64* last, int64 rows,
                                        int64 width, double limit, double order) {{
@@ -131,14 +128,14 @@ extern "C" __global__ void limit_norms({STORED[dtype]}* table, const int64* keys
     const int64 key = keys[blockIdx.x];
     if (key == rows || (last && {"last[key] != blockIdx.x" if by_key else "!last[blockIdx.x]"})) return;
     {STORED[dtype]}* const row = table + key * width;
-    auto combine = [](double p, double q) -> double {{ return {norm.combine}; }};
-    double total = {norm.start};
+    auto combine = [](double p, double q) -> double {{ return {combine}; }};
+    double total = {start};
     for (int64 i = threadIdx.x; i < width; i += blockDim.x) {{
         const double v = converted<double>(row[i]);
-        total = combine(total, {norm.take});
+        total = combine(total, {take});
     }}
     total = of_block(total, shared, combine);
-    const double norm = {norm.finish};
+    const double norm = {finish};
     if (!(norm > limit)) return;
     const double scale = limit / (norm + 1e-7);
     for (int64 i = threadIdx.x; i < width; i += blockDim.x)
