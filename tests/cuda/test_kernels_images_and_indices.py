@@ -179,11 +179,36 @@ def test_sums_have_the_order_of_the_indices(name: str, dtype: str) -> None:
 
 def test_sums_of_more_indices_than_a_block_sorts() -> None:
     random = np.random.default_rng(3)
-    arrays = [_numbers(0, (300, 1), "float32"), random.integers(0, 300, 4500), _numbers(1, (4500, 1), "float32")]
+    places = random.permutation(np.concatenate([np.arange(300), np.arange(4000) // 40]))
+    arrays = [_numbers(0, (300, 1), "float32"), places, _numbers(1, (4300, 1), "float32")]
     with emulated("lazy"):
         expected, found = _both(lambda x, i, y: x.index_add(0, i, y), arrays)
+        _, again = _both(lambda x, i, y: x.index_add(0, i, y), arrays)
+    for want, have, same in zip(expected, found, again, strict=True):
+        equal(have, want)
+        equal(have, same, exact=True)
+
+
+REDUCED: dict[str, Function] = {
+    **SUMS,
+    **{
+        f"scatter_reduce by {how}": lambda x, i, y, how=how: x.detach().scatter_reduce(
+            0, i.reshape(-1, 1).expand(-1, 3), y.detach(), how, include_self=False
+        )
+        for how in ("sum", "prod", "mean", "amax", "amin")
+    },
+}
+
+
+@pytest.mark.parametrize("stretch", [1, 4, 7])
+@pytest.mark.parametrize("name", REDUCED)
+def test_places_of_more_elements_than_a_stretch_has(name: str, stretch: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scattering, "STRETCH", stretch)
+    arrays = [_numbers(0, (5, 3), "float64"), np.arange(60) ** 2 % 61 % 5, _numbers(1, (60, 3), "float64")]
+    with emulated("lazy"):
+        expected, found = _both(REDUCED[name], arrays)
     for want, have in zip(expected, found, strict=True):
-        equal(have, want, exact=True)
+        equal(have, want)
 
 
 @pytest.mark.parametrize("table", [True, False])
@@ -475,6 +500,8 @@ def _run_everything(dtype: str) -> None:
     cases = [(function, [_numbers(1, shape, dtype)]) for function, shape in IMAGES.values()]
     cases += [(function, tables) for function in (*SUMS.values(), *MOVES)]
     cases += [(function, tables[:1]) for function in RUNNING.values()]
+    many = np.arange(300) % 5, _numbers(1, (300, 3), dtype)
+    cases += [(function, [tables[0], *many]) for function in (SUMS["index_add"], SUMS["embedding by frequency"])]
     cases += [(lambda x, of=function: of(x.detach()), tables[:1]) for function in ORDERS.values()]
     cases += [(lambda x, i, of=function: of(x.detach(), i), [tables[2], indices]) for function in COUNTS.values()]
     cases.append((lambda x: F.adaptive_avg_pool2d(x, (3, 7)), [_numbers(1, (2, 3, 8, 5), dtype)]))

@@ -59,7 +59,7 @@ def _build_embedding(problem: Problem) -> Kernel:
 def _add_share(dtype: str) -> Combination:
     """Each part is divided by the number of parts before it is added, as on the CPU."""
     number = {"complex128": "double", "float64": "double"}.get(dtype, "float")
-    return Combination("add_share", ADD_TO_ZERO.start, f"total + v / ({number})count")
+    return ADD_TO_ZERO._replace(name="add_share", take=f"v / ({number})count")
 
 
 @builds("embedding_gradient", package=PACKAGE)

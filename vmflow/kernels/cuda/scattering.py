@@ -1,7 +1,8 @@
 """Elements put, added and reduced at places that indices name, in the order of the indices.
 
 A *place* is the position of an element in contiguous memory.  Indices have one place each, or one of a slice's first
-element.  Sums have the bits that the CPU's have, since the elements of one place are sorted by their positions first.
+element.  The elements of one place are sorted by their positions first, so that the order of a sum is always the same,
+and up to a few hundred elements that of the CPU.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from vmflow.dtypes import by_name
 from vmflow.kernels.strides import with_merged_dimensions
 from vmflow.streams.cuda.arrays import DeviceArray, contiguous_strides
 from vmflow.streams.cuda.launching import Launcher
@@ -23,6 +25,9 @@ from .sources import COMPUTED, STORED
 from .walks import Steps, Walk, Walked, contiguous, standing, steps_of, walk, walked
 
 _INT64: Final = np.dtype(np.int64)
+
+# So many values of a place are combined one after the other, or fewer.
+STRETCH: Final = 256
 
 # More possible keys than this for each that there is, and than that altogether, have no table.
 _TABLE_PER_KEY: Final = 8
@@ -282,14 +287,16 @@ class Combination(NamedTuple):
     Attributes:
         name: for people, and a part of the kernel's name.
         start: the first total, in C++; "" for the element that is there.
-        combine: a `total` and a value `v`; `count` is how many values there are.
-        finish: what becomes of the last total.
+        combine: a `total` and what is taken of a value, `v`; it is associative but for rounding.
+        finish: what becomes of the last total; `count` is how many values there were.
+        take: what is taken of a value `v`, which may be told by `count` as well.
     """
 
     name: str
     start: str
     combine: str
     finish: str = "total"
+    take: str = "v"
 
 
 ADD: Final = Combination("add", "", "total + v")
@@ -309,6 +316,9 @@ def combine_at(
 ) -> None:
     """Combine values with what is in their places, one after the other; see `put_at`.
 
+    Sorted by their places, the values are in stretches.  What a stretch has of a place that the one before it has as
+    well is combined first, so that a place of many values does not take one thread that long.
+
     Args:
         launcher, target, places, values, joint, joint_shape, slices: as there.
         how: they are combined.
@@ -325,15 +335,24 @@ def combine_at(
             slices._replace(values=contiguous_strides(slices.shape, 1)), skipped,
         )  # fmt: skip
     keys, order = sort_keys(launcher, places.keys, places.limit)
-    what = _combine(how, values.dtype.name, target.dtype.name, places.places == 0)
+    names = how, values.dtype.name, target.dtype.name
     ndim = 1 + len(slices.shape)
-    arrays = [
-        Walked(values, (0, *slices.values)),
-        *[standing(each, ndim) for each in (keys, order, places.places)],
-    ]
-    numbers = (count, merged[0] if merged else 0, skipped)
+    counters = [(1,) + (0,) * (ndim - 1)]
+    sources = [Walked(values, (0, *slices.values)), *[standing(each, ndim) for each in (keys, order)]]
+    numbers = (count, merged[0] if merged else 0, skipped, STRETCH)
+    stretches = -(-count // STRETCH)
+    begun = Walked(0, (0,) * ndim)
+    if stretches > 1:
+        shape = (stretches, *slices.shape)
+        partial = launcher.scratch(shape, _wide(target.dtype))
+        own = contiguous_strides(shape, 1)
+        walk(launcher, _begin(*names), shape, [Walked(partial, own)], sources, counters, numbers)
+        begun = Walked(partial, (0, *own[1:]))
+    what = _combine(*names, places.places == 0)
     outs = [Walked(target, (0, *slices.target))]
-    walk(launcher, what, (count, *slices.shape), outs, arrays, [(1,) + (0,) * (ndim - 1)], numbers)
+    stride = prod(slices.shape)
+    arrays = [*sources, standing(places.places, ndim), begun]
+    walk(launcher, what, (count, *slices.shape), outs, arrays, counters, (*numbers, stride))
 
 
 def _in_a_row(
@@ -346,29 +365,73 @@ def _in_a_row(
     return contiguous(launcher, seen)
 
 
+def _wide(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The dtype in which totals are."""
+    return np.dtype(np.float32) if dtype.name in ("float16", "bfloat16") else dtype
+
+
+def _taken(how: Combination, given: str, wanted: str) -> tuple[str, ...]:
+    """Statements in front: the type of totals, and what is taken of the values of `key`, which are sorted."""
+    stored = STORED[wanted]
+    return (
+        f"typedef {COMPUTED[wanted]} value;",
+        "auto bound = [&](int64 low, int64 high, int64 limit) {",
+        "while (low < high) {",
+        "const int64 middle = (low + high) / 2;",
+        "if (keys[middle] < limit) low = middle + 1; else high = middle;",
+        "}",
+        "return low;",
+        "};",
+        "auto taken = [&](int64 n, int64 count) -> value {",
+        "const int64 position = order ? order[n] : n;",
+        f"const value v = converted<value>(converted<{stored}>(values[values_place + position * step]));",
+        f"return {how.take};",
+        "};",
+        f"auto combined = [](value total, value v) -> value {{ return {how.combine}; }};",
+    )
+
+
+_SORTED: Final = (("keys", "int64"), ("order", "int64"))
+_NUMBERS: Final = ("many", "step", "skipped", "stretch")
+
+
+@lru_cache(None)
+def _begin(how: Combination, given: str, wanted: str) -> Walk:
+    """The thread of a stretch combines its first values, if they are of the last key of the stretch before."""
+    counted = "bound(n, many, key + 1) - bound(0, n, key)" if "count" in how.take else "0"
+    lines = (
+        *_taken(how, given, wanted),
+        "const int64 begin = n_place * stretch, end = least(begin + stretch, many), key = keys[begin];",
+        "if (begin == 0 || key == skipped || keys[begin - 1] != key) continue;",
+        f"const int64 n = begin, count = {counted};",
+        "value total = taken(begin, count);",
+        "for (int64 n = begin + 1; n < end && keys[n] == key; n++) total = combined(total, taken(n, count));",
+        "partial[partial_place] = total;",
+    )
+    outs = (("partial", _wide(by_name(wanted).numpy).name),)
+    return Walk(f"{how.name}_begin", outs, (("values", given), *_SORTED), ("n",), _NUMBERS, lines)
+
+
 @lru_cache(None)
 def _combine(how: Combination, given: str, wanted: str, keys_are_places: bool) -> Walk:
-    """The thread of the first value of a key combines all of them."""
-    place = "key" if keys_are_places else "places[position(n_place)]"
+    """The thread of a key's first value combines those in its stretch, and what the stretches behind begin with."""
+    place = "key" if keys_are_places else "places[order ? order[n_place] : n_place]"
     lines = (
-        f"typedef {COMPUTED[wanted]} value;",
+        *_taken(how, given, wanted),
         "const int64 key = keys[n_place];",
         "if (key == skipped || (n_place > 0 && keys[n_place - 1] == key)) continue;",
-        "auto position = [&](int64 n) { return order ? order[n] : n; };",
-        "int64 end = n_place + 1;",
-        "while (end < many && keys[end] == key) end++;",
-        "const int64 count = end - n_place;",
+        "const int64 end = bound(n_place + 1, many, key + 1), count = end - n_place;",
+        "const int64 own = least(end, (n_place / stretch + 1) * stretch);",
         f"{STORED[wanted]}* const at = target + target_place + {place};",
         f"value total = {how.start or 'converted<value>(*at)'};",
-        "for (int64 n = n_place; n < end; n++) {",
-        f"const {STORED[wanted]} given = converted<{STORED[wanted]}>(values[values_place + position(n) * step]);",
-        "const value v = converted<value>(given);",
-        f"total = {how.combine};",
-        "}",
+        "for (int64 n = n_place; n < own; n++) total = combined(total, taken(n, count));",
+        "for (int64 n = own; n < end; n += stretch)",
+        "total = combined(total, partial[partial_place + n / stretch * partial_stride]);",
         f"*at = converted<{STORED[wanted]}>({how.finish});",
     )
-    arrays = (("values", given), ("keys", "int64"), ("order", "int64"), ("places", "int64"))
-    return Walk(f"{how.name}_at", (("target", wanted),), arrays, ("n",), ("many", "step", "skipped"), lines)
+    arrays = (("values", given), *_SORTED, ("places", "int64"), ("partial", _wide(by_name(wanted).numpy).name))
+    numbers = (*_NUMBERS, "partial_stride")
+    return Walk(f"{how.name}_at", (("target", wanted),), arrays, ("n",), numbers, lines)
 
 
 def extreme(dtype: np.dtype[Any], highest: bool) -> str:
