@@ -136,6 +136,10 @@ if _TYPE_CHECKING:
         printoptions as printoptions,
         set_printoptions as set_printoptions,
     )
+    from .streams.cuda.precision import (
+        get_float32_matmul_precision as get_float32_matmul_precision,
+        set_float32_matmul_precision as set_float32_matmul_precision,
+    )
     from .typed_tensors import (
         BoolTensor as BoolTensor,
         ByteTensor as ByteTensor,
@@ -183,6 +187,7 @@ _LAZY_NAMES = {
     "empty_strided": ".ops.creation.ranges",
     "from_dlpack": ".exchange",
     "get_autocast_dtype": ".amp.autocasting",
+    "get_float32_matmul_precision": ".streams.cuda.precision",
     "get_printoptions": ".representation",
     "global_function": ".graph_mode.functions",
     "is_autocast_enabled": ".amp.autocasting",
@@ -198,6 +203,7 @@ _LAZY_NAMES = {
     "printoptions": ".representation",
     "reset_peak_memory_stats": ".memory",
     "save": ".io",
+    "set_float32_matmul_precision": ".streams.cuda.precision",
     "set_memory_limit": ".memory",
     "set_printoptions": ".representation",
     "show_config": ".info",

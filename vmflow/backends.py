@@ -1,6 +1,6 @@
-"""``vmflow.backends``: the switch of the C kernels, and PyTorch's switches of libraries that are not used here.
+"""``vmflow.backends``: switches of the C kernels and of products on GPUs, and PyTorch's of other libraries.
 
-The latter can be asked and set, since many programs do so before anything else, and change nothing.
+The last can be asked and set, since many programs do so before anything else, and change nothing.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from .kernels import codegen as _switch
+from .streams.cuda import precision as _precision
 
 
 class _Backend:
@@ -28,12 +29,28 @@ class _Backend:
         return False
 
 
+class _MatrixProducts:
+    """Products of matrices on CUDA devices, those that convolutions and layers are made of among them."""
+
+    @property
+    def allow_tf32(self) -> bool:
+        """Whether factors in float32 may be rounded to TensorFloat32, by default False.
+
+        The same setting as that of `flow.set_float32_matmul_precision`.
+        """
+        return _precision.allows_tf32()
+
+    @allow_tf32.setter
+    def allow_tf32(self, value: bool) -> None:
+        _precision.set_float32_matmul_precision("high" if value else "highest")
+
+
 class _Cuda(_Backend):
     """CUDA, and its matrix products."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.matmul = _Backend()
+        self.matmul = _MatrixProducts()
 
 
 class _Codegen:

@@ -19,6 +19,7 @@ from cupy.cuda import driver as cuda_driver, runtime
 from vmflow.errors import DeviceLost
 
 from .arrays import DeviceArray, bytes_at
+from .cublaslt import Products, workspace_size
 from .driver import Argument, CannotCapture, CompileTarget, DeviceProperties, Driver
 
 # Statuses of an event.
@@ -60,6 +61,7 @@ class CupyDriver(Driver):
         )
         self.target = CompileTarget("cubin", f"sm_{found['major']}{found['minor']}")
         self._pool = cupy.get_default_memory_pool()
+        self._products = Products(workspace_size(found["major"]), self.allocate)
         # The addresses of streams that are captured.
         self._captured: set[int] = set()
 
@@ -205,7 +207,12 @@ class CupyDriver(Driver):
     def multiply(
         self, left: DeviceArray, right: DeviceArray, out: DeviceArray, bias: DeviceArray | None, stream: Any
     ) -> None:
-        self._refuse_capture(stream, "products of matrices, which CuPy computes where nvmath-python is not installed")
+        captured = int(stream.ptr) in self._captured
+        with self._on_device():
+            refusal = self._products.multiply(left, right, out, bias, int(stream.ptr), captured)
+        if refusal is None:
+            return
+        self._refuse_capture(stream, f"a product of matrices that CuPy computes, because {refusal}")
         with self._on_device(), stream:
             one, other, to = [self._native(array) for array in (left, right, out)]
             if left.dtype != out.dtype:
@@ -218,6 +225,7 @@ class CupyDriver(Driver):
 
     def begin_capture(self, stream: Any) -> None:
         with self._on_device():
+            self._products.prepare(int(stream.ptr))
             stream.begin_capture()
         self._captured.add(int(stream.ptr))
 

@@ -261,17 +261,20 @@ class Driver:
     ) -> None:
         """Compute products of matrices: ``out = left @ right + bias``, with at least one number in each sum.
 
-        Half precision is multiplied exactly, summed up in float32 and rounded once.
+        Half precision is multiplied exactly, summed up in float32 and rounded once.  Factors in float32 and complex64
+        are rounded to TensorFloat32 first if `precision` allows that now.
 
         Args:
             left, right: of shape (n, k) and (k, m), or (b, n, k) and (b, k, m) for b products; of one dtype, which is
                 floating-point or complex.  Along one of the last two dimensions, elements lie side by side.
             out: (n, m) or (b, n, m), of their dtype, or of float32 if that is of half precision.
-            bias: (m,), contiguous, of the dtype of `out`; None for none.
+            bias: (m,), contiguous, of the dtype of `out`, and real; None for none.  With one, the elements of rows of
+                `out` lie side by side.
             stream: behind whose work it runs.
 
         Raises:
             CannotCapture: while the stream is captured, if the library that computes it cannot be.
+            RuntimeError: if the library fails.
         """
         raise NotImplementedError
 

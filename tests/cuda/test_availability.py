@@ -417,6 +417,10 @@ def test_the_range_of_versions_is_the_one_that_is_installed() -> None:
     extras = tomllib.loads(source.read_text(encoding="utf-8"))["project"]["optional-dependencies"]
     versions = f">={'.'.join(map(str, availability.OLDEST_CUPY))},<{availability.NEXT_CUPY[0]}"
     for major, extra in availability._EXTRAS.items():
-        assert extras[extra] == [f"cupy-cuda{major}x{versions}"]
+        cupy, nvmath, bindings = extras[extra]
+        assert cupy == f"cupy-cuda{major}x{versions}"
+        assert nvmath.startswith("nvmath-python")
+        assert bindings.startswith(f"cuda-bindings>={major}.")
+        assert bindings.endswith(f",<{major + 1}")
     assert extras["cuda"] == ["vmflow[cuda12]"]
     assert "cuda-check" in extras

@@ -14,6 +14,10 @@ import pytest
 
 import vmflow.streams.cuda as package
 from vmflow.streams.cuda.arrays import DeviceArray
+from vmflow.streams.cuda.cublaslt import Library, Products
+from vmflow.streams.cuda.driver import CannotCapture
+
+from .fake_cublaslt import FakeCublasLt, view
 
 cupy = pytest.importorskip("cupy", reason="CuPy is not installed: see the extra cuda")
 
@@ -105,3 +109,54 @@ def test_arguments_of_a_kernel_lie_in_eight_bytes_each() -> None:
     assert values == [7, -1, 2.5, 0x1234, 1 << 40]
     del packed
     assert not _packed([])[1]
+
+
+class Stream:
+    """A stream that is not there."""
+
+    ptr = 0x77
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *details: object) -> None: ...
+
+    def begin_capture(self) -> None: ...
+
+
+def missing() -> Library:
+    raise ImportError
+
+
+@pytest.mark.parametrize("kind", ["float32", "float16 to float32", "biased"])
+@pytest.mark.parametrize("installed", [True, False])
+def test_products_that_cublaslt_refuses_are_cupys(kind: str, installed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    from vmflow.streams.cuda.cupy_driver import CupyDriver
+
+    calls: list[tuple[Any, ...]] = []
+    for module, name in ((cupy.cuda.runtime, "setDevice"), (cupy, "matmul"), (cupy, "add")):
+        monkeypatch.setattr(module, name, lambda *arguments, out=None, name=name: calls.append((name, *arguments, out)))
+    monkeypatch.setattr(cupy.ndarray, "astype", lambda array, dtype: (array, dtype), raising=False)
+    fake = FakeCublasLt()
+    driver, stream = CupyDriver.__new__(CupyDriver), Stream()
+    driver.index = 0
+    driver._captured = set()
+    driver._products = Products(1 << 10, fake.block, (lambda: fake.library) if installed else missing)
+    factors = np.ones((2, 2), np.float16 if "16" in kind else np.float32)
+    out = fake.array(np.zeros((2, 2), np.float32))
+    bias = fake.array(np.ones(2, np.float32)) if kind == "biased" else None
+    left, right = fake.array(factors), fake.array(factors)
+    driver.multiply(left, right, out, bias, stream)
+    computed = [call for call in calls if call[0] != "setDevice"]
+    if installed:
+        assert not computed
+        np.testing.assert_array_equal(view(out), 2 if bias is None else 3)
+    else:
+        assert [call[0] for call in computed] == ["matmul", *([] if bias is None else ["add"])]
+        assert computed[0][-1].data.ptr == out.pointer
+    driver.begin_capture(stream)
+    if installed:
+        driver.multiply(left, right, out, bias, stream)
+        fake.refuses = lambda operation, layouts: True
+        left, out = [array.strided((1, 2), array.dtype) for array in (left, out)]
+    with pytest.raises(CannotCapture, match="no algorithm" if installed else "not installed"):
+        driver.multiply(left, right, out, bias, stream)

@@ -19,10 +19,12 @@ from vmflow.errors import DeviceLost
 from vmflow.streams.cuda.arrays import DeviceArray, bytes_at
 from vmflow.streams.cuda.driver import Argument, CannotCapture, CompileTarget, DeviceProperties, Driver
 from vmflow.streams.cuda.hazards import HOST, Hazards
+from vmflow.streams.cuda.precision import allows_tf32
 from vmflow.streams.simulated import SimulatedDevice, SimulatedEvent, SimulatedQueue
 
 from .array_module import ARRAY_MODULE
 from .memory import EmulatedMemory, IllegalAddress, Owner, Region, view
+from .products import compute_product
 
 if TYPE_CHECKING:
     from vmflow.streams.cuda.ptx import Kernel as PtxKernel, Module, Region as PtxRegion
@@ -36,8 +38,6 @@ _MULTIPROCESSORS: Final = 4
 # The addresses of streams: CUDA's default streams have 1 and 2.
 _DEFAULT_STREAMS: Final = (1, 2)
 _FIRST_STREAM: Final = 0x1000
-# By dtype of half precision, the one that products are computed in.
-_WIDE: Final = {"float16": np.dtype(np.float32), "bfloat16": np.dtype(np.float32)}
 
 
 @final
@@ -389,13 +389,11 @@ class EmulatedDriver(Driver):
             raise CannotCapture("products of matrices, which CuPy computes where nvmath-python is not installed")
         arrays = [array.loose() for array in (out, left, right, *([] if bias is None else [bias]))]
 
+        tf32 = allows_tf32()
+
         def work(regions: Sequence[Region | None]) -> None:
             views = [view(array, region, "multiply") for array, region in zip(arrays, regions, strict=True)]
-            to, *given = views
-            one, other, *added = [array.astype(_WIDE.get(array.dtype.name, array.dtype), copy=False) for array in given]
-            with np.errstate(all="ignore"):
-                product = np.matmul(one, other)
-                np.copyto(to, product + added[0] if added else product, casting="unsafe")
+            compute_product(views[0], views[1], views[2], views[3] if len(views) > 3 else None, tf32)
 
         self._hand_over(stream, _Node("multiply", arrays, {0}, work))
 

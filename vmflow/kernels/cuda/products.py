@@ -49,8 +49,8 @@ def multiply(
 def _multiply_floats(
     launcher: Launcher, left: DeviceArray, right: DeviceArray, out: DeviceArray, bias: DeviceArray | None
 ) -> None:
-    # The library adds a bias of the result's dtype; another one is added behind it, before the result is rounded.
-    if bias is not None and not (bias.contiguous and bias.dtype == out.dtype):
+    # Another bias than the library takes is added behind it, before the result is rounded.
+    if bias is not None and not _adds(bias, out):
         wide = launcher.scratch(out.shape, _wide(out.dtype))
         _multiply_floats(launcher, left, right, wide, None)
         spread = bias.strided(out.shape, bias.dtype, 0, (0,) * (out.ndim - 1) + bias.strides)
@@ -66,6 +66,12 @@ def _multiply_floats(
         raise ValueError(f"the result of a batch of products has to be contiguous, not {out!r}")
     merged = _merged(out, batch)
     launcher.multiply(left, right, merged, bias)
+
+
+def _adds(bias: DeviceArray, out: DeviceArray) -> bool:
+    """Whether the library adds such a bias to such matrices."""
+    by_rows = out.shape[-1] == 1 or out.strides[-1] == out.itemsize
+    return bias.contiguous and bias.dtype == out.dtype and out.dtype.kind != "c" and by_rows
 
 
 def _wide(dtype: np.dtype[Any]) -> np.dtype[Any]:

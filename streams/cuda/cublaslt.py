@@ -1,0 +1,458 @@
+"""Products of matrices by cuBLASLt, which a CUDA graph can hold, through the bindings of nvmath-python.
+
+cuBLASLt has its matrices column by column, so that a matrix whose rows lie side by side is a transposed one to it.
+What it needs to know of a product is planned once for all products of one kind: layouts, the operation, and the
+algorithm that it prefers.  Each stream has a workspace of its own, which its products use one after the other.
+
+The bindings call themselves experimental; nothing else in vmflow uses them.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeAlias, final
+
+import numpy as np
+
+from .arrays import DeviceArray
+from .precision import allows_tf32
+
+# How many kinds of products are remembered.
+MOST_PLANS: Final = 1024
+
+# Bytes of a workspace: NVIDIA's recommendations for Hopper and what has followed, and for older GPUs.
+_HOPPER: Final = 9
+_WORKSPACE: Final = 32 << 20
+_SMALL_WORKSPACE: Final = 8 << 20
+
+# The kernels make use of no larger alignment than this.  Larger ones are not told, so that the same algorithm is chosen
+# wherever an array lies.
+_ALIGNMENT: Final = 16
+
+_MOST_MATRICES: Final = 2**31 - 1
+_HALF_SIZE: Final = 2
+_SINGLE: Final = (np.dtype(np.float32), np.dtype(np.complex64))
+
+# Errors of cuBLASLt by which it refuses a product before it has begun: CUBLAS_STATUS_INVALID_VALUE, _ARCH_MISMATCH and
+# _NOT_SUPPORTED.
+_REFUSALS: Final = frozenset({7, 8, 15})
+
+
+class Library(NamedTuple):
+    """What is used of nvmath-python.
+
+    Attributes:
+        lt: ``nvmath.bindings.cublasLt``.
+        cublas: ``nvmath.bindings.cublas``, for its enumerations.
+        types: ``nvmath.CudaDataType``.
+    """
+
+    lt: Any
+    cublas: Any
+    types: Any
+
+
+def find_library() -> Library:
+    """The installed bindings.
+
+    Raises:
+        ImportError: if there are none.
+    """
+    from nvmath import CudaDataType
+    from nvmath.bindings import cublas, cublasLt
+
+    return Library(cublasLt, cublas, CudaDataType)
+
+
+def workspace_size(major: int) -> int:
+    """The bytes of a workspace on a GPU of this compute capability."""
+    return _WORKSPACE if major >= _HOPPER else _SMALL_WORKSPACE
+
+
+@final
+class Products:
+    """The products of one device, which has to be the calling thread's.
+
+    The library is looked for at the first product.
+
+    Args:
+        room: bytes of a workspace.
+        allocate: takes a number of bytes from the memory of the device.
+        find: the library.
+    """
+
+    def __init__(
+        self, room: int, allocate: Callable[[int], DeviceArray], find: Callable[[], Library] = find_library
+    ) -> None:
+        self._room = room
+        self._allocate = allocate
+        self._find = find
+        self._planner: _Planner | str | None = None
+        self._plans: OrderedDict[object, _Plan | str] = OrderedDict()
+        self._workspaces: dict[int, DeviceArray] = {}
+        # A plan's pointer to the bias is set and used in one go.
+        self._lock = threading.Lock()
+
+    def prepare(self, stream: int) -> None:
+        """Get all that products of a stream need from the device, before the stream is captured."""
+        with self._lock:
+            if isinstance(self._found(), _Planner):
+                self._workspace(stream)
+
+    def multiply(
+        self,
+        left: DeviceArray,
+        right: DeviceArray,
+        out: DeviceArray,
+        bias: DeviceArray | None,
+        stream: int,
+        captured: bool,
+    ) -> str | None:
+        """Hand a product to a stream.
+
+        Args:
+            left, right, out, bias: see `Driver.multiply`.
+            stream: its ``cudaStream_t``.
+            captured: whether it is captured.
+
+        Returns:
+            None, or if nothing was handed over, why this product cannot be computed here.
+
+        Raises:
+            RuntimeError: if cuBLASLt fails.
+        """
+        with self._lock:
+            planner = self._found()
+            if isinstance(planner, str):
+                return planner
+            plan = self._plan(planner, left, right, out, bias)
+            if isinstance(plan, str):
+                return plan
+            workspace = self._workspaces.get(stream) if captured else self._workspace(stream)
+            if workspace is None:
+                return f"the device has no {self._room} bytes for a workspace"
+            try:
+                planner.run(plan, left, right, out, bias, workspace, stream)
+            except planner.library.lt.cuBLASLtError as error:
+                if error.status not in _REFUSALS:
+                    raise RuntimeError(f"{_described(left, right, out, bias)} failed: {error}") from error
+                return f"cuBLASLt refuses {_described(left, right, out, bias)}: {error}"
+        return None
+
+    def _found(self) -> _Planner | str:
+        """What plans products, or why there is nothing."""
+        if self._planner is None:
+            try:
+                self._planner = _Planner(self._find(), self._room)
+            except ImportError:
+                self._planner = "nvmath-python is not installed"
+            except Exception as error:
+                # The bindings have errors of their own for each library that cannot be loaded.
+                self._planner = f"nvmath-python cannot load cuBLASLt: {error}"
+        return self._planner
+
+    def _workspace(self, stream: int) -> DeviceArray | None:
+        """The workspace of a stream that is not captured; None if the device has no memory for it."""
+        if stream not in self._workspaces:
+            try:
+                self._workspaces[stream] = self._allocate(self._room)
+            except MemoryError:
+                return None
+        return self._workspaces[stream]
+
+    def _plan(
+        self, planner: _Planner, left: DeviceArray, right: DeviceArray, out: DeviceArray, bias: DeviceArray | None
+    ) -> _Plan | str:
+        """The plan of a product, or why there can be none."""
+        tf32 = left.dtype in _SINGLE and allows_tf32()
+        key = _kind(left, right, out, bias, tf32)
+        known = self._plans.get(key)
+        if known is not None:
+            self._plans.move_to_end(key)
+            return known
+        plan = self._plans[key] = planner.plan(left, right, out, bias, tf32)
+        if len(self._plans) > MOST_PLANS:
+            # cuBLASLt has copied all that products in flight, and graphs, need of it.
+            _, oldest = self._plans.popitem(last=False)
+            if isinstance(oldest, _Plan):
+                oldest.made.close()
+        return plan
+
+
+def _kind(left: DeviceArray, right: DeviceArray, out: DeviceArray, bias: DeviceArray | None, tf32: bool) -> object:
+    """Equal for products of the same plan."""
+    layouts = [(array.dtype, array.shape, array.strides, _alignment(array)) for array in (left, right, out)]
+    return *layouts, None if bias is None else _alignment(bias), tf32
+
+
+def _alignment(array: DeviceArray) -> int:
+    """The largest power of two that divides the address, up to the largest that matters."""
+    address = array.pointer | _ALIGNMENT
+    return address & -address
+
+
+def _described(left: DeviceArray, right: DeviceArray, out: DeviceArray, bias: DeviceArray | None) -> str:
+    plus = "" if bias is None else f" plus {bias.dtype}{list(bias.shape)}"
+    return (
+        f"the product {left.dtype}{list(left.shape)} @ {right.dtype}{list(right.shape)}{plus} "
+        f"-> {out.dtype}{list(out.shape)} of strides {left.strides}, {right.strides} and {out.strides}"
+    )
+
+
+class Stored(NamedTuple):
+    """A matrix, or equal ones, as cuBLASLt has them: column by column.
+
+    Attributes:
+        transposed: whether the stored matrix is the transposed one, because rows lie side by side.
+        rows, columns: of the stored matrix.
+        leading: elements from each of its columns to the next.
+        matrices: how many.
+        step: elements from each matrix to the next.
+    """
+
+    transposed: bool
+    rows: int
+    columns: int
+    leading: int
+    matrices: int
+    step: int
+
+
+def stored(array: DeviceArray) -> Stored:
+    """How the matrices of an array are stored; along one of their dimensions, elements lie side by side."""
+    (rows, columns), (down, across), size = array.shape[-2:], array.strides[-2:], array.itemsize
+    count, step = (array.shape[0], array.strides[0] // size) if array.ndim == 3 else (1, 0)
+    if (columns == 1 or across == size) and (rows == 1 or down >= columns * size):
+        return Stored(True, columns, rows, columns if rows == 1 else down // size, count, step)
+    return Stored(False, rows, columns, rows if columns == 1 else across // size, count, step)
+
+
+class _Plan(NamedTuple):
+    """How products of one kind are computed.
+
+    Attributes:
+        swapped: whether the right factor is the first one of cuBLASLt.
+        operation, first, second, result: descriptors.
+        made: destroys them when it is closed.
+        found: cuBLASLt's record of the algorithm.
+        algorithm: the address of the algorithm in it.
+        one, zero: the addresses of the factors of the product, and of what was in the result before.
+    """
+
+    swapped: bool
+    operation: int
+    first: int
+    second: int
+    result: int
+    made: ExitStack
+    found: np.ndarray[Any, Any]
+    algorithm: int
+    one: int
+    zero: int
+
+
+# By dtype, the factors of each product and of what was in the result before, in memory that is never given back.
+_FACTORS: Final = {name: np.array([1, 0], name) for name in ("float32", "float64", "complex64", "complex128")}
+
+
+# The dtype of these factors, by that of matrices; it is also what products and sums are computed in.
+_SCALES: Final = {
+    "float16": "float32",
+    "bfloat16": "float32",
+    "float32": "float32",
+    "float64": "float64",
+    "complex64": "complex64",
+    "complex128": "complex128",
+}
+
+# The two matrices in the order of cuBLASLt, and the result.
+_Arrays: TypeAlias = "tuple[DeviceArray, DeviceArray, DeviceArray]"
+
+
+@final
+class _Planner:
+    """Makes plans and runs them.
+
+    Args:
+        library: see `Library`.
+        room: bytes of a workspace.
+
+    Attributes:
+        library: as given.
+    """
+
+    def __init__(self, library: Library, room: int) -> None:
+        lt, _, types = library
+        self.library = library
+        self._room = room
+        self._handle = lt.create()
+        self._types = {
+            "float16": types.CUDA_R_16F,
+            "bfloat16": types.CUDA_R_16BF,
+            "float32": types.CUDA_R_32F,
+            "float64": types.CUDA_R_64F,
+            "complex64": types.CUDA_C_32F,
+            "complex128": types.CUDA_C_64F,
+        }
+
+    def plan(
+        self, left: DeviceArray, right: DeviceArray, out: DeviceArray, bias: DeviceArray | None, tf32: bool
+    ) -> _Plan | str:
+        """How products of such arrays are computed, or why they cannot be."""
+        lt = self.library.lt
+        described = _described(left, right, out, bias)
+        result = stored(out)
+        if bias is not None and not result.transposed:
+            return f"cuBLASLt adds a bias to rows that lie side by side, unlike those of {described}"
+        if result.matrices > _MOST_MATRICES:
+            return f"cuBLASLt does not count the matrices of {described}"
+        # out = left @ right, or if the transposed matrices are stored: out.T = right.T @ left.T
+        arrays = (right, left, out) if result.transposed else (left, right, out)
+        with ExitStack() as made:
+            try:
+                operation = self._operation(arrays, bias, tf32, made)
+                layouts = [self._layout(array, made) for array in arrays]
+                found = self._algorithm(operation, layouts, arrays, bias)
+            except lt.cuBLASLtError as error:
+                if error.status not in _REFUSALS:
+                    raise RuntimeError(f"cuBLASLt cannot plan {described}: {error}") from error
+                return f"cuBLASLt has no algorithm for {described}: {error}"
+            if found is None:
+                return f"cuBLASLt has no algorithm for {described}"
+            factors = _FACTORS[_SCALES[left.dtype.name]]
+            first, second, to = layouts
+            return _Plan(
+                swapped=result.transposed,
+                operation=operation,
+                first=first,
+                second=second,
+                result=to,
+                made=made.pop_all(),
+                found=found,
+                algorithm=found["algo"].ctypes.data,
+                one=factors.ctypes.data,
+                zero=factors[1:].ctypes.data,
+            )
+
+    def run(
+        self,
+        plan: _Plan,
+        left: DeviceArray,
+        right: DeviceArray,
+        out: DeviceArray,
+        bias: DeviceArray | None,
+        workspace: DeviceArray,
+        stream: int,
+    ) -> None:
+        """Hand a product to a stream."""
+        lt = self.library.lt
+        if bias is not None:
+            attribute = lt.MatmulDescAttribute.BIAS_POINTER
+            _set(lt.matmul_desc_set_attribute, plan.operation, attribute, np.int64(bias.pointer))
+        first, second = (right, left) if plan.swapped else (left, right)
+        lt.matmul(
+            self._handle,
+            plan.operation,
+            plan.one,
+            first.pointer,
+            plan.first,
+            second.pointer,
+            plan.second,
+            plan.zero,
+            out.pointer,
+            plan.result,
+            out.pointer,
+            plan.result,
+            plan.algorithm,
+            workspace.pointer,
+            self._room,
+            stream,
+        )
+
+    def _operation(self, arrays: _Arrays, bias: DeviceArray | None, tf32: bool, made: ExitStack) -> int:
+        """The descriptor of the product itself."""
+        lt, cublas, _ = self.library
+        first, second, out = arrays
+        scale = _SCALES[first.dtype.name]
+        if scale in ("float64", "complex128"):
+            compute = cublas.ComputeType.COMPUTE_64F
+        else:
+            compute = cublas.ComputeType.COMPUTE_32F_FAST_TF32 if tf32 else cublas.ComputeType.COMPUTE_32F
+        operation = int(lt.matmul_desc_create(compute, self._types[scale]))
+        made.callback(lt.matmul_desc_destroy, operation)
+        put = partial(_set, lt.matmul_desc_set_attribute, operation)
+        for attribute, factor in ((lt.MatmulDescAttribute.TRANSA, first), (lt.MatmulDescAttribute.TRANSB, second)):
+            as_is = stored(factor).transposed == stored(out).transposed
+            put(attribute, np.int32(cublas.Operation.N if as_is else cublas.Operation.T))
+        if bias is not None:
+            put(lt.MatmulDescAttribute.EPILOGUE, np.uint32(lt.Epilogue.BIAS))
+            put(lt.MatmulDescAttribute.BIAS_DATA_TYPE, np.int32(self._types[bias.dtype.name]))
+            put(lt.MatmulDescAttribute.BIAS_POINTER, np.int64(bias.pointer))
+        return operation
+
+    def _layout(self, array: DeviceArray, made: ExitStack) -> int:
+        """The descriptor of a matrix, or of a batch of them."""
+        lt = self.library.lt
+        matrix = stored(array)
+        layout = int(
+            lt.matrix_layout_create(self._types[array.dtype.name], matrix.rows, matrix.columns, matrix.leading)
+        )
+        made.callback(lt.matrix_layout_destroy, layout)
+        if matrix.matrices > 1:
+            put = partial(_set, lt.matrix_layout_set_attribute, layout)
+            put(lt.MatrixLayoutAttribute.BATCH_COUNT, np.int32(matrix.matrices))
+            put(lt.MatrixLayoutAttribute.STRIDED_BATCH_OFFSET, np.int64(matrix.step))
+        return layout
+
+    def _algorithm(
+        self, operation: int, layouts: list[int], arrays: _Arrays, bias: DeviceArray | None
+    ) -> np.ndarray[Any, Any] | None:
+        """The record of the algorithm that cuBLASLt prefers; None if it has none."""
+        lt = self.library.lt
+        first, second, result = layouts
+        found = np.zeros(1, lt.matmul_heuristic_result_dtype)
+        count = np.zeros(1, np.int32)
+        with ExitStack() as made:
+            preference = self._preference(arrays, bias, made)
+            lt.matmul_algo_get_heuristic(
+                self._handle,
+                operation,
+                first,
+                second,
+                result,
+                result,
+                preference,
+                len(found),
+                found.ctypes.data,
+                count.ctypes.data,
+            )
+        return found if count[0] and not found["state"][0] else None
+
+    def _preference(self, arrays: _Arrays, bias: DeviceArray | None, made: ExitStack) -> int:
+        """The descriptor of what an algorithm has to keep to."""
+        lt = self.library.lt
+        preference = int(lt.matmul_preference_create())
+        made.callback(lt.matmul_preference_destroy, preference)
+        put = partial(_set, lt.matmul_preference_set_attribute, preference)
+        put(lt.MatmulPreferenceAttribute.MAX_WORKSPACE_BYTES, np.uint64(self._room))
+        if arrays[-1].itemsize == _HALF_SIZE:
+            # Sums of parts are added up in float32, too, and rounded once.
+            put(lt.MatmulPreferenceAttribute.REDUCTION_SCHEME_MASK, np.uint32(lt.ReductionScheme.COMPUTE_TYPE))
+        first, second, out = [_alignment(array) for array in arrays]
+        put(lt.MatmulPreferenceAttribute.MIN_ALIGNMENT_A_BYTES, np.uint32(first))
+        put(lt.MatmulPreferenceAttribute.MIN_ALIGNMENT_B_BYTES, np.uint32(second))
+        put(lt.MatmulPreferenceAttribute.MIN_ALIGNMENT_C_BYTES, np.uint32(out))
+        # The bias is read by the part of a kernel that writes the result, and in pieces of the same size.
+        written = out if bias is None else min(out, _alignment(bias))
+        put(lt.MatmulPreferenceAttribute.MIN_ALIGNMENT_D_BYTES, np.uint32(written))
+        return preference
+
+
+def _set(setter: Callable[..., object], descriptor: int, attribute: int, value: np.generic) -> None:
+    """Set an attribute of a descriptor, which copies the value."""
+    held = np.array([value])
+    setter(descriptor, attribute, held.ctypes.data, held.nbytes)

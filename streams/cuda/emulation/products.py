@@ -1,0 +1,44 @@
+"""Products of matrices as cuBLASLt computes them, by numpy."""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+Array: TypeAlias = "np.ndarray[Any, Any]"
+
+_FLOAT32: Final = np.dtype(np.float32)
+# By dtype of half precision, the one that products are computed in.
+_WIDE: Final = {"float16": _FLOAT32, "bfloat16": _FLOAT32}
+
+# TensorFloat32 has the exponent of float32, and its first 10 bits of mantissa of 23.
+_DROPPED: Final = 13
+
+
+def compute_product(out: Array, left: Array, right: Array, bias: Array | None, tf32: bool) -> None:
+    """Compute ``out = left @ right + bias``, see `Driver.multiply`.
+
+    Args:
+        out, left, right, bias: the arrays.
+        tf32: whether factors in float32 are rounded to TensorFloat32.
+    """
+    factors = [array.astype(_WIDE.get(array.dtype.name, array.dtype), copy=False) for array in (left, right)]
+    if tf32 and left.dtype in (np.float32, np.complex64):
+        factors = [rounded_to_tf32(array) for array in factors]
+    with np.errstate(all="ignore"):
+        product = np.matmul(*factors)
+        if bias is not None:
+            product = product + bias.astype(product.dtype, copy=False)
+        np.copyto(out, product, casting="unsafe")
+
+
+def rounded_to_tf32(array: Array) -> Array:
+    """Numbers in float32, or pairs of them, with the mantissa of TensorFloat32, rounded to the nearest even one."""
+    contiguous = np.ascontiguousarray(array)
+    bits = contiguous.view(np.uint32)
+    odd = (bits >> np.uint32(_DROPPED)) & np.uint32(1)
+    half = np.uint32((1 << (_DROPPED - 1)) - 1)
+    rounded = (bits + half + odd) & ~np.uint32((1 << _DROPPED) - 1)
+    finite = np.isfinite(contiguous.view(np.float32))
+    return np.where(finite, rounded, bits).view(array.dtype).reshape(array.shape)
