@@ -142,7 +142,7 @@ class EmulatedDriver(Driver):
     Attributes:
         launches: how many kernels were launched one by one.
         graphs: how many graphs were launched.
-        captures_products: whether products can be captured, as by cuBLASLt; without it, CuPy cannot capture them.
+        captures_products: whether products can be captured, as by cuBLASLt; those of CuPy cannot be.
         lost: the error that has ended the device; None while it works.
     """
 
