@@ -92,7 +92,7 @@ class Products:
         self._allocate = allocate
         self._find = find
         self._planner: _Planner | str | None = None
-        self._plans: OrderedDict[object, _Plan | str] = OrderedDict()
+        self._plans: OrderedDict[_Kind, _Plan | str] = OrderedDict()
         self._workspaces: dict[int, DeviceArray] = {}
         # A plan's pointer to the bias is set and used in one go.
         self._lock = threading.Lock()
@@ -148,8 +148,8 @@ class Products:
         if self._planner is None:
             try:
                 self._planner = _Planner(self._find(), self._room)
-            except ImportError:
-                self._planner = "nvmath-python is not installed"
+            except ImportError as error:
+                self._planner = f"nvmath-python cannot be imported: {error}"
             except Exception as error:
                 # The bindings have errors of their own for each library that cannot be loaded.
                 self._planner = f"nvmath-python cannot load cuBLASLt: {error}"
@@ -168,13 +168,12 @@ class Products:
         self, planner: _Planner, left: DeviceArray, right: DeviceArray, out: DeviceArray, bias: DeviceArray | None
     ) -> _Plan | str:
         """The plan of a product, or why there can be none."""
-        tf32 = left.dtype in _SINGLE and allows_tf32()
-        key = _kind(left, right, out, bias, tf32)
-        known = self._plans.get(key)
+        kind = _kind(left, right, out, bias)
+        known = self._plans.get(kind)
         if known is not None:
-            self._plans.move_to_end(key)
+            self._plans.move_to_end(kind)
             return known
-        plan = self._plans[key] = planner.plan(left, right, out, bias, tf32)
+        plan = self._plans[kind] = planner.plan(kind, left, right, out, bias)
         if len(self._plans) > MOST_PLANS:
             # cuBLASLt has copied all that products in flight, and graphs, need of it.
             _, oldest = self._plans.popitem(last=False)
@@ -183,16 +182,26 @@ class Products:
         return plan
 
 
-def _kind(left: DeviceArray, right: DeviceArray, out: DeviceArray, bias: DeviceArray | None, tf32: bool) -> object:
-    """Equal for products of the same plan."""
-    layouts = [(array.dtype, array.shape, array.strides, _alignment(array)) for array in (left, right, out)]
-    return *layouts, None if bias is None else _alignment(bias), tf32
+class _Kind(NamedTuple):
+    """What all products of one plan have in common.
+
+    Attributes:
+        layouts: dtypes, shapes and strides; those that follow from the others are left out.
+        alignment: the largest power of two that divides all addresses, up to the largest that matters.
+        biased: whether there is a bias.
+        tf32: whether factors may be rounded to TensorFloat32.
+    """
+
+    layouts: tuple[object, ...]
+    alignment: int
+    biased: bool
+    tf32: bool
 
 
-def _alignment(array: DeviceArray) -> int:
-    """The largest power of two that divides the address, up to the largest that matters."""
-    address = array.pointer | _ALIGNMENT
-    return address & -address
+def _kind(left: DeviceArray, right: DeviceArray, out: DeviceArray, bias: DeviceArray | None) -> _Kind:
+    layouts = (left.dtype, out.dtype, left.shape, left.strides, right.shape, right.strides, out.strides)
+    addresses = _ALIGNMENT | left.pointer | right.pointer | out.pointer | (0 if bias is None else bias.pointer)
+    return _Kind(layouts, addresses & -addresses, bias is not None, left.dtype in _SINGLE and allows_tf32())
 
 
 def _described(left: DeviceArray, right: DeviceArray, out: DeviceArray, bias: DeviceArray | None) -> str:
@@ -241,6 +250,8 @@ class _Plan(NamedTuple):
         found: cuBLASLt's record of the algorithm.
         algorithm: the address of the algorithm in it.
         one, zero: the addresses of the factors of the product, and of what was in the result before.
+        bias: the address of the bias, to be set.
+        bias_at: where that is.
     """
 
     swapped: bool
@@ -253,6 +264,8 @@ class _Plan(NamedTuple):
     algorithm: int
     one: int
     zero: int
+    bias: np.ndarray[Any, Any]
+    bias_at: int
 
 
 # By dtype, the factors of each product and of what was in the result before, in memory that is never given back.
@@ -290,6 +303,7 @@ class _Planner:
         self.library = library
         self._room = room
         self._handle = lt.create()
+        self._bias_pointer = int(lt.MatmulDescAttribute.BIAS_POINTER)
         self._types = {
             "float16": types.CUDA_R_16F,
             "bfloat16": types.CUDA_R_16BF,
@@ -300,7 +314,7 @@ class _Planner:
         }
 
     def plan(
-        self, left: DeviceArray, right: DeviceArray, out: DeviceArray, bias: DeviceArray | None, tf32: bool
+        self, kind: _Kind, left: DeviceArray, right: DeviceArray, out: DeviceArray, bias: DeviceArray | None
     ) -> _Plan | str:
         """How products of such arrays are computed, or why they cannot be."""
         lt = self.library.lt
@@ -314,9 +328,9 @@ class _Planner:
         arrays = (right, left, out) if result.transposed else (left, right, out)
         with ExitStack() as made:
             try:
-                operation = self._operation(arrays, bias, tf32, made)
+                operation = self._operation(kind, arrays, bias, made)
                 layouts = [self._layout(array, made) for array in arrays]
-                found = self._algorithm(operation, layouts, arrays, bias)
+                found = self._algorithm(kind, operation, layouts, out)
             except lt.cuBLASLtError as error:
                 if error.status not in _REFUSALS:
                     raise RuntimeError(f"cuBLASLt cannot plan {described}: {error}") from error
@@ -325,6 +339,7 @@ class _Planner:
                 return f"cuBLASLt has no algorithm for {described}"
             factors = _FACTORS[_SCALES[left.dtype.name]]
             first, second, to = layouts
+            bias_pointer = np.zeros(1, np.int64)
             return _Plan(
                 swapped=result.transposed,
                 operation=operation,
@@ -336,6 +351,8 @@ class _Planner:
                 algorithm=found["algo"].ctypes.data,
                 one=factors.ctypes.data,
                 zero=factors[1:].ctypes.data,
+                bias=bias_pointer,
+                bias_at=bias_pointer.ctypes.data,
             )
 
     def run(
@@ -351,8 +368,8 @@ class _Planner:
         """Hand a product to a stream."""
         lt = self.library.lt
         if bias is not None:
-            attribute = lt.MatmulDescAttribute.BIAS_POINTER
-            _set(lt.matmul_desc_set_attribute, plan.operation, attribute, np.int64(bias.pointer))
+            plan.bias[0] = bias.pointer
+            lt.matmul_desc_set_attribute(plan.operation, self._bias_pointer, plan.bias_at, plan.bias.nbytes)
         first, second = (right, left) if plan.swapped else (left, right)
         lt.matmul(
             self._handle,
@@ -373,7 +390,7 @@ class _Planner:
             stream,
         )
 
-    def _operation(self, arrays: _Arrays, bias: DeviceArray | None, tf32: bool, made: ExitStack) -> int:
+    def _operation(self, kind: _Kind, arrays: _Arrays, bias: DeviceArray | None, made: ExitStack) -> int:
         """The descriptor of the product itself."""
         lt, cublas, _ = self.library
         first, second, out = arrays
@@ -381,7 +398,7 @@ class _Planner:
         if scale in ("float64", "complex128"):
             compute = cublas.ComputeType.COMPUTE_64F
         else:
-            compute = cublas.ComputeType.COMPUTE_32F_FAST_TF32 if tf32 else cublas.ComputeType.COMPUTE_32F
+            compute = cublas.ComputeType.COMPUTE_32F_FAST_TF32 if kind.tf32 else cublas.ComputeType.COMPUTE_32F
         operation = int(lt.matmul_desc_create(compute, self._types[scale]))
         made.callback(lt.matmul_desc_destroy, operation)
         put = partial(_set, lt.matmul_desc_set_attribute, operation)
@@ -391,6 +408,7 @@ class _Planner:
         if bias is not None:
             put(lt.MatmulDescAttribute.EPILOGUE, np.uint32(lt.Epilogue.BIAS))
             put(lt.MatmulDescAttribute.BIAS_DATA_TYPE, np.int32(self._types[bias.dtype.name]))
+            # Without one, no algorithm would be found.
             put(lt.MatmulDescAttribute.BIAS_POINTER, np.int64(bias.pointer))
         return operation
 
@@ -409,7 +427,7 @@ class _Planner:
         return layout
 
     def _algorithm(
-        self, operation: int, layouts: list[int], arrays: _Arrays, bias: DeviceArray | None
+        self, kind: _Kind, operation: int, layouts: list[int], out: DeviceArray
     ) -> np.ndarray[Any, Any] | None:
         """The record of the algorithm that cuBLASLt prefers; None if it has none."""
         lt = self.library.lt
@@ -417,7 +435,7 @@ class _Planner:
         found = np.zeros(1, lt.matmul_heuristic_result_dtype)
         count = np.zeros(1, np.int32)
         with ExitStack() as made:
-            preference = self._preference(arrays, bias, made)
+            preference = self._preference(kind, out, made)
             lt.matmul_algo_get_heuristic(
                 self._handle,
                 operation,
@@ -432,23 +450,20 @@ class _Planner:
             )
         return found if count[0] and not found["state"][0] else None
 
-    def _preference(self, arrays: _Arrays, bias: DeviceArray | None, made: ExitStack) -> int:
+    def _preference(self, kind: _Kind, out: DeviceArray, made: ExitStack) -> int:
         """The descriptor of what an algorithm has to keep to."""
         lt = self.library.lt
         preference = int(lt.matmul_preference_create())
         made.callback(lt.matmul_preference_destroy, preference)
         put = partial(_set, lt.matmul_preference_set_attribute, preference)
         put(lt.MatmulPreferenceAttribute.MAX_WORKSPACE_BYTES, np.uint64(self._room))
-        if arrays[-1].itemsize == _HALF_SIZE:
+        if out.itemsize == _HALF_SIZE:
             # Sums of parts are added up in float32, too, and rounded once.
             put(lt.MatmulPreferenceAttribute.REDUCTION_SCHEME_MASK, np.uint32(lt.ReductionScheme.COMPUTE_TYPE))
-        first, second, out = [_alignment(array) for array in arrays]
-        put(lt.MatmulPreferenceAttribute.MIN_ALIGNMENT_A_BYTES, np.uint32(first))
-        put(lt.MatmulPreferenceAttribute.MIN_ALIGNMENT_B_BYTES, np.uint32(second))
-        put(lt.MatmulPreferenceAttribute.MIN_ALIGNMENT_C_BYTES, np.uint32(out))
-        # The bias is read by the part of a kernel that writes the result, and in pieces of the same size.
-        written = out if bias is None else min(out, _alignment(bias))
-        put(lt.MatmulPreferenceAttribute.MIN_ALIGNMENT_D_BYTES, np.uint32(written))
+        put(lt.MatmulPreferenceAttribute.MIN_ALIGNMENT_A_BYTES, np.uint32(kind.alignment))
+        put(lt.MatmulPreferenceAttribute.MIN_ALIGNMENT_B_BYTES, np.uint32(kind.alignment))
+        put(lt.MatmulPreferenceAttribute.MIN_ALIGNMENT_C_BYTES, np.uint32(kind.alignment))
+        put(lt.MatmulPreferenceAttribute.MIN_ALIGNMENT_D_BYTES, np.uint32(kind.alignment))
         return preference
 
 

@@ -229,8 +229,11 @@ class FakeCublasLt:
         assert wanted == 1
         numbers = (first, second, third, result)
         layouts = [self._things[number] for number in numbers]
-        complex_bias = layouts[0].dtype.kind == "c" and self._epilogue(operation) == self.Epilogue.BIAS
-        if complex_bias or (self.refuses is not None and self.refuses(self._things[operation], layouts)):
+        if self._epilogue(operation) == self.Epilogue.BIAS:
+            assert self._things[operation].attributes[self.MatmulDescAttribute.BIAS_POINTER]
+            if layouts[0].dtype.kind == "c":
+                raise self.cuBLASLtError(15)
+        if self.refuses is not None and self.refuses(self._things[operation], layouts):
             raise self.cuBLASLtError(15)
         told: dict[int, int] = self._things[preference].attributes
         kinds = self.MatmulPreferenceAttribute

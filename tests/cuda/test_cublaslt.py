@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import product
 from pathlib import Path
 from typing import Any, Final
@@ -267,7 +267,7 @@ def test_without_the_bindings_products_are_refused() -> None:
     blocks = len(fake.memory)
     products.prepare(STREAM)
     assert len(fake.memory) == blocks
-    assert multiply(products, operands(fake)) == "nvmath-python is not installed"
+    assert multiply(products, operands(fake)) == "nvmath-python cannot be imported: No module named 'nvmath'"
 
 
 def test_bindings_that_find_no_library() -> None:
@@ -395,6 +395,10 @@ def test_all_that_is_used_of_the_bindings_is_there() -> None:
         for part in rest:
             have, want = getattr(have, part), getattr(want, part)
         assert int(have) == int(want), name
+    error = library.lt.cuBLASLtError.__new__(library.lt.cuBLASLtError, 15)
+    with suppress(RuntimeError):  # where there is no library to ask for the name of the status
+        error.__init__(15)
+    assert error.status == 15
     assert library.lt.matmul_heuristic_result_dtype == FakeCublasLt.matmul_heuristic_result_dtype
 
 

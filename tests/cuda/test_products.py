@@ -118,6 +118,16 @@ def test_a_captured_graph_keeps_its_setting() -> None:
         np.testing.assert_array_equal(_numpy(left @ right), exact)
 
 
+def test_without_cublaslt_products_are_computed_one_by_one() -> None:
+    with emulated("lazy") as devices:
+        devices.driver.captures_products = False
+        left, right = values(0, (2, 3), "float32").to("cuda"), values(1, (3, 4), "float32").to("cuda")
+        graph = _Product()
+        for _ in range(4):
+            np.testing.assert_array_equal(_numpy(graph(left, right)), _numpy(left @ right))
+        assert devices.driver.graphs == 0
+
+
 # What the library adds
 
 

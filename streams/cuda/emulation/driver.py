@@ -386,14 +386,14 @@ class EmulatedDriver(Driver):
         stream: EmulatedStream,
     ) -> None:
         if stream.captured is not None and not self.captures_products:
-            raise CannotCapture("products of matrices, which CuPy computes where nvmath-python is not installed")
+            raise CannotCapture("a product of matrices that CuPy computes")
         arrays = [array.loose() for array in (out, left, right, *([] if bias is None else [bias]))]
-
         tf32 = allows_tf32()
 
         def work(regions: Sequence[Region | None]) -> None:
             views = [view(array, region, "multiply") for array, region in zip(arrays, regions, strict=True)]
-            compute_product(views[0], views[1], views[2], views[3] if len(views) > 3 else None, tf32)
+            to, one, other, *added = views
+            compute_product(to, one, other, added[0] if added else None, tf32)
 
         self._hand_over(stream, _Node("multiply", arrays, {0}, work))
 
