@@ -2,7 +2,8 @@
 
 cuBLASLt has its matrices column by column, so that a matrix whose rows lie side by side is a transposed one to it.
 What it needs to know of a product is planned once for all products of one kind: layouts, the operation, and the
-algorithm that it prefers.  Each stream has a workspace of its own, which its products use one after the other.
+algorithm that it prefers.  Each stream and each graph has a workspace of its own, which its products use one after the
+other.
 
 The bindings call themselves experimental; nothing else in vmflow uses them.
 """
@@ -73,6 +74,19 @@ def workspace_size(major: int) -> int:
     return _WORKSPACE if major >= _HOPPER else _SMALL_WORKSPACE
 
 
+class _Capture:
+    """A stream that is captured.
+
+    Attributes:
+        workspace: of the graph, which may be launched on another stream; None if the device has no memory for it.
+        used: whether there is a product in the graph.
+    """
+
+    def __init__(self, workspace: DeviceArray | None) -> None:
+        self.workspace = workspace
+        self.used = False
+
+
 @final
 class Products:
     """The products of one device, which has to be the calling thread's.
@@ -94,14 +108,21 @@ class Products:
         self._planner: _Planner | str | None = None
         self._plans: OrderedDict[_Kind, _Plan | str] = OrderedDict()
         self._workspaces: dict[int, DeviceArray] = {}
+        self._captures: dict[int, _Capture] = {}
         # A plan's pointer to the bias is set and used in one go.
         self._lock = threading.Lock()
 
-    def prepare(self, stream: int) -> None:
-        """Get all that products of a stream need from the device, before the stream is captured."""
+    def begin_capture(self, stream: int) -> None:
+        """The stream is captured from now on: get what its products will need, since that cannot be had later."""
         with self._lock:
-            if isinstance(self._found(), _Planner):
-                self._workspace(stream)
+            workspace = self._new_workspace() if isinstance(self._found(), _Planner) else None
+            self._captures[stream] = _Capture(workspace)
+
+    def end_capture(self, stream: int) -> DeviceArray | None:
+        """The stream is captured no more; returns memory that the graph has to keep."""
+        with self._lock:
+            capture = self._captures.pop(stream)
+            return capture.workspace if capture.used else None
 
     def multiply(
         self,
@@ -110,14 +131,12 @@ class Products:
         out: DeviceArray,
         bias: DeviceArray | None,
         stream: int,
-        captured: bool,
     ) -> str | None:
         """Hand a product to a stream.
 
         Args:
             left, right, out, bias: see `Driver.multiply`.
             stream: its ``cudaStream_t``.
-            captured: whether it is captured.
 
         Returns:
             None, or if nothing was handed over, why this product cannot be computed here.
@@ -132,7 +151,7 @@ class Products:
             plan = self._plan(planner, left, right, out, bias)
             if isinstance(plan, str):
                 return plan
-            workspace = self._workspaces.get(stream) if captured else self._workspace(stream)
+            workspace = self._workspace(stream)
             if workspace is None:
                 return f"the device has no {self._room} bytes for a workspace"
             try:
@@ -156,13 +175,23 @@ class Products:
         return self._planner
 
     def _workspace(self, stream: int) -> DeviceArray | None:
-        """The workspace of a stream that is not captured; None if the device has no memory for it."""
-        if stream not in self._workspaces:
-            try:
-                self._workspaces[stream] = self._allocate(self._room)
-            except MemoryError:
-                return None
-        return self._workspaces[stream]
+        """The workspace of a stream, or while it is captured, of the graph; None if the device has no memory for it."""
+        capture = self._captures.get(stream)
+        if capture is not None:
+            capture.used = True
+            return capture.workspace
+        found = self._workspaces.get(stream)
+        if found is None:
+            found = self._new_workspace()
+            if found is not None:
+                self._workspaces[stream] = found
+        return found
+
+    def _new_workspace(self) -> DeviceArray | None:
+        try:
+            return self._allocate(self._room)
+        except MemoryError:
+            return None
 
     def _plan(
         self, planner: _Planner, left: DeviceArray, right: DeviceArray, out: DeviceArray, bias: DeviceArray | None
@@ -408,7 +437,7 @@ class _Planner:
         if bias is not None:
             put(lt.MatmulDescAttribute.EPILOGUE, np.uint32(lt.Epilogue.BIAS))
             put(lt.MatmulDescAttribute.BIAS_DATA_TYPE, np.int32(self._types[bias.dtype.name]))
-            # Without one, no algorithm would be found.
+            # It may be looked at when an algorithm is chosen.
             put(lt.MatmulDescAttribute.BIAS_POINTER, np.int64(bias.pointer))
         return operation
 

@@ -10,7 +10,7 @@ import struct
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, final
+from typing import Any, Final, NamedTuple, final
 
 import cupy
 import numpy as np
@@ -207,9 +207,8 @@ class CupyDriver(Driver):
     def multiply(
         self, left: DeviceArray, right: DeviceArray, out: DeviceArray, bias: DeviceArray | None, stream: Any
     ) -> None:
-        captured = int(stream.ptr) in self._captured
         with self._on_device():
-            refusal = self._products.multiply(left, right, out, bias, int(stream.ptr), captured)
+            refusal = self._products.multiply(left, right, out, bias, int(stream.ptr))
         if refusal is None:
             return
         self._refuse_capture(stream, f"a product of matrices that CuPy computes, because {refusal}")
@@ -225,19 +224,20 @@ class CupyDriver(Driver):
 
     def begin_capture(self, stream: Any) -> None:
         with self._on_device():
-            self._products.prepare(int(stream.ptr))
+            self._products.begin_capture(int(stream.ptr))
             stream.begin_capture()
         self._captured.add(int(stream.ptr))
 
     def end_capture(self, stream: Any) -> Any:
         self._captured.discard(int(stream.ptr))
+        workspace = self._products.end_capture(int(stream.ptr))
         with self._on_device():
-            return stream.end_capture()
+            return _Graph(stream.end_capture(), workspace)
 
     def launch_graph(self, graph: Any, stream: Any) -> None:
         self._refuse_capture(stream, "another graph")
         with self._on_device():
-            graph.launch(stream)
+            graph.graph.launch(stream)
 
     # Inside
 
@@ -272,6 +272,13 @@ class CupyDriver(Driver):
         return DeviceLost(
             f"cuda:{self.index} has stopped working and its memory is lost; the process must be started again: {error}"
         )
+
+
+class _Graph(NamedTuple):
+    """A graph, and the memory of it that nobody else has."""
+
+    graph: Any
+    workspace: DeviceArray | None
 
 
 @final

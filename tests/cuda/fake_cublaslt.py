@@ -99,6 +99,7 @@ class FakeCublasLt:
         refuses: asked for each product whether there is no algorithm; or None.
         fails: the status that `matmul` fails with; 0 for none.
         computed: the compute type and the stream of each product.
+        workspaces: the address of the workspace of each product.
         masks: the reduction schemes that each algorithm was limited to; None for no limit.
     """
 
@@ -155,6 +156,7 @@ class FakeCublasLt:
         self.refuses: Callable[[Operation, list[Layout]], bool] | None = None
         self.fails = 0
         self.computed: list[tuple[str, int]] = []
+        self.workspaces: list[int] = []
         self.masks: list[int | None] = []
         self._numbers = count(1000)
         self._things: dict[int, Any] = {}
@@ -308,6 +310,7 @@ class FakeCublasLt:
             added = self._inside(bias, out.shape[-2] * dtype.itemsize).view(dtype)
             product = product + added.astype(wide)[:, None]
         out[...] = product.astype(out.dtype)
+        self.workspaces.append(workspace)
         self.computed.append((description.compute.name, stream))
 
     def _matrices(self, address: int, layout: Layout) -> NDArray[Any]:

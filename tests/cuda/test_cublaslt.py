@@ -79,15 +79,10 @@ def laid_out(values: NDArray[Any], layout: str) -> NDArray[Any]:
 
 
 def multiply(
-    products: Products,
-    arrays: Sequence[DeviceArray],
-    bias: DeviceArray | None = None,
-    *,
-    stream: int = STREAM,
-    captured: bool = False,
+    products: Products, arrays: Sequence[DeviceArray], bias: DeviceArray | None = None, stream: int = STREAM
 ) -> str | None:
     left, right, out = arrays
-    return products.multiply(left, right, out, bias, stream, captured)
+    return products.multiply(left, right, out, bias, stream)
 
 
 def check(arrays: Sequence[NDArray[Any]], bias: NDArray[Any] | None = None, offset: int = 0) -> FakeCublasLt:
@@ -232,23 +227,30 @@ def test_plans_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     assert fake.alive == 3 * 4
 
 
-def test_each_stream_has_a_workspace() -> None:
+def test_each_stream_and_each_graph_has_a_workspace() -> None:
     fake = FakeCublasLt()
-    taken: list[int] = []
-
-    def allocate(nbytes: int) -> DeviceArray:
-        taken.append(nbytes)
-        return fake.block(nbytes)
-
-    products = Products(ROOM, allocate, lambda: fake.library)
+    products = products_of(fake)
     arrays = operands(fake)
-    for stream in (1, 2, 1, 2, 3):
-        multiply(products, arrays, stream=stream)
-    products.prepare(3)
-    products.prepare(4)
-    multiply(products, arrays, stream=4, captured=True)
-    assert taken == [ROOM] * 4
-    assert [stream for _, stream in fake.computed] == [1, 2, 1, 2, 3, 4]
+    for stream in (1, 2, 1, 2):
+        assert multiply(products, arrays, stream=stream) is None
+    kept = []
+    for _ in range(2):
+        products.begin_capture(1)
+        for stream in (1, 2, 1):
+            assert multiply(products, arrays, stream=stream) is None
+        kept.append(products.end_capture(1))
+    assert multiply(products, arrays, stream=1) is None
+    first, second = [workspace.pointer for workspace in kept if workspace is not None]
+    used = fake.workspaces
+    assert used == [*used[:2] * 2, first, used[1], first, second, used[1], second, used[0]]
+    assert len(set(used)) == 4
+
+
+def test_a_graph_without_products_keeps_no_workspace() -> None:
+    fake = FakeCublasLt()
+    products = products_of(fake)
+    products.begin_capture(STREAM)
+    assert products.end_capture(STREAM) is None
 
 
 def test_the_size_of_a_workspace() -> None:
@@ -265,7 +267,8 @@ def test_without_the_bindings_products_are_refused() -> None:
     fake = FakeCublasLt()
     products = Products(ROOM, fake.block, missing)
     blocks = len(fake.memory)
-    products.prepare(STREAM)
+    products.begin_capture(STREAM)
+    assert products.end_capture(STREAM) is None
     assert len(fake.memory) == blocks
     assert multiply(products, operands(fake)) == "nvmath-python cannot be imported: No module named 'nvmath'"
 
@@ -331,20 +334,30 @@ def test_no_memory_is_taken_while_a_stream_is_captured() -> None:
     fake = FakeCublasLt()
     products = products_of(fake)
     arrays = operands(fake)
-    refusal = multiply(products, arrays, captured=True)
-    assert refusal == f"the device has no {ROOM} bytes for a workspace"
-    products.prepare(STREAM)
-    assert multiply(products, arrays, captured=True) is None
+    products.begin_capture(STREAM)
+    blocks = len(fake.memory)
+    assert multiply(products, arrays) is None
+    assert len(fake.memory) == blocks
 
 
 def test_without_memory_for_a_workspace_products_are_refused() -> None:
+    room: list[bool] = []
+
     def allocate(nbytes: int) -> DeviceArray:
-        raise MemoryError
+        if not room:
+            raise MemoryError
+        return fake.block(nbytes)
 
     fake = FakeCublasLt()
     products = Products(ROOM, allocate, lambda: fake.library)
-    products.prepare(STREAM)
-    assert "for a workspace" in str(multiply(products, operands(fake)))
+    arrays = operands(fake)
+    refusal = f"the device has no {ROOM} bytes for a workspace"
+    assert multiply(products, arrays) == refusal
+    products.begin_capture(STREAM)
+    room.append(True)
+    assert multiply(products, arrays) == refusal
+    assert products.end_capture(STREAM) is None
+    assert multiply(products, arrays) is None
 
 
 # The stand-in finds mistakes

@@ -122,6 +122,9 @@ class Stream:
 
     def begin_capture(self) -> None: ...
 
+    def end_capture(self) -> str:
+        return "graph"
+
 
 def missing() -> Library:
     raise ImportError
@@ -160,3 +163,6 @@ def test_products_that_cublaslt_refuses_are_cupys(kind: str, installed: bool, mo
         left, out = [array.strided((1, 2), array.dtype) for array in (left, out)]
     with pytest.raises(CannotCapture, match="no algorithm" if installed else "cannot be imported"):
         driver.multiply(left, right, out, bias, stream)
+    graph = driver.end_capture(stream)
+    assert graph.graph == "graph"
+    assert (graph.workspace is not None) == installed
