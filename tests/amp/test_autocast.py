@@ -49,6 +49,8 @@ def test_dtypes(lower: Any) -> None:
             full @ full,
             flow.bmm(full[None], low[None]),
             flow.addmm(low, full, full),
+            flow.addmm(full, full, full),
+            flow.baddbmm(full[None], full[None], low[None]),
             nn.functional.linear(full, low),
             nn.functional.conv2d(images, images[:, :, :2, :2]),
         ):

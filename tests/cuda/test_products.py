@@ -148,6 +148,7 @@ def _layers(lower: flow.dtype) -> dict[str, tuple[Callable[..., flow.Tensor], li
         "mm": (flow.mm, [(2, 3), (3, 4)], lower),
         "mv": (flow.mv, [(2, 3), (3,)], lower),
         "bmm": (flow.bmm, [(2, 2, 3), (2, 3, 2)], lower),
+        "addmm": (flow.addmm, [(2, 4), (2, 3), (3, 4)], lower),
         "conv1d": (F.conv1d, [(1, 2, 5), (3, 2, 2), (3,)], lower),
         "conv2d": (F.conv2d, [(1, 2, 4, 4), (3, 2, 2, 2), (3,)], lower),
         "conv3d": (F.conv3d, [(1, 1, 3, 3, 3), (2, 1, 2, 2, 2)], lower),

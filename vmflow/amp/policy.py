@@ -2,7 +2,7 @@
 
 The names are those of the op table, and of the functions of several ops that autocast takes for one (see
 `vmflow.ops.autocasting`).  The classes are PyTorch's for the CPU where it has one, else its classes for GPUs where
-these keep numbers from overflowing or losing digits.  Other functions of several ops, such as `addmm`, follow their
+these keep numbers from overflowing or losing digits.  Other functions of several ops, such as `einsum`, follow their
 ops.
 """
 
@@ -32,7 +32,7 @@ LOWER: Final = _names("""
     conv3d_input_gradient conv3d_with_columns gru_layer linear lstm_layer matmul rnn_layer
     scaled_dot_product_attention
 
-    attention_with_weights conv_transpose1d conv_transpose2d conv_transpose3d prelu
+    addmm attention_with_weights baddbmm conv_transpose1d conv_transpose2d conv_transpose3d prelu
 """)
 
 # Small differences of large numbers, large ranges, and long sums; and for linear algebra and Fourier transforms there

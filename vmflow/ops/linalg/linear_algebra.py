@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from vmflow import dtypes, interpreter as _interpreter
 from vmflow.dtypes import dtype as DType
 from vmflow.instructions.blob import TensorMeta, meta
+from vmflow.ops.autocasting import autocast_as_op
 from vmflow.ops.declaration import function, public
 from vmflow.ops.destination import out_by_copy, written
 from vmflow.ops.elementwise.arithmetic import conj_if_complex
@@ -152,6 +153,7 @@ def outer(input: Tensor, vec2: Tensor, *, out: Tensor | None = None) -> Tensor:
 
 @public()
 @copied_in_place()
+@autocast_as_op
 @out_by_copy()
 def addmm(
     input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1, out: Tensor | None = None
@@ -166,6 +168,7 @@ def addmm(
 
 @public()
 @copied_in_place()
+@autocast_as_op
 @out_by_copy()
 def baddbmm(
     input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1, out: Tensor | None = None
