@@ -30,6 +30,9 @@ _HOPPER: Final = 9
 _WORKSPACE: Final = 32 << 20
 _SMALL_WORKSPACE: Final = 8 << 20
 
+# With a bias, an algorithm may need a few bytes more than it says.
+_MARGIN: Final = 256
+
 # The kernels make use of no larger alignment than this.  Larger ones are not told, so that the same algorithm is chosen
 # wherever an array lies.
 _ALIGNMENT: Final = 16
@@ -216,21 +219,22 @@ class _Kind(NamedTuple):
 
     Attributes:
         layouts: dtypes, shapes and strides; those that follow from the others are left out.
-        alignment: the largest power of two that divides all addresses, up to the largest that matters.
-        biased: whether there is a bias.
+        alignment: the largest power of two that divides the addresses of matrices, up to the largest that matters.
+        biased: 0 if there is no bias, 1 if its address does not suit cuBLASLt, else the alignment that does.
         tf32: whether factors may be rounded to TensorFloat32.
     """
 
     layouts: tuple[object, ...]
     alignment: int
-    biased: bool
+    biased: int
     tf32: bool
 
 
 def _kind(left: DeviceArray, right: DeviceArray, out: DeviceArray, bias: DeviceArray | None) -> _Kind:
     layouts = (left.dtype, out.dtype, left.shape, left.strides, right.shape, right.strides, out.strides)
-    addresses = _ALIGNMENT | left.pointer | right.pointer | out.pointer | (0 if bias is None else bias.pointer)
-    return _Kind(layouts, addresses & -addresses, bias is not None, left.dtype in _SINGLE and allows_tf32())
+    addresses = _ALIGNMENT | left.pointer | right.pointer | out.pointer
+    biased = 0 if bias is None else 1 if bias.pointer % _ALIGNMENT else _ALIGNMENT
+    return _Kind(layouts, addresses & -addresses, biased, left.dtype in _SINGLE and allows_tf32())
 
 
 def _described(left: DeviceArray, right: DeviceArray, out: DeviceArray, bias: DeviceArray | None) -> str:
@@ -351,6 +355,9 @@ class _Planner:
         result = stored(out)
         if bias is not None and not result.transposed:
             return f"cuBLASLt adds a bias to rows that lie side by side, unlike those of {described}"
+        if bias is not None and bias.pointer % _ALIGNMENT:
+            # An algorithm may be chosen that takes this for granted, whatever is told of the other alignments.
+            return f"cuBLASLt takes a bias at a multiple of {_ALIGNMENT} bytes, unlike that of {described}"
         if result.matrices > _MOST_MATRICES:
             return f"cuBLASLt does not count the matrices of {described}"
         # out = left @ right, or if the transposed matrices are stored: out.T = right.T @ left.T
@@ -485,7 +492,7 @@ class _Planner:
         preference = int(lt.matmul_preference_create())
         made.callback(lt.matmul_preference_destroy, preference)
         put = partial(_set, lt.matmul_preference_set_attribute, preference)
-        put(lt.MatmulPreferenceAttribute.MAX_WORKSPACE_BYTES, np.uint64(self._room))
+        put(lt.MatmulPreferenceAttribute.MAX_WORKSPACE_BYTES, np.uint64(self._room - _MARGIN))
         if out.itemsize == _HALF_SIZE:
             # Sums of parts are added up in float32, too, and rounded once.
             put(lt.MatmulPreferenceAttribute.REDUCTION_SCHEME_MASK, np.uint32(lt.ReductionScheme.COMPUTE_TYPE))

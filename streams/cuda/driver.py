@@ -268,8 +268,8 @@ class Driver:
             left, right: of shape (n, k) and (k, m), or (b, n, k) and (b, k, m) for b products; of one dtype, which is
                 floating-point or complex.  Along one of the last two dimensions, elements lie side by side.
             out: (n, m) or (b, n, m), of their dtype, or of float32 if that is of half precision.
-            bias: (m,), contiguous, of the dtype of `out`, and real; None for none.  With one, the elements of rows of
-                `out` lie side by side.
+            bias: (m,), contiguous, of the dtype of `out`, real, and at a multiple of 16 bytes; None for none.  With
+                one, the elements of rows of `out` lie side by side.
             stream: behind whose work it runs.
 
         Raises:

@@ -232,7 +232,9 @@ class FakeCublasLt:
         numbers = (first, second, third, result)
         layouts = [self._things[number] for number in numbers]
         if self._epilogue(operation) == self.Epilogue.BIAS:
-            assert self._things[operation].attributes[self.MatmulDescAttribute.BIAS_POINTER]
+            pointer = self._things[operation].attributes[self.MatmulDescAttribute.BIAS_POINTER]
+            assert pointer > 0
+            assert pointer % 16 == 0
             if layouts[0].dtype.kind == "c":
                 raise self.cuBLASLtError(15)
         if self.refuses is not None and self.refuses(self._things[operation], layouts):
@@ -286,7 +288,7 @@ class FakeCublasLt:
         description: Operation = self._things[operation]
         attributes = description.attributes
         bias = attributes.get(self.MatmulDescAttribute.BIAS_POINTER, 0)
-        for address, alignment in zip((a, b, c, d, bias), (*chosen.alignments, chosen.alignments[-1]), strict=True):
+        for address, alignment in zip((a, b, c, d, bias), (*chosen.alignments, 16), strict=True):
             assert address % alignment == 0, "an algorithm for other alignments"
         self._inside(workspace, workspace_size)
         for address, expected in ((alpha, 1), (beta, 0)):

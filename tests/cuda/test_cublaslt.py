@@ -302,6 +302,15 @@ def test_products_without_an_algorithm_are_refused_by_shapes_and_dtypes() -> Non
     assert multiply(products, operands(fake, 5)) is None
 
 
+def test_a_bias_that_is_not_aligned_is_refused() -> None:
+    fake = FakeCublasLt()
+    products = products_of(fake)
+    values = numbers((4,), np.dtype(np.float32), 4)
+    refusals = [multiply(products, operands(fake), fake.array(values, offset)) for offset in (0, 4, 8, 16, 12)]
+    assert [refusal is None for refusal in refusals] == [True, False, False, True, False]
+    assert "takes a bias at a multiple of 16 bytes" in str(refusals[1])
+
+
 def test_a_bias_of_complex_numbers_or_along_columns_is_refused() -> None:
     fake = FakeCublasLt()
     products = products_of(fake)

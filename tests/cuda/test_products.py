@@ -137,6 +137,31 @@ def test_a_bias_of_complex_numbers() -> None:
     np.testing.assert_allclose(result, _numpy(F.linear(*given)), rtol=1e-5)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_a_bias_that_is_not_aligned(dtype: str) -> None:
+    shapes = enumerate([(2, 3), (4, 3), (9,)])
+    array, weight, biases = [values(seed, shape, dtype).to("cuda") for seed, shape in shapes]
+    for start in range(5):
+        bias = biases[start : start + 4]
+        result = _numpy(F.linear(array, weight, bias))
+        np.testing.assert_array_equal(result, _numpy(F.linear(array, weight, bias.clone())))
+
+
+@pytest.mark.parametrize(
+    ("offset", "strides", "dtype"), [(4, (16, 4), "float32"), (0, (4, 8), "float32"), (0, (32, 8), "complex64")]
+)
+def test_the_emulated_library_takes_no_other_bias_than_the_real_one(
+    offset: int, strides: tuple[int, int], dtype: str
+) -> None:
+    with emulated("lazy") as devices:
+        driver, kind = devices.driver, np.dtype(dtype)
+        memory, stream = driver.allocate(256), driver.create_stream()
+        square = memory.strided((2, 4), kind, 128, strides)
+        left, right = memory.strided((2, 1), kind), memory.strided((1, 4), kind)
+        with pytest.raises(ValueError, match="no library adds a bias"):
+            driver.multiply(left, right, square, memory.strided((4,), kind, 64 + offset), stream)
+
+
 # Autocast
 
 

@@ -24,7 +24,7 @@ from vmflow.streams.simulated import SimulatedDevice, SimulatedEvent, SimulatedQ
 
 from .array_module import ARRAY_MODULE
 from .memory import EmulatedMemory, IllegalAddress, Owner, Region, view
-from .products import compute_product
+from .products import check_bias, compute_product
 
 if TYPE_CHECKING:
     from vmflow.streams.cuda.ptx import Kernel as PtxKernel, Module, Region as PtxRegion
@@ -387,6 +387,7 @@ class EmulatedDriver(Driver):
     ) -> None:
         if stream.captured is not None and not self.captures_products:
             raise CannotCapture("a product of matrices that CuPy computes")
+        check_bias(bias, out)
         arrays = [array.loose() for array in (out, left, right, *([] if bias is None else [bias]))]
         tf32 = allows_tf32()
 

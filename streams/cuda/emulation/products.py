@@ -6,14 +6,33 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
+from vmflow.streams.cuda.arrays import DeviceArray
+
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
 _FLOAT32: Final = np.dtype(np.float32)
 # By dtype of half precision, the one that products are computed in.
 _WIDE: Final = {"float16": _FLOAT32, "bfloat16": _FLOAT32}
 
+# Bytes, of the address of a bias.
+_ALIGNMENT: Final = 16
+
 # TensorFloat32 has the exponent of float32, and its first 10 bits of mantissa of 23.
 _DROPPED: Final = 13
+
+
+def check_bias(bias: DeviceArray | None, out: DeviceArray) -> None:
+    """Take the same biases as cuBLASLt.
+
+    Raises:
+        ValueError: for another one.
+    """
+    if bias is None:
+        return
+    by_rows = out.shape[-1] == 1 or out.strides[-1] == out.itemsize
+    real = out.dtype.kind != "c"
+    if not (by_rows and real and bias.contiguous and bias.dtype == out.dtype and bias.pointer % _ALIGNMENT == 0):
+        raise ValueError(f"no library adds a bias such as {bias!r} to {out!r} of strides {out.strides}")
 
 
 def compute_product(out: Array, left: Array, right: Array, bias: Array | None, tf32: bool) -> None:

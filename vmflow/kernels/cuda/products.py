@@ -16,6 +16,7 @@ from .sources import STORED, VARIABLES, CudaKernel
 from .walks import contiguous
 
 _FLOAT32: Final = np.dtype(np.float32)
+_BIAS_ALIGNMENT: Final = 16
 
 
 def multiply(
@@ -71,7 +72,8 @@ def _multiply_floats(
 def _adds(bias: DeviceArray, out: DeviceArray) -> bool:
     """Whether the library adds such a bias to such matrices."""
     by_rows = out.shape[-1] == 1 or out.strides[-1] == out.itemsize
-    return bias.contiguous and bias.dtype == out.dtype and out.dtype.kind != "c" and by_rows
+    whole = bias.contiguous and bias.dtype == out.dtype and bias.pointer % _BIAS_ALIGNMENT == 0
+    return whole and out.dtype.kind != "c" and by_rows
 
 
 def _wide(dtype: np.dtype[Any]) -> np.dtype[Any]:
