@@ -141,15 +141,18 @@ def change_rows(
         *common,
     ]
     places = np.cumsum([0, *parts_of(change, rows)]).tolist()
-    numbered = [_Numbered(number, place, row) for number, (place, row) in enumerate(zip(places, rows, strict=False))]
+    numbered = [
+        _Numbered(number, place, row, all([array.contiguous for array in row.arrays]))
+        for number, (place, row) in enumerate(zip(places, rows, strict=False))
+    ]
     written, kind_of_skip = len(change.writes), _dtype_of(skip)
-    if not _meet(rows, written):
+    if not _meet(numbered, written):
         _change_apart(launcher, change, numbered, common, kind_of_skip)
         return
     # As if they were changed one after the other: a gradient may lie where another row's parameter does.
     for numbered_row in numbered:
         row = _separated(launcher, numbered_row.row, written)
-        _change_apart(launcher, change, [numbered_row._replace(row=row)], common, kind_of_skip)
+        _change_apart(launcher, change, [numbered_row._replace(row=row, flat=False)], common, kind_of_skip)
 
 
 def parts_of(change: Change, rows: Sequence[Row]) -> list[int]:
@@ -229,11 +232,19 @@ def _dtype_of(skip: DeviceArray | None) -> str | None:
 
 
 class _Numbered(NamedTuple):
-    """A row, its number among all, and the number of its first part among those of all."""
+    """A row.
+
+    Attributes:
+        number: of the row, among all.
+        place: the number of its first part among those of all.
+        row: its arrays.
+        flat: whether these are known to be contiguous.
+    """
 
     number: int
     place: int
     row: Row
+    flat: bool
 
 
 def _change_apart(
@@ -241,12 +252,13 @@ def _change_apart(
 ) -> None:
     """Change rows that have nothing to do with each other; those that do not lie flat are copied, and copied back."""
     copies: list[tuple[DeviceArray, DeviceArray]] = []
-    flat = [given._replace(row=_flat(launcher, given.row, len(change.writes), copies)) for given in rows]
+    written = len(change.writes)
+    flat = [given if given.flat else given._replace(row=_flat(launcher, given.row, written, copies)) for given in rows]
     full = [given for given in flat if given.row.arrays[0].size]
     for dtypes, some in _by_room(full, [_dtypes_of(given.row.arrays) for given in full]):
         room = _room_for(len(some))
         arguments, blocks = [*common], 0
-        for number, place, row in some:
+        for number, place, row, _ in some:
             size = row.arrays[0].size
             arguments += [*row.arrays, size, blocks, number, place, *row.own]
             blocks += -(-size // change.part)
@@ -286,12 +298,12 @@ def _alike(arrays: Sequence[DeviceArray]) -> bool:
     return True
 
 
-def _meet(rows: Sequence[Row], written: int) -> bool:
+def _meet(rows: Sequence[_Numbered], written: int) -> bool:
     """Whether what is written of a row overlaps with anything else, unless it is the very same array of its row."""
     spans = []
-    for number, row in enumerate(rows):
+    for number, _, row, flat in rows:
         for place, array in enumerate(row.arrays):
-            low, high = array.extent()
+            low, high = (array.pointer, array.pointer + array.nbytes) if flat else array.extent()
             if low < high:
                 spans.append((low, high, number, place < written, array.strides))
     spans.sort(key=lambda span: span[:3])
