@@ -78,6 +78,7 @@ LATE = {
     # Devices that few programs have.
     "vmflow.vm.stream_table": (*_SIMULATION, "vmflow.streams.cuda.registry"),
     "vmflow.kernels.copies": ("vmflow.kernels.cuda.transfers",),
+    "vmflow.kernels.replaying": ("vmflow.kernels.cuda.replay",),
     "vmflow.pinning": ("vmflow.streams.cuda.pinned",),
     "vmflow.streams.cuda.registry": ("vmflow.streams.cuda.cupy_driver", "vmflow.streams.cuda.emulation.driver"),
     "vmflow.streams.cuda.emulation.driver": ("vmflow.streams.cuda.ptx",),

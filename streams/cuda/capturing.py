@@ -8,17 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import Any, Final, final
 
 import numpy as np
+
+from vmflow.streams.allocator import BinAllocator
 
 from .arrays import DeviceArray
 from .device import CudaDevice, Explain
 from .driver import CannotCapture, Handle
 from .launching import Check, Launched, Launcher, Note, launched_by
-
-if TYPE_CHECKING:
-    from vmflow.streams.allocator import BinAllocator
 
 # So many kernels of a graph may report wrong values.
 _MOST_REPORTS: Final = 512
@@ -65,6 +64,12 @@ class CapturedGraph:
             if position:
                 return explain(position - 1, value)
         return None
+
+
+def memory_of_graph(launcher: Launcher) -> BinAllocator:
+    """Memory for a graph of the launcher's device: its pieces are never handed to anybody else."""
+    assert launcher.allocator is not None
+    return BinAllocator(launcher.allocator.memory)
 
 
 def capture(launcher: Launcher, allocator: BinAllocator, work: Callable[[], None]) -> CapturedGraph:

@@ -12,12 +12,12 @@ PRECISIONS: Final = ("highest", "high", "medium")
 
 
 class _Setting:
-    precision = "highest"
+    of_products = "highest"
 
 
 def get_float32_matmul_precision() -> str:
     """The last setting of `set_float32_matmul_precision`; at first "highest"."""
-    return _Setting.precision
+    return _Setting.of_products
 
 
 def set_float32_matmul_precision(precision: str) -> None:
@@ -32,9 +32,9 @@ def set_float32_matmul_precision(precision: str) -> None:
     """
     if precision not in PRECISIONS:
         raise ValueError(f"the precision of products is 'highest', 'high' or 'medium', not {precision!r}")
-    _Setting.precision = precision
+    _Setting.of_products = precision
 
 
 def allows_tf32() -> bool:
     """Whether factors may be rounded to TensorFloat32."""
-    return _Setting.precision != "highest"
+    return _Setting.of_products != "highest"

@@ -32,6 +32,7 @@ DOOR = frozenset(
         f"{KERNELS}.{it}"
         for it in (
             *("choosing", "generation", "intra_op", "codegen", "blas_core", "host_numbers", "updates", "copies"),
+            "replaying",
         )
     }
 )
@@ -73,6 +74,7 @@ ADDRESSES = frozenset(
     {
         *("vmflow.exchange", "vmflow.streams.device_memory", "vmflow.cuda.libcuda"),
         *(
+            "vmflow.streams.cuda.cublaslt",
             "vmflow.streams.cuda.cupy_driver",
             "vmflow.streams.cuda.emulation.driver",
             "vmflow.streams.cuda.emulation.memory",

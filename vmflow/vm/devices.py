@@ -115,8 +115,11 @@ class Devices:
         # What comes from other ranks has memory of its own: no stream here could be asked to wait for it.
         allocates = device is not None and (policy.asynchronous or kind == "compute")
         allocates = allocates and not stream_table.exchanges(kind)
-        # A stream that the program has made has memory of its own, in its own order.
-        owner = kind if kind.startswith((stream_table.STREAM_PREFIX, stream_table.EXTERNAL_PREFIX)) else "compute"
+        # A stream that the program has made has memory of its own, in its own order; so has the stream of a stage whose
+        # kernels ask for scratch memory.
+        apart = kind.startswith((stream_table.STREAM_PREFIX, stream_table.EXTERNAL_PREFIX))
+        apart = apart or (policy.launches_ahead and kind.startswith(stream_table.STAGE_PREFIX))
+        owner = kind if apart else "compute"
         allocator = machine.memory.allocator(device, owner) if device is not None and allocates else None
         # In a communication scope of its own a task may overtake other tasks.
         order = machine.transport if kind in ("comm", "lazy_job") else None

@@ -14,9 +14,8 @@ from typing import Final, TypeAlias, final
 import numpy as np
 
 from vmflow.errors import OutOfMemory
-from vmflow.streams.allocator import BinAllocator
 from vmflow.streams.cuda.arrays import DeviceArray
-from vmflow.streams.cuda.capturing import CapturedGraph, capture
+from vmflow.streams.cuda.capturing import CapturedGraph, capture, memory_of_graph
 from vmflow.streams.cuda.driver import CannotCapture
 from vmflow.streams.cuda.launching import Launcher, Note, current
 
@@ -87,10 +86,8 @@ class Replay:
         self._graph.launch(launcher)
 
     def _capture(self, launcher: Launcher, call: Calls) -> None:
-        assert launcher.allocator is not None
         try:
-            # Pieces of this allocator are the graph's, and are never handed to anybody else.
-            allocator = BinAllocator(launcher.allocator.memory)
+            allocator = memory_of_graph(launcher)
             places: list[Place] = []
             if self._count:
                 memory = allocator.allocate(self._count * _WORD.itemsize, ("places", None, 0, None))
