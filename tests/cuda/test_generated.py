@@ -140,9 +140,6 @@ _TESTS = {
     *("logical_and", "logical_or", "logical_xor", "logical_not"),
 }
 
-# What takes more than 64 registers.
-_LARGE = frozenset({"pow", "pow_scalar", "lgamma", "acosh", "acos", "asin", "asinh", "atan", "atanh", "tan", "tanh"})
-
 
 def _kernels(dtype: str) -> list[Pointwise]:
     found = []
@@ -169,7 +166,7 @@ def test_kernels_compile_for_gpus_without_spills(dtype: str, architecture: int) 
             kernel = pointwise.kernel_of(function, rank)
             found = usage(kernel, architecture)
             assert not found.spilled, kernel.name
-            assert found.registers <= (128 if function.name in _LARGE else 64), (kernel.name, found)
+            assert found.registers <= 64, (kernel.name, found)
 
 
 def test_every_dtype_has_a_variable() -> None:
