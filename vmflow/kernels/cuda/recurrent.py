@@ -1,349 +1,520 @@
-"""The arithmetic of recurrent layers: a whole sequence forward, and backward again, step after step.
+"""Recurrent layers: a whole sequence forward, and backward again, step after step.
 
 All rows of a sequence lie behind each other: those of one step are neighbours, and a step may have fewer rows than the
-one before it, as in a packed sequence.  Work that does not depend on the step before is done for all rows at once.
+one before it, as in a packed sequence.  Products that do not depend on the step before are computed for all rows at
+once.  A step is one product with the state, or with gradients, and one kernel: a thread for each unit of each row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from functools import lru_cache
 from math import prod
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from vmflow.kernels.choosing import Problem
+from vmflow.kernels.choosing import Kernel, Problem, builds
+from vmflow.kernels.expressions.sources import elements
 from vmflow.kernels.numpy.half import computes_in
-from vmflow.kernels.problems.recurrent import Layer, Step, Weights
+from vmflow.kernels.problems.recurrent import GATES, Layer, Weights
+from vmflow.streams.cuda.arrays import DeviceArray
+from vmflow.streams.cuda.launching import Launcher
 
-from .arrays import by_arrays
+from .arrays import PACKAGE, into_outs
+from .pointwise import Pointwise, copy_array, launch_pointwise
+from .products import multiply
+from .rows import reduce_rows, sums_in
+from .sources import ELEMENTS_PRELUDE, STORED
+from .walks import Walk, contiguous, in_order, part_of, separate, standing, transposed, walk
+
+# Arrays by the names that kernels have for them.
+_Named: TypeAlias = dict[str, DeviceArray]
 
 
-def _carried(xp: Any, state: Any, initial: Any, step: Step) -> Any:
-    """The state from which a step goes on: a row that begins with this step has its initial one."""
-    if step.size <= len(state):
-        return state[: step.size]
-    return xp.concatenate([state, initial[len(state) : step.size]])
+class _Step(NamedTuple):
+    """A step between the one before it and the one behind it, in the order in which they run.
+
+    Attributes:
+        begin, size: its rows among those of all steps.
+        before: where the rows of the step before it begin.
+        continued: so many of its rows, the first ones, go on from there; the others from the initial state.
+        lasting: so many of its rows, the first ones, go on in the step behind it.
+    """
+
+    begin: int
+    size: int
+    before: int
+    continued: int
+    lasting: int
+
+    def of(self, array: DeviceArray) -> DeviceArray:
+        """Its rows of an array of all rows."""
+        return part_of(array, 0, self.begin, self.begin + self.size)
+
+    def before_of(self, array: DeviceArray) -> DeviceArray:
+        """The rows of an array of all rows from which it goes on."""
+        return part_of(array, 0, self.before, self.before + self.continued)
+
+    def first_of(self, array: DeviceArray) -> DeviceArray:
+        """As many rows as it has of an array with a row for each sequence."""
+        return part_of(array, 0, 0, self.size)
+
+    def arrays(self, every: _Named, each: _Named) -> _Named:
+        """For a kernel: its rows of arrays of all rows, those of the step before it, and arrays of all sequences."""
+        named = {name: self.of(array) for name, array in every.items()} | each
+        named["state_before"] = self.before_of(every["states"])
+        if "cells" in every:
+            named["cell_before"] = self.before_of(every["cells"])
+        return named
 
 
-def _previous(xp: Any, states: Any, initial: Any, steps: list[Step]) -> Any:
-    """For each row the state before its step."""
-    result = xp.empty_like(states)
-    state = initial
+def _steps_of(layer: Layer, shape: tuple[int, ...]) -> tuple[_Step, ...]:
+    steps = layer.steps(shape)
+    sizes = [0, *[step.size for step in steps], 0]
+    begins = [0, *[step.rows.start for step in steps]]
+    return tuple(
+        [
+            _Step(step.rows.start, step.size, begins[place], min(step.size, sizes[place]), min(step.size, after))
+            for place, (step, after) in enumerate(zip(steps, sizes[2:], strict=True))
+        ]
+    )
+
+
+class _Kind(NamedTuple):
+    """The kernel of a step: the names of the arrays that it writes and of those that it reads, and its statements.
+
+    Statements know of their thread the `row` among those of the step, the place `at` of its unit in an array with as
+    many columns as there are units, and the numbers `hidden`, `continued` and `lasting`; `value` is the type.
+    """
+
+    name: str
+    outs: tuple[str, ...]
+    arrays: tuple[str, ...]
+    lines: tuple[str, ...]
+
+    def launch(self, launcher: Launcher, step: _Step, hidden: int, named: _Named) -> None:
+        """Run it for so many units of all rows of a step."""
+        outs, arrays = ([standing(named[name], 2) for name in names] for names in (self.outs, self.arrays))
+        what = _walk(self, named[self.outs[0]].dtype.name)
+        numbers = hidden, step.continued, step.lasting
+        walk(launcher, what, (step.size, hidden), outs, arrays, [(1, 0), (hidden, 1)], numbers)
+
+
+@lru_cache(None)
+def _walk(kind: _Kind, dtype: str) -> Walk:
+    lines = (f"typedef {STORED[dtype]} value;", "const int64 row = row_place, at = at_place;", *kind.lines)
+    return Walk(
+        kind.name,
+        tuple([(name, dtype) for name in kind.outs]),
+        tuple([(name, dtype) for name in kind.arrays]),
+        ("row", "at"),
+        ("hidden", "continued", "lasting"),
+        lines,
+        functions=_functions(),
+    )
+
+
+@lru_cache(None)
+def _functions() -> str:
+    return ELEMENTS_PRELUDE + elements() + _ACTIVATIONS
+
+
+# 1 / (1 + exp(-x)) by way of tanh overflows nowhere.
+_ACTIVATIONS: Final = """
+INLINED float tangent(float x) { return tanh_f(x); }
+INLINED double tangent(double x) { return tanh(x); }
+template <typename T> INLINED T logistic(T x) { return tangent(x * (T)0.5) * (T)0.5 + (T)0.5; }
+"""
+
+
+def _before(name: str) -> str:
+    """An element of the state before the step, or of the cell."""
+    return f"(row < continued ? {name}_before : initial_{name})[at]"
+
+
+# Forward
+#
+# The sums of a gate that come from the input have been computed for all rows, and those that come from the initial
+# state for all sequences.
+
+
+_FROM_STATE: Final = "const value* from = row < continued ? from_state : from_initial;"
+
+
+def _rnn(rectified: bool) -> _Kind:
+    activation = "total > 0 || total != total ? total : 0" if rectified else "tangent(total)"
+    lines = (
+        _FROM_STATE,
+        "const value total = states[at] + from[at];",
+        f"const value state = {activation};",
+        "states[at] = state;",
+        "if (row >= lasting) last_state[at] = state;",
+    )
+    name = "rnn_relu_step" if rectified else "rnn_tanh_step"
+    return _Kind(name, ("states", "last_state"), ("from_state", "from_initial"), lines)
+
+
+def _lstm(projected: bool) -> _Kind:
+    """With a projection, what it makes of `unprojected` is the state."""
+    state = "unprojected" if projected else "states"
+    lines = (
+        _FROM_STATE,
+        "const int64 first = at + row * 3 * hidden;",
+        "auto sum = [&](int64 gate) { return gates[first + gate * hidden] + from[first + gate * hidden]; };",
+        "const value taken = logistic(sum(0)), kept = logistic(sum(1)), fresh = tangent(sum(2));",
+        "const value shown = logistic(sum(3));",
+        f"const value cell = kept * {_before('cell')} + taken * fresh;",
+        "const value state = shown * tangent(cell);",
+        "gates[first] = taken;",
+        "gates[first + hidden] = kept;",
+        "gates[first + 2 * hidden] = fresh;",
+        "gates[first + 3 * hidden] = shown;",
+        "cells[at] = cell;",
+        f"{state}[at] = state;",
+        "if (row >= lasting) last_cell[at] = cell;",
+        *([] if projected else ["if (row >= lasting) last_state[at] = state;"]),
+    )
+    outs = "gates", "cells", state, "last_cell", *([] if projected else ["last_state"])
+    arrays = "from_state", "from_initial", "cell_before", "initial_cell"
+    return _Kind("lstm_projected_step" if projected else "lstm_step", outs, arrays, lines)
+
+
+# The gates of the parameters are reset, update and new.  Four are kept for each row: new, reset, update, and the part
+# of the new one that the reset gate is multiplied with.
+_GRU: Final = _Kind(
+    "gru_step",
+    ("states", "gates", "last_state"),
+    ("from_input", "from_state", "from_initial", "state_before", "initial_state"),
+    (
+        _FROM_STATE,
+        "const int64 in = at + row * 2 * hidden, first = at + row * 3 * hidden;",
+        "const value reset = logistic(from_input[in] + from[in]);",
+        "const value update = logistic(from_input[in + hidden] + from[in + hidden]);",
+        "const value inner = from[in + 2 * hidden];",
+        "const value fresh = tangent(from_input[in + 2 * hidden] + reset * inner);",
+        f"const value state = fresh + update * ({_before('state')} - fresh);",
+        "gates[first] = fresh;",
+        "gates[first + hidden] = reset;",
+        "gates[first + 2 * hidden] = update;",
+        "gates[first + 3 * hidden] = inner;",
+        "states[at] = state;",
+        "if (row >= lasting) last_state[at] = state;",
+    ),
+)
+
+# By the kind of layer, and whether it has a projection.
+_FORWARD: Final = {
+    ("rnn_tanh", False): _rnn(False),
+    ("rnn_relu", False): _rnn(True),
+    ("lstm", False): _lstm(False),
+    ("lstm", True): _lstm(True),
+    ("gru", False): _GRU,
+}
+
+
+@builds("rnn_layer", "lstm_layer", "gru_layer", package=PACKAGE)
+def _forward(problem: Problem) -> Kernel:
+    layer = Layer(*problem.attributes)
+    source = problem.inputs[0]
+    steps, rows, wide = _steps_of(layer, source.shape), prod(source.shape[:-1]), computes_in(source.dtype)
+
+    def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
+        array, *rest = [contiguous(launcher, separate(launcher, operand, *outs), wide) for operand in operands]
+        with ExitStack() as stack:
+            made = [stack.enter_context(in_order(launcher, out, wide)) for out in outs]
+            _run_forward(launcher, layer, steps, _matrix(array, rows), rest, made)
+
+    return Kernel(into_outs(launch, problem), casts=True)
+
+
+def _matrix(array: DeviceArray, rows: int) -> DeviceArray:
+    """All steps of an array below each other."""
+    return array.reshape(rows, array.shape[-1])
+
+
+def _run_forward(
+    launcher: Launcher,
+    layer: Layer,
+    steps: Sequence[_Step],
+    rows: DeviceArray,
+    operands: Sequence[DeviceArray],
+    outs: Sequence[DeviceArray],
+) -> None:
+    """Compute into contiguous arrays, of contiguous ones, all of one dtype."""
+    initial, weights = layer.split(operands)
+    batch, hidden = initial[-1].shape
+    every, each = _arrays(layer, rows.shape[0], initial, outs)
+    from_state, from_initial = (launcher.scratch((batch, GATES[layer.kind] * hidden), rows.dtype) for _ in range(2))
+    each.update(from_state=from_state, from_initial=from_initial)
+    if layer.kind == "gru":
+        every["from_input"] = launcher.scratch((rows.shape[0], 3 * hidden), rows.dtype)
+    if layer.projected:
+        each["unprojected"] = launcher.scratch((batch, hidden), rows.dtype)
+    by_input, by_state = _turned(weights.by_input), _turned(weights.by_state)
+    multiply(launcher, rows, by_input, every[_FROM_INPUT[layer.kind]], weights.input_bias)
+    multiply(launcher, initial[0], by_state, from_initial, weights.state_bias)
+    kind, states = _FORWARD[layer.kind, layer.projected], every["states"]
     for step in steps:
-        result[step.rows] = _carried(xp, state, initial, step)
-        state = states[step.rows]
-    return result
+        if step.continued:
+            room = part_of(from_state, 0, 0, step.continued)
+            multiply(launcher, step.before_of(states), by_state, room, weights.state_bias)
+        kind.launch(launcher, step, hidden, step.arrays(every, each))
+        if layer.projected:
+            now = step.of(states)
+            multiply(launcher, step.first_of(each["unprojected"]), _turned(weights.projection), now)
+            if step.lasting < step.size:
+                ended = part_of(now, 0, step.lasting, step.size)
+                copy_array(launcher, ended, part_of(each["last_state"], 0, step.lasting, step.size))
 
 
-def _last(states: Any, initial: Any, steps: list[Step]) -> Any:
-    """The state of each sequence after its last step."""
-    result = initial.copy()
-    for step, size_after in zip(steps, [*[step.size for step in steps[1:]], 0], strict=True):
-        if size_after < step.size:
-            result[size_after : step.size] = states[step.rows][size_after:]
-    return result
+# Where the sums that come from the input are, before the step puts its results there.
+_FROM_INPUT: Final = {"rnn_tanh": "states", "rnn_relu": "states", "lstm": "gates", "gru": "from_input"}
 
 
-def _sums_from_input(xp: Any, rows: Any, weights: Weights) -> Any:
-    """The inputs of the activations of all rows, without the part that comes from the state."""
-    result = xp.matmul(rows, weights.by_input.T)
-    return result if weights.input_bias is None else result + (weights.input_bias + weights.state_bias)
+def _arrays(
+    layer: Layer, rows: int, initial: Sequence[DeviceArray], outs: Sequence[DeviceArray]
+) -> tuple[_Named, _Named]:
+    """Those with a row for each row of each step, and those with one for each sequence."""
+    kept = [_matrix(outs[0], rows), *[_matrix(out, rows) for out in outs[1 + layer.states :]]]
+    every = dict(zip(("states", "gates", "cells"), kept, strict=False))
+    each = dict(zip(("initial_state", "initial_cell"), initial, strict=False))
+    each.update(zip(("last_state", "last_cell"), outs[1 : 1 + layer.states], strict=False))
+    return every, each
 
 
-def _logistic(xp: Any, array: Any) -> Any:
-    """1 / (1 + exp(-x)), which by way of tanh overflows nowhere."""
-    half = array.dtype.type(0.5)
-    return xp.tanh(array * half) * half + half
+def _turned(matrix: DeviceArray) -> DeviceArray:
+    return transposed(matrix, (1, 0))
+
+
+# Backward
+#
+# `gradient` is the gradient by the state after the step, as far as it comes from later steps, and `cell_gradient` that
+# by the cell.  The step before it will find its own there.
+
+
+def _by_state(given: bool, more: str = "") -> str:
+    """The statement that finds the gradient by the state; `by_states` is there if the states have one themselves."""
+    return f"const value by_state = gradient[at]{more}{' + by_states[at]' if given else ''};"
+
+
+_STATE_BEFORE: Final = f"before[at] = {_before('state')};"
+_STATES_BEFORE: Final = ("state_before", "initial_state")
+
+
+def _rnn_backward(rectified: bool, given: bool) -> _Kind:
+    slope = "(value)(states[at] > 0)" if rectified else "(1 - states[at] * states[at])"
+    lines = (_by_state(given), f"sums[at] = {slope} * by_state;", _STATE_BEFORE)
+    arrays = "gradient", "states", *_STATES_BEFORE, *(["by_states"] if given else [])
+    return _Kind("rnn_relu_back" if rectified else "rnn_tanh_back", ("sums", "before"), arrays, lines)
+
+
+def _projection_backward(given: bool) -> _Kind:
+    """What has to be known before the product with the projection."""
+    lines = _by_state(given), "by_projected[at] = by_state;", _STATE_BEFORE
+    arrays = "gradient", *_STATES_BEFORE, *(["by_states"] if given else [])
+    return _Kind("lstm_projection_back", ("by_projected", "before"), arrays, lines)
+
+
+def _lstm_backward(projected: bool, given: bool) -> _Kind:
+    outs = "sums", "cell_gradient", "unprojected" if projected else "before"
+    more = [] if projected else [*_STATES_BEFORE, *(["by_states"] if given else [])]
+    arrays = "gradient", "gates", "cells", "cell_before", "initial_cell", *more
+    lines = (
+        _by_state(given and not projected),
+        "const int64 first = at + row * 3 * hidden;",
+        "const value taken = gates[first], kept = gates[first + hidden];",
+        "const value fresh = gates[first + 2 * hidden], shown = gates[first + 3 * hidden], bent = tangent(cells[at]);",
+        "const value by_cell = cell_gradient[at] + (1 - bent * bent) * shown * by_state;",
+        "sums[first] = taken * (1 - taken) * fresh * by_cell;",
+        f"sums[first + hidden] = kept * (1 - kept) * {_before('cell')} * by_cell;",
+        "sums[first + 2 * hidden] = (1 - fresh * fresh) * taken * by_cell;",
+        "sums[first + 3 * hidden] = shown * (1 - shown) * bent * by_state;",
+        "cell_gradient[at] = by_cell * kept;",
+        "unprojected[at] = shown * bent;" if projected else _STATE_BEFORE,
+    )
+    return _Kind("lstm_projected_back" if projected else "lstm_back", outs, arrays, lines)
+
+
+def _gru_backward(given: bool) -> _Kind:
+    """In the order in which gates are kept, gradients by sums from the input come first, those from the state last."""
+    lines = (
+        # The product of the later step is added here, not by a kernel of its own.
+        _by_state(given, " + from_later[at]"),
+        "const int64 first = at + row * 3 * hidden;",
+        "const value fresh = gates[first], reset = gates[first + hidden], update = gates[first + 2 * hidden];",
+        f"const value state = {_before('state')};",
+        "const value by_fresh = (1 - fresh * fresh) * (1 - update), by_inner = by_fresh * reset;",
+        "sums[first] = by_fresh * by_state;",
+        "sums[first + hidden] = (1 - reset) * by_inner * gates[first + 3 * hidden] * by_state;",
+        "sums[first + 2 * hidden] = update * (1 - update) * (state - fresh) * by_state;",
+        "sums[first + 3 * hidden] = by_inner * by_state;",
+        "gradient[at] = by_state * update;",
+        "before[at] = state;",
+    )
+    arrays = "from_later", "gates", *_STATES_BEFORE, *(["by_states"] if given else [])
+    return _Kind("gru_back", ("sums", "gradient", "before"), arrays, lines)
+
+
+# By the kind of layer: from whether there is a projection, and whether the states have a gradient themselves.
+_BACKWARD: Final[dict[str, Callable[[bool, bool], _Kind]]] = {
+    "rnn_tanh": lambda projected, given: _rnn_backward(False, given),
+    "rnn_relu": lambda projected, given: _rnn_backward(True, given),
+    "lstm": _lstm_backward,
+    "gru": lambda projected, given: _gru_backward(given),
+}
 
 
 class _Passed(NamedTuple):
-    """The arrays of a backward pass: the layer's operands, the results that it has kept, and the gradients that came.
+    """What a backward pass has found, from which the gradients by the parameters follow.
 
     Attributes:
         rows: the input, all steps one below the other.
-        initial, weights: see `Layer.split`.
-        states, every: the state after each step, and what else was kept.
+        weights: see `Layer.split`.
+        from_input, from_state: the gradients by the sums that come from the input and from the state.
+        initial: those by the initial state.
         before: the state before each step.
-        by_states, by_last: the gradients by the states, None for none, and by what was there after the last step.
+        projected: the gradient by the states, and the states before the projection; None without one.
     """
 
-    rows: Any
-    initial: list[Any]
+    rows: DeviceArray
     weights: Weights
-    states: Any
-    every: list[Any]
-    before: Any
-    by_states: Any
-    by_last: list[Any]
-
-    def by_state(self, carried: Any, step: Step) -> Any:
-        """The gradient by the state after a step, of which the part that comes from later steps is `carried`."""
-        later = carried[: step.size]
-        return later if self.by_states is None else later + self.by_states[step.rows]
+    from_input: DeviceArray
+    from_state: DeviceArray
+    initial: list[DeviceArray]
+    before: DeviceArray
+    projected: tuple[DeviceArray, DeviceArray] | None
 
 
-# The gradients by the sums that come from the input and from the state, by the initial state, and by the projection.
-_Found: TypeAlias = "tuple[Any, Any, list[Any], Any]"
-
-
-# Plain layers
-
-
-def _rnn_forward(
-    rectified: bool, xp: Any, steps: list[Step], rows: Any, begin: list[Any], weights: Weights
-) -> tuple[Any, ...]:
-    """The state after each step."""
-    (initial,) = begin
-    states = _sums_from_input(xp, rows, weights)
-    state = initial
-    for step in steps:
-        total = states[step.rows] + xp.matmul(_carried(xp, state, initial, step), weights.by_state.T)
-        states[step.rows] = xp.maximum(total, 0) if rectified else xp.tanh(total)
-        state = states[step.rows]
-    return (states,)
-
-
-def _rnn_backward(rectified: bool, xp: Any, steps: list[Step], had: _Passed) -> _Found:
-    states = had.states
-    sums = (states > 0).astype(states.dtype) if rectified else 1 - states * states
-    carried = had.by_last[0].copy()
-    for step in reversed(steps):
-        sums[step.rows] *= had.by_state(carried, step)
-        carried[: step.size] = xp.matmul(sums[step.rows], had.weights.by_state)
-    return sums, sums, [carried], None
-
-
-# Long short-term memory: gates in the order input, forget, cell, output
-
-
-def _lstm_forward(xp: Any, steps: list[Step], rows: Any, begin: list[Any], weights: Weights) -> tuple[Any, ...]:
-    """State, gates and cell after each step."""
-    initial, initial_cell = begin
-    hidden = initial_cell.shape[1]
-    gates = _sums_from_input(xp, rows, weights)
-    states = xp.empty((len(rows), initial.shape[1]), gates.dtype)
-    cells = xp.empty((len(rows), hidden), gates.dtype)
-    state, cell = initial, initial_cell
-    for step in steps:
-        state, cell = _carried(xp, state, initial, step), _carried(xp, cell, initial_cell, step)
-        current = gates[step.rows]
-        current += xp.matmul(state, weights.by_state.T)
-        taken, kept, new, shown = _parts(current, 4)
-        for gate in (taken, kept, shown):
-            gate[...] = _logistic(xp, gate)
-        new[...] = xp.tanh(new)
-        cell = kept * cell + taken * new
-        state = shown * xp.tanh(cell)
-        if weights.projection is not None:
-            state = xp.matmul(state, weights.projection.T)
-        cells[step.rows], states[step.rows] = cell, state
-    return states, gates, cells
-
-
-def _parts(array: Any, count: int) -> list[Any]:
-    """Views of so many equal parts of the columns."""
-    width = array.shape[1] // count
-    return [array[:, part * width : (part + 1) * width] for part in range(count)]
-
-
-def _lstm_backward(xp: Any, steps: list[Step], had: _Passed) -> _Found:
-    (gates, cells), initial_cell, projection = had.every, had.initial[1], had.weights.projection
-    bent = xp.tanh(cells)
-    sums = _lstm_factors(xp, gates, bent, _previous(xp, cells, initial_cell, steps))
-    carried, carried_cell = [array.copy() for array in had.by_last]
-    # With a projection: the gradient by the projected state after each step.
-    by_states = None if projection is None else xp.empty((len(gates), carried.shape[1]), gates.dtype)
-    for step in reversed(steps):
-        _, kept, _, shown = _parts(gates[step.rows], 4)
-        by_hidden = had.by_state(carried, step)
-        if by_states is not None:
-            by_states[step.rows] = by_hidden
-            by_hidden = xp.matmul(by_hidden, projection)
-        now = bent[step.rows]
-        by_cell = carried_cell[: step.size] + (1 - now * now) * shown * by_hidden
-        for part, gradient in zip(_parts(sums[step.rows], 4), (by_cell, by_cell, by_cell, by_hidden), strict=True):
-            part *= gradient
-        carried_cell[: step.size] = by_cell * kept
-        carried[: step.size] = xp.matmul(sums[step.rows], had.weights.by_state)
-    by_projection = None if by_states is None else xp.matmul(by_states.T, _parts(gates, 4)[3] * bent)
-    return sums, sums, [carried, carried_cell], by_projection
-
-
-def _lstm_factors(xp: Any, gates: Any, bent: Any, before: Any) -> Any:
-    """For each gate, the factor of the gradient by the cell (three gates) or by the state (the last)."""
-    taken, kept, new, shown = _parts(gates, 4)
-    factors = [
-        taken * (1 - taken) * new,
-        kept * (1 - kept) * before,
-        (1 - new * new) * taken,
-        shown * (1 - shown) * bent,
-    ]
-    return xp.concatenate(factors, axis=1)
-
-
-# Gated recurrent units: gates in the order reset, update, new
-#
-# Kept are four for each row: new, reset, update, and the part of the new one that the reset gate is multiplied with.
-# In this order, the gradients by the sums from the input are the first three and those from the state the last three.
-
-
-def _new_first(xp: Any, parameter: Any) -> Any:
-    """The opposite of `_new_last`."""
-    third = len(parameter) // 3
-    return xp.concatenate([parameter[2 * third :], parameter[: 2 * third]])
-
-
-def _new_last(xp: Any, parameter: Any) -> Any:
-    """From the order in which gradients by sums from the input are kept, to that of the parameters."""
-    third = len(parameter) // 3
-    return xp.concatenate([parameter[third:], parameter[:third]])
-
-
-def _gru_forward(xp: Any, steps: list[Step], rows: Any, begin: list[Any], weights: Weights) -> tuple[Any, ...]:
-    """State and gates after each step."""
-    (initial,) = begin
-    hidden = initial.shape[1]
-    from_input = xp.matmul(rows, weights.by_input.T)
-    if weights.input_bias is not None:
-        from_input += weights.input_bias
-    gates = xp.empty((len(rows), 4 * hidden), rows.dtype)
-    states = xp.empty((len(rows), hidden), rows.dtype)
-    state = initial
-    for step in steps:
-        state = _carried(xp, state, initial, step)
-        from_state = xp.matmul(state, weights.by_state.T)
-        if weights.state_bias is not None:
-            from_state += weights.state_bias
-        current = from_input[step.rows]
-        both = _logistic(xp, current[:, : 2 * hidden] + from_state[:, : 2 * hidden])
-        reset, update = _parts(both, 2)
-        inner = from_state[:, 2 * hidden :]
-        new = xp.tanh(current[:, 2 * hidden :] + reset * inner)
-        state = new + update * (state - new)
-        states[step.rows] = state
-        gates[step.rows] = xp.concatenate([new, both, inner], axis=1)
-    return states, gates
-
-
-def _gru_backward(xp: Any, steps: list[Step], had: _Passed) -> _Found:
-    (gates,), (by_last,) = had.every, had.by_last
-    hidden = by_last.shape[1]
-    # Four for each row; see above.
-    sums = _gru_factors(xp, gates, had.before)
-    update = _parts(gates, 4)[2]
-    carried = by_last.copy()
-    for step in reversed(steps):
-        gradient = had.by_state(carried, step)
-        current = sums[step.rows]
-        for part in _parts(current, 4):
-            part *= gradient
-        carried[: step.size] = gradient * update[step.rows] + xp.matmul(current[:, hidden:], had.weights.by_state)
-    return sums[:, : 3 * hidden], sums[:, hidden:], [carried], None
-
-
-def _gru_factors(xp: Any, gates: Any, before: Any) -> Any:
-    """For each of the four, the factor of the gradient by the state."""
-    new, reset, update, inner = _parts(gates, 4)
-    by_new = (1 - new * new) * (1 - update)
-    by_inner = by_new * reset
-    by_reset = (1 - reset) * by_inner * inner
-    by_update = update * (1 - update) * (before - new)
-    return xp.concatenate([by_new, by_reset, by_update, by_inner], axis=1)
-
-
-# Layers
-
-_FORWARD: Final[dict[str, Callable[..., tuple[Any, ...]]]] = {
-    "rnn_tanh": partial(_rnn_forward, False),
-    "rnn_relu": partial(_rnn_forward, True),
-    "lstm": _lstm_forward,
-    "gru": _gru_forward,
-}
-
-_BACKWARD: Final[dict[str, Callable[..., _Found]]] = {
-    "rnn_tanh": partial(_rnn_backward, False),
-    "rnn_relu": partial(_rnn_backward, True),
-    "lstm": _lstm_backward,
-    "gru": _gru_backward,
-}
-
-
-@by_arrays("rnn_layer", "lstm_layer", "gru_layer")
-def _forward(xp: Any, problem: Problem, *arguments: Any) -> None:
-    layer = Layer(*problem.attributes)
-    count = len(problem.inputs)
-    outs = arguments[count:]
-    wide = computes_in(problem.inputs[0].dtype)
-    array, *rest = [each.astype(wide, copy=False) for each in arguments[:count]]
-    initial, weights = layer.split(rest)
-    steps = layer.steps(array.shape)
-    rows = array.reshape(prod(array.shape[:-1]), array.shape[-1])
-    states, *saved = _FORWARD[layer.kind](xp, steps, rows, initial, weights)
-    # The gates, which are kept first, are no state; the cells behind them are.
-    finals = [_last(every, first, steps) for every, first in zip((states, *saved[1:]), initial, strict=True)]
-    for out, result in zip(outs, [states, *finals, *saved], strict=True):
-        xp.copyto(out, result.reshape(out.shape), casting="unsafe")
-
-
-def _passed(xp: Any, layer: Layer, present: tuple[bool, ...], arrays: list[Any]) -> tuple[_Passed, list[Step]]:
-    """The arrays by their names, and the steps."""
-    gradients, saved = sum(present), layer.saved
-    given = iter(arrays[:gradients])
-    by_states, *by_rest = [next(given) if there else None for there in present]
-    source, *rest = arrays[gradients + saved :]
-    steps = layer.steps(source.shape)
-    rows = prod(source.shape[:-1])
-    initial, weights = layer.split(rest)
-    shown = initial[0].shape[1]
-    states = arrays[gradients].reshape(rows, shown)
-    passed = _Passed(
-        source.reshape(rows, source.shape[-1]),
-        initial,
-        weights,
-        states,
-        [each.reshape(rows, each.shape[-1]) for each in arrays[gradients + 1 : gradients + saved]],
-        _previous(xp, states, initial[0], steps),
-        None if by_states is None else by_states.reshape(rows, shown),
-        [xp.zeros_like(each) if have is None else have for have, each in zip(by_rest, initial, strict=True)],
-    )
-    return passed, steps
-
-
-def _by_operands(xp: Any, layer: Layer, had: _Passed, found: _Found) -> list[Callable[[], Any]]:
-    """For each operand what makes the gradient by it, since not all are wanted."""
-    from_input, from_state, by_initial, by_projection = found
-    is_gru = layer.kind == "gru"
-
-    def ordered(parameter: Any) -> Any:
-        return _new_last(xp, parameter) if is_gru else parameter
-
-    def by_input() -> Any:
-        matrix = had.weights.by_input
-        return xp.matmul(from_input, _new_first(xp, matrix) if is_gru else matrix)
-
-    makers: list[Callable[[], Any]] = [by_input, *[lambda array=array: array for array in by_initial]]
-    makers += [lambda: ordered(xp.matmul(from_input.T, had.rows)), lambda: xp.matmul(from_state.T, had.before)]
-    if layer.biased:
-        makers += [lambda: ordered(xp.sum(from_input, axis=0)), lambda: xp.sum(from_state, axis=0)]
-    if layer.projected:
-        makers.append(lambda: by_projection)
-    return makers
-
-
-@by_arrays("rnn_layer_gradient", "lstm_layer_gradient", "gru_layer_gradient")
-def _backward(xp: Any, problem: Problem, *arguments: Any) -> None:
+@builds("rnn_layer_gradient", "lstm_layer_gradient", "gru_layer_gradient", package=PACKAGE)
+def _backward(problem: Problem) -> Kernel:
     """Attributes: those of the layer; which of the shown results have a gradient; which operands want one.
 
     Operands: the gradients there are, the results that were saved, the operands of the layer.
     """
     attributes, present, wanted = problem.attributes
     layer = Layer(*attributes)
-    count = len(problem.inputs)
-    outs = iter(arguments[count:])
-    wide = computes_in(problem.inputs[sum(present) + layer.saved].dtype)
-    had, steps = _passed(xp, layer, present, [each.astype(wide, copy=False) for each in arguments[:count]])
-    makers = _by_operands(xp, layer, had, _BACKWARD[layer.kind](xp, steps, had))
-    for make, want in zip(makers, wanted, strict=True):
-        if want:
-            out = next(outs)
-            xp.copyto(out, make().reshape(out.shape), casting="unsafe")
+    source = problem.inputs[sum(present) + layer.saved]
+    steps, wide = _steps_of(layer, source.shape), computes_in(source.dtype)
+
+    def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
+        arrays = [contiguous(launcher, separate(launcher, operand, *outs), wide) for operand in operands]
+        makers = _by_operands(launcher, layer, _run_backward(launcher, layer, steps, present, arrays))
+        targets = iter(outs)
+        for make, want in zip(makers, wanted, strict=True):
+            if want:
+                with in_order(launcher, next(targets), wide) as out:
+                    make(out)
+
+    return Kernel(into_outs(launch, problem), casts=True)
+
+
+def _run_backward(
+    launcher: Launcher, layer: Layer, steps: Sequence[_Step], present: tuple[bool, ...], arrays: Sequence[DeviceArray]
+) -> _Passed:
+    """Go back through all steps, from contiguous arrays of one dtype."""
+    gradients, saved = sum(present), layer.saved
+    given = iter(arrays[:gradients])
+    by_states, *by_last = [next(given) if there else None for there in present]
+    source, *rest = arrays[gradients + saved :]
+    rows, dtype = prod(source.shape[:-1]), source.dtype
+    initial, weights = layer.split(rest)
+    batch, hidden = initial[-1].shape
+
+    def scratch(*shape: int) -> DeviceArray:
+        return launcher.scratch(shape, dtype)
+
+    kept = [_matrix(array, rows) for array in arrays[gradients : gradients + saved]]
+    every = dict(zip(("states", "gates", "cells"), kept, strict=False))
+    every.update(sums=scratch(rows, _KEPT[layer.kind] * hidden), before=scratch(*every["states"].shape))
+    if by_states is not None:
+        every["by_states"] = _matrix(by_states, rows)
+    each = dict(zip(("initial_state", "initial_cell"), initial, strict=False))
+    carried = [_begun(launcher, last, like) for last, like in zip(by_last, initial, strict=True)]
+    each.update(zip(("gradient", "cell_gradient"), carried, strict=False))
+    if layer.projected:
+        every.update(by_projected=scratch(*every["states"].shape), unprojected=scratch(rows, hidden))
+        each["by_hidden"] = scratch(batch, hidden)
+    into = each["gradient"]
+    if layer.kind == "gru":
+        into = each["from_later"] = _begun(launcher, None, initial[0])
+    from_state = part_of(every["sums"], 1, hidden if layer.kind == "gru" else 0, every["sums"].shape[1])
+    kind = _BACKWARD[layer.kind](layer.projected, by_states is not None)
+    for step in reversed(steps):
+        named = step.arrays(every, each)
+        if layer.projected:
+            _projection_backward(by_states is not None).launch(launcher, step, initial[0].shape[1], named)
+            multiply(launcher, named["by_projected"], weights.projection, step.first_of(each["by_hidden"]))
+            named["gradient"] = each["by_hidden"]
+        kind.launch(launcher, step, hidden, named)
+        multiply(launcher, step.of(from_state), weights.by_state, step.first_of(into))
+    if layer.kind == "gru":
+        launch_pointwise(launcher, _sum(dtype.name), (carried[0], into), (), (carried[0],))
+    from_input = part_of(every["sums"], 1, 0, GATES[layer.kind] * hidden)
+    projected = (every["by_projected"], every["unprojected"]) if layer.projected else None
+    matrix = _matrix(source, rows)
+    return _Passed(matrix, weights, from_input, from_state, carried, every["before"], projected)
+
+
+# The gradients by sums that are kept for each unit.
+_KEPT: Final = {"rnn_tanh": 1, "rnn_relu": 1, "lstm": 4, "gru": 4}
+
+
+def _begun(launcher: Launcher, last: DeviceArray | None, like: DeviceArray) -> DeviceArray:
+    """An array that steps change, from what there is after the last one, or zeros."""
+    begun = launcher.scratch(like.shape, like.dtype)
+    if last is not None:
+        copy_array(launcher, last, begun)
+    elif begun.size:
+        launcher.fill(begun, 0)
+    return begun
+
+
+@lru_cache(None)
+def _sum(dtype: str) -> Pointwise:
+    return Pointwise("add", (dtype, dtype), (), (), (("x0 + x1", dtype),))
+
+
+def _by_operands(launcher: Launcher, layer: Layer, had: _Passed) -> list[Callable[[DeviceArray], None]]:
+    """For each operand what writes the gradient by it, since not all are wanted."""
+    sums = sums_in(had.rows.dtype)
+    parts = _parts(layer, had.from_input.shape[1])
+
+    def by_input(out: DeviceArray) -> None:
+        weight = had.weights.by_input
+        if len(parts) > 1:
+            weight = launcher.scratch(weight.shape, weight.dtype)
+            for columns, places in parts:
+                copy_array(launcher, part_of(had.weights.by_input, 0, *places), part_of(weight, 0, *columns))
+        multiply(launcher, had.from_input, weight, _matrix(out, had.rows.shape[0]))
+
+    def by_weight(out: DeviceArray) -> None:
+        for columns, places in parts:
+            multiply(launcher, _turned(part_of(had.from_input, 1, *columns)), had.rows, part_of(out, 0, *places))
+
+    def by_bias(out: DeviceArray) -> None:
+        for columns, places in parts:
+            reduce_rows(launcher, sums, part_of(had.from_input, 1, *columns), (0,), part_of(out, 0, *places))
+
+    def by_state_weight(out: DeviceArray) -> None:
+        multiply(launcher, _turned(had.from_state), had.before, out)
+
+    def by_projection(out: DeviceArray) -> None:
+        if had.projected is not None:
+            by_projected, unprojected = had.projected
+            multiply(launcher, _turned(by_projected), unprojected, out)
+
+    def copied(array: DeviceArray) -> Callable[[DeviceArray], None]:
+        return lambda out: copy_array(launcher, array, out)
+
+    makers = [by_input, *map(copied, had.initial), by_weight, by_state_weight]
+    if layer.biased:
+        makers += [by_bias, lambda out: reduce_rows(launcher, sums, had.from_state, (0,), out)]
+    return [*makers, by_projection] if layer.projected else makers
+
+
+def _parts(layer: Layer, columns: int) -> list[tuple[tuple[int, int], tuple[int, int]]]:
+    """Of the gradients by sums from the input some columns, and the rows of the parameters that belong to them."""
+    third = columns // 3
+    if layer.kind == "gru":
+        return [((0, third), (2 * third, columns)), ((third, columns), (0, 2 * third))]
+    return [((0, columns), (0, columns))]

@@ -37,6 +37,7 @@ class Walk(NamedTuple):
         numbers: the names of integers.
         lines: statements.
         real: the names of floating-point numbers, which come behind the integers.
+        functions: the source of what the statements call, beside what every walk has.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Walk(NamedTuple):
     numbers: tuple[str, ...]
     lines: tuple[str, ...]
     real: tuple[str, ...] = ()
+    functions: str = ""
 
 
 class Walked(NamedTuple):
@@ -133,9 +135,10 @@ def part_of(array: DeviceArray, axis: int, start: int, stop: int, step: int = 1)
 
 
 @contextmanager
-def in_order(launcher: Launcher, out: DeviceArray) -> Iterator[DeviceArray]:
-    """A contiguous array to be written: what it holds at the end is in `out`."""
-    whole = out if out.contiguous else launcher.scratch(out.shape, out.dtype)
+def in_order(launcher: Launcher, out: DeviceArray, dtype: np.dtype[Any] | None = None) -> Iterator[DeviceArray]:
+    """A contiguous array, of a dtype if one is given, to be written: what it holds at the end is in `out`."""
+    fits = out.contiguous and dtype in (None, out.dtype)
+    whole = out if fits else launcher.scratch(out.shape, out.dtype if dtype is None else dtype)
     yield whole
     if whole is not out:
         copy_array(launcher, whole, out)
@@ -178,7 +181,7 @@ def _kernel(what: Walk, rank: int) -> CudaKernel:
     parameters += [f"int64 {each}_step{axis}" for each in names for axis in range(rank)]
     body = "\n        ".join([*_places(names, rank), *what.lines])
     prelude = ELEMENTS_PRELUDE + COMPLEX_FUNCTIONS if any([dtype.startswith("complex") for dtype in dtypes]) else ""
-    source = f"""{_FUNCTIONS}{prelude}
+    source = f"""{_FUNCTIONS}{prelude}{what.functions}
 extern "C" __global__ void {name}({", ".join(parameters)}) {{
     const int64 threads = (int64)gridDim.x * blockDim.x;
     for (int64 i = (int64)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += threads) {{
