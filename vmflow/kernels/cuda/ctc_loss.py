@@ -1,130 +1,145 @@
 """The likelihood of a sequence, summed over all its alignments in time; see `vmflow.kernels.numpy.ctc_loss`.
 
+A block of threads goes through the times of each case, and its threads through the states.  The log-likelihoods of all
+states at all times, which only the gradient needs, are the lattice.  The gradient is gathered from it: by a block for
+each case and time, which adds up for each class what its states have, in their order.
+
 Until the error is reported, the nearest valid value stands in for a wrong length or class.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
 
-from vmflow import dtypes
-from vmflow.kernels.choosing import Problem
+import numpy as np
 
-from .arrays import by_arrays
+from vmflow.kernels.choosing import Kernel, Problem, builds
+from vmflow.streams.cuda.arrays import DeviceArray
+from vmflow.streams.cuda.launching import Launcher
 
-_LOWEST: Final = dtypes.finfo(dtypes.float64).min
+from .arrays import PACKAGE, into_outs
+from .rows import BLOCK, threads_for
+from .sources import STORED, THREADS, CudaKernel
+from .walks import contiguous, in_order, separate
+
+_DOUBLE: Final = np.dtype(np.float64)
+_INT64: Final = np.dtype(np.int64)
 
 
-class _States:
-    """The states of a batch of alignments, as many as the longest target could have.
+class _Cases(NamedTuple):
+    """The operands, contiguous, and what has been found about them.
 
     Attributes:
-        log_probs: (times, batch, classes), in float64.
-        times, lengths: of each case's input and target.
-        classes: (batch, states): what each state emits.
-        skips: (batch, states): 0 where a state may follow the one two before it, else minus infinity.
-        emissions: (times, batch, states): the log-probability of what each state emits.
+        log_probs: (times, batch, classes).
+        targets: of all cases, int64.
+        spans: (3, batch): where each case's target begins, how long it is, and how many times the case uses.
+        blank: the class that stands for nothing.
+        report: where errors are reported; 0 for nowhere.
     """
 
-    def __init__(self, xp: Any, blank: int, log_probs: Any, targets: Any, times: Any, lengths: Any) -> None:
-        self.xp = xp
-        self.log_probs = log_probs.astype("float64")
-        steps, batch, classes = self.log_probs.shape
-        self.times = xp.clip(times.astype("int64"), 0, steps)
-        self.lengths = xp.clip(lengths.astype("int64"), 0, targets.shape[-1])
-        emitted = xp.clip(self._padded(blank, targets), 0, classes - 1)
-        blanks = xp.full_like(emitted, blank)
-        # Blanks before, between and behind.
-        between = xp.stack((blanks, emitted), axis=2).reshape(batch, 2 * emitted.shape[1])
-        self.classes = xp.concatenate((between, xp.full((batch, 1), blank)), axis=1)
-        before = xp.concatenate((xp.full((batch, 2), blank), self.classes[:, :-2]), axis=1)[:, : self.classes.shape[1]]
-        free = xp.logical_and(self.classes != blank, self.classes != before)
-        self.skips = xp.where(free, 0.0, -xp.inf)
-        self.cases = xp.arange(batch)
-        self.emissions = self.log_probs[:, self.cases[:, None], self.classes]
+    log_probs: DeviceArray
+    targets: DeviceArray
+    spans: DeviceArray
+    blank: int
+    report: DeviceArray | int
 
-    def _padded(self, blank: int, targets: Any) -> Any:
-        """(batch, the longest length there could be): the targets with blanks behind."""
-        xp, places = self.xp, self.xp.arange(targets.shape[-1])
-        inside = places < self.lengths[:, None]
-        if targets.ndim == 1:
-            starts = xp.cumsum(self.lengths) - self.lengths
-            targets = targets[xp.clip(starts[:, None] + places, 0, max(targets.shape[0] - 1, 0))]
-        return xp.where(inside, targets.astype("int64"), blank)
+    @property
+    def batch(self) -> int:
+        """How many cases there are."""
+        return self.log_probs.shape[1]
 
-    def ends(self) -> Any:
-        """Zero for the states with which an alignment may end, minus infinity for others."""
-        behind = 2 * self.lengths[:, None] - self.xp.arange(self.classes.shape[1])
-        return self.xp.where(self.xp.logical_or(behind == 0, behind == 1), 0.0, -self.xp.inf)
+    @property
+    def states(self) -> int:
+        """The states of all cases: of each one twice as many as its target has classes, and one."""
+        return 2 * self.targets.size + self.batch
 
-    def forwards(self) -> Any:
-        """(times, batch, states): the log-likelihood of all beginnings that are in this state at this time."""
-        xp, (steps, batch, states) = self.xp, self.emissions.shape
-        # Two states before the first that nothing is ever in.
-        result = xp.full((steps, batch, states + 2), -xp.inf)
-        result[:1, :, 2:4] = self.emissions[:1, :, :2]
-        for step in range(1, steps):
-            before = result[step - 1]
-            summed = self._summed(before[:, 2:], before[:, 1:-1], before[:, :-2] + self.skips)
-            result[step, :, 2:] = summed + self.emissions[step]
-        return result[:, :, 2:]
+    @property
+    def threads(self) -> int:
+        """The threads of a block that goes through the states of a case."""
+        return threads_for(2 * self.targets.shape[-1] + 1)
 
-    def backwards(self) -> Any:
-        """(times, batch, states): the log-likelihood of all that can follow this state at this time."""
-        xp, (steps, batch, states) = self.xp, self.emissions.shape
-        ends, result = self.ends(), xp.empty(self.emissions.shape)
-        # Two states behind the last that nothing is ever in.
-        after = xp.full((batch, states + 2), -xp.inf)
-        skips = xp.full((batch, states), -xp.inf)
-        skips[:, :-2] = self.skips[:, 2:]
-        for step in reversed(range(steps)):
-            now = self._summed(after[:, :-2], after[:, 1:-1], after[:, 2:] + skips)
-            result[step] = xp.where((self.times == step + 1)[:, None], ends, now)
-            after[:, :-2] = result[step] + self.emissions[step]
-        return result
-
-    def _summed(self, first: Any, second: Any, third: Any) -> Any:
-        """``log(exp(first) + exp(second) + exp(third))``."""
-        xp = self.xp
-        # No less than the lowest number: the difference of two infinities would be nan.
-        top = xp.maximum(xp.maximum(xp.maximum(first, second), third), _LOWEST)
-        return xp.log(xp.exp(first - top) + xp.exp(second - top) + xp.exp(third - top)) + top
-
-    def losses(self, forwards: Any) -> Any:
-        """The negative log likelihood of each case."""
-        xp = self.xp
-        # An input of no length has one alignment, that of an empty target.
-        empty = xp.where(self.lengths == 0, 0.0, xp.inf)
-        if not forwards.shape[0]:
-            return empty
-        final = forwards[xp.maximum(self.times, 1) - 1, self.cases] + self.ends()
-        top = xp.maximum(xp.amax(final, axis=1), _LOWEST)
-        total = xp.log(xp.sum(xp.exp(final - top[:, None]), axis=1)) + top
-        return xp.where(self.times == 0, empty, -total)
-
-    def gradient(self) -> tuple[Any, Any]:
-        """The losses, and the gradient of each by log-probabilities that sum to one."""
-        xp, steps = self.xp, self.emissions.shape[0]
-        forwards = self.forwards()
-        losses = self.losses(forwards)
-        likelihoods = xp.exp(forwards + self.backwards() + losses[:, None])
-        result = xp.exp(self.log_probs)
-        number = xp.arange(steps)[:, None]
-        xp.subtract.at(result, (number[:, :, None], self.cases[:, None], self.classes), likelihoods)
-        return losses, xp.where((number >= self.times)[:, :, None], 0.0, result)
+    def numbers(self) -> tuple[int, int, int, int]:
+        """As most of the kernels take them."""
+        return self.batch, self.log_probs.shape[2], self.states, self.blank
 
 
-# The meaning of a number of `_note_wrong`, by its remainder; the quotient is the class.
-_KINDS: Final = 8
+@builds("ctc_loss", package=PACKAGE)
+def _ctc_loss(problem: Problem) -> Kernel:
+    blank, zero_infinity = problem.attributes
+
+    def explain(position: int, value: int) -> Exception:
+        return _error(problem, position + 1, value)
+
+    def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
+        cases = _cases(launcher, operands, outs, blank, launcher.error_report(explain))
+        lattice = launcher.scratch((2, cases.states), _DOUBLE)
+        with in_order(launcher, outs[0]) as out:
+            _run_forwards(launcher, cases, lattice, out, zero_infinity)
+
+    return Kernel(into_outs(launch, problem), casts=True)
+
+
+@builds("ctc_loss_gradient", package=PACKAGE)
+def _ctc_loss_gradient(problem: Problem) -> Kernel:
+    blank, zero_infinity = problem.attributes
+
+    def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
+        *operands_of_loss, gradient = operands
+        gradient = contiguous(launcher, separate(launcher, gradient, *outs), _DOUBLE)
+        cases = _cases(launcher, tuple(operands_of_loss), outs, blank, 0)
+        times, batch, classes = cases.log_probs.shape
+        lattice = launcher.scratch((times, cases.states), _DOUBLE)
+        losses = launcher.scratch((batch,), _DOUBLE)
+        _run_forwards(launcher, cases, lattice, losses, False)
+        after = launcher.scratch((2, cases.states), _DOUBLE)
+        given = cases.log_probs, cases.targets, cases.spans
+        name = cases.log_probs.dtype.name
+        _backwards(name).launch(launcher, batch, (lattice, after, losses, *given, *cases.numbers()), cases.threads)
+        with in_order(launcher, outs[0]) as out:
+            kernel = _gathered(name, out.dtype.name)
+            arguments = out, lattice, losses, gradient, *given, *cases.numbers(), int(zero_infinity)
+            kernel.launch(launcher, times * batch, arguments, threads_for(max(classes, cases.targets.shape[-1])))
+
+    return Kernel(into_outs(launch, problem), casts=True)
+
+
+def _cases(
+    launcher: Launcher,
+    operands: tuple[Any, ...],
+    outs: tuple[DeviceArray, ...],
+    blank: int,
+    report: DeviceArray | int,
+) -> _Cases:
+    apart = [separate(launcher, operand, *outs) for operand in operands]
+    log_probs = contiguous(launcher, apart[0])
+    targets, times, lengths = [contiguous(launcher, array, _INT64) for array in apart[1:]]
+    steps, batch, _ = log_probs.shape
+    spans = launcher.scratch((3, batch), _INT64)
+    width = targets.shape[1] if targets.ndim == 2 else -1
+    arguments = spans, report, times, lengths, batch, steps, targets.size, width
+    _spans().launch(launcher, 1, arguments, threads_for(batch))
+    return _Cases(log_probs, targets, spans, blank, report)
+
+
+def _run_forwards(
+    launcher: Launcher, cases: _Cases, lattice: DeviceArray, losses: DeviceArray, zero_infinity: bool
+) -> None:
+    kernel = _forwards(cases.log_probs.dtype.name, losses.dtype.name)
+    given = cases.log_probs, cases.targets, cases.spans
+    numbers = *cases.numbers(), lattice.shape[0], int(zero_infinity)
+    kernel.launch(launcher, cases.batch, (lattice, losses, cases.report, *given, *numbers), cases.threads)
+
+
+# Errors: each has a number, and the first of them that is found is reported.
 _TIMES, _NEGATIVE, _SUM, _BEYOND, _CLASS = range(1, 6)
 
 
-def _error(problem: Problem, number: int) -> Exception:
+def _error(problem: Problem, kind: int, value: int) -> Exception:
     log_probs, targets, *_ = problem.inputs
     steps, _, classes = log_probs.shape
-    found, kind = divmod(number, _KINDS)
     if kind == _CLASS:
-        return IndexError(f"ctc_loss: class index {found} is out of range for {classes} classes")
+        return IndexError(f"ctc_loss: class index {value} is out of range for {classes} classes")
     messages = {
         _TIMES: f"input lengths must be within 0 and {steps}",
         _NEGATIVE: "target lengths cannot be negative",
@@ -134,44 +149,228 @@ def _error(problem: Problem, number: int) -> Exception:
     return ValueError(f"ctc_loss: {messages[kind]}")
 
 
-def _note_wrong(xp: Any, number: Any, log_probs: Any, targets: Any, times: Any, lengths: Any) -> None:
-    """Write what is wrong with the operands, 0 if nothing is."""
-    steps, _, classes = log_probs.shape
-    if targets.ndim == 1:
-        inside = xp.ones(targets.shape, "bool")
-        misfit, kind = xp.sum(lengths) != targets.shape[0], _SUM
-    else:
-        inside = xp.arange(targets.shape[1]) < lengths[:, None]
-        misfit, kind = xp.any(lengths > targets.shape[1]), _BEYOND
-    number.fill(0)
-    if targets.size:
-        wrong = xp.logical_and(inside, xp.logical_or(targets < 0, targets >= classes)).reshape(-1)
-        first = xp.argmax(wrong)
-        found = xp.take(targets.reshape(-1), first).astype("int64") * _KINDS + _CLASS
-        xp.copyto(number, xp.where(xp.take(wrong, first), found, 0))
-    found = xp.where(misfit, kind, number)
-    found = xp.where(xp.any(lengths < 0), _NEGATIVE, found)
-    xp.copyto(number, xp.where(xp.any(xp.logical_or(times < 0, times > steps)), _TIMES, found))
+@lru_cache(None)
+def _spans() -> CudaKernel:
+    """One block: each thread looks at neighbouring cases, whose targets lie behind those of the threads before it."""
+    source = f"""{BLOCK}
+extern "C" __global__ void ctc_spans(int64* spans, unsigned long long* report, const int64* times,
+                                     const int64* lengths, int64 batch, int64 steps, int64 targets, int64 width) {{
+    __shared__ int64 shared[{THREADS}];
+    auto within = [](int64 number, int64 most) {{ return number < 0 ? 0 : number < most ? number : most; }};
+    const int64 each = (batch + blockDim.x - 1) / blockDim.x, begin = threadIdx.x * each;
+    const int64 end = begin + each < batch ? begin + each : batch;
+    int64 exact = 0, room = 0, kind = {_CLASS + 1};
+    for (int64 i = begin; i < end; ++i) {{
+        exact += lengths[i];
+        room += within(lengths[i], targets);
+        int64 found = kind;
+        if (times[i] < 0 || times[i] > steps) found = {_TIMES};
+        else if (lengths[i] < 0) found = {_NEGATIVE};
+        else if (width >= 0 && lengths[i] > width) found = {_BEYOND};
+        kind = found < kind ? found : kind;
+    }}
+    const int64 all = of_block(exact, shared, [](int64 p, int64 q) {{ return p + q; }});
+    if (width < 0 && all != targets && kind > {_SUM}) kind = {_SUM};
+    kind = of_block(kind, shared, [](int64 p, int64 q) {{ return p < q ? p : q; }});
+    if (threadIdx.x == 0 && report && kind <= {_CLASS}) report[0] = kind;
+    shared[threadIdx.x] = room;
+    __syncthreads();
+    int64 start = 0;
+    for (int64 i = 0; i < threadIdx.x; ++i) start += shared[i];
+    for (int64 i = begin; i < end; ++i) {{
+        // No further than the targets reach, so that no two cases have states in common, whatever is wrong.
+        const int64 first = width < 0 ? within(start, targets) : i * width;
+        spans[i] = first;
+        spans[batch + i] = within(lengths[i], width < 0 ? targets - first : width);
+        spans[2 * batch + i] = within(times[i], steps);
+        start += within(lengths[i], targets);
+    }}
+}}
+"""
+    return CudaKernel("ctc_spans", source, (0, 1))
 
 
-@by_arrays("ctc_loss", verify=_error)
-def _ctc_loss(
-    xp: Any, problem: Problem, log_probs: Any, targets: Any, times: Any, lengths: Any, out: Any, number: Any
-) -> None:
-    _note_wrong(xp, number, log_probs, targets, times, lengths)
-    blank, zero_infinity = problem.attributes
-    states = _States(xp, blank, log_probs, targets, times, lengths)
-    losses = states.losses(states.forwards())
-    xp.copyto(out, xp.where(xp.isinf(losses), 0.0, losses) if zero_infinity else losses, casting="unsafe")
+# What all kernels below know of a case, and of its states.
+_CASE: Final = """
+struct Case {
+    const int64* target;
+    int64 start, length, times, states, classes, blank;
+    __device__ __forceinline__ Case(const int64* targets, const int64* spans, int64 number, int64 batch,
+                                    int64 classes_, int64 blank_) {
+        const int64 begin = spans[number];
+        target = targets + begin;
+        length = spans[batch + number];
+        times = spans[2 * batch + number];
+        // Where its states are among those of all cases.
+        start = 2 * begin + number;
+        states = 2 * length + 1;
+        classes = classes_;
+        blank = blank_;
+    }
+    __device__ __forceinline__ int64 named(int64 place) const {
+        const int64 found = target[place];
+        return found < 0 ? 0 : found < classes ? found : classes - 1;
+    }
+    __device__ __forceinline__ int64 emitted(int64 state) const { return state % 2 ? named(state / 2) : blank; }
+    // Whether a state may follow the one two before it.
+    __device__ __forceinline__ bool skips(int64 state) const {
+        if (state % 2 == 0 || state < 3) return false;
+        const int64 now = named(state / 2);
+        return now != blank && now != named(state / 2 - 1);
+    }
+};
+// No less than the lowest number is taken off: the difference of two infinities would be nan.
+__device__ __forceinline__ double summed(double first, double second, double third) {
+    double top = -1.7976931348623157e308;
+    top = first > top ? first : top;
+    top = second > top ? second : top;
+    top = third > top ? third : top;
+    return log(exp(first - top) + exp(second - top) + exp(third - top)) + top;
+}
+#define INFINITE __longlong_as_double(0x7ff0000000000000LL)
+"""
 
 
-@by_arrays("ctc_loss_gradient")
-def _ctc_loss_gradient(
-    xp: Any, problem: Problem, log_probs: Any, targets: Any, times: Any, lengths: Any, gradient: Any, out: Any
-) -> None:
-    blank, zero_infinity = problem.attributes
-    losses, result = _States(xp, blank, log_probs, targets, times, lengths).gradient()
-    result = result * gradient.astype("float64")[:, None]
-    if zero_infinity:
-        result = xp.where(xp.isinf(losses)[:, None], 0.0, result)
-    xp.copyto(out, result, casting="unsafe")
+@lru_cache(None)
+def _forwards(given: str, wanted: str) -> CudaKernel:
+    """The log-likelihood of all beginnings that are in a state at a time, in as many rows as the lattice has."""
+    name = f"ctc_forwards_{given}_{wanted}"
+    source = f"""{BLOCK}{_CASE}
+extern "C" __global__ void {name}(double* lattice, {STORED[wanted]}* losses, unsigned long long* report,
+                                  const {STORED[given]}* log_probs, const int64* targets, const int64* spans,
+                                  int64 batch, int64 classes, int64 all, int64 blank, int64 rows,
+                                  int64 zero_infinity) {{
+    __shared__ int64 shared[{THREADS}];
+    const Case one(targets, spans, blockIdx.x, batch, classes, blank);
+    if (report) {{
+        for (int64 i = threadIdx.x; i < one.length; i += blockDim.x) {{
+            const int64 found = one.target[i];
+            if ((found < 0 || found >= classes) && atomicCAS(report, 0ULL, {_CLASS}ULL) == 0) report[1] = found;
+        }}
+    }}
+    for (int64 time = 0; time < one.times; ++time) {{
+        const {STORED[given]}* emission = log_probs + (time * batch + blockIdx.x) * classes;
+        double* now = lattice + time % rows * all + one.start;
+        const double* before = lattice + (time + rows - 1) % rows * all + one.start;
+        for (int64 state = threadIdx.x; state < one.states; state += blockDim.x) {{
+            const double emitted = converted<double>(emission[one.emitted(state)]);
+            if (time == 0) {{
+                now[state] = state < 2 ? emitted : -INFINITE;
+            }} else {{
+                const double second = state > 0 ? before[state - 1] : -INFINITE;
+                const double third = one.skips(state) ? before[state - 2] : -INFINITE;
+                now[state] = summed(before[state], second, third) + emitted;
+            }}
+        }}
+        __syncthreads();
+    }}
+    const double* last = lattice + (one.times + rows - 1) % rows * all + one.start;
+    // What is infinite or nan, even where no alignment ends, has no sum with the likelihood of none.
+    int64 wrong = 0;
+    if (one.times) {{
+        for (int64 state = threadIdx.x; state < one.states - 2; state += blockDim.x) wrong |= !(last[state] < INFINITE);
+    }}
+    wrong = of_block(wrong, shared, [](int64 p, int64 q) {{ return p | q; }});
+    if (threadIdx.x == 0) {{
+        double loss = one.length ? INFINITE : 0;
+        if (one.times) {{
+            const double first = last[one.states - 1], second = one.length ? last[one.states - 2] : -INFINITE;
+            const double apart = first - second;
+            double total = apart;
+            if (first == second) total = first + 0.69314718055994530942;
+            else if (apart > 0) total = first + log1p(exp(-apart));
+            else if (apart <= 0) total = second + log1p(exp(apart));
+            loss = wrong ? __longlong_as_double(0x7ff8000000000000LL) : -total;
+        }}
+        if (zero_infinity && (loss == INFINITE || loss == -INFINITE)) loss = 0;
+        losses[blockIdx.x] = converted<{STORED[wanted]}>(loss);
+    }}
+}}
+"""
+    return CudaKernel(name, source, (0, 1, 2))
+
+
+@lru_cache(None)
+def _backwards(given: str) -> CudaKernel:
+    """From the log-likelihoods of beginnings to the likelihood that an alignment is in a state at a time.
+
+    The log-likelihood of all that follows, and of what the state emits, is in two rows: one time's and the next one's.
+    """
+    name = f"ctc_backwards_{given}"
+    source = f"""{_CASE}
+extern "C" __global__ void {name}(double* lattice, double* after, const double* losses,
+                                  const {STORED[given]}* log_probs, const int64* targets, const int64* spans,
+                                  int64 batch, int64 classes, int64 all, int64 blank) {{
+    const Case one(targets, spans, blockIdx.x, batch, classes, blank);
+    const double loss = losses[blockIdx.x];
+    for (int64 time = one.times - 1; time >= 0; --time) {{
+        const {STORED[given]}* emission = log_probs + (time * batch + blockIdx.x) * classes;
+        double* now = after + time % 2 * all + one.start;
+        const double* next = after + (time + 1) % 2 * all + one.start;
+        double* likelihoods = lattice + time * all + one.start;
+        for (int64 state = threadIdx.x; state < one.states; state += blockDim.x) {{
+            double value;
+            if (time == one.times - 1) {{
+                value = state >= one.states - 2 ? 0 : -INFINITE;
+            }} else {{
+                const double second = state + 1 < one.states ? next[state + 1] : -INFINITE;
+                const bool skips = state + 2 < one.states && one.skips(state + 2);
+                value = summed(next[state], second, skips ? next[state + 2] : -INFINITE);
+            }}
+            likelihoods[state] = exp(likelihoods[state] + value + loss);
+            now[state] = value + converted<double>(emission[one.emitted(state)]);
+        }}
+        __syncthreads();
+    }}
+}}
+"""
+    return CudaKernel(name, source, (0, 1))
+
+
+@lru_cache(None)
+def _gathered(given: str, wanted: str) -> CudaKernel:
+    """The gradient by the classes of one case at one time: all, then those of the target, and the blank."""
+    name = f"ctc_gradient_{given}_{wanted}"
+    source = f"""{BLOCK}{_CASE}
+extern "C" __global__ void {name}({STORED[wanted]}* out, const double* lattice, const double* losses,
+                                  const double* gradient, const {STORED[given]}* log_probs, const int64* targets,
+                                  const int64* spans, int64 batch, int64 classes, int64 all, int64 blank,
+                                  int64 zero_infinity) {{
+    __shared__ double shared[{THREADS}];
+    const int64 time = blockIdx.x / batch, number = blockIdx.x % batch;
+    const Case one(targets, spans, number, batch, classes, blank);
+    const double loss = losses[number], factor = gradient[number];
+    const bool nothing = zero_infinity && (loss == INFINITE || loss == -INFINITE);
+    const {STORED[given]}* emission = log_probs + blockIdx.x * classes;
+    out += blockIdx.x * classes;
+    const bool beyond = time >= one.times;
+    for (int64 i = threadIdx.x; i < classes; i += blockDim.x) {{
+        const double slope = (beyond ? 0 : exp(converted<double>(emission[i]))) * factor;
+        out[i] = converted<{STORED[wanted]}>(nothing ? 0 : slope);
+    }}
+    if (beyond || nothing) return;
+    const double* likelihoods = lattice + time * all + one.start;
+    double blanks = 0;
+    for (int64 state = threadIdx.x; state < one.states; state += blockDim.x) {{
+        if (one.emitted(state) == blank) blanks += likelihoods[state];
+    }}
+    // All threads are behind what they have written above.
+    blanks = of_block(blanks, shared, [](double p, double q) {{ return p + q; }});
+    if (threadIdx.x == 0) {{
+        const double slope = exp(converted<double>(emission[blank])) - blanks;
+        out[blank] = converted<{STORED[wanted]}>(slope * factor);
+    }}
+    for (int64 place = threadIdx.x; place < one.length; place += blockDim.x) {{
+        const int64 found = one.named(place);
+        bool first = found != blank;
+        for (int64 i = 0; i < place && first; ++i) first = one.named(i) != found;
+        if (!first) continue;
+        double slope = exp(converted<double>(emission[found]));
+        for (int64 i = place; i < one.length; ++i) {{
+            if (one.named(i) == found) slope -= likelihoods[2 * i + 1];
+        }}
+        out[found] = converted<{STORED[wanted]}>(slope * factor);
+    }}
+}}
+"""
+    return CudaKernel(name, source)
