@@ -10,14 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias, final
 
-import numpy as np
-
 from vmflow.instructions.blob import TensorMeta
 from vmflow.kernels.choosing import Function, Kernel, Problem, builds
 from vmflow.streams.cuda.arrays import DeviceArray
 from vmflow.streams.cuda.launching import Launcher, current
 
-from .checks import check_range
 from .pointwise import copy_array
 
 PACKAGE: Final = "vmflow.kernels.cuda"
@@ -40,43 +37,23 @@ class Computation:
         return self._function(xp, self._problem, *arrays)
 
 
-# verify(problem, number) -> the error that a number which is not 0 stands for
-Verify: TypeAlias = "Callable[[Problem, int], Exception]"
-
-
-def by_arrays(*names: str, verify: Verify | None = None) -> Callable[[ArrayFunction], ArrayFunction]:
-    """Declare that ``function(xp, problem, *operands, *outs)`` computes these ops; see `choosing.builds`.
-
-    Args:
-        names: of the ops.
-        verify: makes the error of what the function itself finds: it has a further result then, an int64 array of one
-            element, which has to be 0.
-    """
+def by_arrays(*names: str) -> Callable[[ArrayFunction], ArrayFunction]:
+    """Declare that ``function(xp, problem, *operands, *outs)`` computes these ops; see `choosing.builds`."""
 
     def declare(function: ArrayFunction) -> ArrayFunction:
         def build(problem: Problem) -> Kernel:
-            return array_kernel(function, problem, verify)
+            computation = Computation(function, problem)
+
+            def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
+                launcher.call(problem.op, computation, operands, outs)
+
+            return Kernel(into_outs(launch, problem), casts=True)
 
         build.__module__, build.__qualname__ = function.__module__, function.__qualname__
         builds(*names, package=PACKAGE)(build)
         return function
 
     return declare
-
-
-def array_kernel(function: ArrayFunction, problem: Problem, verify: Verify | None = None) -> Kernel:
-    """The kernel that calls an `ArrayFunction`; see `by_arrays`."""
-    computation = Computation(function, problem)
-
-    def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
-        if verify is None:
-            launcher.call(problem.op, computation, operands, outs)
-            return
-        number = launcher.scratch((1,), np.dtype(np.int64))
-        launcher.call(problem.op, computation, operands, (*outs, number))
-        check_range(launcher, number, 0, 1, lambda _, found: verify(problem, found))
-
-    return Kernel(into_outs(launch, problem), casts=True)
 
 
 # launch(launcher, operands, outs): hand over what computes the outs, which have the dtypes that inference has found.

@@ -1,13 +1,19 @@
-"""Discrete Fourier transforms."""
+"""Discrete Fourier transforms, by CuPy, and what belongs to them, by kernels."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, Final
 
-from vmflow.kernels.choosing import Problem
+from vmflow.kernels.choosing import Kernel, Problem, builds
+from vmflow.streams.cuda.arrays import DeviceArray
+from vmflow.streams.cuda.launching import Launcher
 
-from .arrays import by_arrays
+from .arrays import PACKAGE, by_arrays, into_outs
+from .pointwise import apart
+from .sources import STORED
+from .walks import Walk, along, walk, walked
 
 
 def _whole(xp: Any, array: Any, dims: tuple[int, ...], inverse: bool, norm: Any) -> Any:
@@ -35,20 +41,47 @@ def _transformed(xp: Any, problem: Problem, array: Any, out: Any) -> None:
         xp.copyto(out, _TRANSFORMS[problem.op](xp, array, *problem.attributes), casting="unsafe")
 
 
-@by_arrays("weighted_half")
-def _weighted_half(xp: Any, problem: Problem, array: Any, out: Any) -> None:
+@builds("weighted_half", package=PACKAGE)
+def _build_weighted_half(problem: Problem) -> Kernel:
     dim, length, weight = problem.attributes
-    weights = xp.full(length // 2 + 1, weight, dtype=array.dtype)
-    weights[0] = 1
-    if length % 2 == 0:
-        weights[-1] = 1
-    xp.multiply(array, weights.reshape((-1,) + (1,) * (array.ndim - dim - 1)), out=out)
+
+    def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
+        (array,), (out,) = operands, outs
+        array = apart(launcher, array, out)
+        counters = [along(dim, out.ndim)]
+        numbers = length, float(weight)
+        walk(launcher, _weighted_half(out.dtype.name), out.shape, [walked(out)], [walked(array)], counters, numbers)
+
+    return Kernel(into_outs(launch, problem), casts=True)
 
 
-@by_arrays("frequencies")
-def _frequencies(xp: Any, problem: Problem, distance: float, out: Any) -> None:
+@lru_cache(None)
+def _weighted_half(dtype: str) -> Walk:
+    """The first element stands for one of the whole, as does the last if the length is even."""
+    lines = (
+        "const bool one = place_place == 0 || 2 * place_place == length;",
+        f"const {dtype} factor = {{(decltype({dtype}::real))(one ? 1 : weight), 0}};",
+        "out[out_place] = x[x_place] * factor;",
+    )
+    return Walk("weighted_half", (("out", dtype),), (("x", dtype),), ("place",), ("length",), lines, ("weight",))
+
+
+@builds("frequencies", package=PACKAGE)
+def _build_frequencies(problem: Problem) -> Kernel:
     _, length, half = problem.attributes
-    count = xp.arange(out.size)
-    if not half:
-        count[(length + 1) // 2 :] -= length
-    xp.copyto(out, xp.true_divide(count, length * distance), casting="unsafe")
+
+    def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
+        (distance,), (out,) = operands, outs
+        numbers = length, length if half else (length + 1) // 2, float(length * distance)
+        walk(launcher, _frequencies(out.dtype.name), out.shape, [walked(out)], [], [(1,)], numbers)
+
+    return Kernel(into_outs(launch, problem), casts=True)
+
+
+@lru_cache(None)
+def _frequencies(dtype: str) -> Walk:
+    lines = (
+        "const int64 count = n_place < positive ? n_place : n_place - length;",
+        f"out[out_place] = converted<{STORED[dtype]}>(count / whole);",
+    )
+    return Walk("frequencies", (("out", dtype),), (), ("n",), ("length", "positive"), lines, ("whole",))
