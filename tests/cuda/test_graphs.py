@@ -116,6 +116,81 @@ def test_a_replay_is_one_launch() -> None:
                 assert devices.driver.graphs == graphs + 1
 
 
+class Sequences(nn.Module):
+    """A recurrent layer, and scores of five classes from its last state."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+        self.scores = nn.Linear(6, 5)
+
+    def forward(self, x: flow.Tensor) -> flow.Tensor:
+        """The scores."""
+        scores: flow.Tensor = self.scores(self.layer(x)[0][-1])
+        return scores
+
+
+def sequences(count: int) -> Iterator[tuple[flow.Tensor, flow.Tensor]]:
+    generator = np.random.default_rng(3)
+    for _ in range(count):
+        x = generator.standard_normal((4, 2, 3)).astype(np.float32)
+        yield flow.tensor(x, device="cuda"), flow.tensor(generator.integers(0, 5, 2), device="cuda")
+
+
+RECURRENT: dict[str, Callable[[], nn.Module]] = {
+    "rnn": lambda: nn.RNN(3, 6),
+    "lstm": lambda: nn.LSTM(3, 3, num_layers=2, bidirectional=True),
+    "gru": lambda: nn.GRU(3, 6),
+}
+
+
+@pytest.mark.parametrize("layer", RECURRENT)
+def test_a_step_of_training_a_recurrent_network_is_one_launch(layer: str) -> None:
+    with emulated("lazy") as devices:
+        losses: list[list[float]] = []
+        for as_graph in (False, True):
+            flow.manual_seed(1)
+            model = Sequences(RECURRENT[layer]()).to("cuda")
+            optimizer = flow.optim.Adam(model.parameters())
+            step = Train(model, optimizer)
+            losses.append([])
+            for number, (x, y) in enumerate(sequences(5)):
+                flow.synchronize()
+                launches, graphs = devices.driver.launches, devices.driver.graphs
+                if as_graph:
+                    losses[-1].append(step(x, y).item())
+                else:
+                    optimizer.zero_grad()
+                    loss = step.build(x, y)
+                    optimizer.step()
+                    losses[-1].append(loss.item())
+                if as_graph and number >= 2:
+                    assert devices.driver.launches == launches
+                    assert devices.driver.graphs == graphs + 1
+        assert losses[0] == losses[1]
+
+
+def test_the_loss_of_unaligned_sequences_is_part_of_a_launch() -> None:
+    """A wrong class is reported by the replay in which it is."""
+
+    def build(x: flow.Tensor, targets: flow.Tensor, times: flow.Tensor, lengths: flow.Tensor) -> flow.Tensor:
+        logs = nn.functional.log_softmax(x, -1)
+        return nn.functional.ctc_loss(logs, targets, times, lengths)
+
+    with emulated("random", 7) as devices:
+        graph = nn.Graph.trace(build)
+        x = flow.rand(4, 2, 3, device="cuda")
+        times, lengths = flow.tensor([4, 3], device="cuda"), flow.tensor([2, 1], device="cuda")
+        targets = flow.tensor([[1, 2], [2, 1]], device="cuda")
+        expected = build(x, targets, times, lengths).item()
+        for _ in range(4):
+            assert graph(x, targets, times, lengths).item() == expected
+        assert devices.driver.graphs == 3
+        with pytest.raises(IndexError, match=r"class index [78] is out of range for 3 classes"):
+            graph(x, targets + 6, times, lengths).item()
+        assert graph(x, targets, times, lengths).item() == expected
+
+
 def test_launches_need_not_end_before_the_next_ones_begin() -> None:
     """The host hands over a step after the other, without looking at the device."""
     with emulated("lazy") as devices:
