@@ -26,7 +26,6 @@ from .emulated import Emulated, emulated
 STEPS: Final = 30
 SHAPES: Final = ((7,), (3, 4), (2, 3, 5), (64,), (40, 50), (1,))
 _FUNCTIONS: Final[dict[str, Callable[[Any], Any]]] = {"neg": np.negative, "clone": np.copy, "abs": np.abs}
-DEVICES: Final = ("cuda:0", "cuda:1", "cpu")
 
 
 class Pair(NamedTuple):
@@ -41,13 +40,16 @@ class Program:
 
     Args:
         seed: decides everything.
+        count: of CUDA devices.
     """
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, count: int = 2) -> None:
         self.random = random.Random(seed)
         self.pairs: list[Pair] = []
-        self.streams = [flow.cuda.Stream(index, self.random.choice((0, -1))) for index in (0, 1) for _ in range(2)]
-        self.streams += [flow.cuda.default_stream(index) for index in (0, 1)]
+        indices = range(count)
+        self.devices = [*[f"cuda:{index}" for index in indices], "cpu"]
+        self.streams = [flow.cuda.Stream(index, self.random.choice((0, -1))) for index in indices for _ in range(2)]
+        self.streams += [flow.cuda.default_stream(index) for index in indices]
         self.events: list[flow.cuda.Event] = []
 
     def run(self, steps: int) -> None:
@@ -92,7 +94,7 @@ class Program:
     def new(self) -> None:
         shape = self.random.choice(SHAPES)
         array = np.array([self.random.randrange(-9, 10) for _ in range(int(np.prod(shape)))], float).reshape(shape)
-        device = self.random.choice(DEVICES)
+        device = self.random.choice(self.devices)
         self.add(flow.tensor(array.copy()).to(device), array)
 
     def binary(self) -> None:
@@ -143,7 +145,7 @@ class Program:
 
     def transfer(self) -> None:
         tensor, array = self.pick()
-        device = Device(self.random.choice(DEVICES))
+        device = Device(self.random.choice(self.devices))
         if device is not tensor.device:
             self.add(tensor.to(device, non_blocking=True), array.copy())
 

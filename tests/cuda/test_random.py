@@ -104,6 +104,15 @@ def test_permutations_longer_than_what_a_block_sorts(count: int) -> None:
         np.testing.assert_array_equal(out.cpu().numpy(), expected)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64", "uint8"])
+def test_permutations_of_other_dtypes(dtype: str) -> None:
+    flow.manual_seed(0)
+    expected = flow.randperm(40, dtype=by_name(dtype), device="cpu").numpy()
+    with emulated("lazy"):
+        flow.manual_seed(0)
+        equal(flow.randperm(40, dtype=by_name(dtype), device="cuda").cpu().numpy(), expected, exact=True)
+
+
 def _chosen(
     op: str, operand: NDArray[Any], device: str, shape: tuple[int, ...], dtype: str, *more: Any
 ) -> NDArray[Any]:
