@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -96,23 +97,23 @@ class Kept:
 
 
 def collect(kept: Kept, ops: Sequence[str], dtypes: Sequence[str], threads: int) -> None:
-    """Run the ops, and compile the kernels that they have loaded."""
+    """Run the ops, and compile the kernels that they have loaded, while the next ops run."""
     with ThreadPoolExecutor(threads) as pool:
         pending: dict[str, Future[Usage]] = {}
         for op in ops:
-            kernels: list[CudaKernel] = []
-            if op not in kept.ops:
-                kept.ops[op], kernels = run_op(op, dtypes)
-            for kernel in kernels:
-                for architecture in ARCHITECTURES:
-                    key = f"{_key(kernel)} {architecture}"
-                    if key not in kept.usages and key not in pending:
-                        pending[key] = pool.submit(usage, kernel, architecture)
-            # Kernels of an op that is kept are compiled already.
-            for key in list(pending):
+            if op in kept.ops and kept.usages.keys() >= set(_keys_of(kept.ops[op].kernels)):
+                continue
+            kept.ops[op], kernels = run_op(op, dtypes)
+            for kernel, architecture in product(kernels, ARCHITECTURES):
+                key = f"{_key(kernel)} {architecture}"
+                if key not in kept.usages and key not in pending:
+                    pending[key] = pool.submit(usage, kernel, architecture)
+            for key in [key for key, found in pending.items() if found.done()]:
                 kept.usages[key] = pending.pop(key).result()
             kept.write()
-            print(f"{op}: {len(kernels)} kernels", file=sys.stderr, flush=True)
+            print(f"{op}: {len(kernels)} kernels; {len(pending)} compile", file=sys.stderr, flush=True)
+        kept.usages.update({key: found.result() for key, found in pending.items()})
+        kept.write()
 
 
 def run_op(op: str, dtypes: Sequence[str]) -> tuple[OpFound, list[CudaKernel]]:
@@ -189,6 +190,11 @@ def _watched(call: Callable[..., None], stand_ins: dict[str, set[str]]) -> Calla
 
 def _key(kernel: CudaKernel) -> str:
     return hashlib.sha256(full_source(kernel).encode() + kernel.name.encode()).hexdigest()[:20]
+
+
+def _keys_of(kernels: Iterable[str]) -> list[str]:
+    """The keys of kernels with those of the architectures."""
+    return [f"{key} {architecture}" for key, architecture in product(kernels, ARCHITECTURES)]
 
 
 def _digest_of_sources() -> str:
