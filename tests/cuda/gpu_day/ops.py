@@ -32,7 +32,7 @@ DTYPES: Final[tuple[str, ...]] = (
 EMULATED_DTYPES: Final = ("float32", "bfloat16", "int64")
 EMULATED_STRIDE: Final = 4
 QUICK_DTYPES: Final = ("float32",)
-QUICK_STRIDE: Final = 16
+QUICK_STRIDE: Final = 32
 
 # Relative, and absolute where values are near 1.
 TOLERANCE: Final = {"float16": 2e-3, "bfloat16": 2e-2, "float32": 3e-5, "complex64": 3e-5, "float64": 1e-11}

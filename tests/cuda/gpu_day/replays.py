@@ -1,18 +1,21 @@
-"""Counts what is asked of the devices' drivers, whichever they are, and tells why graphs were not replayed."""
+"""Counts what is asked of the devices' drivers, whichever they are, and hears how graphs say that they are run."""
 
 from __future__ import annotations
 
-import gc
+import io
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from typing import Any, Final, final
 
-from vmflow.kernels.cuda.replay import Replay
+from vmflow import nn
 from vmflow.streams.cuda.registry import device_of, opened
 
 _SYNCHRONIZING: Final = ("synchronize", "synchronize_stream", "synchronize_event")
 _COUNTED: Final = ("launch", "launch_graph", "call", "multiply", "copy", "fill", "query", "record", *_SYNCHRONIZING)
+
+# The word in all sentences about that.
+_HOW: Final = " run "
 
 
 @final
@@ -62,7 +65,18 @@ def _counting(method: Callable[..., Any], name: str, calls: Counter[str]) -> Cal
     return counting
 
 
-def refusals() -> list[str]:
-    """Why graphs that are alive are not replayed, each reason once."""
-    found = {it.refusal for it in gc.get_objects() if isinstance(it, Replay) and it.refusal is not None}
-    return sorted(found)
+@contextmanager
+def told(graph: Any) -> Iterator[list[str]]:
+    """The sentences in which a graph tells, in a block, how a device runs its ops; in the end, they are in the list.
+
+    Args:
+        graph: an `nn.Graph`; others tell nothing.
+    """
+    sentences: list[str] = []
+    if not isinstance(graph, nn.Graph):
+        yield sentences
+        return
+    graph.debug(0)
+    with redirect_stdout(io.StringIO()) as printed:
+        yield sentences
+    sentences += [line for line in printed.getvalue().splitlines() if _HOW in line]

@@ -12,7 +12,7 @@ from tests.benchmarks.models import Training, eager_training
 
 from .findings import Findings
 from .networks import Network, networks
-from .replays import refusals, replays
+from .replays import replays, told
 
 STEPS: Final = 30
 SMALL_STEPS: Final = 5
@@ -37,24 +37,25 @@ def run(findings: Findings) -> None:
         assert wanted[-1] < wanted[0], f"{name} has not learned on the CPU: {wanted}"
         for as_graph in (False, True):
             way = "graph" if as_graph else "eager"
-            refused: list[str] = []
+            how: list[str] = []
             with findings.check(f"{name}, {way}"), replays() as counted:
-                found, refused = losses(network, "cuda", steps, as_graph)
+                found, how = losses(network, "cuda", steps, as_graph)
                 findings.fact(f"{name}, {way}: largest relative difference", _difference(found, wanted))
                 np.testing.assert_allclose(found, wanted, rtol=TOLERANCE)
             findings.fact(f"{name}, {way}: asked of the driver", dict(counted.calls))
             if as_graph:
                 with findings.check(f"{name}, replays"):
                     least = steps - _NOT_REPLAYED
-                    assert counted.graphs >= least, f"{counted.graphs} of {least} replays: {'; '.join(refused)}"
+                    assert counted.graphs >= least, f"{counted.graphs} of {least} replays: {'; '.join(how)}"
 
 
 def losses(network: Network, device: str, steps: int, as_graph: bool) -> tuple[list[float], list[str]]:
-    """The losses of so many steps, and why they were not replayed if they could have been."""
+    """The losses of so many steps, and the sentences in which a graph tells how it is run."""
     step = step_of(network, device, as_graph)
     batches = [[flow.tensor(it, device=device) for it in network.batch(seed)] for seed in range(_BATCHES)]
-    found = [step(*batches[number % _BATCHES]).item() for number in range(steps)]
-    return found, refusals()
+    with told(step) as how:
+        found = [step(*batches[number % _BATCHES]).item() for number in range(steps)]
+    return found, how
 
 
 def step_of(network: Network, device: str, as_graph: bool) -> Callable[[Any, Any], Any]:
