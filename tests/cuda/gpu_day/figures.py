@@ -59,15 +59,26 @@ _COMPILED: Final = 8
 _MOST_POLLS: Final = 2000
 
 
+# The piece of work that imports torch, which may end the process: its libraries of CUDA are not those of CuPy.
+_IMPORTING: Final = 0
+
+
 def run(findings: Findings) -> None:
     """See the module."""
-    sizes = SMALL if findings.task.small else Sizes()
-    torch = figures_torch.torch_with_cuda()
-    findings.fact("torch", None if torch is None else torch.__version__)
+    task = findings.task
+    sizes = SMALL if task.small else Sizes()
+    torch = None
+    if task.begin != _IMPORTING + 1:  # it has not ended the process before
+        findings.position = _IMPORTING
+        with findings.check("importing torch"):
+            torch = figures_torch.torch_with_cuda()
+            findings.fact("torch", None if torch is None else torch.__version__)
     findings.fact("sizes", sizes._asdict())
-    for stage in (tiny_op, chain, products, training_steps, launch, resumed, synchronizations, compiling):
-        with findings.check(stage.__name__):
-            stage(findings, sizes, torch)
+    for position, take in enumerate(FIGURES, _IMPORTING + 1):
+        if position >= task.begin:
+            findings.position = position
+            with findings.check(take.__name__):
+                take(findings, sizes, torch)
 
 
 def tiny_op(findings: Findings, sizes: Sizes, torch: Any) -> None:
@@ -80,12 +91,13 @@ def tiny_op(findings: Findings, sizes: Sizes, torch: Any) -> None:
 
 
 def chain(findings: Findings, sizes: Sizes, torch: Any) -> None:
-    """Bytes a second of eight elementwise ops that a graph makes one kernel of, and of a copy."""
+    """Bytes a second of eight elementwise ops, of which one kernel can be made, and of a copy."""
     x, y = [flow.full((sizes.large,), 0.5, device="cuda") for _ in range(2)]
     graph = GraphOf(elementwise_chain)
     out = flow.empty(sizes.large, device="cuda")
     contenders: dict[str, Callable[[], Any]] = {
-        "vmflow": _repeated(lambda: graph(x, y), sizes.steps),
+        "vmflow": _repeated(lambda: elementwise_chain(x, y), sizes.steps),
+        "vmflow, graph": _repeated(lambda: graph(x, y), sizes.steps),
         "vmflow, copy": _repeated(lambda: out.copy_(x), sizes.steps),
     }
     if torch is not None:
@@ -206,6 +218,9 @@ def compiling(findings: Findings, sizes: Sizes, torch: Any) -> None:
         taken.append((time.perf_counter() - began) * 1e3)
     remark = f"of {len(taken)} kernels, to {target.kind} for {target.architecture}; the longest {max(taken):.0f} ms"
     findings.figure("compiling a kernel", "ms", {"vmflow": statistics.median(taken)}, remark)
+
+
+FIGURES: Final = (tiny_op, chain, products, training_steps, launch, resumed, synchronizations, compiling)
 
 
 def _timed(findings: Findings, sizes: Sizes, case: Case) -> None:

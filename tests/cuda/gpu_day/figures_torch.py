@@ -31,58 +31,67 @@ def torch_with_cuda() -> Any:
 
 
 def repeated(torch: Any, work: Callable[[], object], count: int) -> Callable[[], None]:
-    """So many times, and then a wait for the device."""
+    """So many times, and then a wait for the device, if there is one."""
 
     def run() -> None:
         for _ in range(count):
             work()
-        torch.cuda.synchronize()
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
 
     return run
 
 
-def tiny_op(torch: Any, size: int, count: int) -> Callable[[], None]:
+def tiny_op(torch: Any, size: int, count: int, device: str = "cuda") -> Callable[[], None]:
     """An op on a small tensor."""
-    x, y = [torch.full((size,), 0.5, device="cuda") for _ in range(2)]
+    x, y = [torch.full((size,), 0.5, device=device) for _ in range(2)]
     return repeated(torch, lambda: x + y, count)
 
 
-def chain(torch: Any, size: int, count: int) -> dict[str, Callable[[], None]]:
+def chain(torch: Any, size: int, count: int, device: str = "cuda") -> dict[str, Callable[[], None]]:
     """Eight elementwise ops, and a copy."""
-    x, y = [torch.full((size,), 0.5, device="cuda") for _ in range(2)]
-    out = torch.empty(size, device="cuda")
+    x, y = [torch.full((size,), 0.5, device=device) for _ in range(2)]
+    out = torch.empty(size, device=device)
     return {
         "torch": repeated(torch, lambda: elementwise_chain(x, y), count),
         "torch, copy": repeated(torch, lambda: out.copy_(x), count),
     }
 
 
-def product(torch: Any, size: int, dtype: str, count: int) -> Callable[[], None]:
+def product(torch: Any, size: int, dtype: str, count: int, device: str = "cuda") -> Callable[[], None]:
     """The product of two square matrices."""
-    x, y = [torch.full((size, size), 0.5, device="cuda", dtype=getattr(torch, dtype)) for _ in range(2)]
+    x, y = [torch.full((size, size), 0.5, device=device, dtype=getattr(torch, dtype)) for _ in range(2)]
     return repeated(torch, lambda: x @ y, count)
 
 
 def training_steps(torch: Any, network: Network, count: int) -> dict[str, Callable[[], None]]:
     """Steps one op after the other, and as a CUDA graph."""
-    steps = {"torch": _step(torch, network, False), "torch, graph": _captured(torch, network)}
+    steps = {"torch": step_of(torch, network), "torch, graph": _captured(torch, network)}
     return {name: repeated(torch, step, count) for name, step in steps.items()}
 
 
-def _step(torch: Any, network: Network, capturable: bool) -> Callable[[], Any]:
+def step_of(torch: Any, network: Network, device: str = "cuda", capturable: bool = False) -> Callable[[], Any]:
+    """A training step, one op after the other.
+
+    Args:
+        torch: the module.
+        network: what to train.
+        device: where.
+        capturable: whether the optimizer keeps all on the device.
+    """
     torch.manual_seed(0)
-    model = network.make(torch).to("cuda")
+    model = network.make(torch).to(device)
     optimizer = network.optimizer(torch, model.parameters())
     if capturable:
         for group in optimizer.param_groups:
             if "capturable" in group:
                 group["capturable"] = True
-    x, target = [torch.tensor(it, device="cuda") for it in network.batch(0)]
+    x, target = [torch.tensor(it, device=device) for it in network.batch(0)]
     return eager_training(model, optimizer, getattr(torch.nn.functional, network.loss), x, target)
 
 
 def _captured(torch: Any, network: Network) -> Callable[[], Any]:
-    step = _step(torch, network, True)
+    step = step_of(torch, network, capturable=True)
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
