@@ -1,13 +1,7 @@
-"""The calls of all ops in the coverage table, for whatever device: what they give, and their gradients.
-
-Nothing here needs pytest or hypothesis to be installed, which a machine with a GPU may lack: they only mark the tests
-in the modules that the table is in.
-"""
+"""The calls of all ops in the coverage table, for whatever device: what they give, and their gradients."""
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -18,25 +12,13 @@ from numpy.typing import NDArray
 import vmflow as flow
 from vmflow.dtypes import INTEGER, by_name
 
+from .stand_ins import do_without_test_libraries
+
 if TYPE_CHECKING:
     from tests.ops.oracle import Row
     from tests.ops.test_coverage import Made
 
 SEED: Final = 3
-
-_TEST_LIBRARIES: Final = ("pytest", "hypothesis")
-
-
-class _StandIn:
-    """Stands for a module that is not installed, and for all that is in it, is called or decorates there."""
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return self
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self
 
 
 @dataclass(frozen=True)
@@ -124,9 +106,7 @@ def _of_op(op: str, rows: Sequence[Row], made: Made | None) -> Iterator[Case]:
 
 
 def _tables() -> tuple[dict[str, Made], dict[str, list[Row]]]:
-    for name in _TEST_LIBRARIES:
-        if name not in sys.modules and importlib.util.find_spec(name) is None:
-            sys.modules[name] = _StandIn()  # type: ignore[assignment]
+    do_without_test_libraries()
     from tests.ops.test_coverage import MADE, ROWS  # whose modules import these libraries
 
     return MADE, ROWS

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +138,28 @@ def test_calls_of_the_table_are_the_same_on_both_devices() -> None:
             assert (found == wanted).all()
             if case.graded:
                 assert len(case.gradients("cuda")) == len(case.gradients("cpu")) == 2
+
+
+_WITHOUT = """
+import importlib.util, sys
+
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("pytest", "hypothesis"):
+            raise ModuleNotFoundError(name)
+
+find = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *rest: None if name in ("pytest", "hypothesis") else find(name, *rest)
+sys.meta_path.insert(0, Blocked())
+from tests.cuda import table_cases
+print(len(table_cases.op_names()))
+"""
+
+
+@pytest.mark.slow
+def test_the_table_of_calls_is_there_without_pytest_and_hypothesis() -> None:
+    done = subprocess.run([sys.executable, "-c", _WITHOUT], capture_output=True, text=True, check=True)
+    assert int(done.stdout) == len(table_cases.op_names())
 
 
 def test_the_table_of_kernels_names_families_and_functions_of_cupy(tmp_path: Path) -> None:

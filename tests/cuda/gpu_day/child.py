@@ -12,6 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Final
 
+from tests.cuda.stand_ins import do_without_test_libraries
 from vmflow.errors import DeviceLost
 
 from .findings import Findings, OutOfTime, Task
@@ -24,6 +25,7 @@ def main() -> int:
     task = Task(**json.loads(sys.argv[1]))
     faulthandler.dump_traceback_later(task.seconds + GRACE, exit=True)
     findings = Findings(task, Path(sys.argv[2]))
+    do_without_test_libraries()
     try:
         import_module(f"tests.cuda.gpu_day.{task.stage}").run(findings)
     except DeviceLost as error:
