@@ -141,7 +141,7 @@ def test_a_word_that_says_nothing_is_refused(build: Any, monkeypatch: pytest.Mon
 
 
 # What a checkout holds beside what comes of using it.
-CARRIED = (".ci", "examples", "graph_mode", "instructions", "streams", "tests", "vmflow")
+CARRIED = (".ci", "docs", "examples", "graph_mode", "instructions", "streams", "tests", "vmflow")
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from .compiling import Usage
 from .emulated import emulated
 from .gpu_day import __main__ as gpu_day, figures_torch, planted
 from .gpu_day.child import GRACE
-from .gpu_day.findings import Task
+from .gpu_day.findings import Findings, Task
 from .gpu_day.networks import networks
 from .gpu_day.replays import replays
 from .gpu_day.report import Report
@@ -113,6 +113,19 @@ def test_a_graph_that_is_not_replayed_says_why() -> None:
         assert counted.calls["launch"] > 0
     assert found == replayed
     assert any(["one by one" in sentence and "products" in sentence for sentence in how])
+
+
+def test_the_report_has_ratios_to_torch_of_the_same_way(tmp_path: Path) -> None:
+    findings = Findings(Task("figures", 10.0), tmp_path / "figures.json")
+    values = {"vmflow": 2.0, "vmflow, graph": 1.0, "vmflow, copy": 3.0, "torch": 4.0, "torch, graph": 8.0}
+    findings.figure("step", "us", values, "here")
+    findings.write()
+    report = Report(tmp_path, "today", {})
+    report.stages["figures"] = {**json.loads((tmp_path / "figures.json").read_text()), "processes": 1}
+    report.write()
+    lines = (tmp_path / "report.md").read_text().splitlines()
+    (line,) = [line for line in lines if line.startswith("| step |")]
+    assert "torch, graph 8 | eager 0.50, graph 0.12 | here |" in line
 
 
 def test_torch_does_the_same_work() -> None:

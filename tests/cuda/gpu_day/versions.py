@@ -41,7 +41,8 @@ def run(findings: Findings) -> None:
     findings.fact("packages", _packages())
     findings.fact("cpu", f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores")
     findings.fact("settings", {name: value for name, value in os.environ.items() if name.startswith("VMFLOW_")})
-    findings.fact("nvidia-smi", _output("nvidia-smi", f"--query-gpu={_ASKED_OF_NVIDIA}", "--format=csv"))
+    asked = _output("nvidia-smi", f"--query-gpu={_ASKED_OF_NVIDIA}", "--format=csv")
+    findings.fact("nvidia-smi", asked or _output("nvidia-smi", "-L"))
     if not flow.cuda.is_available():
         raise flow.DeviceUnavailable(flow.cuda.why_not())
     findings.fact("nvrtc", ".".join(map(str, nvrtc.library().version)))
