@@ -1,4 +1,4 @@
-"""Kernels that go through rows and channels: losses of classes, normalization, places of extrema, and attention."""
+"""Kernels that go through rows and channels: losses of classes, normalization, reductions, attention, likelihoods."""
 
 from __future__ import annotations
 
@@ -304,12 +304,64 @@ def _exercise_attention() -> None:
             _run("scaled_dot_product_attention_gradient", given, attributes, place)
 
 
+# Likelihoods of sequences: blank, whether infinite losses count as 0
+
+
+@pytest.mark.parametrize("zero_infinity", [False, True])
+@pytest.mark.parametrize(("targets", "lengths"), [
+    ([[1, 1, 2, 1], [3, 0, 1, 3], [2, 9, 9, 9], [0, 0, 0, 0]], [4, 3, 1, 0]),
+    ([1, 1, 2, 1, 3, 0, 1, 2], [4, 3, 1, 0]),
+    ([], [0, 0, 0, 0]),
+])  # fmt: skip
+def test_ctc_loss_of_classes_that_come_again(targets: Any, lengths: list[int], zero_infinity: bool) -> None:
+    logs = F.log_softmax(values(0, (6, 4, 5), "float64"), -1)
+    given = on_cpu(np.array(targets, np.int32)), on_cpu(np.array([6, 5, 0, 3], np.int32)), on_cpu(lengths)
+    for blank in (0, 4):
+        compare("ctc_loss", (logs, *given), (blank, zero_infinity))
+        compare("ctc_loss_gradient", (logs, *given, values(1, (4,), "float64")), (blank, zero_infinity))
+
+
+@pytest.mark.parametrize(("steps", "batch"), [(0, 2), (3, 0)])
+def test_ctc_loss_of_no_time_and_of_no_cases(steps: int, batch: int) -> None:
+    logs, zeros = values(0, (steps, batch, 5), "float32"), on_cpu(np.zeros(batch, np.int64))
+    targets = on_cpu(np.ones((batch, 2), np.int64))
+    for lengths in (zeros, zeros + 1):
+        compare("ctc_loss", (logs, targets, zeros, lengths), (0, False))
+        compare("ctc_loss_gradient", (logs, targets, zeros, lengths, values(1, (batch,), "float32")), (0, False))
+
+
+@pytest.mark.parametrize(("targets", "times", "lengths", "error", "message"), [
+    ([[1, 2], [3, 1]], [5, 2], [2, 2], ValueError, "input lengths must be within 0 and 4"),
+    ([[1, 2], [3, 1]], [4, 2], [2, -1], ValueError, "target lengths cannot be negative"),
+    ([[1, 2], [3, 1]], [4, 2], [2, 3], ValueError, r"some target lengths are beyond targets of shape \[2, 2\]"),
+    ([1, 2, 3], [4, 2], [2, 2], ValueError, "the target lengths must add up to the 3 targets"),
+    ([[1, 2], [5, 1]], [4, 2], [2, 2], IndexError, "class index 5 is out of range for 5 classes"),
+    ([1, 2, -3], [4, 2], [2, 1], IndexError, "class index -3 is out of range for 5 classes"),
+])  # fmt: skip
+def test_wrong_operands_of_ctc_loss_are_reported(
+    targets: Any, times: list[int], lengths: list[int], error: type[Exception], message: str
+) -> None:
+    logs = F.log_softmax(values(0, (4, 2, 5), "float32"), -1).to("cuda")
+    with pytest.raises(error, match=message):
+        F.ctc_loss(logs, on_cpu(targets).to("cuda"), on_cpu(times).to("cuda"), on_cpu(lengths).to("cuda")).item()
+
+
+def _exercise_likelihoods() -> None:
+    for dtype in ("float32", "float64"):
+        logs, ones = values(0, (3, 2, 5), dtype).to("cuda"), flow.ones(2, device="cuda", dtype=flow.int64)
+        for targets in (flow.ones(2, 1, device="cuda", dtype=flow.int64), ones):
+            for zero_infinity in (False, True):
+                loss = _run("ctc_loss", (logs, targets, ones * 3, ones), (0, zero_infinity))
+                _run("ctc_loss_gradient", (logs, targets, ones * 3, ones, *loss), (0, zero_infinity))
+
+
 @pytest.mark.slow
 def test_kernels_need_few_registers() -> None:
     with emulated("lazy"):
         _exercise_losses()
         _exercise_normalization()
         _exercise_attention()
+        _exercise_likelihoods()
         flow.rand(20000, device="cuda").to(flow.complex64).norm()
         flow.rand(200, 3, device="cuda").to(flow.complex128).sum(0)
         flow.synchronize()
