@@ -1,4 +1,4 @@
-"""Kernels by the array module against those of the CPU: normalisation, losses, dropout, and random numbers."""
+"""Kernels of CUDA devices against those of the CPU: normalisation, losses, dropout, and random numbers."""
 
 from __future__ import annotations
 

@@ -73,6 +73,9 @@ _FURTHER: Final[dict[str, Rule]] = {
     "mul": Rule(_BOOL, lambda dtype, x, y: f"{x} & {y}"),
     "sign": Rule(_BOOL, lambda dtype, x: x),
     **{name: _division(function) for name, function in _DIVISIONS.items()},
+    # As on the CPU, a quotient of half precision is rounded before its fraction is cut off.
+    "trunc_divide_float16": Rule(FLOATS, lambda dtype, x, y: f"truncf(rounded_float16({x} / {y}))"),
+    "trunc_divide_bfloat16": Rule(FLOATS, lambda dtype, x, y: f"truncf(rounded_bfloat16({x} / {y}))"),
     "pow": Rule(_NUMBERS, _call("power"), exact=False),
     "pow_scalar": Rule(_NUMBERS, _call("power_of_all"), exact=False),
     "bitwise_left_shift": Rule(INTEGERS, _call("shifted_left")),
