@@ -108,3 +108,14 @@ def test_training_in_chains_has_the_gradients_of_the_cpu() -> None:
             assert x.grad is not None
             found.append(x.grad.to("cpu").numpy())
     np.testing.assert_allclose(found[0], found[1], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("count", [5, 30_000])
+def test_results_that_are_passed_on_have_memory_where_the_ops_run_one_by_one(count: int) -> None:
+    numbers = np.linspace(-3, 3, count)
+    with emulated("random", 4, race_check=True) as devices:
+        x = flow.tensor(numbers, device="cuda")
+        flow.synchronize()
+        before = devices.driver.launches
+        np.testing.assert_allclose((x * 2 + x.exp()).to("cpu").numpy(), numbers * 2 + np.exp(numbers), rtol=1e-12)
+        assert devices.driver.launches == before + 3

@@ -181,8 +181,13 @@ def _run_members(
         kernel = _kernel_of_chain(machine, instruction)
         if kernel is not None:
             return _run_chain(machine, instruction, kernel)
+    lacking = fused.passed_on if isinstance(fused, Chain) and instruction.stream.policy.asynchronous else ()
     for member in members:
-        outcome = run(machine, member, failure)
+        found = failure
+        if found is None and member in lacking:
+            # The memory of a device is its allocator's: a kernel makes none.
+            found = prepare(machine, member, cast(InstructionPolicy, member.policy))
+        outcome = run(machine, member, found)
         if isinstance(outcome, Failure):
             fused.failed.append((member, outcome))
     return fused.failed[0][1] if fused.failed else None
