@@ -200,7 +200,7 @@ REDUCED: dict[str, Function] = {
 }
 
 
-@pytest.mark.parametrize("stretch", [1, 4, 7])
+@pytest.mark.parametrize("stretch", [1, 7])
 @pytest.mark.parametrize("name", REDUCED)
 def test_places_of_more_elements_than_a_stretch_has(name: str, stretch: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scattering, "STRETCH", stretch)
@@ -263,7 +263,7 @@ RUNNING: dict[str, Function] = {
 @pytest.mark.parametrize("name", RUNNING)
 def test_running_results_of_lines_in_parts(name: str, part: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scans, "_PART", part)
-    for shape in ((40, 33), (1, 600), (600, 1), (40, 1, 300)):
+    for shape in ((20, 33), (1, 200), (200, 1), (10, 1, 70)):
         with emulated("lazy"):
             expected, found = _both(RUNNING[name], [_numbers(5, shape, "float64")])
         for want, have in zip(expected, found, strict=True):
@@ -297,8 +297,12 @@ ORDERS: dict[str, Function] = {
 }
 
 
-@pytest.mark.parametrize("shape", [(3, 7), (2, LONG)])
-@pytest.mark.parametrize("dtype", ["bool", "int64", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize(
+    ("dtype", "shape"),
+    [(dtype, (3, 7)) for dtype in ("bool", "int64", "bfloat16", "float32", "float64")]
+    + [(dtype, (2, LONG)) for dtype in ("int8", "float32")],
+    ids=str,
+)
 @pytest.mark.parametrize("name", ORDERS)
 def test_orders(name: str, dtype: str, shape: tuple[int, ...]) -> None:
     numbers = _numbers(7, shape, "float64")
@@ -512,7 +516,7 @@ def _run_everything(dtype: str) -> None:
     flow.synchronize()
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 def test_no_op_calls_functions_of_the_array_module(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     called: list[str] = []
     call = EmulatedDriver.call
