@@ -311,6 +311,15 @@ def test_a_wrong_index_in_a_replay_names_its_op_and_spoils_no_other(seed: int) -
         assert devices.driver.graphs == 5
 
 
+def test_a_wrong_index_is_reported_where_races_are_watched_for() -> None:
+    with emulated("random", 3, race_check=True):
+        graph = nn.Graph.trace(lambda x, at: flow.gather(x * 2, 0, at) + 1)
+        x, at = flow.arange(4.0, device="cuda"), flow.tensor([9], device="cuda")
+        for _ in range(4):
+            with pytest.raises(IndexError, match="index 9 is out of range"):
+                graph(x, at).tolist()
+
+
 def test_a_failure_in_an_argument_reaches_the_results() -> None:
     with emulated("random", 6):
         graph = nn.Graph.trace(lambda x: x + 1)
