@@ -1,0 +1,289 @@
+"""The kernels of the steps of recurrent layers: a thread for each unit of each row of a step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Final, NamedTuple, TypeAlias
+
+from vmflow.kernels.expressions.sources import elements
+from vmflow.kernels.problems.recurrent import Layer
+from vmflow.streams.cuda.arrays import DeviceArray
+from vmflow.streams.cuda.launching import Launcher
+
+from .sources import ELEMENTS_PRELUDE, STORED
+from .walks import Walk, part_of, standing, walk
+
+# Arrays by the names that kernels have for them.
+Named: TypeAlias = dict[str, DeviceArray]
+
+
+class Step(NamedTuple):
+    """A step between the one before it and the one behind it, in the order in which they run.
+
+    Attributes:
+        begin, size: its rows among those of all steps.
+        before: where the rows of the step before it begin.
+        continued: so many of its rows, the first ones, go on from there; the others from the initial state.
+        lasting: so many of its rows, the first ones, go on in the step behind it.
+    """
+
+    begin: int
+    size: int
+    before: int
+    continued: int
+    lasting: int
+
+    def of(self, array: DeviceArray) -> DeviceArray:
+        """Its rows of an array of all rows."""
+        return part_of(array, 0, self.begin, self.begin + self.size)
+
+    def before_of(self, array: DeviceArray) -> DeviceArray:
+        """The rows of an array of all rows from which it goes on."""
+        return part_of(array, 0, self.before, self.before + self.continued)
+
+    def first_of(self, array: DeviceArray) -> DeviceArray:
+        """As many rows as it has of an array with a row for each sequence."""
+        return part_of(array, 0, 0, self.size)
+
+    def arrays(self, every: Named, each: Named) -> Named:
+        """For a kernel: its rows of arrays of all rows, those of the step before it, and arrays of all sequences."""
+        named = {name: self.of(array) for name, array in every.items()} | each
+        named["state_before"] = self.before_of(every["states"])
+        if "cells" in every:
+            named["cell_before"] = self.before_of(every["cells"])
+        return named
+
+
+def steps_of(layer: Layer, shape: tuple[int, ...]) -> tuple[Step, ...]:
+    """The steps of an input of this shape, in the order in which they run."""
+    steps = layer.steps(shape)
+    sizes = [0, *[step.size for step in steps], 0]
+    begins = [0, *[step.rows.start for step in steps]]
+    return tuple(
+        [
+            Step(step.rows.start, step.size, begins[place], min(step.size, sizes[place]), min(step.size, after))
+            for place, (step, after) in enumerate(zip(steps, sizes[2:], strict=True))
+        ]
+    )
+
+
+class StepKernel(NamedTuple):
+    """The kernel of a step, for any dtype.
+
+    Attributes:
+        name: for people, and a part of the kernel's name.
+        outs, arrays: the names of arrays that are written, and of those that are only read.
+        lines: statements.  They know of their thread the `row` among those of the step, and the place `at` of its unit
+            in an array with as many columns as there are units; the numbers `hidden`, of the units, `continued` and
+            `lasting`; and the type, which is `value`.
+    """
+
+    name: str
+    outs: tuple[str, ...]
+    arrays: tuple[str, ...]
+    lines: tuple[str, ...]
+
+    def launch(self, launcher: Launcher, step: Step, hidden: int, named: Named) -> None:
+        """Run it for so many units of all rows of a step."""
+        outs, arrays = ([standing(named[name], 2) for name in names] for names in (self.outs, self.arrays))
+        what = _walk(self, named[self.outs[0]].dtype.name)
+        numbers = hidden, step.continued, step.lasting
+        walk(launcher, what, (step.size, hidden), outs, arrays, [(1, 0), (hidden, 1)], numbers)
+
+
+@lru_cache(None)
+def _walk(kernel: StepKernel, dtype: str) -> Walk:
+    lines = (f"typedef {STORED[dtype]} value;", "const int64 row = row_place, at = at_place;", *kernel.lines)
+    return Walk(
+        kernel.name,
+        tuple([(name, dtype) for name in kernel.outs]),
+        tuple([(name, dtype) for name in kernel.arrays]),
+        ("row", "at"),
+        ("hidden", "continued", "lasting"),
+        lines,
+        functions=_functions(),
+    )
+
+
+@lru_cache(None)
+def _functions() -> str:
+    return ELEMENTS_PRELUDE + elements() + _ACTIVATIONS
+
+
+# 1 / (1 + exp(-x)) by way of tanh overflows nowhere.
+_ACTIVATIONS: Final = """
+INLINED float tangent(float x) { return tanh_f(x); }
+INLINED double tangent(double x) { return tanh(x); }
+template <typename T> INLINED T logistic(T x) { return tangent(x * (T)0.5) * (T)0.5 + (T)0.5; }
+"""
+
+
+def _before(name: str) -> str:
+    """An element of the state before the step, or of the cell."""
+    return f"(row < continued ? {name}_before : initial_{name})[at]"
+
+
+# Forward
+#
+# The sums of a gate that come from the input have been computed for all rows, and those that come from the initial
+# state for all sequences.
+
+
+_FROM_STATE: Final = "const value* from = row < continued ? from_state : from_initial;"
+
+
+def _rnn(rectified: bool) -> StepKernel:
+    activation = "total > 0 || total != total ? total : 0" if rectified else "tangent(total)"
+    lines = (
+        _FROM_STATE,
+        "const value total = states[at] + from[at];",
+        f"const value state = {activation};",
+        "states[at] = state;",
+        "if (row >= lasting) last_state[at] = state;",
+    )
+    name = "rnn_relu_step" if rectified else "rnn_tanh_step"
+    return StepKernel(name, ("states", "last_state"), ("from_state", "from_initial"), lines)
+
+
+def _lstm(projected: bool) -> StepKernel:
+    """With a projection, what it makes of `unprojected` is the state."""
+    state = "unprojected" if projected else "states"
+    lines = (
+        _FROM_STATE,
+        "const int64 first = at + row * 3 * hidden;",
+        "auto sum = [&](int64 gate) { return gates[first + gate * hidden] + from[first + gate * hidden]; };",
+        "const value taken = logistic(sum(0)), kept = logistic(sum(1)), fresh = tangent(sum(2));",
+        "const value shown = logistic(sum(3));",
+        f"const value cell = kept * {_before('cell')} + taken * fresh;",
+        "const value state = shown * tangent(cell);",
+        "gates[first] = taken;",
+        "gates[first + hidden] = kept;",
+        "gates[first + 2 * hidden] = fresh;",
+        "gates[first + 3 * hidden] = shown;",
+        "cells[at] = cell;",
+        f"{state}[at] = state;",
+        "if (row >= lasting) last_cell[at] = cell;",
+        *([] if projected else ["if (row >= lasting) last_state[at] = state;"]),
+    )
+    outs = "gates", "cells", state, "last_cell", *([] if projected else ["last_state"])
+    arrays = "from_state", "from_initial", "cell_before", "initial_cell"
+    return StepKernel("lstm_projected_step" if projected else "lstm_step", outs, arrays, lines)
+
+
+# The gates of the parameters are reset, update and new.  Four are kept for each row: new, reset, update, and the part
+# of the new one that the reset gate is multiplied with.
+_GRU: Final = StepKernel(
+    "gru_step",
+    ("states", "gates", "last_state"),
+    ("from_input", "from_state", "from_initial", "state_before", "initial_state"),
+    (
+        _FROM_STATE,
+        "const int64 in = at + row * 2 * hidden, first = at + row * 3 * hidden;",
+        "const value reset = logistic(from_input[in] + from[in]);",
+        "const value update = logistic(from_input[in + hidden] + from[in + hidden]);",
+        "const value inner = from[in + 2 * hidden];",
+        "const value fresh = tangent(from_input[in + 2 * hidden] + reset * inner);",
+        f"const value state = fresh + update * ({_before('state')} - fresh);",
+        "gates[first] = fresh;",
+        "gates[first + hidden] = reset;",
+        "gates[first + 2 * hidden] = update;",
+        "gates[first + 3 * hidden] = inner;",
+        "states[at] = state;",
+        "if (row >= lasting) last_state[at] = state;",
+    ),
+)
+
+# By the kind of layer, and whether it has a projection.
+FORWARD: Final = {
+    ("rnn_tanh", False): _rnn(False),
+    ("rnn_relu", False): _rnn(True),
+    ("lstm", False): _lstm(False),
+    ("lstm", True): _lstm(True),
+    ("gru", False): _GRU,
+}
+
+
+# Backward
+#
+# `gradient` is the gradient by the state after the step, as far as it comes from later steps, and `cell_gradient` that
+# by the cell.  The step before it will find its own there.
+
+
+def _by_state(given: bool, more: str = "") -> str:
+    """The statement that finds the gradient by the state; `by_states` is there if the states have one themselves."""
+    return f"const value by_state = gradient[at]{more}{' + by_states[at]' if given else ''};"
+
+
+_STATE_BEFORE: Final = f"before[at] = {_before('state')};"
+_STATES_BEFORE: Final = ("state_before", "initial_state")
+
+
+@lru_cache(None)
+def _rnn_backward(rectified: bool, given: bool) -> StepKernel:
+    slope = "(value)(states[at] > 0)" if rectified else "(1 - states[at] * states[at])"
+    lines = (_by_state(given), f"sums[at] = {slope} * by_state;", _STATE_BEFORE)
+    arrays = "gradient", "states", *_STATES_BEFORE, *(["by_states"] if given else [])
+    return StepKernel("rnn_relu_back" if rectified else "rnn_tanh_back", ("sums", "before"), arrays, lines)
+
+
+@lru_cache(None)
+def projection_backward(given: bool) -> StepKernel:
+    """What has to be known before the product with the projection."""
+    lines = _by_state(given), "by_projected[at] = by_state;", _STATE_BEFORE
+    arrays = "gradient", *_STATES_BEFORE, *(["by_states"] if given else [])
+    return StepKernel("lstm_projection_back", ("by_projected", "before"), arrays, lines)
+
+
+@lru_cache(None)
+def _lstm_backward(projected: bool, given: bool) -> StepKernel:
+    outs = "sums", "cell_gradient", "unprojected" if projected else "before"
+    more = [] if projected else [*_STATES_BEFORE, *(["by_states"] if given else [])]
+    arrays = "gradient", "gates", "cells", "cell_before", "initial_cell", *more
+    lines = (
+        _by_state(given and not projected),
+        "const int64 first = at + row * 3 * hidden;",
+        "const value taken = gates[first], kept = gates[first + hidden];",
+        "const value fresh = gates[first + 2 * hidden], shown = gates[first + 3 * hidden], bent = tangent(cells[at]);",
+        "const value by_cell = cell_gradient[at] + (1 - bent * bent) * shown * by_state;",
+        "sums[first] = taken * (1 - taken) * fresh * by_cell;",
+        f"sums[first + hidden] = kept * (1 - kept) * {_before('cell')} * by_cell;",
+        "sums[first + 2 * hidden] = (1 - fresh * fresh) * taken * by_cell;",
+        "sums[first + 3 * hidden] = shown * (1 - shown) * bent * by_state;",
+        "cell_gradient[at] = by_cell * kept;",
+        "unprojected[at] = shown * bent;" if projected else _STATE_BEFORE,
+    )
+    return StepKernel("lstm_projected_back" if projected else "lstm_back", outs, arrays, lines)
+
+
+@lru_cache(None)
+def _gru_backward(given: bool) -> StepKernel:
+    """In the order in which gates are kept, gradients by sums from the input come first, those from the state last."""
+    lines = (
+        # The product of the later step is added here, not by a kernel of its own.
+        _by_state(given, " + from_later[at]"),
+        "const int64 first = at + row * 3 * hidden;",
+        "const value fresh = gates[first], reset = gates[first + hidden], update = gates[first + 2 * hidden];",
+        f"const value state = {_before('state')};",
+        "const value by_fresh = (1 - fresh * fresh) * (1 - update), by_inner = by_fresh * reset;",
+        "sums[first] = by_fresh * by_state;",
+        "sums[first + hidden] = (1 - reset) * by_inner * gates[first + 3 * hidden] * by_state;",
+        "sums[first + 2 * hidden] = update * (1 - update) * (state - fresh) * by_state;",
+        "sums[first + 3 * hidden] = by_inner * by_state;",
+        "gradient[at] = by_state * update;",
+        "before[at] = state;",
+    )
+    arrays = "from_later", "gates", *_STATES_BEFORE, *(["by_states"] if given else [])
+    return StepKernel("gru_back", ("sums", "gradient", "before"), arrays, lines)
+
+
+# By the kind of layer: from whether there is a projection, and whether the states have a gradient themselves.
+BACKWARD: Final[dict[str, Callable[[bool, bool], StepKernel]]] = {
+    "rnn_tanh": lambda projected, given: _rnn_backward(False, given),
+    "rnn_relu": lambda projected, given: _rnn_backward(True, given),
+    "lstm": _lstm_backward,
+    "gru": lambda projected, given: _gru_backward(given),
+}
+
+# The gradients by sums that are kept for each unit.
+KEPT: Final = {"rnn_tanh": 1, "rnn_relu": 1, "lstm": 4, "gru": 4}
