@@ -261,7 +261,7 @@ def page(kept: Kept, ops: Iterable[str], dtypes: Sequence[str]) -> str:
         "",
         "Written by `python -m tests.cuda.kernel_table`; do not edit. The ops of the coverage table and the optimizers "
         f"ran on an emulated device, in {'all dtypes' if set(dtypes) == set(DTYPES) else ', '.join(dtypes)}, with "
-        "their gradients. Chains of ops that graphs join are not among them.",
+        "their gradients. Chains of elementwise ops are among them as far as these calls made some; graphs make more.",
         "",
         f"{len(kernels)} kernels in {len(table)} families, compiled by NVRTC {compiler} for {architectures}. "
         + (f"Registers are spilled by {', '.join(spilling)}." if spilling else "None spills registers."),
