@@ -354,8 +354,8 @@ async def main(
     async with flow.VirtualMachine("digits"):
         with flow.device(device):
             train_digits, test_digits = load(seed)
-            whole = epochs * -(-len(train_digits) // 64)
-            count = whole if steps is None else min(steps, whole)
+            each = -(-len(train_digits) // 64)
+            count = epochs * each if steps is None else min(steps, epochs * each)
             if steps is None:
                 # What is timed and compared below is computed by the same kernels from the beginning to the end.
                 await have_kernels(lambda: do_all_once(train_digits, test_digits))
@@ -366,7 +366,8 @@ async def main(
             await evaluate(model, test_digits, losses, epochs, outputs)
 
             # A third of the training is enough to see it.
-            graph_losses, twin = await second_act(start, train_digits, count if steps is not None else -(-count // 3))
+            part = -(-epochs // 3) * each if steps is None else count
+            graph_losses, twin = await second_act(start, train_digits, part)
             if graph_losses != losses[: len(graph_losses)]:
                 raise RuntimeError("as a graph the network does not have the losses that it has eagerly")
             twin.eval()

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @final
 class ActorAct(InstructionPolicy):
-    """What an actor has decided to do.
+    """An act that an actor has decided on.
 
     Args:
         runtime: of the actor.

@@ -15,6 +15,7 @@ import threading
 import weakref
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -899,9 +900,9 @@ async def test_the_training_of_the_digits(tmp_path: Path) -> None:
         spec.loader.exec_module(example)
         training, _ = example.load(0)
         model = example.build()
-        optimizer = flow.optim.Adam(model.parameters(), lr=2e-3)
+        step = partial(example.train_step, model, example.optimizer_of(model))
         async with profiler.profile() as prof:
-            losses = await example.train(model, optimizer, training, 1)
+            losses = await example.train(step, training, 23, "training")
     finally:
         del sys.modules["digits_example"]
     trace = exported(prof, tmp_path)

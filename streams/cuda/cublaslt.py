@@ -47,7 +47,7 @@ _REFUSALS: Final = frozenset({7, 8, 15})
 
 
 class Library(NamedTuple):
-    """What is used of nvmath-python.
+    """The names of nvmath-python that are used.
 
     Attributes:
         lt: ``nvmath.bindings.cublasLt``.
@@ -166,7 +166,7 @@ class Products:
         return None
 
     def _found(self) -> _Planner | str:
-        """What plans products, or why there is nothing."""
+        """The planner of products, or the reason why there is none."""
         if self._planner is None:
             try:
                 self._planner = _Planner(self._find(), self._room)
@@ -215,7 +215,7 @@ class Products:
 
 
 class _Kind(NamedTuple):
-    """What all products of one plan have in common.
+    """The part that all products of one plan have in common.
 
     Attributes:
         layouts: dtypes, shapes and strides; those that follow from the others are left out.

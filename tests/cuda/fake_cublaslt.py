@@ -76,7 +76,7 @@ class Layout:
 
 
 class Chosen(NamedTuple):
-    """What an algorithm was chosen for."""
+    """The product for which an algorithm was chosen."""
 
     operation: int
     layouts: tuple[int, ...]

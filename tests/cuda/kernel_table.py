@@ -50,7 +50,7 @@ _SOURCES: Final = ("vmflow", "streams", "tests/ops")
 
 
 class OpFound(NamedTuple):
-    """What the calls of an op have used.
+    """The kernels and functions that the calls of an op have used.
 
     Attributes:
         kernels: by key, the name of the kernel.

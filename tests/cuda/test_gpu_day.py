@@ -73,7 +73,7 @@ def test_what_goes_wrong_is_told_and_the_rest_is_done(
     monkeypatch.setenv(planted.VARIABLE, how)
     found = run_stage([Task("planted", 60.0, quick=True, emulated=True)], tmp_path)
     assert (found["status"], found["processes"]) == (status, processes)
-    # Of a process that dies, the last checks may not have been written.
+    # A process that dies may not have written its last checks.
     assert found["passed"] in ((passed, passed - 1) if how == "dies" else (passed,))
     assert [failure["name"] for failure in found["failures"]] == ["piece 1"]
     report = Report(tmp_path, "today", {})

@@ -371,4 +371,6 @@ def test_kernels_need_few_registers() -> None:
         for architecture in ARCHITECTURES:
             found = usage(kernel, architecture)
             assert not found.spilled, kernel.name
-            assert found.registers <= 64, (kernel.name, architecture, found)
+            # The sum of two likelihoods at the end of these takes functions that nothing else there takes, in float64.
+            most = 80 if kernel.name.startswith("ctc_forwards") else 64
+            assert found.registers <= most, (kernel.name, architecture, found)

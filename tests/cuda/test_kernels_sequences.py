@@ -44,7 +44,7 @@ def _operands(layer: Layer, dtype: str, steps: int = 3, batch: int = 3, features
 
 
 def _outcome(layer: Layer, operands: list[flow.Tensor], device: str) -> list[NDArray[Any]]:
-    """What a layer shows, and the gradients by its operands."""
+    """The results of a layer, and the gradients by its operands."""
     given = [operand.to(device).requires_grad_() for operand in operands]
     shown = recurrent_layer(layer, *given)
     slopes = [values(9, tuple(each.shape), each.dtype.name).to(device) for each in shown]

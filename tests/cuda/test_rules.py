@@ -31,7 +31,7 @@ def _hard(dtype: str, count: int, seed: int = 0) -> Any:
 
 
 def _both(op: str, arrays: tuple[Any, ...], scalars: tuple[Any, ...] = ()) -> list[Any]:
-    """What the op makes of arrays of the host, there and on the device."""
+    """The results of the op for arrays of the host, there and on the device."""
     tensors = tuple([on_cpu(array) for array in arrays])
     with np.errstate(all="ignore"):
         expected = results(op, tensors, (), scalars)[0]

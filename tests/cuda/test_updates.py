@@ -223,7 +223,7 @@ def _update(
     written: Sequence[np.ndarray[Any, Any]],
     skip: float | None = None,
 ) -> list[np.ndarray[Any, Any]]:
-    """What is written by an update; arrays of two dimensions lie transposed."""
+    """The arrays that an update writes; those of two dimensions lie transposed."""
     inputs, outputs = [
         [
             flow.tensor(array.T, device=device).t() if array.ndim == 2 else flow.tensor(array, device=device)

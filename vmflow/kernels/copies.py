@@ -1,6 +1,6 @@
 """The door to the kernels that move arrays as they are: between devices, and within the memory of one.
 
-Those between devices read on one and write on another, and run on streams of their own.
+Kernels between devices read on one and write on another, and run on streams of their own.
 """
 
 from __future__ import annotations

@@ -185,7 +185,7 @@ class Shadow:
         old = known.take(pieces)
         foreign = (old >= floors) & (((old ^ stamps) & _IDENTITY) != 0)
         if foreign.any():
-            # What comes behind these accesses comes behind those as well that are ordered before them.
+            # Work behind these accesses is also behind those that are ordered before them.
             positions = np.flatnonzero(foreign)
             foreign[positions] = self._clock.unordered(old[positions], stamps[positions])
             stamps = np.where(foreign, _merged(old, stamps), stamps)

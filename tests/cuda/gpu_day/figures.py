@@ -53,7 +53,7 @@ class Sizes(NamedTuple):
 SMALL: Final = Sizes(large=1 << 10, matrix=16, repeat=20, steps=3, rounds=2)
 
 _FLOAT_BYTES: Final = 4
-# Of a chain of two operands and a result.
+# A chain has two operands and a result.
 _CHAIN_ARRAYS: Final = 3
 _COMPILED: Final = 8
 _MOST_POLLS: Final = 2000

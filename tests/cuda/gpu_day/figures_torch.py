@@ -1,4 +1,4 @@
-"""What torch takes for the same work on the same device."""
+"""The time that torch takes for the same work on the same device."""
 
 from __future__ import annotations
 

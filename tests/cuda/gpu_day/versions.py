@@ -95,7 +95,7 @@ def _of_cupy() -> dict[str, int]:
 
 
 def _output(*command: str) -> str:
-    """What a program prints; nothing if it is not there or fails."""
+    """The output of a program; nothing if it is not there or fails."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE, check=True)
     except (OSError, subprocess.SubprocessError):

@@ -21,7 +21,7 @@ from .windows import EVEN_NUMBERS, Loop, even_window, even_windows_of_place, nam
 
 
 def _numbers(given: DeviceArray, wanted: DeviceArray) -> list[Argument]:
-    """Of each dimension, how many elements are divided into how many windows."""
+    """For each dimension, how many elements are divided into how many windows."""
     return [number for pair in zip(given.shape[2:], wanted.shape[2:], strict=True) for number in pair]
 
 

@@ -236,7 +236,7 @@ struct Kept {
 };
 """
 
-# What is dropped, as parameters of a kernel.
+# Parameters of a kernel that tell which elements are dropped.
 _DROPPED: Final = f"{PLACE}, int64 limit, double rest, double scale"
 
 # Threads go through eight elements each that one block of random words decides on, or through one after the other.

@@ -150,7 +150,7 @@ def _room(launcher: Launcher, cases: Cases, loss: DeviceArray) -> tuple[DeviceAr
 def _add_up(
     launcher: Launcher, cases: Cases, losses: DeviceArray, weights: DeviceArray, outs: Sequence[DeviceArray]
 ) -> None:
-    """From what rows lose, and how much they count, to the loss, and what the mean is divided by."""
+    """Sum the losses and weights of rows up to the loss, and to the divisor of the mean."""
     loss, total = outs
     if cases.reduction == "none":
         reduce_rows(launcher, sum_of(COMPUTED[cases.compute.name]), weights, (0,), total)

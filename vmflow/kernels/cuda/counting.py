@@ -319,7 +319,7 @@ def _bin(dtype: str) -> Walk:
 
 
 def _densities(launcher: Launcher, found: DeviceArray, borders: DeviceArray) -> DeviceArray:
-    """What bins hold, divided so that the integral over them is 1."""
+    """The counts of bins, divided so that the integral over them is 1."""
     total, result = launcher.scratch((1,), _FLOAT64), launcher.scratch(found.shape, _FLOAT64)
     reduce_rows(launcher, sums_in(_FLOAT64), found, (0,), total)
     arrays = [walked(found), Walked(borders, (1,)), standing(total, 1)]

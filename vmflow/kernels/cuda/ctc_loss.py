@@ -190,7 +190,7 @@ extern "C" __global__ void ctc_spans(int64* spans, unsigned long long* report, c
     return CudaKernel("ctc_spans", source, (0, 1))
 
 
-# What all kernels below know of a case, and of its states.
+# All kernels below know these variables of a case, and of its states.
 _CASE: Final = """
 struct Case {
     const int64* target;

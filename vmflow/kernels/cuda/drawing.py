@@ -145,7 +145,7 @@ NORMAL_DOUBLES: Final = Kind("double", 2, "wide_normal_pair(w, &found[0], &found
 
 
 class Drawing(NamedTuple):
-    """What is made of random numbers.
+    """A function of random numbers.
 
     Attributes:
         name: for people, and a part of the kernel's name.

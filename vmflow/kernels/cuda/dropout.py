@@ -42,7 +42,7 @@ def _dropout(problem: Problem) -> Kernel:
 
 
 def _scale(problem: Problem) -> float:
-    """What is kept is multiplied by this, rounded in the dtype."""
+    """The factor of elements that are kept, rounded in the dtype."""
     (p,) = problem.attributes
     return float(problem.outputs[0].dtype.numpy.type(1 / (1 - p)).real)
 

@@ -17,7 +17,7 @@ INLINED float logarithm_of_more(float x) { return log1p_f(x); }
 INLINED double logarithm_of_more(double x) { return log1p(x); }
 """
 
-# Division by 0 is reported elsewhere.  What leaves the range wraps around.
+# Division by 0 is reported elsewhere.  A result beyond the range wraps around.
 _DIVISIONS: Final = """
 template <typename T> constexpr bool is_floating = same<T, float> || same<T, double>;
 

@@ -103,7 +103,7 @@ def _named(
     indices: Sequence[DeviceArray],
     values: DeviceArray,
 ) -> tuple[Places, DeviceArray, Steps, tuple[int, ...], Slices]:
-    """What `put_at` and `combine_at` are told behind the memory, of values in the shape of what indices choose."""
+    """The arguments of `put_at` and `combine_at` behind the memory, for values in the shape that indices choose."""
     sizes, strides, offset = geometry
     chosen = Chosen.by(len(sizes), dims, [index.shape for index in indices])
     places = places_of(launcher, chosen, dims, indices, sizes, strides, offset)
