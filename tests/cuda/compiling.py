@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 
 import pytest
 
@@ -29,6 +30,26 @@ class Usage(NamedTuple):
 def loaded_kernels(index: int = 0) -> list[CudaKernel]:
     """All kernels that a device has loaded."""
     return [kernel for kernel in device_of(index).functions if isinstance(kernel, CudaKernel)]
+
+
+# Registers of a thread: with more than 64, a multiprocessor has fewer than half of the threads that it could have.
+_MOST: Final = 64
+
+# By the beginnings of their names, kernels that may take more, and why.
+_MORE: Final = {
+    "ctc_forwards": 80,  # the sum of two likelihoods takes functions of float64 that nothing else takes
+    "shares_of_windows": 80,  # volumes have three loops, in each of which windows are divided and counted
+}
+
+
+def check_usage(kernels: Sequence[CudaKernel], architecture: int, most: int = _MOST) -> None:
+    """Kernels, of which there are some, spill no registers on ``sm_<architecture>`` and take no more than `most`."""
+    assert kernels
+    for kernel in kernels:
+        found = usage(kernel, architecture)
+        limit = max([most, *[more for start, more in _MORE.items() if kernel.name.startswith(start)]])
+        assert not found.spilled, (kernel.name, architecture)
+        assert found.registers <= limit, (kernel.name, architecture, found)
 
 
 def usage(kernel: CudaKernel, architecture: int) -> Usage:

@@ -18,7 +18,7 @@ from vmflow.ops.table import OPS
 from vmflow.streams.cuda.emulation.driver import EmulatedDriver
 
 from .comparing import DTYPES, FLOATS, equal
-from .compiling import ARCHITECTURES, loaded_kernels, usage
+from .compiling import ARCHITECTURES, check_usage, loaded_kernels
 from .emulated import emulated
 
 pytestmark = [pytest.mark.emulated, pytest.mark.host]
@@ -538,9 +538,4 @@ def test_kernels_compile_for_gpus_without_spills(dtype: str, architecture: int) 
     with emulated("lazy"):
         _run_everything(dtype)
         kernels = loaded_kernels()
-    assert kernels
-    for kernel in kernels:
-        found = usage(kernel, architecture)
-        assert not found.spilled, kernel.name
-        # Volumes have three loops, in each of which windows are divided and counted.
-        assert found.registers <= (80 if kernel.name.startswith("shares_of_windows") else 64), kernel.name
+    check_usage(kernels, architecture)

@@ -16,7 +16,7 @@ from vmflow.kernels.problems.updates import Along, Averages, Clip, RunningStatis
 from vmflow.kernels.updates import choose_update
 from vmflow.multi_tensor import Update, issue_together, issue_update
 
-from .compiling import ARCHITECTURES, loaded_kernels, usage
+from .compiling import ARCHITECTURES, check_usage, loaded_kernels
 from .emulated import emulated
 
 pytestmark = [pytest.mark.emulated, pytest.mark.host]
@@ -432,7 +432,7 @@ def test_kernels_compile_for_gpus_without_spills(architecture: int) -> None:
         WITH_POWERS["amsgrad"](many).step()
         kernels = loaded_kernels()
     assert len(kernels) > 60
-    for kernel in kernels:
-        found = usage(kernel, architecture)
-        assert not found.spilled, kernel.name
-        assert found.registers <= (80 if "float64" in kernel.name else 64), (kernel.name, found)
+    # Powers of float64, as Adam and its kin take them, are long.
+    wide = [kernel for kernel in kernels if "float64" in kernel.name]
+    check_usage(wide, architecture, 80)
+    check_usage([kernel for kernel in kernels if kernel not in wide], architecture)
