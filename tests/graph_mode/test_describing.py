@@ -127,7 +127,8 @@ def lines_of(level: int, capsys: pytest.CaptureFixture[str]) -> list[str]:
     said = capsys.readouterr().out.splitlines()
     assert all([line.startswith(f"[{graph.name}] ") for line in said])
     assert graph(flow.ones(3)).tolist() == [2.0, 2.0, 2.0]
-    assert capsys.readouterr().out == ""  # it is built but once
+    # It is built but once; a device may say that it runs the ops in another way from now on.
+    assert not [line for line in capsys.readouterr().out.splitlines() if "from now on" not in line]
     return [line.removeprefix(f"[{graph.name}] ") for line in said]
 
 
