@@ -51,11 +51,18 @@ class GraphCaller:
         outputs: the metas of the results.
         uses: how often a launch reads arguments; see `Launch`.
         task: of a plan with a single one; else None.
+        launches_ahead: whether the tasks hand their work to a device, and end later.
     """
 
     def __init__(
-        self, machine: VirtualMachine, outputs: Sequence[TensorMeta], uses: int, task: SingleTask | None
+        self,
+        machine: VirtualMachine,
+        outputs: Sequence[TensorMeta],
+        uses: int,
+        task: SingleTask | None,
+        launches_ahead: bool,
     ) -> None:
+        self._launches_ahead = launches_ahead
         self._machine = machine
         # With whether the device's allocator makes room for it.
         self._outputs = [(output, places_memory(output)) for output in outputs]
@@ -99,7 +106,7 @@ class GraphCaller:
         fields: MachineFields = machine
         if fields.driver.refusing:
             machine.require_open("launch_lazy_job")
-        if self._task is None and runtime.launches_ahead and variables.written:
+        if self._launches_ahead and self._task is None and variables.written:
             sources = _apart(sources, variables)
         results: list[Tensor] = []
         blobs: list[Blob] = []
@@ -124,7 +131,7 @@ class GraphCaller:
     def _ran_inline(self, runtime: GraphRuntime, launch: Launch, variables: Variables, mode: Mode) -> bool:
         """Run the launch in this call, if all that it needs is there and nothing is before it; whether that was so."""
         task = self._task
-        if task is None or self._placed_bytes or task.stream.policy.launches_ahead:
+        if task is None or self._placed_bytes or self._launches_ahead:
             return False
         if not self._memory_is_there:
             if runtime.memory.unsettled():
@@ -178,9 +185,8 @@ class GraphCaller:
         self, runtime: GraphRuntime, launch: Launch, variables: Variables, mode: Mode
     ) -> tuple[list[Instruction], list[tuple[Storage, Instruction]]]:
         """The instructions of a launch, and which of them writes which storage."""
-        task = self._task
-        if task is not None and task.stream.policy.launches_ahead:
-            return self._on_stream(runtime, task, launch, variables, mode)
+        if self._launches_ahead and self._task is not None:
+            return self._on_stream(runtime, self._task, launch, variables, mode)
         machine = self._machine
         code, last = origin.capture()
         instructions: list[Instruction] = []

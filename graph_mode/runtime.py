@@ -90,7 +90,6 @@ class GraphRuntime:
         launching: what starting a run is called.
         launches: the stream on which runs are started.
         cost: nanoseconds that starting a run may take, since it may be the run.
-        launches_ahead: whether acts hand their work to a device, and end later.
         brief: whether a run takes so little time that its arguments need not be given back before its end.
         single: the task, if the plan has no other and needs no actor.
         system: the actors; None for a single task.
@@ -136,7 +135,7 @@ class GraphRuntime:
         self._working = [*plan.chains, *plan.gathers]
         self._sinks = frozenset([task.id for task in plan.tasks if task.kind == CALLBACK_NOTIFY])
         self._streams = {task.id: self._stream_of(task.id) for task in plan.tasks if task.id in self._working}
-        self.launches_ahead = any([stream.policy.launches_ahead for stream in self._streams.values()])
+        launches_ahead = any([stream.policy.launches_ahead for stream in self._streams.values()])
         self.memory = PlanMemory(job, plan, tell)
         self.single: SingleTask | None = None
         self.brief = False
@@ -153,7 +152,7 @@ class GraphRuntime:
         self.system: ActorSystem | None = None
         if self.single is None:
             self.system = self._actors(dict.fromkeys(self._working, self.act))
-        self.caller = GraphCaller(machine, [operand.meta for operand in job.outputs], uses, self.single)
+        self.caller = GraphCaller(machine, [operand.meta for operand in job.outputs], uses, self.single, launches_ahead)
 
     def _stream_of(self, task: int) -> Stream:
         chain = self.plan.chains.get(task)

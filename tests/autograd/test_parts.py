@@ -145,7 +145,6 @@ class StepByStep(nn.Graph):
         return flow.autograd.grad(state.sum(), [x])
 
 
-@pytest.mark.host_arrays
 def test_a_graph_over_many_steps_pads_none_of_them() -> None:
     graph, x = StepByStep(), flow.randn(3, 50)
     (eager,), (compiled,) = graph.build(x), graph(x)
@@ -160,7 +159,6 @@ class Gradient(nn.Graph):
         return flow.autograd.grad((first * weights).sum() + (third * weights).sum() + (second * 0).sum(), [x])
 
 
-@pytest.mark.host_arrays
 @given(st.lists(st.sampled_from([0.0, -0.0, 1.5, -2.0, float("inf")]), min_size=4, max_size=4))
 @settings(max_examples=20, deadline=None)
 def test_graphs_find_the_same_to_the_sign_of_zero(numbers: list[float]) -> None:

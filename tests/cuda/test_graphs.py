@@ -320,6 +320,31 @@ def test_a_wrong_index_is_reported_where_races_are_watched_for() -> None:
                 graph(x, at).tolist()
 
 
+def test_variables_of_a_launch_that_fails_hold_the_failure_until_they_are_written_anew() -> None:
+    """Nobody knows how far a replay has come, also with those that ops before the failing one have written."""
+    with emulated("random", 7):
+        before, behind = [flow.zeros(2, device="cuda") for _ in range(2)]
+
+        def build(x: flow.Tensor, at: flow.Tensor) -> flow.Tensor:
+            before.add_(1)
+            found = flow.gather(x, 0, at)
+            behind.add_(found.sum())
+            return found
+
+        graph = nn.Graph.trace(build)
+        x, good = flow.ones(4, device="cuda"), flow.tensor([3], device="cuda")
+        for _ in range(3):
+            graph(x, good).tolist()
+        assert (before.tolist(), behind.tolist()) == ([3, 3], [3, 3])
+        for held in (graph(x, flow.tensor([9], device="cuda")), before, behind, graph(x, good)):
+            with pytest.raises(IndexError, match="index 9"):
+                held.tolist()
+        before.fill_(5)
+        behind.fill_(6)
+        assert graph(x, good).tolist() == [1]
+        assert (before.tolist(), behind.tolist()) == ([6, 6], [7, 7])
+
+
 def test_a_failure_in_an_argument_reaches_the_results() -> None:
     with emulated("random", 6):
         graph = nn.Graph.trace(lambda x: x + 1)

@@ -338,7 +338,7 @@ class Update(nn.Graph):
         return self.state["before"] * 1
 
 
-@pytest.mark.host
+@pytest.mark.not_on_cuda
 async def test_parameters_hold_the_failure_only_if_the_failing_op_writes_them() -> None:
     update = Update(fails_in_place=False)
     with pytest.raises(IndexError):
@@ -349,7 +349,7 @@ async def test_parameters_hold_the_failure_only_if_the_failing_op_writes_them() 
     assert [state[name].tolist() for name in ("before", "by", "behind")] == [[2] * 3, [0] * 3, [1] * 3]
 
 
-@pytest.mark.host
+@pytest.mark.not_on_cuda
 async def test_a_torn_parameter_says_so_until_it_is_written_anew() -> None:
     update = Update(fails_in_place=True)
     state = update.state.origin
@@ -491,7 +491,7 @@ async def test_what_somebody_has_seen_is_not_reported() -> None:
     assert listener.messages == []
 
 
-@pytest.mark.host
+@pytest.mark.not_on_cuda
 async def test_a_graph_without_results_that_fails() -> None:
     state = flow.zeros(3)
 

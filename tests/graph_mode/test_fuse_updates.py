@@ -170,7 +170,7 @@ def test_two_optimizers_do_what_they_did(clip: bool) -> None:
         assert (len(steps[0]), len(steps[1])) == (1, 2)
 
 
-@pytest.mark.host
+@pytest.mark.not_on_cuda
 def test_what_fails_before_a_fused_step_leaves_both_parts_as_they_were() -> None:
     class Guarded(_Train):
         def build(self, x: flow.Tensor, divisor: flow.Tensor) -> Any:  # type: ignore[override]

@@ -21,8 +21,10 @@ def _named(rows: list[Row]) -> list[Any]:
 
 
 def _marks(row: Row) -> list[pytest.MarkDecorator]:
-    # A mask that is made while building has a value only on the host, and graphs of CUDA devices copy to no others.
-    return [pytest.mark.host] if row.label == "-mask" or row.op == "to_device" else []
+    # A mask that is made while building has a value only on the host.
+    if row.label == "-mask":
+        return [pytest.mark.host]
+    return [pytest.mark.not_on_cuda] if row.op == "to_device" else []
 
 
 @pytest.mark.parametrize("row", _named(ROWS))

@@ -170,7 +170,7 @@ def test_integers_may_come_from_outside() -> None:
     assert names(graph.full_job) == ["sum"]
 
 
-@pytest.mark.host
+@pytest.mark.not_on_cuda
 @pytest.mark.parametrize(
     ("way", "left"),
     [

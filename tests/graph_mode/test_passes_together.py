@@ -160,7 +160,7 @@ def test_every_bit_is_eagers(steps: list[Step], results: list[int]) -> None:
         assert found == wanted, (setting, graph.full_job.ops)
 
 
-@pytest.mark.host
+@pytest.mark.not_on_cuda
 @settings(max_examples=60, deadline=None)
 @given(_steps, _results, st.sampled_from(["memory", "speed"]))
 def test_what_passes_make_of_a_job(steps: list[Step], results: list[int], order: Literal["memory", "speed"]) -> None:

@@ -51,7 +51,7 @@ async def test_what_a_graph_does_is_on_the_tracks_of_its_streams(tmp_path: Path)
     assert len(acts(trace, graph)) == 3 * per_launch
 
 
-@pytest.mark.host
+@pytest.mark.not_on_cuda
 async def test_launches_have_arrows_and_lines(tmp_path: Path) -> None:
     graph = Chain()
     await graph(flow.ones(4))
@@ -68,7 +68,7 @@ async def test_launches_have_arrows_and_lines(tmp_path: Path) -> None:
     assert acts(trace, graph)
 
 
-@pytest.mark.host
+@pytest.mark.not_on_cuda
 def test_in_a_script(tmp_path: Path) -> None:
     graph = Chain()
     with profiler.profile() as prof:
@@ -80,7 +80,7 @@ def test_in_a_script(tmp_path: Path) -> None:
     assert all(it["args"]["state"] in ("ran", "deferred") for it in of(trace, "run", f"launch_lazy_job: {graph.name}"))
 
 
-@pytest.mark.host
+@pytest.mark.not_on_cuda
 def test_a_failing_launch_leaves_the_trace_well_formed(tmp_path: Path) -> None:
     graph = nn.Graph.trace(lambda x, at: flow.gather(x, 0, at))
     graph(flow.ones(3), flow.tensor([1])).numpy()

@@ -232,7 +232,7 @@ def test_products_are_repeated_where_there_is_time_for_them_and_updates_never() 
     assert slow.plan.lower_bound < quick.plan.lower_bound < plain.plan.lower_bound
 
 
-@pytest.mark.host
+@pytest.mark.not_on_cuda
 def test_convolutions() -> None:
     def make() -> nn.Module:
         layers = [nn.Sequential(nn.Conv2d(4, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU()) for _ in range(3)]

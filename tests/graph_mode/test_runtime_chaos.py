@@ -470,7 +470,7 @@ class Climb(nn.Graph):
         return loss
 
 
-@pytest.mark.host
+@pytest.mark.not_on_cuda
 @pytest.mark.parametrize("stages", [False, True])
 def test_no_memory_for_an_argument_fails_the_launch(stages: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """A launch of stages never ended; that of one task passed for done, with nothing in its results."""

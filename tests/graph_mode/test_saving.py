@@ -496,7 +496,7 @@ def test_a_graph_can_be_loaded_onto_another_device(model: Model, folder: Path, w
     assert flow.load_graph(again)(x.to(where))[0].device is flow.device(where)
 
 
-@pytest.mark.host
+@pytest.mark.not_on_cuda
 def test_where_a_graph_cannot_be_loaded(model: Model, folder: Path) -> None:
     graph = Forward(lambda x: x.to("sim:3").exp().to("sim:4") * 2)
     bits(graph(flow.ones(2)))

@@ -162,7 +162,6 @@ def test_other_operands_take_the_steps() -> None:
     assert F.hardtanh(flow.tensor([-5, 0, 5])).tolist() == [-1, 0, 1]
 
 
-@pytest.mark.host_arrays
 def test_a_graph_records_the_steps() -> None:
     class Activated(flow.nn.Graph):
         def build(self, x: flow.Tensor) -> flow.Tensor:
