@@ -50,7 +50,7 @@ def infer_fused(steps: tuple[Step, ...], outputs: tuple[int, ...], metas: Metas)
         numbers = tuple([decoded(it) for it in scalars])
         plan = _plan(name, attributes, given, tuple([type(it) for it in numbers]))
         (output,) = plan.outputs
-        # What its operands make together is not the result's dtype for comparisons, and sizes of complex numbers.
+        # Comparisons and sizes of complex numbers are not computed in the dtype of the result.
         compute = plan.details.compute if isinstance(plan.details, Elementwise) else output.dtype
         kernel, cost = plan.kernel, plan.cost
         found.append(FusedStep(name, attributes, numbers, operands, output, compute, kernel, cost))

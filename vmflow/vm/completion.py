@@ -81,7 +81,8 @@ class CompletionTracker:
         """Hand it over; with a failure, it only poisons its outputs, in its turn.
 
         Args:
-            instruction, failure: what is to be run, and what went wrong already.
+            instruction: to be run.
+            failure: an earlier one; None if nothing has gone wrong.
             chain: see `InFlight`.
         """
         stream = instruction.stream

@@ -11,7 +11,7 @@ from vmflow.streams.cuda.launching import Launcher
 from .arrays import PACKAGE, into_outs
 from .pointwise import Pointwise, launch_pointwise
 
-# Of `x` and the `target`, both of the type `value`.
+# The loss of `x` for the `target`, both of the type `value`.
 _OF_PROBABILITIES: Final = (
     "value positive = logarithm(x), negative = logarithm_of_more(-x);",
     "if (positive < -100) positive = -100;",

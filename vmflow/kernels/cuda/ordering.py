@@ -6,8 +6,9 @@ Short rows are sorted by a block of threads each, in shared memory; long ones al
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -177,30 +178,43 @@ def _build_order(problem: Problem) -> Kernel:
     return Kernel(into_outs(launch, problem), casts=True)
 
 
-@builds("element_of_rank", package=PACKAGE)
-def _build_rank(problem: Problem) -> Kernel:
-    _, place, dim, nan_wins = problem.attributes
-    checks = nan_wins and problem.inputs[0].dtype.is_floating_point
+# find(launcher, ordered, found): write the place of one element of each row into (rows, 1).
+_Find: TypeAlias = "Callable[[Launcher, Ordered, DeviceArray], None]"
+
+
+def _one_of_each_row(problem: Problem, dim: int, find: _Find) -> Kernel:
+    """The kernel of an op that writes where one element of each row along a dimension is."""
 
     def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
         (array,), (out,) = operands, outs
         if not array.ndim:
             fill_array(launcher, out, 0)
         elif array.size:
-            rows, order = ordered(launcher, array, dim)
-            count, size = rows.shape
-            found = launcher.scratch((count, 1), _INT64)
-            arrays = [Walked(rows, (size,)), Walked(order, (size,))]
-            what = _rank(array.dtype.name, bool(checks))
-            walk(launcher, what, (count,), [Walked(found, (1,))], arrays, (), (place, size))
+            given = ordered(launcher, array, dim)
+            found = launcher.scratch((given.rows.shape[0], 1), _INT64)
+            find(launcher, given, found)
             copy_array(launcher, _along(found, out.shape, dim), out)
 
     return Kernel(into_outs(launch, problem), casts=True)
 
 
+@builds("element_of_rank", package=PACKAGE)
+def _build_rank(problem: Problem) -> Kernel:
+    _, place, dim, nan_wins = problem.attributes
+    (source,) = problem.inputs
+    what = _rank(source.dtype.name, bool(nan_wins and source.dtype.is_floating_point))
+
+    def find(launcher: Launcher, given: Ordered, found: DeviceArray) -> None:
+        count, size = given.rows.shape
+        arrays = [Walked(given.rows, (size,)), Walked(given.order, (size,))]
+        walk(launcher, what, (count,), [Walked(found, (1,))], arrays, (), (place, size))
+
+    return _one_of_each_row(problem, dim, find)
+
+
 @lru_cache(None)
 def _rank(dtype: str, checks: bool) -> Walk:
-    """What is not a number is at the end of a row, and the first of it found by halving."""
+    """Nans are at the end of a sorted row; the first of them is found by halving."""
     lines = ["int64 at = place;"]
     if checks:
         lines += [
@@ -225,19 +239,13 @@ def _rank(dtype: str, checks: bool) -> Walk:
 @builds("mode", package=PACKAGE)
 def _build_mode(problem: Problem) -> Kernel:
     (dim,) = problem.attributes
+    kernel = _mode(problem.inputs[0].dtype.name)
 
-    def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
-        (array,), (out,) = operands, outs
-        if not array.ndim:
-            fill_array(launcher, out, 0)
-        elif array.size:
-            rows, order = ordered(launcher, array, dim)
-            count, size = rows.shape
-            found = launcher.scratch((count, 1), _INT64)
-            _mode(array.dtype.name).launch(launcher, count, (found, rows, order, size))
-            copy_array(launcher, _along(found, out.shape, dim), out)
+    def find(launcher: Launcher, given: Ordered, found: DeviceArray) -> None:
+        count, size = given.rows.shape
+        kernel.launch(launcher, count, (found, given.rows, given.order, size))
 
-    return Kernel(into_outs(launch, problem), casts=True)
+    return _one_of_each_row(problem, dim, find)
 
 
 @lru_cache(None)

@@ -89,7 +89,7 @@ _FROM_INPUT: Final = {"rnn_tanh": "states", "rnn_relu": "states", "lstm": "gates
 def _arrays(
     layer: Layer, rows: int, initial: Sequence[DeviceArray], outs: Sequence[DeviceArray]
 ) -> tuple[Named, Named]:
-    """Those with a row for each row of each step, and those with one for each sequence."""
+    """The arrays with a row for each row of each step, and those with one for each sequence."""
     kept = [_matrix(outs[0], rows), *[_matrix(out, rows) for out in outs[1 + layer.states :]]]
     every = dict(zip(("states", "gates", "cells"), kept, strict=False))
     each = dict(zip(("initial_state", "initial_cell"), initial, strict=False))
@@ -102,7 +102,7 @@ def _turned(matrix: DeviceArray) -> DeviceArray:
 
 
 class _Passed(NamedTuple):
-    """What a backward pass has found, from which the gradients by the parameters follow.
+    """The results of a backward pass, from which the gradients by the parameters follow.
 
     Attributes:
         rows: the input, all steps one below the other.
@@ -182,7 +182,7 @@ def _run_backward(
 def _backward_arrays(
     launcher: Launcher, layer: Layer, rows: DeviceArray, initial: Sequence[DeviceArray], saved: Sequence[DeviceArray]
 ) -> tuple[Named, Named]:
-    """As `_arrays`: what was saved, and room for what steps find."""
+    """As `_arrays`: saved arrays, and memory for the results of steps."""
     count, hidden = rows.shape[0], initial[-1].shape[1]
 
     def scratch(*shape: int) -> DeviceArray:
@@ -253,7 +253,7 @@ def _by_operands(launcher: Launcher, layer: Layer, had: _Passed) -> list[Callabl
 
 
 def _parts(layer: Layer, columns: int) -> list[tuple[tuple[int, int], tuple[int, int]]]:
-    """Of the gradients by sums from the input some columns, and the rows of the parameters that belong to them."""
+    """Columns of the gradients by sums from the input, each with the rows of the parameters that belong to them."""
     third = columns // 3
     if layer.kind == "gru":
         return [((0, third), (2 * third, columns)), ((third, columns), (0, 2 * third))]

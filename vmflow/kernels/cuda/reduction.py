@@ -91,8 +91,8 @@ def _compute(problem: Problem) -> str:
 
 # Where extrema are
 
-# An element and its place, which is below 0 where there is none.  Of equal ones the first counts, and the first nan
-# before all others.
+# An element and its place, which is below 0 where there is none.  The first of equal elements counts, and the
+# first nan before all others.
 _FOUND: Final = """
 struct Found {
     value best;

@@ -82,7 +82,7 @@ _FURTHER: Final[dict[str, Rule]] = {
     "bitwise_right_shift": Rule(INTEGERS, _call("shifted_right")),
     "heaviside": Rule(_NUMBERS | _BOOL, lambda dtype, x, y: f"{x} == 0 ? {y} : {x} > 0"),
     "nextafter": Rule(FLOATS, _by_library("nextafter")),
-    # Of half precision it is not the next number of float32, in which variables hold it.
+    # Variables hold half precision in float32, whose next number is another one.
     "nextafter_float16": Rule(FLOATS, lambda dtype, *both: f"next_of_half<half>({', '.join(both)})"),
     "nextafter_bfloat16": Rule(FLOATS, lambda dtype, *both: f"next_of_half<bfloat16>({', '.join(both)})"),
     "logaddexp": Rule(FLOATS, _call("added_in_logarithms"), exact=False),

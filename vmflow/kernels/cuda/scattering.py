@@ -37,8 +37,8 @@ _SMALL_TABLE: Final = 1 << 16
 class Chosen(NamedTuple):
     """How indices of some dimensions choose elements of an array, by numpy's rule.
 
-    Adjacent indices are replaced by the dimensions of all of them together; separated ones are so at the front.  Those
-    without dimensions are applied before.
+    Adjacent indices are replaced by the dimensions of all of them together; separated ones are so at the front.
+    Indices without dimensions are applied before.
 
     Attributes:
         joint: the shape of all indices together.
@@ -316,8 +316,8 @@ def combine_at(
 ) -> None:
     """Combine values with what is in their places, one after the other; see `put_at`.
 
-    Sorted by their places, the values are in stretches.  What a stretch has of a place that the one before it has as
-    well is combined first, so that a place of many values does not take one thread that long.
+    Sorted by their places, the values are cut into stretches.  Where a stretch begins with the place at which the one
+    before it ends, its values of that place are combined first: then no thread goes through all values of one place.
 
     Args:
         launcher, target, places, values, joint, joint_shape, slices: as there.

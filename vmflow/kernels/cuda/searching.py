@@ -25,7 +25,7 @@ def _alike(problem: Problem) -> str:
     return COMPUTED[np.result_type(*widened).name]
 
 
-# Of two elements, in the order at the end of which are those that are not numbers.
+# Whether one element is before another in an order at whose end nans are.
 _LESS: Final = "auto less = [](value p, value q) { return p < q || (q != q && p == p); };"
 
 

@@ -15,7 +15,7 @@ from .walks import Steps, contiguous, in_order
 
 
 def _steps(it: Geometry) -> Steps:
-    """Of a contiguous array (samples, rows, pixels), along the dimensions of columns."""
+    """The steps of a contiguous array (samples, rows, pixels) along the dimensions of columns."""
     channels, *rest = column_shape(it, it.samples)
     taps, samples, pixels = rest[: it.rank], rest[it.rank], rest[it.rank + 1 :]
     sample, *steps = contiguous_strides((samples, channels, *taps, *pixels), 1)

@@ -26,18 +26,18 @@ Steps: TypeAlias = tuple[int, ...]
 
 
 class Walk(NamedTuple):
-    """What the threads do.
+    """The statements of a thread, and the arrays and numbers that they know.
 
     Attributes:
         name: for people, and a part of the kernel's name.
         outs: the names and dtypes of the arrays that are written.
-        arrays: those of arrays that are only read.  Of an array `x`, statements know the pointer `x` to its first
-            element, and `x_place`, where in it the thread's place is.
+        arrays: those of arrays that are only read.  For an array `x`, the variable `x` is the pointer to its
+            first element, and `x_place` says where in it the thread's place is.
         counters: names of sums of the place's indices, each index times a number: of `c`, that is `c_place`.
         numbers: the names of integers.
         lines: statements.
         real: the names of floating-point numbers, which come behind the integers.
-        functions: the source of what the statements call, beside what every walk has.
+        functions: the source of functions that the statements call, beside those of every walk.
     """
 
     name: str

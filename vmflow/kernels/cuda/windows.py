@@ -26,7 +26,7 @@ class Loop(NamedTuple):
     length: str
 
 
-# Of each dimension, what the loops of ordinary windows want to know.
+# Numbers of each dimension that the loops of ordinary windows need.
 WINDOW_NUMBERS: Final = ("size", "output", "kernel", "stride", "padding", "dilation", "padded")
 
 

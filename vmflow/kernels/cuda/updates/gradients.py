@@ -60,7 +60,7 @@ def _measure(
 
 
 def _norm(order: float) -> tuple[Change, Fold]:
-    """What adds up the elements of a block, and what makes the norm of all."""
+    """The change that adds up the elements of a block, and the fold that makes the norm of all."""
     take = {1.0: "size", 2.0: "size * size", math.inf: "size"}.get(order, "pow(size, order)")
     finish = {1.0: "total", 2.0: "sqrt(total)", math.inf: "total"}.get(order, "pow(total, 1 / order)")
     combine = LARGEST if math.isinf(order) else ADDED
