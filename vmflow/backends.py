@@ -1,4 +1,4 @@
-"""``vmflow.backends``: switches of the C kernels and of products on GPUs, and PyTorch's of other libraries.
+"""``vmflow.backends``: switches of compiled kernels and of products on GPUs, and PyTorch's of other libraries.
 
 The last can be asked and set, since many programs do so before anything else, and change nothing.
 """
@@ -62,6 +62,10 @@ class _Codegen:
 
     One compiler runs at a time, at the lowest priority, and none in the first second, so that what computes keeps its
     cores.  If that takes it more than 10 seconds for a library, or somebody waits, it gets the usual priority.
+
+    Threads compile kernels of CUDA devices, too, from the moment at which an op is first called.  A launch waits for
+    its kernel.  Elementwise ops in a row that have no kernel together yet are launched one by one until it is there; in
+    the mode "wait" they wait for it.  Bits are the same.
     """
 
     @property
@@ -85,8 +89,8 @@ class _Codegen:
         return _switch.describe()["problem"] is None
 
     def pending(self) -> int:
-        """How many libraries of kernels are being compiled, or wait for their turn."""
-        return _switch.LOADER.pending()
+        """How many libraries of C kernels and kernels of CUDA devices are being compiled, or wait for their turn."""
+        return _switch.pending()
 
     def wait(self, timeout: float | None = None, say: Callable[[str], object] | None = None) -> bool:
         """Wait for everything that is being compiled, and use all of it from now on, whatever was used before.
@@ -104,7 +108,7 @@ class _Codegen:
         awaited = None if say is None else _switch.being_compiled()
         if say is not None and awaited is not None:
             say(awaited)
-        return _switch.LOADER.settle(timeout)
+        return _switch.settle(timeout)
 
 
 codegen = _Codegen()

@@ -156,8 +156,8 @@ class CupyDriver(Driver):
 
     # Work
 
-    def copy(self, out: Any, source: Any, stream: Any) -> None:
-        if not (isinstance(out, DeviceArray) and isinstance(source, DeviceArray)):
+    def copy(self, out: Any, source: Any, stream: Any, constant: bool = False) -> None:
+        if not (isinstance(out, DeviceArray) and (constant or isinstance(source, DeviceArray))):
             self._refuse_capture(stream, "a copy from or to memory of the host")
         with self._on_device():
             runtime.memcpyAsync(_address(out), _address(source), out.nbytes, runtime.memcpyDefault, stream.ptr)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any, Final, final
 
 import numpy as np
@@ -16,6 +16,9 @@ from .pinned import PinnedMemory
 
 # Words of page-locked memory that one kernel can report an error in: where, and the value that was wrong.
 _WORDS: Final = 2
+
+# So many arrays of constants are kept.
+_MOST_CONSTANTS: Final = 256
 
 # explain(position, value) -> the error, of a kernel that has found a wrong value
 Explain = Callable[[int, int], Exception]
@@ -44,6 +47,7 @@ class CudaDevice:
         self.forked = False
         self._events: deque[Handle] = deque()
         self._reports: deque[np.ndarray[Any, Any]] = deque()
+        self._constants: dict[Hashable, np.ndarray[Any, Any]] = {}
         # Pairs of streams, of which the first is to wait for the second, a borrower's.
         self._returned: deque[tuple[Handle, Handle]] = deque()
 
@@ -94,6 +98,21 @@ class CudaDevice:
         while self._returned:
             home, borrower = self._returned.popleft()
             self.let_wait(home, self._record(borrower))
+
+    # Constants
+
+    def constant(self, key: Hashable, make: Callable[[], np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
+        """Numbers in page-locked memory that never change; `make` is called for a key that is not known."""
+        numbers = self._constants.get(key)
+        if numbers is None:
+            made = make()
+            if len(self._constants) >= _MOST_CONSTANTS:
+                self._constants.clear()  # copies under way keep theirs
+            numbers = self.pinned.array(made.shape, made.dtype)
+            self.driver.host_access(numbers, write=True)
+            np.copyto(numbers, made)
+            self._constants[key] = numbers
+        return numbers
 
     # Errors
 

@@ -189,10 +189,15 @@ class Driver:
 
     # Work
 
-    def copy(self, out: Any, source: Any, stream: Handle) -> None:
+    def copy(self, out: Any, source: Any, stream: Handle, constant: bool = False) -> None:
         """Copy bytes between two contiguous arrays of one size: of this device, of another one, or page-locked.
 
         The caller keeps both alive until the copy has ended.
+
+        Args:
+            out, source: the arrays.
+            stream: on which it is copied.
+            constant: whether the source never changes.  A graph holds copies within devices and of constants only.
         """
         raise NotImplementedError
 

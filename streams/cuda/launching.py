@@ -7,9 +7,9 @@ remembers the checks to make when it has ended.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias, final
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, final
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from vmflow.errors import InternalError
 
 from .arrays import DeviceArray
 from .device import CudaDevice, Explain
-from .driver import Argument, Handle
+from .driver import Argument, CompileTarget, Handle
 
 if TYPE_CHECKING:
     from vmflow.streams.allocator import BinAllocator
@@ -27,6 +27,18 @@ Check: TypeAlias = "Callable[[], Exception | None]"
 
 # Told of an error that a check has found, to say where it comes from.
 Note: TypeAlias = "Callable[[Exception], None]"
+
+
+class Loadable(Hashable, Protocol):
+    """A kernel that is compiled and loaded at its first launch on each device."""
+
+    def compile(self, target: CompileTarget) -> bytes:
+        """Its code, which is made once."""
+        ...
+
+    def load(self, device: CudaDevice) -> Handle:
+        """Its function on a device, which is noted in `CudaDevice.functions`."""
+        ...
 
 
 @final
@@ -119,7 +131,24 @@ class Launcher:
         array: DeviceArray = allocation.array(shape, dtype)
         return array.owned_by(allocation)
 
+    def constant(self, key: Hashable, make: Callable[[], np.ndarray[Any, Any]]) -> DeviceArray:
+        """Scratch memory with numbers that never change.
+
+        Args:
+            key: for what they are.
+            make: makes them; called once for each key and device.
+        """
+        numbers = self.device.constant(key, make)
+        copied = self.scratch(numbers.shape, numbers.dtype)
+        self.keep(numbers)
+        self.driver.copy(copied, numbers, self.stream, constant=True)
+        return copied
+
     # Work
+
+    def function(self, kernel: Loadable) -> Handle:
+        """The function of a kernel on the device."""
+        return self.device.functions.get(kernel) or kernel.load(self.device)
 
     def launch(
         self,

@@ -82,7 +82,7 @@ class ClockedDriver(Driver):
     def mapped(self, array: np.ndarray[Any, Any]) -> DeviceArray:
         return DeviceArray(int(array.ctypes.data), array.shape, array.dtype, array.strides, None, array)
 
-    def copy(self, out: Any, source: Any, stream: Clock) -> None:
+    def copy(self, out: Any, source: Any, stream: Clock, constant: bool = False) -> None:
         self._take(stream, out.nbytes / BYTES_PER_SECOND)
 
     def fill(self, out: DeviceArray, byte: int, stream: Clock) -> None:

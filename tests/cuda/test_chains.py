@@ -7,10 +7,16 @@ import pytest
 
 import vmflow as flow
 from vmflow.errors import DeviceLost
+from vmflow.kernels.native.loading import LOADER
 
 from .emulated import emulated
 
 pytestmark = [pytest.mark.emulated, pytest.mark.host]
+
+
+@pytest.fixture(autouse=True)
+def _kernels_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LOADER, "mode", "wait")
 
 
 def chained(x: flow.Tensor) -> flow.Tensor:

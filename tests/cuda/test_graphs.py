@@ -191,6 +191,18 @@ def test_the_loss_of_unaligned_sequences_is_part_of_a_launch() -> None:
         assert graph(x, targets, times, lengths).item() == expected
 
 
+@pytest.mark.parametrize("mode", ["nearest", "bilinear"])
+def test_resampling_is_part_of_a_launch(mode: str) -> None:
+    """Its tables are constants of the host, which a graph may copy."""
+    with emulated("random", 8) as devices:
+        graph = nn.Graph.trace(lambda x: nn.functional.interpolate(x, size=(5, 3), mode=mode) * 2)
+        for seed in range(4):
+            x = flow.rand(1, 2, 3, 4, device="cuda", generator=flow.Generator("cuda").manual_seed(seed))
+            expected = nn.functional.interpolate(x, size=(5, 3), mode=mode) * 2
+            assert graph(x).tolist() == expected.tolist()
+        assert devices.driver.graphs == 3
+
+
 def test_launches_need_not_end_before_the_next_ones_begin() -> None:
     """The host hands over a step after the other, without looking at the device."""
     with emulated("lazy") as devices:

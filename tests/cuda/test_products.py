@@ -244,3 +244,27 @@ def test_autocast_of_cuda_leaves_the_cpu_alone(lower: flow.dtype) -> None:
         assert flow.matmul(flow.ones(2, 2, device="cpu"), flow.ones(2, 2, device="cpu")).dtype is flow.float32
     with flow.autocast("cpu", dtype=flow.bfloat16):
         assert flow.matmul(flow.ones(2, 2, device="cuda"), flow.ones(2, 2, device="cuda")).dtype is flow.float32
+
+
+@pytest.mark.host
+@pytest.mark.parametrize("dtype", [flow.float16, flow.bfloat16])
+@pytest.mark.parametrize("kernel", [1, 3])
+def test_convolutions_in_half_precision_multiply_halves_and_sum_in_float32(
+    dtype: flow.dtype, kernel: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: set[tuple[str, str, str]] = set()
+    with emulated() as devices:
+        multiply = devices.driver.multiply
+
+        def watched(left: Any, right: Any, out: Any, *rest: Any) -> None:
+            found.add((left.dtype.name, right.dtype.name, out.dtype.name))
+            multiply(left, right, out, *rest)
+
+        monkeypatch.setattr(devices.driver, "multiply", watched)
+        x, weight = [
+            flow.randn(*shape, dtype=dtype, device="cuda", requires_grad=True)
+            for shape in ((2, 3, 5, 5), (4, 3, kernel, kernel))
+        ]
+        F.conv2d(x, weight).float().sum().backward()
+        flow.synchronize()
+    assert found == {(dtype.numpy.name, dtype.numpy.name, "float32")}

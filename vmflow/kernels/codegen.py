@@ -1,9 +1,11 @@
-"""The switch of the C kernels, and whether they are in use, by which compiler, and if not, why."""
+"""The switch of compiled kernels, and whether those in C they are in use, by which compiler, and if not, why."""
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
+from .background import BACKGROUND
 from .native.cache import usable_path
 from .native.compiling import CompileError, compiler_command
 from .native.loading import LOADER as LOADER
@@ -26,6 +28,18 @@ def describe() -> dict[str, Any]:
         "folder": usable_path(),
         "problem": problem,
     }
+
+
+def pending() -> int:
+    """How many libraries of C kernels and kernels of CUDA devices are being compiled, or wait for their turn."""
+    return LOADER.pending() + BACKGROUND.pending()
+
+
+def settle(timeout: float | None = None) -> bool:
+    """Wait until nothing is being compiled, for at most so many seconds; whether nothing is left."""
+    deadline = None if timeout is None else time.monotonic() + timeout
+    settled = LOADER.settle(timeout)
+    return BACKGROUND.wait(None if deadline is None else max(0.0, deadline - time.monotonic())) and settled
 
 
 def one_line(found: dict[str, Any]) -> str:

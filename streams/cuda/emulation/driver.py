@@ -292,8 +292,9 @@ class EmulatedDriver(Driver):
 
     # Work
 
-    def copy(self, out: Any, source: Any, stream: EmulatedStream) -> None:
-        if stream.captured is not None and not (isinstance(out, DeviceArray) and isinstance(source, DeviceArray)):
+    def copy(self, out: Any, source: Any, stream: EmulatedStream, constant: bool = False) -> None:
+        on_device = isinstance(out, DeviceArray) and (constant or isinstance(source, DeviceArray))
+        if stream.captured is not None and not on_device:
             raise CannotCapture("a copy from or to memory of the host")
         ends = [self._operand(array) for array in (out, source)]
         if ends[0].nbytes != ends[1].nbytes or not (ends[0].contiguous and ends[1].contiguous):

@@ -16,6 +16,7 @@ from vmflow.streams.cuda.arrays import DeviceArray
 from vmflow.streams.cuda.launching import Launcher, current
 
 from .pointwise import copy_array
+from .rehearsal import rehearse_soon
 
 PACKAGE: Final = "vmflow.kernels.cuda"
 
@@ -61,11 +62,12 @@ Launch: TypeAlias = "Callable[[Launcher, tuple[Any, ...], tuple[DeviceArray, ...
 
 
 def into_outs(launch: Launch, problem: Problem) -> Function:
-    """The function of a kernel, see `choosing.Function`, of what launches the work.
+    """The function of a kernel, see `choosing.Function`, of what launches the work; its kernels are compiled meanwhile.
 
     Results that are wanted in another dtype are cast behind it.
     """
     metas = problem.outputs
+    rehearse_soon(launch, problem)
 
     def function(*arguments: Any) -> Any:
         *operands, out = arguments

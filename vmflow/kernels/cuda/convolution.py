@@ -1,6 +1,6 @@
 """Convolutions by columns: the windows of the input as a matrix, which is multiplied once; see `columns`.
 
-Half precision is computed in float32.
+Matrices have the dtype of the operands, and products that of the sums: half precision is multiplied with float32 sums.
 """
 
 from __future__ import annotations
@@ -26,31 +26,29 @@ from .sources import VARIABLES
 from .walks import contiguous, part_of, transposed
 
 
-def _matrices(launcher: Launcher, weight: DeviceArray, it: Geometry, wide: np.dtype[Any]) -> DeviceArray:
+def _matrices(launcher: Launcher, weight: DeviceArray, it: Geometry) -> DeviceArray:
     """The weight as one matrix for each group: filters, of which there may be none, by taps."""
-    return contiguous(launcher, weight, wide).strided(_matrix_shape(it), wide)
+    return contiguous(launcher, weight, weight.dtype).strided(_matrix_shape(it), weight.dtype)
 
 
 def _matrix_shape(it: Geometry) -> tuple[int, int, int]:
     return it.groups, it.filters // it.groups, it.channels // it.groups * prod(it.kernel)
 
 
-def _columns(
-    launcher: Launcher, array: DeviceArray, it: Geometry, wide: np.dtype[Any], out: DeviceArray | None = None
-) -> DeviceArray:
+def _columns(launcher: Launcher, array: DeviceArray, it: Geometry, out: DeviceArray | None = None) -> DeviceArray:
     """The windows as (groups, taps of a group, output pixels of all samples), in `out` if it is fit for that."""
     groups, taps, _ = it.columns_shape()
     samples = array.shape[0]
-    if out is None or not out.contiguous or out.dtype != wide:
-        out = launcher.scratch((groups, taps, samples * prod(it.output)), wide)
+    if out is None or not out.contiguous or out.dtype != array.dtype:
+        out = launcher.scratch((groups, taps, samples * prod(it.output)), array.dtype)
     to_columns(launcher, array, it, out, contiguous_strides(column_shape(it, samples), 1))
     return out
 
 
-def _pixels(launcher: Launcher, array: DeviceArray, it: Geometry, wide: np.dtype[Any]) -> DeviceArray:
+def _pixels(launcher: Launcher, array: DeviceArray, it: Geometry) -> DeviceArray:
     """An output, or its gradient, as (groups, filters of a group, output pixels of all samples)."""
-    moved = contiguous(launcher, transposed(array, (1, 0, *range(2, array.ndim))), wide)
-    return moved.strided((it.groups, it.filters // it.groups, array.shape[0] * prod(it.output)), wide)
+    moved = contiguous(launcher, transposed(array, (1, 0, *range(2, array.ndim))), array.dtype)
+    return moved.strided((it.groups, it.filters // it.groups, array.shape[0] * prod(it.output)), array.dtype)
 
 
 def _put_pixels(
@@ -82,13 +80,13 @@ def _convolve(
     launcher: Launcher, it: Geometry, wide: np.dtype[Any], operands: tuple[DeviceArray, ...], out: DeviceArray
 ) -> None:
     array, weight, *biases = operands
-    matrices = _matrices(launcher, weight, it, wide)
+    matrices = _matrices(launcher, weight, it)
     if _has_columns(it):
-        _multiply_images(launcher, matrices, array, tuple(biases), out)
+        _multiply_images(launcher, matrices, array, tuple(biases), wide, out)
         return
-    for piece in pieces(it, wide.itemsize):
-        taps = _columns(launcher, _samples(array, piece), it, wide)
-        _multiply_columns(launcher, matrices, taps, tuple(biases), it, _samples(out, piece))
+    for piece in pieces(it, array.itemsize):
+        taps = _columns(launcher, _samples(array, piece), it)
+        _multiply_columns(launcher, matrices, taps, tuple(biases), it, wide, _samples(out, piece))
 
 
 def _has_columns(it: Geometry) -> bool:
@@ -101,13 +99,14 @@ def _multiply_images(
     matrices: DeviceArray,
     images: DeviceArray,
     biases: tuple[DeviceArray, ...],
+    wide: np.dtype[Any],
     out: DeviceArray,
 ) -> None:
     """Multiply one matrix by each image, whose channels are the rows of a matrix."""
     _, rows, columns = matrices.shape
-    samples, pixels, wide = images.shape[0], prod(images.shape[2:]), matrices.dtype
-    source = contiguous(launcher, images, wide).strided((samples, columns, pixels), wide)
-    for_each = matrices.strided((samples, rows, columns), wide, 0, (0, *matrices.strides[1:]))
+    samples, pixels, dtype = images.shape[0], prod(images.shape[2:]), matrices.dtype
+    source = contiguous(launcher, images, dtype).strided((samples, columns, pixels), dtype)
+    for_each = matrices.strided((samples, rows, columns), dtype, 0, (0, *matrices.strides[1:]))
     fits = out.contiguous and out.dtype == wide and not biases
     found = out if fits else launcher.scratch(out.shape, wide)
     multiply(launcher, for_each, source, found.strided((samples, rows, pixels), wide))
@@ -121,9 +120,10 @@ def _multiply_columns(
     taps: DeviceArray,
     biases: tuple[DeviceArray, ...],
     it: Geometry,
+    wide: np.dtype[Any],
     out: DeviceArray,
 ) -> None:
-    found = launcher.scratch((*matrices.shape[:2], taps.shape[2]), taps.dtype)
+    found = launcher.scratch((*matrices.shape[:2], taps.shape[2]), wide)
     multiply(launcher, matrices, taps, found)
     _put_pixels(launcher, found, biases, it, out)
 
@@ -151,8 +151,8 @@ def _build_with_columns(problem: Problem) -> Kernel:
     def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
         array, weight, *biases = operands
         out, kept = outs
-        taps = _columns(launcher, array, it, wide, kept)
-        _multiply_columns(launcher, _matrices(launcher, weight, it, wide), taps, tuple(biases), it, out)
+        taps = _columns(launcher, array, it, kept)
+        _multiply_columns(launcher, _matrices(launcher, weight, it), taps, tuple(biases), it, wide, out)
         if taps is not kept:
             copy_array(launcher, taps, kept)
 
@@ -170,12 +170,12 @@ def _by_input(
     weight: DeviceArray,
     out: DeviceArray,
 ) -> None:
-    matrices = transposed(_matrices(launcher, weight, it, wide), (0, 2, 1))
+    matrices = transposed(_matrices(launcher, weight, it), (0, 2, 1))
     if _has_columns(it):
-        _multiply_images(launcher, matrices, gradient, (), out)
+        _multiply_images(launcher, matrices, gradient, (), wide, out)
         return
     for piece in pieces(it, wide.itemsize):
-        pixels = _pixels(launcher, _samples(gradient, piece), it, wide)
+        pixels = _pixels(launcher, _samples(gradient, piece), it)
         taps = launcher.scratch((*matrices.shape[:2], pixels.shape[2]), wide)
         multiply(launcher, matrices, pixels, taps)
         steps = contiguous_strides(column_shape(it, piece.stop - piece.start), 1)
@@ -187,10 +187,10 @@ def _by_weight(
 ) -> None:
     total = _weight_total(launcher, it, wide, out)
     part = total
-    for piece in pieces(it, wide.itemsize):
+    for piece in pieces(it, array.itemsize):
         if piece.start:
             part = launcher.scratch(total.shape, wide)
-        taps = _columns(launcher, _samples(array, piece), it, wide)
+        taps = _columns(launcher, _samples(array, piece), it)
         _from_taps(launcher, it, _samples(gradient, piece), taps, part)
         if piece.start:
             launch_pointwise(launcher, _add(wide.name, wide.name, wide.name), (total, part), (), (total,))
@@ -213,7 +213,7 @@ def _put_weight(launcher: Launcher, total: DeviceArray, out: DeviceArray) -> Non
 
 def _from_taps(launcher: Launcher, it: Geometry, gradient: DeviceArray, taps: DeviceArray, out: DeviceArray) -> None:
     """The gradient by the weight's matrices, from the gradient and the columns of some samples."""
-    multiply(launcher, _pixels(launcher, gradient, it, taps.dtype), transposed(taps, (0, 2, 1)), out)
+    multiply(launcher, _pixels(launcher, gradient, it), transposed(taps, (0, 2, 1)), out)
 
 
 @builds("conv1d_gradient", "conv2d_gradient", "conv3d_gradient", package=PACKAGE)
@@ -231,7 +231,7 @@ def _build_gradients(problem: Problem) -> Kernel:
         if by_weight and has_columns:
             out = next(wanted)
             total = _weight_total(launcher, it, wide, out)
-            _from_taps(launcher, it, gradient, contiguous(launcher, array, wide), total)
+            _from_taps(launcher, it, gradient, contiguous(launcher, array, gradient.dtype), total)
             _put_weight(launcher, total, out)
         elif by_weight:
             _by_weight(launcher, it, wide, gradient, array, next(wanted))

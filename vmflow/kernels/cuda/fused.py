@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from vmflow.kernels.choosing import Kernel, Problem, builds
+from vmflow.kernels.native.loading import LOADER
 from vmflow.kernels.problems.fused import Fused
 from vmflow.streams.cuda.arrays import DeviceArray
 from vmflow.streams.cuda.launching import Launcher
@@ -21,7 +22,11 @@ def _fused(problem: Problem) -> Kernel:
 
     def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
         assert generated is not None
-        launch_pointwise(launcher, generated.function, operands, generated.numbers, outs, divided_by_zero)
+        function, numbers = generated
+        # Ops that happen to follow each other do not hold up an event loop until somebody has compiled them as one.
+        wait = not fused.occasional or LOADER.mode == "wait"
+        if not launch_pointwise(launcher, function, operands, numbers, outs, divided_by_zero, wait=wait):
+            launch_one_by_one(launcher, operands, outs)
 
     def launch_one_by_one(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
         # An output may lie where an operand does, which later steps may still read.

@@ -19,6 +19,7 @@ from vmflow.streams.cuda.launching import Launcher
 from .complex_functions import COMPLEX_FUNCTIONS
 from .functions import FUNCTIONS
 from .layouts import common_layout
+from .rehearsal import compile_soon
 from .sources import ELEMENTS_PRELUDE, STORED, VARIABLES, CudaKernel
 
 # By size of an element, a dtype that stands for its bits.
@@ -60,7 +61,9 @@ def launch_pointwise(
     numbers: Sequence[Argument],
     outs: Sequence[DeviceArray],
     explain: Explain | None = None,
-) -> None:
+    *,
+    wait: bool = True,
+) -> bool:
     """Compute into arrays of one shape, to which the operands broadcast, and which may be some of them.
 
     Args:
@@ -69,6 +72,10 @@ def launch_pointwise(
         numbers: its numbers; a complex one is two.
         outs: its results.
         explain: makes the error of a wrong element, of its position in C order; needed if any can be wrong.
+        wait: whether to wait until the kernel is compiled.
+
+    Returns:
+        Whether it was launched; False, if it was not to wait, until the kernel is compiled in the background.
     """
     arrays = (*outs, *operands)
     route = _route(outs[0].shape, tuple([(array.shape, array.strides, array.dtype.itemsize) for array in arrays]))
@@ -77,9 +84,14 @@ def launch_pointwise(
             operands = [apart(launcher, operand, out) for operand in operands]
         arrays = (*outs, *operands)
         route = _route(outs[0].shape, tuple([(array.shape, array.strides, array.dtype.itemsize) for array in arrays]))
+    kernel = kernel_of(function, route.rank)
+    if not (wait or kernel.is_there(launcher.device)):
+        compile_soon(kernel, launcher.device)
+        return False
     report = [launcher.error_report(explain)] if function.wrong and explain is not None else []
     arguments = (*outs, *report, *operands, *numbers, *route.arguments)
-    kernel_of(function, route.rank).launch_over(launcher, route.size, arguments)
+    kernel.launch_over(launcher, route.size, arguments)
+    return True
 
 
 class _Route(NamedTuple):

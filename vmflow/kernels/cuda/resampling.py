@@ -7,27 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, Final
-from weakref import WeakKeyDictionary
+from typing import Any
 
 import numpy as np
 
 from vmflow.kernels.choosing import Kernel, Problem, builds
 from vmflow.kernels.numpy.half import computes_in
-from vmflow.kernels.numpy.resampling import Table, table
+from vmflow.kernels.numpy.resampling import table
 from vmflow.kernels.problems.resampling import Along
 from vmflow.streams.cuda.arrays import DeviceArray
-from vmflow.streams.cuda.device import CudaDevice
 from vmflow.streams.cuda.launching import Launcher
 
 from .arrays import PACKAGE, into_outs
 from .pointwise import bits_of, copy_array
 from .sources import COMPUTED, STORED
 from .walks import Walk, Walked, along, standing, steps_of, walk, walked
-
-# The tables of each device, and how many of them are kept at most.
-_TABLES: Final[WeakKeyDictionary[CudaDevice, dict[Any, Any]]] = WeakKeyDictionary()
-_MOST_TABLES: Final = 256
 
 
 @builds("resample", package=PACKAGE)
@@ -65,46 +59,20 @@ def _resample(
     """Resample one dimension: take elements, or weighted sums of them in the dtype `wide`."""
     if not out.size:
         return
-    places, weights = _tables(launcher.device, how, transposed, wide)
+    places = launcher.constant(("places", how, transposed), lambda: table(how, transposed).places)
     own = steps_of(array)
     source = Walked(array, (*own[:axis], 0, *own[axis + 1 :]))
     taps = places.shape[1]
-    arrays = [source, Walked(_on_device(launcher, places), along(axis, out.ndim, taps))]
-    if weights is None:
+    arrays = [source, Walked(places, along(axis, out.ndim, taps))]
+    if wide is None:
         what = _chosen(bits_of(out.dtype))
     else:
+        weights = launcher.constant(
+            ("weights", how, transposed, wide), lambda: table(how, transposed).weights.astype(wide)
+        )
         what = _weighted(array.dtype.name, weights.dtype.name, out.dtype.name)
-        arrays.append(standing(_on_device(launcher, weights), out.ndim))
+        arrays.append(standing(weights, out.ndim))
     walk(launcher, what, out.shape, [walked(out)], arrays, (), (own[axis], taps))
-
-
-def _on_device(launcher: Launcher, numbers: np.ndarray[Any, Any]) -> DeviceArray:
-    copied = launcher.scratch(numbers.shape, numbers.dtype)
-    launcher.copy(copied, numbers)
-    return copied
-
-
-def _tables(
-    device: CudaDevice, how: Along, transposed: bool, wide: np.dtype[Any] | None
-) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any] | None]:
-    """The places and the weights of a table, in page-locked memory, from which a device copies them."""
-    known = _TABLES.setdefault(device, {})
-    key = (how, transposed, wide)
-    tables = known.get(key)
-    if tables is None:
-        if len(known) >= _MOST_TABLES:
-            known.clear()
-        found: Table = table(how, transposed)
-        weights = None if wide is None else _pinned(device, found.weights.astype(wide))
-        tables = known[key] = (_pinned(device, found.places), weights)
-    return tables
-
-
-def _pinned(device: CudaDevice, numbers: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    pinned = device.pinned.array(numbers.shape, numbers.dtype)
-    device.driver.host_access(pinned, write=True)
-    np.copyto(pinned, numbers)
-    return pinned
 
 
 @lru_cache(None)

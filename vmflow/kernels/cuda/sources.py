@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
-from typing import Any, Final, final
+from typing import Final, final
 
-from vmflow.forking import lock_held_while_forking
 from vmflow.kernels.expressions.rules import C_TYPES
 from vmflow.streams.cuda.device import CudaDevice
-from vmflow.streams.cuda.driver import Argument
+from vmflow.streams.cuda.driver import Argument, CompileTarget, Handle
 from vmflow.streams.cuda.launching import Launcher
 
 from . import nvrtc
@@ -20,8 +20,6 @@ _OPTIONS: Final = ("--std=c++17", "--fmad=false")
 # enough that each thread has several elements of a large array.
 THREADS: Final = 256
 _MOST_BLOCKS: Final = 4096
-
-_compiling: Final = lock_held_while_forking()
 
 
 @final
@@ -38,6 +36,9 @@ class CudaKernel:
         self.name = name
         self.source = source
         self._writes = tuple(writes)
+        self._code: dict[CompileTarget, bytes] = {}
+        # Held for long; but in a child that is forked meanwhile the devices cannot be used, and nothing is compiled.
+        self._compiling = threading.Lock()
 
     def launch(
         self,
@@ -49,23 +50,36 @@ class CudaKernel:
     ) -> None:
         """Run it behind all that the stream has been handed; nothing is launched for no blocks."""
         if blocks:
-            function = launcher.device.functions.get(self) or self._load(launcher.device)
-            launcher.launch(function, (blocks, 1, 1), (threads, 1, 1), arguments, self._writes, shared)
+            launcher.launch(launcher.function(self), (blocks, 1, 1), (threads, 1, 1), arguments, self._writes, shared)
 
     def launch_over(self, launcher: Launcher, count: int, arguments: Sequence[Argument]) -> None:
         """Run it with a thread for each of `count` elements, or fewer threads that go on to further elements."""
         self.launch(launcher, min(-(-count // THREADS), _MOST_BLOCKS), arguments)
 
-    def _load(self, device: CudaDevice) -> Any:
+    def is_there(self, device: CudaDevice) -> bool:
+        """Whether a launch on the device need not wait for the compiler."""
+        return self in device.functions or device.driver.target in self._code
+
+    def compile(self, target: CompileTarget) -> bytes:
+        """The code, which is compiled by the first call; others wait for that one."""
+        with self._compiling:
+            code = self._code.get(target)
+            if code is None:
+                options = compile_options(target.architecture)
+                made = nvrtc.library().compile(full_source(self), self.name, options, to=target.kind)
+                code = self._code[target] = made.code
+        return code
+
+    def load(self, device: CudaDevice) -> Handle:
+        """The function on a device, which is loaded by the first call."""
         driver = device.driver
-        with _compiling:
-            function = device.functions.get(self)
-            if function is None:
-                options = compile_options(driver.target.architecture)
-                compiled = nvrtc.library().compile(full_source(self), self.name, options, to=driver.target.kind)
-                module = driver.load(compiled.code)
-                function = device.functions[self] = driver.function(module, self.name)
-        return function
+        code = self.compile(driver.target)
+        with self._compiling:
+            if self not in device.functions:
+                device.functions[self] = driver.function(driver.load(code), self.name)
+                # Another device takes it from the folder in which compiled code is kept.
+                self._code.pop(driver.target, None)
+        return device.functions[self]
 
 
 def full_source(kernel: CudaKernel) -> str:

@@ -1,0 +1,171 @@
+"""Kernels are compiled in the background, before they are launched."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vmflow as flow
+from vmflow.kernels.background import BACKGROUND, Background
+from vmflow.kernels.choosing import Problem
+from vmflow.kernels.cuda import arrays, nvrtc
+from vmflow.kernels.cuda.rehearsal import RehearsingLauncher, rehearse
+from vmflow.kernels.cuda.sources import CudaKernel
+from vmflow.kernels.native.loading import LOADER
+from vmflow.streams.cuda.driver import CompileTarget
+from vmflow.streams.cuda.launching import Loadable
+from vmflow.streams.cuda.registry import device_of
+
+from . import table_cases
+from .compiling import loaded_kernels
+from .emulated import emulated
+
+pytestmark = [pytest.mark.emulated, pytest.mark.host]
+
+
+def test_launches_of_all_ops_can_be_rehearsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen: list[tuple[Any, Problem]] = []
+    rehearsed: set[Loadable] = set()
+    monkeypatch.setattr(arrays, "rehearse_soon", lambda launch, problem: chosen.append((launch, problem)))
+    monkeypatch.setattr(RehearsingLauncher, "function", lambda self, kernel: rehearsed.add(kernel))
+    with emulated("lazy"):
+        for case in table_cases.cases(dtypes=["float32"]):
+            case.results("cuda")
+        flow.synchronize()
+        for launch, problem in chosen:
+            rehearse(launch, problem, device_of(0))
+        loaded = set(loaded_kernels())
+    # All but those for operands of strides that nobody could know.
+    assert len(loaded & rehearsed) >= 0.95 * len(loaded) > 100
+
+
+def test_a_kernel_is_compiled_before_its_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = _watch_compiler(monkeypatch)
+    with emulated("lazy"):
+        x = flow.ones(3, device="cuda")
+        flow.synchronize()
+        y = x.asinh()
+        assert BACKGROUND.wait(60)
+        threads = dict(compiled)
+        assert y.tolist() == [np.arcsinh(np.float32(1))] * 3
+    (name,) = [name for name in threads if name.startswith("asinh")]
+    assert threads[name] != threading.get_ident()
+
+
+@pytest.mark.parametrize("mode", ["background", "wait"])
+def test_a_chain_is_computed_one_by_one_until_its_kernel_is_there(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LOADER, "mode", mode)
+    go_on = threading.Event()
+    compile_kernel = CudaKernel.compile
+
+    def compile_chains_late(kernel: CudaKernel, target: CompileTarget) -> bytes:
+        if kernel.name.startswith("atan_mul_scalar") and mode == "background":
+            assert go_on.wait(60)
+        return compile_kernel(kernel, target)
+
+    monkeypatch.setattr(CudaKernel, "compile", compile_chains_late)
+    with emulated("lazy") as devices:
+        x = flow.linspace(-2, 2, 50, device="cuda")
+
+        def chained() -> tuple[list[float], int]:
+            flow.synchronize()
+            before = devices.driver.launches
+            found = ((x.atan() * 2.5).asinh() + x).tolist()
+            return found, devices.driver.launches - before
+
+        found, launches = chained()
+        assert launches == (4 if mode == "background" else 1)
+        go_on.set()
+        assert BACKGROUND.wait(60)
+        assert chained() == (found, 1)
+
+
+def test_a_launch_that_cannot_be_rehearsed_is_launched_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(self: RehearsingLauncher, kernel: Loadable) -> None:
+        raise ValueError("not today")
+
+    monkeypatch.setattr(RehearsingLauncher, "function", fail)
+    with emulated("lazy"), caplog.at_level("DEBUG", "vmflow.cuda"):
+        x = flow.ones(3, device="cuda")
+        flow.synchronize()
+        assert x.acosh().tolist() == [0, 0, 0]
+        assert BACKGROUND.wait(60)
+    assert "the launch of acosh could not be rehearsed" in caplog.text
+
+
+def test_a_kernel_that_cannot_be_compiled_fails_its_op(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(kernel: CudaKernel, target: CompileTarget) -> bytes:
+        raise nvrtc.CompileError(kernel.name, "too many atoms", "", "")
+
+    with emulated("lazy"):
+        x = flow.ones(3, device="cuda")
+        flow.synchronize()
+        monkeypatch.setattr(CudaKernel, "compile", refuse)
+        with pytest.raises(nvrtc.CompileError, match="too many atoms"):
+            x.erfinv().tolist()
+        assert BACKGROUND.wait(60)
+        monkeypatch.undo()
+        assert (x + 1).tolist() == [2, 2, 2]
+
+
+def _watch_compiler(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """By the name of a kernel, the thread that has called the compiler first."""
+    found: dict[str, int] = {}
+    compile_source = nvrtc.Nvrtc.compile
+
+    def watched(self: nvrtc.Nvrtc, source: str, name: str = "", *rest: Any, **options: Any) -> nvrtc.Compiled:
+        found.setdefault(name, threading.get_ident())
+        return compile_source(self, source, name, *rest, **options)
+
+    monkeypatch.setattr(nvrtc.Nvrtc, "compile", watched)
+    return found
+
+
+# The threads
+
+
+def test_tasks_are_done_in_order_and_once_for_each_purpose() -> None:
+    background, begun, go_on, done = Background(1), threading.Event(), threading.Event(), []
+
+    def first() -> None:
+        begun.set()
+        assert go_on.wait(60)
+        done.append("first")
+
+    background.add(first, 1)
+    assert begun.wait(60)
+    background.add(lambda: done.append("second"), 2)
+    background.add(lambda: done.append("second again"), 2)
+    background.add(lambda: done.append("third"), 3)
+    assert background.pending() == 3
+    assert not background.wait(0)
+    go_on.set()
+    assert background.wait(60)
+    assert done == ["first", "second", "third"]
+    assert background.pending() == 0
+
+
+def test_no_further_task_is_begun_when_the_process_ends() -> None:
+    background, begun, go_on, done = Background(1), threading.Event(), threading.Event(), []
+
+    def first() -> None:
+        begun.set()
+        assert go_on.wait(60)
+        done.append("first")
+
+    background.add(first, 1)
+    assert begun.wait(60)
+    background.add(lambda: done.append("second"), 2)
+    ending = threading.Thread(target=background.end)
+    ending.start()
+    while background.pending() > 1:
+        threading.Event().wait(0.001)
+    assert not done
+    go_on.set()
+    ending.join()
+    assert done == ["first"]

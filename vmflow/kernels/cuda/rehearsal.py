@@ -1,0 +1,137 @@
+"""Kernels of ops are compiled in the background, by threads that rehearse each launch before its time.
+
+A `Kernel` is chosen when an op is first inferred, some time before it is launched.  From then on a thread calls the
+function that launches it, with arrays that have no memory and a launcher that launches nothing and compiles instead.
+Arrays are taken to be contiguous; a launch that needs another kernel than was rehearsed compiles that one itself.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Hashable, Sequence
+from functools import partial
+from typing import Any, Final, TypeAlias, final
+
+import numpy as np
+
+from vmflow.kernels.background import BACKGROUND
+from vmflow.kernels.choosing import Problem
+from vmflow.streams.cuda import registry
+from vmflow.streams.cuda.arrays import DeviceArray
+from vmflow.streams.cuda.device import CudaDevice, Explain
+from vmflow.streams.cuda.driver import Argument, CompileTarget, Handle
+from vmflow.streams.cuda.launching import Check, Launcher, Loadable, Note, launched_by
+
+# Where the arrays of a rehearsal lie: apart, as those of a launch, and aligned as an allocator's are.
+_ALIGNED: Final = 512
+
+_log: Final = logging.getLogger("vmflow.cuda")
+
+
+@final
+class RehearsingLauncher(Launcher):
+    """Compiles the kernels that it is to launch.
+
+    Args:
+        device: for which they are compiled.
+    """
+
+    def __init__(self, device: CudaDevice) -> None:
+        super().__init__(device, None)
+        self._free = _ALIGNED
+
+    def array(self, shape: Sequence[int], dtype: np.dtype[Any]) -> DeviceArray:
+        """An array that has no memory, apart from all others of the rehearsal."""
+        made = DeviceArray(self._free, tuple(shape), dtype)
+        self._free += -(-max(made.nbytes, 1) // _ALIGNED) * _ALIGNED
+        return made
+
+    def function(self, kernel: Loadable) -> Handle:
+        if kernel not in self.device.functions:
+            kernel.compile(self.device.driver.target)
+        return None
+
+    def launch(
+        self,
+        function: Handle,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        arguments: Sequence[Argument],
+        writes: Sequence[int],
+        shared: int = 0,
+    ) -> None:
+        pass
+
+    def scratch(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> DeviceArray:
+        return self.array(shape, dtype)
+
+    def constant(self, key: Hashable, make: Callable[[], np.ndarray[Any, Any]]) -> DeviceArray:
+        made = make()
+        return self.array(made.shape, made.dtype)
+
+    def error_report(self, explain: Explain) -> DeviceArray:
+        return self.array((2,), np.dtype(np.int64))
+
+    def check(self, check: Check) -> None:
+        pass
+
+    def note_checks(self, begin: int, note: Note) -> None:
+        pass
+
+    def call(
+        self, name: str, function: Callable[..., object], arguments: Sequence[Any], results: Sequence[DeviceArray]
+    ) -> None:
+        pass
+
+    def multiply(
+        self, left: DeviceArray, right: DeviceArray, out: DeviceArray, bias: DeviceArray | None = None
+    ) -> None:
+        pass
+
+    def copy(self, out: Any, source: Any) -> None:
+        pass
+
+    def fill(self, out: DeviceArray, byte: int) -> None:
+        pass
+
+
+# launch(launcher, operands, outs); see `vmflow.kernels.cuda.arrays.Launch`
+_Launch: TypeAlias = "Callable[[Launcher, tuple[Any, ...], tuple[DeviceArray, ...]], None]"
+
+
+def rehearse(launch: _Launch, problem: Problem, device: CudaDevice) -> None:
+    """Compile the kernels of a launch, for contiguous operands; numbers are taken to be 1."""
+    launcher = RehearsingLauncher(device)
+    inputs = [launcher.array(meta.shape, meta.dtype.numpy) for meta in problem.inputs]
+    outs = tuple([launcher.array(meta.shape, meta.dtype.numpy) for meta in problem.outputs])
+    numbers = [kind(1) for kind in problem.scalars]
+    launched_by(launcher, partial(launch, launcher, (*inputs, *numbers), outs))
+
+
+def rehearse_soon(launch: _Launch, problem: Problem) -> None:
+    """Have a thread rehearse a launch, if all its arrays are of one device that is in use."""
+    places = {meta.device for meta in (*problem.inputs, *problem.outputs)}
+    place = places.pop() if len(places) == 1 else None
+    devices = registry.opened()
+    if place is not None and place.type == "cuda" and place.index < len(devices):
+        BACKGROUND.add(partial(_rehearse_or_tell, launch, problem, devices[place.index]), launch)
+
+
+def _rehearse_or_tell(launch: _Launch, problem: Problem, device: CudaDevice) -> None:
+    try:
+        rehearse(launch, problem, device)
+    except Exception:
+        # The launch itself will meet it, and tell whom it concerns.
+        _log.debug("the launch of %s could not be rehearsed", problem.op, exc_info=True)
+
+
+def compile_soon(kernel: Loadable, device: CudaDevice) -> None:
+    """Have a thread compile a kernel."""
+    BACKGROUND.add(partial(_compile_or_tell, kernel, device.driver.target), kernel)
+
+
+def _compile_or_tell(kernel: Loadable, target: CompileTarget) -> None:
+    try:
+        kernel.compile(target)
+    except Exception:
+        _log.debug("%r could not be compiled", kernel, exc_info=True)  # as above
