@@ -27,8 +27,8 @@ class device:
     `DeviceUnavailable`.
 
     Attributes:
-        type: "cpu", "cuda", "sim" (an accelerator that is simulated, to test programs against) or "meta" (shapes and
-            dtypes only, no data).
+        type: "cpu", "cuda", "sim" (an accelerator that is simulated, to test programs against) or "meta": tensors there
+            have shapes and dtypes and no data, and ops find out those of their results.
         index: which of several, 0 where there is one.
 
     Raises:
@@ -78,8 +78,6 @@ class device:
             reason = why_not_device(self.index)
             if reason is not None:
                 raise DeviceUnavailable(f"{self} cannot be used: {reason}; or use device='cpu'")
-        if self.type == "meta":
-            raise DeviceUnavailable("the meta device holds shapes only; nothing can be computed on it")
 
     def __repr__(self) -> str:
         return f"device(type={self.type!r}, index={self.index})"

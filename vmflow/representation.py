@@ -102,6 +102,8 @@ def represent(tensor: Tensor) -> str:
     heading = f"{name} containing:\n" if name != "Tensor" else ""
     more = _more(tensor)
     size = f"size={tuple(tensor.shape)}"
+    if tensor.device.type == "meta":
+        return heading + _joined("tensor(...", [size, *more])
     if not tensor.is_ready() and running_loop() is not None and not _is_called_by_cell():
         return heading + _joined("tensor(...", [size, "pending", *more])
     try:

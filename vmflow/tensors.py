@@ -98,6 +98,11 @@ class Tensor(TensorMethods):
         """Whether on a CUDA device."""
         return self.device.type == "cuda"
 
+    @property
+    def is_meta(self) -> _bool:
+        """Whether on the meta device, without data."""
+        return self.device.type == "meta"
+
     def size(self, dim: _int | None = None) -> Any:
         """The shape, or the size of one dimension."""
         if dim is None:

@@ -19,7 +19,7 @@ TASK_INDEX_BITS: Final = 21
 THREAD_BITS: Final = RANK_BITS + DEVICE_TYPE_BITS + DEVICE_INDEX_BITS + STREAM_INDEX_BITS
 
 # A device type's number is its place here.  Ids are written into plans, so new ones go to the end.
-DEVICE_TYPES: Final = ("cpu", "cuda", "sim")
+DEVICE_TYPES: Final = ("cpu", "cuda", "sim", "meta")
 
 
 @attrs.frozen

@@ -45,7 +45,7 @@ class Case:
         """The result on a device, as an array of the host."""
         with flow.device(device):
             if self.row is not None:
-                return [_landed(self.row.call(*self._tensors(device)))]
+                return [_landed(self.row.call(*self.tensors(device)))]
             assert self.made is not None
             flow.manual_seed(SEED)
             found = self.made[0](by_name(self.dtype))
@@ -56,7 +56,7 @@ class Case:
         """The gradients of all operands on a device, of the result weighted by fixed random numbers."""
         assert self.row is not None
         with flow.device(device):
-            tensors = [tensor.requires_grad_() for tensor in self._tensors(device)]
+            tensors = [tensor.requires_grad_() for tensor in self.tensors(device)]
             result = self.row.call(*tensors)
             if not result.requires_grad:
                 return []
@@ -68,7 +68,8 @@ class Case:
             found = flow.autograd.grad(total, tensors, allow_unused=True)
             return [_landed(gradient) for gradient in found if gradient is not None]
 
-    def _tensors(self, device: str) -> list[flow.Tensor]:
+    def tensors(self, device: str) -> list[flow.Tensor]:
+        """The operands on a device."""
         assert self.row is not None
         return [flow.tensor(array, device=device) for array in self.row.operands(self.row.usual(), self.dtype)]
 

@@ -267,11 +267,10 @@ def test_an_update_without_a_rule_is_told_by_its_name() -> None:
 
 
 @pytest.mark.parametrize("rule", ["sgd", "zero", "no_such_rule"])
-@pytest.mark.parametrize(("device", "message"), [("cuda:0", "cuda:0 cannot be used"), ("meta", "holds shapes only")])
-def test_where_nothing_is_computed_no_rule_is_chosen(rule: str, device: str, message: str) -> None:
+def test_where_nothing_is_computed_no_rule_is_chosen(rule: str) -> None:
     choose_update("zero", Device("cpu"))
-    with pytest.raises(DeviceUnavailable, match=message):
-        choose_update(rule, Device(device))
+    with pytest.raises(DeviceUnavailable, match="cuda:0 cannot be used"):
+        choose_update(rule, Device("cuda:0"))
 
 
 def test_what_remembers_is_chosen_anew_each_time() -> None:

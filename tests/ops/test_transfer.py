@@ -70,11 +70,6 @@ def test_operands_on_two_devices_are_refused() -> None:
         flow.ones(2, device="cpu") + flow.ones(2, device="sim")
 
 
-def test_the_meta_device_has_nothing_to_copy() -> None:
-    with pytest.raises(flow.errors.DeviceUnavailable):
-        flow.ones(2, device="cpu").to("meta")
-
-
 async def test_awaiting_what_is_on_a_device() -> None:
     x = await (flow.ones(300, 300, device="sim") @ flow.ones(300, 300, device="sim"))
     assert x.is_ready()

@@ -173,6 +173,14 @@ def origin_of(builder: Any) -> tuple[str, str]:
     return builder.__module__, builder.__qualname__
 
 
+def leave(*arguments: Any) -> Any:
+    """The function of all kernels of the meta device: arrays there have no memory."""
+    return arguments[-1]
+
+
+_NOTHING: Final = Kernel(leave, casts=True)
+
+
 def choose(problem: Problem, device: Device) -> Kernel:
     """The kernel that computes this on that device; if the details are a kernel, that, for an op may bring its own.
 
@@ -180,6 +188,8 @@ def choose(problem: Problem, device: Device) -> Kernel:
         DeviceUnavailable: if nothing can be computed there.
         NotImplementedError: if the device has no kernel for the op.
     """
+    if device.type == "meta":
+        return _NOTHING
     if isinstance(problem.details, Kernel):
         return problem.details
     device.require()

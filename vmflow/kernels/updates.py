@@ -14,7 +14,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
 
-from .choosing import PACKAGES, declare_family, origin_of
+from .choosing import PACKAGES, declare_family, leave, origin_of
 
 if TYPE_CHECKING:
     from vmflow.devices import device as Device
@@ -79,6 +79,9 @@ def declares_rule(
     return declare
 
 
+_NOTHING: Final = Rule(leave)
+
+
 def choose_update(rule: str, device: Device) -> Rule:
     """The rule of this name, for arrays on that device.
 
@@ -89,6 +92,8 @@ def choose_update(rule: str, device: Device) -> Rule:
     chosen = _CHOSEN.get((rule, device))
     if chosen is not None:
         return chosen
+    if device.type == "meta":
+        return _NOTHING
     device.require()
     package = PACKAGES[device.type]
     if rule not in _RULES[package]:

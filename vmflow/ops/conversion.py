@@ -73,8 +73,6 @@ def to(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     result = self
     if device is not None and device is not self.device:
         device.require()
-        if self.device.type == "meta":
-            raise RuntimeError(f"to: a tensor on the meta device holds no data to copy to {device}")
         result = transfer(result, device)
     if dtype is not None and dtype is not self.dtype:
         return cast(result, dtype)

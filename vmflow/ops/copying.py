@@ -70,6 +70,13 @@ def transfer(input: Tensor, device: Device) -> Tensor:
     Between two accelerators of different types it goes by way of the host.
     """
     kinds = {input.device.type, device.type}
+    if device.type == "meta":
+        return full_of(meta(input.shape, input.dtype, device), 0)
+    if input.device.type == "meta":
+        raise RuntimeError(
+            f"a tensor on the meta device has no data to copy to {device}; make one by empty_like(tensor, device=...), "
+            "and modules by to_empty(device=...)"
+        )
     if "cpu" not in kinds and kinds != {"cuda"}:
         input = transfer(input, Device("cpu"))
     if input.device.type == "cuda":
@@ -117,7 +124,7 @@ def copy_(input: Tensor, src: Tensor | Scalar, non_blocking: bool = False) -> Te
     """
     if not isinstance(src, _tensors.Tensor):
         return fill_(input, src)
-    if src.device is not input.device and "meta" not in (src.device.type, input.device.type):
+    if src.device is not input.device:
         src = transfer(src, input.device)
     return _interpreter.dispatch_into(_COPY, input, (src,), (input._blob.meta,))
 

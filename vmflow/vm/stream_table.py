@@ -63,6 +63,8 @@ def make_policy(machine: str, device: Device | None, kind: str, cpu_worker: str)
         return _INDEPENDENT[kind]
     if device.type == "cpu" and kind == "compute":
         return CpuStreamPolicy(worker=cpu_worker)
+    if device.type == "meta" and kind == "compute":
+        return CpuStreamPolicy(worker="never")  # nothing is computed, which takes no time
     staged = kind.startswith(STAGE_PREFIX) and kind.removeprefix(STAGE_PREFIX).isdecimal()
     if device.type == "cpu" and staged:
         # Stages are there to overlap, in a plain script too.
@@ -99,6 +101,13 @@ def device_memory(device: Device) -> DeviceMemory:
                 from vmflow.streams.cuda import registry
 
                 found = registry.memory_of(device.index)
+            elif device.type == "meta":
+                from vmflow.streams.cuda.arrays import bytes_at
+
+                # Arrays with addresses, behind which there is nothing.
+                found = DeviceMemory(
+                    str(device), lambda nbytes: bytes_at(0, nbytes, None), nothing=bytes_at(0, 0, None)
+                )
             else:
                 found = DeviceMemory(str(device), staggers=True)
             _memories[device] = found
