@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from vmflow.ops.destination import made_in_out, out_by_copy
+
 from . import dtypes, interpreter as _interpreter
 from .context import MODE
 from .devices import device as Device
@@ -346,6 +348,7 @@ def rand_like(
 
 
 @function()
+@made_in_out()
 def randint(
     low: Any = 0,
     high: Any = None,
@@ -358,6 +361,7 @@ def randint(
     pin_memory: bool = False,
     placement: Any = None,
     sbp: Any = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """Integers, evenly distributed, from `low` up to but without `high`.
 
@@ -384,6 +388,7 @@ def randint(
 
 
 @function()
+@made_in_out()
 def randperm(
     n: int,
     *,
@@ -394,6 +399,7 @@ def randperm(
     pin_memory: bool = False,
     placement: Any = None,
     sbp: Any = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """The integers from 0 up to but without `n`, in random order.
 
@@ -445,7 +451,10 @@ def normal(
 
 
 @public()
-def bernoulli(input: Tensor, p: float | None = None, *, generator: Generator | None = None) -> Tensor:
+@out_by_copy()
+def bernoulli(
+    input: Tensor, p: float | None = None, *, generator: Generator | None = None, out: Tensor | None = None
+) -> Tensor:
     """One with the probability that `input` holds (or with `p`, if given), else zero, in its shape and dtype.
 
     Raises:
@@ -462,8 +471,14 @@ def bernoulli(input: Tensor, p: float | None = None, *, generator: Generator | N
 
 
 @public()
+@out_by_copy()
 def multinomial(
-    input: Tensor, num_samples: int, replacement: bool = False, *, generator: Generator | None = None
+    input: Tensor,
+    num_samples: int,
+    replacement: bool = False,
+    *,
+    generator: Generator | None = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """Indices, int64, drawn with probabilities proportional to the weights in each row.
 

@@ -24,6 +24,8 @@ OF_TWO = (
     *("logaddexp", "logaddexp2", "xlogy", "copysign", "nextafter", "fmax", "fmin", "heaviside", "clamp_min"),
     *("clamp_max", "eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor", "matmul", "mm"),
 )
+ARGUMENT = flow.tensor([[0, 2, 1], [1, 1, 0], [2, 0, 2]])
+PERMUTATION = flow.tensor([2, 0, 1])
 OTHERS: list[tuple[str, Callable[..., flow.Tensor]]] = [
     ("acosh", lambda x, y, **out: flow.acosh(x + 1, **out)),
     ("scalar", lambda x, y, **out: flow.mul(x, 2, **out)),
@@ -91,6 +93,43 @@ OTHERS: list[tuple[str, Callable[..., flow.Tensor]]] = [
     ("more bits", lambda x, y, **out: flow.bitwise_xor((x * 9).long(), 3, **out)),
     ("inverted", lambda x, y, **out: flow.bitwise_not((x * 9).long(), **out)),
     ("shifted", lambda x, y, **out: flow.bitwise_left_shift((x * 9).long(), 3, **out)),
+    ("argsort", lambda x, y, **out: flow.argsort(x, 1, **out)),
+    ("bucketize", lambda x, y, **out: flow.bucketize(x, y[0].sort().values, **out)),
+    ("chain_matmul", lambda x, y, **out: flow.chain_matmul(x, y, x, **out)),
+    ("column_stack", lambda x, y, **out: flow.column_stack([x, y], **out)),
+    ("complex", lambda x, y, **out: flow.complex(x, y, **out)),
+    ("deg2rad", lambda x, y, **out: flow.deg2rad(x, **out)),
+    ("rad2deg", lambda x, y, **out: flow.rad2deg(x, **out)),
+    ("diag", lambda x, y, **out: flow.diag(x, **out)),
+    ("diff", lambda x, y, **out: flow.diff(x, **out)),
+    ("dstack", lambda x, y, **out: flow.dstack([x, y], **out)),
+    ("frac", lambda x, y, **out: flow.frac(x * 5, **out)),
+    ("gather", lambda x, y, **out: flow.gather(x, 1, ARGUMENT, **out)),
+    ("histc", lambda x, y, **out: flow.histc(x, 4, **out)),
+    ("index_add", lambda x, y, **out: flow.index_add(x, 0, ARGUMENT[0], y, alpha=2, **out)),
+    ("index_copy", lambda x, y, **out: flow.index_copy(x, 0, PERMUTATION, y, **out)),
+    ("index_reduce", lambda x, y, **out: flow.index_reduce(x, 0, PERMUTATION, y, "prod", **out)),
+    ("index_select", lambda x, y, **out: flow.index_select(x, 1, ARGUMENT[0], **out)),
+    ("isin", lambda x, y, **out: flow.isin(ARGUMENT, PERMUTATION[:2], **out)),
+    ("logcumsumexp", lambda x, y, **out: flow.logcumsumexp(x, 1, **out)),
+    ("logit", lambda x, y, **out: flow.logit(x, **out)),
+    ("masked_select", lambda x, y, **out: flow.masked_select(x, x > 0.5, **out)),
+    ("nanquantile", lambda x, y, **out: flow.nanquantile(x, 0.3, 1, **out)),
+    ("nonzero", lambda x, y, **out: flow.nonzero(x > 0.5, **out)),
+    ("polygamma", lambda x, y, **out: flow.polygamma(1, x, **out)),
+    ("quantile", lambda x, y, **out: flow.quantile(x, 0.3, 1, **out)),
+    ("scatter", lambda x, y, **out: flow.scatter(x, 1, ARGUMENT, y, **out)),
+    ("scatter_add", lambda x, y, **out: flow.scatter_add(x, 1, ARGUMENT, y, **out)),
+    ("scatter_reduce", lambda x, y, **out: flow.scatter_reduce(x, 1, ARGUMENT, y, "amax", **out)),
+    ("searchsorted", lambda x, y, **out: flow.searchsorted(x.sort(1).values, y, **out)),
+    ("slice_scatter", lambda x, y, **out: flow.slice_scatter(x, y[:2], 0, 1, 3, **out)),
+    ("take", lambda x, y, **out: flow.take(x, ARGUMENT, **out)),
+    ("take_along_dim", lambda x, y, **out: flow.take_along_dim(x, ARGUMENT, 1, **out)),
+    ("tril", lambda x, y, **out: flow.tril(x, **out)),
+    ("triu", lambda x, y, **out: flow.triu(x, 1, **out)),
+    ("max", lambda x, y, **out: flow.max(x, y, **out)),
+    ("max of another", lambda x, y, **out: flow.max(x, other=y, **out)),
+    ("min of all", lambda x, y, **out: flow.min(x, **out)),
     ("shifted back", lambda x, y, **out: flow.bitwise_right_shift((x * 9).long(), 1, **out)),
 ]
 CALLS: list[tuple[str, Callable[..., flow.Tensor]]] = [
@@ -127,6 +166,15 @@ SEVERAL: list[tuple[str, Callable[..., tuple[flow.Tensor, ...]]]] = [
     ("sort", lambda x, **out: flow.sort(x, 1, True, **out)),
     ("topk", lambda x, **out: flow.topk(x, 2, 0, **out)),
     ("kthvalue", lambda x, **out: flow.kthvalue(x, 2, 0, True, **out)),
+    ("aminmax", lambda x, **out: flow.aminmax(x, dim=1, **out)),
+    ("cummax", lambda x, **out: flow.cummax(x, 1, **out)),
+    ("cummin", lambda x, **out: flow.cummin(x, 0, **out)),
+    ("median", lambda x, **out: flow.median(x, 1, **out)),
+    ("nanmedian", lambda x, **out: flow.nanmedian(x, 1, True, **out)),
+    ("mode", lambda x, **out: flow.mode(x, 1, **out)),
+    ("histogram", lambda x, **out: flow.histogram(x, 4, **out)),
+    ("max", lambda x, **out: flow.max(x, 1, **out)),
+    ("min", lambda x, **out: flow.min(x, 0, True, **out)),
     ("qr", lambda x, **out: flow.linalg.qr(x, **out)),
     ("svd", lambda x, **out: flow.linalg.svd(x, False, **out)),
     ("eigh", lambda x, **out: flow.linalg.eigh(x + x.T, **out)),
@@ -216,3 +264,46 @@ def test_what_a_backward_pass_needs_cannot_be_overwritten_unnoticed() -> None:
 def test_bad_arguments(call: Callable[[flow.Tensor], Any], message: str) -> None:
     with pytest.raises(TypeError, match=message):
         call(flow.ones(3))
+
+
+MADE: list[tuple[str, Callable[..., flow.Tensor], Callable[..., Any]]] = [
+    ("arange", lambda **out: flow.arange(1, 7, 2, **out), lambda: np.arange(1, 7, 2)),
+    ("eye", lambda **out: flow.eye(3, **out), lambda: np.eye(3)),
+    ("full", lambda **out: flow.full((3,), 2.5, **out), lambda: np.full(3, 2.5)),
+    ("linspace", lambda **out: flow.linspace(0, 1, 4, **out), lambda: np.linspace(0, 1, 4)),
+    ("logspace", lambda **out: flow.logspace(0, 1, 4, **out), lambda: np.logspace(0, 1, 4)),
+]
+
+
+@pytest.mark.parametrize(("name", "call", "expected"), MADE, ids=[name for name, *_ in MADE])
+def test_what_is_made_in_given_memory_has_its_dtype(
+    name: str, call: Callable[..., flow.Tensor], expected: Callable[..., Any], contract: KernelContract
+) -> None:
+    out = flow.zeros(*expected().shape, dtype=flow.float64)
+    assert call(out=out) is out
+    check(out, expected(), "float64", tolerance=1e-15)
+    with pytest.raises(RuntimeError, match="does not fit the tensor of shape"):
+        call(out=flow.zeros(7, 5))
+    with pytest.raises(RuntimeError, match="cannot be written"):
+        call(out=flow.zeros_like(out, dtype=flow.int64), dtype=flow.float32)
+
+
+@pytest.mark.parametrize("device", ["cpu", "sim"])
+def test_random_integers_in_given_memory_are_those_of_the_seed(device: str) -> None:
+    for make in (
+        lambda **given: flow.randint(0, 100, (3,), **given),
+        lambda **given: flow.randperm(3, **given),
+        lambda **given: flow.multinomial(flow.ones(9, device=device), 3, **given),
+        lambda **given: flow.bernoulli(flow.full((3,), 0.5, device=device), **given),
+    ):
+        flow.manual_seed(5)
+        expected = make()
+        out = flow.zeros(3, dtype=expected.dtype, device=device)
+        flow.manual_seed(5)
+        assert make(out=out) is out
+        assert out.tolist() == expected.tolist()
+
+
+def test_a_dimension_and_another_tensor_are_too_many() -> None:
+    with pytest.raises(TypeError, match="max: give either a dimension or another tensor"):
+        flow.max(flow.ones(3), 0, other=flow.ones(3))

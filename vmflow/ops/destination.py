@@ -130,6 +130,26 @@ def _with_out(deliver: Callable[..., Any], name: str | None) -> Callable[[Declar
     return declare
 
 
+def made_in_out() -> Callable[[Declared], Declared]:
+    """Give ``out`` to the decorated function, which makes a tensor of the dtype and on the device that it is told.
+
+    Without being told, these are those of ``out``.
+    """
+
+    def declare(function: Declared) -> Declared:
+        @functools.wraps(function)
+        def with_out(*args: Any, out: Any = None, **kwargs: Any) -> Any:
+            if out is None:
+                return function(*args, **kwargs)
+            check_destination(function.__name__, out, ())
+            kwargs = {"dtype": out.dtype, "device": out.device, **{k: v for k, v in kwargs.items() if v is not None}}
+            return delivered(function.__name__, out, (), lambda: function(*args, **kwargs))
+
+        return cast(Declared, with_out)
+
+    return declare
+
+
 def _operands(given: tuple[Any, ...]) -> tuple[Any, ...]:
     """Also those in lists."""
     operands: list[Any] = []

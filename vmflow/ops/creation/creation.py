@@ -15,6 +15,7 @@ from vmflow.instructions.blob import Array, Blob, Size, Storage, TensorMeta, met
 from vmflow.instructions.release_tensor import Lease
 from vmflow.ops.copying import full_of, ones_of, transfer, zeros_of
 from vmflow.ops.declaration import function, method
+from vmflow.ops.destination import made_in_out
 from vmflow.ops.elementwise.inference import CHEAP, number
 from vmflow.ops.shape.view import lengths
 from vmflow.ops.table import LEASED_FROM, Attributes, Form, Inferred, Kinds, Metas, OpExpr
@@ -305,6 +306,7 @@ def ones(
 
 
 @function()
+@made_in_out()
 def full(
     size: tuple[int, ...] | list[int],
     fill_value: bool | int | float | complex | Tensor,
@@ -315,6 +317,7 @@ def full(
     pin_memory: bool = False,
     placement: Any = None,
     sbp: Any = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """A tensor of `fill_value`, of whose kind it is unless `dtype` says otherwise.
 
@@ -427,6 +430,7 @@ _RANGE = OpExpr("arange", _infer_range, Form(0, tuple[TensorMeta], scalars=2), "
 
 
 @function()
+@made_in_out()
 def arange(
     start: float,
     end: float | None = None,
@@ -438,6 +442,7 @@ def arange(
     pin_memory: bool = False,
     placement: Any = None,
     sbp: Any = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """``start, start + step, ...`` up to but without `end`; with one argument from 0 up to it.
 
@@ -482,6 +487,7 @@ _LINSPACE = OpExpr("linspace", _infer_linspace, Form(0, tuple[TensorMeta], scala
 
 
 @function()
+@made_in_out()
 def linspace(
     start: float,
     end: float,
@@ -493,6 +499,7 @@ def linspace(
     pin_memory: bool = False,
     placement: Any = None,
     sbp: Any = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """`steps` values from `start` to `end`, both included, at equal distances; a single one is `start`.
 
@@ -520,6 +527,7 @@ _EYE = OpExpr("eye", _infer_eye, Form(0, tuple[TensorMeta]), "creation")
 
 
 @function()
+@made_in_out()
 def eye(
     n: int,
     m: int | None = None,
@@ -530,6 +538,7 @@ def eye(
     pin_memory: bool = False,
     placement: Any = None,
     sbp: Any = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """An n x m matrix (m is n by default) with ones on the diagonal and zeros elsewhere."""
     output = sized_meta("eye", (n, n if m is None else m), dtype, device, None, placement, sbp)

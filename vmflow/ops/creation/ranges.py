@@ -9,6 +9,7 @@ from vmflow import dtypes, interpreter as _interpreter
 from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
 from vmflow.instructions.blob import TensorMeta
+from vmflow.ops.destination import made_in_out
 from vmflow.ops.elementwise.arithmetic import pow
 from vmflow.ops.elementwise.inference import CHEAP, number
 from vmflow.ops.shape.strided import as_strided
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from vmflow.tensors import Tensor
 
 
+@made_in_out()
 def logspace(
     start: float,
     end: float,
@@ -33,6 +35,7 @@ def logspace(
     pin_memory: bool = False,
     placement: Any = None,
     sbp: Any = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """`steps` values from ``base ** start`` to ``base ** end``, whose exponents are at equal distances.
 

@@ -9,6 +9,7 @@ from vmflow.dtypes import dtype as DType
 from vmflow.ops.autocasting import autocast_as_op
 from vmflow.ops.copying import clone, contiguous, copy_
 from vmflow.ops.declaration import attribute, function
+from vmflow.ops.destination import out_by_copy
 from vmflow.ops.shape.joining import stack
 from vmflow.ops.shape.view import broadcast_tensors, select
 from vmflow.ops.table import Attributes, ViewExpr
@@ -111,8 +112,9 @@ def imag(input: Tensor) -> Tensor:
 
 
 @function()
+@out_by_copy()
 @autocast_as_op
-def complex(real: Tensor, imag: Tensor) -> Tensor:
+def complex(real: Tensor, imag: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The complex tensor with these parts, which broadcast.
 
     Raises:

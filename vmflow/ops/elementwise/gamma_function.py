@@ -12,6 +12,7 @@ from vmflow import dtypes, interpreter as _interpreter
 from vmflow.dtypes import FLOATING
 from vmflow.instructions.blob import meta
 from vmflow.ops.declaration import function, method
+from vmflow.ops.destination import out_by_copy
 from vmflow.ops.in_place import copied_in_place
 from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, Size
 
@@ -71,7 +72,8 @@ def _polygamma_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 
 
 @function()
-def polygamma(n: int, input: Tensor) -> Tensor:
+@out_by_copy()
+def polygamma(n: int, input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The n-th derivative of `digamma`.
 
     Args:

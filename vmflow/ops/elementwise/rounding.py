@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from vmflow import interpreter as _interpreter
 from vmflow.dtypes import FLOATING
 from vmflow.ops.declaration import public
-from vmflow.ops.destination import delivered
+from vmflow.ops.destination import delivered, out_by_copy
 from vmflow.ops.in_place import copied_in_place
 
 from .arithmetic import zero_gradients
@@ -49,7 +49,8 @@ def round(input: Tensor, *, decimals: int = 0, out: Tensor | None = None) -> Ten
 
 @public()
 @copied_in_place()
-def frac(input: Tensor) -> Tensor:
+@out_by_copy()
+def frac(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The part behind the point: ``input - trunc(input)``."""
     if input.dtype.category < FLOATING:
         raise TypeError(f"frac is not defined for {input.dtype.name} tensors")

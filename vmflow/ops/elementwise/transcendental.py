@@ -10,6 +10,7 @@ from vmflow import dtypes, interpreter as _interpreter
 from vmflow.dtypes import FLOATING
 from vmflow.ops.copying import cast
 from vmflow.ops.declaration import public
+from vmflow.ops.destination import out_by_copy
 from vmflow.ops.in_place import copied_in_place
 
 from .arithmetic import conj_if_complex, reciprocal
@@ -152,7 +153,8 @@ def _logaddexp_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor, Tensor]
 
 @public()
 @copied_in_place()
-def logit(input: Tensor, eps: float | None = None) -> Tensor:
+@out_by_copy()
+def logit(input: Tensor, eps: float | None = None, *, out: Tensor | None = None) -> Tensor:
     """``log(input / (1 - input))``, of numbers first limited to [eps, 1 - eps] if `eps` is given."""
     if input.dtype.category < FLOATING:
         input = cast(input, dtypes.get_default_dtype())
@@ -224,13 +226,15 @@ def entr(input: Tensor) -> Tensor:
 
 @public()
 @copied_in_place()
-def deg2rad(input: Tensor) -> Tensor:
+@out_by_copy()
+def deg2rad(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Degrees to radians."""
     return input * (math.pi / 180)
 
 
 @public()
 @copied_in_place()
-def rad2deg(input: Tensor) -> Tensor:
+@out_by_copy()
+def rad2deg(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Radians to degrees."""
     return input * (180 / math.pi)

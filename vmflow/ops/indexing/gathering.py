@@ -14,6 +14,7 @@ from vmflow.instructions.blob import TensorMeta, meta
 from vmflow.kernels.problems.gathering import Slices
 from vmflow.ops.copying import full_of
 from vmflow.ops.declaration import public
+from vmflow.ops.destination import out_by_copy
 from vmflow.ops.elementwise.inference import CHEAP
 from vmflow.ops.in_place import copied_in_place
 from vmflow.ops.shape.view import DIAGONAL, SLICE, sliced
@@ -226,7 +227,8 @@ def _gather_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor, None]:
 
 
 @public(numpy_names=True)
-def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> Tensor:
+@out_by_copy()
+def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False, out: Tensor | None = None) -> Tensor:
     """For each place of `index`, the element of `input` there, but at that index along `dim`.
 
     out[i][j] = input[index[i][j]][j] for dim 0 of two.  The result has the shape of `index`.
@@ -289,6 +291,7 @@ def _scatter_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, No
 
 @public(numpy_names=True)
 @copied_in_place()
+@out_by_copy()
 def scatter(
     input: Tensor,
     dim: int,
@@ -297,6 +300,7 @@ def scatter(
     *,
     value: float | None = None,
     reduce: str | None = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """A copy of `input` with the elements of `src` put at `index` along `dim`; `gather` backwards.
 
@@ -328,14 +332,16 @@ def scatter(
 
 @public(numpy_names=True)
 @copied_in_place()
-def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
+@out_by_copy()
+def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor, *, out: Tensor | None = None) -> Tensor:
     """As `scatter`, but added; indices may repeat, and each counts."""
     axis = normalize_dim("scatter_add", dim, input.ndim)
     return _interpreter.dispatch(_SCATTER, (input, index, src), (axis, "add"))
 
 
 @public(numpy_names=True)
-def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
+@out_by_copy()
+def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None, *, out: Tensor | None = None) -> Tensor:
     """As `gather`, but the two broadcast in the other dimensions; with `dim` None both are flattened."""
     if dim is None:
         return gather(input.flatten(), 0, indices.flatten())

@@ -13,6 +13,7 @@ from vmflow import dtypes, interpreter as _interpreter, tensors as _tensors
 from vmflow.instructions.blob import Array, meta
 from vmflow.ops.creation.creation import tensor
 from vmflow.ops.declaration import public
+from vmflow.ops.destination import out_by_copy
 from vmflow.ops.elementwise.inference import CHEAP
 from vmflow.ops.shape.view import select, sliced, unsqueeze
 from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, Size
@@ -152,7 +153,8 @@ _NONZERO = OpExpr("nonzero", _infer_nonzero, Form(1, _Found), "indexing", rememb
 
 
 @public()
-def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
+@out_by_copy()
+def nonzero(input: Tensor, *, as_tuple: bool = False, out: Tensor | None = None) -> Any:
     """The indices of the non-zero elements: an (n, ndim) int64 tensor, or with `as_tuple` one vector per dimension.
 
     How many there are is known only from the values, so this waits until they are counted.

@@ -18,6 +18,7 @@ from vmflow.ops.autocasting import autocast_as_op
 from vmflow.ops.copying import copy_, full_of
 from vmflow.ops.creation.creation import tensor as new_tensor
 from vmflow.ops.declaration import method, public
+from vmflow.ops.destination import out_by_copy
 from vmflow.ops.elementwise.inference import CHEAP
 from vmflow.ops.elementwise.selection import masked_fill_
 from vmflow.ops.in_place import copied_in_place
@@ -324,7 +325,8 @@ def _strided_get_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 
 
 @public(numpy_names=True)
-def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
+@out_by_copy()
+def index_select(input: Tensor, dim: int, index: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The slices along `dim` that the vector `index` names, in that order.
 
     Raises:
@@ -338,8 +340,11 @@ def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
 
 @public(numpy_names=True)
 @copied_in_place()
+@out_by_copy()
 @autocast_as_op
-def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:
+def index_add(
+    input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1, out: Tensor | None = None
+) -> Tensor:
     """A copy of `input` with the slices of `source` added to those that the vector `index` names; each counts."""
     axis = index_vector("index_add", input, dim, index, source)
     return _put(input, (index,), source if alpha == 1 else source * alpha, ((axis,), True, None))
@@ -347,8 +352,9 @@ def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: 
 
 @public(numpy_names=True)
 @copied_in_place()
+@out_by_copy()
 @autocast_as_op
-def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
+def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor, *, out: Tensor | None = None) -> Tensor:
     """A copy of `input` with the slices of `source` in place of those that the vector `index` names."""
     axis = index_vector("index_copy", input, dim, index, source)
     return _put(input, (index,), source, ((axis,), False, None))
@@ -385,7 +391,8 @@ def index_vector(name: str, input: Tensor, dim: int, index: Tensor, source: Tens
 
 
 @public()
-def masked_select(input: Tensor, mask: Tensor) -> Tensor:
+@out_by_copy()
+def masked_select(input: Tensor, mask: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The elements where the bool `mask` holds, as a vector; the two broadcast.  Waits for the mask.
 
     Raises:

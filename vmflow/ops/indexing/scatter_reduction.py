@@ -8,6 +8,7 @@ from vmflow import dtypes, interpreter as _interpreter
 from vmflow.dtypes import FLOATING
 from vmflow.ops.autocasting import autocast_as_op
 from vmflow.ops.declaration import public
+from vmflow.ops.destination import out_by_copy
 from vmflow.ops.elementwise.inference import CHEAP
 from vmflow.ops.elementwise.selection import masked_fill, where
 from vmflow.ops.in_place import copied_in_place
@@ -98,8 +99,16 @@ def _extremum_gradient(node: OpNode, gradient: Tensor, dim: int, include_self: b
 
 @public()
 @copied_in_place()
+@out_by_copy()
 def scatter_reduce(
-    input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True
+    input: Tensor,
+    dim: int,
+    index: Tensor,
+    src: Tensor,
+    reduce: str,
+    *,
+    include_self: bool = True,
+    out: Tensor | None = None,
 ) -> Tensor:
     """A copy of `input` with the elements of `src` reduced into the places that `index` names along `dim`.
 
@@ -130,9 +139,17 @@ def scatter_reduce(
 
 @public()
 @copied_in_place()
+@out_by_copy()
 @autocast_as_op
 def index_reduce(
-    input: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
+    input: Tensor,
+    dim: int,
+    index: Tensor,
+    source: Tensor,
+    reduce: str,
+    *,
+    include_self: bool = True,
+    out: Tensor | None = None,
 ) -> Tensor:
     """A copy of `input` with the slices of `source` reduced into those that the vector `index` names.
 

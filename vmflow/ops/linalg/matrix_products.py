@@ -166,7 +166,8 @@ def _multiplied(chain: list[Tensor], splits: dict[tuple[int, int], int], start: 
 
 
 @function()
-def chain_matmul(*matrices: Tensor) -> Tensor:
+@out_by_copy()
+def chain_matmul(*matrices: Tensor, out: Tensor | None = None) -> Tensor:
     """The product of matrices; see `multi_dot`."""
     for matrix in matrices:
         if matrix.ndim != 2:

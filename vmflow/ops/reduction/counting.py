@@ -13,6 +13,7 @@ from vmflow import dtypes, interpreter as _interpreter, tensors as _tensors
 from vmflow.dtypes import FLOATING
 from vmflow.instructions.blob import meta
 from vmflow.ops.declaration import public
+from vmflow.ops.destination import out_by_copy, outs_by_copy
 from vmflow.ops.elementwise.inference import CHEAP
 from vmflow.ops.indexing.index_expression import nonzero
 from vmflow.ops.shape.view import sliced
@@ -222,7 +223,8 @@ _HISTOGRAM = OpExpr(
 
 
 @public()
-def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
+@out_by_copy()
+def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0, *, out: Tensor | None = None) -> Tensor:
     """How many elements lie in each of so many bins of equal width from `min` to `max`; others do not count.
 
     Args:
@@ -258,6 +260,7 @@ class Histogram(NamedTuple):
 
 
 @public()
+@outs_by_copy()
 def histogram(
     input: Tensor,
     bins: int | Tensor,
@@ -265,6 +268,7 @@ def histogram(
     range: tuple[float, float] | None = None,
     weight: Tensor | None = None,
     density: bool = False,
+    out: tuple[Tensor, Tensor] | None = None,
 ) -> Histogram:
     """How many elements lie in each bin, and the bins' edges.
 

@@ -11,7 +11,7 @@ from vmflow import dtypes, interpreter as _interpreter
 from vmflow.dtypes import FLOATING
 from vmflow.instructions.blob import meta
 from vmflow.ops.declaration import public
-from vmflow.ops.destination import written
+from vmflow.ops.destination import delivered_all, outs_by_copy, written
 from vmflow.ops.elementwise.inference import CHEAP
 from vmflow.ops.elementwise.pointwise import binary
 from vmflow.ops.elementwise.selection import where
@@ -124,25 +124,64 @@ def _along(input: Tensor, dim: int, keepdim: bool, indices: Tensor) -> ValuesInd
 
 
 @public(numpy_names=True)
-def max(input: Tensor, dim: int | Tensor | None = None, keepdim: bool = False) -> Any:
-    """The largest element; with `dim` a pair (values, indices); with another tensor the element-wise `maximum`."""
-    return _max_or_min(input, dim, keepdim, amax, argmax, maximum)
+def max(
+    input: Tensor,
+    dim: int | Tensor | None = None,
+    keepdim: bool = False,
+    *,
+    other: Tensor | None = None,
+    out: Any = None,
+) -> Any:
+    """The largest element; with `dim` a pair (values, indices); with another tensor the element-wise `maximum`.
+
+    Args:
+        input: any tensor.
+        dim: a dimension, or the other tensor.
+        keepdim: whether the dimension stays, with size 1.
+        other: the other tensor, by its name.
+        out: for the results: a pair of tensors if `dim` is a dimension, else one.
+    """
+    return _max_or_min("max", input, dim, keepdim, other, out, amax, argmax, maximum)
 
 
 @public(numpy_names=True)
-def min(input: Tensor, dim: int | Tensor | None = None, keepdim: bool = False) -> Any:
-    """The smallest element; with `dim` a pair (values, indices); with another tensor the element-wise `minimum`."""
-    return _max_or_min(input, dim, keepdim, amin, argmin, minimum)
+def min(
+    input: Tensor,
+    dim: int | Tensor | None = None,
+    keepdim: bool = False,
+    *,
+    other: Tensor | None = None,
+    out: Any = None,
+) -> Any:
+    """The smallest element; with `dim` a pair (values, indices); with another tensor the element-wise `minimum`.
+
+    The arguments are those of `max`.
+    """
+    return _max_or_min("min", input, dim, keepdim, other, out, amin, argmin, minimum)
 
 
 def _max_or_min(
-    input: Tensor, dim: Any, keepdim: bool, extremum: Any, position: Any, pairwise: Any
+    name: str,
+    input: Tensor,
+    dim: Any,
+    keepdim: bool,
+    other: Tensor | None,
+    out: Any,
+    extremum: Any,
+    position: Any,
+    pairwise: Any,
 ) -> Tensor | ValuesIndices:
+    if other is not None:
+        if dim is not None:
+            raise TypeError(f"{name}: give either a dimension or another tensor, not both")
+        dim = other
     if dim is None:
-        return cast("Tensor", extremum(input))
-    if isinstance(dim, int):
+        return cast("Tensor", extremum(input, out=out))
+    if not isinstance(dim, int):
+        return cast("Tensor", pairwise(input, dim, out=out))
+    if out is None:
         return _along(input, dim, keepdim, position(input, dim, True))
-    return cast("Tensor", pairwise(input, dim))
+    return delivered_all(name, out, (input,), lambda: _along(input, dim, keepdim, position(input, dim, True)))
 
 
 class MinMax(NamedTuple):
@@ -153,6 +192,9 @@ class MinMax(NamedTuple):
 
 
 @public(numpy_names=True)
-def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False) -> MinMax:
+@outs_by_copy()
+def aminmax(
+    input: Tensor, *, dim: int | None = None, keepdim: bool = False, out: tuple[Tensor, Tensor] | None = None
+) -> MinMax:
     """`amin` and `amax`."""
     return MinMax(amin(input, dim, keepdim), amax(input, dim, keepdim))

@@ -34,7 +34,10 @@ _ARGSORT = OpExpr("argsort", _infer_argsort, Form(1, tuple[Dim, bool]), "orderin
 
 
 @public(numpy_names=True)
-def argsort(input: Tensor, dim: int = -1, descending: bool = False, *, stable: bool = False) -> Tensor:
+@out_by_copy()
+def argsort(
+    input: Tensor, dim: int = -1, descending: bool = False, *, stable: bool = False, out: Tensor | None = None
+) -> Tensor:
     """The indices, int64, that put the elements along `dim` in order.
 
     Args:
@@ -150,7 +153,8 @@ def kthvalue(
 
 
 @public(numpy_names=True)
-def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
+@outs_by_copy()
+def median(input: Tensor, dim: int | None = None, keepdim: bool = False, *, out: Any = None) -> Any:
     """The median; with `dim` a pair (values, indices).  Of an even number of elements the lower of the middle two.
 
     nan if any element is.

@@ -10,6 +10,7 @@ from vmflow.instructions.blob import meta
 from vmflow.ops.autocasting import autocast_as_op
 from vmflow.ops.copying import full_of
 from vmflow.ops.declaration import public
+from vmflow.ops.destination import out_by_copy, outs_by_copy
 from vmflow.ops.elementwise.comparison import isnan
 from vmflow.ops.elementwise.inference import CHEAP
 from vmflow.ops.elementwise.selection import where
@@ -27,6 +28,7 @@ _INTERPOLATIONS = ("linear", "lower", "higher", "midpoint", "nearest")
 
 
 @public(numpy_names=True)
+@out_by_copy()
 @autocast_as_op
 def quantile(
     input: Tensor,
@@ -35,6 +37,7 @@ def quantile(
     keepdim: bool = False,
     *,
     interpolation: str = "linear",
+    out: Tensor | None = None,
 ) -> Tensor:
     """The elements below which the parts `q` of all lie, along `dim` or of the flattened tensor; nan if one is nan.
 
@@ -54,6 +57,7 @@ def quantile(
 
 
 @public(numpy_names=True)
+@out_by_copy()
 @autocast_as_op
 def nanquantile(
     input: Tensor,
@@ -62,6 +66,7 @@ def nanquantile(
     keepdim: bool = False,
     *,
     interpolation: str = "linear",
+    out: Tensor | None = None,
 ) -> Tensor:
     """As `quantile`, but of the elements that are not nan; nan if all are."""
     return _quantile("nanquantile", input, q, dim, keepdim, interpolation)
@@ -126,7 +131,8 @@ def _interpolated(rows: Tensor, parts: Tensor, interpolation: str, ignores_nan: 
 
 
 @public(numpy_names=True)
-def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
+@outs_by_copy()
+def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False, *, out: Any = None) -> Any:
     """As `median`, but of the elements that are not nan; nan if all are.
 
     Raises:
@@ -171,7 +177,10 @@ _MODE = OpExpr("mode", _infer_mode, Form(1, tuple[Dim]), "ordering")
 
 
 @public(numpy_names=True)
-def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> ValuesIndices:
+@outs_by_copy()
+def mode(
+    input: Tensor, dim: int = -1, keepdim: bool = False, *, out: tuple[Tensor, Tensor] | None = None
+) -> ValuesIndices:
     """The most frequent element along `dim`, and the last place where it is; of several the smallest.
 
     Raises:

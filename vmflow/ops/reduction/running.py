@@ -9,6 +9,7 @@ from vmflow import dtypes, interpreter as _interpreter
 from vmflow.dtypes import FLOATING
 from vmflow.instructions.blob import meta
 from vmflow.ops.declaration import public
+from vmflow.ops.destination import out_by_copy, outs_by_copy
 from vmflow.ops.elementwise.inference import CHEAP, DEAR
 from vmflow.ops.elementwise.selection import where
 from vmflow.ops.elementwise.transcendental import exp, log
@@ -47,7 +48,8 @@ def _chosen(op: OpExpr, input: Tensor, dim: int) -> ValuesIndices:
 
 
 @public(numpy_names=True)
-def cummax(input: Tensor, dim: int) -> ValuesIndices:
+@outs_by_copy()
+def cummax(input: Tensor, dim: int, *, out: tuple[Tensor, Tensor] | None = None) -> ValuesIndices:
     """The largest element so far along `dim`, and where it was: the last place of equal ones.
 
     Raises:
@@ -57,7 +59,8 @@ def cummax(input: Tensor, dim: int) -> ValuesIndices:
 
 
 @public(numpy_names=True)
-def cummin(input: Tensor, dim: int) -> ValuesIndices:
+@outs_by_copy()
+def cummin(input: Tensor, dim: int, *, out: tuple[Tensor, Tensor] | None = None) -> ValuesIndices:
     """The smallest element so far along `dim`, and where it was: the last place of equal ones.
 
     Raises:
@@ -95,7 +98,8 @@ def _logcumsumexp_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 
 
 @public(numpy_names=True)
-def logcumsumexp(input: Tensor, dim: int) -> Tensor:
+@out_by_copy()
+def logcumsumexp(input: Tensor, dim: int, *, out: Tensor | None = None) -> Tensor:
     """The logarithm of the running sum of ``exp(input)`` along `dim`, without overflow.
 
     Raises:

@@ -9,6 +9,7 @@ from vmflow.dtypes import FLOATING
 from vmflow.instructions.blob import meta
 from vmflow.ops.copying import full_of
 from vmflow.ops.declaration import function
+from vmflow.ops.destination import out_by_copy
 from vmflow.ops.elementwise.inference import CHEAP, number
 from vmflow.ops.indexing.gathering import gather
 from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, common_device
@@ -43,6 +44,7 @@ _SEARCHSORTED = OpExpr("searchsorted", _infer_searchsorted, Form(2, tuple[str, b
 
 
 @function()
+@out_by_copy()
 def searchsorted(
     sorted_sequence: Tensor,
     input: Tensor | Scalar,
@@ -51,6 +53,7 @@ def searchsorted(
     right: bool = False,
     side: str | None = None,
     sorter: Tensor | None = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """Before which elements of an ascending sequence each value would have to be put to keep the order.
 
@@ -88,7 +91,15 @@ def _search(name: str, sequence: Tensor, values: Tensor | Scalar, right: bool, o
 
 
 @function()
-def bucketize(input: Tensor | Scalar, boundaries: Tensor, *, out_int32: bool = False, right: bool = False) -> Tensor:
+@out_by_copy()
+def bucketize(
+    input: Tensor | Scalar,
+    boundaries: Tensor,
+    *,
+    out_int32: bool = False,
+    right: bool = False,
+    out: Tensor | None = None,
+) -> Tensor:
     """Between which of the ascending `boundaries` each value lies, counted from 0 for below the first.
 
     Args:
@@ -117,8 +128,14 @@ _ISIN = OpExpr("isin", _infer_isin, Form(2, tuple[bool]), "searching")
 
 
 @function()
+@out_by_copy()
 def isin(
-    elements: Tensor | Scalar, test_elements: Tensor | Scalar, *, assume_unique: bool = False, invert: bool = False
+    elements: Tensor | Scalar,
+    test_elements: Tensor | Scalar,
+    *,
+    assume_unique: bool = False,
+    invert: bool = False,
+    out: Tensor | None = None,
 ) -> Tensor:
     """For each of `elements` whether it is among `test_elements`.
 

@@ -8,6 +8,7 @@ from vmflow import dtypes
 from vmflow.dtypes import FLOATING
 from vmflow.ops.autocasting import autocast_as_op
 from vmflow.ops.declaration import function, public
+from vmflow.ops.destination import out_by_copy
 from vmflow.ops.elementwise.arithmetic import conj_if_complex
 from vmflow.ops.elementwise.pointwise import check_tensors
 from vmflow.ops.elementwise.selection import where
@@ -24,8 +25,15 @@ if TYPE_CHECKING:
 
 
 @public(numpy_names=True)
+@out_by_copy()
 def diff(
-    input: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None, append: Tensor | None = None
+    input: Tensor,
+    n: int = 1,
+    dim: int = -1,
+    prepend: Tensor | None = None,
+    append: Tensor | None = None,
+    *,
+    out: Tensor | None = None,
 ) -> Tensor:
     """The differences of neighbours along `dim`, taken `n` times; of bools, whether they differ.
 

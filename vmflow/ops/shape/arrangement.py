@@ -11,6 +11,7 @@ from vmflow.instructions.blob import meta
 from vmflow.ops.copying import clone
 from vmflow.ops.creation.creation import empty, tensor
 from vmflow.ops.declaration import function, public
+from vmflow.ops.destination import out_by_copy
 from vmflow.ops.indexing.gathering import scatter_diagonal
 from vmflow.ops.indexing.indexing import index_select
 from vmflow.ops.table import normalize_dim
@@ -60,13 +61,15 @@ def _three(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 @function()
-def dstack(tensors: Sequence[Tensor]) -> Tensor:
+@out_by_copy()
+def dstack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
     """One behind the other: along the third dimension, which matrices and vectors are given."""
     return cat(atleast_3d(tuple(tensors)), 2)
 
 
 @function()
-def column_stack(tensors: Sequence[Tensor]) -> Tensor:
+@out_by_copy()
+def column_stack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
     """Side by side; vectors become columns."""
     return cat([reshape(it, (it.numel(), 1)) if it.ndim < 2 else it for it in tensors], 1)
 

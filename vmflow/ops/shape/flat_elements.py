@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from vmflow import dtypes
 from vmflow.ops.autocasting import autocast_as_op
 from vmflow.ops.declaration import public
+from vmflow.ops.destination import out_by_copy
 from vmflow.ops.elementwise.selection import where
 from vmflow.ops.in_place import copied_in_place
 from vmflow.ops.indexing.gathering import gather
@@ -26,7 +27,8 @@ def _check_index(name: str, index: Tensor) -> None:
 
 
 @public()
-def take(input: Tensor, index: Tensor) -> Tensor:
+@out_by_copy()
+def take(input: Tensor, index: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The elements at these places of the flattened tensor, in the shape of `index`; negative ones count from the end.
 
     Raises:

@@ -279,7 +279,8 @@ def roll(input: Tensor, shifts: int | tuple[int, ...], dims: int | tuple[int, ..
 
 
 @public()
-def diag(input: Tensor, diagonal: int = 0) -> Tensor:
+@out_by_copy()
+def diag(input: Tensor, diagonal: int = 0, *, out: Tensor | None = None) -> Tensor:
     """Of a vector the matrix with it on a diagonal; of a matrix a copy of that diagonal.
 
     Raises:
@@ -311,13 +312,15 @@ def _triangle_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 
 @public()
 @copied_in_place()
-def tril(input: Tensor, diagonal: int = 0) -> Tensor:
+@out_by_copy()
+def tril(input: Tensor, diagonal: int = 0, *, out: Tensor | None = None) -> Tensor:
     """The matrices' lower triangles, zero above `diagonal` (0 is the main one, 1 the one above)."""
     return _interpreter.dispatch(_TRIANGLE, (input,), (True, int(diagonal)))
 
 
 @public()
 @copied_in_place()
-def triu(input: Tensor, diagonal: int = 0) -> Tensor:
+@out_by_copy()
+def triu(input: Tensor, diagonal: int = 0, *, out: Tensor | None = None) -> Tensor:
     """The matrices' upper triangles, zero below `diagonal` (0 is the main one, 1 the one above)."""
     return _interpreter.dispatch(_TRIANGLE, (input,), (False, int(diagonal)))

@@ -10,6 +10,7 @@ from vmflow.instructions.blob import contiguous_strides, meta
 from vmflow.kernels.problems.indexing import Geometry, Span
 from vmflow.ops.creation.creation import arange
 from vmflow.ops.declaration import method, public
+from vmflow.ops.destination import out_by_copy
 from vmflow.ops.elementwise.inference import CHEAP
 from vmflow.ops.in_place import reseen_in_place
 from vmflow.ops.indexing.indexing import index_add, put_part
@@ -208,8 +209,16 @@ def select_scatter(input: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
 
 
 @public()
+@out_by_copy()
 def slice_scatter(
-    input: Tensor, src: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+    input: Tensor,
+    src: Tensor,
+    dim: int = 0,
+    start: int | None = None,
+    end: int | None = None,
+    step: int = 1,
+    *,
+    out: Tensor | None = None,
 ) -> Tensor:
     """A copy of `input` with `src` in place of ``input[start:end:step]`` of dimension `dim`.
 
