@@ -290,12 +290,13 @@ def test_what_is_made_in_given_memory_has_its_dtype(
 
 @pytest.mark.parametrize("device", ["cpu", "sim"])
 def test_random_integers_in_given_memory_are_those_of_the_seed(device: str) -> None:
-    for make in (
+    makers: list[Callable[..., flow.Tensor]] = [
         lambda **given: flow.randint(0, 100, (3,), **given),
         lambda **given: flow.randperm(3, **given),
         lambda **given: flow.multinomial(flow.ones(9, device=device), 3, **given),
         lambda **given: flow.bernoulli(flow.full((3,), 0.5, device=device), **given),
-    ):
+    ]
+    for make in makers:
         flow.manual_seed(5)
         expected = make()
         out = flow.zeros(3, dtype=expected.dtype, device=device)
