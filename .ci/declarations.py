@@ -52,8 +52,11 @@ def functions() -> str:
     lines += ["", "if TYPE_CHECKING:"]
     imports = sorted([(home, own, name) for name, (home, own) in homes.items()])
     lines += [f"    from .{home} import {own} as {name}" for home, own, name in imports]
+    in_place = sorted(_tables().in_place_functions())
+    lines += ["    from .tensors import Tensor", ""]
+    lines += [f"    {name} = Tensor.{name}" for name in in_place]
     lines += ["", "    __all__ = ["]  # without, type checkers would see the modules too
-    lines += [f'        "{name}",' for name in sorted(homes)]
+    lines += [f'        "{name}",' for name in sorted([*homes, *in_place])]
     return "\n".join([*lines, "    ]"]) + "\n"
 
 

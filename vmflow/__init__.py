@@ -78,6 +78,7 @@ long = int64
 short = int16
 
 globals().update(_declaration.FUNCTIONS)
+globals().update(_declaration.in_place_functions())
 _declaration.give_methods(Tensor)
 
 if _TYPE_CHECKING:
@@ -123,6 +124,50 @@ if _TYPE_CHECKING:
         memory_stats as memory_stats,
         reset_peak_memory_stats as reset_peak_memory_stats,
         set_memory_limit as set_memory_limit,
+    )
+    from .nn.functional import (
+        adaptive_avg_pool1d as adaptive_avg_pool1d,
+        avg_pool1d as avg_pool1d,
+        bilinear as bilinear,
+        binary_cross_entropy_with_logits as binary_cross_entropy_with_logits,
+        channel_shuffle as channel_shuffle,
+        conv1d as conv1d,
+        conv2d as conv2d,
+        conv3d as conv3d,
+        conv_transpose1d as conv_transpose1d,
+        conv_transpose2d as conv_transpose2d,
+        conv_transpose3d as conv_transpose3d,
+        cosine_embedding_loss as cosine_embedding_loss,
+        cosine_similarity as cosine_similarity,
+        ctc_loss as ctc_loss,
+        group_norm as group_norm,
+        hinge_embedding_loss as hinge_embedding_loss,
+        kl_div as kl_div,
+        layer_norm as layer_norm,
+        margin_ranking_loss as margin_ranking_loss,
+        max_pool1d as max_pool1d,
+        max_pool2d as max_pool2d,
+        max_pool3d as max_pool3d,
+        pairwise_distance as pairwise_distance,
+        pdist as pdist,
+        pixel_shuffle as pixel_shuffle,
+        pixel_unshuffle as pixel_unshuffle,
+        poisson_nll_loss as poisson_nll_loss,
+        rms_norm as rms_norm,
+        triplet_margin_loss as triplet_margin_loss,
+    )
+    from .nn.top_level import (
+        adaptive_max_pool1d as adaptive_max_pool1d,
+        affine_grid_generator as affine_grid_generator,
+        alpha_dropout as alpha_dropout,
+        alpha_dropout_ as alpha_dropout_,
+        batch_norm as batch_norm,
+        dropout as dropout,
+        dropout_ as dropout_,
+        embedding as embedding,
+        feature_alpha_dropout as feature_alpha_dropout,
+        feature_alpha_dropout_ as feature_alpha_dropout_,
+        instance_norm as instance_norm,
     )
     from .ops.linalg.einsum import einsum as einsum
     from .ops.creation.ranges import (
@@ -210,6 +255,55 @@ _LAZY_NAMES = {
     "tril_indices": ".ops.creation.ranges",
     "triu_indices": ".ops.creation.ranges",
 }
+
+# Functions of layers, by the module that has them: see `vmflow.nn.top_level`.
+_LAYER_FUNCTIONS = {
+    ".nn.functional": (
+        "adaptive_avg_pool1d",
+        "avg_pool1d",
+        "bilinear",
+        "binary_cross_entropy_with_logits",
+        "channel_shuffle",
+        "conv1d",
+        "conv2d",
+        "conv3d",
+        "conv_transpose1d",
+        "conv_transpose2d",
+        "conv_transpose3d",
+        "cosine_embedding_loss",
+        "cosine_similarity",
+        "ctc_loss",
+        "group_norm",
+        "hinge_embedding_loss",
+        "kl_div",
+        "layer_norm",
+        "margin_ranking_loss",
+        "max_pool1d",
+        "max_pool2d",
+        "max_pool3d",
+        "pairwise_distance",
+        "pdist",
+        "pixel_shuffle",
+        "pixel_unshuffle",
+        "poisson_nll_loss",
+        "rms_norm",
+        "triplet_margin_loss",
+    ),
+    ".nn.top_level": (
+        "adaptive_max_pool1d",
+        "affine_grid_generator",
+        "alpha_dropout",
+        "alpha_dropout_",
+        "batch_norm",
+        "dropout",
+        "dropout_",
+        "embedding",
+        "feature_alpha_dropout",
+        "feature_alpha_dropout_",
+        "instance_norm",
+    ),
+}
+_LAZY_NAMES.update({name: home for home, names in _LAYER_FUNCTIONS.items() for name in names})
 
 
 def __getattr__(name: str) -> object:

@@ -16,6 +16,8 @@ from .ops.elementwise import comparison as comparison
 from .ops.elementwise import complex_parts as complex_parts
 from .ops.elementwise import floating_point as floating_point
 from .ops.elementwise import gamma_function as gamma_function
+from .ops.elementwise import gating as gating
+from .ops.elementwise import piecewise as piecewise
 from .ops.elementwise import pointwise as pointwise
 from .ops.elementwise import rounding as rounding
 from .ops.elementwise import selection as selection
@@ -68,17 +70,21 @@ if TYPE_CHECKING:
     from .ops.creation.creation import tensor as tensor
     from .ops.creation.creation import zeros as zeros
     from .ops.creation.creation import zeros_like as zeros_like
+    from .ops.elementwise.activation import gelu as gelu
     from .ops.elementwise.activation import log_softmax as log_softmax
     from .ops.elementwise.activation import relu as relu
     from .ops.elementwise.activation import relu_ as relu_
     from .ops.elementwise.activation import sigmoid as sigmoid
+    from .ops.elementwise.activation import silu as silu
     from .ops.elementwise.activation import softmax as softmax
+    from .ops.elementwise.activation import softplus as softplus
     from .ops.elementwise.activation import tanh as tanh
     from .ops.elementwise.arithmetic import abs as abs
     from .ops.elementwise.arithmetic import abs as absolute
     from .ops.elementwise.arithmetic import add as add
     from .ops.elementwise.arithmetic import addcdiv as addcdiv
     from .ops.elementwise.arithmetic import addcmul as addcmul
+    from .ops.elementwise.arithmetic import atan2 as arctan2
     from .ops.elementwise.arithmetic import atan2 as atan2
     from .ops.elementwise.arithmetic import conj as conj
     from .ops.elementwise.arithmetic import div as div
@@ -143,10 +149,23 @@ if TYPE_CHECKING:
     from .ops.elementwise.gamma_function import digamma as digamma
     from .ops.elementwise.gamma_function import lgamma as lgamma
     from .ops.elementwise.gamma_function import polygamma as polygamma
+    from .ops.elementwise.gating import mish as mish
+    from .ops.elementwise.gating import softsign as softsign
+    from .ops.elementwise.piecewise import celu as celu
+    from .ops.elementwise.piecewise import celu_ as celu_
+    from .ops.elementwise.piecewise import hardshrink as hardshrink
+    from .ops.elementwise.piecewise import prelu as prelu
+    from .ops.elementwise.piecewise import rrelu as rrelu
+    from .ops.elementwise.piecewise import rrelu_ as rrelu_
+    from .ops.elementwise.piecewise import selu as selu
+    from .ops.elementwise.piecewise import selu_ as selu_
+    from .ops.elementwise.piecewise import threshold as threshold
+    from .ops.elementwise.piecewise import threshold_ as threshold_
     from .ops.elementwise.rounding import ceil as ceil
     from .ops.elementwise.rounding import floor as floor
     from .ops.elementwise.rounding import frac as frac
     from .ops.elementwise.rounding import round as round
+    from .ops.elementwise.rounding import trunc as fix
     from .ops.elementwise.rounding import trunc as trunc
     from .ops.elementwise.selection import clamp as clamp
     from .ops.elementwise.selection import clamp as clip
@@ -157,10 +176,16 @@ if TYPE_CHECKING:
     from .ops.elementwise.selection import nan_to_num as nan_to_num
     from .ops.elementwise.selection import where as where
     from .ops.elementwise.transcendental import acos as acos
+    from .ops.elementwise.transcendental import acos as arccos
     from .ops.elementwise.transcendental import acosh as acosh
+    from .ops.elementwise.transcendental import acosh as arccosh
+    from .ops.elementwise.transcendental import asin as arcsin
     from .ops.elementwise.transcendental import asin as asin
+    from .ops.elementwise.transcendental import asinh as arcsinh
     from .ops.elementwise.transcendental import asinh as asinh
+    from .ops.elementwise.transcendental import atan as arctan
     from .ops.elementwise.transcendental import atan as atan
+    from .ops.elementwise.transcendental import atanh as arctanh
     from .ops.elementwise.transcendental import atanh as atanh
     from .ops.elementwise.transcendental import cos as cos
     from .ops.elementwise.transcendental import cosh as cosh
@@ -356,16 +381,152 @@ if TYPE_CHECKING:
     from .random import randperm as randperm
     from .random import seed as seed
     from .random import set_rng_state as set_rng_state
+    from .tensors import Tensor
+
+    abs_ = Tensor.abs_
+    absolute_ = Tensor.absolute_
+    acos_ = Tensor.acos_
+    acosh_ = Tensor.acosh_
+    add_ = Tensor.add_
+    addcdiv_ = Tensor.addcdiv_
+    addcmul_ = Tensor.addcmul_
+    addmm_ = Tensor.addmm_
+    arccos_ = Tensor.arccos_
+    arccosh_ = Tensor.arccosh_
+    arcsin_ = Tensor.arcsin_
+    arcsinh_ = Tensor.arcsinh_
+    arctan2_ = Tensor.arctan2_
+    arctan_ = Tensor.arctan_
+    arctanh_ = Tensor.arctanh_
+    as_strided_ = Tensor.as_strided_
+    asin_ = Tensor.asin_
+    asinh_ = Tensor.asinh_
+    atan2_ = Tensor.atan2_
+    atan_ = Tensor.atan_
+    atanh_ = Tensor.atanh_
+    baddbmm_ = Tensor.baddbmm_
+    bernoulli_ = Tensor.bernoulli_
+    bitwise_and_ = Tensor.bitwise_and_
+    bitwise_left_shift_ = Tensor.bitwise_left_shift_
+    bitwise_not_ = Tensor.bitwise_not_
+    bitwise_or_ = Tensor.bitwise_or_
+    bitwise_right_shift_ = Tensor.bitwise_right_shift_
+    bitwise_xor_ = Tensor.bitwise_xor_
+    ceil_ = Tensor.ceil_
+    clamp_ = Tensor.clamp_
+    clamp_max_ = Tensor.clamp_max_
+    clamp_min_ = Tensor.clamp_min_
+    clip_ = Tensor.clip_
+    copysign_ = Tensor.copysign_
+    cos_ = Tensor.cos_
+    cosh_ = Tensor.cosh_
+    cumprod_ = Tensor.cumprod_
+    cumsum_ = Tensor.cumsum_
+    deg2rad_ = Tensor.deg2rad_
+    digamma_ = Tensor.digamma_
+    div_ = Tensor.div_
+    divide_ = Tensor.divide_
+    eq_ = Tensor.eq_
+    erf_ = Tensor.erf_
+    erfc_ = Tensor.erfc_
+    erfinv_ = Tensor.erfinv_
+    exp2_ = Tensor.exp2_
+    exp_ = Tensor.exp_
+    expm1_ = Tensor.expm1_
+    fill_ = Tensor.fill_
+    fix_ = Tensor.fix_
+    floor_ = Tensor.floor_
+    floor_divide_ = Tensor.floor_divide_
+    fmod_ = Tensor.fmod_
+    frac_ = Tensor.frac_
+    ge_ = Tensor.ge_
+    greater_ = Tensor.greater_
+    greater_equal_ = Tensor.greater_equal_
+    gt_ = Tensor.gt_
+    heaviside_ = Tensor.heaviside_
+    hypot_ = Tensor.hypot_
+    index_add_ = Tensor.index_add_
+    index_copy_ = Tensor.index_copy_
+    index_fill_ = Tensor.index_fill_
+    index_put_ = Tensor.index_put_
+    index_reduce_ = Tensor.index_reduce_
+    le_ = Tensor.le_
+    lerp_ = Tensor.lerp_
+    less_ = Tensor.less_
+    less_equal_ = Tensor.less_equal_
+    lgamma_ = Tensor.lgamma_
+    log10_ = Tensor.log10_
+    log1p_ = Tensor.log1p_
+    log2_ = Tensor.log2_
+    log_ = Tensor.log_
+    logical_and_ = Tensor.logical_and_
+    logical_not_ = Tensor.logical_not_
+    logical_or_ = Tensor.logical_or_
+    logical_xor_ = Tensor.logical_xor_
+    logit_ = Tensor.logit_
+    lt_ = Tensor.lt_
+    masked_fill_ = Tensor.masked_fill_
+    masked_scatter_ = Tensor.masked_scatter_
+    mul_ = Tensor.mul_
+    multiply_ = Tensor.multiply_
+    nan_to_num_ = Tensor.nan_to_num_
+    ne_ = Tensor.ne_
+    neg_ = Tensor.neg_
+    negative_ = Tensor.negative_
+    nextafter_ = Tensor.nextafter_
+    normal_ = Tensor.normal_
+    not_equal_ = Tensor.not_equal_
+    polygamma_ = Tensor.polygamma_
+    pow_ = Tensor.pow_
+    put_ = Tensor.put_
+    rad2deg_ = Tensor.rad2deg_
+    reciprocal_ = Tensor.reciprocal_
+    remainder_ = Tensor.remainder_
+    round_ = Tensor.round_
+    rsqrt_ = Tensor.rsqrt_
+    scatter_ = Tensor.scatter_
+    scatter_add_ = Tensor.scatter_add_
+    scatter_reduce_ = Tensor.scatter_reduce_
+    sigmoid_ = Tensor.sigmoid_
+    sign_ = Tensor.sign_
+    sin_ = Tensor.sin_
+    sinc_ = Tensor.sinc_
+    sinh_ = Tensor.sinh_
+    sqrt_ = Tensor.sqrt_
+    square_ = Tensor.square_
+    squeeze_ = Tensor.squeeze_
+    sub_ = Tensor.sub_
+    subtract_ = Tensor.subtract_
+    swapaxes_ = Tensor.swapaxes_
+    swapdims_ = Tensor.swapdims_
+    t_ = Tensor.t_
+    tan_ = Tensor.tan_
+    tanh_ = Tensor.tanh_
+    transpose_ = Tensor.transpose_
+    tril_ = Tensor.tril_
+    triu_ = Tensor.triu_
+    true_divide_ = Tensor.true_divide_
+    trunc_ = Tensor.trunc_
+    unsqueeze_ = Tensor.unsqueeze_
+    xlogy_ = Tensor.xlogy_
 
     __all__ = [
         "abs",
+        "abs_",
         "absolute",
+        "absolute_",
         "acos",
+        "acos_",
         "acosh",
+        "acosh_",
         "add",
+        "add_",
         "addcdiv",
+        "addcdiv_",
         "addcmul",
+        "addcmul_",
         "addmm",
+        "addmm_",
         "all",
         "allclose",
         "amax",
@@ -373,29 +534,57 @@ if TYPE_CHECKING:
         "aminmax",
         "any",
         "arange",
+        "arccos",
+        "arccos_",
+        "arccosh",
+        "arccosh_",
+        "arcsin",
+        "arcsin_",
+        "arcsinh",
+        "arcsinh_",
+        "arctan",
+        "arctan2",
+        "arctan2_",
+        "arctan_",
+        "arctanh",
+        "arctanh_",
         "argmax",
         "argmin",
         "argsort",
         "argwhere",
         "as_strided",
+        "as_strided_",
         "as_tensor",
         "asin",
+        "asin_",
         "asinh",
+        "asinh_",
         "atan",
         "atan2",
+        "atan2_",
+        "atan_",
         "atanh",
+        "atanh_",
         "atleast_1d",
         "atleast_2d",
         "atleast_3d",
         "baddbmm",
+        "baddbmm_",
         "bernoulli",
+        "bernoulli_",
         "bincount",
         "bitwise_and",
+        "bitwise_and_",
         "bitwise_left_shift",
+        "bitwise_left_shift_",
         "bitwise_not",
+        "bitwise_not_",
         "bitwise_or",
+        "bitwise_or_",
         "bitwise_right_shift",
+        "bitwise_right_shift_",
         "bitwise_xor",
+        "bitwise_xor_",
         "block_diag",
         "bmm",
         "broadcast_shapes",
@@ -408,13 +597,20 @@ if TYPE_CHECKING:
         "cat",
         "cdist",
         "ceil",
+        "ceil_",
+        "celu",
+        "celu_",
         "chain_matmul",
         "cholesky_solve",
         "chunk",
         "clamp",
+        "clamp_",
         "clamp_max",
+        "clamp_max_",
         "clamp_min",
+        "clamp_min_",
         "clip",
+        "clip_",
         "clone",
         "column_stack",
         "combinations",
@@ -423,17 +619,23 @@ if TYPE_CHECKING:
         "concatenate",
         "conj",
         "copysign",
+        "copysign_",
         "corrcoef",
         "cos",
+        "cos_",
         "cosh",
+        "cosh_",
         "count_nonzero",
         "cov",
         "cross",
         "cummax",
         "cummin",
         "cumprod",
+        "cumprod_",
         "cumsum",
+        "cumsum_",
         "deg2rad",
+        "deg2rad_",
         "det",
         "diag",
         "diag_embed",
@@ -442,55 +644,85 @@ if TYPE_CHECKING:
         "diagonal_scatter",
         "diff",
         "digamma",
+        "digamma_",
         "div",
+        "div_",
         "divide",
+        "divide_",
         "dot",
         "dsplit",
         "dstack",
         "empty",
         "empty_like",
         "eq",
+        "eq_",
         "equal",
         "erf",
+        "erf_",
         "erfc",
+        "erfc_",
         "erfinv",
+        "erfinv_",
         "exp",
         "exp2",
+        "exp2_",
+        "exp_",
         "expm1",
+        "expm1_",
         "eye",
         "fill",
+        "fill_",
+        "fix",
+        "fix_",
         "flatten",
         "flip",
         "fliplr",
         "flipud",
         "floor",
+        "floor_",
         "floor_divide",
+        "floor_divide_",
         "fmax",
         "fmin",
         "fmod",
+        "fmod_",
         "fork_rng",
         "frac",
+        "frac_",
         "from_numpy",
         "full",
         "full_like",
         "gather",
         "ge",
+        "ge_",
+        "gelu",
         "get_rng_state",
         "greater",
+        "greater_",
         "greater_equal",
+        "greater_equal_",
         "gt",
+        "gt_",
+        "hardshrink",
         "heaviside",
+        "heaviside_",
         "histc",
         "histogram",
         "hsplit",
         "hstack",
         "hypot",
+        "hypot_",
         "imag",
         "index_add",
+        "index_add_",
         "index_copy",
+        "index_copy_",
         "index_fill",
+        "index_fill_",
         "index_put",
+        "index_put_",
         "index_reduce",
+        "index_reduce_",
         "index_select",
         "initial_seed",
         "inner",
@@ -507,30 +739,47 @@ if TYPE_CHECKING:
         "kron",
         "kthvalue",
         "le",
+        "le_",
         "lerp",
+        "lerp_",
         "less",
+        "less_",
         "less_equal",
+        "less_equal_",
         "lgamma",
+        "lgamma_",
         "linspace",
         "log",
         "log10",
+        "log10_",
         "log1p",
+        "log1p_",
         "log2",
+        "log2_",
+        "log_",
         "log_softmax",
         "logaddexp",
         "logaddexp2",
         "logcumsumexp",
         "logdet",
         "logical_and",
+        "logical_and_",
         "logical_not",
+        "logical_not_",
         "logical_or",
+        "logical_or_",
         "logical_xor",
+        "logical_xor_",
         "logit",
+        "logit_",
         "logsumexp",
         "lt",
+        "lt_",
         "manual_seed",
         "masked_fill",
+        "masked_fill_",
         "masked_scatter",
+        "masked_scatter_",
         "masked_select",
         "matmul",
         "matrix_exp",
@@ -542,29 +791,39 @@ if TYPE_CHECKING:
         "meshgrid",
         "min",
         "minimum",
+        "mish",
         "mm",
         "mode",
         "moveaxis",
         "movedim",
         "msort",
         "mul",
+        "mul_",
         "multinomial",
         "multiply",
+        "multiply_",
         "mv",
         "nan_to_num",
+        "nan_to_num_",
         "nanmean",
         "nanmedian",
         "nanquantile",
         "nansum",
         "narrow",
         "ne",
+        "ne_",
         "neg",
+        "neg_",
         "negative",
+        "negative_",
         "nextafter",
+        "nextafter_",
         "nonzero",
         "norm",
         "normal",
+        "normal_",
         "not_equal",
+        "not_equal_",
         "numel",
         "ones",
         "ones_like",
@@ -573,12 +832,17 @@ if TYPE_CHECKING:
         "pinverse",
         "poisson",
         "polygamma",
+        "polygamma_",
         "positive",
         "pow",
+        "pow_",
+        "prelu",
         "prod",
         "put",
+        "put_",
         "quantile",
         "rad2deg",
+        "rad2deg_",
         "rand",
         "rand_like",
         "randint",
@@ -588,70 +852,107 @@ if TYPE_CHECKING:
         "ravel",
         "real",
         "reciprocal",
+        "reciprocal_",
         "relu",
         "relu_",
         "remainder",
+        "remainder_",
         "repeat_interleave",
         "reshape",
         "result_type",
         "roll",
         "rot90",
         "round",
+        "round_",
+        "rrelu",
+        "rrelu_",
         "rsqrt",
+        "rsqrt_",
         "scatter",
+        "scatter_",
         "scatter_add",
+        "scatter_add_",
         "scatter_reduce",
+        "scatter_reduce_",
         "searchsorted",
         "seed",
         "select",
         "select_scatter",
+        "selu",
+        "selu_",
         "set_default_device",
         "set_rng_state",
         "sigmoid",
+        "sigmoid_",
         "sign",
+        "sign_",
         "signbit",
+        "silu",
         "sin",
+        "sin_",
         "sinc",
+        "sinc_",
         "sinh",
+        "sinh_",
         "slice_scatter",
         "slogdet",
         "softmax",
+        "softplus",
+        "softsign",
         "sort",
         "split",
         "split_with_sizes",
         "sqrt",
+        "sqrt_",
         "square",
+        "square_",
         "squeeze",
+        "squeeze_",
         "stack",
         "std",
         "std_mean",
         "sub",
+        "sub_",
         "subtract",
+        "subtract_",
         "sum",
         "swapaxes",
+        "swapaxes_",
         "swapdims",
+        "swapdims_",
         "t",
+        "t_",
         "take",
         "take_along_dim",
         "tan",
+        "tan_",
         "tanh",
+        "tanh_",
         "tensor",
         "tensor_split",
         "tensordot",
+        "threshold",
+        "threshold_",
         "tile",
         "topk",
         "trace",
         "transpose",
+        "transpose_",
         "trapezoid",
         "tril",
+        "tril_",
         "triu",
+        "triu_",
         "true_divide",
+        "true_divide_",
         "trunc",
+        "trunc_",
         "unbind",
         "unflatten",
         "unique",
         "unique_consecutive",
         "unsqueeze",
+        "unsqueeze_",
         "var",
         "var_mean",
         "vdot",
@@ -661,6 +962,7 @@ if TYPE_CHECKING:
         "vstack",
         "where",
         "xlogy",
+        "xlogy_",
         "zeros",
         "zeros_like",
     ]

@@ -43,7 +43,11 @@ from vmflow.ops.elementwise.piecewise import (
     threshold_ as threshold_,
 )
 from vmflow.ops.indexing.gathering import one_hot as one_hot
-from vmflow.ops.linalg.distance import cosine_similarity as cosine_similarity, pairwise_distance as pairwise_distance
+from vmflow.ops.linalg.distance import (
+    cosine_similarity as cosine_similarity,
+    pairwise_distance as pairwise_distance,
+    pdist as pdist,
+)
 from vmflow.ops.loss.class_loss import cross_entropy as cross_entropy, nll_loss as nll_loss
 from vmflow.ops.loss.ctc_loss import ctc_loss as ctc_loss
 from vmflow.ops.loss.likelihood_loss import gaussian_nll_loss as gaussian_nll_loss, poisson_nll_loss as poisson_nll_loss

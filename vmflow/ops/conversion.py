@@ -110,6 +110,24 @@ def bool(self: Tensor) -> Tensor:
 
 
 @method()
+def byte(self: Tensor) -> Tensor:
+    """As uint8."""
+    return self.to(dtypes.uint8)
+
+
+@method()
+def char(self: Tensor) -> Tensor:
+    """As int8."""
+    return self.to(dtypes.int8)
+
+
+@method()
+def short(self: Tensor) -> Tensor:
+    """As int16."""
+    return self.to(dtypes.int16)
+
+
+@method()
 def int(self: Tensor) -> Tensor:
     """As int32."""
     return self.to(dtypes.int32)
@@ -143,6 +161,18 @@ def float(self: Tensor) -> Tensor:
 def double(self: Tensor) -> Tensor:
     """As float64."""
     return self.to(dtypes.float64)
+
+
+@method()
+def cfloat(self: Tensor) -> Tensor:
+    """As complex64."""
+    return self.to(dtypes.complex64)
+
+
+@method()
+def cdouble(self: Tensor) -> Tensor:
+    """As complex128."""
+    return self.to(dtypes.complex128)
 
 
 @method()

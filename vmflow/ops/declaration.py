@@ -113,6 +113,18 @@ def with_numpy_names(declared: Callable[..., Any]) -> Callable[..., Any]:
     return named
 
 
+def in_place_functions() -> dict[str, Any]:
+    """The in-place methods of functions of `vmflow`, which may be called as functions, too: ``exp_(x)`` of `exp`.
+
+    Those of PyTorch are some of them, without a rule.
+    """
+    return {
+        name: declared
+        for name, declared in METHODS.items()
+        if name.endswith("_") and name[:-1] in FUNCTIONS and name not in FUNCTIONS
+    }
+
+
 def give_methods(kind: type) -> None:
     """Let a class, which is `Tensor`, have all methods that are declared."""
     for name, declared in METHODS.items():

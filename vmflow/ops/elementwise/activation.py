@@ -103,6 +103,7 @@ def _gelu_second_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None
     )
 
 
+@public()
 def gelu(input: Tensor, approximate: str = "none") -> Tensor:
     """``input * P(X <= input)`` for a standard normal X.
 
@@ -146,6 +147,7 @@ def _silu_slope(gradient: Tensor, operand: Tensor) -> Tensor:
     return gradient * (gate * (operand * (1 - gate) + 1))
 
 
+@public()
 def silu(input: Tensor) -> Tensor:
     """``input * sigmoid(input)``.
 
@@ -179,6 +181,7 @@ def _exponential(x: Tensor, alpha: float) -> Tensor:
     return where(x > 0, x, (x.clamp(max=0)).expm1() * alpha)
 
 
+@public()
 def softplus(input: Tensor, beta: float = 1, threshold: float = 20) -> Tensor:
     """``log(1 + exp(beta * input)) / beta``; linear where ``beta * input > threshold``."""
     _check_activated("softplus", input)

@@ -89,7 +89,14 @@ fmod = binary(
         ZeroDivisionError: for an integer divided by zero; at the call if the divisor is a number.
     """,
 )
-atan2 = binary("atan2", TO_FLOAT, cost=DEAR, most=FLOATING, doc="The angle, in radians, of the point (other, input).")
+atan2 = binary(
+    "atan2",
+    TO_FLOAT,
+    cost=DEAR,
+    most=FLOATING,
+    also=("arctan2",),
+    doc="The angle, in radians, of the point (other, input).",
+)
 
 for _binary, _operator in (
     (_ADD, tensor_operators.ADD),
@@ -179,13 +186,13 @@ def add_(input: Tensor, other: Tensor | Scalar, *, alpha: Scalar = 1) -> Tensor:
     return _ADD.into(input, other if alpha == 1 else _scaled("add_", input, other, alpha))
 
 
-@method()
+@method("subtract_")
 def sub_(input: Tensor, other: Tensor | Scalar, *, alpha: Scalar = 1) -> Tensor:
     """In-place `sub`."""
     return _SUB.into(input, other if alpha == 1 else _scaled("sub_", input, other, alpha))
 
 
-@method()
+@method("divide_", "true_divide_")
 def div_(input: Tensor, other: Tensor | Scalar, *, rounding_mode: str | None = None) -> Tensor:
     """In-place `div`."""
     if rounding_mode is None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from vmflow import dtypes, random
 from vmflow.dtypes import dtype as DType
+from vmflow.ops.declaration import public
 from vmflow.ops.formula import formula
 from vmflow.ops.table import normalize_dim
 
@@ -32,6 +33,7 @@ def _mish(input: Tensor) -> Tensor:
     return input * tanh(softplus(input))
 
 
+@public()
 def mish(input: Tensor, inplace: bool = False) -> Tensor:
     """``input * tanh(softplus(input))`` (D. Misra, Mish, 2019)."""
     return applied("mish", _mish, input, inplace)
@@ -52,6 +54,7 @@ def _softsign(input: Tensor) -> Tensor:
     return input / (input.abs() + 1)
 
 
+@public()
 def softsign(input: Tensor) -> Tensor:
     """``input / (1 + |input|)``."""
     return applied("softsign", _softsign, input, False)

@@ -12,6 +12,7 @@ from vmflow import dtypes, random
 from vmflow.autograd.grad_mode import is_grad_enabled
 from vmflow.ops.autocasting import autocast_as_op
 from vmflow.ops.copying import copy_
+from vmflow.ops.declaration import function, public
 from vmflow.ops.formula import Formula, formula
 from vmflow.ops.nn.layer_operands import check_floating, is_half
 
@@ -79,11 +80,13 @@ def _threshold(input: Tensor, limit: float, value: float) -> Tensor:
     return where(input <= limit, value, input).to(input.dtype)
 
 
+@function()
 def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:
     """`input` where above `threshold`, else `value`."""
     return applied("threshold", _threshold, input, inplace, threshold, value)
 
 
+@function()
 def threshold_(input: Tensor, threshold: float, value: float) -> Tensor:
     """In-place `threshold`."""
     return applied("threshold_", _threshold, input, True, threshold, value)
@@ -96,16 +99,19 @@ def _exponential(input: Tensor, alpha: float, scale: float, rate: float) -> Tens
     return where(input > 0, input * scale, (input.clamp(max=0) * rate).expm1() * (alpha * scale))
 
 
+@public()
 def selu(input: Tensor, inplace: bool = False) -> Tensor:
     """`elu`, scaled so that a mean of 0 and a variance of 1 are kept from layer to layer."""
     return applied("selu", _exponential, input, inplace, SELU_ALPHA, SELU_SCALE, 1.0)
 
 
+@function()
 def selu_(input: Tensor) -> Tensor:
     """In-place `selu`."""
     return selu(input, True)
 
 
+@function()
 def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """`input` where positive, else ``alpha * (exp(input / alpha) - 1)``.
 
@@ -117,6 +123,7 @@ def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     return applied("celu", _exponential, input, inplace, alpha, 1.0, 1.0 / alpha)
 
 
+@function()
 def celu_(input: Tensor, alpha: float = 1.0) -> Tensor:
     """In-place `celu`."""
     return celu(input, alpha, True)
@@ -128,6 +135,7 @@ def _hardshrink(input: Tensor, lambd: float) -> Tensor:
     return where((input >= -lambd) & (input <= lambd), 0.0, input)
 
 
+@public()
 def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     """`input`, but 0 where within `lambd` of 0."""
     return applied("hardshrink", _hardshrink, input, False, lambd)
@@ -149,6 +157,7 @@ def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     return applied("softshrink", _softshrink, input, False, lambd)
 
 
+@public()
 @autocast_as_op
 def prelu(input: Tensor, weight: Tensor) -> Tensor:
     """`input` where positive, else ``weight * input``.
@@ -176,6 +185,7 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
     return applied("prelu", lambda x: where(x > 0, x, x.clamp(max=0) * slope.to(x.dtype)), input, False)
 
 
+@function()
 def rrelu(
     input: Tensor, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False, inplace: bool = False
 ) -> Tensor:
@@ -196,6 +206,7 @@ def rrelu(
     return applied("rrelu", sloped, input, inplace)
 
 
+@function()
 def rrelu_(input: Tensor, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False) -> Tensor:
     """In-place `rrelu`."""
     return rrelu(input, lower, upper, training, True)

@@ -144,7 +144,7 @@ def unary(
         return _interpreter.dispatch(op, (input,))
 
     if in_place:
-        change_by(op)
+        change_by(op, also)
     return cast("UnaryFunction", _published(function, op, name, doc, also))
 
 
@@ -160,7 +160,7 @@ def pair(
         return _interpreter.dispatch(op, (input, other))
 
     if in_place:
-        change_by_pair(op)
+        change_by_pair(op, also=also)
     return cast("PairFunction", _published(function, op, name, doc, also))
 
 
@@ -199,7 +199,7 @@ def binary(
             return op.of(input, other)
 
     if in_place:
-        change_by_binary(op, check)
+        change_by_binary(op, check, also)
     return cast("BinaryFunction", _published(function, op, name, doc, also, reflected))
 
 
@@ -218,38 +218,39 @@ def _published(
 # In place
 
 
-def change_by(op: OpExpr) -> None:
-    """Declare the in-place form of an op of one tensor."""
+def change_by(op: OpExpr, also: tuple[str, ...] = ()) -> None:
+    """Declare the in-place form of an op of one tensor, whose function may have further names."""
 
     def form(input: Tensor) -> Tensor:
         return into(op, input, (input,))
 
-    _enter_form(form, op.name)
+    _enter_form(form, op.name, also)
 
 
-def change_by_pair(op: OpExpr, check: Check | None = None) -> None:
-    """Declare the in-place form of an op of two tensors; for `check`, see `binary`."""
+def change_by_pair(op: OpExpr, check: Check | None = None, also: tuple[str, ...] = ()) -> None:
+    """Declare the in-place form of an op of two tensors; for `check` and `also`, see `binary`."""
 
     def form(input: Tensor, other: Tensor) -> Tensor:
         if check is not None:
             check(f"{op.name}_", input, other)
         return into(op, input, (input, other))
 
-    _enter_form(form, op.name)
+    _enter_form(form, op.name, also)
 
 
-def change_by_binary(op: Binary, check: Check | None = None) -> None:
-    """Declare the in-place form of an op of a tensor and a tensor or number; for `check`, see `binary`."""
+def change_by_binary(op: Binary, check: Check | None = None, also: tuple[str, ...] = ()) -> None:
+    """Declare the in-place form of an op of a tensor and a tensor or number; for `check` and `also`, see `binary`."""
 
     def form(input: Tensor, other: Tensor | Scalar) -> Tensor:
         if check is not None:
             check(f"{op.name}_", input, other)
         return op.into(input, other)
 
-    _enter_form(form, op.name)
+    _enter_form(form, op.name, also)
 
 
-def _enter_form(form: Callable[..., Tensor], name: str) -> None:
+def _enter_form(form: Callable[..., Tensor], name: str, also: tuple[str, ...]) -> None:
     form.__name__ = form.__qualname__ = f"{name}_"
     form.__doc__ = f"In-place `{name}`."
-    METHODS[f"{name}_"] = form
+    for each in (name, *[other for other in also if not other.startswith("__")]):
+        METHODS[f"{each}_"] = form

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 floor = unary("floor", least=1, most=FLOATING, doc="The largest integer not above, in the input's dtype.")
 ceil = unary("ceil", least=1, most=FLOATING, doc="The smallest integer not below, in the input's dtype.")
-trunc = unary("trunc", least=1, most=FLOATING, doc="The integer part, in the input's dtype.")
+trunc = unary("trunc", least=1, most=FLOATING, also=("fix",), doc="The integer part, in the input's dtype.")
 _ROUND = elementwise("round", least=1, most=FLOATING)
 
 for _flat in (floor.op, ceil.op, trunc.op, _ROUND):

@@ -100,6 +100,13 @@ def where(
     return _interpreter.dispatch(_WHERE, (condition,), (), (number("where", input), number("where", other)))
 
 
+@method("where", own=False)
+def chosen_where(self: Tensor, condition: Tensor, other: Tensor | Scalar) -> Tensor:
+    """The tensor where the bool `condition` holds, else `other`; all three broadcast."""
+    chosen: Tensor = where(condition, self, other)
+    return chosen
+
+
 @public()
 def masked_fill(input: Tensor, mask: Tensor, value: Tensor | Scalar) -> Tensor:
     """A copy of `input` with `value`, a number or a 0-d tensor, where the bool `mask` holds; the two broadcast.

@@ -97,12 +97,12 @@ def _tan_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 
 sinh = unary("sinh", TO_FLOAT, cost=DEAR, doc="The hyperbolic sine.")
 cosh = unary("cosh", TO_FLOAT, cost=DEAR, doc="The hyperbolic cosine.")
-asin = unary("asin", TO_FLOAT, cost=DEAR, doc="The arc sine, in radians; nan outside [-1, 1].")
-acos = unary("acos", TO_FLOAT, cost=DEAR, doc="The arc cosine, in radians; nan outside [-1, 1].")
-atan = unary("atan", TO_FLOAT, cost=DEAR, doc="The arc tangent, in radians.")
-asinh = unary("asinh", TO_FLOAT, cost=DEAR, doc="The inverse hyperbolic sine.")
-acosh = unary("acosh", TO_FLOAT, cost=DEAR, doc="The inverse hyperbolic cosine; nan below 1.")
-atanh = unary("atanh", TO_FLOAT, cost=DEAR, doc="The inverse hyperbolic tangent.")
+asin = unary("asin", TO_FLOAT, cost=DEAR, also=("arcsin",), doc="The arc sine, in radians; nan outside [-1, 1].")
+acos = unary("acos", TO_FLOAT, cost=DEAR, also=("arccos",), doc="The arc cosine, in radians; nan outside [-1, 1].")
+atan = unary("atan", TO_FLOAT, cost=DEAR, also=("arctan",), doc="The arc tangent, in radians.")
+asinh = unary("asinh", TO_FLOAT, cost=DEAR, also=("arcsinh",), doc="The inverse hyperbolic sine.")
+acosh = unary("acosh", TO_FLOAT, cost=DEAR, also=("arccosh",), doc="The inverse hyperbolic cosine; nan below 1.")
+atanh = unary("atanh", TO_FLOAT, cost=DEAR, also=("arctanh",), doc="The inverse hyperbolic tangent.")
 exp2 = unary("exp2", TO_FLOAT, cost=DEAR, most=FLOATING, doc="2 to the power of each element.")
 
 
