@@ -21,6 +21,7 @@ from .ops.elementwise import piecewise as piecewise
 from .ops.elementwise import pointwise as pointwise
 from .ops.elementwise import rounding as rounding
 from .ops.elementwise import selection as selection
+from .ops.elementwise import special_functions as special_functions
 from .ops.elementwise import transcendental as transcendental
 from .ops import in_place as in_place
 from .ops.indexing import gathering as gathering
@@ -84,14 +85,18 @@ if TYPE_CHECKING:
     from .ops.elementwise.arithmetic import add as add
     from .ops.elementwise.arithmetic import addcdiv as addcdiv
     from .ops.elementwise.arithmetic import addcmul as addcmul
+    from .ops.elementwise.arithmetic import adjoint as adjoint
     from .ops.elementwise.arithmetic import atan2 as arctan2
     from .ops.elementwise.arithmetic import atan2 as atan2
     from .ops.elementwise.arithmetic import conj as conj
     from .ops.elementwise.arithmetic import div as div
     from .ops.elementwise.arithmetic import div as divide
     from .ops.elementwise.arithmetic import div as true_divide
+    from .ops.elementwise.arithmetic import float_power as float_power
     from .ops.elementwise.arithmetic import floor_divide as floor_divide
     from .ops.elementwise.arithmetic import fmod as fmod
+    from .ops.elementwise.arithmetic import gcd as gcd
+    from .ops.elementwise.arithmetic import lcm as lcm
     from .ops.elementwise.arithmetic import lerp as lerp
     from .ops.elementwise.arithmetic import mul as mul
     from .ops.elementwise.arithmetic import mul as multiply
@@ -100,6 +105,7 @@ if TYPE_CHECKING:
     from .ops.elementwise.arithmetic import pow as pow
     from .ops.elementwise.arithmetic import reciprocal as reciprocal
     from .ops.elementwise.arithmetic import remainder as remainder
+    from .ops.elementwise.arithmetic import rsub as rsub
     from .ops.elementwise.arithmetic import sign as sign
     from .ops.elementwise.arithmetic import square as square
     from .ops.elementwise.arithmetic import sub as sub
@@ -121,6 +127,8 @@ if TYPE_CHECKING:
     from .ops.elementwise.comparison import isfinite as isfinite
     from .ops.elementwise.comparison import isinf as isinf
     from .ops.elementwise.comparison import isnan as isnan
+    from .ops.elementwise.comparison import isneginf as isneginf
+    from .ops.elementwise.comparison import isposinf as isposinf
     from .ops.elementwise.comparison import le as le
     from .ops.elementwise.comparison import le as less_equal
     from .ops.elementwise.comparison import logical_and as logical_and
@@ -131,9 +139,18 @@ if TYPE_CHECKING:
     from .ops.elementwise.comparison import lt as lt
     from .ops.elementwise.comparison import ne as ne
     from .ops.elementwise.comparison import ne as not_equal
+    from .ops.elementwise.complex_parts import angle as angle
     from .ops.elementwise.complex_parts import complex as complex
+    from .ops.elementwise.complex_parts import conj_physical as conj_physical
     from .ops.elementwise.complex_parts import imag as imag
+    from .ops.elementwise.complex_parts import is_conj as is_conj
+    from .ops.elementwise.complex_parts import is_neg as is_neg
+    from .ops.elementwise.complex_parts import isreal as isreal
+    from .ops.elementwise.complex_parts import polar as polar
     from .ops.elementwise.complex_parts import real as real
+    from .ops.elementwise.complex_parts import resolve_conj as resolve_conj
+    from .ops.elementwise.complex_parts import resolve_neg as resolve_neg
+    from .ops.elementwise.complex_parts import sgn as sgn
     from .ops.elementwise.complex_parts import view_as_complex as view_as_complex
     from .ops.elementwise.complex_parts import view_as_real as view_as_real
     from .ops.elementwise.error_function import erf as erf
@@ -142,7 +159,9 @@ if TYPE_CHECKING:
     from .ops.elementwise.floating_point import copysign as copysign
     from .ops.elementwise.floating_point import fmax as fmax
     from .ops.elementwise.floating_point import fmin as fmin
+    from .ops.elementwise.floating_point import frexp as frexp
     from .ops.elementwise.floating_point import heaviside as heaviside
+    from .ops.elementwise.floating_point import ldexp as ldexp
     from .ops.elementwise.floating_point import nextafter as nextafter
     from .ops.elementwise.floating_point import positive as positive
     from .ops.elementwise.floating_point import signbit as signbit
@@ -175,6 +194,10 @@ if TYPE_CHECKING:
     from .ops.elementwise.selection import masked_fill as masked_fill
     from .ops.elementwise.selection import nan_to_num as nan_to_num
     from .ops.elementwise.selection import where as where
+    from .ops.elementwise.special_functions import i0 as i0
+    from .ops.elementwise.special_functions import igamma as igamma
+    from .ops.elementwise.special_functions import igammac as igammac
+    from .ops.elementwise.special_functions import mvlgamma as mvlgamma
     from .ops.elementwise.transcendental import acos as acos
     from .ops.elementwise.transcendental import acos as arccos
     from .ops.elementwise.transcendental import acosh as acosh
@@ -417,6 +440,7 @@ if TYPE_CHECKING:
     clamp_max_ = Tensor.clamp_max_
     clamp_min_ = Tensor.clamp_min_
     clip_ = Tensor.clip_
+    conj_physical_ = Tensor.conj_physical_
     copysign_ = Tensor.copysign_
     cos_ = Tensor.cos_
     cosh_ = Tensor.cosh_
@@ -435,21 +459,28 @@ if TYPE_CHECKING:
     expm1_ = Tensor.expm1_
     fill_ = Tensor.fill_
     fix_ = Tensor.fix_
+    float_power_ = Tensor.float_power_
     floor_ = Tensor.floor_
     floor_divide_ = Tensor.floor_divide_
     fmod_ = Tensor.fmod_
     frac_ = Tensor.frac_
+    gcd_ = Tensor.gcd_
     ge_ = Tensor.ge_
     greater_ = Tensor.greater_
     greater_equal_ = Tensor.greater_equal_
     gt_ = Tensor.gt_
     heaviside_ = Tensor.heaviside_
     hypot_ = Tensor.hypot_
+    i0_ = Tensor.i0_
+    igamma_ = Tensor.igamma_
+    igammac_ = Tensor.igammac_
     index_add_ = Tensor.index_add_
     index_copy_ = Tensor.index_copy_
     index_fill_ = Tensor.index_fill_
     index_put_ = Tensor.index_put_
     index_reduce_ = Tensor.index_reduce_
+    lcm_ = Tensor.lcm_
+    ldexp_ = Tensor.ldexp_
     le_ = Tensor.le_
     lerp_ = Tensor.lerp_
     less_ = Tensor.less_
@@ -469,6 +500,7 @@ if TYPE_CHECKING:
     masked_scatter_ = Tensor.masked_scatter_
     mul_ = Tensor.mul_
     multiply_ = Tensor.multiply_
+    mvlgamma_ = Tensor.mvlgamma_
     nan_to_num_ = Tensor.nan_to_num_
     ne_ = Tensor.ne_
     neg_ = Tensor.neg_
@@ -487,6 +519,7 @@ if TYPE_CHECKING:
     scatter_ = Tensor.scatter_
     scatter_add_ = Tensor.scatter_add_
     scatter_reduce_ = Tensor.scatter_reduce_
+    sgn_ = Tensor.sgn_
     sigmoid_ = Tensor.sigmoid_
     sign_ = Tensor.sign_
     sin_ = Tensor.sin_
@@ -527,11 +560,13 @@ if TYPE_CHECKING:
         "addcmul_",
         "addmm",
         "addmm_",
+        "adjoint",
         "all",
         "allclose",
         "amax",
         "amin",
         "aminmax",
+        "angle",
         "any",
         "arange",
         "arccos",
@@ -618,6 +653,8 @@ if TYPE_CHECKING:
         "concat",
         "concatenate",
         "conj",
+        "conj_physical",
+        "conj_physical_",
         "copysign",
         "copysign_",
         "corrcoef",
@@ -678,6 +715,8 @@ if TYPE_CHECKING:
         "flip",
         "fliplr",
         "flipud",
+        "float_power",
+        "float_power_",
         "floor",
         "floor_",
         "floor_divide",
@@ -689,10 +728,13 @@ if TYPE_CHECKING:
         "fork_rng",
         "frac",
         "frac_",
+        "frexp",
         "from_numpy",
         "full",
         "full_like",
         "gather",
+        "gcd",
+        "gcd_",
         "ge",
         "ge_",
         "gelu",
@@ -712,6 +754,12 @@ if TYPE_CHECKING:
         "hstack",
         "hypot",
         "hypot_",
+        "i0",
+        "i0_",
+        "igamma",
+        "igamma_",
+        "igammac",
+        "igammac_",
         "imag",
         "index_add",
         "index_add_",
@@ -728,7 +776,9 @@ if TYPE_CHECKING:
         "inner",
         "inverse",
         "is_complex",
+        "is_conj",
         "is_floating_point",
+        "is_neg",
         "is_nonzero",
         "is_tensor",
         "isclose",
@@ -736,8 +786,15 @@ if TYPE_CHECKING:
         "isin",
         "isinf",
         "isnan",
+        "isneginf",
+        "isposinf",
+        "isreal",
         "kron",
         "kthvalue",
+        "lcm",
+        "lcm_",
+        "ldexp",
+        "ldexp_",
         "le",
         "le_",
         "lerp",
@@ -803,6 +860,8 @@ if TYPE_CHECKING:
         "multiply",
         "multiply_",
         "mv",
+        "mvlgamma",
+        "mvlgamma_",
         "nan_to_num",
         "nan_to_num_",
         "nanmean",
@@ -831,6 +890,7 @@ if TYPE_CHECKING:
         "permute",
         "pinverse",
         "poisson",
+        "polar",
         "polygamma",
         "polygamma_",
         "positive",
@@ -859,6 +919,8 @@ if TYPE_CHECKING:
         "remainder_",
         "repeat_interleave",
         "reshape",
+        "resolve_conj",
+        "resolve_neg",
         "result_type",
         "roll",
         "rot90",
@@ -868,6 +930,7 @@ if TYPE_CHECKING:
         "rrelu_",
         "rsqrt",
         "rsqrt_",
+        "rsub",
         "scatter",
         "scatter_",
         "scatter_add",
@@ -882,6 +945,8 @@ if TYPE_CHECKING:
         "selu_",
         "set_default_device",
         "set_rng_state",
+        "sgn",
+        "sgn_",
         "sigmoid",
         "sigmoid_",
         "sign",

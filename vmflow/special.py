@@ -6,6 +6,21 @@ from .ops.elementwise.activation import log_softmax as log_softmax, sigmoid as s
 from .ops.elementwise.error_function import erf as erf, erfc as erfc, erfinv as erfinv
 from .ops.elementwise.gamma_function import digamma as digamma, lgamma as lgamma, polygamma as polygamma
 from .ops.elementwise.rounding import round as round
+from .ops.elementwise.special_functions import (
+    erfcx as erfcx,
+    i0 as i0,
+    i0e as i0e,
+    i1 as i1,
+    i1e as i1e,
+    igamma as _igamma,
+    igammac as _igammac,
+    log_ndtr as log_ndtr,
+    mvlgamma as _mvlgamma,
+    ndtr as ndtr,
+    ndtri as ndtri,
+    xlog1py as xlog1py,
+    zeta as zeta,
+)
 from .ops.elementwise.transcendental import (
     entr as entr,
     exp2 as exp2,
@@ -19,5 +34,8 @@ from .ops.reduction.composed_reduction import logsumexp as logsumexp
 
 # Second names.  Assigned, because type checkers take a name that was imported as another for a private one.
 expit = sigmoid
+gammainc = _igamma
+gammaincc = _igammac
+multigammaln = _mvlgamma
 gammaln = lgamma
 psi = digamma

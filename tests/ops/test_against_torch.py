@@ -764,7 +764,7 @@ def evaluated(
         total.backward()
     # None, where a result does not depend on an operand, is as good as zeros.
     zeros = {name: np.zeros(it.shape) for name, it in arrays.items() if given[name].requires_grad}
-    return results, zeros | {name: it.grad.numpy() for name, it in given.items() if it.grad is not None}
+    return results, zeros | {name: it.grad.numpy(force=True) for name, it in given.items() if it.grad is not None}
 
 
 def _flattened(result: Any) -> Any:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Final
 
-from vmflow.kernels.numpy import special as of_cpu
+from vmflow.kernels.numpy import bessel_functions as bessel, gamma_functions as gamma, special as of_cpu
 
 # Which names are those of `vmflow.kernels.expressions`: float32 has functions of ours there.
 _BY_TYPE: Final = """
@@ -188,4 +189,131 @@ INLINED double digamma_of(double x) {{
 }}
 """
 
-FUNCTIONS: Final = _BY_TYPE + _DIVISIONS + _POWERS + _SHIFTS + _FLOATING_POINT + _GELU + _DIGAMMA
+# See the CPU's.  What no type holds wraps around: the divisor of the smallest numbers, and large multiples.
+_DIVISORS: Final = """
+template <typename T> INLINED T magnitude(T x) { return x < 0 ? (T)(0 - (uint64_t)x) : x; }
+template <typename T> INLINED T common_divisor(T x, T y) {
+    while (y != 0) {
+        const T rest = fmod_of<T>(x, y);
+        x = y;
+        y = rest;
+    }
+    return magnitude<T>(x);
+}
+template <typename T> INLINED T common_multiple(T x, T y) {
+    const T divisor = common_divisor<T>(x, y);
+    if (divisor == 0) return 0;
+    return magnitude<T>((T)((uint64_t)trunc_divided<T>(x, divisor) * (uint64_t)y));
+}
+"""
+
+_BESSEL: Final = "".join(
+    [
+        f"""
+INLINED double bessel_i{order}_of_size(double x, bool scaled) {{
+    if (x <= {bessel.BEYOND!r}) {{
+        const double square = x * x * 0.25;
+        const double near = {polynomial("square", bessel.series(order))}{" * (x * 0.5)" * order};
+        return scaled ? near * exp(-x) : near;
+    }}
+    const double inverse = 1 / x;
+    const double far = {polynomial("inverse", bessel.asymptotic(order))} / sqrt(x) * 0.39894228040143267794;
+    if (scaled) return far;
+    const double growth = exp(x * 0.5);
+    return x == INF ? x : far * growth * growth;
+}}
+INLINED double bessel_i{order}(double x) {{
+    const double size = bessel_i{order}_of_size(fabs(x), false);
+    return {"copysign(size, x)" if order else "size"};
+}}
+INLINED double bessel_i{order}e(double x) {{
+    const double size = bessel_i{order}_of_size(fabs(x), true);
+    return {"copysign(size, x)" if order else "size"};
+}}
+"""
+        for order in (0, 1)
+    ]
+)
+
+_INCOMPLETE_GAMMA: Final = f"""
+INLINED double gamma_density(double a, double x) {{
+    if (a < {gamma.LARGE!r}) return exp(a * log(x) - x - lgamma(a + 1));
+    const double excess = (x - a) / a, inverse = 1 / (a * a);
+    const double correction = {polynomial("inverse", of_cpu.STIRLING)} / a;
+    return exp(a * (log1p(excess) - excess) - correction) / sqrt(6.28318530717958647693 * a);
+}}
+INLINED double incomplete_gamma(double a, double x, bool upper) {{
+    const double below = upper ? 1 : 0, above = upper ? 0 : 1;
+    if (!(a >= 0 && x >= 0)) return (double)NAN;
+    if (a == 0) return x > 0 ? above : (double)NAN;
+    if (x == 0) return below;
+    if (a == INF || x == INF) return a == x ? (double)NAN : a == INF ? below : above;
+    if (x < a + 1) {{
+        double total = 1, term = 1, place = a;
+        for (int i = 0; i < {gamma.MOST_TERMS} && term > total * {gamma.SMALL!r}; i++) {{
+            place += 1;
+            term *= x / place;
+            total += term;
+        }}
+        total *= gamma_density(a, x);
+        return upper ? 1 - total : total;
+    }}
+    double b = x + 1 - a, numerator = 1e300, inverse = 1 / b, fraction = inverse, change = 0;
+    for (int place = 1; place < {gamma.MOST_TERMS} && fabs(change - 1) > {2 * gamma.SMALL!r}; place++) {{
+        const double factor = -place * (place - a);
+        b += 2;
+        inverse = factor * inverse + b;
+        inverse = 1 / (inverse == 0 ? 1e-300 : inverse);
+        numerator = b + factor / numerator;
+        if (numerator == 0) numerator = 1e-300;
+        change = inverse * numerator;
+        fraction *= change;
+    }}
+    fraction *= a * gamma_density(a, x);
+    return upper ? fraction : 1 - fraction;
+}}
+INLINED double lower_gamma(double a, double x) {{ return incomplete_gamma(a, x, false); }}
+INLINED double upper_gamma(double a, double x) {{ return incomplete_gamma(a, x, true); }}
+"""
+
+_ZETA_TERMS: Final = "\n".join(
+    [
+        f"    total += power * factor * {number / math.factorial(2 * order)!r};\n"
+        f"    factor *= (s + {2 * order - 1}) / q * ((s + {2 * order}) / q);"
+        for order, number in enumerate(of_cpu.BERNOULLI, 1)
+    ]
+)
+_ZETA: Final = f"""
+INLINED double zeta_of(double s, double q) {{
+    if (s != s || q != q) return (double)NAN;
+    if (s == 1) return INF;
+    if (s < 1) return (double)NAN;
+    if (q <= 0 && q == rint(q)) return INF;
+    if (q <= 0 && s != rint(s)) return (double)NAN;
+    const double further = fmax(ceil(-q), 0.0) + {gamma.FIRST_TERMS};
+    double total = 0;
+    for (double number = 0; number < further; number += 1) {{
+        total += pow(q, -s);
+        q += 1;
+    }}
+    const double power = pow(q, -s);
+    total += power * q / (s - 1) + power * 0.5;
+    double factor = s / q;
+{_ZETA_TERMS}
+    return total != total && power == 0 ? 0 : total;
+}}
+"""
+
+FUNCTIONS: Final = (
+    _BY_TYPE
+    + _DIVISIONS
+    + _POWERS
+    + _SHIFTS
+    + _FLOATING_POINT
+    + _GELU
+    + _DIGAMMA
+    + _DIVISORS
+    + _BESSEL
+    + _INCOMPLETE_GAMMA
+    + _ZETA
+)

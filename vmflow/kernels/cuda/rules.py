@@ -45,6 +45,11 @@ def _call(function: str) -> Callable[..., str]:
     return write
 
 
+def _of_doubles(function: str) -> Callable[..., str]:
+    """A call of a function that computes in float64, whatever the operands are."""
+    return lambda dtype, *operands: f"{function}({', '.join([f'(double){it}' for it in operands])})"
+
+
 def _joined(first: Rule | None, second: Rule) -> Rule:
     """The first rule for its dtypes, and the second for the others that this one has."""
     if first is None:
@@ -91,6 +96,14 @@ _FURTHER: Final[dict[str, Rule]] = {
     "entr": Rule(FLOATS, _call("entropy"), exact=False),
     "sinc": Rule(FLOATS, _call("sine_by_argument"), exact=False),
     "erfinv": Rule(FLOATS, _by_library("erfinv"), exact=False),
+    "erfcx": Rule(FLOATS, _by_library("erfcx"), exact=False),
+    "ndtri": Rule(FLOATS, _by_library("normcdfinv"), exact=False),
+    **{name: Rule(FLOATS, _of_doubles(f"bessel_{name}"), exact=False) for name in ("i0", "i0e", "i1", "i1e")},
+    "igamma": Rule(FLOATS, _of_doubles("lower_gamma"), exact=False),
+    "igammac": Rule(FLOATS, _of_doubles("upper_gamma"), exact=False),
+    "zeta": Rule(FLOATS, _of_doubles("zeta_of"), exact=False),
+    "gcd": Rule(INTEGERS, _call("common_divisor")),
+    "lcm": Rule(INTEGERS, _call("common_multiple")),
     # In float64 for all, since both lose digits next to their zeros.
     "lgamma": Rule(FLOATS, lambda dtype, x: f"lgamma((double){x})", exact=False),
     "digamma": Rule(FLOATS, lambda dtype, x: f"digamma_of({x})", exact=False),

@@ -18,7 +18,14 @@ from vmflow.kernels.native.functions import SINGLE
 from vmflow.kernels.problems.elementwise import REVERSED, Elementwise
 
 # The first three say which functions compute the ops.
-from . import activation as activation, arithmetic as arithmetic, special as special, spreading
+from . import (
+    activation as activation,
+    arithmetic as arithmetic,
+    bessel_functions as bessel_functions,
+    gamma_functions as gamma_functions,
+    special as special,
+    spreading,
+)
 from .spreading import spread, work
 from .ufuncs import function_of, number_of
 

@@ -17,7 +17,7 @@ from vmflow.instructions.blob import Array
 from vmflow.kernels.choosing import Function, Problem, builds
 from vmflow.kernels.numpy.tiles import in_tiles
 
-from .normal_quantile import CENTRE, SIDE, TAIL, ratio
+from .normal_quantile import CENTRE, SIDE, TAIL, normal_quantile, ratio
 from .ufuncs import computes
 
 # The error function
@@ -120,6 +120,28 @@ def _erfc_step(x: Array, out: Array, size: Array) -> None:
 
 erfc_of_double = in_tiles(_erfc_step, 1, single=False)
 computes("erfc")(erfc_of_double)
+
+
+def _erfcx_step(x: Array, out: Array, size: Array) -> None:
+    """The approximations of `erfc` without the exponential that they are multiplied by."""
+    np.abs(x, size)
+    near, middle, far = _ranges(size)
+    beyond = np.empty_like(size)
+    part = size[near]
+    beyond[near] = np.exp(part * part) * (1.0 - part * ratio(part * part, ERF_P, ERF_Q))
+    part = size[middle]
+    beyond[middle] = ratio(part, ERFC_P, ERFC_Q)
+    beyond[far] = _far(size[far])
+    # Below 0 it is what is missing to 2 exp(x * x).
+    np.copyto(out, np.where(x < 0, 2.0 / _gaussian(np.minimum(size, 27.0)) - beyond, beyond))
+
+
+computes("erfcx")(in_tiles(_erfcx_step, 1, single=False))
+
+
+@computes("ndtri")
+def _ndtri(array: Array, out: Array | None) -> Array:
+    return normal_quantile(array).astype(array.dtype, copy=False)
 
 
 def _gaussian(x: Array) -> Array:

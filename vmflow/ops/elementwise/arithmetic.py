@@ -13,14 +13,14 @@ from vmflow import dtypes, interpreter as _interpreter, tensor_operators, tensor
 from vmflow.dtypes import FLOATING, dtype as DType
 from vmflow.ops.autocasting import autocast_as_op
 from vmflow.ops.copying import cast
-from vmflow.ops.declaration import attribute, method, public
+from vmflow.ops.declaration import attribute, function, method, public
 from vmflow.ops.destination import out_by_copy, written
 from vmflow.ops.in_place import copied_in_place
 
 from . import arithmetic_gradients
 from .arithmetic_gradients import conj_if_complex as conj_if_complex
 from .inference import DEAR, REVERSED, TO_FLOAT, TO_REAL, elementwise, number, result_dtype
-from .pointwise import Binary, binary, change_by, unary
+from .pointwise import Binary, binary, change_by, pair, unary
 from .selection import where
 
 if TYPE_CHECKING:
@@ -331,6 +331,22 @@ abs = unary(
     doc="The absolute value; of complex elements the modulus, a real dtype.",
 )
 sign = unary("sign", most=FLOATING, doc="-1, 0 or 1 as the element is negative, zero or positive; 0 for nan.")
+gcd = pair(
+    "gcd",
+    least=dtypes.INTEGER,
+    most=dtypes.INTEGER,
+    cost=DEAR,
+    in_place=True,
+    doc="The greatest common divisor, which is not negative; of integers.",
+)
+lcm = pair(
+    "lcm",
+    least=dtypes.INTEGER,
+    most=dtypes.INTEGER,
+    cost=DEAR,
+    in_place=True,
+    doc="The least common multiple, which is not negative; of integers.",
+)
 _SQUARE = elementwise("square", least=1)
 change_by(_SQUARE)
 _CONJ = elementwise("conj", least=1)
@@ -418,7 +434,44 @@ def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Scalar = 
     return add(input, tensor1 / tensor2, alpha=value)
 
 
+@public()
+@copied_in_place()
+@out_by_copy()
+def float_power(input: Tensor | Scalar, exponent: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
+    """`pow` in double precision: the result is float64, or complex128 if one of the operands is complex.
+
+    >>> flow.float_power(flow.tensor([2, 3]), -1)
+    tensor([0.5000, 0.3333], dtype=vmflow.float64)
+    """
+    double = dtypes.complex128 if _common_dtype(input, exponent).is_complex else dtypes.float64
+    base, power = (cast(it, double) if isinstance(it, _tensors.Tensor) else it for it in (input, exponent))
+    # A number that is no tensor must not be taken for an integer.
+    widened = float if double is dtypes.float64 else complex
+    return pow(
+        base if isinstance(base, _tensors.Tensor) else widened(base),
+        power if isinstance(power, _tensors.Tensor) else widened(power),
+    )
+
+
+@function()
+def rsub(input: Tensor, other: Tensor | Scalar, *, alpha: Scalar = 1) -> Tensor:
+    """``other - alpha * input``."""
+    return sub(other, input, alpha=alpha)
+
+
 sign.op.gradient()(zero_gradients)
+
+
+@public()
+def adjoint(input: Tensor) -> Tensor:
+    """`mH`: the last two dimensions exchanged, and conjugated.
+
+    Raises:
+        ValueError: for fewer than two dimensions.
+    """
+    if input.ndim < 2:
+        raise ValueError(f"adjoint: expected matrices, got shape {list(input.shape)}")
+    return conj(input.mT)
 
 
 @attribute("mH")

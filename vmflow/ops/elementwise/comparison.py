@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from numbers import Number
 from typing import TYPE_CHECKING, Any, cast
 
@@ -77,6 +78,32 @@ def isinf(input: Tensor) -> Tensor:
 def isfinite(input: Tensor) -> Tensor:
     """Whether neither infinite nor nan."""
     return _interpreter.dispatch(_ISFINITE, (input,))
+
+
+@public()
+def isposinf(input: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """Whether infinite and positive.
+
+    Raises:
+        TypeError: for complex numbers, which have no sign.
+    """
+    return _is_infinity("isposinf", input, math.inf, out)
+
+
+@public()
+def isneginf(input: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """Whether infinite and negative.
+
+    Raises:
+        TypeError: for complex numbers, which have no sign.
+    """
+    return _is_infinity("isneginf", input, -math.inf, out)
+
+
+def _is_infinity(name: str, input: Tensor, infinity: float, out: Tensor | None) -> Tensor:
+    if input.dtype.is_complex:
+        raise TypeError(f"{name} is not defined for {input.dtype.name} tensors; look at their real and imag")
+    return eq(input, infinity, out=out)
 
 
 # An array as well, of which the op says what to do: that a tensor differs from every array would be silently wrong.

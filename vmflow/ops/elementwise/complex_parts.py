@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from vmflow import dtypes, interpreter as _interpreter
 from vmflow.dtypes import dtype as DType
 from vmflow.ops.autocasting import autocast_as_op
-from vmflow.ops.copying import clone, contiguous, copy_
-from vmflow.ops.declaration import attribute, function
+from vmflow.ops.copying import cast, clone, contiguous, copy_
+from vmflow.ops.declaration import attribute, function, public
 from vmflow.ops.destination import out_by_copy
+from vmflow.ops.in_place import copied_in_place
 from vmflow.ops.shape.joining import stack
 from vmflow.ops.shape.view import broadcast_tensors, select
 from vmflow.ops.table import Attributes, ViewExpr
 
+from .arithmetic import atan2, conj, sign
+from .comparison import isnan
 from .pointwise import check_tensors
+from .selection import where
+from .transcendental import cos, sin
 
 if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
@@ -126,6 +132,93 @@ def complex(real: Tensor, imag: Tensor, *, out: Tensor | None = None) -> Tensor:
             f"complex: expected two of float32 or two of float64, got {real.dtype.name} and {imag.dtype.name}"
         )
     return view_as_complex(stack(list(broadcast_tensors(real, imag)), -1))
+
+
+@function()
+@autocast_as_op
+@out_by_copy()
+def polar(abs: Tensor, angle: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """The complex tensor with these absolute values and angles in radians, which broadcast.
+
+    Raises:
+        TypeError: unless both are float32, or both float64.
+
+    >>> flow.polar(flow.tensor([2.0]), flow.tensor([0.0]))
+    tensor([2.+0.j])
+    """
+    check_tensors("polar", abs, angle)
+    if abs.dtype is not angle.dtype or abs.dtype not in _TO_COMPLEX:
+        raise TypeError(
+            f"polar: expected two of float32 or two of float64, got {abs.dtype.name} and {angle.dtype.name}"
+        )
+    return complex(abs * cos(angle), abs * sin(angle))
+
+
+@public()
+@out_by_copy()
+def angle(input: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """The angle of complex numbers in radians; of real ones pi where negative, else 0, and nan where nan.
+
+    Integers give the default dtype.  The angle of a real number has the derivative 0, and so has that of the complex 0.
+    """
+    check_tensors("angle", input)
+    if input.dtype.is_complex:
+        return atan2(imag(input), real(input))
+    # The product keeps nan, and that the result depends on the input.
+    wide = input if input.dtype.is_floating_point else cast(input, dtypes.get_default_dtype())
+    return where(wide < 0, math.pi, where(isnan(wide), wide, wide.sign() * 0.0 + 0.0))
+
+
+@public()
+@copied_in_place()
+@out_by_copy()
+def sgn(input: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """`sign`, also of complex numbers: of these the number divided by its absolute value, 0 where it is 0."""
+    check_tensors("sgn", input)
+    if not input.dtype.is_complex:
+        return sign(input)
+    size = input.abs()
+    nothing = size == 0
+    return where(nothing, 0.0, input / where(nothing, 1.0, size))
+
+
+@public()
+def isreal(input: Tensor) -> Tensor:
+    """Whether the imaginary part is zero, as it is of all real numbers."""
+    check_tensors("isreal", input)
+    return imag(input) == 0 if input.dtype.is_complex else input.new_ones(input.shape, dtype=dtypes.bool_)
+
+
+@public()
+@copied_in_place()
+@out_by_copy()
+def conj_physical(input: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """`conj`: the complex conjugate, whose values are computed, as all are here."""
+    return conj(input)
+
+
+@public()
+def resolve_conj(input: Tensor) -> Tensor:
+    """The tensor itself: conjugates are computed at once here."""
+    return input
+
+
+@public()
+def resolve_neg(input: Tensor) -> Tensor:
+    """The tensor itself: negatives are computed at once here."""
+    return input
+
+
+@public()
+def is_conj(input: Tensor) -> bool:
+    """False: no tensor is one that has yet to be conjugated."""
+    return False
+
+
+@public()
+def is_neg(input: Tensor) -> bool:
+    """False: no tensor is one that has yet to be negated."""
+    return False
 
 
 def _set_real(self: Tensor, value: Tensor | float) -> None:

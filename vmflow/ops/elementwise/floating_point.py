@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from vmflow import dtypes, interpreter as _interpreter
 from vmflow.dtypes import FLOATING
 from vmflow.ops.autocasting import autocast_as_op
 from vmflow.ops.declaration import public
-from vmflow.ops.destination import written
+from vmflow.ops.destination import out_by_copy, outs_by_copy, written
+from vmflow.ops.in_place import copied_in_place
 
+from .comparison import isfinite
 from .inference import TO_BOOL, TO_FLOAT, elementwise
 from .pointwise import binary, change_by_pair, check_tensors, pair, unary
+from .rounding import floor
 from .selection import where
+from .transcendental import exp2, log2
 
 if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
@@ -102,6 +106,56 @@ def heaviside(input: Tensor, values: Tensor, *, out: Tensor | None = None) -> Te
     if out is not None:
         return written(_HEAVISIDE, out, (input, values))
     return _interpreter.dispatch(_HEAVISIDE, (input, values))
+
+
+@public()
+@copied_in_place()
+@autocast_as_op
+@out_by_copy()
+def ldexp(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """``input * 2 ** other``; the result is floating-point."""
+    check_tensors("ldexp", input, other)
+    return input * exp2(other)
+
+
+class Frexp(NamedTuple):
+    """What `frexp` returns."""
+
+    mantissa: Tensor
+    exponent: Tensor
+
+
+@public()
+@outs_by_copy()
+def frexp(input: Tensor, *, out: tuple[Tensor, Tensor] | None = None) -> Frexp:
+    """The mantissas m and exponents e, int32, with ``input == m * 2 ** e`` and ``0.5 <= |m| < 1``.
+
+    Of 0, infinities and nan the mantissa is the number itself, and the exponent 0.
+
+    Raises:
+        TypeError: unless `input` is floating-point.
+
+    >>> flow.frexp(flow.tensor([6.0, -0.1]))
+    Frexp(mantissa=tensor([ 0.7500, -0.8000]), exponent=tensor([ 3, -3], dtype=vmflow.int32))
+    """
+    check_tensors("frexp", input)
+    if not input.dtype.is_floating_point:
+        raise TypeError(f"frexp is not defined for {input.dtype.name} tensors; convert with .float() first")
+    wide = input.to(dtypes.float64)
+    plain = (wide != 0) & isfinite(wide)
+    size = where(plain, wide.detach().abs(), 1.0)
+    power = floor(log2(size)) + 1
+    # The logarithm may be rounded to the next integer.
+    power = power + (_scaled(size, -power) >= 1).to(dtypes.float64)
+    power = power - (_scaled(size, -power) < 0.5).to(dtypes.float64)
+    mantissa = where(plain, _scaled(wide, where(plain, -power, 0.0)), wide)
+    return Frexp(mantissa.to(input.dtype), where(plain, power, 0.0).to(dtypes.int32))
+
+
+def _scaled(input: Tensor, power: Tensor) -> Tensor:
+    """``input * 2 ** power``, in two steps, since a power of two may be too large where the result is not."""
+    half = floor(power * 0.5)
+    return input * exp2(half) * exp2(power - half)
 
 
 @public()

@@ -1,0 +1,142 @@
+"""The incomplete gamma functions, and Hurwitz's zeta function of any exponent.
+
+They are computed in float64, whatever the operands' dtype, and rounded once.  Numbers in brackets are formulas of the
+NIST's Digital Library of Mathematical Functions (https://dlmf.nist.gov).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+import numpy as np
+
+from vmflow.instructions.blob import Array
+
+from .special import BERNOULLI, STIRLING, lgamma, polynomial
+from .ufuncs import computes
+
+# From here on the density is found by Stirling's formula, which does not take differences of large logarithms.
+LARGE: Final = 10.0
+# Terms of sums and fractions, which converge after some multiple of the root of the larger operand.
+MOST_TERMS: Final = 100_000
+# Relative to the sum, what no longer changes it.
+SMALL: Final = 2.0**-54
+
+
+def _density(a: Array, x: Array) -> Array:
+    """``x ** a * exp(-x) / gamma(a + 1)`` for positive operands."""
+    large = a >= LARGE
+    safe = np.where(large, a, LARGE)
+    excess = (x - safe) / safe
+    correction = polynomial(1.0 / (safe * safe), STIRLING) / safe
+    by_stirling = np.exp(safe * (np.log1p(excess) - excess) - correction) / np.sqrt(2 * math.pi * safe)
+    small = np.where(large, 1.0, a)
+    direct = np.exp(small * np.log(x) - x - lgamma(small + 1.0, None))
+    return np.where(large, by_stirling, direct)
+
+
+def _lower_by_series(a: Array, x: Array) -> Array:
+    """The sum over k of ``x ** k / ((a + 1) * ... * (a + k))`` (8.7.1)."""
+    total = np.ones_like(x)
+    active = np.arange(x.size)
+    term, place = total.copy(), a.copy()
+    for _ in range(MOST_TERMS):
+        place = place + 1.0
+        term = term * (x[active] / place)
+        total[active] += term
+        goes_on = term > total[active] * SMALL
+        if not goes_on.any():
+            break
+        active, term, place = active[goes_on], term[goes_on], place[goes_on]
+    return total
+
+
+def _upper_by_fraction(a: Array, x: Array) -> Array:
+    """The continued fraction (8.9.2), times ``a``, by Lentz's method (W. Lentz, Applied Optics 15, 1976)."""
+    result = np.empty_like(x)
+    active = np.arange(x.size)
+    b = x + 1.0 - a
+    numerator = np.full_like(x, 1e300)
+    inverse = 1.0 / b
+    fraction = inverse.copy()
+    for place in range(1, MOST_TERMS):
+        factor = -place * (place - a)
+        b = b + 2.0
+        inverse = factor * inverse + b
+        inverse = 1.0 / np.where(inverse == 0, 1e-300, inverse)
+        numerator = b + factor / numerator
+        numerator = np.where(numerator == 0, 1e-300, numerator)
+        change = inverse * numerator
+        fraction = fraction * change
+        goes_on = np.abs(change - 1.0) > 2 * SMALL
+        if goes_on.all():
+            continue
+        result[active[~goes_on]] = (fraction * a)[~goes_on]
+        active = active[goes_on]
+        if not active.size:
+            return result
+        a, b, numerator, inverse, fraction = (it[goes_on] for it in (a, b, numerator, inverse, fraction))
+    result[active] = fraction * a
+    return result
+
+
+def _incomplete(first: Array, second: Array, upper: bool) -> Array:
+    arrays = np.broadcast_arrays(first, second)
+    a, x = (np.asarray(it, np.float64).ravel() for it in arrays)
+    below, above = (1.0, 0.0) if upper else (0.0, 1.0)
+    result = np.full_like(a, np.nan)
+    valid = (a >= 0) & (x >= 0)
+    result[valid & (x == 0) & (a > 0)] = below
+    result[valid & (a == 0) & (x > 0)] = above
+    infinite = valid & (a > 0) & ((a == np.inf) != (x == np.inf))
+    result[infinite] = np.where(a[infinite] == np.inf, below, above)
+    plain = valid & (a > 0) & (x > 0) & (a < np.inf) & (x < np.inf)
+    by_series = x < a + 1.0
+    chosen = (plain & by_series).nonzero()[0]
+    found = _density(a[chosen], x[chosen]) * _lower_by_series(a[chosen], x[chosen])
+    result[chosen] = 1.0 - found if upper else found
+    chosen = (plain & ~by_series).nonzero()[0]
+    found = _density(a[chosen], x[chosen]) * _upper_by_fraction(a[chosen], x[chosen])
+    result[chosen] = found if upper else 1.0 - found
+    return result.reshape(arrays[0].shape).astype(first.dtype, copy=False)
+
+
+@computes("igamma")
+def _igamma(first: Array, second: Array, out: Array | None) -> Array:
+    return _incomplete(first, second, upper=False)
+
+
+@computes("igammac")
+def _igammac(first: Array, second: Array, out: Array | None) -> Array:
+    return _incomplete(first, second, upper=True)
+
+
+# So many terms are summed before Euler's and Maclaurin's formula finds the rest.
+FIRST_TERMS: Final = 12
+
+
+@computes("zeta")
+def _zeta(exponent: Array, start: Array, out: Array | None) -> Array:
+    """By Euler's and Maclaurin's summation formula (25.11.5), from where its first terms are positive."""
+    s, q = (np.asarray(it, np.float64) for it in np.broadcast_arrays(exponent, start))
+    whole = q == np.rint(q)
+    valid = (s > 1) & ((q > 0) | (~whole & (s == np.rint(s))))
+    s_safe, place = np.where(valid, s, 2.0), np.where(valid, q, 1.0)
+    total = np.zeros_like(place)
+    further = np.maximum(np.ceil(-place), 0.0) + FIRST_TERMS
+    for number in range(int(further.max(initial=0.0))):
+        total = np.where(number < further, total + np.power(place, -s_safe), total)
+        place = np.where(number < further, place + 1.0, place)
+    power = np.power(place, -s_safe)
+    # In another order, an infinity times 0 would be nan.
+    total = total + (power * place / (s_safe - 1.0) + power * 0.5)
+    factor = s_safe / place
+    for order, number in enumerate(BERNOULLI, 1):
+        total = total + power * factor * (number / math.factorial(2 * order))
+        factor = factor * ((s_safe + (2 * order - 1)) / place) * ((s_safe + 2 * order) / place)
+    total = np.where(np.isnan(total) & (power == 0), 0.0, total)
+    pole = (s == 1) | ((s > 1) & (q <= 0) & whole)
+    result = np.where(pole, np.inf, np.where(valid, total, np.nan))
+    result = np.where(np.isnan(s) | np.isnan(q), np.nan, result)
+    return np.asarray(result).astype(exponent.dtype, copy=False)

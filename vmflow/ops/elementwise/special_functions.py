@@ -1,0 +1,246 @@
+"""Special functions beside those of the gamma and the error function: of Bessel, Riemann and the normal distribution.
+
+Like those they are computed in float64, whatever the operand's dtype, and rounded once.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from vmflow import dtypes, interpreter as _interpreter, tensors as _tensors
+from vmflow.dtypes import FLOATING
+from vmflow.ops.autocasting import autocast_as_op
+from vmflow.ops.copying import cast
+from vmflow.ops.creation.creation import tensor
+from vmflow.ops.declaration import public
+from vmflow.ops.destination import out_by_copy, written
+from vmflow.ops.in_place import copied_in_place
+
+from .arithmetic import sign
+from .error_function import erfc
+from .gamma_function import lgamma
+from .inference import DEAR, TO_FLOAT, elementwise
+from .pointwise import Binary, check_tensors, pair, unary
+from .selection import where
+from .transcendental import exp, log, log1p
+
+if TYPE_CHECKING:
+    from vmflow.autograd.node import OpNode
+    from vmflow.tensors import Tensor
+
+    from .inference import Scalar
+
+# Bessel functions
+
+i0 = unary(
+    "i0", TO_FLOAT, cost=DEAR * 30, most=FLOATING, doc="The modified Bessel function of the first kind, of order 0."
+)
+_I0E = elementwise("i0e", TO_FLOAT, cost=DEAR * 30, most=FLOATING)
+_I1 = elementwise("i1", TO_FLOAT, cost=DEAR * 30, most=FLOATING)
+_I1E = elementwise("i1e", TO_FLOAT, cost=DEAR * 30, most=FLOATING)
+
+
+def i0e(input: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """``exp(-abs(input)) * i0(input)``, without overflow."""
+    return _interpreter.dispatch(_I0E, (input,)) if out is None else written(_I0E, out, (input,))
+
+
+def i1(input: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """The modified Bessel function of the first kind, of order 1."""
+    return _interpreter.dispatch(_I1, (input,)) if out is None else written(_I1, out, (input,))
+
+
+def i1e(input: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """``exp(-abs(input)) * i1(input)``, without overflow."""
+    return _interpreter.dispatch(_I1E, (input,)) if out is None else written(_I1E, out, (input,))
+
+
+def _by_argument(function: Tensor, x: Tensor) -> Tensor:
+    """A function of order 1, divided by its argument; a half at 0."""
+    nothing = x == 0
+    return where(nothing, 0.5, function / where(nothing, 1.0, x))
+
+
+@i0.op.gradient(inputs=(0,))
+def _i0_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    return (gradient * i1(node.input(0)),)
+
+
+@_I0E.gradient(inputs=(0,), outputs=(0,))
+def _i0e_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    x = node.input(0)
+    return (gradient * (i1e(x) - sign(x) * node.output(0)),)
+
+
+@_I1.gradient(inputs=(0,), outputs=(0,))
+def _i1_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    x = node.input(0)
+    return (gradient * (i0(x) - _by_argument(node.output(0), x)),)
+
+
+@_I1E.gradient(inputs=(0,), outputs=(0,))
+def _i1e_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    x, value = node.input(0), node.output(0)
+    return (gradient * (i0e(x) - sign(x) * value - _by_argument(value, x)),)
+
+
+# The normal distribution
+
+_ERFCX = elementwise("erfcx", TO_FLOAT, cost=DEAR * 4, most=FLOATING)
+_NDTRI = elementwise("ndtri", TO_FLOAT, cost=DEAR * 4, most=FLOATING)
+
+
+@_ERFCX.gradient(inputs=(0,), outputs=(0,))
+def _erfcx_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    return (gradient * (node.input(0) * node.output(0) - 1 / math.sqrt(math.pi)) * 2,)
+
+
+@_NDTRI.gradient(outputs=(0,))
+def _ndtri_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    value = node.output(0)
+    return (gradient * (exp(value * value * 0.5) * math.sqrt(2 * math.pi)),)
+
+
+def erfcx(input: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """``exp(input ** 2) * erfc(input)``, also where the one overflows and the other is 0."""
+    return _interpreter.dispatch(_ERFCX, (input,)) if out is None else written(_ERFCX, out, (input,))
+
+
+def ndtri(input: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """The number whose `ndtr` is `input`; infinite at 0 and 1, nan outside."""
+    return _interpreter.dispatch(_NDTRI, (input,)) if out is None else written(_NDTRI, out, (input,))
+
+
+@out_by_copy()
+def ndtr(input: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """The probability that a standard normal variable is less than `input`."""
+    return erfc(input * -math.sqrt(0.5)) * 0.5
+
+
+@out_by_copy()
+def log_ndtr(input: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """``log(ndtr(input))``, also where the probability is too small to be represented."""
+    wide = _floating(input)
+    # Each branch sees what the other is for at the border, since it must not overflow there.
+    low, high = wide.clamp(max=-1.0), wide.clamp(min=-1.0)
+    tail = log(erfcx(low * -math.sqrt(0.5)) * 0.5) - low * low * 0.5
+    return where(wide < -1.0, tail, log1p(erfc(high * math.sqrt(0.5)) * -0.5))
+
+
+def _floating(input: Tensor) -> Tensor:
+    return input if input.dtype.category >= FLOATING else cast(input, dtypes.get_default_dtype())
+
+
+@out_by_copy()
+def xlog1py(input: Tensor | Scalar, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
+    """``input * log1p(other)``; 0 where `input` is 0, unless `other` is nan.
+
+    Raises:
+        TypeError: if neither is a tensor.
+    """
+    if not isinstance(other, _tensors.Tensor):
+        check_tensors("xlog1py", input)
+        input = _floating(input)
+        other = tensor(other, dtype=input.dtype, device=input.device)
+    other = _floating(other)
+    nothing = (input == 0) & ((other <= -1) | (other == math.inf))
+    product: Tensor = input * log1p(where(nothing, 0.0, other))
+    return product
+
+
+# Gamma and zeta functions
+
+igamma = pair(
+    "igamma",
+    TO_FLOAT,
+    cost=DEAR * 60,
+    least=FLOATING,
+    most=FLOATING,
+    in_place=True,
+    doc="""The regularized lower incomplete gamma function of `input`, integrated from 0 to `other`.
+
+    It is nan where one of the operands is negative.  The gradient is that of `other`; `input` has none.
+    """,
+)
+igammac = pair(
+    "igammac",
+    TO_FLOAT,
+    cost=DEAR * 60,
+    least=FLOATING,
+    most=FLOATING,
+    in_place=True,
+    doc="""The regularized upper incomplete gamma function of `input`, integrated from `other` on.
+
+    It is nan where one of the operands is negative.  The gradient is that of `other`; `input` has none.
+    """,
+)
+_ZETA = Binary("zeta", TO_FLOAT, cost=DEAR * 60, most=FLOATING)
+
+
+def _not_by_first(name: str, node: OpNode) -> None:
+    if node.needs[0]:
+        raise RuntimeError(f"{name} has no gradient of its first operand; detach() it")
+
+
+def _density(node: OpNode) -> Tensor:
+    a, x = node.input(0), node.input(1)
+    return exp(log(x) * (a - 1) - x - lgamma(a))
+
+
+@igamma.op.gradient(inputs=(0, 1))
+def _igamma_gradient(node: OpNode, gradient: Tensor) -> tuple[None, Tensor]:
+    _not_by_first("igamma", node)
+    return None, gradient * _density(node)
+
+
+@igammac.op.gradient(inputs=(0, 1))
+def _igammac_gradient(node: OpNode, gradient: Tensor) -> tuple[None, Tensor]:
+    _not_by_first("igammac", node)
+    return None, -gradient * _density(node)
+
+
+@_ZETA.tensors.gradient(inputs=(0, 1))
+def _zeta_gradient(node: OpNode, gradient: Tensor) -> tuple[None, Tensor]:
+    _not_by_first("zeta", node)
+    exponent = node.input(0)
+    return None, -gradient * exponent * zeta(exponent + 1, node.input(1))
+
+
+@_ZETA.scalar.gradient(inputs=(0,))
+def _zeta_scalar_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    if not node.attributes:
+        _not_by_first("zeta", node)
+    exponent = node.scalars[0]
+    return (-gradient * exponent * zeta(exponent + 1, node.input(0)),)
+
+
+def zeta(input: Tensor | Scalar, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
+    """Hurwitz's zeta function: the sum of ``(k + other) ** -input`` over all k from 0.
+
+    Args:
+        input: the exponent; infinite at 1, nan below.
+        other: the first term's base; infinite at 0, -1, ...  Other negative ones take whole exponents alone.
+
+    The gradient is that of `other`; `input` has none.
+    """
+    return _ZETA.of(input, other) if out is None else _ZETA.written(out, input, other)
+
+
+@public()
+@copied_in_place()
+@autocast_as_op
+@out_by_copy()
+def mvlgamma(input: Tensor, p: int, *, out: Tensor | None = None) -> Tensor:
+    """The logarithm of the multivariate gamma function of dimension `p`.
+
+    Raises:
+        ValueError: unless `p` is positive.
+    """
+    if p < 1:
+        raise ValueError(f"mvlgamma: the dimension p must be positive, got {p}")
+    wide = _floating(input)
+    total = lgamma(wide)
+    for place in range(1, p):
+        total = total + lgamma(wide - place * 0.5)
+    return total + p * (p - 1) / 4 * math.log(math.pi)
