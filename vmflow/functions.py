@@ -54,19 +54,25 @@ from . import protocols as protocols
 from . import random as random
 
 if TYPE_CHECKING:
+    from .autograd.methods import detach as detach
+    from .autograd.methods import detach_ as detach_
     from .ops.copying import cast as cast
     from .ops.copying import clone as clone
+    from .ops.copying import zero_ as zero_
     from .ops.creation.creation import arange as arange
     from .ops.creation.creation import as_tensor as as_tensor
+    from .ops.creation.creation import asarray as asarray
     from .ops.creation.creation import empty as empty
     from .ops.creation.creation import empty_like as empty_like
     from .ops.creation.creation import eye as eye
     from .ops.creation.creation import from_numpy as from_numpy
+    from .ops.creation.creation import frombuffer as frombuffer
     from .ops.creation.creation import full as full
     from .ops.creation.creation import full_like as full_like
     from .ops.creation.creation import linspace as linspace
     from .ops.creation.creation import ones as ones
     from .ops.creation.creation import ones_like as ones_like
+    from .ops.creation.creation import scalar_tensor as scalar_tensor
     from .ops.creation.creation import set_default_device as set_default_device
     from .ops.creation.creation import tensor as tensor
     from .ops.creation.creation import zeros as zeros
@@ -247,16 +253,23 @@ if TYPE_CHECKING:
     from .ops.indexing.scatter_reduction import scatter_reduce as scatter_reduce
     from .ops.inquiry import broadcast_shapes as broadcast_shapes
     from .ops.inquiry import can_cast as can_cast
+    from .ops.inquiry import get_device as get_device
     from .ops.inquiry import is_complex as is_complex
     from .ops.inquiry import is_floating_point as is_floating_point
+    from .ops.inquiry import is_inference as is_inference
     from .ops.inquiry import is_nonzero as is_nonzero
+    from .ops.inquiry import is_same_size as is_same_size
+    from .ops.inquiry import is_signed as is_signed
     from .ops.inquiry import is_tensor as is_tensor
     from .ops.inquiry import numel as numel
     from .ops.inquiry import result_type as result_type
     from .ops.linalg.decompositions import cholesky_solve as cholesky_solve
     from .ops.linalg.decompositions import logdet as logdet
     from .ops.linalg.decompositions import slogdet as slogdet
+    from .ops.linalg.linear_algebra import addbmm as addbmm
     from .ops.linalg.linear_algebra import addmm as addmm
+    from .ops.linalg.linear_algebra import addmv as addmv
+    from .ops.linalg.linear_algebra import addr as addr
     from .ops.linalg.linear_algebra import baddbmm as baddbmm
     from .ops.linalg.linear_algebra import bmm as bmm
     from .ops.linalg.linear_algebra import det as det
@@ -265,10 +278,12 @@ if TYPE_CHECKING:
     from .ops.linalg.linear_algebra import matmul as matmul
     from .ops.linalg.linear_algebra import mm as mm
     from .ops.linalg.linear_algebra import mv as mv
+    from .ops.linalg.linear_algebra import outer as ger
     from .ops.linalg.linear_algebra import outer as outer
     from .ops.linalg.linear_algebra import tensordot as tensordot
     from .ops.linalg.matrix_functions import matrix_exp as matrix_exp
     from .ops.linalg.matrix_functions import matrix_power as matrix_power
+    from .ops.linalg.matrix_functions import vander as vander
     from .ops.linalg.matrix_products import chain_matmul as chain_matmul
     from .ops.linalg.matrix_products import cross as cross
     from .ops.linalg.matrix_products import inner as inner
@@ -281,6 +296,7 @@ if TYPE_CHECKING:
     from .ops.reduction.composed_reduction import nanmean as nanmean
     from .ops.reduction.composed_reduction import nansum as nansum
     from .ops.reduction.composed_reduction import norm as norm
+    from .ops.reduction.composed_reduction import renorm as renorm
     from .ops.reduction.composed_reduction import std as std
     from .ops.reduction.composed_reduction import std_mean as std_mean
     from .ops.reduction.composed_reduction import var as var
@@ -326,8 +342,12 @@ if TYPE_CHECKING:
     from .ops.reduction.statistics import cdist as cdist
     from .ops.reduction.statistics import corrcoef as corrcoef
     from .ops.reduction.statistics import cov as cov
+    from .ops.reduction.statistics import cumulative_trapezoid as cumulative_trapezoid
     from .ops.reduction.statistics import diff as diff
+    from .ops.reduction.statistics import dist as dist
+    from .ops.reduction.statistics import gradient as gradient
     from .ops.reduction.statistics import trapezoid as trapezoid
+    from .ops.reduction.statistics import trapezoid as trapz
     from .ops.shape.arrangement import atleast_1d as atleast_1d
     from .ops.shape.arrangement import atleast_2d as atleast_2d
     from .ops.shape.arrangement import atleast_3d as atleast_3d
@@ -342,10 +362,12 @@ if TYPE_CHECKING:
     from .ops.shape.arrangement import hsplit as hsplit
     from .ops.shape.arrangement import rot90 as rot90
     from .ops.shape.arrangement import split_with_sizes as split_with_sizes
+    from .ops.shape.arrangement import split_with_sizes as unsafe_split_with_sizes
     from .ops.shape.arrangement import vsplit as vsplit
     from .ops.shape.flat_elements import masked_scatter as masked_scatter
     from .ops.shape.flat_elements import put as put
     from .ops.shape.flat_elements import take as take
+    from .ops.shape.flat_elements import unravel_index as unravel_index
     from .ops.shape.joining import cat as cat
     from .ops.shape.joining import cat as concat
     from .ops.shape.joining import cat as concatenate
@@ -360,25 +382,30 @@ if TYPE_CHECKING:
     from .ops.shape.joining import tile as tile
     from .ops.shape.joining import tril as tril
     from .ops.shape.joining import triu as triu
+    from .ops.shape.joining import vstack as row_stack
     from .ops.shape.joining import vstack as vstack
     from .ops.shape.strided import as_strided as as_strided
+    from .ops.shape.strided import as_strided_scatter as as_strided_scatter
     from .ops.shape.strided import diagonal_scatter as diagonal_scatter
     from .ops.shape.strided import select_scatter as select_scatter
     from .ops.shape.strided import slice_scatter as slice_scatter
     from .ops.shape.view import broadcast_tensors as broadcast_tensors
     from .ops.shape.view import broadcast_to as broadcast_to
     from .ops.shape.view import chunk as chunk
+    from .ops.shape.view import chunk as unsafe_chunk
     from .ops.shape.view import diagonal as diagonal
     from .ops.shape.view import flatten as flatten
     from .ops.shape.view import meshgrid as meshgrid
     from .ops.shape.view import movedim as moveaxis
     from .ops.shape.view import movedim as movedim
     from .ops.shape.view import narrow as narrow
+    from .ops.shape.view import narrow_copy as narrow_copy
     from .ops.shape.view import permute as permute
     from .ops.shape.view import ravel as ravel
     from .ops.shape.view import reshape as reshape
     from .ops.shape.view import select as select
     from .ops.shape.view import split as split
+    from .ops.shape.view import split as unsafe_split
     from .ops.shape.view import squeeze as squeeze
     from .ops.shape.view import t as t
     from .ops.shape.view import tensor_split as tensor_split
@@ -399,6 +426,7 @@ if TYPE_CHECKING:
     from .random import rand as rand
     from .random import rand_like as rand_like
     from .random import randint as randint
+    from .random import randint_like as randint_like
     from .random import randn as randn
     from .random import randn_like as randn_like
     from .random import randperm as randperm
@@ -411,9 +439,12 @@ if TYPE_CHECKING:
     acos_ = Tensor.acos_
     acosh_ = Tensor.acosh_
     add_ = Tensor.add_
+    addbmm_ = Tensor.addbmm_
     addcdiv_ = Tensor.addcdiv_
     addcmul_ = Tensor.addcmul_
     addmm_ = Tensor.addmm_
+    addmv_ = Tensor.addmv_
+    addr_ = Tensor.addr_
     arccos_ = Tensor.arccos_
     arccosh_ = Tensor.arccosh_
     arcsin_ = Tensor.arcsin_
@@ -514,6 +545,7 @@ if TYPE_CHECKING:
     rad2deg_ = Tensor.rad2deg_
     reciprocal_ = Tensor.reciprocal_
     remainder_ = Tensor.remainder_
+    renorm_ = Tensor.renorm_
     round_ = Tensor.round_
     rsqrt_ = Tensor.rsqrt_
     scatter_ = Tensor.scatter_
@@ -554,12 +586,18 @@ if TYPE_CHECKING:
         "acosh_",
         "add",
         "add_",
+        "addbmm",
+        "addbmm_",
         "addcdiv",
         "addcdiv_",
         "addcmul",
         "addcmul_",
         "addmm",
         "addmm_",
+        "addmv",
+        "addmv_",
+        "addr",
+        "addr_",
         "adjoint",
         "all",
         "allclose",
@@ -589,7 +627,9 @@ if TYPE_CHECKING:
         "argwhere",
         "as_strided",
         "as_strided_",
+        "as_strided_scatter",
         "as_tensor",
+        "asarray",
         "asin",
         "asin_",
         "asinh",
@@ -671,9 +711,12 @@ if TYPE_CHECKING:
         "cumprod_",
         "cumsum",
         "cumsum_",
+        "cumulative_trapezoid",
         "deg2rad",
         "deg2rad_",
         "det",
+        "detach",
+        "detach_",
         "diag",
         "diag_embed",
         "diagflat",
@@ -682,6 +725,7 @@ if TYPE_CHECKING:
         "diff",
         "digamma",
         "digamma_",
+        "dist",
         "div",
         "div_",
         "divide",
@@ -730,6 +774,7 @@ if TYPE_CHECKING:
         "frac_",
         "frexp",
         "from_numpy",
+        "frombuffer",
         "full",
         "full_like",
         "gather",
@@ -738,7 +783,10 @@ if TYPE_CHECKING:
         "ge",
         "ge_",
         "gelu",
+        "ger",
+        "get_device",
         "get_rng_state",
+        "gradient",
         "greater",
         "greater_",
         "greater_equal",
@@ -778,8 +826,11 @@ if TYPE_CHECKING:
         "is_complex",
         "is_conj",
         "is_floating_point",
+        "is_inference",
         "is_neg",
         "is_nonzero",
+        "is_same_size",
+        "is_signed",
         "is_tensor",
         "isclose",
         "isfinite",
@@ -869,6 +920,7 @@ if TYPE_CHECKING:
         "nanquantile",
         "nansum",
         "narrow",
+        "narrow_copy",
         "ne",
         "ne_",
         "neg",
@@ -906,6 +958,7 @@ if TYPE_CHECKING:
         "rand",
         "rand_like",
         "randint",
+        "randint_like",
         "randn",
         "randn_like",
         "randperm",
@@ -917,6 +970,8 @@ if TYPE_CHECKING:
         "relu_",
         "remainder",
         "remainder_",
+        "renorm",
+        "renorm_",
         "repeat_interleave",
         "reshape",
         "resolve_conj",
@@ -926,11 +981,13 @@ if TYPE_CHECKING:
         "rot90",
         "round",
         "round_",
+        "row_stack",
         "rrelu",
         "rrelu_",
         "rsqrt",
         "rsqrt_",
         "rsub",
+        "scalar_tensor",
         "scatter",
         "scatter_",
         "scatter_add",
@@ -1004,6 +1061,7 @@ if TYPE_CHECKING:
         "transpose",
         "transpose_",
         "trapezoid",
+        "trapz",
         "tril",
         "tril_",
         "triu",
@@ -1016,8 +1074,13 @@ if TYPE_CHECKING:
         "unflatten",
         "unique",
         "unique_consecutive",
+        "unravel_index",
+        "unsafe_chunk",
+        "unsafe_split",
+        "unsafe_split_with_sizes",
         "unsqueeze",
         "unsqueeze_",
+        "vander",
         "var",
         "var_mean",
         "vdot",
@@ -1028,6 +1091,7 @@ if TYPE_CHECKING:
         "where",
         "xlogy",
         "xlogy_",
+        "zero_",
         "zeros",
         "zeros_like",
     ]

@@ -9,6 +9,7 @@ the number of threads or ranks that share an op, on the order in which ops run, 
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -377,14 +378,44 @@ def randint(
         low, high = 0, low
     if size is None or not all([isinstance(it, (int, np.integer)) for it in (low, high)]):
         raise TypeError("randint: expected integers, as in randint(low, high, size) or randint(high, size)")
-    if low >= high:
-        raise ValueError(f"randint: there is no integer from {low} up to, without, {high}")
     output = sized_meta("randint", (size,), dtype or dtypes.int64, device, None, placement, sbp)
+    _checked_range("randint", output, low, high)
+    return tracked(draw(_RANDINT, output, generator, int(low), int(high)), requires_grad)
+
+
+@function()
+def randint_like(
+    input: Tensor,
+    low: int,
+    high: int | None = None,
+    *,
+    generator: Generator | None = None,
+    dtype: DType | None = None,
+    device: Device | str | None = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Tensor:
+    """As `randint`, of the shape, dtype and device of `input`: from `low` up to but without `high`, or from 0 to `low`.
+
+    Raises:
+        TypeError, ValueError: as `randint`.
+    """
+    first, limit = (0, low) if high is None else (low, high)
+    output = _checked_range("randint_like", meta_like(input, dtype, device), first, limit)
+    return tracked(draw(_RANDINT, output, generator, int(first), int(limit)), requires_grad)
+
+
+def _checked_range(name: str, output: TensorMeta, low: Any, high: Any) -> TensorMeta:
+    """The meta, if it holds the integers from `low` up to but without `high`."""
+    if not all([isinstance(it, (int, np.integer)) for it in (low, high)]):
+        raise TypeError(f"{name}: expected integers, as in {name}(low, high, size) or {name}(high, size)")
+    if low >= high:
+        raise ValueError(f"{name}: there is no integer from {low} up to, without, {high}")
     for limit in (low, high - 1):
         if output.dtype is dtypes.bool_ and limit not in (0, 1):
-            raise ValueError(f"randint: {limit} does not fit into bool")
-        fitting("randint", limit, output.dtype)
-    return tracked(draw(_RANDINT, output, generator, int(low), int(high)), requires_grad)
+            raise ValueError(f"{name}: {limit} does not fit into bool")
+        fitting(name, limit, output.dtype)
+    return output
 
 
 @function()
@@ -576,6 +607,82 @@ def uniform_(input: Tensor, from_: float = 0, to: float = 1, *, generator: Gener
     if to - from_ != 1:
         input.mul_(to - from_)
     return input.add_(from_) if from_ else input
+
+
+@method()
+def random_(input: Tensor, from_: int = 0, to: int | None = None, *, generator: Generator | None = None) -> Tensor:
+    """Fill with integers, evenly distributed, from `from_` up to but without `to`; ``random_(to)`` begins at 0.
+
+    Without limits up to the largest integer that the dtype holds, of a floating-point one up to which it holds all.
+
+    Raises:
+        TypeError: for complex tensors.
+        ValueError: if there is no integer between, or the dtype does not hold them.
+
+    >>> flow.zeros(3).random_(2, 3)
+    tensor([2., 2., 2.])
+    """
+    kind = input.dtype
+    if kind.is_complex:
+        raise TypeError(f"random_ is not defined for {kind.name} tensors")
+    if to is None and from_:
+        from_, to = 0, from_
+    if to is None and kind.is_floating_point:
+        to = round(2 / dtypes.finfo(kind).eps) + 1
+    if to is None:
+        to = 2 if kind is dtypes.bool_ else dtypes.iinfo(kind).max + 1
+    _checked_range("random_", input._blob.meta, from_, to)
+    return draw_into(_RANDINT, input, generator, int(from_), int(to))
+
+
+@method()
+def cauchy_(input: Tensor, median: float = 0, sigma: float = 1, *, generator: Generator | None = None) -> Tensor:
+    """Fill with numbers from the Cauchy distribution.
+
+    Raises:
+        TypeError: unless `input` is floating-point.
+        ValueError: if `sigma` is not positive.
+    """
+    if not sigma > 0:
+        raise ValueError(f"cauchy_: sigma must be positive, got {sigma}")
+    draws = _uniform_like("cauchy_", input, generator)
+    return copy_(input, ((draws - 0.5) * math.pi).tan() * sigma + median)
+
+
+@method()
+def log_normal_(input: Tensor, mean: float = 1, std: float = 2, *, generator: Generator | None = None) -> Tensor:
+    """Fill with numbers whose logarithms have the normal distribution of this mean and standard deviation.
+
+    Raises:
+        TypeError: unless `input` is floating-point.
+        ValueError: if `std` is not positive.
+    """
+    if not std > 0:
+        raise ValueError(f"log_normal_: std must be positive, got {std}")
+    if not input.dtype.is_floating_point:
+        raise TypeError(f"log_normal_: expected a floating-point tensor, got {input.dtype.name}")
+    return normal_(input, mean, std, generator=generator).exp_()
+
+
+@method()
+def geometric_(input: Tensor, p: float, *, generator: Generator | None = None) -> Tensor:
+    """Fill with the numbers of trials up to the first that succeeds, each of which does so with the probability `p`.
+
+    Raises:
+        ValueError: unless `p` is between 0 and 1.
+    """
+    if not 0 < p < 1:
+        raise ValueError(f"geometric_: the probability must be between 0 and 1, got {p}")
+    draws = rand(tuple(input.shape), generator=generator, dtype=dtypes.float64, device=input.device)
+    return copy_(input, ((1 - draws).log() / math.log1p(-p)).floor() + 1)
+
+
+def _uniform_like(name: str, input: Tensor, generator: Generator | None) -> Tensor:
+    """Numbers in [0, 1) of at least single precision."""
+    if not input.dtype.is_floating_point:
+        raise TypeError(f"{name}: expected a floating-point tensor, got {input.dtype.name}")
+    wide = dtypes.promote_types(input.dtype, dtypes.float32)
+    return rand(tuple(input.shape), generator=generator, dtype=wide, device=input.device)
 
 
 @method()

@@ -32,7 +32,7 @@ LOWER: Final = _names("""
     conv3d_input_gradient conv3d_with_columns gru_layer linear lstm_layer matmul rnn_layer
     scaled_dot_product_attention
 
-    addmm attention_with_weights baddbmm conv_transpose1d conv_transpose2d conv_transpose3d prelu
+    addbmm addmm addmv addr attention_with_weights baddbmm conv_transpose1d conv_transpose2d conv_transpose3d prelu
 """)
 
 # Small differences of large numbers, large ranges, and long sums; and for linear algebra and Fourier transforms there
@@ -48,14 +48,14 @@ FLOAT32: Final = _names("""
     grid_sample halved hinge_embedding_loss huber_loss kl_div l1_loss lstsq margin_ranking_loss matrix_rank
     max_unpool1d max_unpool2d max_unpool3d mse_loss multi_margin_loss multilabel_margin_loss
     multilabel_soft_margin_loss nanquantile normalize poisson_nll_loss quantile smooth_l1_loss soft_margin_loss
-    transformed triplet_margin_loss
+    mvlgamma polar transformed triplet_margin_loss
 """)
 
 # These take one dtype only.
 WIDEST: Final = _names("""
     cat heaviside histogram index_put scatter scatter_reduce where
 
-    bilinear heaviside index_add index_copy index_reduce isclose lerp masked_scatter put
+    bilinear heaviside index_add index_copy index_reduce isclose ldexp lerp masked_scatter put
 """)
 
 # These take a single tensor of numbers, or promote.  So do ops that treat each element alone and are in no other class.

@@ -1,14 +1,26 @@
-"""`Tensor.backward`."""
+"""`Tensor.backward`, and `Tensor.detach` as a function."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from vmflow import autograd as _autograd
-from vmflow.ops.declaration import method
+from vmflow.ops.declaration import function, method
 
 if TYPE_CHECKING:
     from vmflow.tensors import Tensor
+
+
+@function()
+def detach(input: Tensor) -> Tensor:
+    """The same memory without history: `Tensor.detach`."""
+    return input.detach()
+
+
+@function()
+def detach_(input: Tensor) -> Tensor:
+    """Forget the history: `Tensor.detach_`."""
+    return input.detach_()
 
 
 @method()

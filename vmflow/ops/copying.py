@@ -176,7 +176,7 @@ def fill_(input: Tensor, value: Tensor | Scalar) -> Tensor:
     return _interpreter.dispatch_into(_FILL, input, (), (input._blob.meta,), (fitting("fill_", value, input.dtype),))
 
 
-@method()
+@public()
 def zero_(input: Tensor) -> Tensor:
     """Set every element to zero."""
     return fill_(input, 0)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from vmflow import tensors as _tensors
+from vmflow import dtypes, tensors as _tensors
 from vmflow.dtypes import BOOL, dtype as DType
 from vmflow.instructions.blob import Size
 
-from .declaration import function, public
+from .declaration import function, method, public
 from .elementwise.inference import number, result_dtype
 from .shape.view import sizes
 from .table import broadcast_shapes as _broadcast_shapes
@@ -35,6 +35,41 @@ def is_floating_point(input: Tensor) -> bool:
 def is_complex(input: Tensor) -> bool:
     """Whether the dtype is a complex one."""
     return input.is_complex()
+
+
+@public()
+def is_signed(input: Tensor) -> bool:
+    """Whether the dtype has negative numbers: all have but uint8 and bool."""
+    return input.dtype not in (dtypes.uint8, dtypes.bool_)
+
+
+@public()
+def is_same_size(input: Tensor, other: Tensor) -> bool:
+    """Whether both have the same shape."""
+    return input.shape == other.shape
+
+
+@public()
+def is_inference(input: Tensor) -> bool:
+    """False: a tensor made under `inference_mode` is as any other."""
+    return False
+
+
+@public()
+def get_device(input: Tensor) -> int:
+    """The index of the device, -1 for the CPU."""
+    return -1 if input.device.type == "cpu" else input.device.index or 0
+
+
+@method()
+def is_set_to(self: Tensor, tensor: Tensor) -> bool:
+    """Whether both see the same memory, from the same place and by the same strides."""
+    mine, other = self._blob, tensor._blob
+    return mine.storage is other.storage and (mine.offset, self.shape, self.stride()) == (
+        other.offset,
+        tensor.shape,
+        tensor.stride(),
+    )
 
 
 @public()

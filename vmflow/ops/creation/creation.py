@@ -212,6 +212,81 @@ def as_tensor(data: Any, dtype: DType | None = None, device: Device | str | None
     return tensor(data, dtype=dtype, device=device)
 
 
+@function()
+def asarray(
+    obj: Any,
+    *,
+    dtype: DType | None = None,
+    device: Device | str | None = None,
+    copy: bool | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """`obj` as a tensor, without a copy where `as_tensor` makes none.
+
+    Args:
+        obj: a tensor, an array, a buffer, numbers or sequences of them.
+        dtype, device: of the result, by default the object's.
+        copy: True for a tensor with memory of its own; False for an error if the memory cannot be shared.
+        requires_grad: whether gradients are recorded.
+
+    Raises:
+        ValueError: if a copy is needed and `copy` is False.
+    """
+    if isinstance(obj, (bytearray, memoryview)):
+        obj = np.frombuffer(obj, np.uint8)
+    made = as_tensor(obj, dtype=dtype, device=device)
+    shares = made is obj if isinstance(obj, _tensors.Tensor) else made._blob.storage.shared
+    if copy is False and not shares:
+        raise ValueError(
+            f"asarray: a {type(obj).__name__} cannot become such a tensor without a copy; leave copy=False away"
+        )
+    if copy and shares:
+        made = made.clone()
+    if requires_grad:
+        return (made.detach() if made is obj else made).requires_grad_()
+    return made
+
+
+@function()
+def frombuffer(buffer: Any, *, dtype: DType, count: int = -1, offset: int = 0, requires_grad: bool = False) -> Tensor:
+    """A vector that shares memory with an object that has the buffer protocol, such as a bytearray.
+
+    Args:
+        buffer: the object; a read-only one is copied.
+        dtype: of the elements, which follow each other.
+        count: how many of them, by default all that fit.
+        offset: how many bytes to leave out at the beginning.
+        requires_grad: whether gradients are recorded.
+
+    Raises:
+        ValueError: if the buffer is empty, has fewer elements, or a length that is no multiple of theirs.
+
+    >>> flow.frombuffer(bytearray([1, 2, 0, 1]), dtype=flow.int16)
+    tensor([513, 256], dtype=vmflow.int16)
+    """
+    size, itemsize = memoryview(buffer).nbytes, dtype.itemsize
+    if not 0 <= offset < size:
+        raise ValueError(f"frombuffer: an offset of {offset} bytes is not within a buffer of {size}")
+    if count == 0 or count < -1:
+        raise ValueError(f"frombuffer: count must be positive, or -1 for all elements, not {count}")
+    if count < 0 and (size - offset) % itemsize:
+        raise ValueError(f"frombuffer: {size - offset} bytes are no whole number of elements of {itemsize} bytes")
+    if count > 0 and offset + count * itemsize > size:
+        raise ValueError(
+            f"frombuffer: {count} elements of {itemsize} bytes from {offset} are more than the buffer's {size} bytes"
+        )
+    array = np.frombuffer(buffer, dtype.numpy, count, offset)
+    return tracked(from_numpy(array if array.flags.writeable else array.copy()), requires_grad)
+
+
+@function()
+def scalar_tensor(
+    s: Any, *, dtype: DType | None = None, device: Device | str | None = None, requires_grad: bool = False
+) -> Tensor:
+    """A number as a 0-d tensor, of the default dtype unless another is given."""
+    return full((), s, dtype=dtype or dtypes.get_default_dtype(), device=device, requires_grad=requires_grad)
+
+
 def _from_cuda(data: Any) -> Tensor:
     from vmflow.exchange import from_cuda_array  # which needs this module
 
@@ -610,6 +685,14 @@ def new_empty(
     """Whatever was in memory, as this tensor's dtype, on its device, unless another is given."""
     made = _meta_like(self, "new_empty", size, dtype, device, named)
     return tracked(_interpreter.dispatch(_EMPTY, (), (made,)), requires_grad)
+
+
+@method()
+def new(self: Tensor, *data: Any) -> Tensor:
+    """PyTorch's older word for `new_empty` of sizes, and for `new_tensor` of data."""
+    if all(isinstance(it, int) for it in data) or (len(data) == 1 and isinstance(data[0], Size)):
+        return new_empty(self, *data) if data else new_empty(self, 0)
+    return new_tensor(self, *data)
 
 
 @method()

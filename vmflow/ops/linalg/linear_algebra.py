@@ -142,7 +142,7 @@ def dot(input: Tensor, tensor: Tensor, *, out: Tensor | None = None) -> Tensor:
     return matmul(input, tensor, out=out)
 
 
-@public()
+@public("ger")
 @out_by_copy()
 def outer(input: Tensor, vec2: Tensor, *, out: Tensor | None = None) -> Tensor:
     """All products of an element of the first vector with one of the second: (n,) with (m,) gives (n, m)."""
@@ -179,6 +179,57 @@ def baddbmm(
         ValueError: if `input` does not broadcast to the product's shape, or the matrices do not fit.
     """
     return _added("baddbmm", input, bmm(batch1, batch2), beta, alpha)
+
+
+@public()
+@copied_in_place()
+@autocast_as_op
+@out_by_copy()
+def addmv(
+    input: Tensor, mat: Tensor, vec: Tensor, *, beta: float = 1, alpha: float = 1, out: Tensor | None = None
+) -> Tensor:
+    """``beta * input + alpha * mv(mat, vec)``; with beta 0, nan and inf in `input` do not matter.
+
+    Raises:
+        ValueError: if `input` does not broadcast to the product's shape, or the matrix and the vector do not fit.
+    """
+    return _added("addmv", input, mv(mat, vec), beta, alpha)
+
+
+@public()
+@copied_in_place()
+@autocast_as_op
+@out_by_copy()
+def addr(
+    input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: float = 1, alpha: float = 1, out: Tensor | None = None
+) -> Tensor:
+    """``beta * input + alpha * outer(vec1, vec2)``; with beta 0, nan and inf in `input` do not matter.
+
+    Raises:
+        ValueError: if `input` does not broadcast to the product's shape, or an operand is no vector.
+    """
+    return _added("addr", input, outer(vec1, vec2), beta, alpha)
+
+
+@public()
+@copied_in_place()
+@autocast_as_op
+@out_by_copy()
+def addbmm(
+    input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1, out: Tensor | None = None
+) -> Tensor:
+    """``beta * input + alpha * bmm(batch1, batch2).sum(0)``; with beta 0, nan and inf in `input` do not matter.
+
+    Raises:
+        ValueError: if `input` does not broadcast to the product's shape, or the matrices do not fit.
+    """
+    _ranks("addbmm", 3, batch1, batch2)
+    if batch1.shape[0] != batch2.shape[0]:
+        raise ValueError(f"addbmm: batches of {batch1.shape[0]} and {batch2.shape[0]} matrices do not fit")
+    # The sum over the batch is part of one product of matrices.
+    count, rows, inner = batch1.shape
+    left = batch1.permute(1, 0, 2).reshape(rows, count * inner)
+    return _added("addbmm", input, mm(left, batch2.reshape(count * batch2.shape[1], batch2.shape[2])), beta, alpha)
 
 
 def _added(name: str, input: Tensor, product: Tensor, beta: float, alpha: float) -> Tensor:

@@ -14,10 +14,9 @@ from vmflow.ops.destination import out_by_copy
 from vmflow.ops.elementwise.arithmetic import abs, square
 from vmflow.ops.elementwise.selection import where
 from vmflow.ops.elementwise.transcendental import exp, log
+from vmflow.ops.in_place import copied_in_place
 from vmflow.ops.indexing.index_expression import number_of_nonzero
-from vmflow.ops.table import (
-    normalize_dims,
-)
+from vmflow.ops.table import normalize_dim, normalize_dims
 
 from .reduction import Dims, amax, amin, euclidean_norm, half_widened, mean, reduced_shape, sum
 
@@ -162,6 +161,38 @@ def norm(
     else:
         result = _root(sum(size**p, dim, keepdim), p)
     return result.to(input.dtype.to_real())
+
+
+@public()
+@copied_in_place()
+@out_by_copy()
+def renorm(input: Tensor, p: float, dim: int, maxnorm: float, *, out: Tensor | None = None) -> Tensor:
+    """`input`, whose parts along `dim` are scaled down to the p-norm `maxnorm` where theirs is larger.
+
+    Args:
+        input: floating-point or complex, of at least two dimensions.
+        p: the exponent of the norm, positive.
+        dim: each index of this dimension is a part.
+        maxnorm: the largest norm, not negative.
+
+    Raises:
+        TypeError: for integers.
+        ValueError: for fewer dimensions, or for a `p` or `maxnorm` out of range.
+
+    >>> flow.tensor([[3.0, 4.0], [0.3, 0.4]]).renorm(2, 0, 1)
+    tensor([[0.6000, 0.8000],
+            [0.3000, 0.4000]])
+    """
+    if input.ndim < 2:
+        raise ValueError(f"renorm: expected at least two dimensions, got shape {list(input.shape)}")
+    if not p > 0:
+        raise ValueError(f"renorm: p must be positive, got {p}")
+    if not maxnorm >= 0:
+        raise ValueError(f"renorm: maxnorm cannot be negative, got {maxnorm}")
+    axis = normalize_dim("renorm", dim, input.ndim)
+    norms = norm(input, p, [place for place in range(input.ndim) if place != axis], keepdim=True)
+    # The small number, PyTorch's, keeps the quotient finite.
+    return input * where(norms > maxnorm, maxnorm / (norms + 1e-7), 1.0).to(input.dtype)
 
 
 @public(numpy_names=True)

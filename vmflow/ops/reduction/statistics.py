@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
-from vmflow import dtypes
+from vmflow import dtypes, tensors as _tensors
 from vmflow.dtypes import FLOATING
 from vmflow.ops.autocasting import autocast_as_op
 from vmflow.ops.declaration import function, public
@@ -62,7 +63,7 @@ def diff(
     return result
 
 
-@function()
+@function("trapz")
 def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: Scalar = 1, dim: int = -1) -> Tensor:
     """The integral along `dim` by the trapezoidal rule.
 
@@ -73,14 +74,115 @@ def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: Scalar = 1, dim: int = 
         dim: the dimension along which to integrate.
     """
     axis = normalize_dim("trapezoid", dim, y.ndim)
+    areas = _doubled_areas(y, x, axis)
+    return areas.sum(axis) * dx / 2 if x is None else areas.sum(axis) / 2
+
+
+@function()
+def cumulative_trapezoid(y: Tensor, x: Tensor | None = None, *, dx: Scalar = 1, dim: int = -1) -> Tensor:
+    """As `trapezoid`, up to each point but the first: the result has one element less along `dim`.
+
+    >>> flow.cumulative_trapezoid(flow.tensor([1.0, 5.0, 10.0]))
+    tensor([ 3.0000, 10.5000])
+    """
+    axis = normalize_dim("cumulative_trapezoid", dim, y.ndim)
+    areas = _doubled_areas(y, x, axis)
+    return areas.cumsum(axis) * dx / 2 if x is None else areas.cumsum(axis) / 2
+
+
+def _doubled_areas(y: Tensor, x: Tensor | None, axis: int) -> Tensor:
+    """Twice the areas between neighbours, for neighbours at a distance of 1 if `x` is None."""
     left = max(y.shape[axis] - 1, 0) if y.ndim else 0
     pairs = y.narrow(axis, y.shape[axis] - left, left) + y.narrow(axis, 0, left)
     if x is None:
-        return pairs.sum(axis) * dx / 2
+        return pairs
     steps = diff(x, dim=-1 if x.ndim == 1 else axis)
     if x.ndim == 1:
         steps = steps.reshape([-1 if place == axis else 1 for place in range(y.ndim)])
-    return (pairs * steps).sum(axis) / 2
+    return pairs * steps
+
+
+@function()
+def gradient(
+    input: Tensor, *, spacing: Any = 1, dim: int | Sequence[int] | None = None, edge_order: int = 1
+) -> tuple[Tensor, ...]:
+    """The derivatives of a function along dimensions, by differences of its values at neighbouring points.
+
+    Inside they are of second order, also where the distances of neighbours differ.
+
+    Args:
+        input: the values.
+        spacing: the distance of neighbours: one number for all dimensions, or one for each of `dim`; or the places of
+            the points, a vector for each of `dim`.
+        dim: the dimensions, by default all.
+        edge_order: 1 or 2, the order of accuracy at the ends.
+
+    Returns:
+        A tensor of the input's shape for each dimension.
+
+    Raises:
+        ValueError: for another `edge_order`, for a number of spacings that differs from that of the dimensions, and for
+            dimensions with too few points.
+
+    >>> flow.gradient(flow.tensor([1.0, 4.0, 9.0]))
+    (tensor([3., 4., 5.]),)
+    """
+    if edge_order not in (1, 2):
+        raise ValueError(f"gradient: edge_order must be 1 or 2, not {edge_order!r}")
+    given = [dim] if isinstance(dim, int) else range(input.ndim) if dim is None else dim
+    dims = [normalize_dim("gradient", it, input.ndim) for it in given]
+    if len(set(dims)) != len(dims):
+        raise ValueError(f"gradient: dim {tuple(given)} names one dimension twice")
+    steps = list(spacing) if isinstance(spacing, (tuple, list)) else [spacing] * len(dims)
+    if len(steps) != len(dims):
+        raise ValueError(f"gradient: {len(dims)} dimensions need as many spacings, got {len(steps)}")
+    for axis, step in zip(dims, steps, strict=True):
+        size = input.shape[axis]
+        if size <= edge_order:
+            raise ValueError(f"gradient: dimension {axis} has {size} points, but needs at least {edge_order + 1}")
+        if isinstance(step, _tensors.Tensor) and step.ndim and step.shape != (size,):
+            raise ValueError(
+                f"gradient: the places along dimension {axis} must be a vector of {size}, not of shape "
+                f"{list(step.shape)}"
+            )
+    wide = input if input.dtype.category >= FLOATING else input.to(dtypes.get_default_dtype())
+    return tuple([_derivative(wide, axis, step, edge_order) for axis, step in zip(dims, steps, strict=True)])
+
+
+def _derivative(input: Tensor, axis: int, step: Any, edge_order: int) -> Tensor:
+    size = input.shape[axis]
+    slopes = diff(input, dim=axis)
+    if isinstance(step, _tensors.Tensor) and step.ndim:
+        widths = diff(step).reshape([-1 if place == axis else 1 for place in range(input.ndim)])
+    else:
+        widths = input.new_ones([size - 1 if place == axis else 1 for place in range(input.ndim)]) * step
+    slopes = slopes / widths
+
+    def between(first: Tensor, second: Tensor, h: Tensor, k: Tensor) -> Tensor:
+        # Of two neighbouring slopes, the one over the shorter distance counts more.
+        return (first * k + second * h) / (h + k)
+
+    def beyond(near: Tensor, far: Tensor, h: Tensor, k: Tensor) -> Tensor:
+        return near + (near - far) * h / (h + k)
+
+    first, last = slopes.narrow(axis, 0, 1), slopes.narrow(axis, size - 2, 1)
+    if edge_order == 2:
+        ends = [widths.narrow(axis, place, 1) for place in (0, 1, size - 3, size - 2)]
+        first = beyond(first, slopes.narrow(axis, 1, 1), ends[0], ends[1])
+        last = beyond(last, slopes.narrow(axis, size - 3, 1), ends[3], ends[2])
+    inner = between(*[it.narrow(axis, place, size - 2) for it in (slopes, widths) for place in (0, 1)])
+    return cat([first, inner, last], axis)
+
+
+@public()
+def dist(input: Tensor, other: Tensor, p: float = 2) -> Tensor:
+    """The p-norm of ``input - other``, of all elements together; the tensors broadcast.
+
+    Raises:
+        TypeError: for integers.
+    """
+    check_tensors("dist", input, other)
+    return norm(input - other, p)
 
 
 @public()

@@ -100,7 +100,7 @@ def block_diag(*tensors: Tensor) -> Tensor:
 # Cut
 
 
-@public()
+@public("unsafe_split_with_sizes")
 def split_with_sizes(input: Tensor, split_sizes: Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
     """Cut a dimension into pieces of the given sizes.
 

@@ -1,13 +1,20 @@
-"""Elements of a tensor seen as one row: `take`, `put` and `masked_scatter`."""
+"""Elements of a tensor seen as one row: `take`, `put`, `masked_scatter` and `unravel_index`."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from vmflow import dtypes
+from vmflow.dtypes import INTEGER
 from vmflow.ops.autocasting import autocast_as_op
-from vmflow.ops.declaration import public
+from vmflow.ops.copying import copy_
+from vmflow.ops.creation.creation import tensor as new_tensor
+from vmflow.ops.declaration import function, method, public
 from vmflow.ops.destination import out_by_copy
+from vmflow.ops.elementwise.pointwise import check_tensors
 from vmflow.ops.elementwise.selection import where
 from vmflow.ops.in_place import copied_in_place
 from vmflow.ops.indexing.gathering import gather
@@ -15,7 +22,7 @@ from vmflow.ops.indexing.indexing import getitem, index_put
 from vmflow.ops.table import broadcast_shapes
 
 from .joining import cat
-from .view import expand, ravel, reshape
+from .view import expand, ravel, reshape, sizes
 
 if TYPE_CHECKING:
     from vmflow.tensors import Tensor
@@ -37,6 +44,37 @@ def take(input: Tensor, index: Tensor, *, out: Tensor | None = None) -> Tensor:
     """
     _check_index("take", index)
     return getitem(ravel(input), index)
+
+
+@function()
+def unravel_index(indices: Tensor, shape: int | Sequence[int]) -> tuple[Tensor, ...]:
+    """The indices by dimension of elements that are counted through a tensor of that shape, its last dimension first.
+
+    Args:
+        indices: integers of any shape, not negative; those beyond the tensor are not looked for.
+        shape: of the tensor.
+
+    Returns:
+        A tensor of the shape and dtype of `indices` for each dimension.
+
+    Raises:
+        TypeError: if the indices are no integers.
+        ValueError: for negative sizes.
+
+    >>> flow.unravel_index(flow.tensor([4, 5]), (3, 2))
+    (tensor([2, 2]), tensor([0, 1]))
+    """
+    check_tensors("unravel_index", indices)
+    if indices.dtype.category != INTEGER:
+        raise TypeError(f"unravel_index: the indices must be integers, not {indices.dtype.name}")
+    lengths = sizes("unravel_index", (shape,))
+    if any([size < 0 for size in lengths]):
+        raise ValueError(f"unravel_index: sizes cannot be negative, got {list(lengths)}")
+    found: list[Tensor] = []
+    for size in reversed(lengths):
+        found.append(indices % max(size, 1))
+        indices = indices // max(size, 1)
+    return tuple(reversed(found))
 
 
 @public()
@@ -91,3 +129,41 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     elements = cat([source.new_zeros((1,)), ravel(source)])
     places = chosen.cumsum(0) * chosen
     return where(expand(mask, shape), reshape(gather(elements, 0, places), shape), input)
+
+
+# By Python functions
+
+
+@method()
+def apply_(self: Tensor, callable: Callable[[Any], Any]) -> Tensor:
+    """Replace each element by what a Python function makes of it; waits for the values, and is slow.
+
+    Raises:
+        TypeError: unless the tensor is on the CPU.
+    """
+    return _replaced_by("apply_", callable, self)
+
+
+@method()
+def map_(self: Tensor, tensor: Tensor, callable: Callable[[Any, Any], Any]) -> Tensor:
+    """Replace each element by what a Python function makes of it and of that of `tensor`, which broadcasts; as `apply_`.
+
+    Raises:
+        TypeError: unless the tensors are on the CPU.
+        ValueError: if `tensor` does not broadcast to this one.
+    """
+    return _replaced_by("map_", callable, self, tensor)
+
+
+@method()
+def map2_(self: Tensor, x: Tensor, y: Tensor, callable: Callable[[Any, Any, Any], Any]) -> Tensor:
+    """As `map_`, with two further tensors."""
+    return _replaced_by("map2_", callable, self, x, y)
+
+
+def _replaced_by(name: str, function: Callable[..., Any], target: Tensor, *others: Tensor) -> Tensor:
+    if any([it.device.type != "cpu" for it in (target, *others)]):
+        raise TypeError(f"{name}: Python functions are called for tensors on the CPU alone; move them with cpu()")
+    given = [it.detach().expand(target.shape).reshape(-1).tolist() for it in (target, *others)]
+    values = np.array([function(*each) for each in zip(*given, strict=True)]).reshape(target.shape)
+    return copy_(target, new_tensor(values, dtype=target.dtype))

@@ -116,7 +116,7 @@ def hstack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
     return cat(given, 0 if given and given[0].ndim == 1 else 1)
 
 
-@function()
+@function("row_stack")
 @out_by_copy()
 def vstack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
     """One below the other; vectors become rows."""

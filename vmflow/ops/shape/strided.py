@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, cast
+from math import prod
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from vmflow import interpreter as _interpreter
 from vmflow.instructions.blob import contiguous_strides, meta
@@ -12,11 +13,13 @@ from vmflow.ops.creation.creation import arange
 from vmflow.ops.declaration import method, public
 from vmflow.ops.destination import out_by_copy
 from vmflow.ops.elementwise.inference import CHEAP
+from vmflow.ops.elementwise.pointwise import check_tensors
 from vmflow.ops.in_place import reseen_in_place
 from vmflow.ops.indexing.indexing import index_add, put_part
 from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, ViewExpr, normalize_dim
 from vmflow.transfers import beside
 
+from .joining import cat
 from .view import flatten, movedim, place_in, reshape, sizes, sliced, unsqueeze, view_diagonal, view_slice
 
 if TYPE_CHECKING:
@@ -251,3 +254,90 @@ def diagonal_scatter(input: Tensor, src: Tensor, offset: int = 0, dim1: int = 0,
     shape = tuple(input.shape)
     part = view_diagonal((offset, first, second), shape, contiguous_strides(shape), 0)
     return _replaced("diagonal_scatter", input, src, part)
+
+
+@public()
+def as_strided_scatter(
+    input: Tensor, src: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
+) -> Tensor:
+    """A copy of `input` with `src` in place of ``input.as_strided(size, stride, storage_offset)``.
+
+    Raises:
+        ValueError: if `input` is not contiguous, or the shape of `src` is not `size`.
+        RuntimeError: if the part would reach beyond `input`.
+    """
+    if not input.is_contiguous():
+        raise ValueError(f"as_strided_scatter: the input's strides {list(input.stride())} leave gaps; use contiguous()")
+    seen = as_strided(input.detach(), size, stride, storage_offset)
+    part = (tuple(seen.shape), tuple(seen.stride()), seen.storage_offset() - input.storage_offset())
+    return _replaced("as_strided_scatter", input, src, part)
+
+
+@method()
+def fill_diagonal_(input: Tensor, fill_value: float, wrap: bool = False) -> Tensor:
+    """Fill the main diagonal: the elements all of whose indices are the same.
+
+    Args:
+        input: of two dimensions, or of more that have one size.
+        fill_value: a number.
+        wrap: whether in a matrix with more rows than columns the diagonal begins anew, one row below its end.
+
+    Raises:
+        ValueError: for fewer dimensions, or for several sizes of more than two.
+    """
+    if input.ndim < 2 or (input.ndim > 2 and len(set(input.shape)) > 1):
+        raise ValueError(
+            f"fill_diagonal_: expected a matrix, or more dimensions of one size, got shape {list(input.shape)}"
+        )
+    if input.ndim > 2:
+        as_strided(input, (input.shape[0],), (sum(input.stride()),)).fill_(fill_value)
+        return input
+    rows, columns = input.shape
+    for first in range(0, rows, columns + 1) if wrap else (0,):
+        input[first:].diagonal().fill_(fill_value)
+    return input
+
+
+# Another size, or other memory
+
+
+@reseen_in_place()
+def resize(input: Tensor, *shape: Any, memory_format: Any = None) -> Tensor:
+    """`Tensor.resize_`: the same elements, in the order in which they lie in memory, in another shape.
+
+    What is there beyond them is whatever was in memory; then the tensor has memory of its own from now on.
+
+    Raises:
+        RuntimeError: for a tensor that requires a gradient.
+    """
+    if input.requires_grad:
+        raise RuntimeError("resize_: a tensor that requires a gradient cannot be resized; detach() it first")
+    wanted = sizes("resize_", shape)
+    count = prod(wanted)
+    if count <= input.numel() and input.is_contiguous():
+        return as_strided(input, wanted, contiguous_strides(wanted))
+    kept = flatten(input)[:count]
+    return reshape(cat([kept, input.new_empty(count - kept.shape[0])]), wanted)
+
+
+@reseen_in_place()
+def resize_as(input: Tensor, the_template: Tensor, memory_format: Any = None) -> Tensor:
+    """`Tensor.resize_as_`: as `resize_` to the shape of another tensor."""
+    return resize(input, tuple(the_template.shape))
+
+
+@method()
+def set_(input: Tensor, source: Tensor) -> Tensor:
+    """Share the memory of `source`, with its shape and strides, as ``input.data = source`` does.
+
+    Raises:
+        TypeError: for another dtype or device, or if `source` is no tensor.
+    """
+    check_tensors("set_", source)
+    if source.dtype is not input.dtype or source.device is not input.device:
+        raise TypeError(
+            f"set_: a tensor of {input.dtype.name} on {input.device} cannot share memory of {source.dtype.name} on "
+            f"{source.device}"
+        )
+    input.data = source
+    return input

@@ -419,6 +419,12 @@ def narrow(input: Tensor, dim: int, start: int, length: int) -> Tensor:
     return sliced(input, axis, begin, length)
 
 
+@public()
+def narrow_copy(input: Tensor, dim: int, start: int, length: int) -> Tensor:
+    """As `narrow`, with memory of its own."""
+    return clone(narrow(input, dim, start, length))
+
+
 @public(numpy_names=True)
 def select(input: Tensor, dim: int, index: int) -> Tensor:
     """One index of a dimension, which disappears.
@@ -452,7 +458,7 @@ def _size(name: str, input: Tensor, axis: int) -> int:
     return input.shape[axis]
 
 
-@public(numpy_names=True)
+@public("unsafe_split", numpy_names=True)
 def split(
     tensor: Tensor, split_size_or_sections: int | list[int] | tuple[int, ...], dim: int = 0
 ) -> tuple[Tensor, ...]:
@@ -480,7 +486,7 @@ def split(
     return tuple(pieces)
 
 
-@public(numpy_names=True)
+@public("unsafe_chunk", numpy_names=True)
 def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     """Cut a dimension into at most `chunks` pieces of equal size (the last may be smaller); exactly so many of none.
 
