@@ -103,6 +103,7 @@ GRADED_ELSEWHERE: Final[dict[str, tuple[str, ...]]] = {
         *("dropout_gradient", "embedding_gradient", "index_add_to_zeros", "pad_borders_gradient", "plane_scatter"),
         *("recurrence", "relu_gradient", "strided_get"),
     ),
+    "of one operand alone; tests/ops/test_special.py": ("igamma", "igammac", "zeta"),
     "complex only; tests/ops/test_elementwise.py": ("conj",),
     "complex only; the second gradients of transforms need its own": ("weighted_half",),
     "always zero; tests/ops/test_elementwise.py": ("fill",),

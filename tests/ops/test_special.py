@@ -42,7 +42,7 @@ def _polygamma(n: int, x: float) -> float:
     return float((-1) ** (n + 1) * math.factorial(n) * (total + rest))
 
 
-def _each(function: Callable[[float], float]) -> Callable[[Any], Any]:
+def _each(function: Callable[..., float]) -> Callable[[Any], Any]:
     return np.vectorize(function, otypes=[np.float64])
 
 
@@ -52,6 +52,48 @@ def _sinc(x: Array) -> Array:
 
 def _heaviside(x: Array, y: Array) -> Array:
     return np.where(x == 0, y, x > 0)
+
+
+def _normal_quantile(p: float) -> float:
+    return NormalDist().inv_cdf(p) if 0 < p < 1 else {0: -INF, 1: INF}.get(p, NAN)
+
+
+def _bessel(order: int, scaled: bool) -> Callable[[float], float]:
+    """By the trapezoidal rule for the integral over half a circle, which converges exponentially."""
+    angles = np.arange(201) * (math.pi / 200)
+    weights = np.full(201, 1 / 200)
+    weights[[0, -1]] /= 2
+
+    def found(x: float) -> float:
+        cosine = np.cos(angles)
+        grown = np.exp(x * cosine - (abs(x) if scaled else 0.0))
+        return float((weights * grown * np.cos(order * angles)).sum())
+
+    return found
+
+
+BESSEL = {f"i{order}{'e' if scaled else ''}": _bessel(order, scaled) for order in (0, 1) for scaled in (False, True)}
+
+
+def _lower_gamma(a: float, x: float) -> float:
+    """The power series of the NIST's (8.7.3), whose terms have changing signs, summed exactly."""
+    terms = [(-1.0) ** k * x ** (a + k) / (math.factorial(k) * (a + k)) for k in range(60)]
+    return math.fsum(terms) / math.gamma(a)
+
+
+def _upper_gamma(a: float, x: float) -> float:
+    return 1 - _lower_gamma(a, x)
+
+
+def _zeta(s: float, q: float) -> float:
+    """Summed to where the midpoint rule is enough for the rest; for exponents above 1."""
+    s, q = float(s), float(q)
+    if s <= 1:
+        return INF if s == 1 else NAN
+    if q <= 0:
+        return INF
+    far = 1000
+    return math.fsum([(q + place) ** -s for place in range(far)]) + (q + far - 0.5) ** (1 - s) / (s - 1)
 
 
 ABOVE = ((0.3, 4.0),)
@@ -106,6 +148,25 @@ ROWS: list[Row] = [
         order=2,
         label="-r",
     ),
+    *[Row(name, getattr(special, name), _each(oracle), ORDERED, "float", order=2) for name, oracle in BESSEL.items()],
+    Row("erfcx", special.erfcx, _each(lambda x: math.exp(x * x) * math.erfc(x)), ORDERED, "float", order=2),
+    Row("ndtri", special.ndtri, _each(_normal_quantile), ORDERED, "float", domain=((0.03, 0.97),), order=2),
+    Row("igamma", flow.igamma, _each(_lower_gamma), REAL, shapes=TWO, domain=ABOVE),
+    Row("igammac", flow.igammac, _each(_upper_gamma), REAL, shapes=TWO, domain=ABOVE),
+    Row("zeta", special.zeta, _each(_zeta), (*REAL, *INTEGERS), "float", shapes=TWO, domain=((2.2, 5.0), *ABOVE)),
+    Row("zeta", lambda x: special.zeta(x, x), lambda x: _each(_zeta)(x, x), ("bool",), "float", label="-bool"),
+    Row("zeta_scalar", lambda x: special.zeta(2.5, x), lambda x: _each(_zeta)(2.5, x), REAL, domain=ABOVE, order=2),
+    Row(
+        "zeta_scalar",
+        lambda x: special.zeta(x, 2),
+        lambda x: _each(_zeta)(x, 2.0),
+        (*INTEGERS, "bool"),
+        "float",
+        domain=((2.2, 5.0),),
+        label="-r",
+    ),
+    Row("gcd", flow.gcd, lambda x, y: np.gcd(x, y), INTEGERS, shapes=TWO),
+    Row("lcm", flow.lcm, lambda x, y: np.lcm(x, y), INTEGERS, shapes=TWO),
     Row("signbit", flow.signbit, np.signbit, ORDERED, "bool"),
     Row("copysign", flow.copysign, np.copysign, ORDERED, "float", shapes=TWO, order=2),
     Row("copysign_scalar", lambda x: flow.copysign(x, -1), lambda x: -np.abs(x), ORDERED, "float", order=2),

@@ -203,7 +203,7 @@ template <typename T> INLINED T common_divisor(T x, T y) {
 template <typename T> INLINED T common_multiple(T x, T y) {
     const T divisor = common_divisor<T>(x, y);
     if (divisor == 0) return 0;
-    return magnitude<T>((T)((uint64_t)trunc_divided<T>(x, divisor) * (uint64_t)y));
+    return (T)((uint64_t)magnitude<T>(trunc_divided<T>(x, divisor)) * (uint64_t)magnitude<T>(y));
 }
 """
 
@@ -242,12 +242,26 @@ INLINED double gamma_density(double a, double x) {{
     const double correction = {polynomial("inverse", of_cpu.STIRLING)} / a;
     return exp(a * (log1p(excess) - excess) - correction) / sqrt(6.28318530717958647693 * a);
 }}
+INLINED double upper_gamma_of_huge(double a, double x) {{
+    const double excess = (x - a) / a;
+    const double near = excess * excess * {polynomial("excess", (1 / 6, -1 / 5, 1 / 4, -1 / 3, 1 / 2))};
+    const double half_square = fabs(excess) < 1e-3 ? near : excess - log1p(excess);
+    const double eta = copysign(sqrt(2 * half_square), excess);
+    const double limited = fmin(fmax(eta, -1.0), 1.0);
+    const double correction = {polynomial("limited", gamma.CORRECTION)} + {gamma.NEXT_CORRECTION!r} / a;
+    const double density = exp(-a * half_square) / sqrt(6.28318530717958647693 * a);
+    return erfc(eta * sqrt(a * 0.5)) * 0.5 + density * correction;
+}}
 INLINED double incomplete_gamma(double a, double x, bool upper) {{
     const double below = upper ? 1 : 0, above = upper ? 0 : 1;
     if (!(a >= 0 && x >= 0)) return (double)NAN;
     if (a == 0) return x > 0 ? above : (double)NAN;
     if (x == 0) return below;
     if (a == INF || x == INF) return a == x ? (double)NAN : a == INF ? below : above;
+    if (a >= {gamma.HUGE!r}) {{
+        const double found = upper_gamma_of_huge(a, x);
+        return upper ? found : 1 - found;
+    }}
     if (x < a + 1) {{
         double total = 1, term = 1, place = a;
         for (int i = 0; i < {gamma.MOST_TERMS} && term > total * {gamma.SMALL!r}; i++) {{
@@ -259,7 +273,7 @@ INLINED double incomplete_gamma(double a, double x, bool upper) {{
         return upper ? 1 - total : total;
     }}
     double b = x + 1 - a, numerator = 1e300, inverse = 1 / b, fraction = inverse, change = 0;
-    for (int place = 1; place < {gamma.MOST_TERMS} && fabs(change - 1) > {2 * gamma.SMALL!r}; place++) {{
+    for (int place = 1; place < {gamma.MOST_TERMS} && fabs(change - 1) > {gamma.NEARLY_ONE!r}; place++) {{
         const double factor = -place * (place - a);
         b += 2;
         inverse = factor * inverse + b;
@@ -304,16 +318,9 @@ INLINED double zeta_of(double s, double q) {{
 }}
 """
 
-FUNCTIONS: Final = (
-    _BY_TYPE
-    + _DIVISIONS
-    + _POWERS
-    + _SHIFTS
-    + _FLOATING_POINT
-    + _GELU
-    + _DIGAMMA
-    + _DIVISORS
-    + _BESSEL
-    + _INCOMPLETE_GAMMA
-    + _ZETA
+FUNCTIONS: Final = "".join(
+    [
+        *(_BY_TYPE, _DIVISIONS, _DIVISORS, _POWERS, _SHIFTS, _FLOATING_POINT, _GELU),
+        *(_DIGAMMA, _BESSEL, _INCOMPLETE_GAMMA, _ZETA),
+    ]
 )

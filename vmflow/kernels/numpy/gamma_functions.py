@@ -13,15 +13,20 @@ import numpy as np
 
 from vmflow.instructions.blob import Array
 
-from .special import BERNOULLI, STIRLING, lgamma, polynomial
+from .special import BERNOULLI, STIRLING, erfc_of_double, lgamma, polynomial
 from .ufuncs import computes
 
 # From here on the density is found by Stirling's formula, which does not take differences of large logarithms.
 LARGE: Final = 10.0
-# Terms of sums and fractions, which converge after some multiple of the root of the larger operand.
-MOST_TERMS: Final = 100_000
-# Relative to the sum, what no longer changes it.
+# Sums and fractions converge after some multiple of the root of the larger operand: up to here, within so many terms.
+HUGE: Final = 1e6
+MOST_TERMS: Final = 20_000
+# Relative to the sum, what no longer changes it; and what of the fraction's factors is no more than rounding.
 SMALL: Final = 2.0**-54
+NEARLY_ONE: Final = 2.0**-50
+# By powers of eta, highest first, the correction of the normal distribution (8.12.8), and what there is of 1 / a.
+CORRECTION: Final = (1 / 2835, 1 / 864, -2 / 135, 1 / 12, -1 / 3)
+NEXT_CORRECTION: Final = -1 / 540
 
 
 def _density(a: Array, x: Array) -> Array:
@@ -60,7 +65,9 @@ def _upper_by_fraction(a: Array, x: Array) -> Array:
     numerator = np.full_like(x, 1e300)
     inverse = 1.0 / b
     fraction = inverse.copy()
-    for place in range(1, MOST_TERMS):
+    place = 0
+    while active.size and place < MOST_TERMS:
+        place += 1
         factor = -place * (place - a)
         b = b + 2.0
         inverse = factor * inverse + b
@@ -69,16 +76,30 @@ def _upper_by_fraction(a: Array, x: Array) -> Array:
         numerator = np.where(numerator == 0, 1e-300, numerator)
         change = inverse * numerator
         fraction = fraction * change
-        goes_on = np.abs(change - 1.0) > 2 * SMALL
+        goes_on = np.abs(change - 1.0) > NEARLY_ONE
         if goes_on.all():
             continue
         result[active[~goes_on]] = (fraction * a)[~goes_on]
         active = active[goes_on]
-        if not active.size:
-            return result
         a, b, numerator, inverse, fraction = (it[goes_on] for it in (a, b, numerator, inverse, fraction))
     result[active] = fraction * a
     return result
+
+
+def _upper_of_huge(a: Array, x: Array) -> Array:
+    """For so large an `a` what is not nearly a normal distribution (8.12.4) is smaller than a last digit."""
+    excess = (x - a) / a
+    # The logarithm would cancel all but the square of a small excess.
+    half_square = np.where(
+        np.abs(excess) < 1e-3,
+        excess * excess * polynomial(excess, (1 / 6, -1 / 5, 1 / 4, -1 / 3, 1 / 2)),
+        excess - np.log1p(excess),
+    )
+    eta = np.copysign(np.sqrt(2 * half_square), excess)
+    normal = erfc_of_double(eta * np.sqrt(a * 0.5), None) * 0.5
+    near = np.clip(eta, -1.0, 1.0)  # beyond, the exponential is 0
+    correction = polynomial(near, CORRECTION) + NEXT_CORRECTION / a
+    return np.asarray(normal + np.exp(-a * half_square) / np.sqrt(2 * math.pi * a) * correction)
 
 
 def _incomplete(first: Array, second: Array, upper: bool) -> Array:
@@ -92,11 +113,15 @@ def _incomplete(first: Array, second: Array, upper: bool) -> Array:
     infinite = valid & (a > 0) & ((a == np.inf) != (x == np.inf))
     result[infinite] = np.where(a[infinite] == np.inf, below, above)
     plain = valid & (a > 0) & (x > 0) & (a < np.inf) & (x < np.inf)
+    huge = a >= HUGE
+    chosen = (plain & huge).nonzero()[0]
+    found = _upper_of_huge(a[chosen], x[chosen])
+    result[chosen] = found if upper else 1.0 - found
     by_series = x < a + 1.0
-    chosen = (plain & by_series).nonzero()[0]
+    chosen = (plain & ~huge & by_series).nonzero()[0]
     found = _density(a[chosen], x[chosen]) * _lower_by_series(a[chosen], x[chosen])
     result[chosen] = 1.0 - found if upper else found
-    chosen = (plain & ~by_series).nonzero()[0]
+    chosen = (plain & ~huge & ~by_series).nonzero()[0]
     found = _density(a[chosen], x[chosen]) * _upper_by_fraction(a[chosen], x[chosen])
     result[chosen] = found if upper else 1.0 - found
     return result.reshape(arrays[0].shape).astype(first.dtype, copy=False)
