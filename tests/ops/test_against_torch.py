@@ -69,7 +69,6 @@ t.argsort(x)
 t.argsort(x, dim=0, descending=True)
 t.argwhere(m)
 t.as_strided(x, (2, 3), (1, 4), 1)
-t.as_strided_scatter(x, y[:2, :2], (2, 2), (4, 1), 1)
 t.asin(u)
 t.asinh(x)
 t.atan(x)
@@ -306,7 +305,7 @@ t.ones_like(k)
 t.outer(v, w)
 t.permute(b, (2, 0, 1))
 t.polygamma(1, p)
-t.polar(x, y).real
+t.polar(p, y).real
 t.positive(x)
 t.pow(p, 2.5)
 t.pow(p, y)
@@ -418,7 +417,7 @@ t.unique(k)
 t.unique(k, return_inverse=True, return_counts=True)
 t.unique_consecutive(k.reshape(-1))
 t.unsqueeze(x, 1)
-t.vander(v)
+t.vander(fixed[0])
 t.var(x)
 t.var(x, 1, correction=0)
 t.var(x, (0, 1), keepdim=True)
@@ -685,6 +684,7 @@ ELSEWHERE: Final = {
     "affine_grid_generator alpha_dropout batch_norm embedding feature_alpha_dropout feature_alpha_dropout_ "
     "instance_norm binary_cross_entropy_with_logits cosine_embedding_loss ctc_loss hinge_embedding_loss kl_div "
     "margin_ranking_loss poisson_nll_loss triplet_margin_loss",
+    "given another gradient by PyTorch, that of the part instead of the rest": "as_strided_scatter",
     "with no comparable result": "is_conj is_neg eigh svd lu_factor resolve_conj resolve_neg complex eig "
     "native_channel_shuffle channel_shuffle",
 }
@@ -785,13 +785,17 @@ def _shared(call: str) -> bool:
 FUNCTIONS: Final = [call for call in CALLS.split("\n") if call and _shared(call)]
 
 
+# Functions whose methods are those of another operand than the first.
+OTHER_ORDER: Final = ("where",)
+
+
 def _as_methods() -> list[str]:
     """The calls of functions that are methods as well, made so, and in place where both have that form."""
     found: list[str] = []
     for call in FUNCTIONS:
         letter, name = _function(call)
         matched = re.match(rf"t\.{name}\((\w+)(?:, |(?=\)))(.*)$", call) if letter == "t" else None
-        if matched is None or matched[1] not in operands():
+        if matched is None or matched[1] not in operands() or name in OTHER_ORDER:
             continue
         if callable(getattr(flow.Tensor, name, None)) and hasattr(torch.Tensor, name):
             found.append(f"{matched[1]}.{name}({matched[2]}")

@@ -86,14 +86,16 @@ def _upper_gamma(a: float, x: float) -> float:
 
 
 def _zeta(s: float, q: float) -> float:
-    """Summed to where the midpoint rule is enough for the rest; for exponents above 1."""
+    """Summed to where the midpoint rule with its first correction is enough for the rest; for exponents above 1."""
     s, q = float(s), float(q)
     if s <= 1:
         return INF if s == 1 else NAN
     if q <= 0:
         return INF
     far = 1000
-    return math.fsum([(q + place) ** -s for place in range(far)]) + (q + far - 0.5) ** (1 - s) / (s - 1)
+    middle = q + far - 0.5
+    rest = middle ** (1 - s) / (s - 1) - s * middle ** (-s - 1) / 24
+    return math.fsum([(q + place) ** -s for place in range(far)]) + rest
 
 
 ABOVE = ((0.3, 4.0),)
@@ -205,6 +207,83 @@ ROWS: list[Row] = [
         )
     ],
 ]
+
+
+def test_bessel_functions_of_large_and_small_numbers(contract: KernelContract) -> None:
+    points = np.concatenate([np.logspace(-12, 2.8, 60), [17.99, 18.0, 18.01]])
+    for name in ("i0e", "i1e"):
+        found = values(getattr(special, name)(flow.tensor(points)))
+        # Integrals of positive functions: of order 1 by parts, since those of its definition change sign.
+        angles = (np.arange(4000) + 0.5) * (math.pi / 4000)
+        grown = np.exp(points[:, None] * (np.cos(angles) - 1))
+        order = 0 if name == "i0e" else 1
+        weights = points[:, None] * np.sin(angles) ** 2 if order else np.ones((1, 4000))
+        assert np.abs(found / (grown * weights).mean(1) - 1).max() < 1e-13, name
+    ends = flow.tensor([0.0, INF, -INF, NAN], dtype=flow.float64)
+    check(special.i0(ends), [1.0, INF, INF, NAN], "float64")
+    check(special.i1(ends), [0.0, INF, -INF, NAN], "float64")
+    check(special.i0e(ends), [1.0, 0.0, 0.0, NAN], "float64")
+    check(special.i0(flow.tensor([712.0], dtype=flow.float64)).isfinite(), [True], "bool")
+
+
+def test_probabilities_of_the_normal_distribution_far_out(contract: KernelContract) -> None:
+    x = np.array([-38.0, -20.0, -5.0, -1.0, 0.0, 1.0, 8.0])
+    expected = _each(lambda x: math.erfc(-x * math.sqrt(0.5)) / 2)(x)
+    assert _relative(special.ndtr(flow.tensor(x)), expected) < 1e-13
+    assert _relative(special.log_ndtr(flow.tensor(x[1:-1])), np.log(expected[1:-1])) < 1e-12
+    # By the asymptotic series, where the probability itself is 0.
+    far = special.log_ndtr(flow.tensor([-1e3, -INF, INF], dtype=flow.float64))
+    check(far, [-5e5 - math.log(1e3 * math.sqrt(2 * math.pi)) - 1e-6, -INF, 0.0], "float64", tolerance=1e-15)
+    tails = np.logspace(-300, -0.31, 40)
+    assert _relative(special.ndtr(special.ndtri(flow.tensor(tails))), tails) < 1e-12
+    assert (
+        _relative(
+            special.erfcx(flow.tensor([1e8, 30.0], dtype=flow.float64)),
+            np.array([5.641895835477563e-09, 0.018795888861416751]),
+        )
+        < 1e-15
+    )
+    check_gradients(special.log_ndtr, np.array([-30.0, -1.2, -0.9, 0.4, 9.0]), second=True)
+
+
+def test_incomplete_gamma_functions_everywhere(contract: KernelContract) -> None:
+    a = np.array([1.0, 1.0, 3.0, 3.0, 3.0])
+    x = np.array([1e-3, 40.0, 0.5, 4.1, 30.0])
+    # Of a whole number it is a sum of as many terms.
+    upper = np.array(
+        [math.exp(-x) * sum(x**k / math.factorial(k) for k in range(int(a))) for a, x in zip(a, x, strict=True)]
+    )
+    assert _relative(flow.igammac(flow.tensor(a), flow.tensor(x)), upper) < 1e-14
+    # For large numbers it is nearly the normal distribution, on both sides of where its formula is another.
+    for large in (1e4, 1e6 - 1, 1e6 + 1, 1e10):
+        points = large + np.array([-4.0, -0.5, 0.0, 2.0]) * math.sqrt(large)
+        lower, higher = [
+            values(it(flow.tensor([large], dtype=flow.float64), flow.tensor(points)))
+            for it in (flow.igamma, flow.igammac)
+        ]
+        assert np.abs(lower + higher - 1).max() < 1e-15
+        middle = 0.5 + 1 / (3 * math.sqrt(2 * math.pi * large))  # up to a multiple of large ** -1.5
+        assert abs(lower[2] - middle) < 0.02 * large**-1.5 + 1e-12
+        assert (np.diff(lower) > 0).all()
+    ends = [(0.0, 1.0, 1.0), (0.0, 0.0, NAN), (1.0, 0.0, 0.0), (INF, 1.0, 0.0), (1.0, INF, 1.0), (INF, INF, NAN)]
+    ends += [(-1.0, 1.0, NAN), (1.0, -1.0, NAN), (NAN, 1.0, NAN), (1.0, NAN, NAN)]
+    first, second, expected = (np.array(it) for it in zip(*ends, strict=True))
+    check(flow.igamma(flow.tensor(first), flow.tensor(second)), expected, "float64")
+    check(flow.igammac(flow.tensor(first), flow.tensor(second)), 1 - expected, "float64")
+    for function in (flow.igamma, flow.igammac):
+        check_gradients(lambda x, f=function: f(flow.tensor([0.5, 2.0, 30.0]).double(), x), np.array([0.3, 1.5, 28.0]))
+        with pytest.raises(RuntimeError, match="no gradient of its first operand"):
+            function(flow.ones(1, requires_grad=True), flow.ones(1)).backward()
+
+
+def test_the_zeta_function_of_negative_numbers(contract: KernelContract) -> None:
+    s, q = np.array([2.0, 3.0, 3.0, 2.5]), np.array([-0.5, -1.5, -2.0, -0.5])
+    expected = [4 + math.pi**2 / 2, -8 / 27 - 8 + 7 * 1.2020569031595942, INF, NAN]
+    check(special.zeta(flow.tensor(s), flow.tensor(q)), expected, "float64", tolerance=1e-13)
+    check_gradients(lambda q: special.zeta(flow.tensor([2.0, 3.5]).double(), q), np.array([0.5, 2.0]), second=True)
+    for call in (lambda x: special.zeta(x, 2.0), lambda x: special.zeta(x, flow.ones(1))):
+        with pytest.raises(RuntimeError, match="zeta has no gradient of its first operand"):
+            call(flow.tensor([2.0], requires_grad=True)).backward()
 
 
 @pytest.mark.parametrize("dtype", INTEGERS)
