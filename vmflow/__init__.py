@@ -169,6 +169,13 @@ if _TYPE_CHECKING:
         poisson_nll_loss as poisson_nll_loss,
         triplet_margin_loss as triplet_margin_loss,
     )
+    from .ops.creation.windows import (
+        bartlett_window as bartlett_window,
+        blackman_window as blackman_window,
+        hamming_window as hamming_window,
+        hann_window as hann_window,
+        kaiser_window as kaiser_window,
+    from .ops.fourier.short_time import istft as istft, stft as stft
     from .ops.linalg.einsum import einsum as einsum
     from .ops.creation.ranges import (
         empty_strided as empty_strided,
@@ -225,6 +232,8 @@ _LAZY_NAMES = {
     "IntTensor": ".typed_tensors",
     "LongTensor": ".typed_tensors",
     "autocast": ".amp.autocasting",
+    "bartlett_window": ".ops.creation.windows",
+    "blackman_window": ".ops.creation.windows",
     "clear_default_session": ".graph_mode.session",
     "default_session": ".graph_mode.session",
     "einsum": ".ops.linalg.einsum",
@@ -236,6 +245,10 @@ _LAZY_NAMES = {
     "get_printoptions": ".representation",
     "global_function": ".graph_mode.functions",
     "is_autocast_enabled": ".amp.autocasting",
+    "hamming_window": ".ops.creation.windows",
+    "hann_window": ".ops.creation.windows",
+    "istft": ".ops.fourier.short_time",
+    "kaiser_window": ".ops.creation.windows",
     "load": ".io",
     "load_graph": ".graph_mode.loading",
     "logspace": ".ops.creation.ranges",
@@ -252,6 +265,7 @@ _LAZY_NAMES = {
     "set_memory_limit": ".memory",
     "set_printoptions": ".representation",
     "show_config": ".info",
+    "stft": ".ops.fourier.short_time",
     "tril_indices": ".ops.creation.ranges",
     "triu_indices": ".ops.creation.ranges",
 }

@@ -23,6 +23,7 @@ from .ops.elementwise import rounding as rounding
 from .ops.elementwise import selection as selection
 from .ops.elementwise import special_functions as special_functions
 from .ops.elementwise import transcendental as transcendental
+from .ops.fourier import methods as methods
 from .ops import in_place as in_place
 from .ops.indexing import gathering as gathering
 from .ops.indexing import index_expression as index_expression

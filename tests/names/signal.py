@@ -1,0 +1,80 @@
+"""Names of signals: short-time Fourier transforms, windows, and what OneFlow has for parts of tensors and images."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, Final
+
+from .case import Case
+
+
+def _signal(t: Any, *shape: int, dtype: Any = None) -> Any:
+    count = 1
+    for size in shape:
+        count *= size
+    return (t.arange(count, dtype=dtype or t.float64) * 0.7).sin().reshape(*shape) * 2 + 0.1
+
+
+def _complex_signal(t: Any, *shape: int) -> Any:
+    return t.complex(_signal(t, *shape), _signal(t, *shape).flip(-1))
+
+
+def _back(t: Any, **how: Any) -> Any:
+    """There and back, with a window that has no zeros."""
+    window = t.hamming_window(8, dtype=t.float64)
+    spectra = t.stft(_signal(t, 2, 40), 8, window=window, return_complex=True)
+    return spectra.istft(8, window=window, **how)
+
+
+def _aligned(t: Any, length: int, align: bool) -> Any:
+    window = t.hamming_window(3, dtype=t.float64)
+    return t.stft(_signal(t, length), 8, 2, 3, window, center=False, return_complex=True, align_to_window=align)
+
+
+def _quiet(call: Any) -> Any:
+    """Without the warnings with which PyTorch discourages a call."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return call()
+
+
+CASES: Final = [
+    *[
+        Case(
+            f"{name}_window",
+            lambda t, name=name, length=length, periodic=periodic: getattr(t, f"{name}_window")(
+                length, periodic=periodic
+            ),
+        )
+        for name in ("hann", "hamming", "bartlett", "blackman", "kaiser")
+        for length, periodic in ((0, True), (1, True), (2, True), (2, False), (7, True), (8, False))
+    ],
+    Case("hann_window", lambda t: t.hann_window(6, False, dtype=t.float64, requires_grad=True)),
+    Case("hamming_window", lambda t: t.hamming_window(6, True, 0.5, 0.4, dtype=t.float64)),
+    Case("kaiser_window", lambda t: t.kaiser_window(9, False, 3.5, dtype=t.float64)),
+    Case("bartlett_window", lambda t: t.bartlett_window(6, dtype=t.float16), tolerance=1e-3),
+    Case("stft", lambda t: t.stft(_signal(t, 20), 8, window=t.ones(8), return_complex=True)),
+    Case("stft", lambda t: _quiet(lambda: t.stft(_signal(t, 2, 20, dtype=t.float32), 8, return_complex=True))),
+    Case("stft", lambda t: _quiet(lambda: t.stft(_signal(t, 2, 20), 8, return_complex=False))),
+    Case("stft", lambda t: t.stft(_signal(t, 2, 21), 7, 3, return_complex=True, normalized=True, onesided=False)),
+    Case("stft", lambda t: t.stft(_signal(t, 21), 8, 3, 5, t.hann_window(5), return_complex=True)),
+    Case("stft", lambda t: t.stft(_signal(t, 21), 8, center=False, return_complex=True)),
+    Case("stft", lambda t: t.stft(_signal(t, 21), 8, center=True, pad_mode="constant", return_complex=True)),
+    Case("stft", lambda t: t.stft(_signal(t, 21), 8, center=True, pad_mode="replicate", return_complex=True)),
+    Case("stft", lambda t: _aligned(t, 20, True)),
+    Case("stft", lambda t: _aligned(t, 21, False)),
+    Case("stft", lambda t: t.stft(_complex_signal(t, 2, 20), 8)),
+    Case("stft", lambda t: t.stft(_complex_signal(t, 20), 8, window=t.hann_window(8), return_complex=False)),
+    Case("stft", lambda t: t.stft(_signal(t, 20), 8, window=_complex_signal(t, 8))),
+    Case("Tensor.stft", lambda t: _signal(t, 20).stft(8, 2, window=t.hann_window(8), return_complex=True)),
+    Case("istft", lambda t: t.istft(_complex_signal(t, 5, 6), 8, window=t.hamming_window(8, dtype=t.float64))),
+    Case("istft", lambda t: t.istft(_complex_signal(t, 2, 5, 6), 8, 3, normalized=True, window=t.ones(8))),
+    Case("istft", lambda t: t.istft(_complex_signal(t, 2, 5, 6), 8, center=False, window=t.ones(8))),
+    Case("istft", lambda t: t.istft(_complex_signal(t, 2, 8, 6), 8, window=t.ones(8), return_complex=True)),
+    Case("istft", lambda t: t.istft(_complex_signal(t, 2, 8, 6), 8, window=t.ones(8))),
+    Case("istft", lambda t: t.istft(_complex_signal(t, 2, 8, 6), 8, window=_complex_signal(t, 8), return_complex=True)),
+    Case("istft", lambda t: t.istft(_complex_signal(t, 2, 5, 6), 8, 2, 6, window=t.ones(6))),
+    Case("Tensor.istft", _back),
+    Case("Tensor.istft", lambda t: _back(t, length=33)),
+    Case("Tensor.istft", lambda t: _quiet(lambda: _back(t, length=50))),
+]

@@ -1,0 +1,192 @@
+"""Windows: weights for the pieces of a signal whose spectra are taken, see `vmflow.stft`.
+
+All are computed in double precision and rounded once.  They take the same arguments:
+
+    window_length: how many elements.
+    periodic: whether the window is one period of a periodic function, as spectra need it, so that ``window_length + 1``
+        elements would be symmetric; otherwise it is symmetric itself.
+    dtype: floating-point; the default dtype without one.
+    device, requires_grad, pin_memory, placement, sbp: as of `vmflow.zeros`.
+
+They raise `TypeError` for other dtypes and a length that is no integer, and `ValueError` for a negative length.
+
+    >>> vmflow.hann_window(4)
+    tensor([0.0000, 0.5000, 1.0000, 0.5000])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vmflow import dtypes
+from vmflow.devices import device as Device
+from vmflow.dtypes import FLOATING, dtype as DType
+from vmflow.instructions.blob import Array
+
+from .creation import tensor
+
+if TYPE_CHECKING:
+    from vmflow.tensors import Tensor
+
+
+def _window(
+    name: str,
+    window_length: int,
+    periodic: bool,
+    values: Callable[[Array], Array],
+    dtype: DType | None,
+    device: Device | str | None,
+    requires_grad: bool,
+    placement: Any,
+    sbp: Any,
+) -> Tensor:
+    """The values of a function at equal distances from 0 to 1; a single element is 1."""
+    if not hasattr(window_length, "__index__") or isinstance(window_length, bool):
+        raise TypeError(f"{name}: the length of a window is an integer, not {window_length!r}")
+    if window_length < 0:
+        raise ValueError(f"{name}: the length of a window cannot be negative, got {window_length}")
+    kind = dtype or dtypes.get_default_dtype()
+    if not isinstance(kind, DType) or kind.category != FLOATING:
+        raise TypeError(f"{name}: dtype must be floating-point, such as vmflow.float32, not {dtype!r}")
+    length = int(window_length)
+    if length < 2:
+        weights = np.ones(length)
+    else:
+        weights = values(np.arange(length) / (length if periodic else length - 1))
+    return tensor(weights, dtype=kind, device=device, requires_grad=requires_grad, placement=placement, sbp=sbp)
+
+
+def hann_window(
+    window_length: int,
+    periodic: bool = True,
+    *,
+    dtype: DType | None = None,
+    device: Device | str | None = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+    placement: Any = None,
+    sbp: Any = None,
+) -> Tensor:
+    """``(1 - cos(2 pi n / N)) / 2``, which is 0 at the ends; see the module for the arguments."""
+    return _window(
+        "hann_window",
+        window_length,
+        periodic,
+        lambda place: 0.5 - 0.5 * np.cos(2 * np.pi * place),
+        dtype,
+        device,
+        requires_grad,
+        placement,
+        sbp,
+    )
+
+
+def hamming_window(
+    window_length: int,
+    periodic: bool = True,
+    alpha: float = 0.54,
+    beta: float = 0.46,
+    *,
+    dtype: DType | None = None,
+    device: Device | str | None = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+    placement: Any = None,
+    sbp: Any = None,
+) -> Tensor:
+    """``alpha - beta * cos(2 pi n / N)``; see the module for the other arguments."""
+    return _window(
+        "hamming_window",
+        window_length,
+        periodic,
+        lambda place: alpha - beta * np.cos(2 * np.pi * place),
+        dtype,
+        device,
+        requires_grad,
+        placement,
+        sbp,
+    )
+
+
+def bartlett_window(
+    window_length: int,
+    periodic: bool = True,
+    *,
+    dtype: DType | None = None,
+    device: Device | str | None = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+    placement: Any = None,
+    sbp: Any = None,
+) -> Tensor:
+    """A triangle from 0 to 1 and back; see the module for the arguments."""
+    return _window(
+        "bartlett_window",
+        window_length,
+        periodic,
+        lambda place: 1 - np.abs(2 * place - 1),
+        dtype,
+        device,
+        requires_grad,
+        placement,
+        sbp,
+    )
+
+
+def blackman_window(
+    window_length: int,
+    periodic: bool = True,
+    *,
+    dtype: DType | None = None,
+    device: Device | str | None = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+    placement: Any = None,
+    sbp: Any = None,
+) -> Tensor:
+    """``0.42 - 0.5 cos(2 pi n / N) + 0.08 cos(4 pi n / N)``; see the module for the arguments."""
+    return _window(
+        "blackman_window",
+        window_length,
+        periodic,
+        lambda place: 0.42 - 0.5 * np.cos(2 * np.pi * place) + 0.08 * np.cos(4 * np.pi * place),
+        dtype,
+        device,
+        requires_grad,
+        placement,
+        sbp,
+    )
+
+
+def kaiser_window(
+    window_length: int,
+    periodic: bool = True,
+    beta: float = 12.0,
+    *,
+    dtype: DType | None = None,
+    device: Device | str | None = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+    placement: Any = None,
+    sbp: Any = None,
+) -> Tensor:
+    """``i0(beta * sqrt(1 - (2 n / N - 1)**2)) / i0(beta)``, with the Bessel function i0.
+
+    Args:
+        beta: the larger, the narrower is the window; 0 makes it rectangular.
+        window_length, periodic, dtype, device, requires_grad, pin_memory, placement, sbp: see the module.
+    """
+    return _window(
+        "kaiser_window",
+        window_length,
+        periodic,
+        lambda place: np.i0(beta * np.sqrt(np.maximum(1 - (2 * place - 1) ** 2, 0))) / np.i0(beta),
+        dtype,
+        device,
+        requires_grad,
+        placement,
+        sbp,
+    )
