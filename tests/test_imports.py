@@ -61,7 +61,7 @@ LATE = {
     # Methods that few programs call.
     "vmflow.io": ("vmflow.distributed.collectives", "vmflow.distributed.process", "vmflow.distributed.loading"),
     "vmflow.nn.module": ("vmflow.distributed.sbp",),
-    "vmflow.ops.fourier.methods": ("vmflow.ops.fourier.short_time",),
+    "vmflow.ops.fourier.signal_methods": ("vmflow.ops.fourier.short_time",),
     "vmflow.transfers": ("vmflow.distributed.global_tensors",),
     "vmflow.protocols": (*_LOADED_BY_METHODS, "vmflow.distributed.global_tensors"),
     # Much of the standard library, and only once a C library is to be had.

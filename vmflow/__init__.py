@@ -176,7 +176,14 @@ if _TYPE_CHECKING:
         hann_window as hann_window,
         kaiser_window as kaiser_window,
     from .ops.fourier.short_time import istft as istft, stft as stft
+    from .ops.indexing.parts import (
+        batch_gather as batch_gather,
+        in_top_k as in_top_k,
+        slice as slice,
+        slice_update as slice_update,
+    )
     from .ops.linalg.einsum import einsum as einsum
+    from .ops.nn.regions import roi_align as roi_align
     from .ops.creation.ranges import (
         empty_strided as empty_strided,
         logspace as logspace,
@@ -233,6 +240,7 @@ _LAZY_NAMES = {
     "LongTensor": ".typed_tensors",
     "autocast": ".amp.autocasting",
     "bartlett_window": ".ops.creation.windows",
+    "batch_gather": ".ops.indexing.parts",
     "blackman_window": ".ops.creation.windows",
     "clear_default_session": ".graph_mode.session",
     "default_session": ".graph_mode.session",
@@ -247,6 +255,7 @@ _LAZY_NAMES = {
     "is_autocast_enabled": ".amp.autocasting",
     "hamming_window": ".ops.creation.windows",
     "hann_window": ".ops.creation.windows",
+    "in_top_k": ".ops.indexing.parts",
     "istft": ".ops.fourier.short_time",
     "kaiser_window": ".ops.creation.windows",
     "load": ".io",
@@ -260,11 +269,14 @@ _LAZY_NAMES = {
     "placement": ".distributed.placement",
     "printoptions": ".representation",
     "reset_peak_memory_stats": ".memory",
+    "roi_align": ".ops.nn.regions",
     "save": ".io",
     "set_float32_matmul_precision": ".streams.cuda.precision",
     "set_memory_limit": ".memory",
     "set_printoptions": ".representation",
     "show_config": ".info",
+    "slice": ".ops.indexing.parts",
+    "slice_update": ".ops.indexing.parts",
     "stft": ".ops.fourier.short_time",
     "tril_indices": ".ops.creation.ranges",
     "triu_indices": ".ops.creation.ranges",

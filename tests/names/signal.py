@@ -5,6 +5,9 @@ from __future__ import annotations
 import warnings
 from typing import Any, Final
 
+import numpy as np
+
+from . import loops
 from .case import Case
 
 
@@ -31,12 +34,22 @@ def _aligned(t: Any, length: int, align: bool) -> Any:
     return t.stft(_signal(t, length), 8, 2, 3, window, center=False, return_complex=True, align_to_window=align)
 
 
+def _with(array: Any, values: Any, place: Any) -> Any:
+    array[place] = values
+    return array
+
+
 def _quiet(call: Any) -> Any:
     """Without the warnings with which PyTorch discourages a call."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         return call()
 
+
+_IMAGES: Final = np.sin(np.arange(2 * 2 * 5 * 6) * 0.37).reshape(2, 2, 5, 6)
+_REGIONS: Final = np.array([[0, 0.5, 0.25, 4.0, 3.5], [1, 1.0, 2.0, 9.0, 3.0]])
+_OFFSET: Final = np.cos(np.arange(2 * 8 * 4 * 5) * 0.71).reshape(2, 8, 4, 5)
+_WEIGHT: Final = np.sin(np.arange(3 * 2 * 2 * 2) * 0.9).reshape(3, 2, 2, 2)
 
 CASES: Final = [
     *[
@@ -77,4 +90,56 @@ CASES: Final = [
     Case("Tensor.istft", _back),
     Case("Tensor.istft", lambda t: _back(t, length=33)),
     Case("Tensor.istft", lambda t: _quiet(lambda: _back(t, length=50))),
+    Case(
+        "slice",
+        lambda t: t.slice(t.arange(24).reshape(2, 3, 4), [[None, None, None], [0, 3, 2], [-3, None, None]]),
+        lambda: np.arange(24).reshape(2, 3, 4)[:, 0:3:2, -3:],
+    ),
+    Case("slice", lambda t: t.slice(t.arange(6), ((9, 12, 1),)), lambda: np.arange(6)[9:12]),
+    Case(
+        "slice_update",
+        lambda t: t.slice_update(t.ones(5), t.tensor([2, 3, 4]), slice_tup_list=[[1, 4, 1]]),
+        lambda: np.array([1, 2, 3, 4, 1], "float32"),
+    ),
+    Case(
+        "slice_update",
+        lambda t: t.slice_update(t.zeros(3, 4, 5), t.arange(4).reshape(2, 2, 1), [(0, 3, 2), (1, None, 2)]),
+        lambda: _with(np.zeros((3, 4, 5), "float32"), np.arange(4).reshape(2, 2, 1), np.s_[0:3:2, 1::2]),
+    ),
+    Case(
+        "batch_gather",
+        lambda t: t.batch_gather(t.arange(24).reshape(2, 3, 4), t.tensor([[0, 0, 2, 1], [2, 1, 1, 0]])),
+        lambda: np.take_along_axis(
+            np.arange(24).reshape(2, 3, 4), np.array([[0, 0, 2, 1], [2, 1, 1, 0]])[..., None], 1
+        ),
+    ),
+    Case("batch_gather", lambda t: t.batch_gather(t.arange(4), t.tensor([3, 3])), lambda: np.array([3, 3])),
+    Case(
+        "in_top_k",
+        lambda t: t.in_top_k(
+            t.tensor([3, 1, 1, 4]), t.tensor([[0.0, 1, 2, 3], [3, 2, 1, 0], [1, 1, 1, 1], [1] * 4]), 1
+        ),
+        lambda: np.array([True, False, True, False]),
+    ),
+    Case(
+        "in_top_k",
+        lambda t: t.in_top_k(t.tensor([1, 0], dtype=t.int32), t.tensor([[3.0, 2, 1], [float("nan"), 1, 2]]), k=2),
+        lambda: np.array([True, False]),
+    ),
+    Case(
+        "add_n",
+        lambda t: t.add_n([t.ones(2, 3), t.arange(3), t.full((2, 1), 0.5)]),
+        lambda: (np.arange(3) + np.full((2, 1), 1.5)).astype("float32"),
+    ),
+    Case("add_n", lambda t: t.add_n([t.arange(3)]), lambda: np.arange(3)),
+    Case(
+        "roi_align",
+        lambda t: t.roi_align(t.tensor(_IMAGES), t.tensor(_REGIONS), 0.8, 2, 3, -1, True),
+        lambda: loops.roi_align(_IMAGES, _REGIONS, 0.8, 2, 3, -1, True),
+    ),
+    Case(
+        "nn.functional.deform_conv2d",
+        lambda t: t.nn.functional.deform_conv2d(t.tensor(_IMAGES), t.tensor(_OFFSET), t.tensor(_WEIGHT)),
+        lambda: loops.deform_conv2d(_IMAGES, _OFFSET, _WEIGHT),
+    ),
 ]

@@ -117,6 +117,7 @@ from vmflow.ops.nn.pooling import (
     max_pool2d as max_pool2d,
     max_pool3d as max_pool3d,
 )
+from vmflow.ops.nn.regions import deform_conv2d as deform_conv2d
 from vmflow.ops.nn.resampling import interpolate as interpolate
 from vmflow.ops.nn.unfolding import fold as fold, unfold as unfold
 from vmflow.ops.nn.unpooling import (

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import cmath
+import functools
 import math
+from collections.abc import Sequence
 from numbers import Number
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +22,7 @@ from vmflow.ops.in_place import copied_in_place
 from . import arithmetic_gradients
 from .arithmetic_gradients import conj_if_complex as conj_if_complex
 from .inference import DEAR, REVERSED, TO_FLOAT, TO_REAL, elementwise, number, result_dtype
-from .pointwise import Binary, binary, change_by, pair, unary
+from .pointwise import Binary, binary, change_by, check_tensors, pair, unary
 from .selection import where
 
 if TYPE_CHECKING:
@@ -117,6 +119,29 @@ def add(input: Tensor | Scalar, other: Tensor | Scalar, *, alpha: Scalar = 1, ou
     if out is not None:
         return _ADD.written(out, input, other if alpha == 1 else _scaled("add", input, other, alpha))
     return _ADD.of(input, other if alpha == 1 else _scaled("add", input, other, alpha))
+
+
+@function()
+@out_by_copy()
+def add_n(inputs: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
+    """The sum of one or more tensors, which broadcast; a copy of a single one.
+
+    Raises:
+        TypeError, ValueError: for what is no list of tensors, and for an empty one.
+
+    Example:
+        >>> vmflow.add_n([vmflow.ones(2), vmflow.ones(2), vmflow.ones(2)])
+        tensor([3., 3.])
+    """
+    if isinstance(inputs, _tensors.Tensor):
+        raise TypeError("add_n: expected a list of tensors, got a tensor")
+    tensors = list(inputs)
+    if not tensors:
+        raise ValueError("add_n: expected at least one tensor")
+    check_tensors("add_n", *tensors)
+    if len(tensors) == 1:
+        return tensors[0].clone()
+    return functools.reduce(add, tensors)
 
 
 @public("subtract")

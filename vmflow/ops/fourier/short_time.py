@@ -34,8 +34,8 @@ def _lengths(
     length = transform if win_length is None else length_of(name, win_length)
     if transform < 1 or hop < 1 or not 0 < length <= transform:
         raise ValueError(
-            f"{name}: expected a positive n_fft and hop_length (n_fft // 4 by default) and a win_length from 1 to n_fft, "
-            f"got {transform}, {hop} and {length}"
+            f"{name}: expected a positive n_fft and hop_length (by default n_fft // 4) and a win_length from 1 "
+            f"to n_fft, got {transform}, {hop} and {length}"
         )
     if window is not None:
         check_tensors(name, window)

@@ -144,11 +144,21 @@ def grid_sample(
         if mode == "nearest":
             result = _values(flat, [round_half_even(it) for it in places], size)
         else:
-            result = _linear(flat, places, size)
+            result = linear_values(flat, places, size)
     return result.reshape(*input.shape[:2], *grid.shape[1:-1])
 
 
-def _linear(flat: Tensor, places: Sequence[Tensor], size: Sequence[int]) -> Tensor:
+def linear_values(flat: Tensor, places: Sequence[Tensor], size: Sequence[int]) -> Tensor:
+    """The values in between the elements of images or volumes, outside of which there are zeros.
+
+    Args:
+        flat: (samples, channels, elements).
+        places: in elements, one tensor (samples, ...) for each dimension of the image.
+        size: of the image.
+
+    Returns:
+        (samples, channels, places).
+    """
     below = [floor(it.detach()) for it in places]
     behind = [place - low for place, low in zip(places, below, strict=True)]
     total: Tensor | None = None

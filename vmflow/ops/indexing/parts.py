@@ -1,0 +1,164 @@
+"""OneFlow's functions of parts of tensors: slices given by numbers, lines at indices, and targets among predictions."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from vmflow import dtypes
+from vmflow.ops.elementwise.pointwise import check_tensors
+from vmflow.ops.shape.strided import slice_scatter
+from vmflow.ops.shape.view import sliced
+from vmflow.ops.table import broadcast_shapes
+
+from .gathering import gather
+
+if TYPE_CHECKING:
+    from vmflow.tensors import Tensor
+
+Part = tuple[int, int, int]
+
+
+def _parts(name: str, slice_tup_list: Sequence[Sequence[int | None]], shape: tuple[int, ...]) -> list[Part]:
+    """The start, the length and the step of each dimension's part; those that are not named stay whole.
+
+    Raises:
+        TypeError, ValueError: for what is no list of (start, stop, step), or a step below 1.
+    """
+    if len(slice_tup_list) > len(shape):
+        raise ValueError(f"{name}: {len(slice_tup_list)} slices for a tensor of {len(shape)} dimensions")
+    found: list[Part] = []
+    for size, given in zip(shape, [*slice_tup_list, *[(None,) * 3] * (len(shape) - len(slice_tup_list))], strict=True):
+        if not isinstance(given, (tuple, list)) or len(given) != 3:
+            raise ValueError(f"{name}: expected (start, stop, step) of each dimension, got {given!r}")
+        if any([it is not None and not hasattr(it, "__index__") for it in given]):
+            raise TypeError(f"{name}: start, stop and step are integers or None, got {given!r}")
+        if given[2] is not None and given[2] < 1:
+            raise ValueError(f"{name}: a step must be positive, got {given[2]}")
+        chosen = range(*builtins.slice(*given).indices(size))
+        found.append((chosen.start if chosen else 0, len(chosen), chosen.step))
+    return found
+
+
+def slice(input: Tensor, slice_tup_list: Sequence[Sequence[int | None]]) -> Tensor:
+    """A part of each dimension, as ``input[start:stop:step, ...]``; a view.
+
+    Args:
+        input: any tensor.
+        slice_tup_list: (start, stop, step) of the first dimensions, each an integer or None; the others stay whole.
+
+    Raises:
+        TypeError, ValueError: for what is no such list, more slices than dimensions, and a step below 1.
+
+    Example:
+        >>> vmflow.slice(vmflow.ones(3, 6, 9), [[None, None, None], [0, 5, 2], [0, 6, 3]]).shape
+        vmflow.Size([3, 3, 2])
+    """
+    check_tensors("slice", input)
+    for axis, (start, length, step) in enumerate(_parts("slice", slice_tup_list, tuple(input.shape))):
+        if (start, length, step) != (0, input.shape[axis], 1):
+            input = sliced(input, axis, start, length, step)
+    return input.view(input.shape)
+
+
+def slice_update(input: Tensor, update: Tensor, slice_tup_list: Sequence[Sequence[int | None]]) -> Tensor:
+    """A copy of `input` with `update` in place of ``slice(input, slice_tup_list)``.
+
+    Args:
+        input, slice_tup_list: as of `slice`.
+        update: of a shape that broadcasts to the part's; converted to the dtype of `input`.
+
+    Raises:
+        TypeError, ValueError: as `slice`, and for an update that does not broadcast.
+
+    Example:
+        >>> vmflow.slice_update(vmflow.ones(5), vmflow.tensor([2.0, 3.0, 4.0]), [[1, 4, 1]])
+        tensor([1., 2., 3., 4., 1.])
+    """
+    check_tensors("slice_update", input, update)
+    parts = _parts("slice_update", slice_tup_list, tuple(input.shape))
+    shape = tuple([length for _, length, _ in parts])
+    if broadcast_shapes("slice_update", shape, tuple(update.shape)) != shape:
+        raise ValueError(f"slice_update: an update of shape {list(update.shape)} does not fit a part of {list(shape)}")
+    result = update.to(input.dtype).expand(shape)
+    # From the last dimension on: each part becomes whole in one more dimension, with the rest of `input` around it.
+    for axis in reversed(range(len(parts))):
+        whole = input
+        for before, (start, length, step) in enumerate(parts[:axis]):
+            whole = sliced(whole, before, start, length, step)
+        start, length, step = parts[axis]
+        result = slice_scatter(whole, result, axis, start, start + length * step, step)
+    return result if parts else result.clone()
+
+
+def batch_gather(input: Tensor, indices: Tensor) -> Tensor:
+    """Lines of `input` at indices along the last dimension of these, apart for each element of those before it.
+
+    Args:
+        input: (*batch, size, *line).
+        indices: (*batch, count), integers.
+
+    Returns:
+        (*batch, count, *line).
+
+    Raises:
+        TypeError: for an index that is not of integers.
+        ValueError: for another batch.
+        IndexError: for an index out of range, when the result is looked at.
+
+    Example:
+        >>> vmflow.batch_gather(vmflow.arange(6).reshape(2, 3), vmflow.tensor([[0, 0], [2, 1]]))
+        tensor([[0, 0],
+                [5, 4]])
+    """
+    check_tensors("batch_gather", input, indices)
+    axis = indices.ndim - 1
+    if axis < 0 or input.ndim <= axis or tuple(input.shape[:axis]) != tuple(indices.shape[:axis]):
+        raise ValueError(
+            f"batch_gather: expected an input (*batch, size, ...) and indices (*batch, count), got "
+            f"{list(input.shape)} and {list(indices.shape)}"
+        )
+    line = tuple(input.shape[axis + 1 :])
+    index = indices.reshape(*indices.shape, *[1] * len(line)).expand(*indices.shape, *line)
+    return gather(input, axis, index)
+
+
+def in_top_k(targets: Tensor, predictions: Tensor, k: int) -> Tensor:
+    """Whether fewer than `k` classes are predicted with more than the target; a tie counts for the target.
+
+    It is not so where the target is no class, and where a prediction is nan or the target's is infinite.
+
+    Args:
+        targets: (samples,), int32 or int64.
+        predictions: (samples, classes), floating-point.
+        k: how many.
+
+    Returns:
+        (samples,), bool.
+
+    Raises:
+        TypeError, ValueError: for other dtypes, and shapes that do not fit.
+
+    Example:
+        >>> vmflow.in_top_k(vmflow.tensor([3, 1]), vmflow.tensor([[0.0, 1, 2, 3], [3, 2, 1, 0]]), 1)
+        tensor([ True, False])
+    """
+    check_tensors("in_top_k", targets, predictions)
+    if targets.dtype not in (dtypes.int32, dtypes.int64):
+        raise TypeError(f"in_top_k: expected targets of int32 or int64, got {targets.dtype.name}")
+    if predictions.dtype.category != dtypes.FLOATING:
+        raise TypeError(f"in_top_k: expected floating-point predictions, got {predictions.dtype.name}")
+    if targets.ndim != 1 or predictions.ndim != 2 or targets.shape[0] != predictions.shape[0]:
+        raise ValueError(
+            f"in_top_k: expected targets (samples,) and predictions (samples, classes), got {list(targets.shape)} and "
+            f"{list(predictions.shape)}"
+        )
+    classes = predictions.shape[1]
+    if not classes:
+        return targets < 0
+    known = (targets >= 0) & (targets < classes)
+    of_target = gather(predictions, 1, targets.clamp(0, classes - 1).unsqueeze(1))
+    larger = (predictions > of_target).sum(1)
+    told = of_target.squeeze(1).isfinite() & ~predictions.isnan().any(1)
+    return known & told & (larger < k)

@@ -1,0 +1,228 @@
+"""Sampling images at computed places: regions pooled to one size, and convolutions whose windows are deformed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vmflow.ops.autocasting import autocast_as_op
+from vmflow.ops.creation.creation import arange
+from vmflow.ops.elementwise.pointwise import check_tensors
+from vmflow.ops.elementwise.rounding import ceil, floor
+from vmflow.ops.indexing.indexing import index_select
+from vmflow.ops.linalg.linear_algebra import matmul
+
+from .grid_sampling import linear_values
+from .layer_operands import Pair, check_floating, computes_in, sizes
+
+if TYPE_CHECKING:
+    from vmflow.tensors import Tensor
+
+
+def _same_floats(name: str, **operands: Tensor | None) -> None:
+    """Raise TypeError unless all are floating-point tensors of one dtype."""
+    given = {called: it for called, it in operands.items() if it is not None}
+    check_tensors(name, *given.values())
+    for tensor in given.values():
+        check_floating(name, tensor._blob.meta)
+    if len({it.dtype for it in given.values()}) > 1:
+        listed = ", ".join([f"{called} {it.dtype.name}" for called, it in given.items()])
+        raise TypeError(f"{name}: expected one dtype, got {listed}; cast with .to()")
+
+
+# Regions of interest
+
+
+def _line_of_samples(
+    start: Tensor, size: Tensor, bins: int, ratio: int, length: int
+) -> tuple[Tensor, Tensor, Tensor, int]:
+    """Along one dimension of each region: the places (regions, bins, samples), and how much each counts.
+
+    Args:
+        start, size: of the regions, in pixels.
+        bins: into how many parts they are cut.
+        ratio: how many samples each part has; below 1, one for about each pixel.
+        length: of the image.
+
+    Returns:
+        The element before each place, the part of the way to the next, the weight of the sample, and how many samples
+        a part has at most.
+    """
+    step = size / bins
+    count = ceil(step) if ratio < 1 else None
+    # Of how many samples there are depends how large the results are, so that this waits.
+    most = ratio if count is None else max(int(count.max().item()), 0) if count.numel() else 0
+    number = arange(most, dtype=start.dtype, device=start.device)
+    each = step.unsqueeze(1) / (most if count is None else count.clamp(min=1).unsqueeze(1))
+    within = (number + 0.5) * each
+    first = start.unsqueeze(1) + arange(bins, dtype=start.dtype, device=start.device) * step.unsqueeze(1)
+    place = first.unsqueeze(2) + within.unsqueeze(1)
+    counts = (place >= -1) & (place <= length)
+    if count is not None:
+        counts = counts & (number < count.unsqueeze(1)).unsqueeze(1)
+        share = 1 / count.clamp(min=1).reshape(-1, 1, 1)
+    else:
+        share = start.new_full((1, 1, 1), 1 / most)
+    place = place.clamp(0, length - 1)
+    before = floor(place).clamp(max=max(length - 2, 0))
+    return before, place - before, counts * share, most
+
+
+@autocast_as_op
+def roi_align(
+    x: Tensor,
+    rois: Tensor,
+    spatial_scale: float,
+    pooled_h: int,
+    pooled_w: int,
+    sampling_ratio: int = -1,
+    aligned: bool = False,
+) -> Tensor:
+    """Regions of images, each cut into parts of equal size, whose means are taken from samples in between the pixels.
+
+    The algorithm is that of K. He and others, Mask R-CNN (2017).  The regions have no gradients.
+
+    Args:
+        x: (samples, channels, height, width), floating-point.
+        rois: (regions, 5) of x's dtype: the sample, then left, top, right and bottom.
+        spatial_scale: what the regions' coordinates are multiplied by.
+        pooled_h, pooled_w: into how many rows and columns of parts a region is cut.
+        sampling_ratio: how many samples a part has in each dimension; below 1, as many as it has pixels, rounded up,
+            for which the function waits for the regions.
+        aligned: whether pixels' centres lie half a pixel behind the coordinates; otherwise at the coordinates, and
+            regions are at least one pixel large.
+
+    Returns:
+        (regions, channels, pooled_h, pooled_w).
+
+    Raises:
+        TypeError: for dtypes that differ or are not floating-point.
+        ValueError: for shapes that do not fit.
+        IndexError: for a sample that is not there, when the result is looked at.
+    """
+    _same_floats("roi_align", x=x, rois=rois)
+    if x.ndim != 4 or rois.ndim != 2 or rois.shape[1] != 5:
+        raise ValueError(
+            f"roi_align: expected images (samples, channels, height, width) and regions (regions, 5), got "
+            f"{list(x.shape)} and {list(rois.shape)}"
+        )
+    if pooled_h < 1 or pooled_w < 1 or not x.shape[2] * x.shape[3]:
+        raise ValueError(
+            f"roi_align: expected images with elements and positive sizes, got {list(x.shape)}, {pooled_h} and "
+            f"{pooled_w}"
+        )
+    channels, height, width = x.shape[1:]
+    wide = computes_in(x._blob.meta)
+    regions = rois.detach().to(wide)
+    corners = regions.narrow(1, 1, 4) * spatial_scale - (0.5 if aligned else 0.0)
+    extent = corners.narrow(1, 2, 2) - corners.narrow(1, 0, 2)
+    if not aligned:
+        extent = extent.clamp(min=1.0)
+    above, down, of_rows, rows = _line_of_samples(
+        corners.select(1, 1), extent.select(1, 1), pooled_h, sampling_ratio, height
+    )
+    left, across, of_columns, columns = _line_of_samples(
+        corners.select(1, 0), extent.select(1, 0), pooled_w, sampling_ratio, width
+    )
+    pixels = x.to(wide).permute(0, 2, 3, 1).reshape(-1, channels)
+    first = regions.select(1, 0).long().reshape(-1, 1, 1, 1, 1) * (height * width)
+    shape = (regions.shape[0], pooled_h, rows, pooled_w, columns)
+    total: Tensor | None = None
+    for lower in (0, 1) if height > 1 else (0,):
+        row = (above.long() + lower).unsqueeze(3).unsqueeze(4) * width
+        row_weight = ((down if lower else 1 - down) * of_rows).unsqueeze(3).unsqueeze(4)
+        for right in (0, 1) if width > 1 else (0,):
+            column = (left.long() + right).unsqueeze(1).unsqueeze(1)
+            weight = row_weight * ((across if right else 1 - across) * of_columns).unsqueeze(1).unsqueeze(1)
+            index = (first + row + column).expand(shape)
+            term = index_select(pixels, 0, index.reshape(-1)).reshape(*shape, channels) * weight.unsqueeze(-1)
+            total = term if total is None else total + term
+    assert total is not None
+    return total.sum((2, 4)).permute(0, 3, 1, 2).to(x.dtype)
+
+
+# Deformed windows
+
+
+@autocast_as_op
+def deform_conv2d(
+    input: Tensor,
+    offset: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: int | Pair = 1,
+    padding: int | Pair = 0,
+    dilation: int | Pair = 1,
+    mask: Tensor | None = None,
+) -> Tensor:
+    """A convolution each of whose windows looks where it is told, in between the pixels; outside there are zeros.
+
+    The algorithms are those of J. Dai and others, Deformable convolutional networks (2017), and with a mask of X. Zhu
+    and others, Deformable ConvNets v2 (2019).
+
+    Args:
+        input: (samples, channels, height, width), floating-point.
+        offset: (samples, 2 * groups * kernel height * kernel width, rows, columns): how far down and how far to the
+            right each element of a window is moved, for so many groups of channels.
+        weight: (filters, channels / groups, kernel height, kernel width); those groups are others than the offset's.
+        bias: (filters,).
+        stride, padding, dilation: as of `vmflow.nn.functional.conv2d`.
+        mask: (samples, groups * kernel height * kernel width, rows, columns), by which elements are multiplied.
+
+    Returns:
+        (samples, filters, rows, columns).
+
+    Raises:
+        TypeError: for dtypes that differ or are not floating-point.
+        ValueError: for shapes that do not fit.
+    """
+    name = "deform_conv2d"
+    _same_floats(name, input=input, offset=offset, weight=weight, bias=bias, mask=mask)
+    if input.ndim != 4 or weight.ndim != 4:
+        raise ValueError(
+            f"{name}: expected an input (samples, channels, height, width) and a weight (filters, channels, height, "
+            f"width), got {list(input.shape)} and {list(weight.shape)}"
+        )
+    step, margin = sizes(name, "stride", stride, 1, 2), sizes(name, "padding", padding, 0, 2)
+    spread = sizes(name, "dilation", dilation, 1, 2)
+    samples, channels = input.shape[:2]
+    filters, depth = weight.shape[:2]
+    image, kernel = tuple(input.shape[2:]), tuple(weight.shape[2:])
+    taps = kernel[0] * kernel[1]
+    groups = channels // depth if depth else 0
+    if not taps or not groups or groups * depth != channels or filters % groups:
+        raise ValueError(f"{name}: a weight of shape {list(weight.shape)} does not fit {channels} channels")
+    count = [
+        (size + 2 * before - apart * (taken - 1) - 1) // along + 1
+        for size, before, apart, taken, along in zip(image, margin, spread, kernel, step, strict=True)
+    ]
+    if min(count) < 1:
+        raise ValueError(f"{name}: windows of {list(kernel)} do not fit into an image of {list(image)}")
+    own = offset.shape[1] // (2 * taps) if offset.ndim == 4 else 0
+    if not own or channels % own or tuple(offset.shape) != (samples, 2 * own * taps, *count):
+        raise ValueError(
+            f"{name}: expected an offset ({samples}, 2 * groups * {taps}, {count[0]}, {count[1]}) for groups of "
+            f"{channels} channels, got {list(offset.shape)}"
+        )
+    if mask is not None and tuple(mask.shape) != (samples, own * taps, *count):
+        raise ValueError(f"{name}: expected a mask of shape {[samples, own * taps, *count]}, got {list(mask.shape)}")
+    if bias is not None and tuple(bias.shape) != (filters,):
+        raise ValueError(f"{name}: expected a bias of shape [{filters}], got {list(bias.shape)}")
+    wide = computes_in(input._blob.meta)
+    moved = offset.to(wide).reshape(samples * own, taps, 2, *count)
+    places: list[Tensor] = []
+    for axis in (0, 1):
+        line = arange(count[axis], dtype=wide, device=input.device) * step[axis] - margin[axis]
+        tap = arange(kernel[axis], dtype=wide, device=input.device) * spread[axis]
+        # Each tap is a row and a column of the kernel.
+        tap = tap.reshape(*([-1, 1] if axis == 0 else [1, -1])).expand(kernel).reshape(taps, 1, 1)
+        line = line.reshape(*([-1, 1] if axis == 0 else [1, -1]))
+        places.append(moved.select(2, axis) + (tap + line))
+    found = linear_values(input.to(wide).reshape(samples * own, channels // own, -1), places, image)
+    if mask is not None:
+        found = found * mask.to(wide).reshape(samples * own, 1, -1)
+    columns = found.reshape(samples, groups, depth * taps, count[0] * count[1])
+    product = matmul(weight.to(wide).reshape(groups, filters // groups, depth * taps), columns)
+    result = product.reshape(samples, filters, *count)
+    if bias is not None:
+        result = result + bias.to(wide).reshape(-1, 1, 1)
+    return result.to(input.dtype)
