@@ -18,12 +18,11 @@ from .ops.linalg.linear_algebra import (
     inv as inv,
     matmul as matmul,
     solve as solve,
-    vector_norm as vector_norm,
 )
 from .ops.linalg.matrix_functions import matrix_exp as matrix_exp, matrix_power as matrix_power
 from .ops.linalg.matrix_products import linalg_cross, multi_dot as multi_dot
 from .ops.linalg.pseudo_inverse import lstsq as lstsq, matrix_rank as matrix_rank, pinv as pinv
-from .ops.reduction.norms import linalg_norm, matrix_norm as matrix_norm
+from .ops.reduction.norms import linalg_norm, matrix_norm as matrix_norm, vector_norm as vector_norm
 
 # PyTorch has others of these names at the top.
 cross = linalg_cross

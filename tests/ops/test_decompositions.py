@@ -206,17 +206,58 @@ def test_ranks_and_tolerances(contract: KernelContract) -> None:
 
 def test_least_squares(contract: KernelContract) -> None:
     a, b = sample((5, 3), "float64"), sample((5, 2), "float64", 1)
-    solution, residuals, rank, singular = linalg.lstsq(flow.tensor(a), flow.tensor(b))
+    solution, residuals, rank, singular = linalg.lstsq(flow.tensor(a), flow.tensor(b), driver="gelsd")
     expected = np.linalg.lstsq(a, b)
     check(solution, expected[0], "float64", tolerance=1e-12)
     check(residuals, expected[1], "float64", tolerance=1e-12)
     check(rank, 3, "int64")
     check(singular, expected[3], "float64", tolerance=1e-12)
     check(linalg.lstsq(flow.tensor(a), flow.tensor(b[:, 0])).solution, expected[0][:, 0], "float64", tolerance=1e-12)
-    wide = linalg.lstsq(flow.tensor(a.T.copy()), flow.tensor(b[:3]))
+    wide = linalg.lstsq(flow.tensor(a.T.copy()), flow.tensor(b[:3]), driver="gelss")
     check(wide.solution, np.linalg.lstsq(a.T, b[:3])[0], "float64", tolerance=1e-12)
     assert wide.residuals.numel() == 0
     check_gradients(lambda x, y: linalg.lstsq(x, y).solution, a, b)
+
+
+@pytest.mark.parametrize(
+    ("driver", "residuals", "ranks", "values"),
+    [("gels", (2,), (0,), (0,)), ("gelsy", (0,), (), (0,)), ("gelsd", (2,), (), (3,)), ("gelss", (2,), (), (3,))],
+)
+def test_what_each_driver_returns(
+    driver: str, residuals: tuple[int, ...], ranks: tuple[int, ...], values: tuple[int, ...]
+) -> None:
+    found = linalg.lstsq(flow.ones(5, 3), flow.ones(5, 2), driver=driver)
+    assert tuple(found.residuals.shape) == residuals
+    assert tuple(found.rank.shape) == ranks
+    assert found.rank.dtype is flow.int64
+    assert tuple(found.singular_values.shape) == values
+
+
+def test_a_vector_for_each_matrix(contract: KernelContract) -> None:
+    a, b = sample((2, 3, 3), "float64"), sample((2, 3), "float64", 1)
+    expected = np.linalg.solve(a, b[..., None])[..., 0]
+    check(linalg.solve(flow.tensor(a), flow.tensor(b)), expected, "float64", tolerance=1e-11)
+    check(linalg.lstsq(flow.tensor(a), flow.tensor(b)).solution, expected, "float64", tolerance=1e-11)
+    check_gradients(linalg.solve, a, b, second=True)
+    # Two matrices of three rows and two columns are no vectors.
+    right = sample((3, 2), "float64", 1)
+    check(linalg.solve(flow.tensor(a), flow.tensor(right)), np.linalg.solve(a, right), "float64", tolerance=1e-11)
+
+
+def test_tolerances_by_tensors(contract: KernelContract) -> None:
+    array = np.array([[[4.0, 0.0], [0.0, 1.0]], [[8.0, 0.0], [0.0, 3.0]]])
+    x = flow.tensor(array)
+    atol = flow.tensor([2.0, 2.0], dtype=flow.float64)
+    check(linalg.pinv(x, atol=atol), [[[0.25, 0], [0, 0]], [[0.125, 0], [0, 1 / 3]]], "float64", tolerance=1e-12)
+    check(linalg.matrix_rank(x, atol=atol), [1, 2], "int64")
+    check(linalg.matrix_rank(x, tol=atol[:1]), [1, 2], "int64")
+    check(linalg.matrix_rank(x, rtol=flow.tensor([[0.3], [0.9]])), [[1, 2], [1, 1]], "int64")
+    check(linalg.matrix_rank(x, atol=flow.tensor(0.0), rtol=0.3), [1, 2], "int64")
+    assert tuple(linalg.pinv(x[:, :, :0], atol=flow.ones(3, 1)).shape) == (3, 2, 0, 2)
+    assert tuple(linalg.matrix_rank(x[:, :, :0], atol=flow.ones(3, 1)).shape) == (3, 2)
+    check(linalg.pinv(x, 0.3), linalg.pinv(x, rtol=0.3).numpy(), "float64")
+    wide = sample((2, 3, 4), "float64")
+    check_gradients(lambda y: linalg.pinv(y, atol=flow.tensor([0.1, 0.2]), rtol=flow.zeros(1)), wide, second=True)
 
 
 @pytest.mark.parametrize("n", [-2, -1, 0, 1, 2, 5])
@@ -226,8 +267,7 @@ def test_powers_of_matrices(n: int, contract: KernelContract) -> None:
     x = flow.tensor(array)
     check(x.matrix_power(n), expected, "float64", tolerance=1e-11)
     assert x.matrix_power(n) is not x
-    if n:
-        check_gradients(lambda y: y.matrix_power(n), array, second=True)
+    check_gradients(lambda y: y.matrix_power(n), array, second=True)
 
 
 def test_the_exponential_of_large_matrices(contract: KernelContract) -> None:
@@ -302,6 +342,12 @@ def test_a_complete_qr_of_a_tall_matrix_has_no_gradient() -> None:
         (lambda x: linalg.qr(x, "full"), ValueError, "mode must be"),
         (lambda x: linalg.eigh(flow.eye(2), "X"), ValueError, "UPLO must be"),
         (lambda x: linalg.pinv(x, rtol=-1.0), ValueError, "a tolerance is"),
+        (lambda x: linalg.pinv(x, 0.1, rtol=0.1), TypeError, "give one of them"),
+        (lambda x: linalg.pinv(x, hermitian=True), ValueError, "expected symmetric matrices"),
+        (lambda x: linalg.pinv(x, atol=flow.ones(2)[:, None].to(flow.complex64)), TypeError, "a tolerance is real"),
+        (lambda x: linalg.matrix_rank(x, 0.1, rtol=0.1), TypeError, "give tol"),
+        (lambda x: linalg.lstsq(x, x, driver="gelsx"), ValueError, "driver must be one of"),
+        (lambda x: linalg.solve(flow.eye(3), flow.ones(3), left=False), ValueError, "left=False is for matrices"),
         (lambda x: linalg.matrix_power(x, 2), ValueError, "expected square matrices"),
         (lambda x: linalg.matrix_power(flow.eye(2), 0.5), TypeError, "n is an integer"),  # type: ignore[arg-type]
         (lambda x: linalg.lstsq(x, flow.ones(3)), ValueError, "does not fit"),

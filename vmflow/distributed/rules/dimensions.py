@@ -171,6 +171,29 @@ def _on_matrices(call: Call) -> list[Signature]:
     return _others(call, (rank - 2, rank - 1))
 
 
+@rule_of("pivots_to_permutation")
+def _on_rows(call: Call) -> list[Signature]:
+    return _others(call, (len(call.inputs[0].shape) - 1,))
+
+
+@rule_of("pinv")
+def _pinv(call: Call) -> list[Signature]:
+    """Operands: matrices, and two tolerances, which broadcast with the dimensions before the last two."""
+    leading = tuple(call.outputs[0].shape[:-2])
+    return [
+        Signature(
+            tuple(
+                [
+                    aligned(dim, len(leading), tuple(each.shape[: len(each.shape) - cut]), size)
+                    for each, cut in zip(call.inputs, (2, 0, 0), strict=True)
+                ]
+            ),
+            (split(dim),),
+        )
+        for dim, size in enumerate(leading)
+    ]
+
+
 @rule_of("solve", "solve_triangular")
 def _solve(call: Call) -> list[Signature]:
     """Operands: matrices, and right sides; both broadcast in the dimensions before the last two."""

@@ -8,13 +8,14 @@ from __future__ import annotations
 from typing import Any
 
 from vmflow.kernels.choosing import Problem
+from vmflow.kernels.lu_core import lu_factors, permutations
 from vmflow.kernels.numpy.decompositions import PADE, PADE_NORM
 from vmflow.kernels.numpy.half import computes_in
 
 from .arrays import by_arrays
 from .linear_algebra import FACTORS, explained, factored, solved
 
-by_arrays("slogdet", "cholesky", "qr", "svd", "svdvals", "eigh", "pinv", "matrix_exp")(factored)
+by_arrays("slogdet", "cholesky", "qr", "svd", "svdvals", "eig", "eigh", "lu_factor", "matrix_exp")(factored)
 
 
 @by_arrays("solve_triangular")
@@ -32,15 +33,26 @@ def _solve_triangular(xp: Any, problem: Problem, array: Any, values: Any, out: A
     xp.copyto(out, result if upper else result[..., ::-1, :], casting="unsafe")
 
 
-def _pinv(xp: Any, array: Any, atol: float, rtol: float, hermitian: bool) -> tuple[Any, ...]:
-    if not array.size:
-        return (xp.zeros((*array.shape[:-2], array.shape[-1], array.shape[-2]), array.dtype),)
+@by_arrays("pinv")
+def _pinv(xp: Any, problem: Problem, array: Any, atol: Any, rtol: Any, out: Any) -> None:
+    (hermitian,) = problem.attributes
+    if not out.size:
+        return
+    array = array.astype(computes_in(problem.outputs[0].dtype), copy=False)
     if hermitian:
         array = xp.tril(array) + xp.swapaxes(xp.tril(array, -1), -1, -2)
-    u, s, vh = xp.linalg.svd(array, full_matrices=False)
-    kept = s > xp.maximum(rtol * s[..., :1], atol)
+    with explained(xp, "pinv"):
+        u, s, vh = xp.linalg.svd(array, full_matrices=False)
+    kept = s > xp.maximum(rtol[..., None] * s[..., :1], atol[..., None])
     inverse = xp.where(kept, 1 / xp.where(kept, s, xp.ones_like(s)), xp.zeros_like(s))
-    return (xp.matmul(xp.swapaxes(vh, -1, -2) * inverse[..., None, :], xp.swapaxes(u, -1, -2)),)
+    product = xp.matmul(xp.swapaxes(vh, -1, -2) * inverse[..., None, :], xp.swapaxes(u, -1, -2))
+    xp.copyto(out, product, casting="unsafe")
+
+
+@by_arrays("pivots_to_permutation")
+def _pivots_to_permutation(xp: Any, problem: Problem, pivots: Any, out: Any) -> None:
+    (size,) = problem.attributes
+    xp.copyto(out, permutations(xp, pivots, size), casting="unsafe")
 
 
 def _matrix_exp(xp: Any, array: Any) -> tuple[Any, ...]:
@@ -74,7 +86,8 @@ FACTORS.update(
         "svd": lambda xp, array, whole: tuple(xp.linalg.svd(array, whole)),
         "svdvals": lambda xp, array: (xp.linalg.svd(array, compute_uv=False),),
         "eigh": lambda xp, array, triangle: tuple(xp.linalg.eigh(array, triangle)),
-        "pinv": _pinv,
+        "eig": lambda xp, array: tuple(xp.linalg.eig(array)),
+        "lu_factor": lu_factors,
         "matrix_exp": _matrix_exp,
     }
 )

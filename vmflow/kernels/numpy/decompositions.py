@@ -11,6 +11,7 @@ import numpy as np
 
 from vmflow.instructions.blob import Array
 from vmflow.kernels.choosing import Problem, kernel_of
+from vmflow.kernels.lu_core import lu_factors, permutations
 
 from .half import computes_in
 from .linear_algebra import FACTORS, explained, factored
@@ -37,15 +38,33 @@ def _solve_triangular(problem: Problem, array: Array, values: Array, out: Array 
 # Pseudo-inverses
 
 
-def _pinv(array: Array, atol: float, rtol: float, hermitian: bool) -> tuple[Array, ...]:
+@kernel_of("pinv")
+def _pinv(problem: Problem, array: Array, atol: Array, rtol: Array, out: Array | None) -> Array:
+    (hermitian,) = cast("tuple[bool]", problem.attributes)
+    (output,) = problem.outputs
+    array = array.astype(computes_in(output.dtype), copy=False)
     if hermitian:
         array = np.tril(array) + np.swapaxes(np.tril(array, -1), -1, -2)
-    if 0 in array.shape[-2:]:  # LAPACK would be given a matrix without rows or columns
-        return (np.zeros((*array.shape[:-2], array.shape[-1], array.shape[-2]), array.dtype),)
-    u, s, vh = np.linalg.svd(array, full_matrices=False)
-    kept = s > np.maximum(atol, rtol * s[..., :1])
+    if 0 in output.shape:  # LAPACK would be given a matrix without rows or columns
+        return np.zeros(output.shape, output.dtype.numpy)
+    with explained("pinv"):
+        u, s, vh = np.linalg.svd(array, full_matrices=False)
+    kept = s > np.maximum(atol[..., None], rtol[..., None] * s[..., :1])
     inverse = np.where(kept, 1 / np.where(kept, s, 1), 0).astype(s.dtype)
-    return (np.matmul(np.swapaxes(vh, -1, -2) * inverse[..., None, :], np.swapaxes(u, -1, -2)),)
+    product = np.matmul(np.swapaxes(vh, -1, -2) * inverse[..., None, :], np.swapaxes(u, -1, -2))
+    return np.ascontiguousarray(product).astype(output.dtype.numpy, copy=False)
+
+
+@kernel_of("pivots_to_permutation")
+def _pivots_to_permutation(problem: Problem, pivots: Array, out: Array | None) -> Array:
+    (size,) = cast("tuple[int]", problem.attributes)
+    order: Array = permutations(np, pivots, size)
+    return order
+
+
+def _lu_factor(array: Array, pivoting: bool) -> tuple[Array, ...]:
+    with np.errstate(all="ignore"):  # of numbers that overflow, as in LAPACK
+        return lu_factors(np, array, pivoting)
 
 
 # The exponential
@@ -99,7 +118,8 @@ FACTORS.update(
         "svd": lambda array, whole: tuple(np.linalg.svd(array, whole)),
         "svdvals": lambda array: (np.linalg.svd(array, compute_uv=False),),
         "eigh": lambda array, triangle: tuple(np.linalg.eigh(array, triangle)),
-        "pinv": _pinv,
+        "eig": lambda array: tuple(np.linalg.eig(array)),
+        "lu_factor": _lu_factor,
         "matrix_exp": _matrix_exp,
     }
 )

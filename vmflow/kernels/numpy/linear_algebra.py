@@ -66,7 +66,12 @@ def factored(problem: Problem, array: Array, out: Any) -> Any:
     dtype = problem.inputs[0].dtype
     with explained(problem.op):
         results = FACTORS[problem.op](array.astype(computes_in(dtype), copy=False), *problem.attributes)
-    rounded = tuple([np.asarray(array, order="C").astype(dtype.numpy, copy=False) for array in results])
+    rounded = tuple(
+        [
+            np.asarray(array, order="C").astype(output.dtype.numpy, copy=False)
+            for array, output in zip(results, problem.outputs, strict=True)
+        ]
+    )
     return rounded if len(rounded) > 1 else rounded[0]
 
 

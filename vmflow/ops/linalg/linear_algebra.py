@@ -6,7 +6,6 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from vmflow import dtypes, interpreter as _interpreter
-from vmflow.dtypes import dtype as DType
 from vmflow.instructions.blob import TensorMeta, meta
 from vmflow.ops.autocasting import autocast_as_op
 from vmflow.ops.declaration import function, public
@@ -14,8 +13,6 @@ from vmflow.ops.destination import out_by_copy, written
 from vmflow.ops.elementwise.arithmetic import conj_if_complex
 from vmflow.ops.elementwise.pointwise import check_tensors
 from vmflow.ops.in_place import copied_in_place
-from vmflow.ops.reduction.composed_reduction import norm
-from vmflow.ops.reduction.reduction import Dims
 from vmflow.ops.table import (
     Attributes,
     Form,
@@ -335,20 +332,28 @@ def _solve_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Tens
     return -matmul(right, conj_if_complex(node.output(0)).mT) if node.needs[0] else None, right
 
 
+def are_vectors(A: Tensor, B: Tensor) -> bool:
+    """Whether the right side of a system of equations is a vector, or one for each matrix of a stack."""
+    return B.ndim == 1 or (B.ndim == A.ndim - 1 and tuple(B.shape) == tuple(A.shape[:-1]))
+
+
 @out_by_copy()
 def solve(A: Tensor, B: Tensor, *, left: bool = True, out: Tensor | None = None) -> Tensor:
     """The X with ``A @ X = B``, or with ``X @ A = B`` if not `left`.
 
     Args:
         A: (..., n, n).
-        B: (..., n, k), or (n,) for a single vector; (..., k, n) if not `left`.
+        B: (..., n, k); or vectors, (n,), or of the shape that A has without its last dimension.  (..., k, n) if not
+            `left`.
         left: on which side A stands.
 
     Raises:
         TypeError, ValueError: for integers, two dtypes, and shapes that do not fit.
         LinAlgError: for a singular matrix, when the result is looked at.
     """
-    if B.ndim == 1:
+    if are_vectors(A, B):
+        if not left:
+            raise ValueError(f"solve: left=False is for matrices, but the right side {list(B.shape)} is of vectors")
         return _interpreter.dispatch(_SOLVE, (A, B.unsqueeze(-1))).squeeze(-1)
     if not left:
         return _interpreter.dispatch(_SOLVE, (A.mT, B.mT)).mT
@@ -376,20 +381,6 @@ def _det_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 def det(A: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The determinant of each square matrix; its gradient is defined for invertible ones."""
     return _interpreter.dispatch(_DET, (A,))
-
-
-@out_by_copy()
-def vector_norm(
-    x: Tensor,
-    ord: float = 2,
-    dim: Dims = None,
-    keepdim: bool = False,
-    *,
-    dtype: DType | None = None,
-    out: Tensor | None = None,
-) -> Tensor:
-    """The norm of the elements along `dim`, as of a vector; see `vmflow.norm`."""
-    return norm(x, ord, dim, keepdim, dtype)
 
 
 def _ranks(name: str, rank: int, *tensors: Any) -> None:

@@ -8,7 +8,9 @@ from vmflow import interpreter as _interpreter
 from vmflow.ops.creation.creation import arange, eye
 from vmflow.ops.declaration import function, public
 from vmflow.ops.destination import out_by_copy
+from vmflow.ops.elementwise.selection import where
 from vmflow.ops.shape.joining import cat
+from vmflow.transfers import beside
 
 from .decompositions import factored
 from .linear_algebra import inv, matmul
@@ -58,7 +60,9 @@ def matrix_power(A: Tensor, n: int, *, out: Tensor | None = None) -> Tensor:
     if A.ndim < 2 or A.shape[-1] != A.shape[-2]:
         raise ValueError(f"matrix_power: expected square matrices, got shape {list(A.shape)}")
     if n == 0:
-        return eye(A.shape[-1], dtype=A.dtype, device=A.device).expand(A.shape).clone()
+        identity = beside(eye(A.shape[-1], dtype=A.dtype, device=A.device), A)
+        # Nowhere A, so that gradients are zeros, as those of other powers are numbers.
+        return where(identity != identity, A, identity)
     power = inv(A) if n < 0 else A
     n = abs(n)
     result: Tensor | None = None

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from vmflow import dtypes, interpreter as _interpreter
+from vmflow import dtypes, interpreter as _interpreter, tensors as _tensors
+from vmflow.instructions.blob import meta
 from vmflow.ops.autocasting import autocast_as_op
 from vmflow.ops.declaration import public
 from vmflow.ops.destination import out_by_copy
+from vmflow.ops.elementwise.selection import where
+from vmflow.ops.nn.layer_operands import check_floating, computes_in
+from vmflow.ops.reduction.extrema import maximum
 from vmflow.ops.reduction.reduction import amax, sum as sum_of
+from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, broadcast_shapes, common_device
 
-from .decompositions import eigvalsh, factored, real_matrices, svdvals
-from .linear_algebra import matmul
+from .decompositions import eigvalsh, real_matrices, svdvals
+from .linear_algebra import are_vectors, matmul
 
 if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
+    from vmflow.dtypes import dtype as DType
     from vmflow.tensors import Tensor
 
 
@@ -27,19 +33,28 @@ class LeastSquares(NamedTuple):
     singular_values: Tensor
 
 
-def _tolerance(name: str, value: object) -> float | None:
-    if value is not None and (not isinstance(value, (int, float)) or not value >= 0):
-        raise ValueError(f"{name}: a tolerance is a number of 0 or more, or None, not {value!r}")
-    return None if value is None else float(value)
+Tolerance: TypeAlias = "float | Tensor | None"
 
 
-_PINV = factored(
-    "pinv", lambda shape, attributes: ((*shape[:-2], shape[-1], shape[-2]),), options=tuple[float, float, bool]
-)
+def _infer_pinv(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    source, atol, rtol = metas
+    device = common_device("pinv", metas)
+    real_matrices("pinv", source)
+    check_floating("pinv", atol)
+    check_floating("pinv", rtol)
+    if attributes[0] and source.shape[-1] != source.shape[-2]:
+        raise ValueError(f"pinv: expected symmetric matrices for hermitian=True, got shape {list(source.shape)}")
+    batch = broadcast_shapes("pinv", source.shape[:-2], atol.shape, rtol.shape)
+    output = meta((*batch, source.shape[-1], source.shape[-2]), source.dtype, device)
+    return Inferred(output, 3.0 * output.numel * min(source.shape[-2:]) + 20_000)
+
+
+# Operands: matrices, and up to where singular values count as 0, absolutely and as a part of the largest.
+_PINV = OpExpr("pinv", _infer_pinv, Form(3, tuple[bool]), "decompositions")
 
 
 @_PINV.gradient(inputs=(0,), outputs=(0,))
-def _pinv_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+def _pinv_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor, None, None]:
     """G. H. Golub and V. Pereyra, The differentiation of pseudo-inverses (1973), for a rank that does not change."""
     a, p = node.input(0), node.output(0)
     turned = gradient.mT
@@ -51,6 +66,8 @@ def _pinv_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
         + inner
         - matmul(matmul(inner, p), a)
         - matmul(matmul(p.mT, gradient), p.mT),
+        None,
+        None,
     )
 
 
@@ -59,93 +76,140 @@ def _pinv_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 @out_by_copy()
 def pinv(
     A: Tensor,
-    *,
-    atol: float | None = None,
-    rtol: float | None = None,
+    rcond: float | Tensor | None = None,
     hermitian: bool = False,
+    *,
+    atol: float | Tensor | None = None,
+    rtol: float | Tensor | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
     """The pseudo-inverse: (..., m, n) gives (..., n, m).
 
     Args:
         A: the matrices.
-        atol: singular values up to this count as 0; 0 by default.
+        rcond: another name of `rtol`.
+        hermitian: whether A is symmetric; then only its lower triangle is looked at.
+        atol: singular values up to this count as 0; 0 by default.  A number, or a tensor that broadcasts with the
+            dimensions of A before the last two.
         rtol: and those up to this times the largest; by default the larger of both sizes times the dtype's precision,
             or 0 if there is an `atol`.
-        hermitian: whether A is symmetric; then only its lower triangle is looked at.
 
     Raises:
-        TypeError, ValueError: for integer and complex matrices, and a tolerance below 0.
+        TypeError, ValueError: for integer and complex matrices, and a number below 0 as a tolerance.
     """
-    absolute, relative = _tolerances("pinv", A, atol, rtol)
-    return _interpreter.dispatch(_PINV, (A,), (absolute, relative, bool(hermitian)))
+    if rcond is not None:
+        if rtol is not None:
+            raise TypeError("pinv: rcond is another name of rtol; give one of them")
+        rtol = rcond
+    return _interpreter.dispatch(_PINV, (A, *_tolerances("pinv", A, atol, rtol)), (bool(hermitian),))
 
 
-def _tolerances(name: str, A: Tensor, atol: float | None, rtol: float | None) -> tuple[float, float]:
+def _tolerances(name: str, A: Tensor, atol: Tolerance, rtol: Tolerance) -> tuple[Tensor, Tensor]:
+    """Both as tensors, with what they are by default."""
     real_matrices(name, A._blob.meta)
-    absolute, relative = _tolerance(name, atol), _tolerance(name, rtol)
-    if relative is None:
-        relative = 0.0 if absolute else max(A.shape[-2:]) * dtypes.finfo(A.dtype).eps
-    return absolute or 0.0, relative
+    dtype = computes_in(A._blob.meta)
+    precision = max(A.shape[-2:]) * dtypes.finfo(A.dtype).eps
+    absolute = _tolerance(name, A, 0.0 if atol is None else atol, dtype)
+    if rtol is not None:
+        relative = _tolerance(name, A, rtol, dtype)
+    elif isinstance(atol, _tensors.Tensor):
+        relative = where(absolute > 0, 0.0, precision)
+    else:
+        relative = _tolerance(name, A, 0.0 if atol else precision, dtype)
+    return absolute, relative
+
+
+def _tolerance(name: str, A: Tensor, value: float | Tensor, dtype: DType) -> Tensor:
+    if isinstance(value, _tensors.Tensor):
+        if value.dtype.is_complex:
+            raise TypeError(f"{name}: a tolerance is real, but that given is {value.dtype.name}")
+        return value.detach().to(dtype)
+    if not isinstance(value, (int, float)) or not value >= 0:
+        raise ValueError(f"{name}: a tolerance is a number of 0 or more, a tensor or None, not {value!r}")
+    return A.new_full((), value, dtype=dtype)
 
 
 @autocast_as_op
 @out_by_copy()
 def matrix_rank(
     A: Tensor,
-    *,
-    atol: float | None = None,
-    rtol: float | None = None,
+    tol: float | Tensor | None = None,
     hermitian: bool = False,
+    *,
+    atol: float | Tensor | None = None,
+    rtol: float | Tensor | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
-    """How many singular values are not 0, int64; see `pinv`, which has the same tolerances."""
+    """How many singular values are not 0, int64.
+
+    Args:
+        A: (..., m, n).
+        tol: an `atol` with an `rtol` of 0.
+        hermitian, atol, rtol: as of `pinv`.
+
+    Raises:
+        TypeError, ValueError: as `pinv`.
+    """
+    if tol is not None:
+        if atol is not None or rtol is not None:
+            raise TypeError("matrix_rank: tol is an atol with an rtol of 0; give tol, or one or both of the others")
+        atol, rtol = tol, 0.0
     absolute, relative = _tolerances("matrix_rank", A, atol, rtol)
     values = eigvalsh(A).abs() if hermitian else svdvals(A)
     return _rank(values.detach(), absolute, relative)
 
 
-def _rank(values: Tensor, atol: float, rtol: float) -> Tensor:
+def _rank(values: Tensor, atol: Tensor, rtol: Tensor) -> Tensor:
     if not values.shape[-1]:
-        return sum_of(values != 0, -1)
-    limit = (amax(values, -1, keepdim=True) * rtol).clamp(min=atol)
+        # The tolerances may have more dimensions than there are batches of matrices.
+        return sum_of(values != 0, -1) + (atol.unsqueeze(-1) + rtol.unsqueeze(-1)).narrow(-1, 0, 0).sum(-1).long()
+    limit = maximum(amax(values, -1, keepdim=True) * rtol.unsqueeze(-1), atol.unsqueeze(-1))
     return sum_of(values > limit, -1)
+
+
+_DRIVERS: Final = ("gels", "gelsy", "gelsd", "gelss")
 
 
 @autocast_as_op
 def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | None = None) -> LeastSquares:
     """The X for which ``A @ X - B`` is smallest, and of these the smallest; by the pseudo-inverse of A.
 
-    The result does not look at the rank, so unlike PyTorch's it has residuals of rank-deficient matrices as well.
+    The drivers are names of LAPACK, all of which are computed alike here; they say what is returned besides.  Nothing
+    looks at the rank, so unlike PyTorch's the result has residuals of rank-deficient matrices as well.
 
     Args:
         A: (..., m, n).
-        B: (..., m, k), or (m,) for a single vector.
+        B: (..., m, k); or vectors, (m,), or of the shape that A has without its last dimension.
         rcond: singular values up to this times the largest count as 0; by default as in `pinv`.
-        driver: accepted for PyTorch's sake.
+        driver: "gels", "gelsy", "gelsd" or "gelss"; by default "gelsy" on the CPU, and "gels" on other devices.
 
     Returns:
-        solution: (..., n, k).
-        residuals: (..., k), the sums of squares of what is left; of no elements unless m > n.
-        rank: of A, int64.
-        singular_values: of A.
+        solution: (..., n, k), or (..., n) of vectors.
+        residuals: (..., k), the sums of squares of what is left; of no elements unless m > n, and by "gelsy".
+        rank: of A, int64; of no elements by "gels".
+        singular_values: of A; of no elements by "gels" and "gelsy".
 
     Raises:
-        TypeError, ValueError: for integer and complex matrices, two dtypes, and shapes that do not fit.
+        TypeError, ValueError: for integer and complex matrices, two dtypes, another driver, and shapes that do not fit.
     """
-    vector = B.ndim == 1
-    right = B.unsqueeze(-1) if vector else B
+    chosen = driver or ("gelsy" if A.device.type == "cpu" else "gels")
+    if chosen not in _DRIVERS:
+        raise ValueError(f"lstsq: driver must be one of {', '.join(map(repr, _DRIVERS))}, not {driver!r}")
     if A.dtype is not B.dtype:
         raise TypeError(f"lstsq: expected one dtype, got {A.dtype.name} and {B.dtype.name}")
+    vectors = are_vectors(A, B)
+    right = B.unsqueeze(-1) if vectors else B
     if A.ndim < 2 or right.ndim < 2 or A.shape[-2] != right.shape[-2]:
         raise ValueError(f"lstsq: a right side of shape {list(B.shape)} does not fit {list(A.shape)}")
+    broadcast_shapes("lstsq", tuple(A.shape[:-2]), tuple(right.shape[:-2]))
     absolute, relative = _tolerances("lstsq", A, None, rcond)
     solution = matmul(pinv(A, rtol=relative), right)
-    values = svdvals(A.detach())
-    if A.shape[-2] > A.shape[-1]:
+    nothing = A.new_zeros(0)
+    left_over, rank, values = nothing, nothing.long(), nothing
+    if chosen != "gelsy" and A.shape[-2] > A.shape[-1]:
         left_over = (matmul(A, solution) - right).square().sum(-2)
-    else:
-        left_over = A.new_zeros(0)
-    return LeastSquares(
-        solution.squeeze(-1) if vector else solution, left_over, _rank(values, absolute, relative), values
-    )
+    if chosen != "gels":
+        found = svdvals(A.detach())
+        rank = _rank(found, absolute, relative)
+        values = values if chosen == "gelsy" else found
+    return LeastSquares(solution.squeeze(-1) if vectors else solution, left_over, rank, values)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from vmflow.dtypes import FLOATING, dtype as DType
+from vmflow.dtypes import FLOATING, dtype as DType, promote_types
 from vmflow.ops.destination import out_by_copy
 from vmflow.ops.linalg.decompositions import svdvals
 from vmflow.ops.shape.view import movedim
-from vmflow.ops.table import normalize_dim
+from vmflow.ops.table import normalize_dim, normalize_dims
 
 from .composed_reduction import norm
 from .reduction import Dims
@@ -40,28 +40,29 @@ def matrix_norm(
         dtype: to which `A` is converted first.
 
     Raises:
-        TypeError, ValueError, IndexError: for integers, another `ord`, and dimensions that do not exist or are equal.
+        TypeError, ValueError: for integers, another kind of dtype, another `ord`, and equal dimensions.
+        IndexError: for dimensions that do not exist, and no elements if `ord` is negative.
     """
     if len(dim) != 2:
         raise ValueError(f"matrix_norm: dim must be two dimensions, not {tuple(dim)}")
     if A.ndim < 2:
         raise ValueError(f"matrix_norm: expected matrices, got shape {list(A.shape)}")
-    rows, columns = [normalize_dim("matrix_norm", it, A.ndim) for it in dim]
+    rows, columns = [normalize_dim("matrix_norm", each, A.ndim) for each in dim]
     if rows == columns:
         raise ValueError(f"matrix_norm: dim {tuple(dim)} names one dimension twice")
-    if dtype is not None:
-        A = A.to(dtype)
-    if A.dtype.category < FLOATING:
-        raise TypeError(f"matrix_norm is not defined for {A.dtype.name} tensors; convert with .float() first")
+    A = converted("matrix_norm", A, dtype)
     if ord == "fro":
         return norm(A, 2, (rows, columns), keepdim)
     if ord in ("nuc", 2, -2):
         values = svdvals(movedim(A, (rows, columns), (-2, -1)))
-        result = values.sum(-1) if ord == "nuc" else values.amax(-1) if ord == 2 else values.amin(-1)
+        if ord == "nuc":
+            result = values.sum(-1)
+        else:
+            result = _largest(values, -1) if ord == 2 else values.amin(-1)
     elif ord in (1, -1, math.inf, -math.inf):
         summed, left = (rows, columns) if ord in (1, -1) else (columns, rows)
         sums = norm(A, 1, summed, True)
-        result = (sums.amax(left, True) if float(ord) > 0 else sums.amin(left, True)).squeeze((rows, columns))
+        result = (_largest(sums, left, True) if float(ord) > 0 else sums.amin(left, True)).squeeze((rows, columns))
     else:
         raise ValueError(f"matrix_norm: ord must be 'fro', 'nuc', inf, -inf, 1, -1, 2 or -2, not {ord!r}")
     if not keepdim:
@@ -69,6 +70,59 @@ def matrix_norm(
     for axis in sorted((rows, columns)):
         result = result.unsqueeze(axis)
     return result
+
+
+def converted(name: str, A: Tensor, dtype: DType | None) -> Tensor:
+    """The operand of a norm in another dtype.
+
+    Raises:
+        TypeError: for integers, and a dtype that is complex where A is real, or the other way round, or has less
+            precision.
+    """
+    if A.dtype.category < FLOATING:
+        raise TypeError(f"{name} is not defined for {A.dtype.name} tensors; convert with .float() first")
+    if dtype is None:
+        return A
+    if dtype.category != A.dtype.category or promote_types(A.dtype, dtype) is not dtype:
+        raise TypeError(f"{name}: dtype {dtype.name} does not hold the numbers of {A.dtype.name}; convert with .to()")
+    return A.to(dtype)
+
+
+def _largest(sizes: Tensor, dim: int, keepdim: bool = False) -> Tensor:
+    """As `amax`, of sizes, so that of none it is 0."""
+    return sizes.amax(dim, keepdim) if sizes.shape[dim] else sizes.sum(dim, keepdim)
+
+
+@out_by_copy()
+def vector_norm(
+    x: Tensor,
+    ord: float = 2,
+    dim: Dims = None,
+    keepdim: bool = False,
+    *,
+    dtype: DType | None = None,
+    out: Tensor | None = None,
+) -> Tensor:
+    """The norm of the elements along `dim`, as of a vector; see `vmflow.norm`.
+
+    Args:
+        x: floating-point or complex.
+        ord: the exponent; inf and -inf are the largest and the smallest absolute value, 0 counts what is not 0.
+        dim: one or several dimensions, by default all.
+        keepdim: whether they stay, with size 1.
+        dtype: to which `x` is converted first; of no less precision.
+
+    Raises:
+        TypeError: for integers, a string as `ord`, and another kind of dtype.
+        IndexError: for dimensions that do not exist, and no elements if `ord` is negative or inf.
+    """
+    if isinstance(ord, str):
+        raise TypeError(f"vector_norm: ord must be a number, not {ord!r}")
+    x = converted("vector_norm", x, dtype)
+    dims = normalize_dims("vector_norm", None if dim == () or dim == [] else dim, x.ndim)
+    if ord < 0 and 0 in [x.shape[axis] for axis in dims]:
+        raise IndexError(f"vector_norm: ord={ord} of no elements, along {list(dims)} of shape {list(x.shape)}")
+    return norm(x, ord, dims, keepdim)
 
 
 @out_by_copy("norm")
@@ -94,8 +148,10 @@ def linalg_norm(
     Raises:
         ValueError: for an `ord` without `dim` of a tensor that is neither 1-d nor 2-d.
     """
+    if isinstance(dim, (tuple, list)) and len(dim) not in (1, 2):
+        raise ValueError(f"linalg.norm: dim must be one or two dimensions, not {tuple(dim)}")
     if ord is None:
-        return norm(A, 2, dim, keepdim, dtype)
+        return vector_norm(A, 2, dim, keepdim, dtype=dtype)
     if dim is None:
         if A.ndim not in (1, 2):
             raise ValueError(f"linalg.norm: with ord={ord!r} and without dim, expected 1-d or 2-d, got {A.ndim}-d")
@@ -105,4 +161,4 @@ def linalg_norm(
         return matrix_norm(A, ord, dims, keepdim, dtype=dtype)
     if isinstance(ord, str):
         raise ValueError(f"linalg.norm: ord={ord!r} is for matrices, but dim is {dim}")
-    return norm(A, ord, dims, keepdim, dtype)
+    return vector_norm(A, ord, dims, keepdim, dtype=dtype)
