@@ -182,6 +182,7 @@ if _TYPE_CHECKING:
         slice as slice,
         slice_update as slice_update,
     )
+    from .ops.linalg.composed import vander as vander
     from .ops.linalg.einsum import einsum as einsum
     from .ops.nn.regions import roi_align as roi_align
     from .ops.creation.ranges import (
@@ -280,6 +281,7 @@ _LAZY_NAMES = {
     "stft": ".ops.fourier.short_time",
     "tril_indices": ".ops.creation.ranges",
     "triu_indices": ".ops.creation.ranges",
+    "vander": ".ops.linalg.composed",
 }
 
 # Functions of layers, by the module that has them: see `vmflow.nn.top_level`.

@@ -29,6 +29,7 @@ from .ops.indexing import scatter_reduction as scatter_reduction
 from .ops import inquiry as inquiry
 from .ops.linalg import decompositions as decompositions
 from .ops.linalg import linear_algebra as linear_algebra
+from .ops.linalg import lu as lu
 from .ops.linalg import matrix_functions as matrix_functions
 from .ops.linalg import matrix_products as matrix_products
 from .ops.linalg import pseudo_inverse as pseudo_inverse
@@ -207,9 +208,14 @@ if TYPE_CHECKING:
     from .ops.inquiry import is_tensor as is_tensor
     from .ops.inquiry import numel as numel
     from .ops.inquiry import result_type as result_type
+    from .ops.linalg.decompositions import cholesky_inverse as cholesky_inverse
+    from .ops.linalg.decompositions import cholesky_of as cholesky
     from .ops.linalg.decompositions import cholesky_solve as cholesky_solve
+    from .ops.linalg.decompositions import householder_product as orgqr
     from .ops.linalg.decompositions import logdet as logdet
+    from .ops.linalg.decompositions import qr_of as qr
     from .ops.linalg.decompositions import slogdet as slogdet
+    from .ops.linalg.decompositions import svd_of as svd
     from .ops.linalg.linear_algebra import addmm as addmm
     from .ops.linalg.linear_algebra import baddbmm as baddbmm
     from .ops.linalg.linear_algebra import bmm as bmm
@@ -221,6 +227,9 @@ if TYPE_CHECKING:
     from .ops.linalg.linear_algebra import mv as mv
     from .ops.linalg.linear_algebra import outer as outer
     from .ops.linalg.linear_algebra import tensordot as tensordot
+    from .ops.linalg.lu import lu_packed as lu
+    from .ops.linalg.lu import lu_unpack as lu_unpack
+    from .ops.linalg.lu import solve_by_lu as lu_solve
     from .ops.linalg.matrix_functions import matrix_exp as matrix_exp
     from .ops.linalg.matrix_functions import matrix_power as matrix_power
     from .ops.linalg.matrix_products import chain_matmul as chain_matmul
@@ -231,6 +240,7 @@ if TYPE_CHECKING:
     from .ops.linalg.matrix_products import vdot as vdot
     from .ops.linalg.pseudo_inverse import pinv as pinverse
     from .ops.reduction.composed_reduction import count_nonzero as count_nonzero
+    from .ops.reduction.composed_reduction import dist as dist
     from .ops.reduction.composed_reduction import logsumexp as logsumexp
     from .ops.reduction.composed_reduction import nanmean as nanmean
     from .ops.reduction.composed_reduction import nansum as nansum
@@ -412,6 +422,8 @@ if TYPE_CHECKING:
         "cdist",
         "ceil",
         "chain_matmul",
+        "cholesky",
+        "cholesky_inverse",
         "cholesky_solve",
         "chunk",
         "clamp",
@@ -445,6 +457,7 @@ if TYPE_CHECKING:
         "diagonal_scatter",
         "diff",
         "digamma",
+        "dist",
         "div",
         "divide",
         "dot",
@@ -531,6 +544,9 @@ if TYPE_CHECKING:
         "logit",
         "logsumexp",
         "lt",
+        "lu",
+        "lu_solve",
+        "lu_unpack",
         "manual_seed",
         "masked_fill",
         "masked_scatter",
@@ -571,6 +587,7 @@ if TYPE_CHECKING:
         "numel",
         "ones",
         "ones_like",
+        "orgqr",
         "outer",
         "permute",
         "pinverse",
@@ -580,6 +597,7 @@ if TYPE_CHECKING:
         "pow",
         "prod",
         "put",
+        "qr",
         "quantile",
         "rad2deg",
         "rand",
@@ -631,6 +649,7 @@ if TYPE_CHECKING:
         "sub",
         "subtract",
         "sum",
+        "svd",
         "swapaxes",
         "swapdims",
         "t",

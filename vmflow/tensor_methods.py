@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .dtypes import dtype as DType
     from .instructions.blob import Array
     from .ops.elementwise.inference import Scalar
-    from .ops.linalg.decompositions import SignLogabsdet
+    from .ops.linalg.decompositions import QR, SVDFactors, SignLogabsdet
     from .ops.reduction.counting import Histogram
     from .ops.reduction.extrema import MinMax, ValuesIndices
     from .ops.reduction.reduction import Dims
@@ -268,6 +268,10 @@ class TensorMethods(TensorOperators):
 
         def ceil_(self) -> Tensor: ...
 
+        def cholesky(self, upper: _bool = False, *, out: Tensor | None = None) -> Tensor: ...
+
+        def cholesky_inverse(self, upper: _bool = False, *, out: Tensor | None = None) -> Tensor: ...
+
         def cholesky_solve(self, L: Tensor, upper: _bool = False, *, out: Tensor | None = None) -> Tensor: ...
 
         def chunk(self, chunks: _int, dim: _int = 0) -> tuple[Tensor, ...]: ...
@@ -361,6 +365,8 @@ class TensorMethods(TensorOperators):
         def digamma(self, *, out: Tensor | None = None) -> Tensor: ...
 
         def digamma_(self) -> Tensor: ...
+
+        def dist(self, other: Tensor, p: _float = 2) -> Tensor: ...
 
         def div(
             self, other: Tensor | Scalar, *, rounding_mode: str | None = None, out: Tensor | None = None
@@ -631,6 +637,10 @@ class TensorMethods(TensorOperators):
 
         def lt_(self, other: Tensor | Scalar) -> Tensor: ...
 
+        def lu(self, pivot: _bool = True, get_infos: _bool = False) -> Any: ...
+
+        def lu_solve(self, LU_data: Tensor, LU_pivots: Tensor, *, out: Tensor | None = None) -> Tensor: ...
+
         @property
         def mH(self) -> Tensor: ...
 
@@ -796,6 +806,8 @@ class TensorMethods(TensorOperators):
 
         def not_equal(self, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor: ...
 
+        def orgqr(self, tau: Tensor, *, out: Tensor | None = None) -> Tensor: ...
+
         def outer(self, vec2: Tensor, *, out: Tensor | None = None) -> Tensor: ...
 
         def permute(self, *dims: Any, **named: Any) -> Tensor: ...
@@ -804,10 +816,11 @@ class TensorMethods(TensorOperators):
 
         def pinverse(
             self,
-            *,
-            atol: _float | None = None,
-            rtol: _float | None = None,
+            rcond: _float | Tensor | None = None,
             hermitian: _bool = False,
+            *,
+            atol: _float | Tensor | None = None,
+            rtol: _float | Tensor | None = None,
             out: Tensor | None = None,
         ) -> Tensor: ...
 
@@ -831,6 +844,8 @@ class TensorMethods(TensorOperators):
         def put(self, index: Tensor, source: Tensor, accumulate: _bool = False) -> Tensor: ...
 
         def put_(self, *args: Any, **kwargs: Any) -> Tensor: ...
+
+        def qr(self, some: _bool = True, *, out: tuple[Tensor, ...] | None = None) -> QR: ...
 
         def quantile(
             self, q: _float | Tensor, dim: _int | None = None, keepdim: _bool = False, *, interpolation: str = "linear"
@@ -1005,6 +1020,10 @@ class TensorMethods(TensorOperators):
         ) -> Tensor: ...
 
         def sum_to_size(self, *size: Any) -> Tensor: ...
+
+        def svd(
+            self, some: _bool = True, compute_uv: _bool = True, *, out: tuple[Tensor, ...] | None = None
+        ) -> SVDFactors: ...
 
         def swapaxes(self, dim0: _int, dim1: _int) -> Tensor: ...
 

@@ -115,16 +115,18 @@ GRADED_ELSEWHERE: Final[dict[str, tuple[str, ...]]] = {
 ADMITTED: Final[dict[str, str]] = {
     **dict.fromkeys(("floor_divide", "floor_divide_scalar", "fmod", "fmod_scalar"), "ZeroDivisionError"),
     **dict.fromkeys(("remainder", "remainder_scalar", "trunc_divide"), "ZeroDivisionError"),
-    **dict.fromkeys(("eigh", "pinv", "svd", "svdvals"), "LinAlgError"),
+    **dict.fromkeys(("eig", "eigh", "pinv", "svd", "svdvals"), "LinAlgError"),
     "binary_cross_entropy": "RuntimeError",
     "one_hot": "ValueError",
+    "pivots_to_permutation": "IndexError",
 }
 
 KINDS: Final = {"0-d": ((),), "empty": ((0,), (2, 0, 3)), "vectors": ((5,),), "matrices": ((3, 4),)}
 
 # Kinds of shapes in which no row runs an op, and whether that is because it refuses them.
 _MATRICES: Final = (
-    *("cholesky", "det", "diagonal", "eigh", "inv", "matrix_exp", "pinv", "qr", "slogdet", "solve"),
+    *("cholesky", "det", "diagonal", "eig", "eigh", "inv", "lu_factor", "matrix_exp", "qr", "slogdet"),
+    "solve",
     *("solve_triangular", "svd", "svdvals", "triangle"),
 )
 _LINES_AND_MORE: Final = (
@@ -147,11 +149,11 @@ BECAUSE_REFUSED: Final[dict[str, tuple[str, ...]]] = {
         ),
         *("fft", "irfft", "linear", "matmul", "pad", "rfft", "scatter_diagonal", "slice"),
         *("bincount", "bincount_length", "repeated_places", "repetitions", "unfold", "view_as_complex"),
-        *("weighted_half",),
+        *("pivots_to_permutation", "weighted_half"),
         *("ctc_loss", "ctc_loss_gradient", "gru_layer", "gru_layer_gradient", "largest_of_bag", "lstm_layer"),
         *("lstm_layer_gradient", "pad_borders", "pad_borders_gradient", "rnn_layer", "rnn_layer_gradient"),
     ),
-    "vectors": (*_MATRICES, *_LINES_AND_MORE, "batch_norm"),
+    "vectors": (*_MATRICES, *_LINES_AND_MORE, "batch_norm", "pinv"),
     "matrices": ("bincount", "bincount_length", "repeated_places", "repetitions"),
 }
 BECAUSE_NEEDLESS: Final[dict[str, tuple[str, ...]]] = {

@@ -12,6 +12,7 @@ import pytest
 import vmflow as flow
 from tests.support import check_gradients
 from vmflow import linalg
+from vmflow.ops.linalg.lu import _order
 
 from .oracle import REAL, Array, KernelContract, Row, Shapes, check, forward_test, gradient_test, sample, values
 
@@ -62,6 +63,28 @@ def _rebuilt_eigh(x: flow.Tensor) -> flow.Tensor:
     return eigenvectors * eigenvalues.unsqueeze(-2) @ eigenvectors.mT
 
 
+def _rebuilt_lu(x: flow.Tensor) -> flow.Tensor:
+    permutation, lower, upper = linalg.lu(x)
+    return permutation @ lower @ upper
+
+
+def _rebuilt_eig(x: flow.Tensor) -> flow.Tensor:
+    found, vectors = linalg.eig(x)
+    rebuilt = vectors * found.unsqueeze(-2) @ linalg.inv(vectors)
+    return rebuilt if x.dtype.is_complex else flow.real(rebuilt)
+
+
+def _exchanged(pivots: Array, size: int) -> Array:
+    """Rows exchanged one after the other."""
+    found = np.empty((*pivots.shape[:-1], size), np.int64)
+    for place in np.ndindex(pivots.shape[:-1]):
+        order = list(range(size))
+        for step, other in enumerate(pivots[place]):
+            order[step], order[other] = order[other], order[step]
+        found[place] = order
+    return found
+
+
 ROWS: list[Row] = [
     Row(
         "slogdet",
@@ -102,6 +125,25 @@ ROWS: list[Row] = [
         tolerance=2e-2,
     ),
     Row("eigh", _rebuilt_eigh, _symmetric, REAL, shapes=SQUARE, order=2, tolerance=6e-2),
+    Row("lu_factor", _rebuilt_lu, lambda x: x, REAL, shapes=ANY, order=2, tolerance=3e-2),
+    Row(
+        "eig",
+        _rebuilt_eig,
+        lambda x: x,
+        ("float64", "float32", "complex64", "complex128"),
+        shapes=SQUARE,
+        order=2,
+        tolerance=1e-3,
+    ),
+    Row(
+        "pivots_to_permutation",
+        lambda x: _order(x, 4),
+        lambda x: _exchanged(x - 1, 4),
+        ("int32", "int64"),
+        "int64",
+        shapes=(((3,),), ((2, 3),), ((0, 3),), ((2, 0),), ((5, 1),)),
+        domain=((1.0, 4.0),),
+    ),
     Row("pinv", linalg.pinv, np.linalg.pinv, ("float64", "float32"), shapes=ANY, order=2, tolerance=1e-4),
     Row("pinv", linalg.pinv, np.linalg.pinv, ("float16", "bfloat16"), shapes=ANY, tolerance=6e-2, label="-half"),
     Row("matrix_exp", linalg.matrix_exp, _exponential, REAL, shapes=SQUARE, order=2, tolerance=2e-2),

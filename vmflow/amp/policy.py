@@ -39,16 +39,16 @@ LOWER: Final = _names("""
 # is no 16-bit arithmetic.
 FLOAT32: Final = _names("""
     acos adaptive_avg_pool3d adaptive_max_pool3d asin avg_pool3d binary_cross_entropy
-    binary_cross_entropy_with_logits cholesky cosh cross_entropy ctc_loss cumprod cumsum det eigh erfinv exp expm1
-    fft inv irfft layer_norm log log10 log1p log2 log_softmax max_pool3d max_pool3d_with_indices mean nll_loss norm
-    pad_borders pinv pow pow_scalar prod qr reciprocal rfft rsqrt sinh slogdet softmax softplus solve
-    solve_triangular square sum svd svdvals tan view_as_complex
+    binary_cross_entropy_with_logits cholesky cosh cross_entropy ctc_loss cumprod cumsum det eig eigh erfinv exp
+    expm1 fft inv irfft layer_norm log log10 log1p log2 log_softmax lu_factor max_pool3d max_pool3d_with_indices
+    mean nll_loss norm pad_borders pinv pow pow_scalar prod qr reciprocal rfft rsqrt sinh slogdet softmax softplus
+    solve solve_triangular square sum svd svdvals tan view_as_complex
 
-    cdist cholesky_solve combined_margin completed complex cosine_embedding_loss cosine_similarity deform_conv2d
-    gaussian_nll_loss grid_sample halved hinge_embedding_loss huber_loss istft kl_div l1_loss lstsq
-    margin_ranking_loss matrix_rank max_unpool1d max_unpool2d max_unpool3d mse_loss multi_margin_loss
-    multilabel_margin_loss multilabel_soft_margin_loss mvlgamma nanquantile normalize poisson_nll_loss polar
-    quantile roi_align smooth_l1_loss soft_margin_loss stft transformed triplet_margin_loss
+    cdist cholesky_inverse cholesky_solve combined_margin completed complex cond cosine_embedding_loss
+    cosine_similarity deform_conv2d gaussian_nll_loss grid_sample halved hinge_embedding_loss householder_product
+    huber_loss istft kl_div l1_loss lstsq margin_ranking_loss matrix_rank max_unpool1d max_unpool2d max_unpool3d
+    mse_loss multi_margin_loss multilabel_margin_loss multilabel_soft_margin_loss mvlgamma nanquantile normalize
+    poisson_nll_loss polar quantile roi_align smooth_l1_loss soft_margin_loss stft transformed triplet_margin_loss
 """)
 
 # These take one dtype only.
@@ -63,15 +63,16 @@ WIDEST: Final = _names("""
 AS_GIVEN: Final = _names("""
     absolute_difference adaptive_avg_pool1d adaptive_avg_pool2d adaptive_max_pool1d adaptive_max_pool2d all amax
     amin any arange argmax argmin argsort as_strided avg_pool1d avg_pool2d batch_norm batch_norm_inference bernoulli
-    bincount bincount_length cast col2im copy_ count_nonzero cummax cummin diagonal distinct dropout exponential
-    element_of_rank elu embedding embedding_limit_norms empty expand exponential_linear eye fill flip frequencies
-    fused gather gelu_by_tanh hardshrink hardsigmoid hardswish hardtanh huber im2col index index_add_to_zeros isin
+    bincount bincount_length cast col2im copy_ count_nonzero cummax cummin diagonal distinct dropout element_of_rank
+    elu embedding embedding_limit_norms empty expand exponential exponential_linear eye fill flip frequencies fused
+    gather gelu_by_tanh hardshrink hardsigmoid hardswish hardtanh huber im2col index index_add_to_zeros isin
     largest_of_bag leaky_relu linspace logcumsumexp logsigmoid matrix_exp max_pool1d max_pool1d_with_indices
-    max_pool2d max_pool2d_with_indices mish mode multinomial nonzero one_hot orthogonal_ pad permute plane_gather
-    plane_scatter poisson polygamma quick_gelu rand randint randn randperm recurrence repeat repeated_places
-    repetitions resample reshape respread roll scatter_diagonal scatter_slices searchsorted slice smooth_l1
-    softshrink softsign square_relu squared_difference standard_gamma strided_get strided_put tanhshrink threshold
-    to_device topk triangle triangle_places trunc_normal_ unfold view_as_real weighted_half
+    max_pool2d max_pool2d_with_indices mish mode multinomial nonzero one_hot orthogonal_ pad permute
+    pivots_to_permutation plane_gather plane_scatter poisson polygamma quick_gelu rand randint randn randperm
+    recurrence repeat repeated_places repetitions resample reshape respread roll scatter_diagonal scatter_slices
+    searchsorted slice smooth_l1 softshrink softsign square_relu squared_difference standard_gamma strided_get
+    strided_put tanhshrink threshold to_device topk triangle triangle_places trunc_normal_ unfold view_as_real
+    weighted_half
 """)
 
 CLASSES: Final[Mapping[str, CastTo]] = {

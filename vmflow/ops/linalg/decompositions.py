@@ -74,7 +74,7 @@ def real_matrices(name: str, matrix: TensorMeta) -> None:
     check_floating(name, matrix)
 
 
-def _cost(matrix: TensorMeta) -> float:
+def decomposition_cost(matrix: TensorMeta) -> float:
     """In nanoseconds: a few operations for each element and column."""
     return 3.0 * matrix.numel * min(matrix.shape[-2:], default=1) + 20_000
 
@@ -100,7 +100,7 @@ def factored(
         if square:
             square_matrices(name, source)
         outputs = tuple([meta(shape, source.dtype, source.device) for shape in shapes(source.shape, attributes)])
-        return Inferred(outputs if len(outputs) > 1 else outputs[0], _cost(source))
+        return Inferred(outputs if len(outputs) > 1 else outputs[0], decomposition_cost(source))
 
     return OpExpr(name, infer, Form(1, options), "decompositions")
 
@@ -195,6 +195,20 @@ def cholesky_solve(B: Tensor, L: Tensor, upper: bool = False, *, out: Tensor | N
     return solve_triangular(lower.mT, solve_triangular(lower, B, upper=False), upper=True)
 
 
+@public()
+@autocast_as_op
+@out_by_copy()
+def cholesky_inverse(L: Tensor, upper: bool = False, *, out: Tensor | None = None) -> Tensor:
+    """The inverse of A, given the factor of A that `cholesky` makes.
+
+    Args:
+        L: (..., n, n).
+        upper: whether it is the upper factor.
+    """
+    real_matrices("cholesky_inverse", L._blob.meta)
+    return cholesky_solve(beside(eye(L.shape[-1], dtype=L.dtype, device=L.device), L), L, upper)
+
+
 def _infer_solve_triangular(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     matrix, right = metas
     device = common_device("solve_triangular", metas)
@@ -208,7 +222,7 @@ def _infer_solve_triangular(attributes: Attributes, metas: Metas, kinds: Kinds) 
         )
     batch = broadcast_shapes("solve_triangular", matrix.shape[:-2], right.shape[:-2])
     output = meta((*batch, *right.shape[-2:]), matrix.dtype, device)
-    return Inferred(output, output.numel * matrix.shape[-1] + _cost(matrix))
+    return Inferred(output, output.numel * matrix.shape[-1] + decomposition_cost(matrix))
 
 
 _SOLVE_TRIANGULAR = OpExpr("solve_triangular", _infer_solve_triangular, Form(2, tuple[bool, bool]), "decompositions")
@@ -308,6 +322,47 @@ def qr(A: Tensor, mode: str = "reduced", *, out: tuple[Tensor, ...] | None = Non
     return QR(*_interpreter.dispatch_several(_QR, (A,), (mode,)))
 
 
+@public("orgqr", own=False)
+@autocast_as_op
+@out_by_copy()
+def householder_product(input: Tensor, tau: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """The first columns of a product of reflections ``I - tau[i] * v[i] @ v[i].T``.
+
+    R. Schreiber and C. Van Loan, A storage-efficient WY representation for products of Householder transformations
+    (1989): one triangular matrix stands for all factors.
+
+    Args:
+        input: (..., m, n), m at least n; below the diagonal of column i is what v[i] has behind a 1.
+        tau: (..., k), k at most n.
+
+    Returns:
+        (..., m, n).
+
+    Raises:
+        TypeError, ValueError: for integers and complex numbers, two dtypes, and shapes that do not fit.
+    """
+    name = "householder_product"
+    real_matrices(name, input._blob.meta)
+    if tau.dtype is not input.dtype:
+        raise TypeError(f"{name}: expected one dtype, got {input.dtype.name} and {tau.dtype.name}")
+    rows, columns = input.shape[-2:]
+    if tuple(tau.shape[:-1]) != tuple(input.shape[:-2]) or tau.ndim < 1 or not tau.shape[-1] <= columns <= rows:
+        raise ValueError(
+            f"{name}: expected (..., m, n) with m >= n and tau (..., k) with k <= n, got {list(input.shape)} and "
+            f"{list(tau.shape)}"
+        )
+    count = tau.shape[-1]
+    vectors = tril(input.narrow(-1, 0, count), -1)
+    vectors = vectors + beside(eye(rows, count, dtype=input.dtype, device=input.device), input)
+    scaled = triu(matmul(vectors.mT, vectors), 1) * tau.unsqueeze(-1)
+    small = beside(eye(count, dtype=input.dtype, device=input.device), input)
+    # Its inverse would have 1 / tau on the diagonal, which may be 0.
+    middle = solve_triangular(scaled, small * tau.unsqueeze(-1), upper=True, unitriangular=True)
+    first = vectors.narrow(-2, 0, columns)
+    identity = beside(eye(rows, columns, dtype=input.dtype, device=input.device), input)
+    return identity - matmul(vectors, matmul(middle, first.mT))
+
+
 # Singular values
 
 
@@ -342,7 +397,7 @@ def _svd_gradient(node: OpNode, of_u: Gradients, of_s: Gradients, of_vh: Gradien
     middle = u.new_zeros((*s.shape, inner))
     if of_s is not None:
         middle = middle + beside(eye(inner, dtype=s.dtype, device=s.device), s) * of_s.unsqueeze(-1)
-    gaps = _gaps(s * s)
+    gaps = value_gaps(s * s)
     left = right = None
     if of_u is not None:
         of_u = of_u.narrow(-1, 0, inner)
@@ -360,7 +415,7 @@ def _svd_gradient(node: OpNode, of_u: Gradients, of_s: Gradients, of_vh: Gradien
     return (result,)
 
 
-def _gaps(values: Tensor) -> Tensor:
+def value_gaps(values: Tensor) -> Tensor:
     """The difference of the value of each column and that of each row; 1 on the diagonal."""
     difference = values.unsqueeze(-2) - values.unsqueeze(-1)
     return difference + beside(eye(values.shape[-1], dtype=values.dtype, device=values.device), values)
@@ -395,6 +450,53 @@ def svdvals(A: Tensor, *, out: Tensor | None = None) -> Tensor:
     return _interpreter.dispatch(_SVDVALS, (A,))
 
 
+# The names at the top, and of methods, which PyTorch had before
+
+
+@public("cholesky", own=False)
+@out_by_copy("cholesky")
+def cholesky_of(input: Tensor, upper: bool = False, *, out: Tensor | None = None) -> Tensor:
+    """A triangular factor; see `vmflow.linalg.cholesky`."""
+    return cholesky(input, upper=upper)
+
+
+@public("qr", own=False)
+@outs_by_copy("qr")
+def qr_of(input: Tensor, some: bool = True, *, out: tuple[Tensor, ...] | None = None) -> QR:
+    """Orthogonal and triangular factors, "reduced" or else "complete"; see `vmflow.linalg.qr`."""
+    return qr(input, "reduced" if some else "complete")
+
+
+class SVDFactors(NamedTuple):
+    """Left singular vectors, singular values from the largest to the smallest, right singular vectors as columns."""
+
+    U: Tensor
+    S: Tensor
+    V: Tensor
+
+
+@public("svd", own=False)
+@outs_by_copy("svd")
+def svd_of(
+    input: Tensor, some: bool = True, compute_uv: bool = True, *, out: tuple[Tensor, ...] | None = None
+) -> SVDFactors:
+    """U, S and V with ``U @ diag(S) @ V.mT = input``; see `vmflow.linalg.svd`, which gives V.mT.
+
+    Args:
+        input: (..., m, n).
+        some: whether only as many vectors are wanted as there are values.
+        compute_uv: whether vectors are wanted; otherwise U and V are zeros.
+    """
+    if not compute_uv:
+        rows, columns = input.shape[-2:]
+        batch = tuple(input.shape[:-2])
+        return SVDFactors(
+            input.new_zeros((*batch, rows, rows)), svdvals(input), input.new_zeros((*batch, columns, columns))
+        )
+    left, values, right = svd(input, not some)
+    return SVDFactors(left, values, right.mT)
+
+
 # Eigenvalues of symmetric matrices
 
 
@@ -415,7 +517,7 @@ def _eigh_gradient(node: OpNode, of_values: Gradients, of_vectors: Gradients) ->
         middle = middle + beside(eye(size, dtype=values.dtype, device=values.device), values) * of_values.unsqueeze(-1)
     if of_vectors is not None:
         turned = matmul(vectors.mT, of_vectors)
-        middle = middle + (turned - turned.mT) / _gaps(values) * 0.5
+        middle = middle + (turned - turned.mT) / value_gaps(values) * 0.5
     return (matmul(matmul(vectors, middle), vectors.mT),)
 
 
