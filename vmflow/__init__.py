@@ -175,6 +175,7 @@ if _TYPE_CHECKING:
         hamming_window as hamming_window,
         hann_window as hann_window,
         kaiser_window as kaiser_window,
+    )
     from .ops.fourier.short_time import istft as istft, stft as stft
     from .ops.indexing.parts import (
         batch_gather as batch_gather,

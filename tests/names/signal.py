@@ -39,7 +39,7 @@ def _with(array: Any, values: Any, place: Any) -> Any:
     return array
 
 
-def _quiet(call: Any) -> Any:
+def quiet(call: Any) -> Any:
     """Without the warnings with which PyTorch discourages a call."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
@@ -67,8 +67,8 @@ CASES: Final = [
     Case("kaiser_window", lambda t: t.kaiser_window(9, False, 3.5, dtype=t.float64)),
     Case("bartlett_window", lambda t: t.bartlett_window(6, dtype=t.float16), tolerance=1e-3),
     Case("stft", lambda t: t.stft(_signal(t, 20), 8, window=t.ones(8), return_complex=True)),
-    Case("stft", lambda t: _quiet(lambda: t.stft(_signal(t, 2, 20, dtype=t.float32), 8, return_complex=True))),
-    Case("stft", lambda t: _quiet(lambda: t.stft(_signal(t, 2, 20), 8, return_complex=False))),
+    Case("stft", lambda t: quiet(lambda: t.stft(_signal(t, 2, 20, dtype=t.float32), 8, return_complex=True))),
+    Case("stft", lambda t: quiet(lambda: t.stft(_signal(t, 2, 20), 8, return_complex=False))),
     Case("stft", lambda t: t.stft(_signal(t, 2, 21), 7, 3, return_complex=True, normalized=True, onesided=False)),
     Case("stft", lambda t: t.stft(_signal(t, 21), 8, 3, 5, t.hann_window(5), return_complex=True)),
     Case("stft", lambda t: t.stft(_signal(t, 21), 8, center=False, return_complex=True)),
@@ -89,7 +89,7 @@ CASES: Final = [
     Case("istft", lambda t: t.istft(_complex_signal(t, 2, 5, 6), 8, 2, 6, window=t.ones(6))),
     Case("Tensor.istft", _back),
     Case("Tensor.istft", lambda t: _back(t, length=33)),
-    Case("Tensor.istft", lambda t: _quiet(lambda: _back(t, length=50))),
+    Case("Tensor.istft", lambda t: quiet(lambda: _back(t, length=50))),
     Case(
         "slice",
         lambda t: t.slice(t.arange(24).reshape(2, 3, 4), [[None, None, None], [0, 3, 2], [-3, None, None]]),

@@ -393,8 +393,11 @@ def cholesky_ex(
     real_matrices("cholesky_ex", A._blob.meta)
     square_matrices("cholesky_ex", A._blob.meta)
     half = A.mT if upper else A
-    symmetric = tril(half) + tril(half, -1).mT
-    factors = lu_factor_ex(symmetric, pivot=False).LU
+    symmetric = (tril(half) + tril(half, -1).mT).detach()
+    # The gradient is that of symmetric matrices, as `cholesky` has it; of the other triangle no value is looked at.
+    mean = (A + A.mT) * 0.5
+    nothing = where(mean.detach().isfinite(), mean - mean.detach(), 0.0)
+    factors = lu_factor_ex(symmetric + nothing, pivot=False).LU
     divisors = factors.diagonal(0, -2, -1)
     wrong = ~(divisors.detach() > 0)
     failed = wrong.any(-1)
