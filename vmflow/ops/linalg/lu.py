@@ -89,9 +89,12 @@ def _infer_lu_factor(attributes: Attributes, metas: Metas, kinds: Kinds) -> Infe
 _LU_FACTOR = OpExpr("lu_factor", _infer_lu_factor, Form(1, tuple[bool]), "decompositions")
 
 
-@_LU_FACTOR.gradient(outputs=(0, 1))
+@_LU_FACTOR.gradient(outputs=(0, 1, 2))
 def _lu_factor_gradient(node: OpNode, gradient: Gradients, of_pivots: None, of_info: None) -> tuple[Gradients]:
-    """S. F. Walter and L. Lehmann, Algorithmic differentiation of linear algebra functions (2010), for any shape."""
+    """S. F. Walter and L. Lehmann, Algorithmic differentiation of linear algebra functions (2010), for any shape.
+
+    Where there is a 0 on the diagonal it is nan, or 0 if nothing is asked of the factors.
+    """
     if gradient is None:
         return (None,)
     factors, pivots = node.output(0), node.output(1)
@@ -99,7 +102,9 @@ def _lu_factor_gradient(node: OpNode, gradient: Gradients, of_pivots: None, of_i
     steps = min(rows, columns)
     head = factors.narrow(-2, 0, steps).narrow(-1, 0, steps)
     of_head = gradient.narrow(-2, 0, steps).narrow(-1, 0, steps)
-    lower, upper = _unit_lower(head), triu(head)
+    lower = _unit_lower(head)
+    singular = (node.output(2) != 0).unsqueeze(-1).unsqueeze(-1)
+    upper = where(singular, beside(eye(steps, dtype=head.dtype, device=head.device), head), triu(head))
     inner = tril(matmul(lower.mT, tril(of_head, -1)), -1) + triu(matmul(triu(of_head), upper.mT))
     of_below = of_right = None
     if rows > steps:
@@ -118,6 +123,7 @@ def _lu_factor_gradient(node: OpNode, gradient: Gradients, of_pivots: None, of_i
         result = cat([result, of_below], -2)
     if of_right is not None:
         result = cat([result, of_right], -1)
+    result = where(singular, where(gradient == 0, 0.0, float("nan")), result)
     return (take_along_dim(result, _order(pivots, rows).argsort(-1).unsqueeze(-1), -2),)
 
 
