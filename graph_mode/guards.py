@@ -21,6 +21,7 @@ from vmflow.changes import COUNT
 from vmflow.context import MODE, Mode
 from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
+from vmflow.nn.hooks import OF_ALL
 from vmflow.nn.module import WATCHED, Module
 from vmflow.tensors import Tensor, watch_requires_grad
 
@@ -105,6 +106,7 @@ class Guard:
         self._count = COUNT[0]
         self._dtype, self._device, self._autocast = mode.dtype, mode.device, mode.autocast
         self._casts = _casts(mode)
+        self._hooks = tuple(OF_ALL.items())
         self._cells: list[tuple[CellType, Any]] = []
         self._globals: list[tuple[dict[str, Any], str, Any]] = []
         # Changes of modules are counted; attributes of other objects have to be compared at each call.
@@ -155,12 +157,13 @@ class Guard:
         return self._difference_around() or self.difference_within()
 
     def _difference_around(self) -> str | None:
-        """Describe a change of autocast or of the defaults for new tensors."""
+        """Describe a change of autocast, of the defaults for new tensors or of the hooks of all modules."""
         mode = MODE.get()
         for title, before, now in (
             ("the default dtype", self._dtype or dtypes.float32, mode.dtype or dtypes.float32),
             ("the default device", self._device or _HOST, mode.device or _HOST),
             ("autocast", self._casts, _casts(mode)),
+            ("the hooks of all modules", self._hooks, tuple(OF_ALL.items())),
         ):
             if before != now:
                 return f"{title} was {_shown(before)}, and is {_shown(now)}"

@@ -115,13 +115,11 @@ def test_results_and_reprs_are_those_of_pytorch(
 
 @pytest.mark.parametrize("name", sorted({it[0] for it in LAYERS} | {"RReLU", "AlphaDropout", "FeatureAlphaDropout"}))
 def test_arguments_are_those_of_pytorch(name: str) -> None:
-    skipped = ("size_average", "reduce", "_weight", "_freeze", "args", "kwargs")
+    skipped = ("size_average", "reduce", "args", "kwargs")
     wanted = inspect.signature(getattr(torch.nn, name)).parameters.values()
     found = inspect.signature(getattr(nn, name)).parameters.values()
-    expected = [
-        (it.name, it.default) for it in wanted if it.name not in (*skipped, "_weight", "_freeze", "args", "kwargs")
-    ]
-    assert [(it.name, it.default) for it in found if it.name not in ("_weight", "settings")] == expected
+    expected = [(it.name, it.default) for it in wanted if it.name not in skipped]
+    assert [(it.name, it.default) for it in found if it.name != "settings"] == expected
 
 
 @pytest.mark.parametrize("name", ["Dropout1d", "Dropout2d", "Dropout3d", "AlphaDropout", "FeatureAlphaDropout"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -241,8 +242,160 @@ def test_sharing_memory_is_refused_with_the_reason() -> None:
 
 def test_the_methods_that_pytorchs_module_has() -> None:
     torch = pytest.importorskip("torch")
-    # Of other devices, of its compiler, deprecated, or names of types.
-    without = {"T_destination", "call_super_init", "compile", "dump_patches", "ipu", "mtia", "xpu"}
-    without.add("register_backward_hook")
+    # Of other devices, or names of types.
+    without = {"T_destination", "call_super_init", "dump_patches", "ipu", "mtia", "xpu"}
     wanted = {name for name in dir(torch.nn.Module()) if not name.startswith("_")}
     assert wanted - set(dir(nn.Module())) == without
+
+
+def test_compiling_in_place_is_refused_and_graphs_are_named() -> None:
+    with pytest.raises(NotImplementedError, match=r"nn\.Graph"):
+        nn.Linear(2, 2).compile()
+
+
+def test_what_a_hook_after_state_dict_returns() -> None:
+    module = nn.Linear(1, 1)
+    replacing = module._register_state_dict_hook(lambda module, found, prefix, metadata: {"only": 1})
+    assert module.state_dict() == {"only": 1}
+    replacing.remove()
+    module.register_state_dict_post_hook(lambda module, found, prefix, metadata: found)
+    with pytest.raises(RuntimeError, match="return None"):
+        module.state_dict()
+
+
+def test_a_private_hook_before_loading_gets_the_module_only_if_asked_to() -> None:
+    module = nn.Linear(1, 1)
+    seen: list[Any] = []
+    module._register_load_state_dict_pre_hook(lambda found, prefix, *rest: seen.append((prefix, len(rest))))
+    module._register_load_state_dict_pre_hook(lambda given, found, *rest: seen.append(given), with_module=True)
+    nn.Sequential(module).load_state_dict({"0.weight": flow.zeros(1, 1), "0.bias": flow.zeros(1)})
+    assert seen == [("0.", 5), module]
+    again = copy.deepcopy(module)
+    assert len(again._load_state_dict_pre_hooks) == 2
+
+
+def test_loading_arrays() -> None:
+    module = nn.Linear(2, 1)
+    weight = np.array([[1.5, 2.5]])
+    module.load_state_dict({"weight": weight, "bias": np.array([3])})
+    weight[:] = 0
+    assert module.weight.tolist() == [[1.5, 2.5]]
+    assert (module.weight.dtype, module.bias.item()) == (flow.float32, 3)
+    module.load_state_dict({"weight": np.ones((1, 2)), "bias": np.ones(1)}, assign=True)
+    assert module.weight.dtype is flow.float64
+    assert isinstance(module.weight, nn.Parameter)
+    with pytest.raises(RuntimeError, match="'weight': expected a tensor, got an array of <U1"):
+        module.load_state_dict({"weight": np.array([["a", "b"]]), "bias": np.zeros(1)})
+    with pytest.raises(RuntimeError, match=r"'weight': shape \[2\]"):
+        module.load_state_dict({"weight": np.zeros(2), "bias": np.zeros(1)})
+    assert module.bias.item() == 1
+
+
+def test_modules_that_appear_twice() -> None:
+    shared = nn.Linear(1, 1)
+    both = nn.Sequential(shared, shared)
+    assert len(list(both.modules())) == 2
+    assert list(both.modules(remove_duplicate=False)) == [both, shared, shared]
+
+
+# Hooks of all modules
+
+
+def test_hooks_of_all_modules_come_before_a_modules_own() -> None:
+    torch = pytest.importorskip("torch")
+    found = []
+    for lib in (flow, torch):
+        order: list[str] = []
+        everywhere = lib.nn.modules.module
+        net = lib.nn.Sequential(lib.nn.Linear(2, 2), lib.nn.ReLU())
+
+        def note(name: str, order: list[str] = order) -> Any:
+            return lambda module, *_: order.append(f"{name} {type(module).__name__}")
+
+        net[0].register_forward_hook(note("own after"))
+        net[0].register_forward_pre_hook(note("own before"))
+        net[0].register_full_backward_hook(note("own arguments"))
+        handles = [
+            everywhere.register_module_forward_pre_hook(note("before")),
+            everywhere.register_module_forward_hook(note("after")),
+            everywhere.register_module_full_backward_pre_hook(note("results")),
+            everywhere.register_module_full_backward_hook(note("arguments")),
+        ]
+        try:
+            net(lib.ones(1, 2).requires_grad_()).sum().backward()
+        finally:
+            for handle in handles:
+                handle.remove()
+        found.append(order[:])
+        net(lib.ones(1, 2))
+        assert len(order) == len(found[-1]) + 2  # its own alone
+    assert found[0] == found[1]
+
+
+def test_hooks_of_all_modules_change_arguments_and_results() -> None:
+    everywhere = nn.modules.module
+    module = Sum()
+    with everywhere.register_module_forward_pre_hook(lambda module, args: (args[0] * 2,)):
+        assert module(flow.tensor(1.0), plus=1.0).item() == 3
+    with everywhere.register_module_forward_hook(
+        lambda module, args, kwargs, result: result * kwargs["plus"], with_kwargs=True
+    ):
+        assert module(flow.tensor(1.0), plus=2.0).item() == 6
+    seen: list[Any] = []
+    with (
+        everywhere.register_module_forward_hook(lambda *args: seen.append(args[-1]), always_call=True),
+        pytest.raises(ValueError, match="negative"),
+    ):
+        module(flow.tensor(1.0), plus=-1.0)
+    assert seen == [None]
+    x = flow.ones(1, requires_grad=True)
+    with everywhere.register_module_backward_hook(lambda module, given, result: (given[0] * 3,)):
+        module(x).sum().backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [3]
+    assert module(flow.tensor(1.0)).item() == 1
+
+
+def test_a_graph_sees_hooks_of_all_modules() -> None:
+    class Graph(nn.Graph):
+        def __init__(self) -> None:
+            super().__init__()
+            self.module = Sum()
+
+        def build(self, x: flow.Tensor) -> Any:
+            return self.module(x)
+
+    graph = Graph()
+    assert graph(flow.tensor(1.0)).item() == 1
+    with nn.modules.module.register_module_forward_hook(lambda module, args, result: result + 5):
+        assert graph(flow.tensor(1.0)).item() == 6
+    assert graph(flow.tensor(1.0)).item() == 1
+
+
+def test_hooks_on_registration_may_exchange_what_is_registered() -> None:
+    torch = pytest.importorskip("torch")
+    found = []
+    for lib in (flow, torch):
+        everywhere = lib.nn.modules.module
+        seen: list[Any] = []
+
+        def note(kind: str, seen: list[Any] = seen) -> Any:
+            return lambda module, name, value: seen.append((kind, type(module).__name__, name, value is None))
+
+        with (
+            everywhere.register_module_parameter_registration_hook(note("parameter")),
+            everywhere.register_module_buffer_registration_hook(note("buffer")),
+            everywhere.register_module_module_registration_hook(note("module")),
+        ):
+            net = lib.nn.Sequential(lib.nn.Linear(1, 1, bias=False), lib.nn.BatchNorm1d(1, affine=False))
+            net.more = lib.nn.ReLU()
+        with everywhere.register_module_module_registration_hook(lambda *args, lib=lib: lib.nn.Identity()):
+            net.more = lib.nn.Tanh()
+            net.add_module("last", lib.nn.Tanh())
+        assert isinstance(net.more, lib.nn.Identity)
+        assert isinstance(net.last, lib.nn.Identity)
+        with everywhere.register_module_parameter_registration_hook(lambda module, name, it: it.requires_grad_(False)):
+            net.extra = lib.nn.Parameter(lib.ones(1))
+        assert not net.extra.requires_grad
+        found.append(sorted(seen))
+    assert found[0] == found[1]

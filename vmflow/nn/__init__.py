@@ -118,7 +118,12 @@ from .padding_layers import (
     ZeroPad2d as ZeroPad2d,
     ZeroPad3d as ZeroPad3d,
 )
-from .parameter import Buffer as Buffer, Parameter as Parameter
+from .parameter import (
+    Buffer as Buffer,
+    Parameter as Parameter,
+    UninitializedBuffer as UninitializedBuffer,
+    UninitializedParameter as UninitializedParameter,
+)
 from .pooling_layers import (
     AdaptiveAvgPool1d as AdaptiveAvgPool1d,
     AdaptiveAvgPool2d as AdaptiveAvgPool2d,
@@ -145,7 +150,9 @@ from .recurrent import (
     RNN as RNN,
     GRUCell as GRUCell,
     LSTMCell as LSTMCell,
+    RNNBase as RNNBase,
     RNNCell as RNNCell,
+    RNNCellBase as RNNCellBase,
 )
 from .resampling_layers import (
     ChannelShuffle as ChannelShuffle,
@@ -166,7 +173,23 @@ from .transformer import (
 if _TYPE_CHECKING:
     from vmflow.graph_mode.graph import Graph as Graph
 
-    from . import parallel as parallel
+    from . import modules as modules, parallel as parallel
+    from .adaptive_softmax import AdaptiveLogSoftmaxWithLoss as AdaptiveLogSoftmaxWithLoss
+    from .lazy_layers import (
+        LazyBatchNorm1d as LazyBatchNorm1d,
+        LazyBatchNorm2d as LazyBatchNorm2d,
+        LazyBatchNorm3d as LazyBatchNorm3d,
+        LazyConv1d as LazyConv1d,
+        LazyConv2d as LazyConv2d,
+        LazyConv3d as LazyConv3d,
+        LazyConvTranspose1d as LazyConvTranspose1d,
+        LazyConvTranspose2d as LazyConvTranspose2d,
+        LazyConvTranspose3d as LazyConvTranspose3d,
+        LazyInstanceNorm1d as LazyInstanceNorm1d,
+        LazyInstanceNorm2d as LazyInstanceNorm2d,
+        LazyInstanceNorm3d as LazyInstanceNorm3d,
+        LazyLinear as LazyLinear,
+    )
 
 
 def __getattr__(name: str) -> object:
@@ -174,6 +197,13 @@ def __getattr__(name: str) -> object:
     if name in ("Graph", "graph"):
         found = _import_module("vmflow.graph_mode")
         return found.Graph if name == "Graph" else found
-    if name == "parallel":
-        return _import_module(".parallel", __name__)  # which needs what ranks have to do with each other
+    # What ranks have to do with each other is much; and few programs use PyTorch's names of modules.
+    if name in ("modules", "parallel"):
+        return _import_module(f".{name}", __name__)
+    if name == "AdaptiveLogSoftmaxWithLoss":
+        return _import_module(".adaptive_softmax", __name__).AdaptiveLogSoftmaxWithLoss
+    if name.startswith("Lazy"):
+        found = getattr(_import_module(".lazy_layers", __name__), name, None)
+        if found is not None:
+            return found
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

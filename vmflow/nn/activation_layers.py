@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
 from vmflow.tensors import Tensor
@@ -86,13 +88,26 @@ class Softplus(FunctionLayer, function=F.softplus):
 
 
 class Hardtanh(FunctionLayer, function=F.hardtanh):
-    """``x`` kept within [min_val, max_val].
+    """``x`` kept within [min_val, max_val].  OneFlow calls them min_value and max_value, as PyTorch once did.
 
     Raises:
         ValueError: if the limits leave nothing between them.
     """
 
-    def __init__(self, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> None:
+    def __init__(
+        self,
+        min_val: float = -1.0,
+        max_val: float = 1.0,
+        inplace: bool = False,
+        min_value: float | None = None,
+        max_value: float | None = None,
+    ) -> None:
+        if min_value is not None:
+            warnings.warn("Hardtanh: min_value is the old name of min_val", FutureWarning, stacklevel=2)
+            min_val = min_value
+        if max_value is not None:
+            warnings.warn("Hardtanh: max_value is the old name of max_val", FutureWarning, stacklevel=2)
+            max_val = max_value
         if not min_val < max_val:
             raise ValueError(f"Hardtanh: min_val {min_val} is not below max_val {max_val}")
         super().__init__(min_val=min_val, max_val=max_val, inplace=inplace)

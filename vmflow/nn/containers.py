@@ -194,7 +194,7 @@ class ParameterList(_Numbered):
 class _Named(_Container):
     """A dict whose members are registered under their keys, which are strings without dots."""
 
-    def __init__(self, members: _Named | Mapping[str, Any] | Iterable[tuple[str, Any]] | None = None) -> None:
+    def __init__(self, members: Members | None = None) -> None:
         super().__init__()
         if members is not None:
             self.update(members)
@@ -238,7 +238,7 @@ class _Named(_Container):
         """Take all out."""
         self._members().clear()
 
-    def update(self, members: _Named | Mapping[str, Any] | Iterable[tuple[str, Any]]) -> None:
+    def update(self, members: Members) -> None:
         """Add or replace several.
 
         Raises:
@@ -258,14 +258,24 @@ class _Named(_Container):
             self[pair[0]] = pair[1]
 
 
+# By what a dict of members is filled.
+Members = _Named | Mapping[str, Any] | Iterable[tuple[str, Any]]
+
+
 class ModuleDict(_Named):
     """A dict of modules.  It has no forward of its own."""
+
+    def __init__(self, modules: Members | None = None) -> None:
+        super().__init__(modules)
 
 
 class ParameterDict(_Named):
     """A dict of parameters; tensors put into it become parameters."""
 
     _registry = "_parameters"
+
+    def __init__(self, parameters: Members | None = None) -> None:
+        super().__init__(parameters)
 
     def __repr__(self) -> str:
         return _parameters_shown(self)

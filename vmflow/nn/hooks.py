@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from vmflow.autograd import Function
+from vmflow.changes import Registry
 from vmflow.tensors import Handle, Tensor
 
 if TYPE_CHECKING:
@@ -13,6 +14,30 @@ if TYPE_CHECKING:
 
 Hooks = dict[int, Callable[..., Any]]
 Gradients = tuple[Tensor | None, ...]
+
+
+class HookOfAll(NamedTuple):
+    """A hook of all modules.
+
+    Attributes:
+        place: "before" or "after" the forward, on the gradients of its "results" or of its "arguments"; or when a
+            "parameter", "buffer" or "module" is registered.
+        hook: called as a module's own hook of this place is.
+        with_kwargs, always_call: as for `Module.register_forward_hook`.
+    """
+
+    place: str
+    hook: Callable[..., Any]
+    with_kwargs: bool = False
+    always_call: bool = False
+
+
+# In one dict for all places, so that a call of a module without hooks looks at one thing more.
+OF_ALL: Final[dict[int, HookOfAll]] = Registry()
+
+
+def _of_all(place: str) -> list[tuple[int, HookOfAll]]:
+    return [(number, each) for number, each in list(OF_ALL.items()) if each.place == place]
 
 
 def registered(hooks: Hooks, hook: Callable[..., Any], prepend: bool) -> Handle:
@@ -24,21 +49,80 @@ def registered(hooks: Hooks, hook: Callable[..., Any], prepend: bool) -> Handle:
     return handle
 
 
+def register_module_forward_pre_hook(hook: Callable[..., Any]) -> Handle:
+    """Call ``hook(module, args)`` before the forward of every module; see `Module.register_forward_pre_hook`.
+
+    Hooks of all modules are called before a module's own.  Meant for looking into programs: they slow all modules.
+    """
+    return Handle(OF_ALL, HookOfAll("before", hook))
+
+
+def register_module_forward_hook(
+    hook: Callable[..., Any], *, with_kwargs: bool = False, always_call: bool = False
+) -> Handle:
+    """Call ``hook(module, args, result)`` after the forward of every module; see `Module.register_forward_hook`.
+
+    shapes = {}
+    with nn.modules.module.register_module_forward_hook(lambda m, args, y: shapes.update({m: y.shape})):
+        model(x)
+    """
+    return Handle(OF_ALL, HookOfAll("after", hook, with_kwargs, always_call))
+
+
+def register_module_full_backward_pre_hook(hook: Callable[..., Any]) -> Handle:
+    """Call ``hook(module, grad_output)`` for every module; see `Module.register_full_backward_pre_hook`."""
+    return Handle(OF_ALL, HookOfAll("results", hook))
+
+
+def register_module_full_backward_hook(hook: Callable[..., Any]) -> Handle:
+    """Call ``hook(module, grad_input, grad_output)`` for every module; see `Module.register_full_backward_hook`."""
+    return Handle(OF_ALL, HookOfAll("arguments", hook))
+
+
+def register_module_backward_hook(hook: Callable[..., Any]) -> Handle:
+    """The same as `register_module_full_backward_hook`: gradients are those of the module's own arguments."""
+    return register_module_full_backward_hook(hook)
+
+
+def register_module_parameter_registration_hook(hook: Callable[..., Any]) -> Handle:
+    """Call ``hook(module, name, param)`` when any module registers one; a result that is not None takes its place."""
+    return Handle(OF_ALL, HookOfAll("parameter", hook))
+
+
+def register_module_buffer_registration_hook(hook: Callable[..., Any]) -> Handle:
+    """Call ``hook(module, name, buffer)`` when any module registers one; a result that is not None takes its place."""
+    return Handle(OF_ALL, HookOfAll("buffer", hook))
+
+
+def register_module_module_registration_hook(hook: Callable[..., Any]) -> Handle:
+    """Call ``hook(module, name, submodule)`` when any module gets one; a result that is not None takes its place."""
+    return Handle(OF_ALL, HookOfAll("module", hook))
+
+
+def on_registering(kind: str, module: Module, name: str, value: Any) -> Any:
+    """What is registered after the hooks of all modules have seen it."""
+    for _, each in _of_all(kind):
+        changed = each.hook(module, name, value)
+        value = value if changed is None else changed
+    return value
+
+
 def called(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The result of `forward`, with all the module's hooks called around it."""
+    """The result of `forward`, with the hooks of all modules and then the module's own called around it."""
     done: set[int] = set()
     result: Any = None
     try:
         args, kwargs = _before(module, args, kwargs)
         watch = None
-        if module._backward_hooks or module._backward_pre_hooks:
-            backward, before = list(module._backward_hooks.values()), list(module._backward_pre_hooks.values())
+        backward = [each.hook for _, each in _of_all("arguments")] + list(module._backward_hooks.values())
+        before = [each.hook for _, each in _of_all("results")] + list(module._backward_pre_hooks.values())
+        if backward or before:
             watch = BackwardWatch(module, backward, before)
             args = watch.before(args)
         result = module.forward(*args, **kwargs)
-        for number, hook in list(module._forward_hooks.items()):
+        for number, each in _hooks_after(module):
             done.add(number)
-            changed = _after(module, number, hook, args, kwargs, result)
+            changed = _after(module, each, args, kwargs, result)
             if changed is not None:
                 result = changed
         return result if watch is None else watch.after(result)
@@ -47,14 +131,30 @@ def called(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
         raise
 
 
+def _hooks_before(module: Module) -> list[HookOfAll]:
+    own = [
+        HookOfAll("before", hook, number in module._hooks_with_kwargs)
+        for number, hook in module._forward_pre_hooks.items()
+    ]
+    return [each for _, each in _of_all("before")] + own
+
+
+def _hooks_after(module: Module) -> list[tuple[int, HookOfAll]]:
+    own = [
+        (number, HookOfAll("after", hook, number in module._hooks_with_kwargs, number in module._hooks_always_called))
+        for number, hook in module._forward_hooks.items()
+    ]
+    return _of_all("after") + own
+
+
 def _before(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    for number, hook in list(module._forward_pre_hooks.items()):
-        if number not in module._hooks_with_kwargs:
-            changed = hook(module, args)
+    for each in _hooks_before(module):
+        if not each.with_kwargs:
+            changed = each.hook(module, args)
             if changed is not None:
                 args = changed if isinstance(changed, tuple) else (changed,)
             continue
-        changed = hook(module, args, kwargs)
+        changed = each.hook(module, args, kwargs)
         if changed is None:
             continue
         if not isinstance(changed, tuple) or len(changed) != 2:
@@ -66,25 +166,23 @@ def _before(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tu
     return args, kwargs
 
 
-def _after(
-    module: Module, number: int, hook: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
-) -> Any:
-    if number in module._hooks_with_kwargs:
-        return hook(module, args, kwargs, result)
-    return hook(module, args, result)
+def _after(module: Module, each: HookOfAll, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+    if each.with_kwargs:
+        return each.hook(module, args, kwargs, result)
+    return each.hook(module, args, result)
 
 
 def _despite(
     error: BaseException, module: Module, done: set[int], args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
 ) -> None:
     """Call the hooks that are to be called in any case and have not been."""
-    for number, hook in list(module._forward_hooks.items()):
-        if number in module._hooks_always_called and number not in done:
+    for number, each in _hooks_after(module):
+        if each.always_call and number not in done:
             try:
-                _after(module, number, hook, args, kwargs, result)
+                _after(module, each, args, kwargs, result)
             except Exception as another:
                 # The first error is the one to tell of; the hook's own must not hide it.
-                error.add_note(f"then the forward hook {hook!r} raised {type(another).__name__}: {another}")
+                error.add_note(f"then the forward hook {each.hook!r} raised {type(another).__name__}: {another}")
 
 
 class BackwardWatch:

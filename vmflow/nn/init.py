@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import math
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -17,7 +18,7 @@ import numpy as np
 from vmflow import random
 from vmflow.autograd import no_grad
 from vmflow.interpreter import dispatch_into
-from vmflow.ops.creation.creation import eye, from_numpy
+from vmflow.ops.creation import creation
 from vmflow.random import Generator
 from vmflow.tensors import Tensor
 from vmflow.transfers import beside
@@ -136,7 +137,7 @@ def eye_(tensor: Tensor) -> Tensor:
     """
     if tensor.ndim != 2:
         raise ValueError(f"eye_: expected 2 dimensions, got shape {list(tensor.shape)}")
-    return tensor.copy_(beside(eye(*tensor.shape, dtype=tensor.dtype, device=tensor.device), tensor))
+    return tensor.copy_(beside(creation.eye(*tensor.shape, dtype=tensor.dtype, device=tensor.device), tensor))
 
 
 @_filling
@@ -160,7 +161,7 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
     for group in range(groups):
         for channel in range(min(outputs, tensor.shape[1])):
             values[(group * outputs + channel, channel, *middle)] = 1
-    return tensor.copy_(beside(from_numpy(values).to(device=tensor.device), tensor))
+    return tensor.copy_(beside(creation.from_numpy(values).to(device=tensor.device), tensor))
 
 
 @_filling
@@ -285,3 +286,31 @@ def _draw_with(op: Any, tensor: Tensor, generator: Generator | None, *parameters
 
 # PyTorch's name, which is private there and used by many programs all the same.
 _calculate_fan_in_and_fan_out = fan_in_and_out
+
+
+def _old(function: Callable[Arguments, Tensor]) -> Callable[Arguments, Tensor]:
+    """The function under the name that it had before PyTorch gave names with an underscore to what changes tensors."""
+    new = function.__name__
+
+    @functools.wraps(function)
+    def called(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Tensor:
+        warnings.warn(
+            f"nn.init.{new[:-1]} is the old name of nn.init.{new}; use the new one", FutureWarning, stacklevel=2
+        )
+        return function(*args, **kwargs)
+
+    called.__name__ = called.__qualname__ = new[:-1]
+    return called
+
+
+uniform = _old(uniform_)
+normal = _old(normal_)
+constant = _old(constant_)
+eye = _old(eye_)
+dirac = _old(dirac_)
+xavier_uniform = _old(xavier_uniform_)
+xavier_normal = _old(xavier_normal_)
+kaiming_uniform = _old(kaiming_uniform_)
+kaiming_normal = _old(kaiming_normal_)
+orthogonal = _old(orthogonal_)
+sparse = _old(sparse_)

@@ -11,6 +11,7 @@ from typing import Any, Self
 from vmflow.autograd import no_grad
 from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
+from vmflow.ops.creation import creation
 from vmflow.ops.nn.embedding_bag import MODES
 from vmflow.tensors import Tensor
 
@@ -143,13 +144,15 @@ class Embedding(Module):
         max_norm, norm_type: scale the rows that are looked up down to this norm, in place.
         scale_grad_by_freq: divide a row's gradient by how often the input names it.
         sparse: must be False; gradients are dense.
+        _weight: the table, whose memory is shared, in place of one with initial values.
+        _freeze: whether the table stays as it is.
         device, dtype: of the table.
 
     Attributes:
         weight: (num_embeddings, embedding_dim).
 
     Raises:
-        ValueError: if there is no row `padding_idx`, or for sparse gradients.
+        ValueError: if there is no row `padding_idx`, for a table of another shape, or for sparse gradients.
     """
 
     def __init__(
@@ -161,7 +164,8 @@ class Embedding(Module):
         norm_type: float = 2.0,
         scale_grad_by_freq: bool = False,
         sparse: bool = False,
-        *,
+        _weight: Tensor | None = None,
+        _freeze: bool = False,
         device: Device | str | None = None,
         dtype: DType | None = None,
     ) -> None:
@@ -175,8 +179,14 @@ class Embedding(Module):
         self.norm_type = norm_type
         self.scale_grad_by_freq = scale_grad_by_freq
         self.sparse = sparse
-        self.weight = new_parameter((num_embeddings, embedding_dim), device, dtype)
-        self.reset_parameters()
+        if _weight is None:
+            self.weight = Parameter(
+                creation.empty((num_embeddings, embedding_dim), device=device, dtype=dtype), not _freeze
+            )
+            self.reset_parameters()
+        else:
+            _check_table("Embedding", _weight, num_embeddings, embedding_dim)
+            self.weight = Parameter(_weight, not _freeze)
 
     def reset_parameters(self) -> None:
         """Draw new initial values, from the standard normal distribution."""
@@ -206,12 +216,17 @@ class Embedding(Module):
         if embeddings.ndim != 2:
             raise ValueError(f"from_pretrained: expected a matrix of vectors, got shape {list(embeddings.shape)}")
         rows, length = embeddings.shape
-        # Made with an empty table, so as not to draw initial values that nobody will see.
-        layer = cls(0, length, None, max_norm, norm_type, scale_grad_by_freq, sparse)
-        layer.num_embeddings = rows
-        layer.padding_idx = _row(padding_idx, rows)
-        layer.weight = Parameter(embeddings, requires_grad=not freeze)
-        return layer
+        return cls(
+            rows,
+            length,
+            padding_idx,
+            max_norm,
+            norm_type,
+            scale_grad_by_freq,
+            sparse,
+            _weight=embeddings,
+            _freeze=freeze,
+        )
 
     def forward(self, input: Tensor) -> Tensor:
         """Integers of any shape (*) to vectors of shape (*, embedding_dim)."""
@@ -223,6 +238,13 @@ class Embedding(Module):
         shown = f"{self.num_embeddings}, {self.embedding_dim}"
         usual = {"padding_idx": None, "max_norm": None, "norm_type": 2.0, "scale_grad_by_freq": False}
         return shown + unusual_settings(self, usual)
+
+
+def _check_table(name: str, table: Tensor, rows: int, length: int) -> None:
+    if tuple(table.shape) != (rows, length):
+        raise ValueError(
+            f"{name}: a table of shape {list(table.shape)} is not one of {rows} vectors of length {length}"
+        )
 
 
 def _row(padding_idx: int | None, rows: int) -> int | None:
@@ -289,12 +311,8 @@ class EmbeddingBag(Module):
         if _weight is None:
             self.weight = new_parameter((num_embeddings, embedding_dim), device, dtype)
             self.reset_parameters()
-        elif tuple(_weight.shape) != (num_embeddings, embedding_dim):
-            raise ValueError(
-                f"EmbeddingBag: a table of shape {list(_weight.shape)} is not one of {num_embeddings} vectors of "
-                f"length {embedding_dim}"
-            )
         else:
+            _check_table("EmbeddingBag", _weight, num_embeddings, embedding_dim)
             self.weight = Parameter(_weight)
 
     def reset_parameters(self) -> None:

@@ -23,7 +23,7 @@ from vmflow.tensors import Handle, Tensor
 
 from . import hooks, state
 from .module_path import ModulePath
-from .parameter import Buffer, Parameter
+from .parameter import Buffer, Parameter, UninitializedTensorMixin, is_lazy
 
 Member = TypeVar("Member")
 
@@ -96,7 +96,13 @@ class Module:
         inside = outside.within(ModulePath(self, outside.module))
         MODE.set(inside)
         try:
-            if self._forward_hooks or self._forward_pre_hooks or self._backward_hooks or self._backward_pre_hooks:
+            if (
+                self._forward_hooks
+                or self._forward_pre_hooks
+                or self._backward_hooks
+                or self._backward_pre_hooks
+                or hooks.OF_ALL
+            ):
                 return hooks.called(self, args, kwargs)
             return self.forward(*args, **kwargs)
         finally:
@@ -157,6 +163,24 @@ class Module:
         """
         return hooks.registered(self._backward_hooks, hook, prepend)
 
+    def register_backward_hook(self, hook: Callable[[Any, Any, Any], Any]) -> Handle:
+        """The same as `register_full_backward_hook`.
+
+        So ``grad_input`` are the gradients of the module's arguments, where PyTorch gives those of its last op.
+        """
+        return self.register_full_backward_hook(hook)
+
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """Refused: what compiles a module is a graph, which is called in its place.
+
+        Raises:
+            NotImplementedError: always.
+        """
+        raise NotImplementedError(
+            f"compile: {type(self).__name__} is not compiled in place; make a graph that calls it, such as "
+            "nn.Graph.trace(module), or derive a class from nn.Graph, and call the graph instead"
+        )
+
     # Attributes
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -168,7 +192,7 @@ class Module:
             self._replace("_parameters", name, value)
         elif isinstance(value, Module):
             self._make_room(name, "_modules")
-            own["_modules"][name] = value
+            own["_modules"][name] = hooks.on_registering("module", self, name, value) if hooks.OF_ALL else value
         elif name in own.get("_modules", ()):
             self._replace("_modules", name, value)
         elif isinstance(value, Buffer):
@@ -254,6 +278,8 @@ class Module:
                 f"parameter {name!r} must be a leaf, not the result of {param.grad_fn!r}; "
                 "compute it in forward() instead, or detach it"
             )
+        if hooks.OF_ALL and param is not None:
+            param = hooks.on_registering("parameter", self, name, param)
         self._parameters[name] = param
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
@@ -272,6 +298,8 @@ class Module:
         self._check_name("_buffers", name)
         if tensor is not None and not isinstance(tensor, Tensor):
             raise TypeError(f"buffer {name!r} must be a tensor or None, not {type(tensor).__name__}")
+        if hooks.OF_ALL:
+            tensor = hooks.on_registering("buffer", self, name, tensor)
         self._buffers[name] = tensor
         if persistent:
             self._non_persistent_buffers_set.discard(name)
@@ -289,6 +317,8 @@ class Module:
         self._check_name("_modules", name)
         if module is not None and not isinstance(module, Module):
             raise TypeError(f"module {name!r} must be an nn.Module or None, not {type(module).__name__}")
+        if hooks.OF_ALL:
+            module = hooks.on_registering("module", self, name, module)
         self._modules[name] = module
 
     def register_module(self, name: str, module: Module | None) -> None:
@@ -324,9 +354,9 @@ class Module:
             if module is not None:
                 yield from module.named_modules(memo, f"{prefix}.{name}" if prefix else name, remove_duplicate)
 
-    def modules(self) -> Iterator[Module]:
-        """This module and all below it, each once."""
-        return (module for _, module in self.named_modules())
+    def modules(self, remove_duplicate: bool = True) -> Iterator[Module]:
+        """This module and all below it, each once unless `remove_duplicate` is False."""
+        return (module for _, module in self.named_modules(remove_duplicate=remove_duplicate))
 
     def named_children(self) -> Iterator[tuple[str, Module]]:
         """The modules directly below, each once, with their names."""
@@ -457,17 +487,19 @@ class Module:
             hook(self, prefix, keep_vars)
         for name, parameter in self._parameters.items():
             if parameter is not None:
-                found[prefix + name] = parameter if keep_vars else parameter.detach()
+                found[prefix + name] = parameter if keep_vars or is_lazy(parameter) else parameter.detach()
         for name, buffer in self._buffers.items():
             if buffer is not None and name not in self._non_persistent_buffers_set:
-                found[prefix + name] = buffer if keep_vars else buffer.detach()
+                found[prefix + name] = buffer if keep_vars or is_lazy(buffer) else buffer.detach()
         if self._has_extra_state():
             found[prefix + state.EXTRA] = self.get_extra_state()
         for name, module in self._modules.items():
             if module is not None:
                 module.state_dict(destination=found, prefix=f"{prefix}{name}.", keep_vars=keep_vars)
         for hook in list(self._state_dict_hooks.values()):
-            hook(self, found, prefix, {})
+            changed_dict = hook(self, found, prefix, {})
+            if changed_dict is not None:
+                found = changed_dict
         return found
 
     def _has_extra_state(self) -> bool:
@@ -489,7 +521,14 @@ class Module:
     def register_state_dict_post_hook(self, hook: Callable[[Any, Any, str, Any], object]) -> Handle:
         """Call ``hook(module, state_dict, prefix, local_metadata)`` after `state_dict`; it may change the dict.
 
-        The metadata is an empty dict.
+        The metadata is an empty dict.  A hook that returns something lets `state_dict` raise RuntimeError.
+        """
+        return Handle(self._state_dict_hooks, state.Returnless(hook))
+
+    def _register_state_dict_hook(self, hook: Callable[[Any, Any, str, Any], Any]) -> Handle:
+        """As `register_state_dict_post_hook`, but a result that is not None is what `state_dict` returns.
+
+        Libraries for PyTorch call it.
         """
         return Handle(self._state_dict_hooks, hook)
 
@@ -501,6 +540,13 @@ class Module:
                 error_msgs)``; to the three lists at the end it may add.
         """
         return Handle(self._load_state_dict_pre_hooks, hook)
+
+    def _register_load_state_dict_pre_hook(self, hook: Callable[..., object], with_module: bool = False) -> Handle:
+        """As `register_load_state_dict_pre_hook`, without the module as the hook's first argument by default.
+
+        Libraries for PyTorch call it.
+        """
+        return Handle(self._load_state_dict_pre_hooks, hook if with_module else state.Moduleless(hook))
 
     def register_load_state_dict_post_hook(self, hook: Callable[[Any, state.IncompatibleKeys], object]) -> Handle:
         """Call ``hook(module, incompatible_keys)`` after loading; it may take names off the two lists.
@@ -516,7 +562,7 @@ class Module:
         """Copy values from a dict such as `state_dict` returns; it is compared as a whole before anything changes.
 
         Args:
-            state_dict: tensors under dotted names.
+            state_dict: tensors, or arrays of numpy, under dotted names.
             strict: whether missing and unexpected names are an error.
             assign: put the given tensors, dtype and all, in place of the module's instead of copying.  Make the
                 optimizer afterwards: it would go on with the old ones.
@@ -575,7 +621,9 @@ class Module:
                 if gradient is not None:
                     parameter.grad = fn(gradient)
             for name, buffer in self._buffers.items():
-                if buffer is not None:
+                if isinstance(buffer, UninitializedTensorMixin):
+                    buffer.data = fn(buffer)
+                elif buffer is not None:
                     self._buffers[name] = fn(buffer)
         return self
 

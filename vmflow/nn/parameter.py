@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Any, ClassVar, TypeVar
 
 from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
+from vmflow.instructions.blob import Size
 from vmflow.ops.creation import creation
 from vmflow.tensors import Tensor
 
@@ -63,6 +65,99 @@ class Buffer(Tensor):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild_buffer, (type(self), self.detach().numpy(), self.device), self.__dict__
+
+
+class UninitializedTensorMixin(Tensor):
+    """A parameter or buffer of a lazy module that has no shape yet; `materialize` gives it one."""
+
+    _becomes: ClassVar[type[Tensor]]
+
+    @property
+    def shape(self) -> Size:
+        """Not known.
+
+        Raises:
+            RuntimeError: always.
+        """
+        raise RuntimeError(
+            f"{type(self).__name__}: there is no shape before its module has seen an input; call the module once, or "
+            "materialize(shape)"
+        )
+
+    def materialize(self, shape: Sequence[int], device: Device | str | None = None, dtype: DType | None = None) -> None:
+        """Get memory for this shape, without values, and become a `Parameter` or `Buffer`.
+
+        Args:
+            shape: of the values.
+            device, dtype: by default as before.
+        """
+        wanted = self.dtype if dtype is None else dtype
+        made = creation.empty(tuple(shape), device=self.device if device is None else device, dtype=wanted)
+        self.data = made
+        self.__class__ = self._becomes  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}>"
+
+
+class UninitializedParameter(UninitializedTensorMixin, Parameter):
+    """A `Parameter` without a shape yet, as lazy modules have; see `LazyModuleMixin`.
+
+    It can be moved and cast, and given to an optimizer, which uses it when it has become a parameter.
+
+    Args:
+        requires_grad: whether gradients will flow into it.
+        device, dtype: of the values that it will have.
+    """
+
+    _becomes = Parameter
+
+    def __init__(
+        self, requires_grad: bool = True, device: Device | str | None = None, dtype: DType | None = None
+    ) -> None:
+        super().__init__(creation.empty(0, device=device, dtype=dtype), requires_grad)
+
+    def __deepcopy__(self, memo: dict[Any, Any]) -> UninitializedParameter:
+        return _completed(type(self)(self.requires_grad, self.device, self.dtype), self, memo)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.requires_grad, self.device, self.dtype), self.__dict__ or None
+
+
+class UninitializedBuffer(UninitializedTensorMixin, Buffer):
+    """A `Buffer` without a shape yet, as lazy modules have; see `LazyModuleMixin`.
+
+    Args:
+        requires_grad: must be False.
+        device, dtype: of the values that it will have.
+        persistent: whether it is part of the module's `state_dict`.
+    """
+
+    _becomes = Buffer
+
+    def __init__(
+        self,
+        requires_grad: bool = False,
+        device: Device | str | None = None,
+        dtype: DType | None = None,
+        *,
+        persistent: bool = True,
+    ) -> None:
+        if requires_grad:
+            raise ValueError("UninitializedBuffer: buffers are not trained; make an UninitializedParameter instead")
+        super().__init__(creation.empty(0, device=device, dtype=dtype), persistent=persistent)
+
+    def __deepcopy__(self, memo: dict[Any, Any]) -> UninitializedBuffer:
+        made = type(self)(False, self.device, self.dtype, persistent=self.persistent)
+        return _completed(made, self, memo)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (False, self.device, self.dtype), self.__dict__
+
+
+def is_lazy(tensor: object) -> bool:
+    """Whether it is a parameter or buffer without a shape yet."""
+    return isinstance(tensor, UninitializedTensorMixin)
 
 
 def _rebuild_buffer(kind: type[Buffer], array: Any, device: Device) -> Buffer:

@@ -23,36 +23,49 @@ from .utils.rnn import PackedSequence, batch_sizes_of
 State = Tensor | tuple[Tensor, Tensor]
 
 
-class _Recurrent(Module):
-    """What the three networks share; see `LSTM` for the arguments.
+class RNNBase(Module):
+    """What the three networks share; see `LSTM` for the other arguments.
+
+    Args:
+        mode: "RNN_TANH", "RNN_RELU", "LSTM" or "GRU".
 
     Attributes:
+        mode: as given.
         _kind: of layer, see `vmflow.ops.nn.recurrent.GATES`.
+
+    Raises:
+        ValueError: for another mode, or sizes or probabilities out of range.
     """
 
     def __init__(
         self,
-        kind: str,
+        mode: str,
         input_size: int,
         hidden_size: int,
-        num_layers: int,
-        bias: bool,
-        batch_first: bool,
-        dropout: float,
-        bidirectional: bool,
-        proj_size: int,
-        device: Device | str | None,
-        dtype: DType | None,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        proj_size: int = 0,
+        device: Device | str | None = None,
+        dtype: DType | None = None,
     ) -> None:
         super().__init__()
         name = type(self).__name__
+        modes = [kind.upper() for kind in GATES]
+        if mode not in modes:
+            raise ValueError(f"{name}: the mode must be one of {', '.join(modes)}, not {mode!r}")
+        if proj_size and mode != "LSTM":
+            raise ValueError(f"{name}: only an LSTM has projections, got proj_size {proj_size} for {mode}")
         if hidden_size <= 0 or num_layers <= 0:
             raise ValueError(f"{name}: hidden_size and num_layers must be positive, got {hidden_size} and {num_layers}")
         if not 0 <= dropout <= 1:
             raise ValueError(f"{name}: the dropout probability must be within [0, 1], got {dropout}")
         if not 0 <= proj_size < hidden_size:
             raise ValueError(f"{name}: proj_size must be below hidden_size {hidden_size}, got {proj_size}")
-        self._kind = kind
+        self.mode = mode
+        self._kind = mode.lower()
         self.input_size = input_size
         self.hidden_size = hidden_size
         self.num_layers = num_layers
@@ -196,7 +209,7 @@ class _Recurrent(Module):
         return f"{self.input_size}, {self.hidden_size}{shown}"
 
 
-class RNN(_Recurrent):
+class RNN(RNNBase):
     """Elman's recurrent network: ``state = tanh(weight_ih @ x + bias_ih + weight_hh @ state + bias_hh)``.
 
     Args:
@@ -222,11 +235,11 @@ class RNN(_Recurrent):
     ) -> None:
         _check_nonlinearity("RNN", nonlinearity)
         args = (input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional)
-        super().__init__(f"rnn_{nonlinearity}", *args, 0, device, dtype)
+        super().__init__(f"RNN_{nonlinearity.upper()}", *args, 0, device, dtype)
         self.nonlinearity = nonlinearity
 
 
-class LSTM(_Recurrent):
+class LSTM(RNNBase):
     """Long short-term memory (S. Hochreiter and J. Schmidhuber, 1997), with PyTorch's parameters.
 
     The whole sequence is one instruction for each layer and direction, forward and backward.  Gradients of gradients
@@ -265,10 +278,10 @@ class LSTM(_Recurrent):
         dtype: DType | None = None,
     ) -> None:
         args = (input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional)
-        super().__init__("lstm", *args, proj_size, device, dtype)
+        super().__init__("LSTM", *args, proj_size, device, dtype)
 
 
-class GRU(_Recurrent):
+class GRU(RNNBase):
     """Gated recurrent units (K. Cho et al., 2014), with PyTorch's parameters; arguments are as for `LSTM`."""
 
     def __init__(
@@ -284,7 +297,7 @@ class GRU(_Recurrent):
         dtype: DType | None = None,
     ) -> None:
         args = (input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional)
-        super().__init__("gru", *args, 0, device, dtype)
+        super().__init__("GRU", *args, 0, device, dtype)
 
 
 def _check_nonlinearity(name: str, given: str) -> None:
@@ -292,25 +305,36 @@ def _check_nonlinearity(name: str, given: str) -> None:
         raise ValueError(f"{name}: nonlinearity must be 'tanh' or 'relu', not {given!r}")
 
 
-class _Cell(Module):
+class RNNCellBase(Module):
     """One step of a recurrent network.
 
     Args:
         input_size: features of the input.
         hidden_size: features of the state.
         bias: whether to have `bias_ih` and `bias_hh`.
+        num_chunks: how many times `hidden_size` rows the weights have: one for each gate.
         device, dtype: of the parameters.
+
+    Attributes:
+        _kind: of the step, see `vmflow.ops.nn.recurrent.GATES`; a derived class sets it.
     """
 
+    _kind: str
+
     def __init__(
-        self, kind: str, input_size: int, hidden_size: int, bias: bool, device: Device | str | None, dtype: DType | None
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool,
+        num_chunks: int,
+        device: Device | str | None = None,
+        dtype: DType | None = None,
     ) -> None:
         super().__init__()
-        self._kind = kind
         self.input_size = input_size
         self.hidden_size = hidden_size
         self.bias = bias
-        gates = GATES[kind] * hidden_size
+        gates = num_chunks * hidden_size
         self.weight_ih = new_parameter((gates, input_size), device, dtype)
         self.weight_hh = new_parameter((gates, hidden_size), device, dtype)
         for name in ("bias_ih", "bias_hh"):
@@ -348,7 +372,7 @@ class _Cell(Module):
         return f"{self.input_size}, {self.hidden_size}{unusual_settings(self, {'bias': True})}"
 
 
-class RNNCell(_Cell):
+class RNNCell(RNNCellBase):
     """One step of `RNN`."""
 
     def __init__(
@@ -361,7 +385,8 @@ class RNNCell(_Cell):
         dtype: DType | None = None,
     ) -> None:
         _check_nonlinearity("RNNCell", nonlinearity)
-        super().__init__(f"rnn_{nonlinearity}", input_size, hidden_size, bias, device, dtype)
+        super().__init__(input_size, hidden_size, bias, GATES[f"rnn_{nonlinearity}"], device, dtype)
+        self._kind = f"rnn_{nonlinearity}"
         self.nonlinearity = nonlinearity
 
     def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
@@ -369,8 +394,10 @@ class RNNCell(_Cell):
         return self._step(input, None if hx is None else (hx,))[0]
 
 
-class LSTMCell(_Cell):
+class LSTMCell(RNNCellBase):
     """One step of `LSTM`."""
+
+    _kind = "lstm"
 
     def __init__(
         self,
@@ -380,7 +407,7 @@ class LSTMCell(_Cell):
         device: Device | str | None = None,
         dtype: DType | None = None,
     ) -> None:
-        super().__init__("lstm", input_size, hidden_size, bias, device, dtype)
+        super().__init__(input_size, hidden_size, bias, GATES["lstm"], device, dtype)
 
     def forward(self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
         """(batch, input_size) and the pair of state and cell (batch, hidden_size), by default zeros, to the next."""
@@ -388,8 +415,10 @@ class LSTMCell(_Cell):
         return state, cell
 
 
-class GRUCell(_Cell):
+class GRUCell(RNNCellBase):
     """One step of `GRU`."""
+
+    _kind = "gru"
 
     def __init__(
         self,
@@ -399,7 +428,7 @@ class GRUCell(_Cell):
         device: Device | str | None = None,
         dtype: DType | None = None,
     ) -> None:
-        super().__init__("gru", input_size, hidden_size, bias, device, dtype)
+        super().__init__(input_size, hidden_size, bias, GATES["gru"], device, dtype)
 
     def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
         """(batch, input_size) and the state (batch, hidden_size), by default zeros, to the next state."""

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import attrs
+import numpy as np
+
 from vmflow.autograd import no_grad
+from vmflow.ops.creation import creation
 from vmflow.tensors import Tensor
 from vmflow.transfers import spread_like
 
-from .parameter import Buffer, Parameter
+from .parameter import Buffer, Parameter, UninitializedTensorMixin, is_lazy
 
 if TYPE_CHECKING:
     from .module import Module
@@ -29,6 +33,31 @@ class IncompatibleKeys(NamedTuple):
         if not self.missing_keys and not self.unexpected_keys:
             return "<All keys matched successfully>"
         return f"IncompatibleKeys(missing_keys={self.missing_keys}, unexpected_keys={self.unexpected_keys})"
+
+
+@attrs.frozen
+class Returnless:
+    """A hook after `state_dict` that changes the dict and returns nothing.  A class, so that modules can be pickled."""
+
+    hook: Callable[..., object]
+
+    def __call__(self, module: Module, found: dict[str, Any], prefix: str, metadata: dict[str, Any]) -> None:
+        returned = self.hook(module, found, prefix, metadata)
+        if returned is not None:
+            raise RuntimeError(
+                f"state_dict: the hook {self.hook!r} must change the dict that it is given and return None, not a "
+                f"{type(returned).__name__}"
+            )
+
+
+@attrs.frozen
+class Moduleless:
+    """A hook before `load_state_dict` that is not given the module."""
+
+    hook: Callable[..., object]
+
+    def __call__(self, module: Module, *args: Any) -> None:
+        self.hook(*args)
 
 
 class Place(NamedTuple):
@@ -69,7 +98,7 @@ def load(module: Module, state_dict: Mapping[str, Any], strict: bool, assign: bo
     extras = {prefix + EXTRA: part for prefix, part in modules if part._has_extra_state()}
     missing += [key for key in (*wanted, *extras) if key not in given]
     unexpected += [key for key in given if key not in wanted and key not in extras]
-    found = [(place, given[key]) for key, place in wanted.items() if key in given]
+    found = [(place, _tensor(given[key])) for key, place in wanted.items() if key in given]
     problems += [problem for place, value in found if (problem := _misfit(place, value, assign)) is not None]
     result = IncompatibleKeys(missing, unexpected)
     hooked = [part for _, part in reversed(modules) if part._load_state_dict_post_hooks]
@@ -102,10 +131,23 @@ def _complain(module: Module, keys: IncompatibleKeys, problems: list[str], stric
         )
 
 
+def _tensor(value: Any) -> Any:
+    """An array as a tensor with a copy of its values, which its owner may change before they have been loaded."""
+    if not isinstance(value, np.ndarray):
+        return value
+    try:
+        return creation.tensor(value)
+    except (TypeError, ValueError):
+        return value  # refused with all the rest
+
+
 def _misfit(place: Place, value: Any, assign: bool) -> str | None:
     if not isinstance(value, Tensor):
-        return f"{place.key!r}: expected a tensor, got {type(value).__name__}"
-    if value.shape != place.tensor.shape:
+        kind = f"an array of {value.dtype}" if isinstance(value, np.ndarray) else type(value).__name__
+        return f"{place.key!r}: expected a tensor, got {kind}"
+    if is_lazy(value):
+        return None if is_lazy(place.tensor) else f"{place.key!r}: the given one has no shape yet, the module's has"
+    if not is_lazy(place.tensor) and value.shape != place.tensor.shape:
         return f"{place.key!r}: shape {list(value.shape)} does not fit the module's {list(place.tensor.shape)}"
     if not assign and value.is_complex() and not place.tensor.is_complex():
         return f"{place.key!r}: {value.dtype.name} would lose its imaginary part in {place.tensor.dtype.name}"
@@ -115,6 +157,10 @@ def _misfit(place: Place, value: Any, assign: bool) -> str | None:
 
 
 def _copy(place: Place, value: Tensor) -> None:
+    if is_lazy(value):
+        return
+    if isinstance(place.tensor, UninitializedTensorMixin):
+        place.tensor.materialize(tuple(value.shape))
     with no_grad():
         place.tensor.copy_(spread_like(value, place.tensor))
 

@@ -1,0 +1,253 @@
+"""Names of modules, of their utilities, and of what fills them."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+
+from .case import Case
+
+WEIGHT: Final = [[0.5, -1.0, 2.0], [1.5, 0.25, -3.0]]
+X: Final = [[1.0, 2.0, -1.0], [0.5, 0.0, 3.0]]
+
+
+def _linear(t: Any) -> Any:
+    """A layer with weights that are known."""
+    layer = t.nn.Linear(3, 2)
+    layer.load_state_dict({"weight": t.tensor(WEIGHT), "bias": t.tensor([0.5, -0.5])})
+    return layer
+
+
+def _x(t: Any) -> Any:
+    return t.tensor(X)
+
+
+def _hooked(t: Any, register: Callable[[Any, Callable[..., Any]], Any]) -> Any:
+    """The gradients that a hook of a layer gets."""
+    layer, seen = _linear(t), []
+    handle = register(layer, lambda module, given, result: seen.extend([*given, *result]))
+    layer(_x(t).requires_grad_()).sum().backward()
+    handle.remove()
+    return seen
+
+
+def _around(t: Any, name: str, hook: Callable[..., Any]) -> Any:
+    """The result of a layer, with a hook of all modules."""
+    handle = getattr(t.nn.modules.module, name)(hook)
+    try:
+        return _linear(t)(_x(t))
+    finally:
+        handle.remove()
+
+
+def _with_hook(t: Any, name: str, hook: Callable[..., Any]) -> list[str]:
+    layer = _linear(t)
+    getattr(layer, name)(hook)
+    return list(layer.state_dict())
+
+
+def _renamed(found: Any, *rest: Any) -> None:
+    found["weight"] = found.pop("old")
+
+
+def _loaded(t: Any, name: str, hook: Callable[..., Any], missing: bool = False) -> Any:
+    layer = _linear(t)
+    getattr(layer, name)(hook)
+    state = {"old": t.ones(2, 3), "bias": t.zeros(2)}
+    return layer.load_state_dict({"bias": state["bias"]} if missing else state) and layer(_x(t))
+
+
+def _forgiving(module: Any, keys: Any) -> None:
+    keys.missing_keys.clear()
+
+
+def _twice(t: Any) -> list[int]:
+    layer = _linear(t)
+    both = t.nn.Sequential(layer, layer)
+    return [len(list(both.modules())), len(list(both.modules(remove_duplicate=False)))]
+
+
+def _refused(function: Callable[[], Any]) -> str:
+    try:
+        function()
+    except NotImplementedError as error:
+        return type(error).__name__
+    return ""
+
+
+def _arrays(t: Any, **keywords: Any) -> Any:
+    layer = t.nn.Linear(3, 2)
+    layer.load_state_dict({"weight": np.array(WEIGHT, np.float32), "bias": np.zeros(2, np.float32)}, **keywords)
+    return layer(_x(t))
+
+
+def _by_hand(bias: float = 0.0) -> Any:
+    return np.array(X, np.float32) @ np.array(WEIGHT, np.float32).T + np.float32(bias)
+
+
+def _lazy(t: Any, name: str, *arguments: Any, shape: tuple[int, ...], **keywords: Any) -> Any:
+    layer = getattr(t.nn, name)(*arguments, **keywords)
+    layer(t.ones(shape))
+    return [repr(layer), {key: list(value.shape) for key, value in layer.state_dict().items()}]
+
+
+def _filled(t: Any, name: str, shape: tuple[int, ...], *arguments: Any) -> Any:
+    """What an old name of `nn.init` warns of, and what it fills if that is not random."""
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        found = getattr(t.nn.init, name)(t.zeros(shape), *arguments)
+    random = name not in ("constant", "eye", "dirac")
+    return [[it.category.__name__ for it in told], list(found.shape), float(found.abs().max()) > 0 if random else found]
+
+
+def _hardtanh(t: Any) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return t.nn.Hardtanh(min_value=-0.5, max_value=2.0)(_x(t))
+
+
+def _adaptive(t: Any) -> Any:
+    layer = t.nn.AdaptiveLogSoftmaxWithLoss(3, 8, [2, 4], div_value=1.0)
+    layer.load_state_dict(
+        {key: t.arange(value.numel()).reshape(tuple(value.shape)) / 10 for key, value in layer.state_dict().items()}
+    )
+    return [*layer(_x(t), t.tensor([1, 6])), layer.log_prob(_x(t)), layer.predict(_x(t))]
+
+
+def _recurrent(t: Any, mode: str) -> Any:
+    layer = t.nn.RNNBase(mode, 3, 2, num_layers=2, bidirectional=True)
+    return [layer.mode, {key: list(value.shape) for key, value in layer.state_dict().items()}]
+
+
+def _registered(t: Any, kind: str) -> list[str]:
+    seen: list[str] = []
+    handle = getattr(t.nn.modules.module, f"register_module_{kind}_registration_hook")(
+        lambda module, name, value: seen.append(name)
+    )
+    net = t.nn.Sequential(t.nn.Linear(1, 1))
+    net.register_buffer("extra", t.ones(1))
+    handle.remove()
+    return seen
+
+
+CASES: Final = [
+    Case(
+        "nn.Module.register_backward_hook",
+        lambda t: _hooked(t, lambda layer, hook: layer.register_backward_hook(hook)),
+        lambda: [np.ones((2, 2), np.float32) @ np.array(WEIGHT, np.float32), np.ones((2, 2), np.float32)],
+    ),
+    Case(
+        "nn.Module._register_state_dict_hook",
+        lambda t: _with_hook(t, "_register_state_dict_hook", lambda module, found, prefix, data: {**found, "more": 1}),
+    ),
+    Case(
+        "nn.Module.register_state_dict_pre_hook",
+        lambda t: _with_hook(
+            t, "register_state_dict_pre_hook", lambda module, *rest: module.register_buffer("more", module.bias * 2)
+        ),
+    ),
+    Case(
+        "nn.Module._register_load_state_dict_pre_hook",
+        lambda t: _loaded(t, "_register_load_state_dict_pre_hook", _renamed),
+    ),
+    Case(
+        "nn.Module.register_load_state_dict_pre_hook",
+        lambda t: _loaded(t, "register_load_state_dict_pre_hook", lambda module, *rest: _renamed(*rest)),
+    ),
+    Case(
+        "nn.Module.register_load_state_dict_post_hook",
+        lambda t: _loaded(t, "register_load_state_dict_post_hook", _forgiving, missing=True),
+    ),
+    Case("nn.Module.modules", _twice),
+    Case("nn.Module.compile", lambda t: _refused(lambda: t.nn.Linear(1, 1).compile()), lambda: "NotImplementedError"),
+    Case("nn.Module.load_state_dict", _arrays, _by_hand),
+    Case("nn.Module.load_state_dict", lambda t: _arrays(t, assign=True), _by_hand),
+    Case("nn.ModuleDict", lambda t: repr(t.nn.ModuleDict(modules={"a": t.nn.Linear(2, 3)}))),
+    Case("nn.ParameterDict", lambda t: list(t.nn.ParameterDict(parameters={"a": t.nn.Parameter(t.ones(2))}).keys())),
+    Case(
+        "nn.modules.module.register_module_forward_hook",
+        lambda t: _around(t, "register_module_forward_hook", lambda module, args, result: result * 2),
+    ),
+    Case(
+        "nn.modules.module.register_module_forward_pre_hook",
+        lambda t: _around(t, "register_module_forward_pre_hook", lambda module, args: (args[0] * 2,)),
+    ),
+    Case(
+        "nn.modules.module.register_module_full_backward_hook",
+        lambda t: _hooked(t, lambda layer, hook: t.nn.modules.module.register_module_full_backward_hook(hook)),
+    ),
+    Case(
+        "nn.modules.module.register_module_backward_hook",
+        lambda t: _hooked(t, lambda layer, hook: t.nn.modules.module.register_module_backward_hook(hook))[1:],
+        lambda: [np.ones((2, 2), np.float32)],
+    ),
+    Case(
+        "nn.modules.module.register_module_full_backward_pre_hook",
+        lambda t: _hooked(
+            t,
+            lambda layer, hook: t.nn.modules.module.register_module_full_backward_pre_hook(
+                lambda module, result: hook(module, (), result)
+            ),
+        ),
+    ),
+    *[
+        Case(
+            f"nn.modules.module.register_module_{kind}_registration_hook",
+            lambda t, kind=kind: _registered(t, kind),
+        )
+        for kind in ("parameter", "buffer", "module")
+    ],
+    Case("nn.modules.conv.Conv2d", lambda t: repr(t.nn.modules.conv.Conv2d(2, 3, 1))),
+    Case("nn.modules.module.Module", lambda t: isinstance(t.nn.ReLU(), t.nn.modules.module.Module)),
+    Case(
+        "nn.modules.batchnorm._BatchNorm",
+        lambda t: [isinstance(t.nn.BatchNorm2d(2), t.nn.modules.batchnorm._BatchNorm)],
+    ),
+    Case(
+        "nn.modules.batchnorm._NormBase",
+        lambda t: [isinstance(t.nn.InstanceNorm2d(2), t.nn.modules.batchnorm._NormBase)],
+    ),
+    Case(
+        "nn.modules.conv._ConvNd",
+        lambda t: [isinstance(layer, t.nn.modules.conv._ConvNd) for layer in (t.nn.Conv1d(1, 1, 1), t.nn.ReLU())],
+    ),
+    Case("nn.modules.rnn.RNNBase", lambda t: issubclass(t.nn.LSTM, t.nn.modules.rnn.RNNBase)),
+    Case("nn.modules.utils._pair", lambda t: [t.nn.modules.utils._pair(2), t.nn.modules.utils._pair([1, 2])]),
+    *[Case("nn.RNNBase", lambda t, mode=mode: _recurrent(t, mode)) for mode in ("LSTM", "GRU", "RNN_TANH", "RNN_RELU")],
+    Case(
+        "nn.RNNCellBase",
+        lambda t: {key: list(value.shape) for key, value in t.nn.RNNCellBase(3, 2, True, 4).state_dict().items()},
+    ),
+    Case("nn.LazyLinear", lambda t: _lazy(t, "LazyLinear", 4, shape=(2, 3))),
+    *[
+        Case(
+            f"nn.Lazy{kind}{rank}d",
+            lambda t, kind=kind, rank=rank: _lazy(
+                t, f"Lazy{kind}{rank}d", *((4, 2) if kind.startswith("Conv") else ()), shape=(2, 3, 4, 5, 6)[: rank + 2]
+            ),
+        )
+        for kind in ("Conv", "ConvTranspose", "BatchNorm", "InstanceNorm")
+        for rank in (1, 2, 3)
+    ],
+    Case("nn.UninitializedParameter", lambda t: repr(t.nn.UninitializedParameter())),
+    Case("nn.UninitializedBuffer", lambda t: repr(t.nn.LazyBatchNorm1d().running_mean)),
+    Case("nn.parameter.UninitializedParameter", lambda t: repr(t.nn.parameter.UninitializedParameter())),
+    Case("nn.Embedding", lambda t: t.nn.Embedding(2, 3, _weight=t.tensor(WEIGHT), _freeze=True)(t.tensor([1, 0]))),
+    Case(
+        "nn.Embedding",
+        lambda t: [t.nn.Embedding(2, 3, _freeze=freeze).weight.requires_grad for freeze in (False, True)],
+    ),
+    Case("nn.Hardtanh", _hardtanh),
+    Case("nn.AdaptiveLogSoftmaxWithLoss", _adaptive),
+    *[
+        Case(f"nn.init.{name}", lambda t, name=name, rest=rest: _filled(t, name, (3, 4), *rest))
+        for name, rest in (
+            *[(each, ()) for each in ("uniform", "normal", "eye", "orthogonal", "xavier_uniform", "xavier_normal")],
+            *[("constant", (2.5,)), ("kaiming_uniform", ()), ("kaiming_normal", ()), ("sparse", (0.5,))],
+        )
+    ],
+    Case("nn.init.dirac", lambda t: _filled(t, "dirac", (2, 2, 3))),
+]

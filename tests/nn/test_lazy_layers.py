@@ -1,0 +1,157 @@
+"""Layers that get their shapes from their first input."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vmflow as flow
+from vmflow import nn
+
+RANKED = [(kind, rank) for kind in ("Conv", "ConvTranspose", "BatchNorm", "InstanceNorm") for rank in (1, 2, 3)]
+
+
+@pytest.mark.parametrize(("kind", "rank"), RANKED)
+def test_layers_become_those_of_pytorch(kind: str, rank: int) -> None:
+    torch = pytest.importorskip("torch")
+    name = f"{kind}{rank}d"
+    arguments: tuple[Any, ...] = (4, 2, 2) if kind.startswith("Conv") else ()
+    keywords = {"groups": 2, "bias": False} if kind.startswith("Conv") else {"momentum": 0.3}
+    values = np.random.default_rng(0).normal(size=(2, 6, *[4] * rank)).astype(np.float32)
+    ours = getattr(nn, f"Lazy{name}")(*arguments, **keywords)
+    theirs = getattr(torch.nn, f"Lazy{name}")(*arguments, **keywords)
+    assert repr(ours) == repr(theirs)
+    assert list(ours.state_dict()) == list(theirs.state_dict())
+    expected = theirs(torch.tensor(values))
+    if kind.startswith("Conv"):
+        ours.load_state_dict({key: value.numpy() for key, value in theirs.state_dict().items()})
+        assert ours.has_uninitialized_params() is False
+    found = ours(flow.tensor(values))
+    assert type(ours) is getattr(nn, name)
+    assert repr(ours) == repr(theirs)
+    np.testing.assert_allclose(found.detach().numpy(), expected.detach().numpy(), rtol=1e-4, atol=1e-5)
+    assert {key: list(it.shape) for key, it in ours.state_dict().items()} == {
+        key: list(it.shape) for key, it in theirs.state_dict().items()
+    }
+
+
+def test_parameters_stay_the_same_objects() -> None:
+    layer = nn.LazyLinear(3)
+    weight, optimizer = layer.weight, flow.optim.SGD(layer.parameters(), lr=0.5)
+    assert isinstance(weight, nn.UninitializedParameter)
+    assert isinstance(weight, nn.Parameter)
+    layer.double()
+    layer(flow.ones(2, 7, dtype=flow.float64)).sum().backward()
+    assert layer.weight is weight
+    assert type(weight) is nn.Parameter
+    assert (weight.dtype, weight.shape) == (flow.float64, (3, 7))
+    before = weight.detach().clone()
+    optimizer.step()
+    np.testing.assert_allclose(weight.detach().numpy(), before.numpy() - 1)
+    assert 0 < before.abs().max().item() < 7**-0.5
+
+
+def test_what_has_no_shape_says_so() -> None:
+    layer = nn.LazyBatchNorm1d()
+    assert repr(layer.weight) == "<UninitializedParameter>"
+    for it in (layer.weight, layer.running_mean):
+        with pytest.raises(RuntimeError, match="there is no shape before its module has seen an input"):
+            it.shape  # noqa: B018
+    with pytest.raises(ValueError, match="buffers are not trained"):
+        nn.UninitializedBuffer(True)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda it: pickle.loads(pickle.dumps(it))])
+def test_copies_are_lazy_too(copied: Any) -> None:
+    net = nn.Sequential(nn.LazyLinear(3, dtype=flow.float64), nn.LazyBatchNorm1d(dtype=flow.float64))
+    again = copied(net)
+    assert again[0].weight is not net[0].weight
+    net(flow.ones(2, 5, dtype=flow.float64))
+    assert again[0].has_uninitialized_params()
+    assert again[1].has_uninitialized_params()
+    assert again(flow.ones(2, 4, dtype=flow.float64)).shape == (2, 3)
+    assert (again[0].in_features, net[0].in_features) == (4, 5)
+
+
+def test_state_dicts_between_lazy_and_other_layers() -> None:
+    full, lazy = nn.Linear(5, 3), nn.LazyLinear(3)
+    with pytest.raises(RuntimeError, match="'weight': the given one has no shape yet"):
+        full.load_state_dict(lazy.state_dict())
+    nn.LazyLinear(3).load_state_dict(lazy.state_dict())
+    with pytest.raises(RuntimeError, match="missing keys: 'bias'"):
+        lazy.load_state_dict({"weight": full.weight})
+    assert lazy.has_uninitialized_params()
+    lazy.load_state_dict(full.state_dict())
+    x = flow.rand(2, 5)
+    np.testing.assert_array_equal(lazy(x).detach().numpy(), full(x).detach().numpy())
+    assert repr(lazy) == repr(full)
+
+
+def test_a_graph_has_the_parameters_as_variables() -> None:
+    class Graph(nn.Graph):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = nn.Sequential(nn.LazyConv2d(2, 3), nn.LazyBatchNorm2d(), nn.Flatten(), nn.LazyLinear(3))
+
+        def build(self, x: flow.Tensor) -> Any:
+            return self.net(x)
+
+    graph = Graph()
+    x = flow.rand(2, 1, 5, 5)
+    graph.net.origin.eval()
+    first = graph(x).detach().numpy()
+    np.testing.assert_allclose(first, graph.net.origin(x).detach().numpy(), rtol=1e-5, atol=1e-6)
+    assert type(graph.net.origin[0]) is nn.Conv2d
+    with flow.no_grad():
+        graph.net.origin[3].weight.zero_()
+    assert not np.array_equal(graph(x).detach().numpy(), first)
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape", "message"),
+    [
+        (nn.LazyConv2d(2, 3), (2, 3), "expected 3 or 4 dimensions"),
+        (nn.LazyConv1d(4, 3, groups=2), (1, 5, 8), "5 channels"),
+        (nn.LazyBatchNorm1d(), (3,), "a dimension of channels"),
+        (nn.LazyInstanceNorm2d(), (3, 3), "expected 3 or 4 dimensions"),
+    ],
+)
+def test_an_input_that_does_not_fit_leaves_the_layer_lazy(layer: Any, shape: tuple[int, ...], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        layer(flow.ones(shape))
+    assert type(layer).__name__.startswith("Lazy")
+    assert "0," in repr(layer)
+    with pytest.raises(ValueError, match="cannot be split into 2 groups"):
+        nn.LazyConv1d(3, 1, groups=2)
+
+
+def test_an_instance_without_a_batch() -> None:
+    layer = nn.LazyInstanceNorm1d(affine=True)
+    layer(flow.rand(3, 8))
+    assert layer.num_features == 3
+
+
+def test_a_lazy_module_of_the_users_own() -> None:
+    class Scale(nn.modules.lazy.LazyModuleMixin, nn.Module):  # type: ignore[name-defined, misc]
+        def __init__(self, forgets: bool = False) -> None:
+            super().__init__()
+            self.weight = nn.UninitializedParameter()
+            self.forgets = forgets
+
+        def initialize_parameters(self, x: flow.Tensor) -> None:
+            if self.has_uninitialized_params() and not self.forgets:
+                self.weight.materialize(x.shape[-1:])
+                nn.init.ones_(self.weight)
+
+        def forward(self, x: flow.Tensor) -> flow.Tensor:
+            return x * self.weight
+
+    scale = Scale()
+    assert scale(flow.ones(2, 3)).tolist() == [[1] * 3] * 2
+    assert type(scale) is Scale
+    with pytest.raises(RuntimeError, match="without a shape"):
+        Scale(forgets=True)(flow.ones(2))

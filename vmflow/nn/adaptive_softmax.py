@@ -1,0 +1,146 @@
+"""`AdaptiveLogSoftmaxWithLoss`: a softmax over many classes, of which the rare ones cost less."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from vmflow.devices import device as Device
+from vmflow.dtypes import dtype as DType
+from vmflow.ops.elementwise.selection import where
+from vmflow.ops.shape.joining import cat
+from vmflow.tensors import Tensor
+
+from . import functional as F
+from .containers import ModuleList, Sequential
+from .layers import Linear
+from .module import Module
+
+
+class ASMoutput(NamedTuple):
+    """What `AdaptiveLogSoftmaxWithLoss` returns.
+
+    Attributes:
+        output: the log-probability of each target, (N,) or a scalar.
+        loss: the mean of their negatives.
+    """
+
+    output: Tensor
+    loss: Tensor
+
+
+class AdaptiveLogSoftmaxWithLoss(Module):
+    """Log-probabilities of classes in clusters, by falling frequency (E. Grave et al., 2017).
+
+    The head has the most frequent classes and one entry for each cluster of the others; a class of a cluster has the
+    probability of the cluster times that within it.  Each cluster is computed by a product of two narrow matrices.
+
+        layer = nn.AdaptiveLogSoftmaxWithLoss(64, 10_000, cutoffs=[100, 1000])
+        output, loss = layer(x, target)        # x (N, 64), target (N,)
+
+    Every cluster is computed for every row, so that no values are waited for and graphs can hold it; PyTorch picks the
+    rows of each cluster.
+
+    Args:
+        in_features: of the input.
+        n_classes: how many classes there are; lower numbers are more frequent.
+        cutoffs: where the clusters begin, rising, each between 1 and ``n_classes - 1``.
+        div_value: each cluster has so many times fewer features inside than the one before.
+        head_bias: whether the head has a bias.
+        device, dtype: of the parameters.
+
+    Attributes:
+        head: `Linear`, to ``cutoffs[0]`` classes and the clusters.
+        tail: for each cluster two `Linear` in sequence.
+
+    Raises:
+        ValueError: for cutoffs that are not as above.
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        n_classes: int,
+        cutoffs: Sequence[int],
+        div_value: float = 4.0,
+        head_bias: bool = False,
+        device: Device | str | None = None,
+        dtype: DType | None = None,
+    ) -> None:
+        super().__init__()
+        given = list(cutoffs)
+        whole = all([int(cutoff) == cutoff for cutoff in given])
+        if not given or not whole or given != sorted(set(given)) or given[0] <= 0 or given[-1] > n_classes - 1:
+            raise ValueError(
+                "AdaptiveLogSoftmaxWithLoss: cutoffs must be whole numbers from 1 to n_classes - 1, rising, got "
+                f"{given} for {n_classes} classes"
+            )
+        self.in_features = in_features
+        self.n_classes = n_classes
+        self.cutoffs = [*given, n_classes]
+        self.div_value = div_value
+        self.head_bias = head_bias
+        self.shortlist_size = given[0]
+        self.n_clusters = len(given)
+        self.head_size = self.shortlist_size + self.n_clusters
+        self.head = Linear(in_features, self.head_size, head_bias, device, dtype)
+        self.tail = ModuleList()
+        for number in range(self.n_clusters):
+            inside = int(in_features // div_value ** (number + 1))
+            classes = self.cutoffs[number + 1] - self.cutoffs[number]
+            both = [Linear(in_features, inside, False, device, dtype), Linear(inside, classes, False, device, dtype)]
+            self.tail.append(Sequential(*both))
+
+    def reset_parameters(self) -> None:
+        """Draw new initial values."""
+        self.head.reset_parameters()
+        for cluster in self.tail:
+            for layer in cluster:
+                layer.reset_parameters()
+
+    def forward(self, input_: Tensor, target_: Tensor) -> ASMoutput:
+        """The log-probability of each target, and the loss.
+
+        Args:
+            input_: (N, in_features), or (in_features,).
+            target_: class numbers, (N,), or a scalar.
+
+        Raises:
+            ValueError: for shapes that do not fit.
+            IndexError: for a class number out of range, when a result is read.
+        """
+        if target_.ndim not in (0, 1) or input_.ndim != target_.ndim + 1 or input_.shape[:-1] != target_.shape:
+            raise ValueError(
+                "AdaptiveLogSoftmaxWithLoss: expected an input (N, features) and targets (N,), or (features,) and a "
+                f"scalar, got shapes {list(input_.shape)} and {list(target_.shape)}"
+            )
+        head = F.log_softmax(self.head(input_), -1)
+        # Each row looks up its class in every cluster, at the end that is nearer where it is of another one; behind the
+        # last and before the first there is none, so that what is out of range is told of.
+        first = target_.clamp(max=self.shortlist_size - 1)
+        output = _looked_up(head, first)
+        for number in range(self.n_clusters):
+            low, high = self.cutoffs[number], self.cutoffs[number + 1]
+            place = (target_ - low).clamp(min=0)
+            if number < self.n_clusters - 1:
+                place = place.clamp(max=high - low - 1)
+            within = _looked_up(F.log_softmax(self.tail[number](input_), -1), place)
+            output = where(target_ < low, output, within + head[..., self.shortlist_size + number])
+        return ASMoutput(output, -output.mean())
+
+    def log_prob(self, input: Tensor) -> Tensor:
+        """The log-probabilities of all classes, (N, in_features) to (N, n_classes); also without N."""
+        head = F.log_softmax(self.head(input), -1)
+        parts = [head[..., : self.shortlist_size]]
+        for number, cluster in enumerate(self.tail):
+            place = self.shortlist_size + number
+            parts.append(F.log_softmax(cluster(input), -1) + head[..., place : place + 1])
+        return cat(parts, -1)
+
+    def predict(self, input: Tensor) -> Tensor:
+        """The most probable class of each row, (N, in_features) to (N,); also without N."""
+        return self.log_prob(input).argmax(-1)
+
+
+def _looked_up(log_probabilities: Tensor, places: Tensor) -> Tensor:
+    return log_probabilities.gather(-1, places.unsqueeze(-1)).squeeze(-1)

@@ -1,0 +1,374 @@
+"""Layers that learn the size of their input from the first one: `LazyLinear` and its like.
+
+layer = nn.LazyLinear(4)
+layer(flow.ones(2, 7))     # now an nn.Linear(7, 4)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from vmflow import dtypes
+from vmflow.devices import device as Device
+from vmflow.dtypes import dtype as DType
+from vmflow.interpreter import eagerly
+from vmflow.ops.creation import creation
+from vmflow.tensors import Tensor
+
+from .convolution_layers import (
+    Conv1d,
+    Conv2d,
+    Conv3d,
+    ConvTranspose1d,
+    ConvTranspose2d,
+    ConvTranspose3d,
+    Size,
+    _Convolution,
+    _Forward,
+    _Transposed,
+)
+from .layers import Linear
+from .module import Module
+from .normalization_layers import (
+    BatchNorm1d,
+    BatchNorm2d,
+    BatchNorm3d,
+    InstanceNorm1d,
+    InstanceNorm2d,
+    InstanceNorm3d,
+    _ChannelNorm,
+)
+from .parameter import UninitializedBuffer, UninitializedParameter, UninitializedTensorMixin
+
+
+class LazyModuleMixin(Module):
+    """A module whose `initialize_parameters` is called with the arguments of its first call.
+
+    A derived class makes parameters as `UninitializedParameter`, and gives them shapes in `initialize_parameters`:
+
+        class LazyScale(LazyModuleMixin, nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.weight = nn.UninitializedParameter()
+
+            def initialize_parameters(self, x):
+                if self.has_uninitialized_params():
+                    self.weight.materialize(x.shape[-1:])
+                    nn.init.ones_(self.weight)
+
+            def forward(self, x):
+                return x * self.weight
+
+    Within a graph that is being built, the parameters are made at once, too, and become variables of the graph.
+
+    Attributes:
+        cls_to_become: the class of the module after its first call; None for the same.
+    """
+
+    cls_to_become: ClassVar[type[Module] | None] = None
+
+    def initialize_parameters(self, *args: Any, **kwargs: Any) -> None:
+        """Give shapes and values to what has none, going by the arguments of `forward`."""
+        raise NotImplementedError(f"{type(self).__name__} defines no initialize_parameters()")
+
+    def has_uninitialized_params(self) -> bool:
+        """Whether a parameter or buffer of this module itself has no shape yet."""
+        members = [*self._parameters.values(), *self._buffers.values()]
+        return any([isinstance(member, UninitializedTensorMixin) for member in members])
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        with eagerly():
+            self.initialize_parameters(*args, **kwargs)
+        if self.has_uninitialized_params():
+            raise RuntimeError(
+                f"{type(self).__name__}: initialize_parameters() has left parameters or buffers without a shape; call "
+                "their materialize(shape)"
+            )
+        if self.cls_to_become is not None:
+            self.__class__ = self.cls_to_become  # type: ignore[assignment]
+        return Module.__call__(self, *args, **kwargs)
+
+
+class LazyLinear(LazyModuleMixin, Linear):
+    """`Linear` whose `in_features` is the last dimension of its first input."""
+
+    cls_to_become = Linear
+
+    def __init__(
+        self,
+        out_features: int,
+        bias: bool = True,
+        device: Device | str | None = None,
+        dtype: DType | None = None,
+    ) -> None:
+        super().__init__(0, 0, False, device, dtype)
+        self.out_features = out_features
+        self.weight = UninitializedParameter(device=device, dtype=dtype)
+        if bias:
+            self.bias = UninitializedParameter(device=device, dtype=dtype)
+
+    def reset_parameters(self) -> None:
+        """Draw new initial values, if there is anything to draw them for."""
+        if not self.has_uninitialized_params() and self.in_features:
+            super().reset_parameters()
+
+    def initialize_parameters(self, input: Tensor) -> None:
+        """Take the number of features from the input."""
+        if self.has_uninitialized_params():
+            self.in_features = input.shape[-1]
+            _materialize(self, {"weight": (self.out_features, self.in_features), "bias": (self.out_features,)})
+            self.reset_parameters()
+        elif self.in_features == 0:  # the parameters have been loaded
+            self.in_features = self.weight.shape[-1]
+
+
+def _materialize(module: Module, shapes: dict[str, tuple[int, ...]]) -> None:
+    for name, shape in shapes.items():
+        member = getattr(module, name)
+        if isinstance(member, UninitializedTensorMixin):
+            member.materialize(shape)
+
+
+class _LazyConvXdMixin(LazyModuleMixin, _Convolution):
+    """A convolution whose `in_channels` is the number of channels of its first input."""
+
+    def _forget_sizes(self, out_channels: int, bias: bool, device: Device | str | None, dtype: DType | None) -> None:
+        if out_channels % self.groups:
+            raise ValueError(
+                f"{type(self).__name__}: {out_channels} output channels cannot be split into {self.groups} groups"
+            )
+        self.out_channels = out_channels
+        self.weight = UninitializedParameter(device=device, dtype=dtype)
+        if bias:
+            self.bias = UninitializedParameter(device=device, dtype=dtype)
+
+    def reset_parameters(self) -> None:
+        """Draw new initial values, if there is anything to draw them for."""
+        if not self.has_uninitialized_params() and self.in_channels:
+            super().reset_parameters()
+
+    def initialize_parameters(self, input: Tensor, *args: Any, **kwargs: Any) -> None:
+        """Take the number of channels from the input."""
+        if not self.has_uninitialized_params():
+            if self.in_channels == 0:  # the parameters have been loaded
+                self.in_channels = self._loaded_channels()
+            return
+        name, rank = type(self).__name__, self._rank
+        if input.ndim not in (rank + 1, rank + 2):
+            raise ValueError(f"{name}: expected {rank + 1} or {rank + 2} dimensions, got shape {list(input.shape)}")
+        channels = input.shape[-rank - 1]
+        if channels == 0 or channels % self.groups:
+            raise ValueError(
+                f"{name}: {channels} channels, of an input of shape {list(input.shape)}, cannot be split into "
+                f"{self.groups} groups"
+            )
+        self.in_channels = channels
+        _materialize(self, {"weight": (*self._channels(), *self.kernel_size), "bias": (self.out_channels,)})
+        self.reset_parameters()
+
+    def _channels(self) -> tuple[int, int]:
+        """The first two dimensions of the weight."""
+        raise NotImplementedError
+
+    def _loaded_channels(self) -> int:
+        """How many input channels the weight is for."""
+        raise NotImplementedError
+
+
+class _LazyForward(_LazyConvXdMixin, _Forward):
+    """The convolution of this name, whose `in_channels` is the number of channels of its first input."""
+
+    def __init__(
+        self,
+        out_channels: int,
+        kernel_size: Size,
+        stride: Size = 1,
+        padding: Size | str = 0,
+        dilation: Size = 1,
+        groups: int = 1,
+        bias: bool = True,
+        padding_mode: str = "zeros",
+        device: Device | str | None = None,
+        dtype: DType | None = None,
+    ) -> None:
+        super().__init__(
+            0, 0, kernel_size, stride, padding, dilation, groups, False, padding_mode, device=device, dtype=dtype
+        )
+        self._forget_sizes(out_channels, bias, device, dtype)
+
+    def _channels(self) -> tuple[int, int]:
+        return self.out_channels, self.in_channels // self.groups
+
+    def _loaded_channels(self) -> int:
+        return self.weight.shape[1] * self.groups
+
+
+class LazyConv1d(_LazyForward, Conv1d):
+    """`Conv1d` whose `in_channels` is the number of channels of its first input."""
+
+    cls_to_become = Conv1d
+
+
+class LazyConv2d(_LazyForward, Conv2d):
+    """`Conv2d` whose `in_channels` is the number of channels of its first input."""
+
+    cls_to_become = Conv2d
+
+
+class LazyConv3d(_LazyForward, Conv3d):
+    """`Conv3d` whose `in_channels` is the number of channels of its first input."""
+
+    cls_to_become = Conv3d
+
+
+class _LazyTransposed(_LazyConvXdMixin, _Transposed):
+    """The transposed convolution of this name, whose `in_channels` are the channels of its first input."""
+
+    def __init__(
+        self,
+        out_channels: int,
+        kernel_size: Size,
+        stride: Size = 1,
+        padding: Size = 0,
+        output_padding: Size = 0,
+        groups: int = 1,
+        bias: bool = True,
+        dilation: Size = 1,
+        padding_mode: str = "zeros",
+        device: Device | str | None = None,
+        dtype: DType | None = None,
+    ) -> None:
+        super().__init__(
+            *(0, 0, kernel_size, stride, padding, output_padding, groups, False, dilation, padding_mode),
+            device=device,
+            dtype=dtype,
+        )
+        self._forget_sizes(out_channels, bias, device, dtype)
+
+    def initialize_parameters(self, input: Tensor, output_size: Sequence[int] | None = None) -> None:
+        """Take the number of channels from the input."""
+        super().initialize_parameters(input)
+
+    def _channels(self) -> tuple[int, int]:
+        return self.in_channels, self.out_channels // self.groups
+
+    def _loaded_channels(self) -> int:
+        return self.weight.shape[0]
+
+
+class LazyConvTranspose1d(_LazyTransposed, ConvTranspose1d):
+    """`ConvTranspose1d` whose `in_channels` is the number of channels of its first input."""
+
+    cls_to_become = ConvTranspose1d
+
+
+class LazyConvTranspose2d(_LazyTransposed, ConvTranspose2d):
+    """`ConvTranspose2d` whose `in_channels` is the number of channels of its first input."""
+
+    cls_to_become = ConvTranspose2d
+
+
+class LazyConvTranspose3d(_LazyTransposed, ConvTranspose3d):
+    """`ConvTranspose3d` whose `in_channels` is the number of channels of its first input."""
+
+    cls_to_become = ConvTranspose3d
+
+
+class _LazyNormBase(LazyModuleMixin, _ChannelNorm):
+    """A normalisation whose `num_features` is the number of channels of its first input."""
+
+    def __init__(
+        self,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        device: Device | str | None = None,
+        dtype: DType | None = None,
+        *,
+        bias: bool = True,
+    ) -> None:
+        super().__init__(0, eps, momentum, False, False, device, dtype)
+        self.affine = affine
+        self.track_running_stats = track_running_stats
+        if affine:
+            self.weight = UninitializedParameter(device=device, dtype=dtype)
+            if bias:
+                self.bias = UninitializedParameter(device=device, dtype=dtype)
+        if track_running_stats:
+            self.running_mean = UninitializedBuffer(device=device, dtype=dtype)
+            self.running_var = UninitializedBuffer(device=device, dtype=dtype)
+            self.num_batches_tracked = creation.zeros((), device=device, dtype=dtypes.int64)
+
+    def reset_parameters(self) -> None:
+        """Scale by one and shift by zero, if there is anything to."""
+        if not self.has_uninitialized_params() and self.num_features:
+            super().reset_parameters()
+
+    def initialize_parameters(self, input: Tensor) -> None:
+        """Take the number of channels from the input."""
+        if self.has_uninitialized_params():
+            self.num_features = self._features(input)
+            names = ("weight", "bias", "running_mean", "running_var")
+            _materialize(self, dict.fromkeys(names, (self.num_features,)))
+            self.reset_parameters()
+        elif self.num_features == 0:  # the parameters have been loaded, or there are none
+            known = [it for it in (self.weight, self.running_mean) if it is not None]
+            self.num_features = known[0].shape[0] if known else self._features(input)
+
+    def _features(self, input: Tensor) -> int:
+        if input.ndim < 2:
+            raise ValueError(
+                f"{type(self).__name__}: expected an input with a dimension of channels, got shape {list(input.shape)}"
+            )
+        return input.shape[1]
+
+
+class LazyBatchNorm1d(_LazyNormBase, BatchNorm1d):
+    """`BatchNorm1d` whose `num_features` is the number of channels of its first input."""
+
+    cls_to_become = BatchNorm1d
+
+
+class LazyBatchNorm2d(_LazyNormBase, BatchNorm2d):
+    """`BatchNorm2d` whose `num_features` is the number of channels of its first input."""
+
+    cls_to_become = BatchNorm2d
+
+
+class LazyBatchNorm3d(_LazyNormBase, BatchNorm3d):
+    """`BatchNorm3d` whose `num_features` is the number of channels of its first input."""
+
+    cls_to_become = BatchNorm3d
+
+
+class _LazyInstanceNorm(_LazyNormBase):
+    """As `_LazyNormBase`; a batch may be missing."""
+
+    def _features(self, input: Tensor) -> int:
+        channel = input.ndim - self._rank - 1
+        if channel not in (0, 1):
+            raise ValueError(
+                f"{type(self).__name__}: expected {self._rank + 1} or {self._rank + 2} dimensions, got shape "
+                f"{list(input.shape)}"
+            )
+        return input.shape[channel]
+
+
+class LazyInstanceNorm1d(_LazyInstanceNorm, InstanceNorm1d):
+    """`InstanceNorm1d` whose `num_features` is the number of channels of its first input."""
+
+    cls_to_become = InstanceNorm1d
+
+
+class LazyInstanceNorm2d(_LazyInstanceNorm, InstanceNorm2d):
+    """`InstanceNorm2d` whose `num_features` is the number of channels of its first input."""
+
+    cls_to_become = InstanceNorm2d
+
+
+class LazyInstanceNorm3d(_LazyInstanceNorm, InstanceNorm3d):
+    """`InstanceNorm3d` whose `num_features` is the number of channels of its first input."""
+
+    cls_to_become = InstanceNorm3d
