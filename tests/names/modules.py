@@ -133,6 +133,66 @@ def _registered(t: Any, kind: str) -> list[str]:
     return seen
 
 
+def _symmetric(t: Any, unsafe: bool = False) -> Any:
+    """A layer whose weight is symmetric."""
+
+    class Symmetric(t.nn.Module):  # type: ignore[name-defined, misc]
+        def forward(self, x: Any) -> Any:
+            return x.triu() + x.triu(1).mT
+
+        def right_inverse(self, x: Any) -> Any:
+            return x.triu()
+
+    layer = t.nn.Linear(2, 2)
+    layer.load_state_dict({"weight": t.tensor([[1.0, 2.0], [3.0, 4.0]]), "bias": t.zeros(2)})
+    return t.nn.utils.parametrize.register_parametrization(layer, "weight", Symmetric(), unsafe=unsafe)
+
+
+def _parametrized(t: Any) -> Any:
+    layer = _symmetric(t)
+    found = [layer.weight, list(layer.state_dict()), layer(t.ones(1, 2)), layer.parametrizations.weight.original]
+    layer.weight = t.tensor([[5.0, 6.0], [6.0, 7.0]])
+    return [*found, layer.weight, type(layer).__name__]
+
+
+def _is_parametrized(t: Any) -> Any:
+    asked = t.nn.utils.parametrize.is_parametrized
+    layer = _symmetric(t)
+    return [asked(layer), asked(layer, "weight"), asked(layer, "bias"), asked(t.nn.Linear(1, 1))]
+
+
+def _removed(t: Any, leave: bool) -> Any:
+    layer = t.nn.utils.parametrize.remove_parametrizations(_symmetric(t), "weight", leave_parametrized=leave)
+    return [layer.weight, sorted(layer.state_dict()), type(layer).__name__]
+
+
+def _cached(t: Any) -> list[bool]:
+    layer = _symmetric(t)
+    with t.nn.utils.parametrize.cached():
+        inside = layer.weight is layer.weight
+    return [inside, layer.weight is layer.weight]
+
+
+def _transferred(t: Any) -> Any:
+    layer = t.nn.utils.parametrize.transfer_parametrizations_and_params(_symmetric(t), t.nn.Linear(2, 2))
+    return [layer.weight, list(layer.state_dict())]
+
+
+def _normed(t: Any, name: str, *rest: Any) -> Any:
+    layer = getattr(t.nn.utils.parametrizations, name)(_linear(t), *rest)
+    return [repr(layer), list(layer.state_dict()), layer(_x(t))]
+
+
+def _spectral(t: Any) -> Any:
+    layer = t.nn.utils.parametrizations.spectral_norm(_linear(t), n_power_iterations=40)
+    return [repr(layer), list(layer.state_dict()), layer(_x(t))]
+
+
+def _orthogonal(t: Any) -> Any:
+    layer = t.nn.utils.parametrizations.orthogonal(_linear(t))
+    return [repr(layer), list(layer.state_dict()), layer.weight @ layer.weight.mT]
+
+
 CASES: Final = [
     Case(
         "nn.Module.register_backward_hook",
@@ -250,4 +310,23 @@ CASES: Final = [
         )
     ],
     Case("nn.init.dirac", lambda t: _filled(t, "dirac", (2, 2, 3))),
+    Case("nn.utils.parametrize.register_parametrization", _parametrized),
+    Case("nn.utils.parametrize.is_parametrized", _is_parametrized),
+    Case("nn.utils.parametrize.remove_parametrizations", lambda t: [_removed(t, True), _removed(t, False)]),
+    Case("nn.utils.parametrize.cached", _cached),
+    Case("nn.utils.parametrize.transfer_parametrizations_and_params", _transferred),
+    Case(
+        "nn.utils.parametrize.type_before_parametrizations",
+        lambda t: t.nn.utils.parametrize.type_before_parametrizations(_symmetric(t)) is t.nn.Linear,
+    ),
+    Case(
+        "nn.utils.parametrize.ParametrizationList",
+        lambda t: isinstance(_symmetric(t).parametrizations.weight, t.nn.utils.parametrize.ParametrizationList),
+    ),
+    *[
+        Case("nn.utils.parametrizations.weight_norm", lambda t, d=d: _normed(t, "weight_norm", "weight", d))
+        for d in (0, 1)
+    ],
+    Case("nn.utils.parametrizations.spectral_norm", _spectral, tolerance=1e-4),
+    Case("nn.utils.parametrizations.orthogonal", _orthogonal),
 ]

@@ -222,3 +222,31 @@ def test_reprs_are_those_of_pytorch() -> None:
         )
 
     assert repr(build(nn)) == repr(build(torch.nn))
+
+
+def test_a_graph_sees_that_a_list_has_grown() -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.ModuleList([nn.ReLU()])
+
+        def forward(self, x: flow.Tensor) -> flow.Tensor:
+            for layer in self.layers:
+                x = layer(x)
+            return x
+
+    net = Net()
+
+    class Graph(nn.Graph):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = net
+
+        def build(self, x: flow.Tensor) -> flow.Tensor:
+            result: flow.Tensor = self.net(x)
+            return result
+
+    graph = Graph()
+    assert graph(flow.tensor(2.0)).item() == 2
+    net.layers.append(nn.Threshold(5, 7))
+    assert graph(flow.tensor(2.0)).item() == 7

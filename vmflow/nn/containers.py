@@ -46,7 +46,8 @@ class _Container(Module):
     _registry = "_modules"
 
     def _members(self) -> dict[str, Any]:
-        members: dict[str, Any] = self.__dict__[self._registry]
+        # By name, so that a graph that is being built notes that it depends on the members.
+        members: dict[str, Any] = getattr(self, self._registry)
         return members
 
     def _keep(self, name: str, value: Any) -> None:

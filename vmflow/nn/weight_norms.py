@@ -36,13 +36,14 @@ class WeightNorm:
         """The weight of the length and direction that the module has now."""
         length: Tensor = getattr(module, f"{self.name}_g")
         direction: Tensor = getattr(module, f"{self.name}_v")
-        return direction * (length / _length(direction, self.dim))
+        return direction * (length / length_of_slices(direction, self.dim))
 
     def __call__(self, module: Module, inputs: Any) -> None:
         setattr(module, self.name, self.compute_weight(module))
 
 
-def _length(weight: Tensor, dim: int | None) -> Tensor:
+def length_of_slices(weight: Tensor, dim: int | None) -> Tensor:
+    """The length of each slice along a dimension, which is kept; None for the length of all as one."""
     if dim is None:
         return weight.norm()
     others = tuple([axis for axis in range(weight.ndim) if axis != dim])
@@ -111,7 +112,7 @@ def weight_norm(module: Changed, name: str = "weight", dim: int | None = 0) -> C
         dim %= found.ndim
     weight = _taken("weight_norm", module, name)
     hook = WeightNorm(name, dim)
-    module.register_parameter(f"{name}_g", Parameter(_length(weight.detach(), dim)))
+    module.register_parameter(f"{name}_g", Parameter(length_of_slices(weight.detach(), dim)))
     module.register_parameter(f"{name}_v", Parameter(weight.detach()))
     with no_grad():  # without history, so that the module can be copied
         setattr(module, name, hook.compute_weight(module))
@@ -131,6 +132,11 @@ def remove_weight_norm(module: Changed, name: str = "weight") -> Changed:
     return _restored(module, name, weight, "g v")
 
 
+def as_matrix(weight: Tensor, dim: int) -> Tensor:
+    """(outputs, everything else); `dim` is that of the outputs."""
+    return weight.movedim(dim, 0).reshape((weight.shape[dim], -1))
+
+
 @attrs.define(eq=False)
 class SpectralNorm:
     """The hook of `spectral_norm`, called before `forward`.
@@ -147,16 +153,12 @@ class SpectralNorm:
     eps: float
     dim: int
 
-    def as_matrix(self, weight: Tensor) -> Tensor:
-        """(outputs, everything else)."""
-        return weight.movedim(self.dim, 0).reshape((weight.shape[self.dim], -1))
-
     def compute_weight(self, module: Module, iterate: bool) -> Tensor:
         """The weight divided by its largest singular value, as far as that is known."""
         weight: Tensor = getattr(module, f"{self.name}_orig")
         left: Tensor = getattr(module, f"{self.name}_u")
         right: Tensor = getattr(module, f"{self.name}_v")
-        matrix = self.as_matrix(weight)
+        matrix = as_matrix(weight, self.dim)
         if iterate:
             with no_grad():
                 for _ in range(self.n_power_iterations):
@@ -198,7 +200,7 @@ def spectral_norm(
     hook = SpectralNorm(name, n_power_iterations, eps, dim)
     module.register_parameter(f"{name}_orig", weight)
     with no_grad():
-        matrix = hook.as_matrix(weight)
+        matrix = as_matrix(weight, dim)
         for suffix, size in (("u", matrix.shape[0]), ("v", matrix.shape[1])):
             start = beside(random.randn(size, dtype=weight.dtype, device=weight.device), weight)
             module.register_buffer(f"{name}_{suffix}", F.normalize(start, dim=0, eps=eps))

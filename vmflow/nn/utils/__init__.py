@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any, TypeVar
+from importlib import import_module as _import_module
+from typing import TYPE_CHECKING as _TYPE_CHECKING, Any, TypeVar
 
 from vmflow import dtypes
 from vmflow.kernels.problems.updates import Clip, ScaleToNorm, TotalNorm
@@ -23,6 +24,29 @@ from vmflow.ops.shape.joining import cat
 from vmflow.tensors import Tensor
 
 from . import rnn as rnn
+
+if _TYPE_CHECKING:
+    from . import parametrizations as parametrizations, parametrize as parametrize, prune as prune
+    from .fusion import (
+        fuse_conv_bn_eval as fuse_conv_bn_eval,
+        fuse_conv_bn_weights as fuse_conv_bn_weights,
+        fuse_linear_bn_eval as fuse_linear_bn_eval,
+        fuse_linear_bn_weights as fuse_linear_bn_weights,
+    )
+
+_LATE = ("fusion", "parameters_grouping", "parametrizations", "parametrize", "prune")
+
+
+def __getattr__(name: str) -> object:
+    # Few programs need them.
+    if name in _LATE:
+        return _import_module(f".{name}", __name__)
+    if name.startswith("fuse_"):
+        found = getattr(_import_module(".fusion", __name__), name, None)
+        if found is not None:
+            return found
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 Made = TypeVar("Made", bound=Module)
 

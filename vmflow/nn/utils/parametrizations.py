@@ -1,0 +1,301 @@
+"""Parametrizations of weights: by direction and length, by the largest singular value, orthogonal."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import attrs
+
+from vmflow import random
+from vmflow.autograd import no_grad
+from vmflow.nn import functional as F
+from vmflow.nn.module import Module
+from vmflow.nn.weight_norms import as_matrix, length_of_slices
+from vmflow.ops.creation.creation import eye, ones_like, zeros_like
+from vmflow.ops.elementwise.selection import where
+from vmflow.ops.linalg.decompositions import qr, solve_triangular
+from vmflow.ops.linalg.linear_algebra import dot, mv, solve
+from vmflow.ops.linalg.matrix_functions import matrix_exp
+from vmflow.ops.shape.joining import cat, stack
+from vmflow.tensors import Tensor
+from vmflow.transfers import beside
+
+from .parametrize import register_parametrization
+
+Changed = TypeVar("Changed", bound=Module)
+
+
+def _tensor(function: str, module: Module, name: str) -> Tensor:
+    found = getattr(module, name, None)
+    if not isinstance(found, Tensor):
+        raise ValueError(f"{function}: {type(module).__name__} has no parameter or buffer {name!r}")
+    return found
+
+
+# By direction and length
+
+
+class _WeightNorm(Module):
+    """``direction * (length / |direction|)``, where each slice along `dim` has a length; None for a single one."""
+
+    def __init__(self, dim: int | None = 0) -> None:
+        super().__init__()
+        self.dim = dim
+
+    def forward(self, length: Tensor, direction: Tensor) -> Tensor:
+        return direction * (length / length_of_slices(direction, self.dim))
+
+    def right_inverse(self, weight: Tensor) -> tuple[Tensor, Tensor]:
+        return length_of_slices(weight, self.dim), weight
+
+
+@attrs.frozen
+class _OldNames:
+    """Lets state dicts load that `nn.utils.weight_norm` made.  A class, so that modules can be copied and pickled."""
+
+    name: str
+
+    def __call__(self, found: dict[str, Any], prefix: str, *rest: Any) -> None:
+        old = [f"{prefix}{self.name}_{letter}" for letter in "gv"]
+        if all([key in found for key in old]):
+            for number, key in enumerate(old):
+                found[f"{prefix}parametrizations.{self.name}.original{number}"] = found.pop(key)
+
+
+def weight_norm(module: Changed, name: str = "weight", dim: int | None = 0) -> Changed:
+    """Make a weight of its length and its direction, trained apart (T. Salimans and D. Kingma, 2016).
+
+        layer = parametrizations.weight_norm(nn.Linear(4, 3))
+        layer.parametrizations.weight.original0      # (3, 1), the lengths
+        layer.parametrizations.weight.original1      # (3, 4), the directions
+
+    State dicts of modules with `nn.utils.weight_norm` can be loaded.
+
+    Args:
+        module: changed and returned.
+        name: of the weight.
+        dim: along which each slice has a length of its own; None, or -1 as in PyTorch, for a single length.
+
+    Raises:
+        ValueError: if there is no such weight.
+        IndexError: if the weight has no such dimension.
+    """
+    weight = _tensor("weight_norm", module, name)
+    if dim is not None and not -1 <= dim < weight.ndim:
+        raise IndexError(f"weight_norm: dim {dim} is out of range for a weight of shape {list(weight.shape)}")
+    parametrization = _WeightNorm(None if dim == -1 else dim)
+    register_parametrization(module, name, parametrization, unsafe=True)
+    module._register_load_state_dict_pre_hook(_OldNames(name))
+    return module
+
+
+# By the largest singular value
+
+
+class _SpectralNorm(Module):
+    """The weight divided by its largest singular value, as far as that is known.
+
+    Attributes:
+        _u, _v: the singular vectors of that value; a vector as weight has none.
+    """
+
+    def __init__(self, weight: Tensor, n_power_iterations: int, dim: int, eps: float) -> None:
+        super().__init__()
+        self.dim = dim
+        self.eps = eps
+        self.n_power_iterations = n_power_iterations
+        if weight.ndim > 1:
+            matrix = as_matrix(weight.detach(), dim)
+            for name, size in (("_u", matrix.shape[0]), ("_v", matrix.shape[1])):
+                start = beside(random.randn(size, dtype=weight.dtype, device=weight.device), weight)
+                self.register_buffer(name, F.normalize(start, dim=0, eps=eps))
+            # So many that the value is good before training begins.
+            self._iterate(matrix, 15)
+
+    def _iterate(self, matrix: Tensor, times: int) -> None:
+        with no_grad():
+            for _ in range(times):
+                self._u.copy_(F.normalize(mv(matrix, self._v), dim=0, eps=self.eps))
+                self._v.copy_(F.normalize(mv(matrix.mT, self._u), dim=0, eps=self.eps))
+
+    def forward(self, weight: Tensor) -> Tensor:
+        if weight.ndim == 1:
+            return F.normalize(weight, dim=0, eps=self.eps)
+        matrix = as_matrix(weight, self.dim)
+        if self.training:
+            self._iterate(matrix.detach(), self.n_power_iterations)
+        # The next reading changes them before this one's gradient may have been taken.
+        left, right = self._u.clone(), self._v.clone()
+        return weight / dot(left, mv(matrix, right))
+
+    def right_inverse(self, value: Tensor) -> Tensor:
+        return value
+
+
+def spectral_norm(
+    module: Changed, name: str = "weight", n_power_iterations: int = 1, eps: float = 1e-12, dim: int | None = None
+) -> Changed:
+    """Divide a weight by its largest singular value, found by power iteration (T. Miyato et al., 2018).
+
+    In training mode the value gets better with each reading of the weight.
+
+    Args:
+        module: changed and returned.
+        name: of the weight; a vector is divided by its length.
+        n_power_iterations: for each reading in training mode.
+        eps: vectors shorter than this are not made longer.
+        dim: that of the outputs; by default 1 for transposed convolutions, else 0.
+
+    Raises:
+        ValueError: if there is no such weight, it is a scalar, or for fewer than one iteration.
+        IndexError: if the weight has no such dimension.
+    """
+    weight = _tensor("spectral_norm", module, name)
+    if n_power_iterations <= 0:
+        raise ValueError(f"spectral_norm: n_power_iterations must be positive, got {n_power_iterations}")
+    if weight.ndim == 0:
+        raise ValueError("spectral_norm: a scalar has no singular values; expected a weight of 1 or more dimensions")
+    if dim is None:
+        dim = 1 if any([kind.__name__.startswith("ConvTranspose") for kind in type(module).__mro__]) else 0
+    if not -weight.ndim <= dim < weight.ndim:
+        raise IndexError(f"spectral_norm: dim {dim} is out of range for a weight of shape {list(weight.shape)}")
+    made = _SpectralNorm(weight, n_power_iterations, dim % weight.ndim, eps)
+    return register_parametrization(module, name, made)
+
+
+# Orthogonal
+
+
+class _Orthogonal(Module):
+    """An orthogonal matrix, made of one without conditions; see `orthogonal`.
+
+    Attributes:
+        base: an orthogonal matrix by which the result is multiplied; None without trivialization.
+    """
+
+    base: Tensor | None
+
+    def __init__(self, weight: Tensor, orthogonal_map: str, use_trivialization: bool = True) -> None:
+        super().__init__()
+        self.shape = weight.shape
+        self.orthogonal_map = orthogonal_map
+        self.use_trivialization = use_trivialization
+        if use_trivialization:
+            self.register_buffer("base", None)
+
+    def forward(self, X: Tensor) -> Tensor:
+        wide = X.shape[-2] < X.shape[-1]
+        tall = X.mT if wide else X
+        made = _of_reflections(tall) if self.orthogonal_map == "householder" else self._of_skew(tall)
+        base = self.base if self.use_trivialization else None
+        if base is not None:
+            made = base @ made
+        return made.mT if wide else made
+
+    def _of_skew(self, tall: Tensor) -> Tensor:
+        """The exponential, or Cayley's map, of what is antisymmetric."""
+        n, k = tall.shape[-2:]
+        lower = tall.tril()
+        if n != k:
+            lower = cat([lower, lower.new_zeros((*lower.shape[:-2], n, n - k))], -1)
+        skew = lower - lower.mT.conj()
+        if self.orthogonal_map == "matrix_exp":
+            made: Tensor = matrix_exp(skew)
+        else:
+            one = beside(eye(n, dtype=skew.dtype, device=skew.device), skew)
+            made = solve(one - skew / 2, one + skew / 2)
+        return made if n == k else made[..., :k]
+
+    def right_inverse(self, Q: Tensor) -> Tensor:
+        if tuple(Q.shape) != tuple(self.shape):
+            raise ValueError(f"orthogonal: expected a matrix of shape {list(self.shape)}, got {list(Q.shape)}")
+        wide = Q.shape[-2] < Q.shape[-1]
+        tall = Q.mT if wide else Q
+        if not self.use_trivialization:
+            if self.orthogonal_map != "householder":
+                raise NotImplementedError(
+                    f"orthogonal: without trivialization, a parametrization by {self.orthogonal_map} takes no values"
+                )
+            found = _reflections(tall)
+            return found.mT if wide else found
+        n, k = tall.shape[-2:]
+        if n != k:
+            more = random.randn((*tall.shape[:-2], n, n - k), dtype=tall.dtype, device=tall.device)
+            tall = cat([tall, beside(more, tall)], -1)
+        base, triangle = qr(tall)
+        # Of the matrices that would do, that with a positive triangle: an orthogonal one stays as it is.
+        self.base = base * triangle.diagonal(dim1=-2, dim2=-1).sign().unsqueeze(-2)
+        # Which each map takes to the identity.
+        return zeros_like(Q) - beside(eye(*Q.shape[-2:], dtype=Q.dtype, device=Q.device), Q)
+
+
+def _of_reflections(tall: Tensor) -> Tensor:
+    """The first columns of the product of Householder reflections, whose vectors are below the diagonal.
+
+    The product of all is I - V T V^T, where the inverse of T is triangular and known (C. Puglisi, 1992).  The signs on
+    the diagonal are those of the columns.
+    """
+    n, k = tall.shape[-2:]
+    below = tall.tril(-1)
+    vectors = below + beside(eye(n, k, dtype=tall.dtype, device=tall.device), tall)
+    half_lengths = (1 + (below * below).sum(-2)) / 2
+    inverse = (vectors.mT @ vectors).triu(1) + half_lengths.diag_embed()
+    one = beside(eye(n, k, dtype=tall.dtype, device=tall.device), tall)
+    made = one - vectors @ solve_triangular(inverse, vectors[..., :k, :].mT, upper=True)
+    return made * tall.detach().diagonal(dim1=-2, dim2=-1).sign().unsqueeze(-2)
+
+
+def _reflections(tall: Tensor) -> Tensor:
+    """What `_of_reflections` makes this of, if its columns are orthogonal; else the orthogonal factor of it."""
+    k = tall.shape[-1]
+    rest, columns = tall.clone(), []
+    for place in range(k):
+        column = rest[..., place:, place]
+        head, length = column[..., :1], column.norm(2, -1, keepdim=True)
+        opposite = where(head < 0, length, -length)
+        # 1, and what is below the diagonal.
+        vector = column / (head - opposite)
+        vector = cat([ones_like(head), vector[..., 1:]], -1).unsqueeze(-1)
+        factor = 2 / (vector * vector).sum(-2, keepdim=True)
+        part = rest[..., place:, :]
+        part.copy_(part - factor * vector * (vector.mT @ part))
+        above = tall.new_zeros((*tall.shape[:-2], place))
+        columns.append(cat([above, opposite.sign(), vector[..., 1:, 0]], -1))
+    return stack(columns, -1)
+
+
+def orthogonal(
+    module: Changed, name: str = "weight", orthogonal_map: str | None = None, *, use_trivialization: bool = True
+) -> Changed:
+    """Let a matrix have orthogonal columns of length 1; or rows, if there are fewer (M. Lezcano-Casado, 2019).
+
+    The module begins with an orthogonal matrix, which is the present weight if that is one.
+
+        layer = parametrizations.orthogonal(nn.Linear(20, 40))
+        layer.weight.mT @ layer.weight          # the identity
+
+    Args:
+        module: changed and returned.
+        name: of the weight, a matrix or a batch of them.
+        orthogonal_map: what makes it of a matrix without conditions: "matrix_exp", "cayley", or "householder", which
+            takes real matrices; by default "matrix_exp" for square and complex ones, else "householder".
+        use_trivialization: multiply the result by an orthogonal matrix that is set when the weight is assigned to, so
+            that training goes on from there.  It needs a QR decomposition, which there is of real matrices.
+
+    Raises:
+        ValueError: if there is no such weight, it is no matrix, or for another map.
+    """
+    weight = _tensor("orthogonal", module, name)
+    if weight.ndim < 2:
+        raise ValueError(f"orthogonal: expected a matrix or a batch of them, got shape {list(weight.shape)}")
+    if orthogonal_map is None:
+        square = weight.shape[-2] == weight.shape[-1]
+        orthogonal_map = "matrix_exp" if square or weight.is_complex() else "householder"
+    if orthogonal_map not in ("matrix_exp", "cayley", "householder"):
+        raise ValueError(
+            f"orthogonal: orthogonal_map must be 'matrix_exp', 'cayley' or 'householder', not {orthogonal_map!r}"
+        )
+    if weight.is_complex() and orthogonal_map == "householder":
+        raise ValueError("orthogonal: 'householder' takes no complex matrices; use 'matrix_exp' or 'cayley'")
+    made = _Orthogonal(weight, orthogonal_map, use_trivialization)
+    return register_parametrization(module, name, made, unsafe=True)

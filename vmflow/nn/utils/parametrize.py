@@ -1,0 +1,385 @@
+"""Tensors of modules that are computed from others whenever they are read.
+
+class Symmetric(nn.Module):
+    def forward(self, X):
+        return X.triu() + X.triu(1).mT
+
+layer = nn.Linear(3, 3)
+parametrize.register_parametrization(layer, "weight", Symmetric())
+layer.weight                                    # symmetric, computed anew
+layer.parametrizations.weight.original          # the parameter, which is trained
+"""
+
+from __future__ import annotations
+
+import copyreg
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cache
+from typing import Any, TypeVar
+
+from vmflow.autograd import no_grad
+from vmflow.context import MODE
+from vmflow.nn.containers import ModuleDict, ModuleList
+from vmflow.nn.module import Module
+from vmflow.nn.parameter import Parameter
+from vmflow.tensors import Tensor
+
+Changed = TypeVar("Changed", bound=Module)
+
+# What has been computed within `cached`, by who computes it, where the result may be used; None outside.
+_Kept = dict[tuple[Any, ...], Tensor]
+_kept: ContextVar[_Kept | None] = ContextVar("kept", default=None)
+
+
+@contextmanager
+def cached() -> Iterator[None]:
+    """Within, a parametrized tensor is computed once, and not whenever it is read; for this task or thread.
+
+    What it is computed from must not be changed meanwhile: parameters, buffers, whether the module trains.
+
+        with parametrize.cached():
+            y = model(model(x))
+    """
+    if _kept.get() is not None:
+        yield
+        return
+    token = _kept.set({})
+    try:
+        yield
+    finally:
+        _kept.reset(token)
+
+
+class ParametrizationList(ModuleList):
+    """What computes one tensor of a module: the tensors it starts from, and modules that are called in turn.
+
+    Args:
+        modules: the first may take several tensors, if it has a `right_inverse` that returns several.
+        original: the parameter or buffer whose place is taken.
+        unsafe: whether the result may have another dtype or shape; otherwise it is computed and looked at.
+
+    Attributes:
+        original: a parameter or buffer; where there are several, ``original0``, ``original1`` and so on.
+        is_tensor: whether there is one.
+        ntensors: how many there are.
+        unsafe: as given.
+
+    Raises:
+        ValueError: without modules, if a `right_inverse` returns something else than tensors, or another dtype; and for
+            a result that does not fit, unless `unsafe`.
+    """
+
+    def __init__(self, modules: Sequence[Module], original: Tensor, unsafe: bool = False) -> None:
+        if not modules:
+            raise ValueError("ParametrizationList: expected at least one module")
+        super().__init__(modules)
+        self.unsafe = unsafe
+        name = type(modules[-1]).__name__
+        with no_grad():
+            new = _inverted(modules, original)
+            self.is_tensor = isinstance(new, Tensor)
+            given = [new] if isinstance(new, Tensor) else list(new)
+            self.ntensors = len(given)
+            for it in given:
+                if not isinstance(it, Tensor):
+                    raise ValueError(
+                        f"{name}.right_inverse: expected a tensor or several, got one that is a {type(it).__name__}"
+                    )
+            if self.is_tensor and given[0].dtype != original.dtype:
+                raise ValueError(
+                    f"{name}.right_inverse: expected a tensor of {original.dtype.name}, as the original is, got "
+                    f"{given[0].dtype.name}"
+                )
+            if not unsafe:
+                self._check(original, given)
+        if self.is_tensor:
+            # The same object, which an optimizer may have; with memory of its own, which a graph asks for.
+            if given[0] is not original:
+                original.data = given[0].detach().clone()
+            _registered(self, "original", original)
+        else:
+            for number, it in enumerate(given):
+                own = it.detach().clone()
+                made = Parameter(own, original.requires_grad) if isinstance(original, Parameter) else own
+                _registered(self, f"original{number}", made)
+
+    def _part(self, members: list[tuple[str, Any]]) -> ModuleList:  # type: ignore[override]
+        return ModuleList([module for _, module in members])
+
+    def _check(self, original: Tensor, given: list[Tensor]) -> None:
+        for module in self:
+            given = [module(*given)]
+        _check_result("the parametrization", given[0], original)
+
+    def right_inverse(self, value: Tensor) -> None:
+        """Let the result be `value`, as far as the modules can make it: each inverts what it computes.
+
+        Raises:
+            RuntimeError: if a module defines no `right_inverse`.
+            ValueError: if one returns tensors that do not fit; nothing has been changed then.
+        """
+        for module in self:
+            if not hasattr(module, "right_inverse"):
+                raise RuntimeError(
+                    f"assigning to a parametrized tensor needs a right_inverse of each module, and "
+                    f"{type(module).__name__} defines none"
+                )
+        with no_grad():
+            new: Any = value
+            for module in reversed(list(self)):
+                new = module.right_inverse(new)
+            given = [new] if isinstance(new, Tensor) else list(new)
+            originals = self._originals()
+            if len(given) != len(originals) or not all([isinstance(it, Tensor) for it in given]):
+                raise ValueError(f"right_inverse: expected {len(originals)} tensors, got {len(given)}: {new!r}")
+            for it, old in zip(given, originals, strict=True):
+                if it.dtype != old.dtype:
+                    raise ValueError(f"right_inverse: expected a tensor of {old.dtype.name}, got {it.dtype.name}")
+            for it, old in zip(given, originals, strict=True):
+                old.data = it.detach().clone()
+
+    def _originals(self) -> list[Tensor]:
+        if self.is_tensor:
+            return [self.original]
+        return [getattr(self, f"original{number}") for number in range(self.ntensors)]
+
+    def forward(self) -> Tensor:
+        """The tensor, computed anew."""
+        modules = iter(self)
+        result: Tensor = next(modules)(*self._originals())
+        for module in modules:
+            result = module(result)
+        return result
+
+
+def _inverted(modules: Sequence[Module], original: Tensor) -> Any:
+    """What the modules, called one after the other, make the original of, as far as they say."""
+    new: Any = original
+    for module in reversed(modules):
+        if hasattr(module, "right_inverse"):
+            try:
+                new = module.right_inverse(new)
+            except NotImplementedError:
+                continue  # it starts from the values themselves
+            if not isinstance(new, (Tensor, Sequence)):
+                raise ValueError(
+                    f"{type(module).__name__}.right_inverse: expected a tensor or several, got {type(new).__name__}"
+                )
+    return new
+
+
+def _check_result(what: str, found: Any, original: Tensor) -> None:
+    """Raise ValueError unless it is a tensor like the original."""
+    if not isinstance(found, Tensor):
+        raise ValueError(f"{what} must return a tensor, not {type(found).__name__}")
+    if found.dtype != original.dtype or found.shape != original.shape:
+        raise ValueError(
+            f"{what} makes a tensor of {original.dtype.name} and shape {list(original.shape)} one of "
+            f"{found.dtype.name} and shape {list(found.shape)}; pass unsafe=True if that is meant"
+        )
+
+
+def _registered(module: Module, name: str, value: Tensor) -> None:
+    if isinstance(value, Parameter):
+        module.register_parameter(name, value)
+    else:
+        module.register_buffer(name, value)
+
+
+class _Parametrized(Module):
+    """The base of classes of modules with parametrized tensors; see `_class_with`.
+
+    Attributes:
+        parametrizations: by name of the tensor.
+        _plain: the class without.
+        _names: of the tensors.
+    """
+
+    parametrizations: ModuleDict
+    _plain: type[Module]
+    _names: tuple[str, ...]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in type(self)._names:
+            if not isinstance(value, Tensor):
+                raise TypeError(f"cannot assign {type(value).__name__} to the parametrized tensor {name!r}")
+            self.parametrizations[name].right_inverse(value)
+        else:
+            super().__setattr__(name, value)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        made = super().__reduce_ex__(protocol)
+        if isinstance(made, tuple) and made[0] is copyreg.__newobj__:  # type: ignore[attr-defined]
+            return _new, (type(self)._plain, type(self)._names), *made[2:]
+        return made
+
+
+def _new(plain: type[Module], names: tuple[str, ...]) -> Module:
+    """A module without its state, for copies."""
+    kind = _class_with(plain, names)
+    return kind.__new__(kind)
+
+
+@cache
+def _class_with(plain: type[Module], names: tuple[str, ...]) -> type[Module]:
+    """A class whose attributes of these names are computed.
+
+    Modules with the same class and names share it, so that nothing is ever taken from it or added.
+    """
+    space: dict[str, Any] = {name: property(lambda self, name=name: _computed(self, name)) for name in names}
+    space.update(_plain=plain, _names=names, __module__=plain.__module__, __doc__=plain.__doc__)
+    return type(f"Parametrized{plain.__name__}", (_Parametrized, plain), space)
+
+
+def _computed(module: Any, name: str) -> Tensor:
+    found: ParametrizationList = module.parametrizations[name]
+    kept = _kept.get()
+    if kept is None:
+        result: Tensor = found()
+        return result
+    mode = MODE.get()
+    # What a graph computes means nothing outside of it, and what is computed without gradients is not for others.
+    key = (found, mode.interpreter, mode.grad, mode.autocast)
+    if key not in kept:
+        kept[key] = found()
+    return kept[key]
+
+
+def is_parametrized(module: Module, tensor_name: str | None = None) -> bool:
+    """Whether a tensor of the module is parametrized: that of this name, or any."""
+    found = getattr(module, "parametrizations", None)
+    if not isinstance(found, ModuleDict):
+        return False
+    return len(found) > 0 if tensor_name is None else tensor_name in found
+
+
+def register_parametrization(
+    module: Changed, tensor_name: str, parametrization: Module, *, unsafe: bool = False
+) -> Changed:
+    """Compute a parameter or buffer of a module from another one, whenever it is read.
+
+    The module gets a submodule ``parametrizations``, which has a `ParametrizationList` under the name of the tensor.  A
+    second parametrization takes the result of the first.  One with a method `right_inverse` starts from what this makes
+    of the present value, and lets the tensor be assigned to.
+
+    Args:
+        module: changed and returned.
+        tensor_name: of the parameter or buffer.
+        parametrization: called with the tensor; called with several, if its `right_inverse` returns several.
+        unsafe: whether the result may have another dtype or shape; otherwise it is computed once and looked at.
+
+    Raises:
+        ValueError: if there is no such tensor, or the parametrization does not fit.
+    """
+    parametrization.train(module.training)
+    if is_parametrized(module, tensor_name):
+        found: ParametrizationList = module.parametrizations[tensor_name]
+        if not unsafe:
+            _check_behind(getattr(module, tensor_name), parametrization)
+        found.append(parametrization)
+        found.unsafe = found.unsafe or unsafe
+        return module
+    original = module._parameters.get(tensor_name)
+    held: Tensor | None = module._buffers.get(tensor_name) if original is None else original
+    if held is None:
+        raise ValueError(
+            f"register_parametrization: {type(module).__name__} has no parameter, buffer or parametrized tensor "
+            f"{tensor_name!r}"
+        )
+    made = ParametrizationList([parametrization], held, unsafe)
+    delattr(module, tensor_name)
+    if not is_parametrized(module):
+        module.parametrizations = ModuleDict()
+    module.parametrizations[tensor_name] = made
+    _give_class(module)
+    return module
+
+
+def _check_behind(value: Tensor, parametrization: Module) -> None:
+    """Raise ValueError unless the parametrization fits behind others that return `value`."""
+    with no_grad():
+        found = parametrization(value)
+        _check_result("the parametrization", found, value)
+        if hasattr(parametrization, "right_inverse"):
+            try:
+                back = parametrization.right_inverse(found)
+            except NotImplementedError:
+                return
+            _check_result("right_inverse of a parametrization behind others", back, value)
+
+
+def _give_class(module: Module) -> None:
+    """Let the module's class compute what is parametrized now."""
+    plain = type_before_parametrizations(module)
+    names = tuple(module.parametrizations) if is_parametrized(module) else ()
+    module.__class__ = _class_with(plain, names) if names else plain
+
+
+def type_before_parametrizations(module: Module) -> type[Module]:
+    """The class that the module had before its first parametrization."""
+    return type(module)._plain if isinstance(module, _Parametrized) else type(module)
+
+
+def remove_parametrizations(module: Changed, tensor_name: str, leave_parametrized: bool = True) -> Changed:
+    """Undo `register_parametrization`: the tensor is a parameter or buffer again.
+
+    Args:
+        module: changed and returned.
+        tensor_name: of the tensor.
+        leave_parametrized: keep the present value; otherwise that of the original, of which there must be one.
+
+    Raises:
+        ValueError: if it is not parametrized, or was computed of several tensors that are to be left.
+    """
+    if not is_parametrized(module, tensor_name):
+        raise ValueError(f"remove_parametrizations: {tensor_name!r} of {type(module).__name__} is not parametrized")
+    found: ParametrizationList = module.parametrizations[tensor_name]
+    if not leave_parametrized and not found.is_tensor:
+        raise ValueError(
+            f"remove_parametrizations: {tensor_name!r} is computed of {found.ntensors} tensors, none of which can take "
+            "its place; pass leave_parametrized=True"
+        )
+    originals = found._originals()
+    restored = originals[0]
+    if leave_parametrized:
+        with no_grad():
+            value = getattr(module, tensor_name).detach()
+        if found.is_tensor:
+            restored.data = value
+        else:
+            trained = any([it.requires_grad for it in originals])
+            restored = Parameter(value, trained) if isinstance(restored, Parameter) else value
+    del module.parametrizations[tensor_name]
+    _give_class(module)
+    if not is_parametrized(module):
+        del module.parametrizations
+    _registered(module, tensor_name, restored)
+    return module
+
+
+def transfer_parametrizations_and_params(
+    from_module: Module, to_module: Changed, tensor_name: str | None = None
+) -> Changed:
+    """Let a module share the parametrizations of another one, and the tensors they start from.
+
+    Args:
+        from_module: if nothing is parametrized there, nothing is done.
+        to_module: changed and returned; tensors that it lacks are made.
+        tensor_name: of the only tensor meant; None for all.
+    """
+    if not is_parametrized(from_module):
+        return to_module
+    for name in list(from_module.parametrizations) if tensor_name is None else [tensor_name]:
+        source: ParametrizationList = from_module.parametrizations[name]
+        if not hasattr(to_module, name):
+            value = getattr(from_module, name).detach().clone()
+            held = Parameter(value) if isinstance(source._originals()[0], Parameter) else value
+            _registered(to_module, name, held)
+        for parametrization in source:
+            register_parametrization(to_module, name, parametrization, unsafe=source.unsafe)
+        made: ParametrizationList = to_module.parametrizations[name]
+        for key in ["original"] if source.is_tensor else [f"original{number}" for number in range(source.ntensors)]:
+            setattr(made, key, getattr(source, key))
+    return to_module
