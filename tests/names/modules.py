@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any, Final
 
 import numpy as np
@@ -193,6 +194,57 @@ def _orthogonal(t: Any) -> Any:
     return [repr(layer), list(layer.state_dict()), layer.weight @ layer.weight.mT]
 
 
+def _prune(t: Any) -> Any:
+    """The module, which PyTorch does not import by itself."""
+    return import_module(f"{t.__name__}.nn.utils.prune")
+
+
+def _pruned(t: Any, name: str, *rest: Any, **keywords: Any) -> Any:
+    """What is left of a layer's weight."""
+    layer = getattr(_prune(t), name)(_linear(t), "weight", *rest, **keywords)
+    return [layer.weight, layer.weight_mask, list(layer.state_dict()), layer(_x(t))]
+
+
+def _mask(t: Any) -> Any:
+    return t.tensor([[1.0, 0.0, 1.0], [0.0, 1.0, 1.0]])
+
+
+def _randomly(t: Any, name: str, *rest: Any) -> int:
+    """How many elements are pruned."""
+    layer = getattr(_prune(t), name)(_linear(t), "weight", *rest)
+    return int((layer.weight_mask == 0).sum())
+
+
+def _globally(t: Any) -> Any:
+    layer = _linear(t)
+    _prune(t).global_unstructured(
+        [(layer, "weight"), (layer, "bias")], pruning_method=_prune(t).L1Unstructured, amount=0.5
+    )
+    return [layer.weight, layer.bias]
+
+
+def _no_longer_pruned(t: Any) -> Any:
+    prune = _prune(t)
+    layer = prune.l1_unstructured(_linear(t), "weight", 0.5)
+    found = [prune.is_pruned(layer)]
+    return [*found, prune.remove(layer, "weight").weight, prune.is_pruned(layer), list(layer.state_dict())]
+
+
+def _own_method(t: Any) -> Any:
+    class First(_prune(t).BasePruningMethod):  # type: ignore[name-defined, misc]
+        PRUNING_TYPE = "unstructured"
+
+        def compute_mask(self, t: Any, default_mask: Any) -> Any:
+            mask = default_mask.clone()
+            mask.view(-1)[0] = 0
+            return mask
+
+    layer = _linear(t)
+    First.apply(layer, "weight")
+    made = First.apply(layer, "weight")
+    return [layer.weight, type(made).__name__, len(made)]
+
+
 CASES: Final = [
     Case(
         "nn.Module.register_backward_hook",
@@ -329,4 +381,35 @@ CASES: Final = [
     ],
     Case("nn.utils.parametrizations.spectral_norm", _spectral, tolerance=1e-4),
     Case("nn.utils.parametrizations.orthogonal", _orthogonal),
+    Case("nn.utils.prune.l1_unstructured", lambda t: _pruned(t, "l1_unstructured", 0.5)),
+    Case(
+        "nn.utils.prune.l1_unstructured",
+        lambda t: _pruned(t, "l1_unstructured", amount=2, importance_scores=t.arange(6.0).reshape(2, 3)),
+    ),
+    Case("nn.utils.prune.ln_structured", lambda t: _pruned(t, "ln_structured", 1, n=2, dim=0)),
+    Case("nn.utils.prune.ln_structured", lambda t: _pruned(t, "ln_structured", amount=0.3, n=1, dim=-1)),
+    Case("nn.utils.prune.random_unstructured", lambda t: _randomly(t, "random_unstructured", 0.5)),
+    Case("nn.utils.prune.random_structured", lambda t: _randomly(t, "random_structured", 1, 1)),
+    Case("nn.utils.prune.custom_from_mask", lambda t: _pruned(t, "custom_from_mask", mask=_mask(t))),
+    Case("nn.utils.prune.identity", lambda t: _pruned(t, "identity")),
+    Case("nn.utils.prune.global_unstructured", _globally),
+    Case("nn.utils.prune.remove", _no_longer_pruned),
+    Case("nn.utils.prune.is_pruned", _no_longer_pruned),
+    Case("nn.utils.prune.BasePruningMethod", _own_method),
+    Case("nn.utils.prune.PruningContainer", _own_method),
+    *[
+        Case(
+            f"nn.utils.prune.{name}",
+            lambda t, name=name, rest=rest: getattr(_prune(t), name)(*rest).prune(_x(t)),
+        )
+        for name, rest in (("L1Unstructured", (4,)), ("LnStructured", (1, 2, 0)), ("Identity", ()))
+    ],
+    *[
+        Case(
+            f"nn.utils.prune.{name}",
+            lambda t, name=name, rest=rest: int((getattr(_prune(t), name)(*rest).prune(t.ones(2, 3)) == 0).sum()),
+        )
+        for name, rest in (("RandomUnstructured", (2,)), ("RandomStructured", (1, 0)))
+    ],
+    Case("nn.utils.prune.CustomFromMask", lambda t: _prune(t).CustomFromMask(_mask(t)).prune(_x(t))),
 ]

@@ -1,0 +1,600 @@
+"""Pruning: elements of parameters that are held at zero.
+
+        prune.l1_unstructured(layer, "weight", amount=0.3)
+        layer.weight           # weight_orig * weight_mask, computed before every call
+        prune.remove(layer, "weight")
+
+The parameter ``weight_orig`` takes the place of ``weight``, and the buffer ``weight_mask`` has a zero for each element
+that is pruned.  Pruning again goes on with what is left.
+"""
+
+from __future__ import annotations
+
+import numbers
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, ClassVar, TypeVar
+
+from vmflow import random
+from vmflow.autograd import no_grad
+from vmflow.nn.module import Module
+from vmflow.ops.creation.creation import ones_like, zeros_like
+from vmflow.ops.shape.joining import cat
+from vmflow.tensors import Tensor
+from vmflow.transfers import beside
+
+Changed = TypeVar("Changed", bound=Module)
+
+
+class BasePruningMethod(ABC):
+    """A way to prune: derive from it and define `compute_mask`.
+
+        class EveryOther(prune.BasePruningMethod):
+            PRUNING_TYPE = "unstructured"
+
+            def compute_mask(self, t, default_mask):
+                mask = default_mask.clone()
+                mask.view(-1)[::2] = 0
+                return mask
+
+        EveryOther.apply(layer, "weight")
+
+    It is a hook of the module, called before its forward.
+
+    Attributes:
+        PRUNING_TYPE: what `compute_mask` gets when something has been pruned before: "unstructured" for the elements
+            that are left, as a vector; "structured" for the channels along `dim` of which something is left; "global"
+            for all.
+    """
+
+    PRUNING_TYPE: ClassVar[str]
+    _tensor_name: str
+
+    def __call__(self, module: Module, inputs: Any) -> None:
+        setattr(module, self._tensor_name, self.apply_mask(module))
+
+    @abstractmethod
+    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
+        """The mask, zero where elements are pruned.
+
+        Args:
+            t: how important each element is; by default the tensor itself.
+            default_mask: of the same shape, what has been pruned before.
+        """
+
+    def apply_mask(self, module: Module) -> Tensor:
+        """What is left of the module's tensor."""
+        mask: Tensor = getattr(module, f"{self._tensor_name}_mask")
+        original: Tensor = getattr(module, f"{self._tensor_name}_orig")
+        return mask.to(dtype=original.dtype) * original
+
+    @classmethod
+    def apply(
+        cls, module: Module, name: str, *args: Any, importance_scores: Tensor | None = None, **kwargs: Any
+    ) -> BasePruningMethod:
+        """Prune a parameter of a module.
+
+        Args:
+            module: changed.
+            name: of the parameter.
+            args, kwargs: for the constructor of the method.
+            importance_scores: of the shape of the parameter, taken in its place to compute the mask.
+
+        Returns:
+            The method; with those before, as a `PruningContainer`.
+
+        Raises:
+            ValueError: if there is no such parameter, or for importances of another shape.
+        """
+        method = cls(*args, **kwargs)
+        method._tensor_name = name
+        found = _hook(module, name)
+        original = module._parameters.get(name if found is None else f"{name}_orig")
+        if original is None:
+            raise ValueError(f"prune: {type(module).__name__} has no parameter {name!r}")
+        with no_grad():
+            tensor = original if found is None else found[1].apply_mask(module)
+            scores = _scores(importance_scores, tensor)
+            if found is None:
+                mask = method.compute_mask(scores, ones_like(original))
+            else:
+                mask = _combined(method, scores, getattr(module, f"{name}_mask").detach().clone())
+        if found is None:
+            made: BasePruningMethod = method
+            module.register_buffer(f"{name}_mask", mask)
+            module.register_parameter(f"{name}_orig", original)
+            del module._parameters[name]
+        else:
+            number, before = found
+            made = before if isinstance(before, PruningContainer) else PruningContainer(before)
+            made.add_pruning_method(method)
+            del module._forward_pre_hooks[number]
+            setattr(module, f"{name}_mask", mask)
+        setattr(module, name, made.apply_mask(module))
+        module.register_forward_pre_hook(made)
+        return made
+
+    def prune(self, t: Tensor, default_mask: Tensor | None = None, importance_scores: Tensor | None = None) -> Tensor:
+        """What is left of a tensor, which stays as it is.
+
+        Args:
+            t: the tensor.
+            default_mask: what has been pruned before; by default nothing.
+            importance_scores: of its shape, taken in its place to compute the mask.
+        """
+        with no_grad():
+            mask = self.compute_mask(
+                _scores(importance_scores, t), ones_like(t) if default_mask is None else default_mask
+            )
+        return t * mask
+
+    def remove(self, module: Module) -> None:
+        """Let the module's tensor be a parameter again, with zeros where it is pruned; see also `prune.remove`."""
+        name = self._tensor_name
+        with no_grad():
+            left = self.apply_mask(module)
+        original = module._parameters[f"{name}_orig"]
+        assert original is not None
+        delattr(module, name)
+        original.data = left
+        del module._parameters[f"{name}_orig"]
+        del module._buffers[f"{name}_mask"]
+        module.register_parameter(name, original)
+
+
+def _scores(given: Tensor | None, tensor: Tensor) -> Tensor:
+    if given is None:
+        return tensor.detach()
+    if given.shape != tensor.shape:
+        raise ValueError(
+            f"prune: importance_scores of shape {list(given.shape)} are not those of a tensor of shape "
+            f"{list(tensor.shape)}"
+        )
+    return given.detach()
+
+
+def _hook(module: Module, name: str) -> tuple[int, BasePruningMethod] | None:
+    for number, hook in module._forward_pre_hooks.items():
+        if isinstance(hook, BasePruningMethod) and hook._tensor_name == name:
+            return number, hook
+    return None
+
+
+def _combined(method: BasePruningMethod, t: Tensor, mask: Tensor) -> Tensor:
+    """The mask of what has been pruned and of what the method prunes of the rest.
+
+    How much is left is asked for, so this waits for the mask.
+    """
+    kind = method.PRUNING_TYPE
+    place: Any
+    if kind == "unstructured":
+        place = mask == 1
+    elif kind == "structured":
+        dim = _dimension(t, getattr(method, "dim", None))
+        others = [axis for axis in range(t.ndim) if axis != dim]
+        left = mask.sum(others) != 0 if others else mask != 0
+        place = (*[slice(None)] * dim, left)
+    elif kind == "global":
+        place = (slice(None),) * t.ndim
+    else:
+        raise ValueError(
+            f"{type(method).__name__}: PRUNING_TYPE must be 'unstructured', 'structured' or 'global', not {kind!r}"
+        )
+    made = mask.to(dtype=t.dtype) if mask.dtype != t.dtype else mask.clone()
+    made[place] = method.compute_mask(t[place], mask[place]).to(dtype=made.dtype)
+    return made
+
+
+class PruningContainer(BasePruningMethod):
+    """Several methods that prune the same tensor in turn.
+
+    Args:
+        args: the methods.
+    """
+
+    PRUNING_TYPE = "unstructured"
+
+    def __init__(self, *args: BasePruningMethod) -> None:
+        self._pruning_methods: tuple[BasePruningMethod, ...] = ()
+        if args:
+            self._tensor_name = args[0]._tensor_name
+        for method in args:
+            self.add_pruning_method(method)
+
+    def add_pruning_method(self, method: BasePruningMethod) -> None:
+        """Add one behind the others.
+
+        Raises:
+            TypeError: if it is no pruning method.
+            ValueError: if it prunes a tensor of another name.
+        """
+        if not isinstance(method, BasePruningMethod):
+            raise TypeError(f"add_pruning_method: expected a BasePruningMethod, got {type(method).__name__}")
+        if method._tensor_name != self._tensor_name:
+            raise ValueError(
+                f"add_pruning_method: the container prunes {self._tensor_name!r}, the method {method._tensor_name!r}"
+            )
+        self._pruning_methods += (method,)
+
+    def __len__(self) -> int:
+        return len(self._pruning_methods)
+
+    def __iter__(self) -> Iterator[BasePruningMethod]:
+        return iter(self._pruning_methods)
+
+    def __getitem__(self, idx: Any) -> Any:
+        return self._pruning_methods[idx]
+
+    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
+        """The mask after the last method, which prunes what `default_mask` leaves."""
+        return _combined(self._pruning_methods[-1], t, default_mask)
+
+
+class Identity(BasePruningMethod):
+    """Prunes nothing, but gives the module a mask."""
+
+    PRUNING_TYPE = "unstructured"
+
+    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
+        """The mask that there is."""
+        return default_mask
+
+    @classmethod
+    def apply(cls, module: Module, name: str) -> BasePruningMethod:  # type: ignore[override]
+        """Give the parameter a mask."""
+        return super().apply(module, name)
+
+
+def _checked_amount(amount: float) -> float:
+    """A number of elements, or a part of them.
+
+    Raises:
+        TypeError: if it is no number.
+        ValueError: if it is negative, or a part that is none.
+    """
+    if not isinstance(amount, numbers.Real) or isinstance(amount, bool):
+        raise TypeError(f"prune: the amount must be an int or a float, not {amount!r}")
+    if amount < 0 or (not isinstance(amount, numbers.Integral) and amount > 1):
+        raise ValueError(f"prune: the amount must be a number of elements, or a part from 0.0 to 1.0, got {amount}")
+    return float(amount) if not isinstance(amount, numbers.Integral) else int(amount)
+
+
+def _count(amount: float, size: int) -> int:
+    """How many of `size` are pruned."""
+    count = amount if isinstance(amount, int) else round(amount * size)
+    if count > size:
+        raise ValueError(f"prune: cannot prune {count} of {size}; give a smaller amount")
+    return count
+
+
+def _dimension(t: Tensor, dim: Any) -> int:
+    if not isinstance(dim, int):
+        raise AttributeError("prune: a structured method needs an attribute dim, along which its channels lie")
+    if not -t.ndim <= dim < t.ndim:
+        raise IndexError(f"prune: dim {dim} is out of range for a tensor of shape {list(t.shape)}")
+    return dim % t.ndim
+
+
+class RandomUnstructured(BasePruningMethod):
+    """Prunes elements at random.
+
+    Args:
+        amount: how many, or which part.
+    """
+
+    PRUNING_TYPE = "unstructured"
+
+    def __init__(self, amount: float) -> None:
+        self.amount = _checked_amount(amount)
+
+    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
+        """The mask with so many zeros more."""
+        return _without_least(_drawn(t.numel(), t), _count(self.amount, t.numel()), default_mask)
+
+    @classmethod
+    def apply(cls, module: Module, name: str, amount: float) -> BasePruningMethod:  # type: ignore[override]
+        """Prune a parameter; see `random_unstructured`."""
+        return super().apply(module, name, amount=amount)
+
+
+class L1Unstructured(BasePruningMethod):
+    """Prunes the elements of least magnitude.
+
+    Args:
+        amount: how many, or which part.
+    """
+
+    PRUNING_TYPE = "unstructured"
+
+    def __init__(self, amount: float) -> None:
+        self.amount = _checked_amount(amount)
+
+    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
+        """The mask with so many zeros more."""
+        return _without_least(t.abs().reshape(-1), _count(self.amount, t.numel()), default_mask)
+
+    @classmethod
+    def apply(  # type: ignore[override]
+        cls, module: Module, name: str, amount: float, importance_scores: Tensor | None = None
+    ) -> BasePruningMethod:
+        """Prune a parameter; see `l1_unstructured`."""
+        return super().apply(module, name, amount=amount, importance_scores=importance_scores)
+
+
+def _drawn(count: int, t: Tensor) -> Tensor:
+    return beside(random.rand(count, device=t.device), t)
+
+
+def _without_least(values: Tensor, count: int, mask: Tensor) -> Tensor:
+    """The mask, zero also where the `count` least of these values are."""
+    if count == 0:
+        return mask.clone()
+    places = values.topk(count, largest=False).indices
+    return mask.reshape(-1).clone().index_fill_(0, places, 0).reshape(tuple(mask.shape))
+
+
+class _Structured(BasePruningMethod):
+    """Prunes whole channels.
+
+    Args:
+        amount: how many, or which part.
+        dim: along which they lie.
+    """
+
+    PRUNING_TYPE = "structured"
+
+    def __init__(self, amount: float, dim: int = -1) -> None:
+        self.amount = _checked_amount(amount)
+        self.dim = dim
+
+    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
+        """The mask with so many channels of zeros more."""
+        if t.ndim < 2:
+            raise ValueError(f"prune: channels are those of 2 or more dimensions, got shape {list(t.shape)}")
+        dim = _dimension(t, self.dim)
+        size = t.shape[dim]
+        count = _count(self.amount, size)
+        if count == 0:
+            return default_mask
+        places = self._importance(t, dim).topk(size - count).indices
+        kept = zeros_like(t).index_fill_(dim, places, 1)
+        return kept * default_mask.to(dtype=kept.dtype)
+
+    @abstractmethod
+    def _importance(self, t: Tensor, dim: int) -> Tensor:
+        """Of each channel."""
+
+
+class RandomStructured(_Structured):
+    """Prunes channels at random.
+
+    Args:
+        amount: how many, or which part.
+        dim: along which they lie.
+    """
+
+    def _importance(self, t: Tensor, dim: int) -> Tensor:
+        return _drawn(t.shape[dim], t)
+
+    @classmethod
+    def apply(cls, module: Module, name: str, amount: float, dim: int = -1) -> BasePruningMethod:  # type: ignore[override]
+        """Prune a parameter; see `random_structured`."""
+        return super().apply(module, name, amount=amount, dim=dim)
+
+
+class LnStructured(_Structured):
+    """Prunes the channels of least norm.
+
+    Args:
+        amount: how many, or which part.
+        n: the order of the norm, as for `Tensor.norm`.
+        dim: along which they lie.
+    """
+
+    def __init__(self, amount: float, n: Any, dim: int = -1) -> None:
+        super().__init__(amount, dim)
+        self.n = n
+
+    def _importance(self, t: Tensor, dim: int) -> Tensor:
+        return t.norm(self.n, tuple([axis for axis in range(t.ndim) if axis != dim]))
+
+    @classmethod
+    def apply(  # type: ignore[override]
+        cls, module: Module, name: str, amount: float, n: Any, dim: int, importance_scores: Tensor | None = None
+    ) -> BasePruningMethod:
+        """Prune a parameter; see `ln_structured`."""
+        return super().apply(module, name, amount=amount, n=n, dim=dim, importance_scores=importance_scores)
+
+
+class CustomFromMask(BasePruningMethod):
+    """Prunes where a mask is zero.
+
+    Args:
+        mask: of the shape of the parameter.
+    """
+
+    PRUNING_TYPE = "global"
+
+    def __init__(self, mask: Tensor) -> None:
+        self.mask = mask
+
+    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
+        """The mask, where the one before has no zero."""
+        if self.mask.shape != default_mask.shape:
+            raise ValueError(
+                f"prune: a mask of shape {list(self.mask.shape)} is not one of a tensor of shape "
+                f"{list(default_mask.shape)}"
+            )
+        return default_mask * self.mask.to(dtype=default_mask.dtype)
+
+    @classmethod
+    def apply(cls, module: Module, name: str, mask: Tensor) -> BasePruningMethod:  # type: ignore[override]
+        """Prune a parameter; see `custom_from_mask`."""
+        return super().apply(module, name, mask=mask)
+
+
+def identity(module: Changed, name: str) -> Changed:
+    """Give a parameter a mask of ones, without pruning it.
+
+    Raises:
+        ValueError: if there is no such parameter.
+    """
+    Identity.apply(module, name)
+    return module
+
+
+def random_unstructured(module: Changed, name: str, amount: float) -> Changed:
+    """Prune elements of a parameter at random.
+
+    Args:
+        module: changed and returned.
+        name: of the parameter.
+        amount: how many of those that are left, or which part of them.
+
+    Raises:
+        TypeError, ValueError: for another amount, or if there is no such parameter.
+    """
+    RandomUnstructured.apply(module, name, amount)
+    return module
+
+
+def l1_unstructured(module: Changed, name: str, amount: float, importance_scores: Tensor | None = None) -> Changed:
+    """Prune the elements of a parameter with the least magnitudes.
+
+    Args:
+        module: changed and returned.
+        name: of the parameter.
+        amount: how many of those that are left, or which part of them.
+        importance_scores: of the shape of the parameter, whose magnitudes count in its place.
+
+    Raises:
+        TypeError, ValueError: for another amount, or if there is no such parameter.
+    """
+    L1Unstructured.apply(module, name, amount=amount, importance_scores=importance_scores)
+    return module
+
+
+def random_structured(module: Changed, name: str, amount: float, dim: int) -> Changed:
+    """Prune channels of a parameter at random.
+
+    Args:
+        module: changed and returned.
+        name: of the parameter.
+        amount: how many of the channels that are left, or which part of them.
+        dim: along which they lie.
+
+    Raises:
+        TypeError, ValueError: for another amount, if there is no such parameter, or it is a vector.
+        IndexError: if there is no such dimension.
+    """
+    RandomStructured.apply(module, name, amount, dim)
+    return module
+
+
+def ln_structured(
+    module: Changed, name: str, amount: float, n: Any, dim: int, importance_scores: Tensor | None = None
+) -> Changed:
+    """Prune the channels of a parameter with the least norms.
+
+    Args:
+        module: changed and returned.
+        name: of the parameter.
+        amount: how many of the channels that are left, or which part of them.
+        n: the order of the norm, as for `Tensor.norm`.
+        dim: along which they lie.
+        importance_scores: of the shape of the parameter, whose norms count in its place.
+
+    Raises:
+        TypeError, ValueError: for another amount, if there is no such parameter, or it is a vector.
+        IndexError: if there is no such dimension.
+    """
+    LnStructured.apply(module, name, amount, n, dim, importance_scores=importance_scores)
+    return module
+
+
+def custom_from_mask(module: Changed, name: str, mask: Tensor) -> Changed:
+    """Prune a parameter where a mask of its shape is zero.
+
+    Raises:
+        ValueError: if there is no such parameter, or for a mask of another shape.
+    """
+    CustomFromMask.apply(module, name, mask)
+    return module
+
+
+def global_unstructured(
+    parameters: Iterable[tuple[Module, str]],
+    pruning_method: type[BasePruningMethod],
+    importance_scores: Mapping[tuple[Module, str], Tensor] | None = None,
+    **kwargs: Any,
+) -> None:
+    """Prune several parameters together, as if they were one.
+
+        prune.global_unstructured([(a, "weight"), (b, "weight")], prune.L1Unstructured, amount=0.2)
+
+    Args:
+        parameters: modules, and the names of their parameters.
+        pruning_method: an unstructured one.
+        importance_scores: by module and name, taken in place of the parameters.
+        kwargs: for the method.
+
+    Raises:
+        TypeError: for other arguments, or a method that is not unstructured.
+        ValueError: if there is no such parameter.
+    """
+    if not isinstance(parameters, Iterable):
+        raise TypeError(f"global_unstructured: expected pairs of module and name, got {type(parameters).__name__}")
+    if importance_scores is not None and not isinstance(importance_scores, Mapping):
+        raise TypeError(
+            f"global_unstructured: importance_scores must be a dict by module and name, not "
+            f"{type(importance_scores).__name__}"
+        )
+    method = pruning_method(**kwargs)
+    if method.PRUNING_TYPE != "unstructured":
+        raise TypeError(
+            f"global_unstructured: expected an unstructured method, {pruning_method.__name__} is {method.PRUNING_TYPE}"
+        )
+    pairs = list(parameters)
+    tensors: list[Tensor] = []
+    masks: list[Tensor] = []
+    scores: list[Tensor] = []
+    with no_grad():
+        for module, name in pairs:
+            found = _hook(module, name)
+            tensor = module._parameters.get(name) if found is None else found[1].apply_mask(module)
+            if tensor is None:
+                raise ValueError(f"prune: {type(module).__name__} has no parameter {name!r}")
+            tensors.append(tensor)
+            masks.append(ones_like(tensor) if found is None else getattr(module, f"{name}_mask"))
+            scores.append(_scores((importance_scores or {}).get((module, name)), tensor))
+        whole = _combined(method, _joined(scores), _joined(masks))
+    start = 0
+    for (module, name), tensor in zip(pairs, tensors, strict=True):
+        part = whole.narrow(0, start, tensor.numel()).reshape(tuple(tensor.shape))
+        custom_from_mask(module, name, part)
+        start += tensor.numel()
+
+
+def _joined(tensors: list[Tensor]) -> Tensor:
+    return cat([tensor.reshape(-1) for tensor in tensors])
+
+
+def remove(module: Changed, name: str) -> Changed:
+    """Let a pruned parameter be an ordinary one again, with zeros where it was pruned.
+
+    Raises:
+        ValueError: if it is not pruned.
+    """
+    found = _hook(module, name)
+    if found is None:
+        raise ValueError(f"prune.remove: {name!r} of {type(module).__name__} is not pruned")
+    number, method = found
+    method.remove(module)
+    del module._forward_pre_hooks[number]
+    return module
+
+
+def is_pruned(module: Module) -> bool:
+    """Whether a parameter of this module, or of one below, is pruned."""
+    hooks = [hook for part in module.modules() for hook in part._forward_pre_hooks.values()]
+    return any([isinstance(hook, BasePruningMethod) for hook in hooks])
