@@ -245,6 +245,41 @@ def _own_method(t: Any) -> Any:
     return [layer.weight, type(made).__name__, len(made)]
 
 
+def _clipped(t: Any, name: str, *rest: Any, **keywords: Any) -> Any:
+    """Gradients after clipping, and what that returns."""
+    layer = _linear(t)
+    (layer(_x(t)) ** 2).sum().backward()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = getattr(t.nn.utils, name)(list(layer.parameters()), *rest, **keywords)
+    return [found, layer.weight.grad, layer.bias.grad]
+
+
+def _with_norm(t: Any) -> Any:
+    x = t.ones(3).requires_grad_()
+    (x * 2).sum().backward()
+    norm = t.nn.utils.get_total_norm([x.grad], foreach=False)
+    t.nn.utils.clip_grads_with_norm_(x, 1.0, norm, foreach=True)
+    return [norm, x.grad]
+
+
+def _fused(t: Any, function: str, layer: Any, bn: Any, **keywords: Any) -> Any:
+    for part in (layer, bn):
+        for number, it in enumerate([*part.parameters(), *part.buffers()]):
+            if it.is_floating_point():
+                it.data = t.arange(float(it.numel())).reshape(tuple(it.shape)) / (number + 3) + 0.5
+    made = getattr(t.nn.utils, function)(layer.eval(), bn.eval(), **keywords)
+    return [made.weight, made.bias]
+
+
+def _grouped(t: Any) -> Any:
+    layer = _linear(t)
+    group = t.nn.utils.parameters_grouping.ContiguousParamsGroup([list(layer.parameters())])
+    layer(_x(t)).sum().backward()
+    (buffer,), (slopes,) = group.grouped_parameters, group.grouped_parameters_grad
+    return [buffer[:6], buffer[128:130], slopes[:6]]
+
+
 CASES: Final = [
     Case(
         "nn.Module.register_backward_hook",
@@ -412,4 +447,42 @@ CASES: Final = [
         for name, rest in (("RandomUnstructured", (2,)), ("RandomStructured", (1, 0)))
     ],
     Case("nn.utils.prune.CustomFromMask", lambda t: _prune(t).CustomFromMask(_mask(t)).prune(_x(t))),
+    Case("nn.utils.clip_grad_norm_", lambda t: _clipped(t, "clip_grad_norm_", 1.0, foreach=True)),
+    Case("nn.utils.clip_grad_norm", lambda t: _clipped(t, "clip_grad_norm", 1.0, 1.0, foreach=False)),
+    Case("nn.utils.clip_grad_value_", lambda t: _clipped(t, "clip_grad_value_", 1.0, foreach=False)),
+    Case("nn.utils.get_total_norm", _with_norm),
+    Case("nn.utils.clip_grads_with_norm_", _with_norm),
+    Case(
+        "nn.utils.fuse_conv_bn_eval",
+        lambda t: _fused(t, "fuse_conv_bn_eval", t.nn.Conv2d(2, 3, 2), t.nn.BatchNorm2d(3)),
+    ),
+    Case(
+        "nn.utils.fuse_conv_bn_eval",
+        lambda t: _fused(t, "fuse_conv_bn_eval", t.nn.ConvTranspose1d(2, 3, 2), t.nn.BatchNorm1d(3), transpose=True),
+    ),
+    Case(
+        "nn.utils.fuse_linear_bn_eval",
+        lambda t: _fused(t, "fuse_linear_bn_eval", t.nn.Linear(2, 3), t.nn.BatchNorm1d(3)),
+    ),
+    Case(
+        "nn.utils.fuse_conv_bn_weights",
+        lambda t: list(
+            t.nn.utils.fuse_conv_bn_weights(t.ones(2, 3, 1), None, t.ones(2), t.tensor([4.0, 9]), 0.0, None, t.ones(2))
+        ),
+    ),
+    Case(
+        "nn.utils.fuse_linear_bn_weights",
+        lambda t: list(
+            t.nn.utils.fuse_linear_bn_weights(t.ones(2, 3), None, t.ones(2), t.ones(2), 0.0, t.ones(2), t.ones(2))
+        ),
+    ),
+    Case(
+        "nn.utils.parameters_grouping.ContiguousParamsGroup",
+        _grouped,
+        lambda: [
+            np.array(WEIGHT, np.float32).reshape(-1),
+            np.array([0.5, -0.5], np.float32),
+            np.tile(np.array(X, np.float32).sum(0), 2),
+        ],
+    ),
 ]

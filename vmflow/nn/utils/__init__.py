@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterable
 from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING, Any, TypeVar
@@ -79,6 +80,7 @@ def clip_grad_norm_(
     max_norm: float,
     norm_type: float = 2.0,
     error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
 ) -> Tensor:
     """Scale gradients down, all by one factor, so that the norm of all their elements is at most `max_norm`.
 
@@ -89,6 +91,7 @@ def clip_grad_norm_(
         max_norm: the largest norm allowed.
         norm_type: the p of the p-norm; infinity for the largest magnitude.
         error_if_nonfinite: wait for the norm, and raise if it is infinite or NaN.
+        foreach: changes nothing; there is one way.
 
     Returns:
         The norm before scaling, a scalar.
@@ -109,7 +112,10 @@ def clip_grad_norm_(
 
 
 def get_total_norm(
-    tensors: Tensor | Iterable[Tensor], norm_type: float = 2.0, error_if_nonfinite: bool = False
+    tensors: Tensor | Iterable[Tensor],
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
 ) -> Tensor:
     """The norm of all elements of these tensors, gradients usually, by one instruction.
 
@@ -117,6 +123,7 @@ def get_total_norm(
         tensors: a tensor or several.
         norm_type: the p of the p-norm; infinity for the largest magnitude.
         error_if_nonfinite: wait for the norm, and raise if it is infinite or NaN.
+        foreach: changes nothing; there is one way.
 
     Raises:
         ValueError: if `norm_type` is not positive.
@@ -128,12 +135,30 @@ def get_total_norm(
     return norm
 
 
-def clip_grads_with_norm_(parameters: Tensor | Iterable[Tensor], max_norm: float, total_norm: Tensor) -> None:
+def clip_grad_norm(
+    parameters: Tensor | Iterable[Tensor],
+    max_norm: float,
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
+) -> Tensor:
+    """The old name of `clip_grad_norm_`, with a FutureWarning."""
+    warnings.warn(
+        "nn.utils.clip_grad_norm is the old name of nn.utils.clip_grad_norm_; use the new one",
+        FutureWarning,
+        stacklevel=2,
+    )
+    return clip_grad_norm_(parameters, max_norm, norm_type, error_if_nonfinite, foreach)
+
+
+def clip_grads_with_norm_(
+    parameters: Tensor | Iterable[Tensor], max_norm: float, total_norm: Tensor, foreach: bool | None = None
+) -> None:
     """Scale gradients down as `clip_grad_norm_` does, by a norm that is known, such as `get_total_norm`'s."""
     _scale_to(_gradients(parameters), float(max_norm), total_norm)
 
 
-def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float) -> None:
+def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float, foreach: bool | None = None) -> None:
     """Bring every element of the gradients into [-clip_value, clip_value], by one instruction."""
     gradients = _gradients(parameters)
     for gradient in gradients:

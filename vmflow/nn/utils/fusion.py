@@ -1,0 +1,125 @@
+"""A convolution or linear layer and the batch normalisation behind it as one layer, for evaluation."""
+
+from __future__ import annotations
+
+import copy
+from typing import TypeVar
+
+from vmflow.autograd import no_grad
+from vmflow.nn.layers import Linear
+from vmflow.nn.module import Module
+from vmflow.nn.parameter import Parameter
+from vmflow.ops.creation.creation import ones_like, zeros_like
+from vmflow.tensors import Tensor
+
+Fused = TypeVar("Fused", bound=Module)
+
+
+def fuse_conv_bn_eval(conv: Fused, bn: Module, transpose: bool = False) -> Fused:
+    """A convolution that does what `conv` and then `bn` do in evaluation.
+
+        fused = nn.utils.fuse_conv_bn_eval(conv.eval(), bn.eval())
+
+    Args:
+        conv: of any number of dimensions, in evaluation; it stays as it is.
+        bn: its batch normalisation, in evaluation, with running statistics.
+        transpose: whether `conv` is a transposed convolution.
+
+    Raises:
+        ValueError: for layers in training mode, or a normalisation without running statistics.
+    """
+    mean, variance, eps = _statistics("fuse_conv_bn_eval", conv, bn)
+    fused = copy.deepcopy(conv)
+    fused.weight, fused.bias = fuse_conv_bn_weights(
+        fused.weight, fused.bias, mean, variance, eps, bn.weight, bn.bias, transpose
+    )
+    return fused
+
+
+def fuse_conv_bn_weights(
+    conv_w: Tensor,
+    conv_b: Tensor | None,
+    bn_rm: Tensor,
+    bn_rv: Tensor,
+    bn_eps: float,
+    bn_w: Tensor | None,
+    bn_b: Tensor | None,
+    transpose: bool = False,
+) -> tuple[Parameter, Parameter]:
+    """Weight and bias of a convolution that does what another one and a batch normalisation do.
+
+    Args:
+        conv_w, conv_b: (outputs, inputs, ...) and (outputs,), or None.
+        bn_rm, bn_rv: running mean and variance, (outputs,).
+        bn_eps: added to the variance.
+        bn_w, bn_b: by which the normalisation scales and shifts, or None.
+        transpose: whether the weight is that of a transposed convolution of one group, (inputs, outputs, ...).
+    """
+    return _fused(conv_w, conv_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b, 1 if transpose else 0)
+
+
+def fuse_linear_bn_eval(linear: Fused, bn: Module) -> Fused:
+    """A linear layer that does what `linear` and then `bn` do in evaluation; see `fuse_conv_bn_eval`.
+
+    Raises:
+        ValueError: for layers in training mode, other numbers of features, or no running statistics.
+    """
+    mean, variance, eps = _statistics("fuse_linear_bn_eval", linear, bn)
+    if isinstance(linear, Linear) and mean.shape[0] not in (1, linear.out_features):
+        raise ValueError(
+            f"fuse_linear_bn_eval: a normalisation of {mean.shape[0]} features does not fit behind a layer of "
+            f"{linear.out_features} outputs"
+        )
+    fused = copy.deepcopy(linear)
+    fused.weight, fused.bias = fuse_linear_bn_weights(fused.weight, fused.bias, mean, variance, eps, bn.weight, bn.bias)
+    return fused
+
+
+def fuse_linear_bn_weights(
+    linear_w: Tensor,
+    linear_b: Tensor | None,
+    bn_rm: Tensor,
+    bn_rv: Tensor,
+    bn_eps: float,
+    bn_w: Tensor | None,
+    bn_b: Tensor | None,
+) -> tuple[Parameter, Parameter]:
+    """Weight and bias of a linear layer that does what another one and a batch normalisation do.
+
+    Args:
+        linear_w, linear_b: (outputs, inputs) and (outputs,), or None.
+        bn_rm, bn_rv, bn_eps, bn_w, bn_b: as for `fuse_conv_bn_weights`.
+    """
+    return _fused(linear_w, linear_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b, 0)
+
+
+def _statistics(function: str, layer: Module, bn: Module) -> tuple[Tensor, Tensor, float]:
+    if layer.training or bn.training:
+        raise ValueError(f"{function}: both layers must be in evaluation, where alone they are one; call eval() first")
+    mean, variance = bn.running_mean, bn.running_var
+    if mean is None or variance is None:
+        raise ValueError(f"{function}: {type(bn).__name__} has no running statistics, so it depends on the batch")
+    return mean, variance, bn.eps
+
+
+def _fused(
+    weight: Tensor,
+    bias: Tensor | None,
+    mean: Tensor,
+    variance: Tensor,
+    eps: float,
+    scale: Tensor | None,
+    shift: Tensor | None,
+    outputs: int,
+) -> tuple[Parameter, Parameter]:
+    """Weight and bias; `outputs` is the dimension of outputs of the weight."""
+    trained = bias is not None and bias.requires_grad  # as in PyTorch
+    with no_grad():
+        before = zeros_like(mean) if bias is None else bias
+        by = (variance + eps).rsqrt() * (ones_like(mean) if scale is None else scale)
+        shape = [1] * weight.ndim
+        shape[outputs] = -1
+        new_weight = (weight * by.reshape(shape)).to(dtype=weight.dtype)
+        new_bias = (before - mean) * by + (zeros_like(mean) if shift is None else shift)
+        new_bias = new_bias.to(dtype=weight.dtype if bias is None else bias.dtype)
+    return Parameter(new_weight, weight.requires_grad), Parameter(new_bias, trained)
