@@ -485,4 +485,12 @@ CASES: Final = [
             np.tile(np.array(X, np.float32).sum(0), 2),
         ],
     ),
+    Case(
+        "nn.functional.depend",
+        lambda t: [
+            t.nn.functional.depend(_x(t), t.ones(2)),
+            t.nn.Graph.trace(lambda x: t.nn.functional.depend(x, [x.exp(), x.sum()]))(_x(t)),
+        ],
+        lambda: [np.array(X, np.float32)] * 2,
+    ),
 ]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from vmflow.autograd.grad_mode import is_grad_enabled
+from vmflow.autograd.grad_mode import is_grad_enabled, no_grad as _no_grad
+from vmflow.context import MODE as _MODE
 from vmflow.ops.autocasting import autocast_as_op as _autocast_as_op
 from vmflow.ops.elementwise import activation as _activation
 from vmflow.ops.elementwise.activation import (
@@ -134,6 +135,7 @@ from vmflow.ops.shape.shuffling import (
     pixel_shuffle as pixel_shuffle,
     pixel_unshuffle as pixel_unshuffle,
 )
+from vmflow.tensors import Tensor as _Tensor
 
 if TYPE_CHECKING:
     from vmflow.dtypes import dtype as DType
@@ -163,6 +165,34 @@ def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
 def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Tensor:
     """`input` limited to [min_val, max_val]."""
     return _applied(_activation.hardtanh, input, inplace, min_val, max_val)
+
+
+def depend(input: Tensor, depend: Tensor | Sequence[Tensor]) -> Tensor:
+    """`input` itself; within a graph, what uses it runs after `depend` has been computed, which is not left out.
+
+    Under OneFlow's name.  Outside of graphs nothing is left out, and ops run in the order in which they are called.  In
+    a graph `input` is copied; no gradient flows into the others.
+
+    Args:
+        input: of any shape.
+        depend: a tensor or several.
+
+    Raises:
+        TypeError: for anything else.
+    """
+    others = [depend] if isinstance(depend, _Tensor) else list(depend)
+    for each in (input, *others):
+        if not isinstance(each, _Tensor):
+            raise TypeError(f"depend: expected tensors, got {type(each).__name__}")
+    if _MODE.get().interpreter is None or not others:
+        return input
+    result = input.clone()
+    with _no_grad():
+        # Writing none of their elements into the copy makes it depend on them all the same.
+        start = result.reshape(-1)[:0]
+        for each in others:
+            start.copy_(each.reshape(-1)[:0])
+    return result
 
 
 def leaky_relu_(input: Tensor, negative_slope: float = 0.01) -> Tensor:
