@@ -115,11 +115,11 @@ def test_results_and_reprs_are_those_of_pytorch(
 
 @pytest.mark.parametrize("name", sorted({it[0] for it in LAYERS} | {"RReLU", "AlphaDropout", "FeatureAlphaDropout"}))
 def test_arguments_are_those_of_pytorch(name: str) -> None:
-    skipped = ("size_average", "reduce", "args", "kwargs")
+    skipped = ("args", "kwargs", "settings")
     wanted = inspect.signature(getattr(torch.nn, name)).parameters.values()
     found = inspect.signature(getattr(nn, name)).parameters.values()
     expected = [(it.name, it.default) for it in wanted if it.name not in skipped]
-    assert [(it.name, it.default) for it in found if it.name != "settings"] == expected
+    assert [(it.name, it.default) for it in found if it.name not in skipped] == expected
 
 
 @pytest.mark.parametrize("name", ["Dropout1d", "Dropout2d", "Dropout3d", "AlphaDropout", "FeatureAlphaDropout"])

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import vmflow as flow
+import vmflow.nn.functional as F
 from tests.support import arrays_for
 from vmflow.instructions.blob import meta
 from vmflow.kernels.numpy.random import kept_elements
@@ -132,3 +133,33 @@ def test_probabilities_are_checked(p: float) -> None:
 def test_dtypes_without_fractions(dtype: Any) -> None:
     with pytest.raises(TypeError, match=f"dropout is not defined for {dtype.name}"):
         dropout(flow.ones(3, dtype=dtype))
+
+
+def test_an_addend_is_added_whether_training_or_not() -> None:
+    x, addend = flow.ones(40, requires_grad=True), flow.full((40,), 3.0, requires_grad=True)
+    result = F.dropout(x, 0.5, addend=addend)
+    assert set(result.tolist()) == {3.0, 5.0}
+    result.sum().backward()
+    assert x.grad is not None
+    assert addend.grad is not None
+    assert x.grad.tolist() == (result - 3).tolist()
+    assert addend.grad.tolist() == [1.0] * 40
+    assert F.dropout(x, 0.5, False, addend=addend).tolist() == [4.0] * 40
+    assert F.dropout(x, 1.0, addend=addend).tolist() == [3.0] * 40
+    y = flow.ones(40)
+    assert F.dropout(y, 0.5, False, True, addend=addend.detach()) is y
+    assert y.tolist() == [4.0] * 40
+    with pytest.raises(ValueError, match=r"expected an addend of the input's shape \[40\], got \[1\]"):
+        F.dropout(x, 0.5, addend=flow.ones(1))
+
+
+def test_a_generator_of_its_own_leaves_the_default_one_alone() -> None:
+    x = flow.ones(100)
+    before = flow.get_rng_state().tolist()
+    found = [F.dropout(x, 0.5, generator=flow.Generator().manual_seed(4)).tolist() for _ in range(2)]
+    assert found[0] == found[1]
+    assert flow.get_rng_state().tolist() == before
+    layer = flow.nn.Dropout(0.5, generator=flow.Generator().manual_seed(4))
+    assert layer(x).tolist() == found[0]
+    assert layer(x).tolist() != found[0]
+    assert repr(layer) == "Dropout(p=0.5, inplace=False)"

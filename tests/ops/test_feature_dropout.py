@@ -12,6 +12,8 @@ import vmflow.nn.functional as F
 
 pytestmark = pytest.mark.usefixtures("contract")
 
+OTHER_DIMENSIONS = pytest.mark.filterwarnings(r"ignore:dropout.d. expected \d or \d dimensions")
+
 
 @pytest.mark.parametrize(
     ("name", "shape", "leading"),
@@ -20,6 +22,10 @@ pytestmark = pytest.mark.usefixtures("contract")
         ("dropout1d", (600, 3), 1),
         ("dropout2d", (20, 30, 2, 3), 2),
         ("dropout2d", (20, 30, 3), 2),
+        pytest.param("dropout2d", (20, 30), 2, marks=OTHER_DIMENSIONS),
+        pytest.param("dropout2d", (20, 30, 1, 2, 1), 2, marks=OTHER_DIMENSIONS),
+        pytest.param("dropout3d", (600,), 1, marks=OTHER_DIMENSIONS),
+        pytest.param("dropout3d", (600, 2, 3), 1, marks=OTHER_DIMENSIONS),
         ("dropout3d", (20, 30, 2, 1, 3), 2),
         ("dropout3d", (600, 2, 1, 3), 1),
     ],
@@ -56,7 +62,16 @@ def test_what_all_dropouts_share(name: str) -> None:
     assert half.dtype is flow.float16
 
 
-@pytest.mark.parametrize(("name", "rank"), [("dropout1d", 1), ("dropout2d", 5), ("dropout3d", 3)])
+def test_other_numbers_of_dimensions_warn_where_they_are_given() -> None:
+    with pytest.warns(UserWarning, match=r"dropout2d: expected 3 or 4 dimensions, got shape \[2, 3\]") as caught:
+        F.dropout2d(flow.ones(2, 3))
+    assert caught[0].filename == __file__
+    with pytest.warns(UserWarning, match="dropout3d: expected 4 or 5 dimensions"):
+        F.dropout3d(flow.ones(2, 3))
+
+
+@pytest.mark.parametrize(("name", "rank"), [("dropout1d", 1), ("dropout1d", 4), ("dropout2d", 1), ("dropout3d", 0)])
+@OTHER_DIMENSIONS
 def test_numbers_of_dimensions(name: str, rank: int) -> None:
     with pytest.raises(ValueError, match=f"{name}: expected"):
         getattr(F, name)(flow.ones((1,) * rank))

@@ -12,6 +12,7 @@ from hypothesis import given, settings, strategies as st
 from numpy.typing import NDArray
 
 import vmflow as flow
+import vmflow.nn.functional as F
 from tests.support import arrays_for, check_gradients
 from vmflow.ops.loss import class_loss, loss
 
@@ -472,3 +473,33 @@ def test_a_single_score_has_a_loss() -> None:
     found.backward()
     assert score.grad is not None
     assert abs(score.grad.item() - (1 / (1 + np.exp(-0.5)) - 1)) < 1e-6
+
+
+def test_old_names_of_the_reduction_warn_where_they_are_given() -> None:
+    x, y = flow.tensor([1.0, 2.0]), flow.zeros(2)
+    with pytest.warns(UserWarning, match="give reduction='sum' instead") as caught:
+        assert F.mse_loss(x, y, size_average=False).item() == 5
+    assert caught[0].filename == __file__
+    with pytest.warns(UserWarning, match="give reduction='none' instead"):
+        assert flow.nn.L1Loss(reduce=False)(x, y).tolist() == [1, 2]
+    with pytest.raises(TypeError, match="give reduction= by its name"):
+        flow.nn.MSELoss("sum")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["mse_loss", "l1_loss", "huber_loss"])
+def test_weights_of_losses_have_gradients_and_do_not_broadcast(name: str) -> None:
+    x, y = flow.tensor([1.0, -2.0], requires_grad=True), flow.zeros(2)
+    weight = flow.tensor([1.0, 3.0], requires_grad=True)
+    with pytest.raises(ValueError, match=f"{name}: the weights must have the shape of the predictions"):
+        getattr(F, name)(x, y, weight=flow.ones(1))
+    getattr(F, name)(x, y, reduction="sum", weight=weight).backward()
+    assert weight.grad is not None
+    assert weight.grad.tolist() == getattr(F, name)(x, y, reduction="none").tolist()
+
+
+@pytest.mark.parametrize("dtypes", [(flow.float16, flow.float32), (flow.float32, flow.float16)])
+def test_a_formula_of_two_dtypes_promotes(dtypes: tuple[flow.dtype, flow.dtype]) -> None:
+    x, y = flow.tensor([1.0, 2.0], dtype=dtypes[0]), flow.tensor([0.0, 0.1], dtype=dtypes[1])
+    found = F.mse_loss(x, y, reduction="none")
+    assert found.dtype is flow.float32
+    assert found.tolist() == ((x - y) * (x - y)).tolist()

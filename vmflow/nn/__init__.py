@@ -81,6 +81,7 @@ from .loss_layers import (
     MultiLabelSoftMarginLoss as MultiLabelSoftMarginLoss,
     MultiMarginLoss as MultiMarginLoss,
     NLLLoss as NLLLoss,
+    NLLLoss2d as NLLLoss2d,
     PairwiseDistance as PairwiseDistance,
     PoissonNLLLoss as PoissonNLLLoss,
     SmoothL1Loss as SmoothL1Loss,

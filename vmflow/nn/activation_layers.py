@@ -6,6 +6,7 @@ import warnings
 
 from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
+from vmflow.random import Generator
 from vmflow.tensors import Tensor
 
 from . import functional as F, init
@@ -276,9 +277,24 @@ class _Dropout(FunctionLayer):
 class Dropout(_Dropout, function=F.dropout):
     """In training mode, zero each element with probability `p` and divide the others by ``1 - p``.
 
+    Args:
+        p: the probability.
+        inplace: whether to write into the input.
+        generator: the source of random numbers, by default the default one; OneFlow's.
+
     Raises:
         ValueError: if `p` is no probability.
     """
+
+    shown = ("p", "inplace")
+
+    def __init__(self, p: float = 0.5, inplace: bool = False, generator: Generator | None = None) -> None:
+        super().__init__(p, inplace)
+        self.generator = generator
+
+    def forward(self, input: Tensor, addend: Tensor | None = None) -> Tensor:
+        """The input after dropout, plus `addend`, which is OneFlow's."""
+        return F.dropout(input, self.p, self.training, self.inplace, addend=addend, generator=self.generator)
 
 
 class Dropout1d(_Dropout, function=F.dropout1d):

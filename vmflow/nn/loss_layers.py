@@ -1,12 +1,15 @@
 """The layers of losses, and of the distances that some of them use.
 
 A loss takes the prediction and the target, unless it says otherwise; `reduction` is "mean", "sum" or "none".
+`size_average` and `reduce` are older names for that, which warn.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 
+from vmflow.ops.loss.loss import chosen_reduction
 from vmflow.tensors import Tensor
 
 from . import functional as F
@@ -22,8 +25,8 @@ class _Loss(FunctionLayer):
 class _PlainLoss(_Loss):
     """A loss whose only setting is the reduction."""
 
-    def __init__(self, *, reduction: str = "mean") -> None:
-        super().__init__(reduction=reduction)
+    def __init__(self, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean") -> None:
+        super().__init__(reduction=chosen_reduction(reduction, size_average, reduce))
 
 
 class CrossEntropyLoss(_Loss, function=F.cross_entropy):
@@ -41,12 +44,18 @@ class CrossEntropyLoss(_Loss, function=F.cross_entropy):
     def __init__(
         self,
         weight: Tensor | None = None,
-        *,
+        size_average: bool | None = None,
         ignore_index: int = -100,
+        reduce: bool | None = None,
         reduction: str = "mean",
         label_smoothing: float = 0.0,
     ) -> None:
-        super().__init__(weight=weight, ignore_index=ignore_index, reduction=reduction, label_smoothing=label_smoothing)
+        super().__init__(
+            weight=weight,
+            ignore_index=ignore_index,
+            reduction=chosen_reduction(reduction, size_average, reduce),
+            label_smoothing=label_smoothing,
+        )
 
 
 class NLLLoss(_Loss, function=F.nll_loss):
@@ -60,8 +69,32 @@ class NLLLoss(_Loss, function=F.nll_loss):
 
     tensors = ("weight",)
 
-    def __init__(self, weight: Tensor | None = None, *, ignore_index: int = -100, reduction: str = "mean") -> None:
-        super().__init__(weight=weight, ignore_index=ignore_index, reduction=reduction)
+    def __init__(
+        self,
+        weight: Tensor | None = None,
+        size_average: bool | None = None,
+        ignore_index: int = -100,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__(
+            weight=weight, ignore_index=ignore_index, reduction=chosen_reduction(reduction, size_average, reduce)
+        )
+
+
+class NLLLoss2d(NLLLoss):
+    """`NLLLoss` by an older name of PyTorch's, which warns."""
+
+    def __init__(
+        self,
+        weight: Tensor | None = None,
+        size_average: bool | None = None,
+        ignore_index: int = -100,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+    ) -> None:
+        warnings.warn("NLLLoss2d is deprecated; use NLLLoss instead", FutureWarning, stacklevel=2)
+        super().__init__(weight, size_average, ignore_index, reduce, reduction)
 
 
 class MSELoss(_PlainLoss, function=F.mse_loss):
@@ -75,8 +108,14 @@ class L1Loss(_PlainLoss, function=F.l1_loss):
 class SmoothL1Loss(_Loss, function=F.smooth_l1_loss):
     """The absolute difference, less ``beta / 2``; below `beta`, the squared one over ``2 * beta``."""
 
-    def __init__(self, *, reduction: str = "mean", beta: float = 1.0) -> None:
-        super().__init__(reduction=reduction, beta=beta)
+    def __init__(
+        self,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+        beta: float = 1.0,
+    ) -> None:
+        super().__init__(reduction=chosen_reduction(reduction, size_average, reduce), beta=beta)
 
 
 class HuberLoss(_Loss, function=F.huber_loss):
@@ -96,8 +135,14 @@ class BCELoss(_Loss, function=F.binary_cross_entropy):
 
     tensors = ("weight",)
 
-    def __init__(self, weight: Tensor | None = None, *, reduction: str = "mean") -> None:
-        super().__init__(weight=weight, reduction=reduction)
+    def __init__(
+        self,
+        weight: Tensor | None = None,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__(weight=weight, reduction=chosen_reduction(reduction, size_average, reduce))
 
 
 class BCEWithLogitsLoss(_Loss, function=F.binary_cross_entropy_with_logits):
@@ -112,9 +157,16 @@ class BCEWithLogitsLoss(_Loss, function=F.binary_cross_entropy_with_logits):
     tensors = ("weight", "pos_weight")
 
     def __init__(
-        self, weight: Tensor | None = None, *, reduction: str = "mean", pos_weight: Tensor | None = None
+        self,
+        weight: Tensor | None = None,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+        pos_weight: Tensor | None = None,
     ) -> None:
-        super().__init__(weight=weight, reduction=reduction, pos_weight=pos_weight)
+        super().__init__(
+            weight=weight, reduction=chosen_reduction(reduction, size_average, reduce), pos_weight=pos_weight
+        )
 
 
 class KLDivLoss(_Loss, function=F.kl_div):
@@ -125,17 +177,31 @@ class KLDivLoss(_Loss, function=F.kl_div):
         log_target: whether the target holds log-probabilities too.
     """
 
-    def __init__(self, *, reduction: str = "mean", log_target: bool = False) -> None:
-        super().__init__(reduction=reduction, log_target=log_target)
+    def __init__(
+        self,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+        log_target: bool = False,
+    ) -> None:
+        super().__init__(reduction=chosen_reduction(reduction, size_average, reduce), log_target=log_target)
 
 
 class PoissonNLLLoss(_Loss, function=F.poisson_nll_loss):
     """The negative log likelihood of counts under a Poisson distribution; see `functional.poisson_nll_loss`."""
 
     def __init__(
-        self, log_input: bool = True, full: bool = False, *, eps: float = 1e-8, reduction: str = "mean"
+        self,
+        log_input: bool = True,
+        full: bool = False,
+        size_average: bool | None = None,
+        eps: float = 1e-8,
+        reduce: bool | None = None,
+        reduction: str = "mean",
     ) -> None:
-        super().__init__(log_input=log_input, full=full, eps=eps, reduction=reduction)
+        super().__init__(
+            log_input=log_input, full=full, eps=eps, reduction=chosen_reduction(reduction, size_average, reduce)
+        )
 
 
 class GaussianNLLLoss(_Loss, function=F.gaussian_nll_loss):
@@ -151,8 +217,14 @@ class GaussianNLLLoss(_Loss, function=F.gaussian_nll_loss):
 class _MarginLoss(_Loss):
     """A loss with a margin, by default 0."""
 
-    def __init__(self, margin: float = 0.0, *, reduction: str = "mean") -> None:
-        super().__init__(margin=margin, reduction=reduction)
+    def __init__(
+        self,
+        margin: float = 0.0,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__(margin=margin, reduction=chosen_reduction(reduction, size_average, reduce))
 
 
 class CosineEmbeddingLoss(_MarginLoss, function=F.cosine_embedding_loss):
@@ -166,8 +238,14 @@ class MarginRankingLoss(_MarginLoss, function=F.margin_ranking_loss):
 class HingeEmbeddingLoss(_Loss, function=F.hinge_embedding_loss):
     """The input for a target of 1, ``max(0, margin - input)`` for one of -1."""
 
-    def __init__(self, margin: float = 1.0, *, reduction: str = "mean") -> None:
-        super().__init__(margin=margin, reduction=reduction)
+    def __init__(
+        self,
+        margin: float = 1.0,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__(margin=margin, reduction=chosen_reduction(reduction, size_average, reduce))
 
 
 class SoftMarginLoss(_PlainLoss, function=F.soft_margin_loss):
@@ -178,11 +256,20 @@ class TripletMarginLoss(_Loss, function=F.triplet_margin_loss):
     """``max(0, d(anchor, positive) - d(anchor, negative) + margin)``; see `functional.triplet_margin_loss`."""
 
     def __init__(
-        self, margin: float = 1.0, p: float = 2.0, eps: float = 1e-6, swap: bool = False, *, reduction: str = "mean"
+        self,
+        margin: float = 1.0,
+        p: float = 2.0,
+        eps: float = 1e-6,
+        swap: bool = False,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
     ) -> None:
         if not margin > 0:
             raise ValueError(f"TripletMarginLoss: the margin must be positive, got {margin}")
-        super().__init__(margin=margin, p=p, eps=eps, swap=swap, reduction=reduction)
+        super().__init__(
+            margin=margin, p=p, eps=eps, swap=swap, reduction=chosen_reduction(reduction, size_average, reduce)
+        )
 
 
 class TripletMarginWithDistanceLoss(_Loss, function=F.triplet_margin_with_distance_loss):
@@ -218,11 +305,17 @@ class MultiMarginLoss(_Loss, function=F.multi_margin_loss):
     tensors = ("weight",)
 
     def __init__(
-        self, p: int = 1, margin: float = 1.0, weight: Tensor | None = None, *, reduction: str = "mean"
+        self,
+        p: int = 1,
+        margin: float = 1.0,
+        weight: Tensor | None = None,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
     ) -> None:
         if p not in (1, 2):
             raise ValueError(f"MultiMarginLoss: p must be 1 or 2, not {p!r}")
-        super().__init__(p=p, margin=margin, weight=weight, reduction=reduction)
+        super().__init__(p=p, margin=margin, weight=weight, reduction=chosen_reduction(reduction, size_average, reduce))
 
 
 class MultiLabelMarginLoss(_PlainLoss, function=F.multilabel_margin_loss):
@@ -239,8 +332,14 @@ class MultiLabelSoftMarginLoss(_Loss, function=F.multilabel_soft_margin_loss):
 
     tensors = ("weight",)
 
-    def __init__(self, weight: Tensor | None = None, *, reduction: str = "mean") -> None:
-        super().__init__(weight=weight, reduction=reduction)
+    def __init__(
+        self,
+        weight: Tensor | None = None,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__(weight=weight, reduction=chosen_reduction(reduction, size_average, reduce))
 
 
 class CTCLoss(_Loss, function=F.ctc_loss):

@@ -19,7 +19,6 @@ from vmflow.autograd.grad_mode import enable_grad
 from vmflow.context import MODE
 from vmflow.dtypes import FLOATING
 
-from .nn.layer_operands import is_half
 from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, decoded, encoded
 
 if TYPE_CHECKING:
@@ -117,10 +116,13 @@ class Formula:
 def _in_single_precision(function: Callable[..., Tensor], operands: int) -> Callable[..., Tensor]:
     def computed(*arguments: Any) -> Tensor:
         tensors: tuple[Tensor, ...] = arguments[:operands]
-        if not is_half(tensors[0]._blob.meta):
+        result = tensors[0].dtype
+        for other in tensors[1:]:
+            result = dtypes.promote_types(result, other.dtype)
+        if not dtypes.is_half(result):
             return function(*arguments)
         wide = [it.to(dtypes.float32) for it in tensors]
-        return function(*wide, *arguments[operands:]).to(tensors[0].dtype)
+        return function(*wide, *arguments[operands:]).to(result)
 
     return computed
 

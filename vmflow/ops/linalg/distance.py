@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from vmflow.dtypes import promote_types
 from vmflow.ops.autocasting import autocast_as_op
 from vmflow.ops.creation.ranges import triu_indices
 from vmflow.ops.table import normalize_dim
@@ -17,7 +18,7 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
     """The cosine of the angle between vectors along `dim`; the tensors broadcast.
 
     Args:
-        x1, x2: floating-point.
+        x1, x2: dtypes promote, to a floating-point one.
         dim: the dimension of the vectors, of what the tensors broadcast to.
         eps: lengths below it count as this.
 
@@ -25,6 +26,8 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
         IndexError: if there is no such dimension.
     """
     # From the back: the tensors may differ in their number of dimensions.
+    common = promote_types(x1.dtype, x2.dtype)
+    x1, x2 = [it if it.dtype is common else it.to(common) for it in (x1, x2)]
     rank = max(x1.ndim, x2.ndim)
     axis = normalize_dim("cosine_similarity", dim, rank)
     if rank:

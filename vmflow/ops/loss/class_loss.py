@@ -21,7 +21,7 @@ from vmflow.ops.indexing.gathering import one_hot
 from vmflow.ops.nn.layer_operands import check_floating, check_shape, computes_in
 from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, common_device
 
-from .loss import check_reduction, reduced
+from .loss import check_reduction, chosen_reduction, reduced
 
 if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
@@ -201,6 +201,9 @@ def nll_loss(
     weight: Tensor | None = None,
     ignore_index: int = -100,
     reduction: str = "mean",
+    *,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
 ) -> Tensor:
     """The negative log-likelihood of the right classes.
 
@@ -210,10 +213,12 @@ def nll_loss(
         weight: of each class, (C,).
         ignore_index: a target that does not count.
         reduction: "mean" (weighted, over what counts), "sum" or "none".
+        size_average, reduce: older names for the reduction, deprecated.
 
     Raises:
         TypeError, ValueError: for dtypes and shapes that do not fit.
     """
+    reduction = chosen_reduction(reduction, size_average, reduce)
     check_reduction("nll_loss", reduction)
     check_tensors("nll_loss", input, target)
     operands = (input, target) if weight is None else (input, target, weight)
@@ -228,6 +233,9 @@ def cross_entropy(
     ignore_index: int = -100,
     reduction: str = "mean",
     label_smoothing: float = 0.0,
+    *,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
 ) -> Tensor:
     """The cross-entropy between unnormalised scores and the right classes.
 
@@ -237,11 +245,13 @@ def cross_entropy(
         weight: of each class, (C,).
         ignore_index: a class index that does not count.
         reduction: "mean" (of class indices weighted, over what counts; of probabilities over N), "sum" or "none".
+        size_average, reduce: older names for the reduction, deprecated.
         label_smoothing: how much of the probability is spread evenly over all classes, within [0, 1].
 
     Raises:
         TypeError, ValueError: for dtypes and shapes that do not fit.
     """
+    reduction = chosen_reduction(reduction, size_average, reduce)
     check_reduction("cross_entropy", reduction)
     if not 0 <= label_smoothing <= 1:
         raise ValueError(f"cross_entropy: label_smoothing must be within [0, 1], got {label_smoothing}")

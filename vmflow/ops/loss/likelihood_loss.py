@@ -9,7 +9,7 @@ from vmflow.ops.autocasting import autocast_as_op
 from vmflow.ops.elementwise.pointwise import check_tensors
 from vmflow.ops.elementwise.selection import where
 
-from .loss import check_reduction, check_same, reduced
+from .loss import check_reduction, check_same, chosen_reduction, reduced
 
 if TYPE_CHECKING:
     from vmflow.tensors import Tensor
@@ -23,6 +23,9 @@ def poisson_nll_loss(
     full: bool = False,
     eps: float = 1e-8,
     reduction: str = "mean",
+    *,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
 ) -> Tensor:
     """The negative log likelihood of counts under a Poisson distribution.
 
@@ -33,17 +36,20 @@ def poisson_nll_loss(
         full: whether to add what depends on the target alone, by Stirling's formula.
         eps: added to the expected count before its logarithm is taken.
         reduction: "mean", "sum" or "none".
+        size_average, reduce: older names for the reduction, deprecated.
 
     Raises:
         ValueError: for shapes that differ.
     """
+    reduction = chosen_reduction(reduction, size_average, reduce)
     check_reduction("poisson_nll_loss", reduction)
     check_same("poisson_nll_loss", input, target)
     losses = input.exp() - target * input if log_input else input - target * (input + eps).log()
     if full:
         # What is not chosen must stay finite for the sake of its gradient.
         many = where(target > 1, target, 1.0)
-        losses = losses + where(target > 1, many * many.log() - many + (many * (2 * pi)).log() * 0.5, 0.0)
+        stirling = where(target > 1, many * many.log() - many + (many * (2 * pi)).log() * 0.5, 0.0)
+        losses = losses + stirling.to(losses.dtype)
     return reduced("poisson_nll_loss", losses, reduction)
 
 

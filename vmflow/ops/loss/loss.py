@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import warnings
 from typing import TYPE_CHECKING
 
 from vmflow import interpreter as _interpreter
-from vmflow.dtypes import FLOATING
+from vmflow.dtypes import BOOL, FLOATING, promote_types
+from vmflow.instructions import origin
 from vmflow.instructions.blob import TensorMeta
 from vmflow.ops.autocasting import autocast_as_op
 from vmflow.ops.elementwise.activation import sigmoid, softplus
@@ -30,6 +32,31 @@ if TYPE_CHECKING:
     from vmflow.tensors import Tensor
 
 REDUCTIONS = ("mean", "sum", "none")
+
+
+def chosen_reduction(reduction: str, size_average: bool | None, reduce: bool | None) -> str:
+    """The reduction, chosen by PyTorch's old arguments if one of them is given, which warns.
+
+    Args:
+        reduction: the answer if both others are None.
+        size_average: whether losses are meaned, and not summed up; None counts as True.
+        reduce: whether they are reduced at all; None counts as True.
+
+    Raises:
+        TypeError: for a reduction that stands where `size_average` belongs.
+    """
+    if size_average is None and reduce is None:
+        return reduction
+    if isinstance(size_average, str):
+        raise TypeError(f"size_average must be True, False or None, not {size_average!r}; give reduction= by its name")
+    if reduce is False:
+        chosen = "none"
+    else:
+        chosen = "sum" if size_average is False else "mean"
+    warnings.warn(
+        f"size_average and reduce are deprecated names; give reduction={chosen!r} instead", stacklevel=origin.depth()
+    )
+    return chosen
 
 
 def reduced(name: str, loss: Tensor, reduction: str) -> Tensor:
@@ -73,16 +100,62 @@ def _towards(shape: tuple[int, ...], target: tuple[int, ...]) -> str:
 # Of real values
 
 
+def _as_numbers(input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """Both, a bool one of them in the other's dtype: bools cannot be subtracted."""
+    if input.dtype is target.dtype:
+        return input, target
+    if target.dtype.category == BOOL:
+        return input, target.to(input.dtype)
+    return (input.to(target.dtype) if input.dtype.category == BOOL else input), target
+
+
+def _reduced_by_weight(name: str, losses: Tensor, weight: Tensor, reduction: str) -> Tensor:
+    """The losses times their weights; a mean is one of the weights."""
+    check_reduction(name, reduction)
+    if weight.shape != losses.shape:
+        raise ValueError(
+            f"{name}: the weights must have the shape of the predictions, {list(losses.shape)}, got "
+            f"{list(weight.shape)}"
+        )
+    losses = losses * weight
+    if reduction == "mean":
+        return losses.sum() / weight.sum()
+    return reduced(name, losses, reduction)
+
+
 @formula("squared_difference", operands=2)
 def _squared_difference(input: Tensor, target: Tensor) -> Tensor:
     return (input - target).square()
 
 
 @autocast_as_op
-def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
-    """The squared difference."""
+def mse_loss(
+    input: Tensor,
+    target: Tensor,
+    reduction: str = "mean",
+    weight: Tensor | None = None,
+    *,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+) -> Tensor:
+    """The squared difference.
+
+    Args:
+        input: predictions.
+        target: of the same shape; dtypes promote.
+        reduction: "mean", "sum" or "none".
+        weight: of each loss, of the same shape; the mean is divided by the sum of the weights.
+        size_average, reduce: older names for the reduction, deprecated.
+
+    Raises:
+        ValueError: for shapes that differ.
+    """
+    reduction = chosen_reduction(reduction, size_average, reduce)
     check_same("mse_loss", input, target)
-    return reduced("mse_loss", _squared_difference(input, target), reduction)
+    losses = _squared_difference(*_as_numbers(input, target))
+    if weight is not None:
+        return _reduced_by_weight("mse_loss", losses, weight, reduction)
+    return reduced("mse_loss", losses, reduction)
 
 
 @formula("absolute_difference", operands=2)
@@ -91,10 +164,33 @@ def _absolute_difference(input: Tensor, target: Tensor) -> Tensor:
 
 
 @autocast_as_op
-def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
-    """The absolute difference."""
+def l1_loss(
+    input: Tensor,
+    target: Tensor,
+    reduction: str = "mean",
+    weight: Tensor | None = None,
+    *,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+) -> Tensor:
+    """The absolute difference.
+
+    Args:
+        input: predictions.
+        target: of the same shape; dtypes promote.
+        reduction: "mean", "sum" or "none".
+        weight: of each loss, of the same shape; the mean is divided by the sum of the weights.
+        size_average, reduce: older names for the reduction, deprecated.
+
+    Raises:
+        ValueError: for shapes that differ.
+    """
+    reduction = chosen_reduction(reduction, size_average, reduce)
     check_same("l1_loss", input, target)
-    return reduced("l1_loss", _absolute_difference(input, target), reduction)
+    losses = _absolute_difference(input, target)
+    if weight is not None:
+        return _reduced_by_weight("l1_loss", losses, weight, reduction)
+    return reduced("l1_loss", losses, reduction)
 
 
 @formula("smooth_l1", operands=2)
@@ -104,14 +200,23 @@ def _smooth_l1(input: Tensor, target: Tensor, beta: float) -> Tensor:
 
 
 @autocast_as_op
-def smooth_l1_loss(input: Tensor, target: Tensor, reduction: str = "mean", beta: float = 1.0) -> Tensor:
+def smooth_l1_loss(
+    input: Tensor,
+    target: Tensor,
+    reduction: str = "mean",
+    beta: float = 1.0,
+    *,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+) -> Tensor:
     """``d**2 / (2 * beta)`` for a difference d below `beta`, else ``d - beta / 2``."""
+    reduction = chosen_reduction(reduction, size_average, reduce)
     check_same("smooth_l1_loss", input, target)
     if beta < 0:
         raise ValueError(f"smooth_l1_loss: beta cannot be negative, got {beta}")
     if beta == 0:
         return l1_loss(input, target, reduction)
-    return reduced("smooth_l1_loss", _smooth_l1(input, target, beta), reduction)
+    return reduced("smooth_l1_loss", _smooth_l1(*_as_numbers(input, target), beta), reduction)
 
 
 @formula("huber", operands=2)
@@ -121,12 +226,35 @@ def _huber(input: Tensor, target: Tensor, delta: float) -> Tensor:
 
 
 @autocast_as_op
-def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0) -> Tensor:
-    """``d**2 / 2`` for a difference d below `delta`, else ``delta * (d - delta / 2)``."""
+def huber_loss(
+    input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0, weight: Tensor | None = None
+) -> Tensor:
+    """``d**2 / 2`` for a difference d below `delta`, else ``delta * (d - delta / 2)``.
+
+    Args:
+        input: predictions; their dtype is that of the losses.
+        target: of the same shape.
+        reduction: "mean", "sum" or "none".
+        delta: positive.
+        weight: of each loss; the mean is still one over all elements.
+
+    Raises:
+        ValueError: for shapes that differ, or a `delta` that is not positive.
+    """
     check_same("huber_loss", input, target)
     if delta <= 0:
         raise ValueError(f"huber_loss: delta must be positive, got {delta}")
-    return reduced("huber_loss", _huber(input, target, delta), reduction)
+    losses = _huber(*_as_numbers(input, target), delta)
+    if input.dtype.category == FLOATING and losses.dtype is not input.dtype:
+        losses = losses.to(input.dtype)
+    if weight is not None:
+        if weight.shape != input.shape:
+            raise ValueError(
+                f"huber_loss: the weights must have the shape of the predictions, {list(input.shape)}, got "
+                f"{list(weight.shape)}"
+            )
+        losses = losses * weight
+    return reduced("huber_loss", losses, reduction)
 
 
 # Of probabilities
@@ -181,7 +309,13 @@ def _binary_cross_entropy_with_logits_gradient(node: OpNode, gradient: Tensor) -
 
 @autocast_as_op
 def binary_cross_entropy(
-    input: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean"
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    reduction: str = "mean",
+    *,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
 ) -> Tensor:
     """The cross-entropy of probabilities and targets; logarithms are taken no lower than -100.
 
@@ -190,13 +324,16 @@ def binary_cross_entropy(
         target: within [0, 1], of the same shape and dtype.
         weight: of each element, broadcast.
         reduction: "mean", "sum" or "none".
+        size_average, reduce: older names for the reduction, deprecated.
 
     Raises:
         TypeError, ValueError: for dtypes and shapes that do not fit.
     """
+    reduction = chosen_reduction(reduction, size_average, reduce)
     check_same("binary_cross_entropy", input, target)
     losses = _interpreter.dispatch(_BINARY_CROSS_ENTROPY, (input, target))
-    return reduced("binary_cross_entropy", _weighted("binary_cross_entropy", losses, weight), reduction)
+    losses = _weighted("binary_cross_entropy", losses, weight)
+    return reduced("binary_cross_entropy", losses if losses.dtype is input.dtype else losses.to(input.dtype), reduction)
 
 
 @autocast_as_op
@@ -206,6 +343,9 @@ def binary_cross_entropy_with_logits(
     weight: Tensor | None = None,
     reduction: str = "mean",
     pos_weight: Tensor | None = None,
+    *,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
 ) -> Tensor:
     """`binary_cross_entropy` of ``sigmoid(input)``, accurate for scores of any size.
 
@@ -214,13 +354,20 @@ def binary_cross_entropy_with_logits(
         target: within [0, 1], of the same shape and dtype.
         weight: of each element, broadcast.
         reduction: "mean", "sum" or "none".
+        size_average, reduce: older names for the reduction, deprecated.
         pos_weight: of the positive targets, broadcast.
 
     Raises:
         TypeError, ValueError: for dtypes and shapes that do not fit.
     """
+    reduction = chosen_reduction(reduction, size_average, reduce)
     name = "binary_cross_entropy_with_logits"
     check_same(name, input, target)
+    # The losses have the dtype of the targets, whatever they are computed in.
+    result = target.dtype
+    if input.dtype is not result and input.dtype.category == result.category == FLOATING:
+        common = promote_types(input.dtype, result)
+        input, target = input.to(common), target.to(common)
     if pos_weight is None:
         losses = _interpreter.dispatch(_BINARY_CROSS_ENTROPY_WITH_LOGITS, (input, target))
     else:
@@ -228,7 +375,8 @@ def binary_cross_entropy_with_logits(
         # -log(sigmoid(x)) is softplus(-x); above 30 its logarithm would add less than the last digit of float64.
         positive = softplus(-input, threshold=30)
         losses = (1 - target) * input + _weighted(name, positive, (pos_weight - 1) * target + 1)
-    return reduced(name, _weighted(name, losses, weight), reduction)
+    losses = _weighted(name, losses, weight)
+    return reduced(name, losses if losses.dtype is result else losses.to(result), reduction)
 
 
 def _weighted(name: str, losses: Tensor, weight: Tensor | None) -> Tensor:
@@ -242,15 +390,25 @@ def _weighted(name: str, losses: Tensor, weight: Tensor | None) -> Tensor:
 
 
 @autocast_as_op
-def kl_div(input: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False) -> Tensor:
+def kl_div(
+    input: Tensor,
+    target: Tensor,
+    reduction: str = "mean",
+    log_target: bool = False,
+    *,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+) -> Tensor:
     """The Kullback-Leibler divergence ``target * (log(target) - input)``, of log-probabilities `input`.
 
     Args:
         input: log-probabilities.
         target: probabilities, or with `log_target` their logarithms.
         reduction: "mean" (over all elements), "batchmean" (over the first dimension), "sum" or "none".
+        size_average, reduce: older names for the reduction, deprecated.
         log_target: as above.
     """
+    reduction = chosen_reduction(reduction, size_average, reduce)
     if reduction not in (*REDUCTIONS, "batchmean"):
         raise ValueError(f"kl_div: reduction must be one of {', '.join(REDUCTIONS)}, batchmean, not {reduction!r}")
     check_same("kl_div", input, target)

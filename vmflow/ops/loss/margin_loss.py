@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from vmflow.dtypes import INTEGER
+from vmflow.dtypes import FLOATING, INTEGER
 from vmflow.ops.autocasting import autocast_as_op
 from vmflow.ops.creation.creation import arange
 from vmflow.ops.elementwise.activation import softplus
@@ -16,7 +16,7 @@ from vmflow.ops.nn.layer_operands import check_floating
 from vmflow.ops.reduction.extrema import minimum
 from vmflow.transfers import beside
 
-from .loss import check_reduction, check_same, reduced
+from .loss import check_reduction, check_same, chosen_reduction, reduced
 
 if TYPE_CHECKING:
     from vmflow.tensors import Tensor
@@ -27,7 +27,14 @@ if TYPE_CHECKING:
 
 @autocast_as_op
 def margin_ranking_loss(
-    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0, reduction: str = "mean"
+    input1: Tensor,
+    input2: Tensor,
+    target: Tensor,
+    margin: float = 0,
+    reduction: str = "mean",
+    *,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
 ) -> Tensor:
     """``max(0, -target * (input1 - input2) + margin)``: which of two should be larger.
 
@@ -36,22 +43,31 @@ def margin_ranking_loss(
         target: 1 where the first should be larger, -1 where the second.
         margin: by how much.
         reduction: "mean", "sum" or "none".
+        size_average, reduce: older names for the reduction, deprecated.
 
     Raises:
         ValueError: for numbers of dimensions that differ.
     """
+    reduction = chosen_reduction(reduction, size_average, reduce)
     name = "margin_ranking_loss"
     if not input1.ndim == input2.ndim == target.ndim:
         raise ValueError(
             f"{name}: both inputs and the target must have as many dimensions, got shapes {list(input1.shape)}, "
             f"{list(input2.shape)} and {list(target.shape)}"
         )
-    return reduced(name, (target * (input2 - input1) + margin).clamp(min=0), reduction)
+    return reduced(name, (target * (input2 - input1) + float(margin)).clamp(min=0), reduction)
 
 
 @autocast_as_op
 def cosine_embedding_loss(
-    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0, reduction: str = "mean"
+    input1: Tensor,
+    input2: Tensor,
+    target: Tensor,
+    margin: float = 0,
+    reduction: str = "mean",
+    *,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
 ) -> Tensor:
     """``1 - cos`` of two vectors for a target of 1, ``max(0, cos - margin)`` for one of -1.
 
@@ -60,10 +76,12 @@ def cosine_embedding_loss(
         target: (N,), or of no dimension; 1 or -1.
         margin: which cosine is small enough for vectors that should differ.
         reduction: "mean", "sum" or "none".
+        size_average, reduce: older names for the reduction, deprecated.
 
     Raises:
         ValueError: for shapes that do not fit.
     """
+    reduction = chosen_reduction(reduction, size_average, reduce)
     name = "cosine_embedding_loss"
     if input1.shape != input2.shape or target.ndim not in (0, 1) or input1.ndim != target.ndim + 1:
         raise ValueError(
@@ -88,6 +106,9 @@ def triplet_margin_loss(
     eps: float = 1e-6,
     swap: bool = False,
     reduction: str = "mean",
+    *,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
 ) -> Tensor:
     """``max(0, d(anchor, positive) - d(anchor, negative) + margin)`` with the distance of `pairwise_distance`.
 
@@ -97,10 +118,12 @@ def triplet_margin_loss(
         p, eps: of the distance.
         swap: take the negative's distance to the positive where that is smaller (V. Balntas et al., 2016).
         reduction: "mean", "sum" or "none".
+        size_average, reduce: older names for the reduction, deprecated.
 
     Raises:
         ValueError: for numbers of dimensions that differ, or a margin that is not positive.
     """
+    reduction = chosen_reduction(reduction, size_average, reduce)
 
     def distance(first: Tensor, second: Tensor) -> Tensor:
         return pairwise_distance(first, second, p, eps)
@@ -151,19 +174,39 @@ def _triplet(
 
 
 @autocast_as_op
-def hinge_embedding_loss(input: Tensor, target: Tensor, margin: float = 1.0, reduction: str = "mean") -> Tensor:
+def hinge_embedding_loss(
+    input: Tensor,
+    target: Tensor,
+    margin: float = 1.0,
+    reduction: str = "mean",
+    *,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+) -> Tensor:
     """`input`, a distance, for a target of 1, of the same shape; ``max(0, margin - input)`` for one of -1."""
+    reduction = chosen_reduction(reduction, size_average, reduce)
     check_same("hinge_embedding_loss", input, target)
     apart = where(target != 1, (margin - input).clamp(min=0), 0.0)
     return reduced("hinge_embedding_loss", apart + where(target != -1, input, 0.0), reduction)
 
 
 @autocast_as_op
-def soft_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
+def soft_margin_loss(
+    input: Tensor,
+    target: Tensor,
+    reduction: str = "mean",
+    *,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+) -> Tensor:
     """``log(1 + exp(-target * input))`` for targets 1 and -1, without overflow."""
+    reduction = chosen_reduction(reduction, size_average, reduce)
     check_same("soft_margin_loss", input, target)
     # Beyond 40 the logarithm would add less than the last digit of float64.
-    return reduced("soft_margin_loss", softplus(-target * input, threshold=40), reduction)
+    losses = softplus(-target * input, threshold=40)
+    if input.dtype.category == FLOATING and losses.dtype is not input.dtype:
+        losses = losses.to(input.dtype)
+    return reduced("soft_margin_loss", losses, reduction)
 
 
 # Between classes
@@ -177,6 +220,9 @@ def multi_margin_loss(
     margin: float = 1.0,
     weight: Tensor | None = None,
     reduction: str = "mean",
+    *,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
 ) -> Tensor:
     """The mean over the wrong classes, and the right one as 0, of ``max(0, margin - right score + score)**p``.
 
@@ -187,10 +233,12 @@ def multi_margin_loss(
         margin: by how much the right score should be larger.
         weight: of each class, (C,).
         reduction: "mean", "sum" or "none".
+        size_average, reduce: older names for the reduction, deprecated.
 
     Raises:
         TypeError, ValueError: for dtypes, shapes and exponents that do not fit.
     """
+    reduction = chosen_reduction(reduction, size_average, reduce)
     name = "multi_margin_loss"
     check_reduction(name, reduction)
     _check_indices(name, input, target)
@@ -215,7 +263,14 @@ def multi_margin_loss(
 
 
 @autocast_as_op
-def multilabel_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
+def multilabel_margin_loss(
+    input: Tensor,
+    target: Tensor,
+    reduction: str = "mean",
+    *,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+) -> Tensor:
     """The sum over right and wrong classes of ``max(0, 1 - right score + wrong score)``, over the number of classes.
 
     Memory grows with the square of the number of classes.
@@ -224,10 +279,12 @@ def multilabel_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean
         input: scores, (N, C) or (C,).
         target: of the same shape: each row the indices of the right classes, up to the first negative number.
         reduction: "mean", "sum" or "none".
+        size_average, reduce: older names for the reduction, deprecated.
 
     Raises:
         TypeError, ValueError: for dtypes and shapes that do not fit.
     """
+    reduction = chosen_reduction(reduction, size_average, reduce)
     name = "multilabel_margin_loss"
     check_reduction(name, reduction)
     _check_indices(name, input, target)
@@ -243,7 +300,13 @@ def multilabel_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean
 
 @autocast_as_op
 def multilabel_soft_margin_loss(
-    input: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean"
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    reduction: str = "mean",
+    *,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
 ) -> Tensor:
     """The binary cross-entropy of each class, meaned over the classes.
 
@@ -252,7 +315,9 @@ def multilabel_soft_margin_loss(
         target: 1 for the right classes, else 0; of the same shape.
         weight: of each class, broadcast.
         reduction: "mean", "sum" or "none".
+        size_average, reduce: older names for the reduction, deprecated.
     """
+    reduction = chosen_reduction(reduction, size_average, reduce)
     check_same("multilabel_soft_margin_loss", input, target)
     losses = -(target * logsigmoid(input) + (1 - target) * logsigmoid(-input))
     if weight is not None:

@@ -64,7 +64,15 @@ def check_probability(name: str, p: float) -> None:
         raise ValueError(f"{name}: the probability must be within [0, 1], got {p}")
 
 
-def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+def dropout(
+    input: Tensor,
+    p: float = 0.5,
+    training: bool = True,
+    inplace: bool = False,
+    *,
+    addend: Tensor | None = None,
+    generator: random.Generator | None = None,
+) -> Tensor:
     """Each element zero with probability `p`, else divided by ``1 - p``; unchanged unless `training`.
 
     Args:
@@ -72,16 +80,30 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
         p: probability, within [0, 1].
         training: whether to do anything.
         inplace: write the result into `input` and return that.
+        addend: added to what is left, whether training or not; of the input's shape.  From OneFlow, as is `generator`.
+        generator: the source of random numbers, by default the default one.
 
     Raises:
-        ValueError: if `p` is no probability.
+        ValueError: if `p` is no probability, or for an addend of another shape.
+
+    Example:
+        >>> flow.nn.functional.dropout(flow.ones(3), 0.5, False, addend=flow.ones(3))
+        tensor([2., 2., 2.])
     """
     check_probability("dropout", p)
+    if addend is not None and addend.shape != input.shape:
+        raise ValueError(
+            f"dropout: expected an addend of the input's shape {list(input.shape)}, got {list(addend.shape)}"
+        )
     if not training or p == 0:
-        return input
-    if p == 1:
+        if addend is None:
+            return input
+        result = input
+    elif p == 1:
         result = input * 0.0
     else:
-        stretch = random.take(input.numel())
+        stretch = random.take(input.numel(), generator)
         result = _interpreter.dispatch_several(_DROPOUT, (input,), (float(p),), stretch)[0]
+    if addend is not None:
+        result = result + addend
     return input.copy_(result) if inplace else result

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING
 
 from vmflow import random
+from vmflow.instructions import origin
 from vmflow.ops.elementwise.piecewise import SELU_ALPHA, SELU_SCALE
 from vmflow.ops.elementwise.selection import where
 
@@ -27,31 +29,46 @@ def dropout1d(input: Tensor, p: float = 0.5, training: bool = True, inplace: boo
     Raises:
         ValueError: if `p` is no probability, or for another number of dimensions.
     """
-    return _by_channel("dropout1d", input, p, training, inplace, {2: 1, 3: 2})
+    if input.ndim not in (2, 3):
+        raise ValueError(f"dropout1d: expected 2 or 3 dimensions, got shape {list(input.shape)}")
+    return _by_channel("dropout1d", input, p, training, inplace, input.ndim - 1)
 
 
 def dropout2d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """Each channel of (N, C, H, W) zero with probability `p`, else divided by ``1 - p``; arguments as for `dropout1d`.
 
-    Three dimensions are taken for (N, C, L), as in PyTorch.
+    Three dimensions are taken for (N, C, L), as in PyTorch; two and five or more, for (N, C, ...), warn.
     """
-    return _by_channel("dropout2d", input, p, training, inplace, {3: 2, 4: 2})
+    _warn_unless("dropout2d", input, (3, 4))
+    return _by_channel("dropout2d", input, p, training, inplace, 2)
 
 
 def dropout3d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-    """Each channel of (N, C, D, H, W), or without N, zero with probability `p`; arguments as for `dropout1d`."""
-    return _by_channel("dropout3d", input, p, training, inplace, {4: 1, 5: 2})
+    """Each channel of (N, C, D, H, W), or without N, zero with probability `p`; arguments as for `dropout1d`.
+
+    Other numbers of dimensions are taken for (C, ...), and warn, as in PyTorch.
+    """
+    _warn_unless("dropout3d", input, (4, 5))
+    return _by_channel("dropout3d", input, p, training, inplace, 2 if input.ndim == 5 else 1)
 
 
-def _by_channel(name: str, input: Tensor, p: float, training: bool, inplace: bool, leading: dict[int, int]) -> Tensor:
-    """`leading`: how many dimensions count the channels, by the number of all."""
+def _warn_unless(name: str, input: Tensor, expected: tuple[int, int]) -> None:
+    if input.ndim not in expected:
+        warnings.warn(
+            f"{name}: expected {expected[0]} or {expected[1]} dimensions, got shape {list(input.shape)}; use "
+            "dropout for zeros of single elements",
+            stacklevel=origin.depth(),
+        )
+
+
+def _by_channel(name: str, input: Tensor, p: float, training: bool, inplace: bool, leading: int) -> Tensor:
+    """`leading`: how many dimensions count the channels."""
     check_probability(name, p)
-    if input.ndim not in leading:
-        allowed = " or ".join(map(str, leading))
-        raise ValueError(f"{name}: expected {allowed} dimensions, got shape {list(input.shape)}")
     if not training or p == 0:
         return input
-    kept = _one_per_channel(input, leading[input.ndim])
+    if input.ndim < leading:
+        raise ValueError(f"{name}: expected at least {leading} dimensions, got shape {list(input.shape)}")
+    kept = _one_per_channel(input, leading)
     result = input * dropout(kept, p)
     return input.copy_(result) if inplace else result
 

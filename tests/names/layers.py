@@ -1,0 +1,218 @@
+"""Names of layers and of their functions."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+
+from .case import Case
+
+_RNG = np.random.default_rng(3)
+_X, _Y, _Z = (_RNG.uniform(0.1, 0.9, (4, 3)) for _ in range(3))
+_SIGNS = np.sign(_RNG.standard_normal((4, 3)))
+_CLASSES = np.array([0, 2, 1, 2])
+
+
+def _quietly(call: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """A call of a deprecated name, without its warning."""
+
+    def called(library: Any) -> Any:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return call(library)
+
+    return called
+
+
+def _dropped(library: Any) -> Any:
+    """Two layers draw alike from generators in the same state, and add what they are given."""
+    source, addend = library.ones(50), library.full((50,), 7.0)
+    layers = [library.nn.Dropout(0.5, generator=library.Generator().manual_seed(3)) for _ in range(2)]
+    return [bool((layers[0](source, addend) - 7 == layers[1](source)).all()), layers[0].eval()(source, addend)]
+
+
+def _mixed(name: str, *arrays: np.ndarray, **settings: Any) -> list[Case]:
+    """A loss of float64 predictions and float32 targets, and the other way."""
+
+    def case(first: str, second: str) -> Case:
+        def call(library: Any) -> Any:
+            kinds = [getattr(library, first)] + [getattr(library, second)] * (len(arrays) - 1)
+            operands = [library.tensor(array, dtype=kind) for array, kind in zip(arrays, kinds, strict=True)]
+            operands[0].requires_grad_()
+            loss = getattr(library.nn.functional, name)(*operands, **settings)
+            # PyTorch's huber_loss of two dtypes has no gradient.
+            if name != "huber_loss":
+                loss.sum().backward()
+            return loss, operands[0].grad
+
+        # PyTorch rounds to half precision in between.
+        return Case(f"nn.functional.{name}", _quietly(call), None, 5e-3 if first == "float16" else 1e-5)
+
+    return [case("float64", "float32"), case("float32", "float64"), case("float16", "float32")]
+
+
+def _old_names(name: str, *arrays: np.ndarray) -> list[Case]:
+    """The deprecated arguments of a loss, as a function and as a layer."""
+
+    def case(size_average: bool | None, reduce: bool | None) -> Case:
+        def call(library: Any) -> Any:
+            operands = [library.tensor(array) for array in arrays]
+            old = {"size_average": size_average, "reduce": reduce}
+            layer = getattr(library.nn, _LAYERS[name])(**old)
+            return getattr(library.nn.functional, name)(*operands, **old), layer(*operands), layer.reduction
+
+        return Case(f"nn.functional.{name}", _quietly(call))
+
+    return [case(False, None), case(True, None), case(None, False), case(False, True)]
+
+
+_LAYERS: Final = {
+    "mse_loss": "MSELoss",
+    "l1_loss": "L1Loss",
+    "smooth_l1_loss": "SmoothL1Loss",
+    "binary_cross_entropy": "BCELoss",
+    "binary_cross_entropy_with_logits": "BCEWithLogitsLoss",
+    "kl_div": "KLDivLoss",
+    "poisson_nll_loss": "PoissonNLLLoss",
+    "margin_ranking_loss": "MarginRankingLoss",
+    "cosine_embedding_loss": "CosineEmbeddingLoss",
+    "hinge_embedding_loss": "HingeEmbeddingLoss",
+    "soft_margin_loss": "SoftMarginLoss",
+    "triplet_margin_loss": "TripletMarginLoss",
+    "multi_margin_loss": "MultiMarginLoss",
+    "multilabel_margin_loss": "MultiLabelMarginLoss",
+    "multilabel_soft_margin_loss": "MultiLabelSoftMarginLoss",
+    "cross_entropy": "CrossEntropyLoss",
+    "nll_loss": "NLLLoss",
+}
+
+_OPERANDS: Final[dict[str, tuple[np.ndarray, ...]]] = {
+    "mse_loss": (_X, _Y),
+    "l1_loss": (_X, _Y),
+    "smooth_l1_loss": (_X, _Y),
+    "binary_cross_entropy": (_X, _Y),
+    "binary_cross_entropy_with_logits": (_X, _Y),
+    "kl_div": (np.log(_X), _Y),
+    "poisson_nll_loss": (_X, _Y * 3),
+    "margin_ranking_loss": (_X, _Y, _SIGNS),
+    "cosine_embedding_loss": (_X, _Y, _SIGNS[:, 0]),
+    "hinge_embedding_loss": (_X, _SIGNS),
+    "soft_margin_loss": (_X, _SIGNS),
+    "triplet_margin_loss": (_X, _Y, _Z),
+    "multi_margin_loss": (_X, _CLASSES),
+    "multilabel_margin_loss": (_X, np.array([[0, 2, -1]] * 4)),
+    "multilabel_soft_margin_loss": (_X, (_SIGNS > 0) * 1.0),
+    "cross_entropy": (_X, _CLASSES),
+    "nll_loss": (np.log(_X), _CLASSES),
+}
+
+_OF_ONE_DTYPE: Final = {"binary_cross_entropy", "multi_margin_loss", "multilabel_margin_loss", "nll_loss"}
+
+_LOSSES: Final = [
+    *[case for name, arrays in _OPERANDS.items() for case in _old_names(name, *arrays)],
+    *[
+        case
+        for name, arrays in _OPERANDS.items()
+        if name not in _OF_ONE_DTYPE | {"cross_entropy"}
+        for case in _mixed(name, *arrays)
+    ],
+    *_mixed("cross_entropy", _X, _Y),
+    *_mixed("cross_entropy", _X, _Y, _X[0], label_smoothing=0.1),
+    *_mixed("poisson_nll_loss", _X, _Y * 3, full=True),
+    *_mixed("huber_loss", _X, _Y, delta=0.3),
+    *_mixed("gaussian_nll_loss", _X, _Y, _Z),
+    *_mixed("cosine_similarity", _X, _Y),
+    Case(
+        "nn.functional.binary_cross_entropy_with_logits",
+        lambda t: t.nn.functional.binary_cross_entropy_with_logits(
+            t.tensor(_X), t.tensor(_Y).float(), t.tensor(_Z), pos_weight=t.tensor(_X[0])
+        ),
+    ),
+    Case(
+        "nn.functional.binary_cross_entropy",
+        lambda t: t.nn.functional.binary_cross_entropy(
+            t.tensor(_X).float(), t.tensor(_Y).float(), t.tensor(_Z), reduction="none"
+        ),
+    ),
+    *[
+        Case(
+            f"nn.functional.{name}",
+            lambda t, name=name, reduction=reduction: getattr(t.nn.functional, name)(
+                t.tensor(_X), t.tensor(_Y), reduction=reduction, weight=t.tensor(_Z)
+            ),
+        )
+        for name in ("mse_loss", "l1_loss", "huber_loss")
+        for reduction in ("mean", "sum", "none")
+    ],
+    Case("nn.functional.mse_loss", lambda t: t.nn.functional.mse_loss(t.tensor(_X), t.tensor(_Y) > 0.5)),
+    Case(
+        "nn.NLLLoss2d",
+        _quietly(lambda t: t.nn.NLLLoss2d(reduction="sum")(t.tensor(_X)[None, :, :, None], t.tensor([[[1]] * 3]))),
+    ),
+]
+
+_DROPOUTS: Final = [
+    Case("nn.Dropout", _dropped, lambda: [True, np.full(50, 8.0, np.float32)]),
+    Case(
+        "nn.functional.dropout",
+        lambda t: t.nn.functional.dropout(t.ones(3), 0.5, False, addend=t.tensor([1.0, 2, 3])),
+        lambda: np.array([2, 3, 4], np.float32),
+    ),
+    *[
+        Case(
+            f"nn.functional.{name}",
+            _quietly(
+                lambda t, name=name, rank=rank: getattr(t.nn.functional, name)(t.ones((2,) * rank), 1.0, True),
+            ),
+        )
+        for name, ranks in (("dropout1d", (2, 3)), ("dropout2d", (2, 3, 4, 5)), ("dropout3d", (1, 2, 3, 4, 5)))
+        for rank in ranks
+    ],
+]
+
+
+def _looked_up(make: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """The result of a look-up of row 3, which gets no gradient, and others, with the gradient of the table."""
+
+    def call(library: Any) -> Any:
+        layer = make(library)
+        layer.weight.data.copy_(library.arange(8.0).reshape(4, 2))
+        found = layer(library.tensor([[0, 3, 3], [1, 3, 0]]))
+        found.sum().backward()
+        return found, layer.weight.grad, layer.padding_idx
+
+    return call
+
+
+def _function_looked_up(name: str) -> Callable[[Any], Any]:
+    def call(library: Any) -> Any:
+        table = library.arange(8.0).reshape(4, 2).requires_grad_()
+        found = getattr(library.nn.functional, name)(library.tensor([[0, 3, 3], [1, 3, 0]]), table, padding_idx=-1)
+        found.sum().backward()
+        return found, table.grad
+
+    return call
+
+
+_EMBEDDINGS: Final = [
+    Case("nn.Embedding", _looked_up(lambda t: t.nn.Embedding(4, 2, padding_idx=-1))),
+    Case(
+        "nn.Embedding.from_pretrained",
+        _looked_up(lambda t: t.nn.Embedding.from_pretrained(t.ones(4, 2), freeze=False, padding_idx=-1)),
+    ),
+    *[
+        Case("nn.EmbeddingBag", _looked_up(lambda t, mode=mode: t.nn.EmbeddingBag(4, 2, mode=mode, padding_idx=-1)))
+        for mode in ("sum", "mean", "max")
+    ],
+    Case(
+        "nn.EmbeddingBag.from_pretrained",
+        _looked_up(lambda t: t.nn.EmbeddingBag.from_pretrained(t.ones(4, 2), freeze=False, padding_idx=-1)),
+    ),
+    Case("nn.functional.embedding", _function_looked_up("embedding")),
+    Case("nn.functional.embedding_bag", _function_looked_up("embedding_bag")),
+]
+
+CASES: Final = [*_LOSSES, *_DROPOUTS, *_EMBEDDINGS]
