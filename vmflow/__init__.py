@@ -60,6 +60,13 @@ from .errors import (
 )
 from .instructions.blob import Size as Size
 from .kernels.intra_op import get_num_threads as get_num_threads, set_num_threads as set_num_threads
+from .memory_formats import (
+    channels_last as channels_last,
+    channels_last_3d as channels_last_3d,
+    contiguous_format as contiguous_format,
+    memory_format as memory_format,
+    preserve_format as preserve_format,
+)
 from .ops import declaration as _declaration
 from .random import Generator as Generator, default_generator as default_generator
 from .scopes import current_scope as current_scope, scope as scope

@@ -25,8 +25,9 @@ from .devices import device as Device
 from .dtypes import dtype as DType
 from .forking import lock_held_while_forking
 from .instructions.blob import TensorMeta, meta
-from .ops.copying import copy_
-from .ops.creation.creation import meta_like, sized_meta, tensor, tracked
+from .memory_formats import contiguous_format, memory_format
+from .ops.copying import chosen_order, copy_
+from .ops.creation.creation import laid_out, meta_like, sized_meta, tensor, tracked
 from .ops.declaration import function, method, public
 from .ops.elementwise.inference import fitting
 from .ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, broadcast_shapes
@@ -327,10 +328,12 @@ def randn_like(
     device: Device | str | None = None,
     requires_grad: bool = False,
     pin_memory: bool = False,
+    memory_format: memory_format = contiguous_format,
 ) -> Tensor:
     """As `randn`, of the shape, dtype and device of `input`."""
     output = _fractional("randn_like", meta_like(input, dtype, device))
-    return tracked(draw(_NORMAL, output, generator), requires_grad)
+    order = chosen_order("randn_like", input, memory_format)
+    return tracked(laid_out(lambda laid: draw(_NORMAL, laid, generator), output, order), requires_grad)
 
 
 @function()
@@ -342,10 +345,12 @@ def rand_like(
     device: Device | str | None = None,
     requires_grad: bool = False,
     pin_memory: bool = False,
+    memory_format: memory_format = contiguous_format,
 ) -> Tensor:
     """As `rand`, of the shape, dtype and device of `input`."""
     output = _fractional("rand_like", meta_like(input, dtype, device))
-    return tracked(draw(_UNIFORM, output, generator), requires_grad)
+    order = chosen_order("rand_like", input, memory_format)
+    return tracked(laid_out(lambda laid: draw(_UNIFORM, laid, generator), output, order), requires_grad)
 
 
 @function()

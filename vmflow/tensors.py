@@ -22,6 +22,7 @@ from .dtypes import dtype as DType
 from .errors import BlockingCallWarning
 from .instructions import origin
 from .instructions.blob import Array, Size
+from .memory_formats import contiguous_format, fits_rank, lies_in, memory_format, order_of, preserve_format
 from .tensor_fields import CLASS, new_tensor
 from .tensor_operators import TensorOperators
 from .vm.virtual_machine import writer_of
@@ -159,9 +160,15 @@ class Tensor(TensorMethods):
         """Where in the storage the first element lies, in elements."""
         return self._blob.offset
 
-    def is_contiguous(self) -> _bool:
-        """Whether the elements lie in order without gaps."""
+    def is_contiguous(self, memory_format: memory_format = contiguous_format) -> _bool:
+        """Whether the elements lie without gaps in the order of a memory format, by default that of the dimensions.
+
+        Raises:
+            TypeError: for what is no memory format.
+        """
         blob = self._blob
+        if memory_format is not contiguous_format:
+            return _lies_in_format(self, memory_format)
         if blob.strides is None or blob.meta.numel == 0:
             return True
         return all(
@@ -496,6 +503,16 @@ class Handle:
 
     def __exit__(self, *exception: object) -> None:
         self.remove()
+
+
+def _lies_in_format(tensor: Tensor, wanted: memory_format) -> bool:
+    if wanted is preserve_format:
+        return tensor.is_contiguous()
+    shape = tensor._blob.meta.shape
+    if isinstance(wanted, memory_format) and not fits_rank(wanted, len(shape)):
+        return False
+    order = order_of("is_contiguous", len(shape), wanted)
+    return order is None or lies_in(order, shape, tensor.stride())
 
 
 _warned: set[tuple[str, int]] = set()

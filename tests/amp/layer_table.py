@@ -407,6 +407,7 @@ LOSSES: Final[list[Entry]] = [
 NOT_LAYERS: Final = (
     "Buffer",
     "Module",
+    "NLLLoss2d",  # an older name
     "ModuleDict",
     "ModuleList",
     "Parameter",

@@ -215,4 +215,68 @@ _EMBEDDINGS: Final = [
     Case("nn.functional.embedding_bag", _function_looked_up("embedding_bag")),
 ]
 
-CASES: Final = [*_LOSSES, *_DROPOUTS, *_EMBEDDINGS]
+
+def _laid(library: Any, shape: tuple[int, ...]) -> Any:
+    """Numbers that lie in memory with the channels last."""
+    sizes = (shape[0], *shape[2:], shape[1])
+    return library.arange(float(np.prod(shape))).reshape(sizes).movedim(-1, 1)
+
+
+def _strides(call: Callable[[Any, Any], Any]) -> Callable[[Any], Any]:
+    """The values and strides of what a call makes in each format, of an image, a volume and a matrix."""
+
+    def called(library: Any) -> Any:
+        found = []
+        for name, shape in (
+            ("contiguous_format", (2, 3, 4, 5)),
+            ("channels_last", (2, 3, 4, 5)),
+            ("preserve_format", (2, 3, 4, 5)),
+            ("channels_last_3d", (2, 3, 4, 1, 5)),
+            ("preserve_format", (3, 4, 2)),
+        ):
+            made = call(_laid(library, shape), getattr(library, name))
+            found.append([made * 1, list(made.stride()), str(made.dtype).split(".")[-1]])
+        return found
+
+    return called
+
+
+_FORMATS: Final = [
+    Case("Tensor.clone", _strides(lambda x, format: x.clone(memory_format=format))),
+    Case("Tensor.to", _strides(lambda x, format: x.to(memory_format=format, copy=True))),
+    *[
+        Case(
+            f"{name}_like",
+            lambda t, name=name: _strides(
+                lambda x, format: getattr(t, f"{name}_like")(x, memory_format=format, dtype=t.float64).fill_(3)
+            )(t),
+        )
+        for name in ("empty", "zeros", "ones", "rand", "randn")
+    ],
+    Case("full_like", lambda t: _strides(lambda x, format: t.full_like(x, 2, memory_format=format))(t)),
+    *[
+        Case(
+            name,
+            lambda t, name=name, rank=rank: [
+                list(made.stride())
+                for made in (
+                    t.empty((2, 3, 4, 5, 6)[:rank], memory_format=getattr(t, name)),
+                    t.ones((2, 3, 4, 5, 6)[:rank]).contiguous(memory_format=getattr(t, name)),
+                    t.nn.Module.to(getattr(t.nn, f"Conv{rank - 2}d")(2, 3, 2), memory_format=getattr(t, name)).weight,
+                )
+            ],
+        )
+        for name, rank in (("channels_last", 4), ("channels_last_3d", 5), ("contiguous_format", 3))
+    ],
+    Case("memory_format", lambda t: [isinstance(t.preserve_format, t.memory_format), str(t.channels_last)[-13:]]),
+    Case("preserve_format", lambda t: list(t.ones(3, 4).t().clone(memory_format=t.preserve_format).stride())),
+    Case(
+        "Tensor.is_contiguous",
+        lambda t: [
+            _laid(t, (2, 3, 4, 5)).is_contiguous(memory_format=getattr(t, name))
+            for name in ("channels_last", "channels_last_3d", "contiguous_format", "preserve_format")
+        ],
+    ),
+]
+
+CASES: Final = [*_LOSSES, *_DROPOUTS, *_EMBEDDINGS, *_FORMATS]

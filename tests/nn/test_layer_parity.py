@@ -115,7 +115,8 @@ def test_results_and_reprs_are_those_of_pytorch(
 
 @pytest.mark.parametrize("name", sorted({it[0] for it in LAYERS} | {"RReLU", "AlphaDropout", "FeatureAlphaDropout"}))
 def test_arguments_are_those_of_pytorch(name: str) -> None:
-    skipped = ("args", "kwargs", "settings")
+    # Data formats are OneFlow's, by keyword only.
+    skipped = ("args", "kwargs", "settings", "data_format")
     wanted = inspect.signature(getattr(torch.nn, name)).parameters.values()
     found = inspect.signature(getattr(nn, name)).parameters.values()
     expected = [(it.name, it.default) for it in wanted if it.name not in skipped]

@@ -395,14 +395,36 @@ def test_unpooling_what_does_not_fit() -> None:
         max_unpool2d(values, indices + 99, 2).numpy()
 
 
-def test_channels_come_first() -> None:
-    x = flow.zeros(1, 2, 4, 4)
-    for function in (F.max_pool2d, F.avg_pool2d):
-        assert function(x, 2, data_format="channels_first").shape == (1, 2, 2, 2)
-        with pytest.raises(ValueError, match=f"{function.__name__}: data_format must be 'channels_first', not 'NHWC'"):
-            function(x, 2, data_format="NHWC")
-    with pytest.raises(ValueError, match="data_format must be"):
-        F.adaptive_avg_pool2d(x, 2, data_format="channels_last")
+@pytest.mark.parametrize("batch", [(), (2,)])
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_channels_may_come_last(rank: int, batch: tuple[int, ...]) -> None:
+    shape = (*batch, 3, *(5, 4, 6)[:rank])
+    first = np.random.default_rng(rank).standard_normal(shape)
+    last = flow.tensor(np.moveaxis(first, -rank - 1, -1), requires_grad=True)
+    x = flow.tensor(first, requires_grad=True)
+    for name in (f"max_pool{rank}d", f"avg_pool{rank}d", f"adaptive_avg_pool{rank}d"):
+        function, layer = getattr(F, name), getattr(flow.nn, LAYERS[name[:-6]] + f"Pool{rank}d")
+        expected = function(x, 3)
+        found = function(last, 3, data_format="channels_last")
+        np.testing.assert_array_equal(found.movedim(-1, -rank - 1).detach().numpy(), expected.detach().numpy())
+        assert layer(3, data_format="channels_last")(last).tolist() == found.tolist()
+        x.grad = last.grad = None
+        expected.square().sum().backward()
+        found.square().sum().backward()
+        assert x.grad is not None
+        assert last.grad is not None
+        np.testing.assert_allclose(last.grad.movedim(-1, -rank - 1).numpy(), x.grad.numpy(), 1e-12)
+        with pytest.raises(ValueError, match=f"{name}: data_format must be 'channels_first' or 'channels_last'"):
+            function(x, 3, data_format="NHWC")
+        with pytest.raises(ValueError, match=f"{name}: expected an input"):
+            function(x[0, 0], 3, data_format="channels_last")
+    values, places = getattr(F, f"max_pool{rank}d")(last, 2, return_indices=True, data_format="channels_last")
+    wanted, where = getattr(F, f"max_pool{rank}d")(x, 2, return_indices=True)
+    assert places.movedim(-1, -rank - 1).tolist() == where.tolist()
+    assert values.movedim(-1, -rank - 1).tolist() == wanted.tolist()
+
+
+LAYERS = {"max_": "Max", "avg_": "Avg", "adaptive_avg_": "AdaptiveAvg"}
 
 
 def test_bad_arguments_of_what_is_made_of_poolings() -> None:

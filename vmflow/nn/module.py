@@ -16,6 +16,7 @@ from vmflow.changes import Registry, changed
 from vmflow.context import MODE
 from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
+from vmflow.memory_formats import fits_rank, preserve_format
 from vmflow.multi_tensor import zero_gradients
 from vmflow.ops.conversion import parse_to
 from vmflow.ops.creation.creation import empty_like
@@ -631,18 +632,25 @@ class Module:
         """Move to a device, or cast the floating-point and complex members to a dtype.
 
         ``to(device)``, ``to(dtype)``, ``to(device, dtype)``, ``to(tensor)``; the module is changed and returned.
+        ``to(memory_format=vmflow.channels_last)`` lays out those members that have the format's number of dimensions.
 
         Raises:
             TypeError: for a dtype that is neither floating-point nor complex.
         """
-        dtype, device, _ = parse_to(args, kwargs)
+        dtype, device, _, format = parse_to(args, kwargs)
         if dtype is not None and dtype.category < dtypes.FLOATING:
             raise TypeError(f"a module can be cast to floating-point and complex dtypes only, not to {dtype.name}")
         if device is not None:
             device.require()
-        return self._apply(
-            lambda tensor: tensor.to(device=device, dtype=dtype if tensor.dtype.category >= dtypes.FLOATING else None)
-        )
+
+        def converted(tensor: Tensor) -> Tensor:
+            kind = dtype if tensor.dtype.category >= dtypes.FLOATING else None
+            found: Tensor = tensor.to(device=device, dtype=kind)
+            if format is None or format is preserve_format or not fits_rank(format, found.ndim):
+                return found
+            return found.contiguous(format)
+
+        return self._apply(converted)
 
     def to_global(self, placement: Any = None, sbp: Any = None) -> Self:
         """Spread all parameters and buffers over ranks; see `Tensor.to_global`.  The module is changed and returned.

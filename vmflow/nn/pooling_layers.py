@@ -38,6 +38,7 @@ class _MaxPool(_Windowed):
         dilation: between the window's elements.
         return_indices: whether to return also where the elements were found.
         ceil_mode: whether the last window may reach over the edge.
+        data_format: "channels_first", or OneFlow's "channels_last" for (N, ..., C).
     """
 
     shown = ("kernel_size", "stride", "padding", "dilation", "ceil_mode")
@@ -50,9 +51,11 @@ class _MaxPool(_Windowed):
         dilation: Size = 1,
         return_indices: bool = False,
         ceil_mode: bool = False,
+        *,
+        data_format: str = "channels_first",
     ) -> None:
         settings = {"dilation": dilation, "return_indices": return_indices, "ceil_mode": ceil_mode}
-        super().__init__(kernel_size, stride, padding, **settings)
+        super().__init__(kernel_size, stride, padding, data_format=data_format, **settings)
 
 
 class MaxPool1d(_MaxPool, function=F.max_pool1d, rank=1):
@@ -76,6 +79,7 @@ class AvgPool1d(_Windowed, function=F.avg_pool1d):
         padding: with zeros, on both sides.
         ceil_mode: whether the last window may reach over the edge.
         count_include_pad: whether padding counts when dividing.
+        data_format: "channels_first", or OneFlow's "channels_last" for (N, length, C).
     """
 
     def __init__(
@@ -85,6 +89,8 @@ class AvgPool1d(_Windowed, function=F.avg_pool1d):
         padding: Size = 0,
         ceil_mode: bool = False,
         count_include_pad: bool = True,
+        *,
+        data_format: str = "channels_first",
     ) -> None:
         super().__init__(
             sizes("AvgPool1d", "kernel_size", kernel_size, 1, 1),
@@ -92,6 +98,7 @@ class AvgPool1d(_Windowed, function=F.avg_pool1d):
             sizes("AvgPool1d", "padding", padding, 0, 1),
             ceil_mode=ceil_mode,
             count_include_pad=count_include_pad,
+            data_format=data_format,
         )
 
 
@@ -105,6 +112,7 @@ class _AvgPool(_Windowed):
         ceil_mode: whether the last window may reach over the edge.
         count_include_pad: whether padding counts when dividing.
         divisor_override: divide by this instead of by the number of elements.
+        data_format: "channels_first", or OneFlow's "channels_last" for (N, ..., C).
     """
 
     def __init__(
@@ -115,6 +123,8 @@ class _AvgPool(_Windowed):
         ceil_mode: bool = False,
         count_include_pad: bool = True,
         divisor_override: int | None = None,
+        *,
+        data_format: str = "channels_first",
     ) -> None:
         super().__init__(
             kernel_size,
@@ -122,6 +132,7 @@ class _AvgPool(_Windowed):
             padding,
             ceil_mode=ceil_mode,
             count_include_pad=count_include_pad,
+            data_format=data_format,
             divisor_override=divisor_override,
         )
 
@@ -135,10 +146,15 @@ class AvgPool3d(_AvgPool, function=F.avg_pool3d, rank=3):
 
 
 class _AdaptiveAvgPool(FunctionLayer):
-    """Means over windows chosen so that the result has `output_size`; None keeps a dimension's size."""
+    """Means over windows chosen so that the result has `output_size`; None keeps a dimension's size.
 
-    def __init__(self, output_size: OutputSize) -> None:
-        super().__init__(output_size=output_size)
+    `data_format` is "channels_first", or OneFlow's "channels_last" for (N, ..., C).
+    """
+
+    shown = ("output_size",)
+
+    def __init__(self, output_size: OutputSize, *, data_format: str = "channels_first") -> None:
+        super().__init__(output_size=output_size, data_format=data_format)
 
 
 class _AdaptiveMaxPool(FunctionLayer):

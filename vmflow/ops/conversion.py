@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 from vmflow import dtypes, tensors as _tensors
 from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
+from vmflow.memory_formats import memory_format, preserve_format
 
-from .copying import cast, clone, transfer
+from .copying import cast_in_order, chosen_order, contiguous, transfer
 from .declaration import method
 
 if TYPE_CHECKING:
@@ -35,8 +36,10 @@ _TYPE_NAMES = {
 }
 
 
-def parse_to(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[DType | None, Device | None, _bool]:
-    """The dtype, device and `copy` that the arguments of `to` mean.
+def parse_to(
+    args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[DType | None, Device | None, _bool, memory_format | None]:
+    """The dtype, device, `copy` and memory format that the arguments of `to` mean.
 
     Raises:
         TypeError: for anything else.
@@ -44,6 +47,7 @@ def parse_to(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[DType | Non
     dtype: DType | None = kwargs.pop("dtype", None)
     device: Any = kwargs.pop("device", None)
     copy = _bool(kwargs.pop("copy", False))
+    wanted: memory_format | None = kwargs.pop("memory_format", None)
     kwargs.pop("non_blocking", None)  # nothing here ever blocks
     if kwargs:
         raise TypeError(f"to: unexpected arguments {', '.join(kwargs)}")
@@ -60,23 +64,29 @@ def parse_to(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[DType | Non
             raise TypeError(f"to: expected a dtype, a device or a tensor, got {argument!r}")
     if dtype is not None and not isinstance(dtype, DType):
         raise TypeError(f"to: dtype must be a vmflow dtype such as vmflow.float32, not {dtype!r}")
-    return dtype, None if device is None else Device(device), copy
+    if wanted is not None and not isinstance(wanted, memory_format):
+        raise TypeError(f"to: memory_format must be one such as vmflow.channels_last, not {wanted!r}")
+    return dtype, None if device is None else Device(device), copy, wanted
 
 
 @method()
 def to(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """In another dtype or on another device: ``to(dtype)``, ``to(device)``, ``to(device, dtype)``, ``to(other)``.
 
-    Returns the tensor itself if nothing changes, unless ``copy=True``.
+    Or in another order in memory, ``to(memory_format=vmflow.channels_last)``.  Returns the tensor itself if nothing
+    changes, unless ``copy=True``.
     """
-    dtype, device, copy = parse_to(args, kwargs)
+    dtype, device, copy, format = parse_to(args, kwargs)
     result = self
+    order = None if format is None else chosen_order("to", self, format)
     if device is not None and device is not self.device:
         device.require()
         result = transfer(result, device)
     if dtype is not None and dtype is not self.dtype:
-        return cast(result, dtype)
-    return clone(self) if copy and result is self else result
+        return cast_in_order(result, dtype, order)
+    if format is not None and format is not preserve_format:
+        result = contiguous(result, format)
+    return cast_in_order(self, self.dtype, order) if copy and result is self else result
 
 
 @method()

@@ -9,6 +9,14 @@ from vmflow import interpreter as _interpreter, tensors as _tensors
 from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
 from vmflow.instructions.blob import TensorMeta, meta
+from vmflow.memory_formats import (
+    contiguous_format,
+    inverse,
+    memory_format,
+    order_of,
+    preserve_format,
+    preserved_order,
+)
 from vmflow.transfers import dispatch_transfer
 
 from .declaration import function, method, public
@@ -85,15 +93,59 @@ def transfer(input: Tensor, device: Device) -> Tensor:
 
 
 @public()
-def clone(input: Tensor) -> Tensor:
-    """A contiguous copy; gradients flow through."""
-    return _interpreter.dispatch(_CAST, (input,), (input.dtype,))
+def clone(input: Tensor, *, memory_format: memory_format = contiguous_format) -> Tensor:
+    """A copy; gradients flow through.
+
+    Args:
+        input: any tensor.
+        memory_format: the order of the copy's elements in memory; `preserve_format` is that of `input`, if its elements
+            lie without gaps.
+
+    Raises:
+        TypeError, ValueError: for what is no memory format, or one for other numbers of dimensions.
+    """
+    if memory_format is contiguous_format:
+        return _interpreter.dispatch(_CAST, (input,), (input.dtype,))
+    return cast_in_order(input, input.dtype, chosen_order("clone", input, memory_format))
+
+
+def cast_in_order(input: Tensor, dtype: DType, order: tuple[int, ...] | None) -> Tensor:
+    """A copy of this dtype with its dimensions in this order in memory; None if they are in order."""
+    if order is None:
+        return cast(input, dtype)
+    return cast(input.permute(order), dtype).permute(inverse(order))
+
+
+def chosen_order(name: str, like: Tensor, wanted: memory_format) -> tuple[int, ...] | None:
+    """The order of dimensions in memory for a tensor of this format, shaped like another; None if they are in order.
+
+    Raises:
+        TypeError, ValueError: for what is no memory format, or one for other numbers of dimensions.
+    """
+    if wanted is preserve_format:
+        return preserved_order(like.shape, like.stride())
+    return order_of(name, like.ndim, wanted)
 
 
 @method()
-def contiguous(input: Tensor) -> Tensor:
-    """`input` itself if its elements lie in order without gaps, else a copy."""
-    return input if input.is_contiguous() else clone(input)
+def contiguous(input: Tensor, memory_format: memory_format = contiguous_format) -> Tensor:
+    """`input` itself if its elements lie in the order of a memory format without gaps, else a copy.
+
+    Args:
+        input: any tensor.
+        memory_format: by default that of the dimensions; `channels_last` is for images, `channels_last_3d` for volumes.
+
+    Raises:
+        TypeError, ValueError: for what is no memory format, or one for other numbers of dimensions.
+
+    Example:
+        >>> flow.zeros(1, 3, 2, 2).contiguous(memory_format=flow.channels_last).stride()
+        (12, 1, 6, 3)
+    """
+    if input.is_contiguous(memory_format):
+        return input
+    order_of("contiguous", input.ndim, memory_format)
+    return clone(input, memory_format=memory_format)
 
 
 def _infer_copy(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -13,7 +14,8 @@ from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
 from vmflow.instructions.blob import Array, Blob, Size, Storage, TensorMeta, meta
 from vmflow.instructions.release_tensor import Lease
-from vmflow.ops.copying import full_of, ones_of, transfer, zeros_of
+from vmflow.memory_formats import contiguous_format, inverse, memory_format, order_of
+from vmflow.ops.copying import chosen_order, full_of, ones_of, transfer, zeros_of
 from vmflow.ops.declaration import function, method
 from vmflow.ops.destination import made_in_out
 from vmflow.ops.elementwise.inference import CHEAP, number
@@ -420,10 +422,30 @@ def empty(
     device: Device | str | None = None,
     requires_grad: bool = False,
     pin_memory: bool = False,
+    memory_format: memory_format = contiguous_format,
     **named: Any,
 ) -> Tensor:
-    """A tensor whose elements are whatever was in memory."""
-    return tracked(_interpreter.dispatch(_EMPTY, (), (sized_meta("empty", size, dtype, device, named),)), requires_grad)
+    """A tensor whose elements are whatever was in memory, where they lie in the order of a memory format."""
+    output = sized_meta("empty", size, dtype, device, named)
+    return tracked(laid_out(_empty_of, output, order_of("empty", len(output.shape), memory_format)), requires_grad)
+
+
+def _empty_of(output: TensorMeta) -> Tensor:
+    return _interpreter.dispatch(_EMPTY, (), (output,))
+
+
+def laid_out(make: Callable[[TensorMeta], Tensor], output: TensorMeta, order: tuple[int, ...] | None) -> Tensor:
+    """What `make` makes, with its dimensions in this order in memory; None if they are in order.
+
+    Raises:
+        ValueError: for a global tensor in another order.
+    """
+    if order is None:
+        return make(output)
+    if output.spread is not None:
+        raise ValueError("global tensors lie in order; leave memory_format out")
+    shape = tuple([output.shape[axis] for axis in order])
+    return make(meta(shape, output.dtype, output.device)).permute(inverse(order))
 
 
 def meta_like(input: Tensor, dtype: DType | None, device: Device | str | None) -> TensorMeta:
@@ -447,9 +469,11 @@ def zeros_like(
     device: Device | str | None = None,
     requires_grad: bool = False,
     pin_memory: bool = False,
+    memory_format: memory_format = contiguous_format,
 ) -> Tensor:
     """Zeros of the shape, dtype and device of `input`."""
-    return tracked(zeros_of(meta_like(input, dtype, device)), requires_grad)
+    order = chosen_order("zeros_like", input, memory_format)
+    return tracked(laid_out(zeros_of, meta_like(input, dtype, device), order), requires_grad)
 
 
 @function()
@@ -460,9 +484,11 @@ def ones_like(
     device: Device | str | None = None,
     requires_grad: bool = False,
     pin_memory: bool = False,
+    memory_format: memory_format = contiguous_format,
 ) -> Tensor:
     """Ones of the shape, dtype and device of `input`."""
-    return tracked(ones_of(meta_like(input, dtype, device)), requires_grad)
+    order = chosen_order("ones_like", input, memory_format)
+    return tracked(laid_out(ones_of, meta_like(input, dtype, device), order), requires_grad)
 
 
 @function()
@@ -474,9 +500,12 @@ def full_like(
     device: Device | str | None = None,
     requires_grad: bool = False,
     pin_memory: bool = False,
+    memory_format: memory_format = contiguous_format,
 ) -> Tensor:
     """`fill_value` in the shape, dtype and on the device of `input`."""
-    return tracked(full_of(meta_like(input, dtype, device), fill_value), requires_grad)
+    order = chosen_order("full_like", input, memory_format)
+    output = meta_like(input, dtype, device)
+    return tracked(laid_out(lambda laid: full_of(laid, fill_value), output, order), requires_grad)
 
 
 @function()
@@ -487,9 +516,11 @@ def empty_like(
     device: Device | str | None = None,
     requires_grad: bool = False,
     pin_memory: bool = False,
+    memory_format: memory_format = contiguous_format,
 ) -> Tensor:
     """As `empty`, of the shape, dtype and device of `input`."""
-    return tracked(_interpreter.dispatch(_EMPTY, (), (meta_like(input, dtype, device),)), requires_grad)
+    order = chosen_order("empty_like", input, memory_format)
+    return tracked(laid_out(_empty_of, meta_like(input, dtype, device), order), requires_grad)
 
 
 # Ranges

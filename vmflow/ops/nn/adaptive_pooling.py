@@ -18,7 +18,7 @@ from .pooling import (
     avg_pool1d,
     avg_pool2d,
     avg_pool3d,
-    check_data_format,
+    in_data_format,
     max_gradient,
     max_pool1d,
     max_pool2d,
@@ -126,7 +126,11 @@ def _even(input: Tensor, wanted: Sizes) -> Sizes | None:
 
 def _adaptive_avg_pool(rank: int, input: Tensor, output_size: Any, data_format: str) -> Tensor:
     name = f"adaptive_avg_pool{rank}d"
-    check_data_format(name, data_format)
+    if data_format != "channels_first":
+        found: Tensor = in_data_format(
+            name, rank, input, data_format, lambda given: _adaptive_avg_pool(rank, given, output_size, "channels_first")
+        )
+        return found
     wanted = _wanted(name, rank, input, output_size)
     check_floating(name, input._blob.meta)
     if set(wanted) == {1}:
@@ -136,7 +140,7 @@ def _adaptive_avg_pool(rank: int, input: Tensor, output_size: Any, data_format: 
         average: Tensor = _AVERAGES[rank](input, even)
         return average
     both = (wanted, tuple(input.shape[-rank:]))
-    found: Tensor = batched(rank, input, lambda batch: _interpreter.dispatch(FAMILIES[rank].mean, (batch,), both))
+    found = batched(rank, input, lambda batch: _interpreter.dispatch(FAMILIES[rank].mean, (batch,), both))
     return found
 
 
@@ -153,7 +157,7 @@ def adaptive_avg_pool2d(
     Args:
         input: (samples, channels, height, width), or (channels, height, width).
         output_size: rows and columns, one number for both; None keeps the input's.
-        data_format: "channels_first", as above.
+        data_format: "channels_first", as above, or "channels_last", of input and output.  From OneFlow.
 
     Returns:
         (samples, channels, rows, columns).  Row i is the mean of the input's rows from ``floor(i * height / rows)`` up

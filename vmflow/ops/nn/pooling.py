@@ -5,6 +5,7 @@ The ops are written for any number of spatial dimensions and declared for one, t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from vmflow import dtypes, interpreter as _interpreter
@@ -26,7 +27,7 @@ from vmflow.ops.table import (
     common_device,
 )
 
-from .layer_operands import Pair, Sizes, batched, check_floating, check_shape, layout, sizes
+from .layer_operands import SPATIAL, Pair, Sizes, batched, check_floating, check_shape, layout, sizes
 
 if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
@@ -255,16 +256,27 @@ def _shape(name: str, rank: int, kernel: Any, stride: Any, padding: Any, dilatio
     return _Shape(size, step, margin, spread, bool(ceil_mode))
 
 
-def check_data_format(name: str, data_format: str) -> None:
-    """Raise unless channels come before the spatial dimensions.
+def in_data_format(name: str, rank: int, input: Tensor, data_format: str, function: Callable[[Tensor], Any]) -> Any:
+    """`function`, which takes channels before `rank` spatial dimensions, of an input in this data format.
+
+    Results, a tensor or several, are in the same format.
 
     Raises:
-        ValueError: for another order.
+        ValueError: if it is neither "channels_first" nor "channels_last".
     """
-    if data_format != "channels_first":
+    if data_format == "channels_first":
+        return function(input)
+    if data_format != "channels_last":
+        raise ValueError(f"{name}: data_format must be 'channels_first' or 'channels_last', not {data_format!r}")
+    if input.ndim not in (rank + 1, rank + 2):
         raise ValueError(
-            f"{name}: data_format must be 'channels_first', not {data_format!r}; move the channels with .movedim(-1, 1)"
+            f"{name}: expected an input (samples, {SPATIAL[rank]}, channels) or ({SPATIAL[rank]}, channels), got "
+            f"{list(input.shape)}"
         )
+    found = function(input.movedim(-1, -rank - 1))
+    if isinstance(found, tuple):
+        return tuple([each.movedim(-rank - 1, -1) for each in found])
+    return found.movedim(-rank - 1, -1)
 
 
 def _max_pool(
@@ -279,7 +291,6 @@ def _max_pool(
     data_format: str,
 ) -> Any:
     name = f"max_pool{rank}d"
-    check_data_format(name, data_format)
     shape = _shape(name, rank, kernel_size, stride, padding, dilation, ceil_mode)
 
     def function(batch: Tensor) -> Any:
@@ -288,7 +299,7 @@ def _max_pool(
             return (found[0], found[1]) if return_indices else found[0]
         return _interpreter.dispatch(FAMILIES[rank].largest, (batch,), shape)
 
-    return batched(rank, input, function)
+    return in_data_format(name, rank, input, data_format, lambda given: batched(rank, given, function))
 
 
 def max_pool1d(
@@ -327,7 +338,7 @@ def max_pool2d(
         dilation: distance between the elements of the window.
         ceil_mode: whether windows may stick out below and to the right.
         return_indices: whether to return a pair: the elements, and their int64 indices into the flattened image.
-        data_format: "channels_first", as above.
+        data_format: "channels_first", as above, or "channels_last", of input and output.  From OneFlow.
 
     Returns:
         (samples, channels, rows, columns), rows being
@@ -367,7 +378,6 @@ def _avg_pool(
     data_format: str,
 ) -> Tensor:
     name = f"avg_pool{rank}d"
-    check_data_format(name, data_format)
     shape = _shape(name, rank, kernel_size, stride, padding, 1, ceil_mode)
     if divisor_override is not None and (isinstance(divisor_override, bool) or not isinstance(divisor_override, int)):
         raise TypeError(f"{name}: divisor_override must be an integer, not {divisor_override!r}")
@@ -378,7 +388,7 @@ def _avg_pool(
         how = _Mean(shape, bool(count_include_pad), divisor_override, tuple(batch.shape[2:]))
         return _interpreter.dispatch(FAMILIES[rank].mean, (batch,), how)
 
-    found: Tensor = batched(rank, input, function)
+    found: Tensor = in_data_format(name, rank, input, data_format, lambda given: batched(rank, given, function))
     return found
 
 
@@ -417,7 +427,7 @@ def avg_pool2d(
         ceil_mode: whether windows may stick out below and to the right.
         count_include_pad: whether the padding's zeros count.
         divisor_override: divide by this instead of by the number of elements.
-        data_format: "channels_first", as above.
+        data_format: "channels_first", as above, or "channels_last", of input and output.  From OneFlow.
 
     Returns:
         (samples, channels, rows, columns), rows being ``(height + 2 * padding - kernel height) // stride + 1``, rounded

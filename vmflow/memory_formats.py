@@ -1,0 +1,81 @@
+"""Memory formats: in which order the elements of a tensor lie in memory.
+
+A tensor in ``channels_last`` is a permuted view of one whose channels come last: every op takes it, and sees the same
+shape.  Results of ops lie in order (``contiguous_format``), whatever formats the operands have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+
+class memory_format:
+    """An order of elements in memory: one of the four objects below, as PyTorch has them."""
+
+    __slots__ = ("_name",)
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __repr__(self) -> str:
+        return f"vmflow.{self._name}"
+
+    def __reduce__(self) -> str:
+        return self._name  # so that copies and what is unpickled are the same object
+
+
+contiguous_format: Final = memory_format("contiguous_format")
+channels_last: Final = memory_format("channels_last")
+channels_last_3d: Final = memory_format("channels_last_3d")
+preserve_format: Final = memory_format("preserve_format")
+
+# The dimensions from the one with the largest stride to that with the smallest.
+_ORDERS: Final = {channels_last: (0, 2, 3, 1), channels_last_3d: (0, 2, 3, 4, 1)}
+
+
+def fits_rank(wanted: memory_format, rank: int) -> bool:
+    """Whether tensors of so many dimensions can have this format."""
+    order = _ORDERS.get(wanted)
+    return order is None or len(order) == rank
+
+
+def order_of(name: str, rank: int, wanted: memory_format) -> tuple[int, ...] | None:
+    """The dimensions of a tensor of this format, from the slowest to the fastest; None if they are in order.
+
+    Raises:
+        TypeError: for what is no memory format.
+        ValueError: for `preserve_format`, which is no order, or if tensors of this format have other dimensions.
+    """
+    if not isinstance(wanted, memory_format):
+        raise TypeError(f"{name}: memory_format must be one such as vmflow.channels_last, not {wanted!r}")
+    if wanted is preserve_format:
+        raise ValueError(f"{name}: preserve_format is no order of elements; give contiguous_format or channels_last")
+    order = _ORDERS.get(wanted)
+    if order is not None and len(order) != rank:
+        raise ValueError(f"{name}: {wanted!r} is for tensors of {len(order)} dimensions, got one of {rank}")
+    return order
+
+
+def preserved_order(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...] | None:
+    """The order of a tensor's dimensions in memory; None if they are in order, or there are gaps or overlaps."""
+    order = tuple(sorted(range(len(shape)), key=lambda axis: (-strides[axis], -shape[axis])))
+    if order == tuple(range(len(shape))) or not lies_in(order, shape, strides):
+        return None
+    return order
+
+
+def lies_in(order: Sequence[int], shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether elements lie without gaps with dimensions in this order, where those of one element may be anywhere."""
+    expected = 1
+    for axis in reversed(order):
+        if shape[axis] != 1:
+            if strides[axis] != expected:
+                return False
+            expected *= shape[axis]
+    return True
+
+
+def inverse(order: Sequence[int]) -> tuple[int, ...]:
+    """The permutation that undoes this one."""
+    return tuple(sorted(range(len(order)), key=lambda place: order[place]))
