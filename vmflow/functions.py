@@ -36,6 +36,7 @@ from .ops.linalg import lu as lu
 from .ops.linalg import matrix_functions as matrix_functions
 from .ops.linalg import matrix_products as matrix_products
 from .ops.linalg import pseudo_inverse as pseudo_inverse
+from .ops.nn import quantization as quantization
 from .ops.reduction import composed_reduction as composed_reduction
 from .ops.reduction import counting as counting
 from .ops.reduction import extrema as extrema
@@ -302,6 +303,8 @@ if TYPE_CHECKING:
     from .ops.linalg.matrix_products import trace as trace
     from .ops.linalg.matrix_products import vdot as vdot
     from .ops.linalg.pseudo_inverse import pinv as pinverse
+    from .ops.nn.quantization import fake_quantize_per_channel_affine as fake_quantize_per_channel_affine
+    from .ops.nn.quantization import fake_quantize_per_tensor_affine as fake_quantize_per_tensor_affine
     from .ops.reduction.composed_reduction import count_nonzero as count_nonzero
     from .ops.reduction.composed_reduction import logsumexp as logsumexp
     from .ops.reduction.composed_reduction import nanmean as nanmean
@@ -765,6 +768,8 @@ if TYPE_CHECKING:
         "expm1",
         "expm1_",
         "eye",
+        "fake_quantize_per_channel_affine",
+        "fake_quantize_per_tensor_affine",
         "fill",
         "fill_",
         "fix",

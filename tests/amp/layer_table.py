@@ -203,6 +203,8 @@ def _transformer(kind: str) -> Callable[[Shape], Any]:
 
 LAYERS: Final[list[Entry]] = [
     Entry("Linear", lambda s: nn.Linear(s[-1], 8)),
+    Entry("QatLinear", lambda s: nn.QatLinear(s[-1], 8)),
+    *_spatial("QatConv", lambda k, s: k(s[1], 4, 3, padding=1, per_layer_quantization=False)),
     Entry("Bilinear", lambda s: nn.Bilinear(s[-1], s[-1], 8), call=_twice),
     *_spatial("Conv", lambda k, s: k(s[1], 4, 3, padding=1)),
     *_spatial("Conv", lambda k, s: k(s[1], 4, 3, padding=1, padding_mode="circular", bias=False), label="-circular"),
@@ -406,12 +408,16 @@ LOSSES: Final[list[Entry]] = [
 # What has no place between two layers: containers, and what is no module.
 NOT_LAYERS: Final = (
     "Buffer",
+    "FakeQuantization",  # of numbers and their scales, as are the other three
+    "MinMaxObserver",
     "Module",
     "NLLLoss2d",  # an older name
     "ModuleDict",
     "ModuleList",
+    "MovingAverageMinMaxObserver",
     "Parameter",
     "ParameterDict",
     "ParameterList",
+    "Quantization",
     "Sequential",
 )

@@ -279,4 +279,96 @@ _FORMATS: Final = [
     ),
 ]
 
-CASES: Final = [*_LOSSES, *_DROPOUTS, *_EMBEDDINGS, *_FORMATS]
+
+_POINTS: Final = np.array([[-3, -1.05, 0.05], [0.15, 0.25, 2]], np.float32)
+
+
+def _fake_quantized(name: str, dtype: str, *settings: Any) -> Case:
+    """The values and the gradient."""
+
+    def call(library: Any) -> Any:
+        kind = getattr(library, dtype)
+        operand = library.tensor(_POINTS, dtype=kind, requires_grad=True)
+        given = [library.tensor(each) if isinstance(each, np.ndarray) else each for each in settings]
+        result = getattr(library, name)(operand, *given)
+        (result * library.tensor(np.arange(6).reshape(2, 3)).to(kind)).sum().backward()
+        return result, operand.grad
+
+    return Case(name, call)
+
+
+_QUANTIZED: Final = [
+    *[
+        _fake_quantized("fake_quantize_per_tensor_affine", dtype, 0.1, 3, -8, 7)
+        for dtype in ("float16", "bfloat16", "float32", "float64")
+    ],
+    _fake_quantized("fake_quantize_per_tensor_affine", "float32", np.float32([0.25])[0:1], np.int32([-2])[0:1], -8, 7),
+    *[
+        _fake_quantized(
+            "fake_quantize_per_channel_affine", dtype, np.float32([0.1, 0.2]), np.array([1, -2], kind), 0, -8, 7
+        )
+        for dtype, kind in (("float16", np.int32), ("float32", np.float32), ("float64", np.int32))
+    ],
+    _fake_quantized(
+        "fake_quantize_per_channel_affine", "float32", np.float32([0.1, 0.2, 1]), np.int32([1, 0, 0]), 1, -8, 7
+    ),
+    Case(
+        "nn.MinMaxObserver",
+        lambda t: [
+            t.nn.MinMaxObserver("google", 4)(t.tensor(_POINTS)),
+            t.nn.MinMaxObserver("google", 4, "affine")(t.tensor(_POINTS)),
+            t.nn.MinMaxObserver("cambricon", 4)(t.tensor(_POINTS)),
+            t.nn.MinMaxObserver(quantization_bit=3, per_layer_quantization=False)(t.tensor(_POINTS)),
+        ],
+        lambda: [
+            [np.float32([3 / 7]), np.float32([0])],
+            [np.float32([1 / 3]), np.float32([9])],
+            [np.float32([-1]), np.float32([0])],
+            [np.float32([1, 2 / 3]), np.float32([0, 0])],
+        ],
+    ),
+    Case(
+        "nn.MovingAverageMinMaxObserver",
+        lambda t: [
+            observer(t.tensor(_POINTS * factor), t.tensor([step]))
+            for observer in [t.nn.MovingAverageMinMaxObserver(True, stop_update_after_iters=1, momentum=0.5)]
+            for step, factor in enumerate((1, 3, 9))
+        ],
+        lambda: [[np.float32([value / 127]), np.float32([0])] for value in (3, 6, 6)],
+    ),
+    Case(
+        "nn.FakeQuantization",
+        lambda t: t.nn.FakeQuantization("google", 3, "affine")(t.tensor(_POINTS), t.tensor([0.5]), t.tensor([3.0])),
+        lambda: np.float32([[-1.5, -1, 0], [0, 0.5, 2]]),
+    ),
+    Case(
+        "nn.Quantization",
+        lambda t: t.nn.Quantization("cambricon", 4)(t.tensor(_POINTS), t.tensor([-1.0]), t.tensor([0.0])),
+        lambda: np.float32([[-6, -2, 0], [0, 0, 4]]),
+    ),
+    Case(
+        "nn.qat.QatLinear",
+        lambda t: _ones(t, t.nn.qat.QatLinear(3, 1, quantization_bit=3))(t.tensor(_POINTS)),
+        # The scale is one: what is not an integer is rounded.
+        lambda: np.float32([[-3], [3]]),
+    ),
+    *[
+        Case(
+            f"nn.{name}",
+            lambda t, name=name, rank=rank: _ones(t, getattr(t.nn, name)(1, 1, 2))(t.ones(1, 1, *(3,) * rank)),
+            lambda rank=rank: np.full((1, 1, *(2,) * rank), 2.0**rank + 1, np.float32),
+        )
+        for name, rank in (("QatConv1d", 1), ("QatConv2d", 2), ("QatConv3d", 3))
+    ],
+]
+
+
+def _ones(library: Any, layer: Any) -> Any:
+    """The layer with parameters that are all one."""
+    with library.no_grad():
+        for parameter in layer.parameters():
+            parameter.fill_(1)
+    return layer
+
+
+CASES: Final = [*_QUANTIZED, *_LOSSES, *_DROPOUTS, *_EMBEDDINGS, *_FORMATS]

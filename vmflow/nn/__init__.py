@@ -3,7 +3,7 @@
 from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
-from . import functional as functional, init as init, utils as utils
+from . import functional as functional, init as init, qat as qat, utils as utils
 from .activation_layers import (
     CELU as CELU,
     ELU as ELU,
@@ -144,6 +144,18 @@ from .pooling_layers import (
     MaxUnpool1d as MaxUnpool1d,
     MaxUnpool2d as MaxUnpool2d,
     MaxUnpool3d as MaxUnpool3d,
+)
+from .qat import (
+    QatConv1d as QatConv1d,
+    QatConv2d as QatConv2d,
+    QatConv3d as QatConv3d,
+    QatLinear as QatLinear,
+)
+from .quantization_layers import (
+    FakeQuantization as FakeQuantization,
+    MinMaxObserver as MinMaxObserver,
+    MovingAverageMinMaxObserver as MovingAverageMinMaxObserver,
+    Quantization as Quantization,
 )
 from .recurrent import (
     GRU as GRU,

@@ -80,7 +80,7 @@ class _Convolution(RankedLayer):
         return shown if self.padding_mode == "zeros" else f"{shown}, padding_mode={self.padding_mode}"
 
 
-class _Forward(_Convolution):
+class Convolution(_Convolution):
     """Convolution (cross-correlation, as everywhere in deep learning), in one, two or three dimensions.
 
     Args:
@@ -127,12 +127,14 @@ class _Forward(_Convolution):
 
     def forward(self, input: Tensor) -> Tensor:
         """(N, in_channels, ...), or without N, to the same with out_channels."""
+        return self.convolved(input, self.weight)
+
+    def convolved(self, input: Tensor, weight: Tensor) -> Tensor:
+        """What `forward` gives of an input, with another weight of the same shape."""
         padding: Sizes | str | int = self.padding
         if self.padding_mode != "zeros":
             input, padding = F.pad(input, self._borders(), self.padding_mode), 0
-        return _CONVOLUTIONS[self._rank](
-            input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups
-        )
+        return _CONVOLUTIONS[self._rank](input, weight, self.bias, self.stride, padding, self.dilation, self.groups)
 
     def _borders(self) -> list[int]:
         """The padding as `F.pad` takes it, from the last dimension on."""
@@ -143,15 +145,15 @@ class _Forward(_Convolution):
         return [it for both in zip(reversed(before), reversed(behind), strict=True) for it in both]
 
 
-class Conv1d(_Forward, rank=1):
+class Conv1d(Convolution, rank=1):
     """Convolution of sequences."""
 
 
-class Conv2d(_Forward, rank=2):
+class Conv2d(Convolution, rank=2):
     """Convolution of images."""
 
 
-class Conv3d(_Forward, rank=3):
+class Conv3d(Convolution, rank=3):
     """Convolution of volumes."""
 
 

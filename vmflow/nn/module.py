@@ -737,7 +737,7 @@ class Module:
 
 
 class RankedLayer(Module):
-    """The base of layers with a class for each number of spatial dimensions: ``class Conv2d(_Forward, rank=2)``.
+    """The base of layers with a class for each number of spatial dimensions: ``class Conv2d(Convolution, rank=2)``.
 
     The docstring of such a class is followed by that of its base.
     """

@@ -1,0 +1,103 @@
+"""``vmflow.nn.qat``: OneFlow's layers that train for quantisation.
+
+Inputs and weights are rounded as they will be when the model is quantised, and gradients flow as if they were not
+(B. Jacob et al., 2018).  A layer's input is rounded by moving averages of its extremes, which training updates.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vmflow.ops.nn.quantization import Quantizing
+from vmflow.tensors import Tensor
+
+from . import functional as F
+from .convolution_layers import Conv1d, Conv2d, Conv3d, Convolution
+from .layers import Linear
+from .quantization_layers import FakeQuantizedOperands
+
+
+class _QatConvolution(Convolution):
+    """A convolution of rounded inputs with rounded weights; the bias is not rounded.
+
+    Args:
+        arguments, settings: of the convolution.
+        quantization_bit: from 2 to 8.
+        quantization_scheme: "symmetric" or "affine".
+        quantization_formula: "google" or "cambricon".
+        per_layer_quantization: one scale for the weight; else one for each output channel.
+        momentum: of the moving averages.
+    """
+
+    def __init__(
+        self,
+        *arguments: Any,
+        quantization_bit: int = 8,
+        quantization_scheme: str = "symmetric",
+        quantization_formula: str = "google",
+        per_layer_quantization: bool = True,
+        momentum: float = 0.95,
+        **settings: Any,
+    ) -> None:
+        super().__init__(*arguments, **settings)
+        how = Quantizing(quantization_bit, quantization_scheme, quantization_formula)
+        self.quantizer = FakeQuantizedOperands(how, per_layer_quantization, momentum)
+
+    def forward(self, input: Tensor) -> Tensor:
+        """(N, in_channels, ...), or without N, to the same with out_channels."""
+        return self.convolved(*self.quantizer(input, self.weight))
+
+
+class QatConv1d(_QatConvolution, Conv1d, rank=1):
+    """`Conv1d` of rounded inputs with rounded weights; arguments as there, then those of `QatLinear`, by keyword."""
+
+
+class QatConv2d(_QatConvolution, Conv2d, rank=2):
+    """`Conv2d` of rounded inputs with rounded weights; arguments as there, then those of `QatLinear`, by keyword."""
+
+
+class QatConv3d(_QatConvolution, Conv3d, rank=3):
+    """`Conv3d` of rounded inputs with rounded weights; arguments as there, then those of `QatLinear`, by keyword."""
+
+
+class QatLinear(Linear):
+    """`Linear` of rounded inputs with a rounded weight; the bias is not rounded.
+
+    Args:
+        in_features, out_features, bias, device, dtype: as for `Linear`.
+        quantization_bit: from 2 to 8.
+        quantization_scheme: "symmetric" or "affine".
+        quantization_formula: "google" or "cambricon".
+        per_layer_quantization: one scale for the weight; else one for each output feature.
+        momentum: of the moving averages of the input's extremes.
+
+    Raises:
+        ValueError: for settings that are out of range.
+
+    Example:
+        >>> layer = flow.nn.qat.QatLinear(3, 2, quantization_bit=4)
+        >>> layer(flow.ones(5, 3)).shape
+        Size([5, 2])
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        *,
+        quantization_bit: int = 8,
+        quantization_scheme: str = "symmetric",
+        quantization_formula: str = "google",
+        per_layer_quantization: bool = True,
+        momentum: float = 0.95,
+        **settings: Any,
+    ) -> None:
+        super().__init__(in_features, out_features, bias, **settings)
+        how = Quantizing(quantization_bit, quantization_scheme, quantization_formula)
+        self.quantizer = FakeQuantizedOperands(how, per_layer_quantization, momentum)
+
+    def forward(self, input: Tensor) -> Tensor:
+        """(..., in_features) to (..., out_features)."""
+        rounded, weight = self.quantizer(input, self.weight)
+        return F.linear(rounded, weight, self.bias)

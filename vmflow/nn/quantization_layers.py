@@ -1,0 +1,203 @@
+"""OneFlow's layers of training for quantisation: observers find scales, and others round by them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from vmflow import dtypes
+from vmflow.autograd import no_grad
+from vmflow.ops.creation.creation import zeros
+from vmflow.ops.elementwise.selection import where
+from vmflow.ops.nn.quantization import Quantizing, extremes, quantized, scale_and_zero_point
+from vmflow.tensors import Tensor
+
+from .module import Module
+
+# The last of all steps.
+_NEVER: Final = dtypes.iinfo(dtypes.int64).max
+
+
+class _Quantization(Module):
+    """A layer with a number of bits, a scheme and a formula.
+
+    Raises:
+        ValueError: if one is out of range.
+    """
+
+    def __init__(self, bit: int, scheme: str, formula: str) -> None:
+        super().__init__()
+        Quantizing(bit, scheme, formula).checked(type(self).__name__)
+        self.quantization_bit = bit
+        self.quantization_scheme = scheme
+        self.quantization_formula = formula
+
+    def _how(self) -> Quantizing:
+        return Quantizing(self.quantization_bit, self.quantization_scheme, self.quantization_formula)
+
+    def extra_repr(self) -> str:
+        return (
+            f"quantization_bit={self.quantization_bit}, quantization_scheme={self.quantization_scheme!r}, "
+            f"quantization_formula={self.quantization_formula!r}"
+        )
+
+
+class MinMaxObserver(_Quantization):
+    """The scale and the zero point that the largest and smallest numbers of a tensor ask for.
+
+    With b bits, the symmetric scale is ``max(|x|) / (2**(b - 1) - 1)`` and its zero point 0; the affine one is
+    ``(max(x) - min(x)) / (2**b - 1)``, with the zero point ``-round(min(x) / scale)``.  The formula "cambricon" gives
+    the exponent ``floor(log2(max(|x|))) - (b - 2)`` instead of a scale.
+
+    Args:
+        quantization_bit: from 2 to 8.
+        quantization_scheme: "symmetric" or "affine".
+        quantization_formula: "google" or "cambricon".
+        per_layer_quantization: one scale for all; else one for each slice along the first dimension, by "google" only.
+    """
+
+    def __init__(
+        self,
+        quantization_formula: str = "google",
+        quantization_bit: int = 8,
+        quantization_scheme: str = "symmetric",
+        per_layer_quantization: bool = True,
+    ) -> None:
+        super().__init__(quantization_bit, quantization_scheme, quantization_formula)
+        if quantization_formula == "cambricon" and not per_layer_quantization:
+            raise ValueError("MinMaxObserver: the formula cambricon has one scale; leave per_layer_quantization=True")
+        self.per_layer_quantization = per_layer_quantization
+
+    def forward(self, input: Tensor) -> tuple[Tensor, Tensor]:
+        """The scale and the zero point, each (1,), or (channels,)."""
+        how = self._how()
+        return scale_and_zero_point(*extremes(input, how, self.per_layer_quantization), how)
+
+
+class MovingAverageMinMaxObserver(_Quantization):
+    """`MinMaxObserver` of moving averages of the extremes of all tensors that it has seen in training.
+
+    The averages are ``average * momentum + new * (1 - momentum)``, and begin with the first tensor's extremes.
+
+    Args:
+        training: whether averages are updated at all; `train` and `eval` change it.
+        quantization_formula, quantization_bit, quantization_scheme: as for `MinMaxObserver`.
+        stop_update_after_iters: the last step in which averages are updated.
+        momentum: how much of the averages is kept.
+
+    Attributes:
+        moving_max, moving_min: the averages, (1,); zero before the first update.
+    """
+
+    moving_max: Tensor
+    moving_min: Tensor
+
+    def __init__(
+        self,
+        training: bool = False,
+        quantization_formula: str = "google",
+        stop_update_after_iters: int = 0,
+        quantization_bit: int = 8,
+        quantization_scheme: str = "symmetric",
+        momentum: float = 0.95,
+    ) -> None:
+        super().__init__(quantization_bit, quantization_scheme, quantization_formula)
+        if not 0 <= momentum <= 1:
+            raise ValueError(f"MovingAverageMinMaxObserver: momentum must be within [0, 1], got {momentum}")
+        self.train(training)
+        self.stop_update_after_iters = stop_update_after_iters
+        self.momentum = momentum
+        self.register_buffer("moving_max", zeros(1))
+        self.register_buffer("moving_min", zeros(1))
+
+    def reset_running_stats(self) -> None:
+        """Forget what has been seen."""
+        self.moving_max.zero_()
+        self.moving_min.zero_()
+
+    def forward(self, input: Tensor, current_train_step: Tensor | int) -> tuple[Tensor, Tensor]:
+        """The scale and the zero point, each (1,).
+
+        Args:
+            input: floating-point.
+            current_train_step: the number of the step, such as an int64 tensor of one element.
+        """
+        how = self._how()
+        if self.training:
+            with no_grad():
+                self._update(input, how, current_train_step)
+        # Copies: what is returned must not change with the next update.
+        return scale_and_zero_point(self.moving_max.to(input.dtype), self.moving_min.to(input.dtype), how)
+
+    def _update(self, input: Tensor, how: Quantizing, step: Tensor | int) -> None:
+        counted = step <= self.stop_update_after_iters
+        if counted is False:
+            return
+        averages = (self.moving_max, self.moving_min)
+        begun = (self.moving_max != 0) | (self.moving_min != 0)
+        for average, new in zip(averages, extremes(input, how, True), strict=True):
+            new = new.to(average.dtype)
+            updated = where(begun, average * self.momentum + new * (1 - self.momentum), new)
+            average.copy_(updated if counted is True else where(counted, updated, average))
+
+
+class FakeQuantization(_Quantization):
+    """Numbers rounded to what integers of a few bits stand for, with the gradient of numbers that are not rounded.
+
+    Symmetric: ``clamp(round(x / scale), -2**(b - 1), 2**(b - 1) - 1) * scale``; affine:
+    ``(clamp(round(x / scale + zero_point), 0, 2**b - 1) - zero_point) * scale``.
+
+    Args:
+        quantization_formula, quantization_bit, quantization_scheme: as for `MinMaxObserver`.
+    """
+
+    def __init__(
+        self, quantization_formula: str = "google", quantization_bit: int = 8, quantization_scheme: str = "symmetric"
+    ) -> None:
+        super().__init__(quantization_bit, quantization_scheme, quantization_formula)
+
+    def forward(self, input: Tensor, scale: Tensor, zero_point: Tensor) -> Tensor:
+        """The input's shape and dtype, by the scale and zero point of an observer."""
+        return quantized(input, scale, zero_point, self._how(), back=True)
+
+
+class Quantization(_Quantization):
+    """The integers of `FakeQuantization`, as floating-point numbers.
+
+    Args:
+        quantization_formula, quantization_bit, quantization_scheme: as for `MinMaxObserver`.
+    """
+
+    def __init__(
+        self, quantization_formula: str = "google", quantization_bit: int = 8, quantization_scheme: str = "symmetric"
+    ) -> None:
+        super().__init__(quantization_bit, quantization_scheme, quantization_formula)
+
+    def forward(self, input: Tensor, scale: Tensor, zero_point: Tensor) -> Tensor:
+        """The input's shape and dtype, by the scale and zero point of an observer."""
+        return quantized(input, scale, zero_point, self._how(), back=False)
+
+
+class FakeQuantizedOperands(Module):
+    """What a layer that trains for quantisation does to its input and its weight before it computes as usual.
+
+    Args:
+        how: to integers.
+        per_layer: whether the weight has one scale; else it has one for each output channel.
+        momentum: of the moving averages of the input's extremes.
+
+    Attributes:
+        moving_average_observer: of the input, updated in each training step.
+    """
+
+    def __init__(self, how: Quantizing, per_layer: bool, momentum: float) -> None:
+        super().__init__()
+        self.weight_observer = MinMaxObserver(how.formula, how.bit, how.scheme, per_layer)
+        self.moving_average_observer = MovingAverageMinMaxObserver(
+            True, how.formula, _NEVER, how.bit, how.scheme, momentum
+        )
+        self.fake_quantization = FakeQuantization(how.formula, how.bit, how.scheme)
+
+    def forward(self, input: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+        """Both, rounded."""
+        rounded = self.fake_quantization(input, *self.moving_average_observer(input, 0))
+        return rounded, self.fake_quantization(weight, *self.weight_observer(weight))

@@ -1,0 +1,228 @@
+"""Quantisation as it is trained for: numbers rounded to a few levels, with the gradients of what is not rounded.
+
+The formulas are OneFlow's, "google" (B. Jacob et al., 2018) and "cambricon" (scales that are powers of two), and
+PyTorch's `fake_quantize_per_tensor_affine` and `fake_quantize_per_channel_affine`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from vmflow import dtypes, tensors as _tensors
+from vmflow.dtypes import FLOATING
+from vmflow.ops.declaration import function
+from vmflow.ops.elementwise.selection import where
+from vmflow.ops.table import normalize_dim
+
+from .layer_operands import check_floating
+
+if TYPE_CHECKING:
+    from vmflow.tensors import Tensor
+
+_SCHEMES = ("symmetric", "affine")
+_FORMULAS = ("google", "cambricon")
+
+
+class Quantizing(NamedTuple):
+    """How numbers become integers.
+
+    Attributes:
+        bit: the number of bits, from 2 to 8.
+        scheme: "symmetric", to signed integers, or "affine", to unsigned ones with a zero point.
+        formula: "google", or "cambricon", whose scales are the exponents of powers of two; it is symmetric.
+    """
+
+    bit: int
+    scheme: str
+    formula: str
+
+    def checked(self, name: str) -> Quantizing:
+        """The same.
+
+        Raises:
+            ValueError: if one is out of range.
+        """
+        if isinstance(self.bit, bool) or not isinstance(self.bit, int) or not 2 <= self.bit <= 8:
+            raise ValueError(f"{name}: quantization_bit must be an integer from 2 to 8, got {self.bit!r}")
+        if self.scheme not in _SCHEMES:
+            raise ValueError(f"{name}: quantization_scheme must be one of {', '.join(_SCHEMES)}, not {self.scheme!r}")
+        if self.formula not in _FORMULAS:
+            raise ValueError(
+                f"{name}: quantization_formula must be one of {', '.join(_FORMULAS)}, not {self.formula!r}"
+            )
+        if self.formula == "cambricon" and self.scheme != "symmetric":
+            raise ValueError(f"{name}: the formula cambricon is for the scheme symmetric, not {self.scheme!r}")
+        return self
+
+
+def extremes(input: Tensor, how: Quantizing, per_layer: bool) -> tuple[Tensor, Tensor]:
+    """The largest and the smallest number, (1,), or of each slice along the first dimension, (channels,).
+
+    Symmetric schemes take the largest absolute value for both.
+    """
+    rows = input.detach().reshape((1 if per_layer else input.shape[0], -1))
+    if how.scheme == "symmetric":
+        largest = rows.abs().amax(1)
+        return largest, largest
+    return rows.amax(1), rows.amin(1)
+
+
+def scale_and_zero_point(largest: Tensor, smallest: Tensor, how: Quantizing) -> tuple[Tensor, Tensor]:
+    """What numbers between these are divided by, and the integer that zero becomes."""
+    if how.formula == "cambricon":
+        return largest.log2().floor() - (how.bit - 2), largest * 0
+    if how.scheme == "symmetric":
+        return largest / (2 ** (how.bit - 1) - 1), largest * 0
+    scale = (largest - smallest) / (2**how.bit - 1)
+    return scale, -(smallest / _divisor(scale)).round()
+
+
+def _divisor(scale: Tensor) -> Tensor:
+    """The scale; 1 where that is zero, since all numbers are zero there."""
+    return where(scale == 0, 1.0, scale)
+
+
+def quantized(input: Tensor, scale: Tensor, zero_point: Tensor, how: Quantizing, back: bool) -> Tensor:
+    """Integers, as floating-point numbers of the dtype of `input`; with `back` what they stand for.
+
+    The gradient is that of `input` itself.
+
+    Args:
+        input: floating-point, of any shape.
+        scale, zero_point: of one element, or one for each slice along the first dimension.
+        how: to integers.
+        back: as above.
+
+    Raises:
+        TypeError: for another dtype.
+        ValueError: for numbers of scales that do not fit.
+    """
+    name = "fake_quantization" if back else "quantization"
+    check_floating(name, input._blob.meta)
+    for what, given in (("scale", scale), ("zero_point", zero_point)):
+        if given.numel() != 1 and not (input.ndim and given.shape == (input.shape[0],)):
+            raise ValueError(
+                f"{name}: {what} must have one element, or one for each slice of an input of shape "
+                f"{list(input.shape)} along the first dimension, got shape {list(given.shape)}"
+            )
+    scale, zero = _by_first(scale.detach(), input), _by_first(zero_point.detach(), input)
+    if how.formula == "cambricon":
+        scale = scale.exp2()
+    affine = how.scheme == "affine"
+    high = 2**how.bit - 1 if affine else 2 ** (how.bit - 1) - 1
+    low = 0 if affine else -high - 1
+    found = input.detach() / _divisor(scale)
+    found = ((found + zero) if affine else found).round().clamp(low, high)
+    if back:
+        found = ((found - zero) if affine else found) * scale
+    return _straight_through(found.to(input.dtype), input)
+
+
+def _by_first(each: Tensor, input: Tensor) -> Tensor:
+    """Shaped to broadcast along the first dimension."""
+    return each.reshape((-1,) + (1,) * (input.ndim - 1)) if input.ndim else each.reshape(())
+
+
+def _straight_through(found: Tensor, input: Tensor, inside: Tensor | None = None) -> Tensor:
+    """`found`, with the gradient of `input`, or with that where `inside` is true and else with none."""
+    if not input.requires_grad:
+        return found
+    # Of finite numbers the difference is zero, and nothing is added but its gradient.
+    nothing = input - input.detach()
+    return found + (nothing if inside is None else where(inside, nothing, 0.0))
+
+
+# PyTorch's
+
+
+@function()
+def fake_quantize_per_tensor_affine(
+    input: Tensor, scale: Tensor | float, zero_point: Tensor | int, quant_min: int, quant_max: int
+) -> Tensor:
+    """`input` rounded to multiples of `scale`: ``(clamp(round(x / scale) + zero_point, ...) - zero_point) * scale``.
+
+    Args:
+        input: floating-point.
+        scale: a number, or a tensor of one element.
+        zero_point: the integer that zero becomes, a number or a tensor of one element.
+        quant_min, quant_max: the limits of integers.
+
+    Returns:
+        The shape and dtype of `input`.  The gradient is that of `input` within the limits, and zero beyond.
+
+    Raises:
+        TypeError: for an input of another dtype.
+        ValueError: if `quant_min` is above `quant_max`, or a `zero_point` that is a number is not between them.
+
+    Example:
+        >>> flow.fake_quantize_per_tensor_affine(flow.tensor([0.26, 9.0]), 0.5, 0, -4, 3)
+        tensor([0.5000, 1.5000])
+    """
+    name = "fake_quantize_per_tensor_affine"
+    _check_limits(name, input, quant_min, quant_max)
+    if not isinstance(zero_point, _tensors.Tensor) and not quant_min <= zero_point <= quant_max:
+        raise ValueError(f"{name}: zero_point must be between {quant_min} and {quant_max}, got {zero_point!r}")
+    for what, given in (("scale", scale), ("zero_point", zero_point)):
+        if isinstance(given, _tensors.Tensor) and given.numel() != 1:
+            raise ValueError(f"{name}: {what} must have one element, got shape {list(given.shape)}")
+    step = scale.detach().reshape(()).float() if isinstance(scale, _tensors.Tensor) else float(np.float32(scale))
+    zero = zero_point.detach().reshape(()).float() if isinstance(zero_point, _tensors.Tensor) else int(zero_point)
+    return _rounded(input, step, zero, quant_min, quant_max)
+
+
+@function()
+def fake_quantize_per_channel_affine(
+    input: Tensor, scale: Tensor, zero_point: Tensor, axis: int, quant_min: int, quant_max: int
+) -> Tensor:
+    """`fake_quantize_per_tensor_affine` with a scale and a zero point for each place along a dimension.
+
+    Args:
+        input: floating-point.
+        scale: a vector, with one element for each place along `axis`.
+        zero_point: the same, int32 or floating-point; not checked, since that would wait for values.
+        axis: the dimension.
+        quant_min, quant_max: the limits of integers.
+
+    Raises:
+        TypeError: for dtypes that do not fit.
+        ValueError: if `quant_min` is above `quant_max`, or for shapes that do not fit.
+        IndexError: if there is no such dimension.
+    """
+    name = "fake_quantize_per_channel_affine"
+    _check_limits(name, input, quant_min, quant_max)
+    axis = normalize_dim(name, axis, input.ndim)
+    for what, given in (("scale", scale), ("zero_point", zero_point)):
+        if given.shape != input.shape[axis : axis + 1]:
+            raise ValueError(
+                f"{name}: {what} must be a vector of {input.shape[axis]} elements, one for each place along dimension "
+                f"{axis} of an input of shape {list(input.shape)}, got shape {list(given.shape)}"
+            )
+    if zero_point.dtype is not dtypes.int32 and zero_point.dtype.category != FLOATING:
+        raise TypeError(f"{name}: zero_point must be int32 or floating-point, not {zero_point.dtype.name}")
+    shape = tuple([-1 if place == axis else 1 for place in range(input.ndim)])
+    step, zero = [each.detach().float().reshape(shape) for each in (scale, zero_point)]
+    # As in PyTorch, which tells of numbers halfway by the zero point's dtype.
+    together = zero_point.dtype.category == FLOATING
+    return _rounded(input, step, zero, quant_min, quant_max, together)
+
+
+def _check_limits(name: str, input: Tensor, low: int, high: int) -> None:
+    check_floating(name, input._blob.meta)
+    if low > high:
+        raise ValueError(f"{name}: quant_min {low} is above quant_max {high}")
+
+
+def _rounded(
+    input: Tensor, step: Tensor | float, zero: Tensor | int, low: int, high: int, together: bool = False
+) -> Tensor:
+    """`together`: whether numbers are rounded with their zero point added."""
+    # PyTorch multiplies by the inverse in single precision, which decides about numbers halfway.
+    inverse = float(np.float32(1) / np.float32(step)) if isinstance(step, float) else 1 / step
+    source = input.detach()
+    if source.dtype is not dtypes.float64:
+        source = source.float()
+    levels = (source * inverse + zero).round() if together else (source * inverse).round() + zero
+    found = ((levels.clamp(low, high) - zero).float() * step).to(input.dtype)
+    return _straight_through(found, input, (levels >= low) & (levels <= high))
