@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 from . import autograd as autograd, functions as _functions, random as random
 from .anomaly import (
     detect_anomaly as detect_anomaly,
+    is_anomaly_check_nan_enabled as is_anomaly_check_nan_enabled,
     is_anomaly_enabled as is_anomaly_enabled,
     set_detect_anomaly as set_detect_anomaly,
 )
@@ -21,6 +22,7 @@ from .autograd import (
     enable_grad as enable_grad,
     inference_mode as inference_mode,
     is_grad_enabled as is_grad_enabled,
+    is_inference_mode_enabled as is_inference_mode_enabled,
     no_grad as no_grad,
     set_grad_enabled as set_grad_enabled,
 )

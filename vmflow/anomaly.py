@@ -24,10 +24,11 @@ class detect_anomaly:
 
     Args:
         enabled: False makes this block one that is not checked, also within one that is.
+        check_nan: PyTorch's; False as well makes it one that is not checked.
     """
 
-    def __init__(self, enabled: bool = True) -> None:
-        self.enabled = enabled
+    def __init__(self, enabled: bool = True, check_nan: bool = True) -> None:
+        self.enabled = enabled and check_nan
         self._before: list[bool] = []
 
     def __enter__(self) -> None:
@@ -39,13 +40,35 @@ class detect_anomaly:
         _set(self._before.pop())
 
 
-def set_detect_anomaly(enabled: bool) -> None:
-    """Switch checking on or off, for this thread or task and the tasks it starts from now on."""
-    _set(enabled)
+class set_detect_anomaly:
+    """Switch checking on or off, for this thread or task and the tasks it starts from now on; see `detect_anomaly`.
+
+    As a context manager, switch it back at the end of the block.
+
+    Args:
+        mode: whether to check.
+        check_nan: PyTorch's; False as well switches it off.
+    """
+
+    def __init__(self, mode: bool, check_nan: bool = True) -> None:
+        self._before = _set(mode and check_nan)
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        _set(self._before)
 
 
 def is_anomaly_enabled() -> bool:
     """Whether results of ops issued here are checked."""
+    return MODE.get().anomaly
+
+
+def is_anomaly_check_nan_enabled() -> bool:
+    """The same: checking means looking for nan and inf."""
     return MODE.get().anomaly
 
 

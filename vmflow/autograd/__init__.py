@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
+from vmflow.anomaly import detect_anomaly as detect_anomaly, set_detect_anomaly as set_detect_anomaly
 from vmflow.context import MODE
 from vmflow.ops.creation.creation import ones_like
 from vmflow.tensors import Tensor
@@ -15,8 +16,10 @@ from .grad_mode import (
     enable_grad as enable_grad,
     inference_mode as inference_mode,
     is_grad_enabled as is_grad_enabled,
+    is_inference_mode_enabled as is_inference_mode_enabled,
     no_grad as no_grad,
     set_grad_enabled as set_grad_enabled,
+    set_multithreading_enabled as set_multithreading_enabled,
 )
 from .history import check_history, edge_of
 from .node import Edge, Place

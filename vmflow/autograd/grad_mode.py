@@ -1,4 +1,4 @@
-"""Whether autograd records: `no_grad`, `enable_grad`, `set_grad_enabled`.
+"""Whether autograd records: `no_grad`, `enable_grad`, `inference_mode`, `set_grad_enabled`.
 
 The mode belongs to the task or thread that sets it.  As a decorator it follows the function: a coroutine or generator
 carries it while it runs and gives the caller's mode back whenever it is suspended.
@@ -6,9 +6,11 @@ carries it while it runs and gives the caller's mode back whenever it is suspend
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
+from contextvars import ContextVar
 from types import TracebackType
-from typing import ParamSpec, TypeVar
+from typing import Any, Final, ParamSpec, TypeAlias, TypeVar, overload
 
 from vmflow.context import MODE
 from vmflow.mode_carrying import carried
@@ -16,10 +18,21 @@ from vmflow.mode_carrying import carried
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
+# Whether ops are recorded, and whether `inference_mode` is on.
+State: TypeAlias = "tuple[bool, bool]"
+
+# Apart from `Mode`, which every op reads: no op asks for this.
+_INFERENCE: Final = ContextVar("vmflow.inference_mode", default=False)
+
 
 def is_grad_enabled() -> bool:
     """Whether ops issued here are recorded."""
     return MODE.get().grad
+
+
+def is_inference_mode_enabled() -> bool:
+    """Whether `inference_mode` is on here."""
+    return _INFERENCE.get()
 
 
 class set_grad_enabled:
@@ -46,7 +59,10 @@ class set_grad_enabled:
         # Used as a decorator, it was not meant to change the mode where the function is defined.
         if self._before:
             _set(self._before.pop())
-        return carried(function, _set, lambda: self.mode)
+        return _decorated(function, _set, self.mode)
+
+    def __repr__(self) -> str:
+        return f"set_grad_enabled(mode={self.mode})"
 
 
 class _GradMode:
@@ -54,7 +70,17 @@ class _GradMode:
 
     mode: bool
 
-    def __init__(self) -> None:
+    @overload
+    def __new__(cls, function: None = None) -> _GradMode: ...
+
+    @overload
+    def __new__(cls, function: Callable[Parameters, Result]) -> Callable[Parameters, Result]: ...  # type: ignore[misc]
+
+    def __new__(cls, function: Any = None) -> Any:
+        # Without parentheses, the class itself is the decorator.
+        return super().__new__(cls) if function is None else cls()(function)
+
+    def __init__(self, function: None = None) -> None:
         self._before: list[bool] = []
 
     def __enter__(self) -> None:
@@ -66,11 +92,11 @@ class _GradMode:
         _set(self._before.pop())
 
     def __call__(self, function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-        return carried(function, _set, lambda: self.mode)
+        return _decorated(function, _set, self.mode)
 
 
 class no_grad(_GradMode):
-    """Do not record: ``with no_grad():``, or ``@no_grad()`` on a function, coroutine function or generator.
+    """Do not record: ``with no_grad():``, or ``@no_grad()`` or ``@no_grad`` on a function, coroutine or generator.
 
     Inside a generator use the decorator form of it: a ``with`` block that stays open across a ``yield`` lasts for the
     consumer too.
@@ -79,14 +105,77 @@ class no_grad(_GradMode):
     mode = False
 
 
-class inference_mode(no_grad):
-    """As `no_grad`; the name that PyTorch code uses for inference."""
-
-
 class enable_grad(_GradMode):
-    """Record, also inside `no_grad`."""
+    """Record, also inside `no_grad`; used as that is."""
 
     mode = True
+
+
+class inference_mode:
+    """As `no_grad`; the name that PyTorch code uses for inference.
+
+    Tensors made within are ordinary ones, which may be used under autograd later.
+
+    Args:
+        mode: False to leave the mode, and record again.  As a decorator, it may be left out with the parentheses.
+    """
+
+    def __new__(cls, mode: Any = True) -> Any:
+        return super().__new__(cls) if isinstance(mode, bool) or not callable(mode) else cls()(mode)
+
+    def __init__(self, mode: bool = True) -> None:
+        self.mode = mode
+        self._before: list[State] = []
+
+    def __enter__(self) -> None:
+        self._before.append(_set_both((not self.mode, self.mode)))
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        _set_both(self._before.pop())
+
+    def __call__(self, function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+        return _decorated(function, _set_both, (not self.mode, self.mode))
+
+
+class set_multithreading_enabled:
+    """PyTorch's switch for backward passes on several threads: at once, as a context manager, or as a decorator.
+
+    It changes nothing: a backward pass issues its ops on the calling thread, and they run side by side in any case.
+
+    Args:
+        mode: of no account.
+    """
+
+    def __init__(self, mode: bool) -> None:
+        self.mode = mode
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+    def __call__(self, function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+        return function
+
+
+def _decorated(
+    function: Callable[Parameters, Result], switch: Callable[[Any], Any], value: Any
+) -> Callable[Parameters, Result]:
+    if not callable(function):
+        raise TypeError(f"a mode of autograd decorates functions, not {type(function).__name__}: {function!r:.100}")
+    if isinstance(function, type):
+        warnings.warn(
+            f"a mode of autograd around the class {function.__name__} holds while its objects are made, and makes the "
+            "name one of a function; decorate __init__ instead",
+            FutureWarning,
+            stacklevel=3,
+        )
+    return carried(function, switch, lambda: value)
 
 
 def _set(grad: bool) -> bool:
@@ -98,3 +187,12 @@ def _set(grad: bool) -> bool:
     if mode.grad != grad:
         MODE.set(mode.replace(grad=grad))
     return mode.grad
+
+
+def _set_both(state: State) -> State:
+    """The same, and of `inference_mode`."""
+    grad, inference = state
+    before = _INFERENCE.get()
+    if before != inference:
+        _INFERENCE.set(inference)
+    return _set(grad), before
