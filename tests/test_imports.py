@@ -75,6 +75,8 @@ LATE = {
         "vmflow.distributed.spread",
     ),
     "vmflow.exchange": ("vmflow.cuda.exchange",),
+    # Hooks, and names of places in the graph of autograd.
+    "vmflow.autograd": ("vmflow.autograd.graph",),
     "vmflow.tensors": ("vmflow.cuda.exchange", "vmflow.distributed.global_tensors"),
     # Devices that few programs have.
     "vmflow.vm.stream_table": (*_SIMULATION, "vmflow.streams.cuda.registry"),

@@ -281,7 +281,11 @@ class TensorMethods(TensorOperators):
         def atanh_(self) -> Tensor: ...
 
         def backward(
-            self, gradient: Tensor | None = None, retain_graph: _bool | None = None, create_graph: _bool = False
+            self,
+            gradient: Tensor | None = None,
+            retain_graph: _bool | None = None,
+            create_graph: _bool = False,
+            inputs: Tensor | Sequence[Tensor] | None = None,
         ) -> None: ...
 
         def baddbmm(

@@ -8,7 +8,6 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable, Generator, Iterator
-from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from .changes import changed
 from .devices import device as Device
 from .dtypes import dtype as DType
 from .errors import BlockingCallWarning
+from .handles import Handle as Handle
 from .instructions import origin
 from .instructions.blob import Array, Size
 from .memory_formats import contiguous_format, fits_rank, lies_in, memory_format, order_of, preserve_format
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from .tensor_methods import TensorMethods
 else:
     TensorMethods = TensorOperators  # the methods of ops are given to the class later
-
-_handles = count()
 
 # Within the class these names are methods.
 _bool = bool
@@ -477,32 +475,6 @@ def settle(tensor: Tensor) -> None:
 def watch_requires_grad(tensor: Tensor) -> None:
     """See to it that every change of its `requires_grad` counts as one; see `changes.changed`."""
     tensor._autograd_meta()
-
-
-class Handle:
-    """Removes a hook again: `remove`, or leaving a ``with`` block."""
-
-    __slots__ = ("_hooks", "_number")
-
-    def __init__(self, hooks: dict[int, Any], hook: Any) -> None:
-        self._hooks = hooks
-        self._number = next(_handles)
-        hooks[self._number] = hook
-
-    @property
-    def number(self) -> int:
-        """The hook's key among the hooks, given to no other."""
-        return self._number
-
-    def remove(self) -> None:
-        """Remove the hook; a second time does nothing."""
-        self._hooks.pop(self._number, None)
-
-    def __enter__(self) -> Handle:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.remove()
 
 
 def _lies_in_format(tensor: Tensor, wanted: memory_format) -> bool:

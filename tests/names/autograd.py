@@ -45,7 +45,133 @@ def _threads(t: Any) -> Any:
     return x.grad
 
 
+def _leaf(t: Any, *shape: int) -> Any:
+    size = 1
+    for extent in shape:
+        size *= extent
+    return (t.arange(1, size + 1, dtype=t.float64) / size).reshape(shape).requires_grad_()
+
+
+def _batched(t: Any) -> Any:
+    x, w = _leaf(t, 2, 3), _leaf(t, 3)
+    y = x.exp() * w
+    rows = t.arange(24, dtype=t.float64).reshape(4, 2, 3)
+    return t.autograd.grad([y, x.sin()], [x, w], [rows, rows * 2], is_grads_batched=True)
+
+
+def _materialized(t: Any) -> Any:
+    x, other = _leaf(t, 2), _leaf(t, 2, 2)
+    return t.autograd.grad((x * x).sum(), (x, other), materialize_grads=True)
+
+
+def _inputs(t: Any) -> list[Any]:
+    x, w = _leaf(t, 2), _leaf(t, 2)
+    y = x * w
+    z = (y * y).sum()
+    z.backward(retain_graph=True, inputs=[x])
+    t.autograd.backward(z, retain_graph=True, inputs=[x, y])
+    t.autograd.backward([z], [t.tensor(3.0, dtype=t.float64)], inputs=w)
+    return [x.grad, w.grad, y.grad]
+
+
+def _saved(t: Any) -> list[Any]:
+    x = _leaf(t, 3)
+    with t.autograd.graph.saved_tensors_hooks(lambda it: it * 2, lambda it: it.detach().clone()):
+        y = (x * x).sum() + x.exp().sum()
+    y.backward()
+    return [x.grad]
+
+
+def _on_cpu(t: Any) -> list[Any]:
+    x = _leaf(t, 3)
+    with t.autograd.graph.save_on_cpu(pin_memory=False):
+        (x * x).sum().backward()
+    return [x.grad]
+
+
+def _disabled(t: Any) -> str:
+    try:
+        with t.autograd.graph.disable_saved_tensors_hooks("not here"), t.autograd.graph.save_on_cpu():
+            pass
+    except RuntimeError as error:
+        return str(error)
+    return "nothing was raised"
+
+
+def _together(t: Any) -> list[Any]:
+    seen: list[Any] = []
+    x, w, other = _leaf(t, 2), _leaf(t, 2), _leaf(t, 2)
+    handle = t.autograd.graph.register_multi_grad_hook([x, w, other], seen.append)
+    (x * w).sum().backward()
+    handle.remove()
+    with t.autograd.graph.register_multi_grad_hook((x, w), lambda it: seen.append(it.shape[0]), mode="any"):
+        (x * w * other).sum().backward()
+    (x * w).sum().backward()
+    return seen
+
+
+def _edges(t: Any) -> list[Any]:
+    x = _leaf(t, 3)
+    y = x.exp()
+    edge = t.autograd.graph.get_gradient_edge(y)
+    at = t.autograd.grad((y * y).sum(), [edge, t.autograd.graph.get_gradient_edge(x)], retain_graph=True)
+    return [*at, *t.autograd.grad([edge], [x], [t.ones(3, dtype=t.float64)]), edge.output_nr]
+
+
+def _node_hooks(t: Any) -> list[Any]:
+    x = _leaf(t, 3)
+    y = x.exp()
+    seen: list[Any] = [isinstance(y.grad_fn, t.autograd.graph.Node)]
+    y.grad_fn.register_prehook(lambda given: (given[0] * 2,))
+    y.grad_fn.register_hook(lambda given, gradients: seen.extend([*given, *gradients]))
+    handle = y.grad_fn.register_hook(lambda given, gradients: (given[0] * 3,))
+    y.sum().backward(retain_graph=True)
+    handle.remove()
+    y.sum().backward()
+    return [*seen, x.grad]
+
+
+def _counted(t: Any) -> str:
+    x = _leaf(t, 3)
+    y = x * 2
+    z = (y * y).sum()
+    t.autograd.graph.increment_version(y)
+    try:
+        z.backward()
+    except RuntimeError:
+        return "refused"
+    return "nothing was raised"
+
+
+def _after_accumulation(t: Any) -> list[Any]:
+    x, seen = _leaf(t, 3), []
+
+    def hook(leaf: Any) -> None:
+        seen.append(leaf.grad.clone())
+        leaf.grad = None
+
+    with x.register_post_accumulate_grad_hook(hook):
+        (x * x).sum().backward()
+        (x * 3).sum().backward()
+    (x * 5).sum().backward()
+    return [*seen, x.grad]
+
+
 CASES: Final = [
+    Case("autograd.grad", _batched),
+    Case("autograd.grad", _materialized),
+    Case("autograd.backward", _inputs),
+    Case("Tensor.backward", _inputs),
+    Case("autograd.graph.saved_tensors_hooks", _saved),
+    Case("autograd.graph.save_on_cpu", _on_cpu),
+    Case("autograd.graph.disable_saved_tensors_hooks", _disabled),
+    Case("autograd.graph.register_multi_grad_hook", _together),
+    Case("autograd.graph.get_gradient_edge", _edges),
+    Case("autograd.graph.GradientEdge", _edges),
+    Case("autograd.graph.Node.register_hook", _node_hooks),
+    Case("autograd.graph.Node.register_prehook", _node_hooks),
+    Case("autograd.graph.increment_version", _counted),
+    Case("Tensor.register_post_accumulate_grad_hook", _after_accumulation),
     *[
         Case(name, _modes)
         for name in (

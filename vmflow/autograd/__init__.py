@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast, overload
 
 from vmflow.anomaly import detect_anomaly as detect_anomaly, set_detect_anomaly as set_detect_anomaly
 from vmflow.context import MODE
-from vmflow.ops.creation.creation import ones_like
+from vmflow.ops.creation.creation import ones_like, zeros_like
+from vmflow.ops.shape.joining import stack
 from vmflow.tensors import Tensor
 
 from .engine import run_backward
@@ -22,45 +23,65 @@ from .grad_mode import (
     set_multithreading_enabled as set_multithreading_enabled,
 )
 from .history import check_history, edge_of
-from .node import Edge, Place
+from .node import AutogradMeta, Edge, Place
 
 if TYPE_CHECKING:
     from vmflow.interpreters import Recorder
 
-    from . import functional as functional
+    from . import functional as functional, graph as graph
     from .function import (
         Function as Function,
         FunctionContext as FunctionContext,
         once_differentiable as once_differentiable,
     )
     from .gradient_check import GradcheckError as GradcheckError, gradcheck as gradcheck, gradgradcheck as gradgradcheck
+    from .graph import GradientEdge
+
+    # Of which one may ask the gradient, and from which one may begin.
+    Root: TypeAlias = Tensor | GradientEdge
+    Inputs: TypeAlias = Root | Sequence[Root] | dict[str, Tensor]
 
 
 def backward(
-    tensors: Tensor | Sequence[Tensor],
+    tensors: Root | Sequence[Root],
     grad_tensors: Tensor | Sequence[Tensor | None] | None = None,
     retain_graph: bool | None = None,
     create_graph: bool = False,
+    *,
+    inputs: Inputs | None = None,
 ) -> None:
     """Accumulate the gradients of `tensors` into the leaves they were made from.
 
     Args:
-        tensors: to differentiate.
+        tensors: to differentiate; `graph.GradientEdge`s as well.
         grad_tensors: the gradient of the final value by each; None is one, for single elements.
         retain_graph: whether to allow another pass; by default as `create_graph`.
         create_graph: whether the pass itself is recorded.
+        inputs: accumulate into these alone: leaves, or results of ops, which then have a gradient as after
+            `retain_grad`.
 
     Raises:
-        RuntimeError: if a tensor has nothing to differentiate, or a gradient is needed or does not fit.
+        RuntimeError: if a tensor has nothing to differentiate, or a gradient is needed or does not fit; if `inputs` is
+            empty, or one of them does not require a gradient.
     """
     outputs = _as_tuple(tensors)
-    recorder: Recorder | None = MODE.get().interpreter
-    if recorder is not None:
-        outputs = recorder.final(outputs)
+    targets: tuple[Root, ...] = ()
+    wanted: list[Place] | None = None
+    if inputs is not None:
+        targets = _targets(inputs)
+        if not targets:
+            raise RuntimeError("backward: inputs is empty; leave it out to accumulate into all leaves")
+        wanted = [edge.place() for edge in _edges("backward", targets)]
+    roots = _roots(_final(outputs), grad_tensors)
+    for target in targets:
+        if isinstance(target, Tensor):
+            target.retain_grad()
     run_backward(
-        _roots(outputs, grad_tensors),
+        roots,
         retain_graph=create_graph if retain_graph is None else retain_graph,
         create_graph=create_graph,
+        wanted=wanted,
+        accumulate=True,
     )
 
 
@@ -69,59 +90,175 @@ def Variable(data: Tensor, requires_grad: bool = False) -> Tensor:
     return data.detach().requires_grad_(requires_grad)
 
 
+@overload
 def grad(
-    outputs: Tensor | Sequence[Tensor],
-    inputs: Tensor | Sequence[Tensor],
+    outputs: Root | Sequence[Root],
+    inputs: dict[str, Tensor],
     grad_outputs: Tensor | Sequence[Tensor | None] | None = None,
     retain_graph: bool | None = None,
     create_graph: bool = False,
     only_inputs: bool = True,
-    allow_unused: bool = False,
-) -> tuple[Tensor | None, ...]:
+    allow_unused: bool | None = None,
+    is_grads_batched: bool = False,
+    materialize_grads: bool = False,
+) -> dict[str, Tensor | None]: ...
+
+
+@overload
+def grad(
+    outputs: Root | Sequence[Root],
+    inputs: Root | Sequence[Root],
+    grad_outputs: Tensor | Sequence[Tensor | None] | None = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    only_inputs: bool = True,
+    allow_unused: bool | None = None,
+    is_grads_batched: bool = False,
+    materialize_grads: bool = False,
+) -> tuple[Tensor | None, ...]: ...
+
+
+def grad(
+    outputs: Root | Sequence[Root],
+    inputs: Inputs,
+    grad_outputs: Tensor | Sequence[Tensor | None] | None = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    only_inputs: bool = True,
+    allow_unused: bool | None = None,
+    is_grads_batched: bool = False,
+    materialize_grads: bool = False,
+) -> Any:
     """The gradients of `outputs` by each of `inputs`; nothing is accumulated.
 
     Args:
-        outputs: to differentiate.
-        inputs: to differentiate by; leaves or not.
+        outputs: to differentiate; `graph.GradientEdge`s as well.
+        inputs: to differentiate by; leaves or not, and `graph.GradientEdge`s as well.
         grad_outputs: the gradient of the final value by each output; None is one, for single elements.
         retain_graph: whether to allow another pass; by default as `create_graph`.
         create_graph: whether the result can be differentiated in turn.
         only_inputs: as PyTorch's, True.
-        allow_unused: give None for an input that the outputs do not depend on, instead of raising.
+        allow_unused: give None for an input that the outputs do not depend on, instead of raising; by default as
+            `materialize_grads`.
+        is_grads_batched: each of `grad_outputs` has a further first dimension, of a batch, and the gradients get one:
+            row by row, they are the gradients for each row.  It takes a pass for each row.
+        materialize_grads: give zeros for an input that the outputs do not depend on.
+
+    Returns:
+        A tuple of the gradients, None for inputs that are not used; a dict of them, if `inputs` is one.
 
     Raises:
-        ValueError: for ``only_inputs=False``.
-        RuntimeError: as `backward`; for an input that does not require a gradient or was not used.
+        ValueError: for ``only_inputs=False``, and for ``allow_unused=False`` with `materialize_grads`.
+        RuntimeError: as `backward`; for an input that does not require a gradient or was not used; for batches of
+            gradients that do not fit.
     """
     if not only_inputs:
         raise ValueError("grad: only_inputs=False was taken out of PyTorch; use backward() to accumulate")
-    wanted: list[Place] = []
-    for position, tensor in enumerate(_as_tuple(inputs)):
-        edge = edge_of(tensor)
-        if edge is None:
-            raise RuntimeError(f"grad: input {position} does not require a gradient")
-        wanted.append(edge.place())
-    results = run_backward(
-        _roots(_as_tuple(outputs), grad_outputs),
-        retain_graph=create_graph if retain_graph is None else retain_graph,
-        create_graph=create_graph,
-        wanted=wanted,
-    )
+    if materialize_grads and allow_unused is False:
+        raise ValueError("grad: allow_unused=False contradicts materialize_grads=True, which gives zeros; leave it out")
+    targets = _targets(inputs)
+    if materialize_grads and not all([isinstance(it, Tensor) for it in targets]):
+        raise RuntimeError("grad: materialize_grads=True needs tensors as inputs; a GradientEdge has no shape")
+    wanted = [edge.place() for edge in _edges("grad", targets)]
+    retain_graph = create_graph if retain_graph is None else retain_graph
+    roots = _as_tuple(outputs)
+    results: list[Tensor | None]
+    if is_grads_batched:
+        results = _batched(roots, grad_outputs, wanted, retain_graph, create_graph)
+    else:
+        results = run_backward(
+            _roots(roots, grad_outputs), retain_graph=retain_graph, create_graph=create_graph, wanted=wanted
+        )
     for position, result in enumerate(results):
-        if result is None and not allow_unused:
+        if result is not None:
+            continue
+        if materialize_grads:
+            target = targets[position]
+            assert isinstance(target, Tensor)
+            results[position] = zeros_like(target, requires_grad=False)
+        elif not allow_unused:
             raise RuntimeError(
                 f"grad: the outputs do not depend on input {position}; pass allow_unused=True to get None for it"
             )
-    return tuple(results)
+    return dict(zip(inputs, results, strict=True)) if isinstance(inputs, dict) else tuple(results)
 
 
-def _as_tuple(tensors: Tensor | Sequence[Tensor]) -> tuple[Tensor, ...]:
-    return (tensors,) if isinstance(tensors, Tensor) else tuple(tensors)
+def _batched(
+    outputs: tuple[Root, ...], gradients: Any, wanted: list[Place], retain_graph: bool, create_graph: bool
+) -> list[Tensor | None]:
+    """The gradients for each row of those of the outputs, row by row."""
+    given = (gradients,) if isinstance(gradients, Tensor) else tuple(gradients or ())
+    if len(given) != len(outputs):
+        raise RuntimeError(f"grad: is_grads_batched=True needs a gradient for each of {len(outputs)} outputs")
+    for position, (output, gradient) in enumerate(zip(outputs, given, strict=True)):
+        if not isinstance(gradient, Tensor) or gradient.ndim == 0:
+            raise RuntimeError(f"grad: is_grads_batched=True needs a batch of gradients for output {position}")
+        if isinstance(output, Tensor) and gradient.shape[1:] != output.shape:
+            raise RuntimeError(
+                f"grad: with is_grads_batched=True, the gradients of output {position} of shape {list(output.shape)} "
+                f"must have one more dimension before it, not shape {list(gradient.shape)}"
+            )
+    sizes = {gradient.shape[0] for gradient in given}
+    if len(sizes) != 1 or 0 in sizes:
+        raise RuntimeError(f"grad: batches of gradients must be of one size, at least 1, got {sorted(sizes)}")
+    size = sizes.pop()
+    rows = [
+        run_backward(
+            _roots(outputs, [gradient[row] for gradient in given]),
+            retain_graph=retain_graph or row < size - 1,
+            create_graph=create_graph,
+            wanted=wanted,
+        )
+        for row in range(size)
+    ]
+    columns = [[it for it in found if it is not None] for found in zip(*rows, strict=True)]
+    return [stack(found) if len(found) == size else None for found in columns]
 
 
-def _roots(
-    outputs: tuple[Tensor, ...], gradients: Tensor | Sequence[Tensor | None] | None
-) -> list[tuple[Edge, Tensor]]:
+def _as_tuple(tensors: Root | Sequence[Root]) -> tuple[Root, ...]:
+    # An edge is a tuple itself.
+    single = isinstance(tensors, Tensor) or hasattr(tensors, "output_nr")
+    return (cast("Root", tensors),) if single else tuple(cast("Sequence[Root]", tensors))
+
+
+def _targets(inputs: Inputs) -> tuple[Root, ...]:
+    return _as_tuple(tuple(inputs.values()) if isinstance(inputs, dict) else inputs)
+
+
+def _edge_of(target: Root) -> Edge:
+    if isinstance(target, Tensor):
+        return edge_of(target)
+    from .graph import edge_at  # which few programs need
+
+    return edge_at(target)
+
+
+def _edges(name: str, targets: tuple[Root, ...]) -> list[AutogradMeta]:
+    """Where the gradients of these arrive.
+
+    Raises:
+        RuntimeError: if one requires none.
+    """
+    found: list[AutogradMeta] = []
+    for position, target in enumerate(targets):
+        edge = _edge_of(target)
+        if edge is None:
+            raise RuntimeError(f"{name}: input {position} does not require a gradient")
+        found.append(edge)
+    return found
+
+
+def _final(outputs: tuple[Root, ...]) -> tuple[Root, ...]:
+    """The outputs as a graph that is being built wants them."""
+    recorder: Recorder | None = MODE.get().interpreter
+    if recorder is None:
+        return outputs
+    if not all([isinstance(it, Tensor) for it in outputs]):
+        raise RuntimeError("backward: within a graph, give tensors to differentiate instead of a GradientEdge")
+    return recorder.final(cast("tuple[Tensor, ...]", outputs))
+
+
+def _roots(outputs: tuple[Root, ...], gradients: Tensor | Sequence[Tensor | None] | None) -> list[tuple[Edge, Tensor]]:
     given: Sequence[Tensor | None]
     if gradients is None:
         given = [None] * len(outputs)
@@ -129,31 +266,42 @@ def _roots(
         given = (gradients,) if isinstance(gradients, Tensor) else tuple(gradients)
     if len(given) != len(outputs):
         raise RuntimeError(f"{len(outputs)} outputs were given and {len(given)} gradients")
-    check_history("backward", outputs)
-    roots: list[tuple[Edge, Tensor]] = []
-    for output, gradient in zip(outputs, given, strict=True):
-        edge = edge_of(output)
-        if edge is None:
-            raise RuntimeError(
-                "the tensor to differentiate does not require a gradient: none of the tensors it was made from does, "
-                "or it was made under no_grad()"
-            )
+    check_history("backward", tuple([it for it in outputs if isinstance(it, Tensor)]))
+    return [(_root(output), _gradient_of(output, gradient)) for output, gradient in zip(outputs, given, strict=True)]
+
+
+def _root(output: Root) -> Edge:
+    edge = _edge_of(output)
+    if edge is None:
+        raise RuntimeError(
+            "the tensor to differentiate does not require a gradient: none of the tensors it was made from does, "
+            "or it was made under no_grad()"
+        )
+    return edge
+
+
+def _gradient_of(output: Root, gradient: Tensor | None) -> Tensor:
+    """The gradient to begin with."""
+    if not isinstance(output, Tensor):
         if gradient is None:
-            if output.numel() != 1:
-                raise RuntimeError(
-                    f"the gradient can be left out for a single element only, not for shape {list(output.shape)}; "
-                    "reduce to a scalar, or pass the gradient"
-                )
-            gradient = ones_like(output)
-        elif gradient.shape != output.shape:
+            raise RuntimeError("the gradient cannot be left out for a GradientEdge, whose shape is not known; pass it")
+        return gradient
+    if gradient is None:
+        if output.numel() != 1:
             raise RuntimeError(
-                f"the gradient of a tensor of shape {list(output.shape)} cannot have shape {list(gradient.shape)}"
+                f"the gradient can be left out for a single element only, not for shape {list(output.shape)}; "
+                "reduce to a scalar, or pass the gradient"
             )
-        roots.append((edge, gradient))
-    return roots
+        return ones_like(output)
+    if gradient.shape != output.shape:
+        raise RuntimeError(
+            f"the gradient of a tensor of shape {list(output.shape)} cannot have shape {list(gradient.shape)}"
+        )
+    return gradient
 
 
 # What few programs need is loaded on first use.
+_LAZY_MODULES: Final = ("functional", "graph")
 _LAZY_NAMES: Final = {
     "Function": ".function",
     "FunctionContext": ".function",
@@ -165,8 +313,8 @@ _LAZY_NAMES: Final = {
 
 
 def __getattr__(name: str) -> object:
-    if name == "functional":
-        return import_module(".functional", __name__)
+    if name in _LAZY_MODULES:
+        return import_module(f".{name}", __name__)
     if name in _LAZY_NAMES:
         found = globals()[name] = getattr(import_module(_LAZY_NAMES[name], __name__), name)
         return found
@@ -174,4 +322,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), "functional", *_LAZY_NAMES])
+    return sorted([*globals(), *_LAZY_MODULES, *_LAZY_NAMES])

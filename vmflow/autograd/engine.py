@@ -6,8 +6,9 @@ It runs on the calling thread and only issues instructions; it returns before th
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, cast
+from collections.abc import Callable, Iterable, Sequence
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from vmflow import interpreter as _interpreter
 from vmflow.context import MODE
@@ -24,12 +25,22 @@ if TYPE_CHECKING:
     from vmflow.tensors import Tensor
 
 
+# What is to be called at the end of the backward pass that runs here, by what wants it; None where none runs.
+_AT_END: Final[ContextVar[dict[Any, Callable[[], None]] | None]] = ContextVar("vmflow.at_end", default=None)
+
+
+def at_end() -> dict[Any, Callable[[], None]] | None:
+    """What the backward pass that runs here calls at its end, by what wants it, to add to; None where none runs."""
+    return _AT_END.get()
+
+
 def run_backward(
     roots: Sequence[tuple[Edge, Tensor]],
     *,
     retain_graph: bool,
     create_graph: bool,
     wanted: Sequence[Place] | None = None,
+    accumulate: bool = False,
     since: int = 0,
     keep_before: int = 0,
 ) -> list[Tensor | None]:
@@ -40,6 +51,7 @@ def run_backward(
         retain_graph: whether nodes keep what they saved.
         create_graph: whether the pass itself is recorded.
         wanted: if given, return these gradients and accumulate none; else accumulate into the leaves.
+        accumulate: accumulate into those leaves that are wanted, and return nothing.
         since: with `wanted`, run no node of a lower sequence number than this.  What is wanted then belongs to a pass
             that this one is a step of, and its hooks are not called here.
         keep_before: nodes of a lower sequence number keep what they saved in any case: others may need it.
@@ -48,11 +60,18 @@ def run_backward(
         The gradient of each of `wanted`, None where none arrived.
     """
     before = MODE.get()
+    around = _AT_END.get()
+    last: dict[Any, Callable[[], None]] = {}
+    _AT_END.set(last)
     try:
         # The forward pass has chosen the dtypes already.
         MODE.set(before.replace(grad=create_graph, autocast=None))
-        return _Pass(retain_graph, create_graph, wanted, since, keep_before).run(roots)
+        found = _Pass(retain_graph, create_graph, wanted, accumulate, since, keep_before).run(roots)
+        for call in list(last.values()):
+            call()
+        return found
     finally:
+        _AT_END.set(around)
         # Only these are put back: a hook may have changed others on purpose.
         MODE.set(MODE.get().replace(grad=before.grad, autocast=before.autocast))
 
@@ -72,17 +91,24 @@ class _Pass:
         useful: the nodes worth running, None for all.
         parts: of what nothing else has arrived at, the gradients of parts.
         own: of those at nodes, the ones that nobody else has: the sums, and parts that were put together.
-        captured: the gradients asked for.
-        since, keep_before: see `run_backward`.
+        captured: the gradients asked for, if they are to be returned.
+        accumulate, since, keep_before: see `run_backward`.
         recorder: of the graph that is being built, which wants to know whose gradient is computed; else None.
     """
 
     def __init__(
-        self, retain_graph: bool, create_graph: bool, wanted: Sequence[Place] | None, since: int, keep_before: int
+        self,
+        retain_graph: bool,
+        create_graph: bool,
+        wanted: Sequence[Place] | None,
+        accumulate: bool,
+        since: int,
+        keep_before: int,
     ) -> None:
         self.retain_graph = retain_graph
         self.create_graph = create_graph
         self.wanted = wanted
+        self.accumulate = accumulate
         self.since = since
         self.keep_before = keep_before
         self.captured: dict[Place, Tensor] = {}
@@ -140,7 +166,7 @@ class _Pass:
             for index in range(node.outputs_count):
                 if (node, index) in self.parts:
                     arrived[index] = self.parts.pop((node, index)).whole()
-            if node.outputs is not None or not isinstance(node, OpNode):
+            if node.outputs is not None or node.hooks is not None or not isinstance(node, OpNode):
                 self._put_together()  # before others' code, which may change gradients in place that are parts as well
         if node.outputs is not None and node.sequence >= self.since:
             self._show(node.outputs, arrived)
@@ -150,13 +176,18 @@ class _Pass:
                     self.captured[node, index] = gradient
             if self.useful is not None and node not in self.useful:
                 return
-        if isinstance(node, OpNode) and node.op.is_slice and self._takes_part(node, arrived[0]):
+        hooks = node.hooks
+        if hooks is not None:
+            arrived = hooks.prepared(arrived)
+        elif isinstance(node, OpNode) and node.op.is_slice and self._takes_part(node, arrived[0]):
             return
         given = node.backward(arrived, self.create_graph)
         if isinstance(node, OpNode):
             given = _conforming(node, given)
         edges = node.edges  # not before: a checkpoint learns where its gradients go when it calls its function again
         results = given if isinstance(given, tuple) else tuple(given)
+        if hooks is not None:
+            results = hooks.finished(results, arrived)
         if len(results) != len(edges):
             raise InternalError(f"{node.title} gave {len(results)} gradients for {len(edges)} inputs")
         for place in range(len(edges)):
@@ -165,7 +196,11 @@ class _Pass:
                 if edge.node is not None:
                     self._arrive_at(edge.node, edge, result)
                 else:
-                    shared = node.may_share(result, arrived) or sum([other is result for other in results]) > 1
+                    shared = (
+                        hooks is not None
+                        or node.may_share(result, arrived)
+                        or sum([other is result for other in results]) > 1
+                    )
                     self._arrive_at_leaf(edge, result, shared)
         if not self.retain_graph and node.sequence >= self.keep_before:
             node.release()
@@ -299,7 +334,7 @@ class _Pass:
             return
         if leaf.hooks and not self.since:
             gradient, shared = _with_hooks(leaf, gradient), True
-        if self.wanted is not None:
+        if self.wanted is not None and not self.accumulate:
             self.captured[leaf] = gradient
             return
         if not leaf.requires_grad:

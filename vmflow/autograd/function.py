@@ -14,7 +14,7 @@ from vmflow.tensors import Tensor
 from . import views
 from .grad_mode import no_grad
 from .history import check_history, edge_of
-from .node import AutogradMeta, Edge, Node, SavedTensor
+from .node import AutogradMeta, Edge, Node, SavedTensor, packing_here
 
 
 class FunctionContext:
@@ -235,8 +235,8 @@ def _pack(tensor: Tensor | None, outputs: Sequence[Tensor]) -> SavedTensor | tup
         return None
     for index, output in enumerate(outputs):
         if output is tensor:
-            return SavedTensor(tensor, False), index
-    return SavedTensor(tensor, True)
+            return SavedTensor(tensor, False, packing=packing_here()), index
+    return SavedTensor(tensor, True, packing=packing_here())
 
 
 class _Once(Node):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from vmflow.tensor_fields import TensorFields
 
 from . import views
-from .node import AutogradMeta, Edge, OpNode
+from .node import PACKING_BLOCKS, AutogradMeta, Edge, OpNode, PackingOpNode, packing_here
 
 if TYPE_CHECKING:
     from vmflow.ops.table import Attributes, OpExpr
@@ -57,7 +57,11 @@ def record(
     """Make `results` remember how they came about."""
     if not in_place:
         check_history(op.name, inputs)
-    node = OpNode(op, inputs, attributes, scalars, results, in_place)
+    packing = packing_here() if PACKING_BLOCKS else None
+    if packing is None:
+        node = OpNode(op, inputs, attributes, scalars, results, in_place)
+    else:
+        node = PackingOpNode(op, inputs, attributes, scalars, results, in_place, packing)
     for index, result in enumerate(results):
         fields: TensorFields = result
         if fields._blob.meta.differentiable:

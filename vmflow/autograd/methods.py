@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from vmflow import autograd as _autograd
@@ -25,7 +26,11 @@ def detach_(input: Tensor) -> Tensor:
 
 @method()
 def backward(
-    self: Tensor, gradient: Tensor | None = None, retain_graph: bool | None = None, create_graph: bool = False
+    self: Tensor,
+    gradient: Tensor | None = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    inputs: Tensor | Sequence[Tensor] | None = None,
 ) -> None:
     """Accumulate the gradient of this tensor into the leaves it was made from.
 
@@ -33,8 +38,10 @@ def backward(
         gradient: of the final value by this tensor; may be left out for a single element.
         retain_graph: whether to allow another pass; by default as `create_graph`.
         create_graph: whether the pass itself is recorded, for higher derivatives.
+        inputs: accumulate into these alone; see `vmflow.autograd.backward`.
 
     Raises:
-        RuntimeError: if there is nothing to differentiate, or `gradient` is needed or does not fit.
+        RuntimeError: if there is nothing to differentiate, or `gradient` is needed or does not fit; if `inputs` is
+            empty, or one of them does not require a gradient.
     """
-    _autograd.backward(self, gradient, retain_graph, create_graph)
+    _autograd.backward(self, gradient, retain_graph, create_graph, inputs=inputs)

@@ -7,16 +7,19 @@ which node that is; a leaf's is where gradients are accumulated.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from vmflow.context import MODE
 from vmflow.errors import InternalError
+from vmflow.handles import Handle
 from vmflow.instructions import origin
 from vmflow.instructions.blob import Blob, TensorMeta
 from vmflow.instructions.release_tensor import Lease
 from vmflow.native import mypyc_attr
 from vmflow.operands import changed_leaf
-from vmflow.tensor_fields import TensorFields, new_tensor
+from vmflow.tensor_fields import TensorFields, new_alias, new_tensor
 
 if TYPE_CHECKING:
     from vmflow.ops.table import Attributes, OpExpr
@@ -106,6 +109,53 @@ class AutogradMeta:
         return self if self.node is None else (self.node, self.index)
 
 
+class NodeHooks:
+    """What users want to see of a step of the backward pass.
+
+    Attributes:
+        before: called with the gradients of the outputs, by handle; may replace them.
+        after: called with the gradients of the inputs and those of the outputs; may replace the first.
+    """
+
+    __slots__ = ("after", "before")
+
+    def __init__(self) -> None:
+        self.before: dict[int, Callable[[Any], Any]] = {}
+        self.after: dict[int, Callable[[Any, Any], Any]] = {}
+
+    def prepared(self, gradients: list[Tensor | None]) -> list[Tensor | None]:
+        """The gradients of the outputs, as the hooks leave them."""
+        for hook in list(self.before.values()):
+            replaced = hook(tuple(gradients))
+            if replaced is not None:
+                gradients = list(_of_hook("register_prehook", replaced, gradients))
+        return gradients
+
+    def finished(
+        self, results: tuple[Tensor | None, ...], gradients: Sequence[Tensor | None]
+    ) -> tuple[Tensor | None, ...]:
+        """The gradients of the inputs, as the hooks leave them."""
+        for hook in list(self.after.values()):
+            replaced = hook(results, tuple(gradients))
+            if replaced is not None:
+                results = _of_hook("register_hook", replaced, results)
+        return results
+
+
+def _of_hook(name: str, returned: Any, before: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
+    """The gradients that a hook has returned, in place of those before."""
+    given: tuple[Any, ...] = (returned,) if isinstance(returned, TensorFields) else tuple(returned)
+    if len(given) != len(before):
+        raise RuntimeError(f"{name}: the hook of a node returned {len(given)} gradients, where there are {len(before)}")
+    for new, old in zip(given, before, strict=True):
+        if new is not None and old is not None and new.shape != old.shape:
+            raise RuntimeError(
+                f"{name}: the hook of a node returned a gradient of shape {list(new.shape)} for one of "
+                f"{list(old.shape)}"
+            )
+    return given
+
+
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Node:
     """One step of the backward pass.
@@ -116,9 +166,10 @@ class Node:
         sequence: later nodes have higher numbers, hence an order in which every consumer comes before its producer.
         outputs_count: how many outputs it has.
         outputs: the autograd metas of the outputs that have hooks or keep their gradient, by index.
+        hooks: those of the node itself; None without any.
     """
 
-    __slots__ = ("__weakref__", "edges", "outputs", "outputs_count", "sequence", "title")
+    __slots__ = ("__weakref__", "edges", "hooks", "outputs", "outputs_count", "sequence", "title")
 
     def __init__(self, name: str, edges: tuple[Edge, ...], outputs_count: int = 1) -> None:
         self.title = name
@@ -126,6 +177,35 @@ class Node:
         self.outputs_count = outputs_count
         self.sequence = next(_numbers)
         self.outputs: dict[int, AutogradMeta] | None = None
+        self.hooks: NodeHooks | None = None
+
+    def register_prehook(self, hook: Callable[[Any], Any]) -> Handle:
+        """Call ``hook(grad_outputs)`` before this step of a backward pass; it may return others.
+
+        Args:
+            hook: given a tuple of the gradients of the outputs, None where there is none.  What it returns in their
+                place is as long.
+
+        Returns:
+            A handle whose `remove()` takes it away.
+        """
+        return Handle(self._own_hooks().before, hook)
+
+    def register_hook(self, hook: Callable[[Any, Any], Any]) -> Handle:
+        """Call ``hook(grad_inputs, grad_outputs)`` after this step of a backward pass; it may return other grad_inputs.
+
+        Args:
+            hook: given two tuples: the gradients of the inputs, None where there is none, and those of the outputs.
+
+        Returns:
+            A handle whose `remove()` takes it away.
+        """
+        return Handle(self._own_hooks().after, hook)
+
+    def _own_hooks(self) -> NodeHooks:
+        if self.hooks is None:
+            self.hooks = NodeHooks()
+        return self.hooks
 
     def backward(self, gradients: Sequence[Tensor | None], create_graph: bool) -> Sequence[Tensor | None]:
         """The gradient of each input, from those of the outputs."""
@@ -209,17 +289,115 @@ def unpacked(kept: Saved, owner: Node, output: int | None = None) -> Tensor:
     return tensor
 
 
+# A user's functions that make something of a saved tensor, and a tensor of that again.
+Packing: TypeAlias = "tuple[Callable[[Any], Any], Callable[[Any], Any]]"
+
+# Those in use here, and one item for each block of `graph.saved_tensors_hooks` anywhere: most programs have none, and
+# need not look for theirs.
+PACKING: Final[ContextVar[Packing | None]] = ContextVar("vmflow.packing", default=None)
+PACKING_BLOCKS: Final[list[None]] = []
+
+
+def packing_here() -> Packing | None:
+    """The user's functions for what is saved here, if there are some."""
+    return PACKING.get() if PACKING_BLOCKS else None
+
+
+class Packed:
+    """What a user's function has made of a saved tensor.
+
+    Attributes:
+        value: what it returned; None if that was the tensor as it is.
+        kept: the tensor as it is, which is not to be changed in place; else without its memory.
+        meta: of the tensor.
+        unpack: the function that makes a tensor of the value again.
+    """
+
+    __slots__ = ("kept", "meta", "unpack", "value")
+
+    def __init__(self, kept: Saved, tensor: Tensor, packing: Packing) -> None:
+        fields: TensorFields = tensor
+        storage = fields._blob.storage
+        version = storage.version
+        mode = MODE.get()
+        MODE.set(mode.replace(grad=False))
+        try:
+            value = packing[0](tensor)
+        finally:
+            MODE.set(MODE.get().replace(grad=mode.grad))
+        if storage.version != version:
+            raise RuntimeError(
+                "saved_tensors_hooks: the pack hook has changed the tensor in place that it was given; it must return "
+                "something else"
+            )
+        self.unpack = packing[1]
+        self.meta = fields._blob.meta
+        self.value: Any = None if value is tensor else value
+        self.kept: Saved = kept if value is tensor else (None, None, kept[2], kept[3], kept[4])
+
+    def unpacked(self, owner: Node, output: int | None) -> Tensor:
+        """The tensor again; see the function of this name."""
+        kept = self.kept
+        given = unpacked(kept, owner, output) if kept[0] is not None else self.value
+        found = self.unpack(given)
+        if not isinstance(found, TensorFields):
+            raise TypeError(f"saved_tensors_hooks: the unpack hook must return a tensor, not {type(found).__name__}")
+        blob = found._blob
+        if blob.meta.shape != self.meta.shape:
+            raise RuntimeError(
+                f"saved_tensors_hooks: the unpack hook returned a tensor of shape {list(blob.meta.shape)} for one of "
+                f"shape {list(self.meta.shape)}, saved by {owner.title}"
+            )
+        tensor = new_tensor(blob, found._lease)
+        fields: TensorFields = tensor
+        # The history is that of the saved tensor, and as old as the memory that this one has.
+        autograd = kept[2]
+        history = blob.storage.history
+        if output is not None:
+            autograd = AutogradMeta(True, owner, output, history)
+        elif autograd is not None and autograd.node is not None:
+            autograd = AutogradMeta(True, autograd.node, autograd.index, history)
+        fields._autograd = autograd
+        return tensor
+
+
 class SavedTensor:
     """What is kept of a tensor, as an object."""
 
-    __slots__ = ("kept",)
+    __slots__ = ("kept", "packed")
 
-    def __init__(self, tensor: Tensor, with_history: bool, in_place: bool = False) -> None:
+    def __init__(
+        self, tensor: Tensor, with_history: bool, in_place: bool = False, packing: Packing | None = None
+    ) -> None:
         self.kept: Saved = saved(tensor, with_history, in_place)
+        self.packed: Packed | None = None
+        if packing is not None:
+            self.pack(tensor, packing, with_history)
+
+    def pack(self, tensor: Tensor, packing: Packing, with_history: bool) -> None:
+        """Keep what a user's function makes of the tensor instead."""
+        self.packed = _packed(self.kept, tensor, packing, with_history)
+        self.kept = NOTHING
 
     def unpack(self, owner: Node, output: int | None = None) -> Tensor:
         """See `unpacked`."""
-        return unpacked(self.kept, owner, output)
+        packed = self.packed
+        return unpacked(self.kept, owner, output) if packed is None else packed.unpacked(owner, output)
+
+
+def _packed(kept: Saved, tensor: Tensor, packing: Packing, with_history: bool) -> Packed:
+    """A leaf is shown to the user's function as it is, all else as another tensor of the same memory.
+
+    An op's result is shown without its history: what the user keeps of it would keep the node, and that what the user
+    keeps.
+    """
+    fields: TensorFields = tensor
+    autograd = fields._autograd
+    if not with_history:
+        tensor = new_tensor(fields._blob, fields._lease)
+    elif autograd is not None and autograd.node is not None:
+        tensor = new_alias(fields)
+    return Packed(kept, tensor, packing)
 
 
 class OpNode(Node):
@@ -271,6 +449,7 @@ class OpNode(Node):
         self.outputs_count = len(results)
         self.sequence = next(_numbers)
         self.outputs = None
+        self.hooks = None
         self.op = op
         self.attributes = attributes
         self.scalars = scalars
@@ -395,3 +574,75 @@ def _edge(fields: TensorFields) -> Edge:
 def _blob_of(tensor: Tensor) -> Blob:
     fields: TensorFields = tensor
     return fields._blob
+
+
+class PackingOpNode(OpNode):
+    """The same where users have functions for what is saved.
+
+    Attributes:
+        inputs_packed: what they made of saved inputs, by the number of the input.
+        shown: tensors that were made of it again, kept while the step is computed.
+    """
+
+    __slots__ = ("inputs_packed", "shown")
+
+    def __init__(
+        self,
+        op: OpExpr,
+        inputs: tuple[Tensor, ...],
+        attributes: Attributes,
+        scalars: tuple[Any, ...],
+        results: tuple[Tensor, ...],
+        in_place: bool,
+        packing: Packing,
+    ) -> None:
+        super().__init__(op, inputs, attributes, scalars, results, in_place)
+        self.inputs_packed: dict[int, Packed] = {}
+        self.shown: list[Tensor] = []
+        for place, index in enumerate(op.saves_inputs):
+            kept = self._at(place)
+            blob = kept[0]
+            # What was written over is gone, also for the user's function; the backward pass says so.
+            if blob is None or (in_place and blob.storage is _blob_of(results[0]).storage):
+                continue
+            self.inputs_packed[index] = _packed(kept, inputs[index], packing, True)
+            if place == 0:
+                self._first = NOTHING
+            elif place == 1:
+                self._second = NOTHING
+            else:
+                self._others = tuple([None if it == place - 2 else other for it, other in enumerate(self._others)])
+        for place, saved_output in enumerate(self._outputs):
+            saved_output.pack(results[op.saves_outputs[place]], packing, False)
+
+    def _at(self, place: int) -> Saved:
+        """What is kept of the input at this place of `OpExpr.saves_inputs`."""
+        if place < 2:
+            return self._first if place == 0 else self._second
+        other = self._others[place - 2]
+        return NOTHING if other is None else other.kept
+
+    def input(self, index: int) -> Tensor:
+        packed = self.inputs_packed.get(index)
+        return super().input(index) if packed is None else packed.unpacked(self, None)
+
+    def input_blob(self, index: int) -> Blob:
+        packed = self.inputs_packed.get(index)
+        if packed is None:
+            return super().input_blob(index)
+        tensor = packed.unpacked(self, None)
+        self.shown.append(tensor)
+        return _blob_of(tensor)
+
+    def backward(self, gradients: Sequence[Tensor | None], create_graph: bool) -> tuple[Tensor | None, ...]:
+        try:
+            return super().backward(gradients, create_graph)
+        finally:
+            self.shown = []
+
+    def may_share(self, gradient: Tensor, gradients: Sequence[Tensor | None]) -> bool:
+        return True
+
+    def release(self) -> None:
+        super().release()
+        self.inputs_packed = {}

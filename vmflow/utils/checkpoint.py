@@ -8,7 +8,7 @@ from typing import Any
 from vmflow import random
 from vmflow.autograd.engine import run_backward
 from vmflow.autograd.history import edge_of
-from vmflow.autograd.node import AutogradMeta, Edge, Node, Place, SavedTensor, next_sequence
+from vmflow.autograd.node import PACKING, AutogradMeta, Edge, Node, Place, SavedTensor, next_sequence, packing_here
 from vmflow.context import MODE, Mode
 from vmflow.instructions.blob import TensorMeta
 from vmflow.tensors import Tensor
@@ -42,7 +42,7 @@ def checkpoint(
         return function(*args, **kwargs)
     state = random.get_rng_state() if preserve_rng_state else None
     since = next_sequence()
-    returned = function(*args, **kwargs)
+    returned = _called(function, args, kwargs)
     single = not isinstance(returned, tuple)
     results: tuple[Any, ...] = (returned,) if single else returned
     tensors = _tensors(results)
@@ -95,6 +95,16 @@ def _chained(functions: list[Callable[[Any], Any]]) -> Callable[[Any], Any]:
         return value
 
     return run
+
+
+def _called(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """What it returns, without the hooks of `saved_tensors_hooks` around: what it saves is soon gone."""
+    before = PACKING.get()
+    PACKING.set(None)
+    try:
+        return function(*args, **kwargs)
+    finally:
+        PACKING.set(before)
 
 
 def _tensors(results: Sequence[Any]) -> list[Tensor | None]:
@@ -215,11 +225,11 @@ class _CheckpointNode(Node):
         MODE.set(before.replace(grad=True, autocast=first.autocast, device=first.device, dtype=first.dtype))
         try:
             if self.state is None:
-                returned = function(*args, **kwargs)
+                returned = _called(function, args, kwargs)
             else:
                 with random.fork_rng():
                     random.set_rng_state(self.state)
-                    returned = function(*args, **kwargs)
+                    returned = _called(function, args, kwargs)
         finally:
             MODE.set(
                 MODE.get().replace(grad=before.grad, autocast=before.autocast, device=before.device, dtype=before.dtype)
@@ -253,4 +263,4 @@ class _CheckpointNode(Node):
 
 
 def _kept(value: Any) -> Any:
-    return SavedTensor(value, True) if isinstance(value, Tensor) else value
+    return SavedTensor(value, True, packing=packing_here()) if isinstance(value, Tensor) else value

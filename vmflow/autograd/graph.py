@@ -1,0 +1,242 @@
+"""``autograd.graph``: the graph that autograd records, what it saves, and hooks that see several gradients together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from types import TracebackType
+from typing import Any, Final, NamedTuple
+
+from vmflow.handles import Handle
+from vmflow.tensors import Tensor
+
+from .engine import at_end
+from .history import edge_of
+from .node import PACKING, PACKING_BLOCKS, AutogradMeta, Node as Node, Packing
+
+# Why `saved_tensors_hooks` is not to be used here; None if it may be.
+_FORBIDDEN: Final[ContextVar[str | None]] = ContextVar("vmflow.packing_forbidden", default=None)
+
+
+class GradientEdge(NamedTuple):
+    """A place in the graph, of which `autograd.grad` and `autograd.backward` take one in place of a tensor.
+
+    Attributes:
+        node: what made the tensor; of a leaf, where its gradient is accumulated.
+        output_nr: which of the node's outputs it is.
+        ownership_token: of no account; a node stays as long as the edge does.
+    """
+
+    node: Any
+    output_nr: int
+    ownership_token: Any = None
+
+
+def get_gradient_edge(tensor: Tensor) -> GradientEdge:
+    """Where a tensor stands in the graph now: asking for the gradient there is asking for the tensor's.
+
+    The edge does not keep the tensor's memory.
+
+    Raises:
+        TypeError: if it is no tensor.
+        RuntimeError: if it requires no gradient.
+    """
+    if not isinstance(tensor, Tensor):
+        raise TypeError(f"get_gradient_edge: expected a tensor, got {type(tensor).__name__}")
+    edge = edge_of(tensor)
+    if edge is None:
+        raise RuntimeError("get_gradient_edge: the tensor does not require a gradient, so it has no place in the graph")
+    return GradientEdge(edge.node or edge, edge.index)
+
+
+def edge_at(given: GradientEdge) -> AutogradMeta:
+    """What the engine calls an edge."""
+    node = given.node
+    return node if isinstance(node, AutogradMeta) else AutogradMeta(True, node, given.output_nr)
+
+
+class saved_tensors_hooks:
+    """Within, what ops save for the backward pass is handed to `pack_hook`, and what that returns is kept.
+
+    This goes for `Function.save_for_backward` and the arguments of `utils.checkpoint.checkpoint` as well.  In the
+    backward pass `unpack_hook` makes the tensor again.  Of blocks within each other the inner one counts.
+
+    Args:
+        pack_hook: given a tensor, which it must not change in place, returns anything.  It runs under `no_grad`.  If
+            it returns the tensor as it is, a later change of that in place is an error, as it is without hooks.
+        unpack_hook: given what `pack_hook` returned, returns a tensor of the same values.
+
+    Raises:
+        RuntimeError: within `disable_saved_tensors_hooks`.
+
+    Example:
+        >>> def pack(tensor):
+        ...     return tensor.half()
+        >>> def unpack(kept):
+        ...     return kept.float()
+        >>> x = vmflow.ones(3, requires_grad=True)
+        >>> with vmflow.autograd.graph.saved_tensors_hooks(pack, unpack):
+        ...     y = (x * x).sum()
+        >>> y.backward()
+    """
+
+    def __init__(self, pack_hook: Callable[[Tensor], Any], unpack_hook: Callable[[Any], Tensor]) -> None:
+        for name, hook in (("pack_hook", pack_hook), ("unpack_hook", unpack_hook)):
+            if not callable(hook):
+                raise TypeError(f"saved_tensors_hooks: {name} must be a function, got {type(hook).__name__}")
+        self.pack_hook = pack_hook
+        self.unpack_hook = unpack_hook
+        self._before: list[Packing | None] = []
+
+    def __enter__(self) -> None:
+        forbidden = _FORBIDDEN.get()
+        if forbidden is not None:
+            raise RuntimeError(forbidden)
+        self._before.append(PACKING.get())
+        PACKING.set((self.pack_hook, self.unpack_hook))
+        PACKING_BLOCKS.append(None)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        PACKING_BLOCKS.pop()
+        PACKING.set(self._before.pop())
+
+
+class save_on_cpu(saved_tensors_hooks):
+    """Within, what ops save for the backward pass is kept on the CPU, and copied back when it is needed.
+
+    Args:
+        pin_memory: keep it in pinned memory, for faster copies.
+        device_type: PyTorch's; of no account.
+    """
+
+    def __init__(self, pin_memory: bool = False, device_type: str = "cuda") -> None:
+        def pack(tensor: Tensor) -> tuple[Any, Tensor]:
+            copied = tensor.cpu()
+            return tensor.device, copied.pin_memory() if pin_memory and copied is not tensor else copied
+
+        def unpack(kept: tuple[Any, Tensor]) -> Tensor:
+            device, tensor = kept
+            return tensor.to(device)
+
+        super().__init__(pack, unpack)
+
+
+@contextmanager
+def disable_saved_tensors_hooks(error_message: str) -> Iterator[None]:
+    """Within, `saved_tensors_hooks` and `save_on_cpu` raise RuntimeError with this message.
+
+    Raises:
+        RuntimeError: with this message, too, if they are in use already.
+    """
+    if PACKING.get() is not None:
+        raise RuntimeError(error_message)
+    before = _FORBIDDEN.get()
+    _FORBIDDEN.set(error_message)
+    try:
+        yield
+    finally:
+        _FORBIDDEN.set(before)
+
+
+def increment_version(tensor: Tensor | Iterable[Tensor]) -> None:
+    """Count a change in place that something else has made, so that a backward pass that needs the old values raises.
+
+    Args:
+        tensor: one, or several.
+
+    Raises:
+        TypeError: if it is something else.
+    """
+    given = [tensor] if isinstance(tensor, Tensor) else list(tensor)
+    for position, it in enumerate(given):
+        if not isinstance(it, Tensor):
+            raise TypeError(f"increment_version: {position} is {type(it).__name__}, not a tensor")
+    for it in given:
+        it._blob.storage.version += 1
+
+
+class _Handles:
+    """Removes several hooks."""
+
+    def __init__(self, handles: Sequence[Handle]) -> None:
+        self._handles = tuple(handles)
+
+    def remove(self) -> None:
+        """Remove them; a second time does nothing."""
+        for handle in self._handles:
+            handle.remove()
+
+    def __enter__(self) -> _Handles:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.remove()
+
+
+def register_multi_grad_hook(tensors: Sequence[Tensor], fn: Callable[[Any], None], *, mode: str = "all") -> _Handles:
+    """Call `fn` once in each backward pass that computes gradients of these tensors.
+
+    Args:
+        tensors: which require gradients.
+        fn: what it returns is not looked at.
+        mode: "all" to call ``fn(gradients)`` with a list as soon as all are there, and at the end of a pass in which
+            some do not arrive, with None for them; "any" to call ``fn(gradient)`` with the first one.
+
+    Returns:
+        A handle whose `remove()` takes it away.
+
+    Raises:
+        ValueError: for another mode.
+        RuntimeError: if one of the tensors requires no gradient.
+    """
+    if mode not in ("all", "any"):
+        raise ValueError(f"register_multi_grad_hook: mode must be 'all' or 'any', got {mode!r}")
+    given = list(tensors)
+    for position, tensor in enumerate(given):
+        if not tensor.requires_grad:
+            raise RuntimeError(f"register_multi_grad_hook: tensor {position} does not require a gradient")
+    owner = object()
+
+    def hook_of(position: int) -> Callable[[Tensor], None]:
+        def hook(gradient: Tensor) -> None:
+            passing = at_end()
+            assert passing is not None  # hooks are called in backward passes
+            waiting = passing.get(owner)
+            if mode == "any":
+                if waiting is None:
+                    passing[owner] = _Waiting(fn, [])
+                    fn(gradient)
+                return
+            if waiting is None:
+                passing[owner] = waiting = _Waiting(fn, [None] * len(given))
+            assert isinstance(waiting, _Waiting)
+            waiting.take(position, gradient)
+
+        return hook
+
+    return _Handles([tensor.register_hook(hook_of(position)) for position, tensor in enumerate(given)])
+
+
+class _Waiting:
+    """The gradients that have arrived in one backward pass, until they are handed on."""
+
+    def __init__(self, fn: Callable[[Any], None], gradients: list[Tensor | None]) -> None:
+        self._fn = fn
+        self._gradients = gradients
+        self._missing = len(gradients)
+
+    def take(self, position: int, gradient: Tensor) -> None:
+        if self._missing and self._gradients[position] is None:
+            self._gradients[position] = gradient
+            self._missing -= 1
+            if not self._missing:
+                self._fn(self._gradients)
+
+    def __call__(self) -> None:
+        """At the end of the pass."""
+        if self._missing:
+            self._missing = 0
+            self._fn(self._gradients)

@@ -1,0 +1,34 @@
+"""`Handle`: what registering a hook returns."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import Any, Final
+
+_numbers: Final = count()
+
+
+class Handle:
+    """Removes a hook again: `remove`, or leaving a ``with`` block."""
+
+    __slots__ = ("_hooks", "_number")
+
+    def __init__(self, hooks: dict[int, Any], hook: Any) -> None:
+        self._hooks = hooks
+        self._number = next(_numbers)
+        hooks[self._number] = hook
+
+    @property
+    def number(self) -> int:
+        """The hook's key among the hooks, given to no other."""
+        return self._number
+
+    def remove(self) -> None:
+        """Remove the hook; a second time does nothing."""
+        self._hooks.pop(self._number, None)
+
+    def __enter__(self) -> Handle:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.remove()
