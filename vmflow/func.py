@@ -16,6 +16,9 @@ from .autograd.functional import as_tensors
 from .autograd.grad_mode import enable_grad
 from .autograd.history import edge_of
 from .autograd.node import Edge, Node
+from .nn.module import Module
+from .nn.utils.stateless import functional_call as functional_call
+from .ops.shape.joining import stack
 from .tensors import Tensor
 
 
@@ -118,6 +121,46 @@ def jacrev(func: Callable[..., Any], argnums: int | tuple[int, ...] = 0) -> Call
 def hessian(func: Callable[..., Any], argnums: int | tuple[int, ...] = 0) -> Callable[..., Any]:
     """The function that gives the second derivatives of `func`, which returns a single element."""
     return jacrev(jacrev(func, argnums), argnums)
+
+
+def stack_module_state(models: Sequence[Module]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """The parameters of several models of one structure, stacked, and their buffers.
+
+    Args:
+        models: of one class, and all in training mode or none.
+
+    Returns:
+        Two dicts by name, of tensors with a further first dimension, of the models; those of parameters are leaves that
+        require a gradient if all models' do.
+
+    Raises:
+        ValueError: if there are none; if classes, modes, names or shapes differ.
+    """
+    given = list(models)
+    if not given:
+        raise ValueError("stack_module_state: give at least one model")
+    for position, model in enumerate(given):
+        if type(model) is not type(given[0]) or model.training != given[0].training:
+            raise ValueError(
+                f"stack_module_state: model {position} is {type(model).__name__} "
+                f"({'training' if model.training else 'eval'}), unlike model 0, which is {type(given[0]).__name__} "
+                f"({'training' if given[0].training else 'eval'})"
+            )
+    parameters = _stacked([dict(model.named_parameters()) for model in given])
+    return parameters, _stacked([dict(model.named_buffers()) for model in given])
+
+
+def _stacked(states: Sequence[dict[str, Any]]) -> dict[str, Tensor]:
+    found: dict[str, Tensor] = {}
+    for position, state in enumerate(states):
+        if list(state) != list(states[0]):
+            raise ValueError(f"stack_module_state: the tensors of model {position} have other names than those of 0")
+    for name in states[0]:
+        tensors: list[Tensor] = [state[name] for state in states]
+        if len({it.requires_grad for it in tensors}) > 1:
+            raise ValueError(f"stack_module_state: {name!r} requires a gradient in some of the models only")
+        found[name] = stack(tensors).detach().requires_grad_(tensors[0].requires_grad)
+    return found
 
 
 def _stand_ins(

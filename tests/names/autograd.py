@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, Final
 
 from .case import Case
@@ -157,7 +158,32 @@ def _after_accumulation(t: Any) -> list[Any]:
     return [*seen, x.grad]
 
 
+def _called(name: str) -> Any:
+    def call(t: Any) -> list[Any]:
+        function = t
+        for part in name.split("."):
+            function = getattr(function, part)
+        layer = t.nn.Linear(2, 3)
+        weights = {"weight": t.ones(3, 2).requires_grad_(), "bias": t.arange(3.0).requires_grad_()}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # PyTorch calls one of the names old
+            result = function(layer, weights, (t.ones(1, 2),), strict=True)
+        result.sum().backward()
+        return [result, *[it.grad for it in weights.values()], layer.weight.grad]
+
+    return call
+
+
+def _stacked(t: Any) -> list[Any]:
+    layers = [t.nn.BatchNorm1d(2) for _ in range(3)]
+    parameters, buffers = t.func.stack_module_state(layers)
+    return [parameters, buffers, [it.requires_grad for it in parameters.values()]]
+
+
 CASES: Final = [
+    Case("func.functional_call", _called("func.functional_call")),
+    Case("nn.utils.stateless.functional_call", _called("nn.utils.stateless.functional_call")),
+    Case("func.stack_module_state", _stacked),
     Case("autograd.grad", _batched),
     Case("autograd.grad", _materialized),
     Case("autograd.backward", _inputs),

@@ -24,7 +24,7 @@ from vmflow.ops.creation import creation
 from vmflow.ops.shape.joining import cat
 from vmflow.tensors import Tensor
 
-from . import rnn as rnn
+from . import rnn as rnn, stateless as stateless
 
 if _TYPE_CHECKING:
     from . import parametrizations as parametrizations, parametrize as parametrize, prune as prune
