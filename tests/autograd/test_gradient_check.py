@@ -60,6 +60,58 @@ def test_wrong_gradients() -> None:
     assert not gradgradcheck(_WrongTwice.apply, _input(3), raise_exception=False)
 
 
+@pytest.mark.parametrize("shape", [(), (3,), (2, 3), (0,)])
+def test_in_one_direction_alone(shape: tuple[int, ...]) -> None:
+    x, y = _input(*shape), _input(*shape, seed=1)
+    assert gradcheck(lambda x, y: (x * y.sin(), x.exp(), y > 1), (x, y), fast_mode=True)
+    assert gradcheck(lambda x, y: (x * 2, flow.ones(2, dtype=flow.float64)), (x, y), fast_mode=True)
+    assert gradgradcheck(lambda x, y: x * y.sin(), (x, y), fast_mode=True, gen_non_contig_grad_outputs=True)
+
+
+def test_in_one_direction_wrong_gradients_are_found_by_few_calls() -> None:
+    calls: list[int] = []
+
+    def function(x: flow.Tensor) -> Any:
+        calls.append(0)
+        return _Wrong.apply(x)
+
+    with pytest.raises(GradcheckError, match="along a random direction"):
+        gradcheck(function, _input(50), fast_mode=True)
+    assert len(calls) == 3
+    assert not gradcheck(function, _input(50), fast_mode=True, raise_exception=False)
+    assert not gradgradcheck(_WrongTwice.apply, _input(3), fast_mode=True, raise_exception=False)
+
+
+def test_weights_that_lie_strided() -> None:
+    seen: list[bool] = []
+
+    class Looking(Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: Any, gradient: Any) -> Any:
+            seen.append(gradient.is_contiguous())
+            return gradient * 2
+
+    assert gradgradcheck(Looking.apply, _input(2, 2), gen_non_contig_grad_outputs=True)
+    assert False in seen
+
+
+def test_arguments_of_no_account_and_forward_mode() -> None:
+    x = _input(2)
+    settings = {"check_undefined_grad": False, "check_grad_dtypes": True, "check_batched_grad": True, "masked": False}
+    assert gradcheck(flow.exp, x, **settings)
+    assert gradgradcheck(flow.exp, x, **settings)
+    for setting in ({"check_forward_ad": True}, {"check_batched_forward_grad": True}, {"check_backward_ad": False}):
+        with pytest.raises(ValueError, match="no forward-mode"):
+            gradcheck(flow.exp, x, **setting)
+    for setting in ({"check_fwd_over_rev": True}, {"check_rev_over_rev": False}):
+        with pytest.raises(ValueError, match="no forward-mode"):
+            gradgradcheck(flow.exp, x, **setting)
+
+
 def test_gradients_that_are_missing_or_different_each_time() -> None:
     assert not gradcheck(lambda x: (x * x).detach() + x * 0, _input(2), raise_exception=False)
     factors = iter(range(1, 100))

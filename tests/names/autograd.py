@@ -180,7 +180,21 @@ def _stacked(t: Any) -> list[Any]:
     return [parameters, buffers, [it.requires_grad for it in parameters.values()]]
 
 
+def _checked(t: Any) -> list[bool]:
+    x = _leaf(t, 3)
+    settings: dict[str, Any] = {"check_undefined_grad": True, "check_grad_dtypes": True, "check_batched_grad": False}
+    return [
+        t.autograd.gradcheck(lambda it: (it * it).sin(), (x,), fast_mode=fast, masked=False, **settings)
+        and t.autograd.gradgradcheck(
+            lambda it: (it * it).sin(), (x,), gen_non_contig_grad_outputs=True, fast_mode=fast, **settings
+        )
+        for fast in (False, True)
+    ]
+
+
 CASES: Final = [
+    Case("autograd.gradcheck", _checked),
+    Case("autograd.gradgradcheck", _checked),
     Case("func.functional_call", _called("func.functional_call")),
     Case("nn.utils.stateless.functional_call", _called("nn.utils.stateless.functional_call")),
     Case("func.stack_module_state", _stacked),

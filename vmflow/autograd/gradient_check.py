@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vmflow import autograd as _autograd
+from vmflow.ops.shape.joining import stack
 from vmflow.tensors import Tensor
 
 from .functional import as_tensors
@@ -35,6 +36,14 @@ def gradcheck(
     rtol: float = 1e-3,
     raise_exception: bool = True,
     nondet_tol: float = 0.0,
+    check_undefined_grad: bool = True,
+    check_grad_dtypes: bool = False,
+    check_batched_grad: bool = False,
+    check_batched_forward_grad: bool = False,
+    check_forward_ad: bool = False,
+    check_backward_ad: bool = True,
+    fast_mode: bool = False,
+    masked: bool | None = None,
 ) -> bool:
     """Whether the gradients of a function agree with central differences of its values.
 
@@ -47,12 +56,25 @@ def gradcheck(
         atol, rtol: the difference allowed, ``atol + rtol * |numerical|``.
         raise_exception: whether to raise, or to return False.
         nondet_tol: by how much two backward passes may differ.
+        check_undefined_grad, check_grad_dtypes, check_batched_grad: PyTorch's; of no account.  The gradients of each
+            result are computed with none for the others, have the dtypes of the inputs, and a batch of them is
+            computed row by row, in any case.
+        check_backward_ad: True: there is nothing else to check.
+        check_forward_ad, check_batched_forward_grad: False, since there is no forward-mode differentiation.
+        fast_mode: compare one random combination of the elements of each Jacobian, not all of them: so it takes a few
+            calls of `func` for each input, and not two for each of its elements.
+        masked: PyTorch's, of sparse inputs; of no account.
 
     Raises:
         GradcheckError: if they do not agree.
         TypeError: for complex inputs.
-        ValueError: if no input requires a gradient.
+        ValueError: if no input requires a gradient; for forward-mode differentiation.
     """
+    if check_forward_ad or check_batched_forward_grad or not check_backward_ad:
+        raise ValueError(
+            "gradcheck: only backward passes can be checked, there is no forward-mode differentiation; leave out "
+            "check_forward_ad, check_batched_forward_grad and check_backward_ad"
+        )
     given: tuple[Any, ...] = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
     moved = [place for place, it in enumerate(given) if isinstance(it, Tensor) and it.requires_grad]
     if not moved:
@@ -62,7 +84,8 @@ def gradcheck(
     if any([given[place].dtype.itemsize < 8 for place in moved]):
         warnings.warn("gradcheck: differences of anything but float64 are too coarse to tell", stacklevel=2)
     try:
-        _compare(func, given, moved, eps, atol, rtol, nondet_tol)
+        compare = _compare_along if fast_mode else _compare
+        compare(func, given, moved, eps, atol, rtol, nondet_tol)
     except GradcheckError:
         if raise_exception:
             raise
@@ -101,6 +124,80 @@ def _compare(
                 )
 
 
+def _compare_along(
+    func: Callable[..., Any],
+    given: tuple[Any, ...],
+    moved: list[int],
+    eps: float,
+    atol: float,
+    rtol: float,
+    nondet: float,
+) -> None:
+    """`_compare` of ``u @ jacobian @ v``, for vectors of length 1 in random directions, always the same."""
+    random = np.random.default_rng(0)
+    with enable_grad():
+        outputs, _ = as_tensors("gradcheck", func(*given))
+    checked = [number for number, it in enumerate(outputs) if it.dtype.is_floating_point]
+    wanted = [given[place] for place in moved]
+    ways = [_direction(random, it) for it in wanted]
+    slopes = [_slopes(func, given, place, way, checked, eps) for place, way in zip(moved, ways, strict=True)]
+    for row, number in enumerate(checked):
+        weights = _direction(random, outputs[number])
+        exact, again = [_pulled_back(outputs[number], wanted, weights) for _ in range(2)]
+        for column, place in enumerate(moved):
+            if np.any(np.abs(exact[column] - again[column]) > nondet):
+                raise GradcheckError(
+                    f"gradcheck: two backward passes from result {number} to input {place} differ by up to "
+                    f"{np.max(np.abs(exact[column] - again[column]))}"
+                )
+            way = ways[column].reshape(-1)
+            found, expected = exact[column] @ way, weights.reshape(-1) @ slopes[column][row]
+            # As if each element of the Jacobian were off by so much.
+            allowed = atol * np.abs(way).sum() * np.abs(weights).sum()
+            if not np.allclose(found, expected, rtol, allowed, equal_nan=True):
+                raise GradcheckError(
+                    f"gradcheck: along a random direction, the gradient of result {number} by input {place} is "
+                    f"{found} by autograd, and {expected} by differences; fast_mode=False shows the elements"
+                )
+
+
+def _direction(random: np.random.Generator, like: Tensor) -> Array:
+    drawn = random.standard_normal(tuple(like.shape))
+    length = float(np.sqrt((drawn**2).sum()))
+    return drawn / length if length else drawn
+
+
+def _slopes(
+    func: Callable[..., Any], given: tuple[Any, ...], place: int, way: Array, checked: list[int], eps: float
+) -> list[Array]:
+    """How the results change as an input is moved along `way`, each as a vector, by central differences."""
+    array = given[place].detach().numpy()
+    above, below = [_values(func, given, place, array + step * way, checked) for step in (eps, -eps)]
+    return [(one - other) / (2 * eps) for one, other in zip(above, below, strict=True)]
+
+
+def _pulled_back(output: Tensor, inputs: list[Tensor], weights: Array) -> list[Array]:
+    """The gradients by the inputs, as vectors; zeros where there are none."""
+    if not output.requires_grad:
+        return [np.zeros(it.numel()) for it in inputs]
+    found = _autograd.grad(output, inputs, output.new_tensor(weights), retain_graph=True, allow_unused=True)
+    return [
+        np.zeros(it.numel()) if one is None else one.detach().numpy().reshape(-1)
+        for one, it in zip(found, inputs, strict=True)
+    ]
+
+
+def _values(
+    func: Callable[..., Any], given: tuple[Any, ...], place: int, array: Array, checked: list[int]
+) -> list[Array]:
+    """The results that are checked, as vectors, with this array as one of the inputs."""
+    arguments = list(given)
+    arguments[place] = given[place].detach().new_tensor(array).requires_grad_()
+    with no_grad():
+        outputs, _ = as_tensors("gradcheck", func(*arguments))
+    return [outputs[number].detach().numpy().astype(np.float64).reshape(-1) for number in checked]
+
+
 def _jacobian(output: Tensor, inputs: list[Tensor]) -> list[Array]:
     """By autograd, one matrix for each input: a row for each element of the output."""
     if not output.requires_grad:
@@ -109,14 +206,7 @@ def _jacobian(output: Tensor, inputs: list[Tensor]) -> list[Array]:
     for place in range(output.numel()):
         weights = np.zeros(output.numel())
         weights[place] = 1
-        by = output.new_tensor(weights).reshape(output.shape)
-        found = _autograd.grad(output, inputs, by, retain_graph=True, allow_unused=True)
-        rows.append(
-            [
-                np.zeros(it.numel()) if one is None else one.detach().numpy().reshape(-1)
-                for one, it in zip(found, inputs, strict=True)
-            ]
-        )
+        rows.append(_pulled_back(output, inputs, weights.reshape(tuple(output.shape))))
     if not rows:
         return [np.zeros((0, it.numel())) for it in inputs]
     return [np.stack(it) for it in zip(*rows, strict=True)]
@@ -127,13 +217,6 @@ def _differences(
 ) -> list[list[Array]]:
     """The same by central differences, for each result that is checked and each input that is moved."""
 
-    def values(place: int, array: Array) -> list[Array]:
-        arguments = list(given)
-        arguments[place] = given[place].detach().new_tensor(array).requires_grad_()
-        with no_grad():
-            outputs, _ = as_tensors("gradcheck", func(*arguments))
-        return [outputs[number].detach().numpy().astype(np.float64).reshape(-1) for number in checked]
-
     columns: list[list[Array]] = []
     for place in moved:
         array = given[place].detach().numpy()
@@ -143,12 +226,14 @@ def _differences(
             for step in (eps, -eps):
                 shifted = array.copy()
                 shifted[index] += step
-                ends.append(values(place, shifted))
+                ends.append(_values(func, given, place, shifted, checked))
             slopes.append([(above - below) / (2 * eps) for above, below in zip(*ends, strict=True)])
         columns.append([np.stack(it, axis=1) for it in zip(*slopes, strict=True)] if slopes else [])
     sizes = [len(it) for it in columns]
     if 0 in sizes:  # an input without elements has nothing to differ
-        empty = [it.reshape(-1, 1)[:, :0] for it in values(moved[0], given[moved[0]].detach().numpy())]
+        empty = [
+            it.reshape(-1, 1)[:, :0] for it in _values(func, given, moved[0], given[moved[0]].detach().numpy(), checked)
+        ]
         columns = [it or empty for it in columns]
     return [[column[row] for column in columns] for row in range(len(checked))]
 
@@ -161,23 +246,40 @@ def gradgradcheck(
     eps: float = 1e-6,
     atol: float = 1e-5,
     rtol: float = 1e-3,
+    gen_non_contig_grad_outputs: bool = False,
     raise_exception: bool = True,
     nondet_tol: float = 0.0,
+    check_undefined_grad: bool = True,
+    check_grad_dtypes: bool = False,
+    check_batched_grad: bool = False,
+    check_fwd_over_rev: bool = False,
+    check_rev_over_rev: bool = True,
+    fast_mode: bool = False,
+    masked: bool = False,
 ) -> bool:
     """As `gradcheck`, of the gradients themselves, by the inputs and by what they are weighted with.
 
     Args:
         grad_outputs: the weights of the results; by default normally distributed numbers, always the same.
+        gen_non_contig_grad_outputs: let those numbers lie strided in memory.
+        check_rev_over_rev: True: there is nothing else to check.
+        check_fwd_over_rev: False, since there is no forward-mode differentiation.
     """
+    if check_fwd_over_rev or not check_rev_over_rev:
+        raise ValueError(
+            "gradgradcheck: only backward passes of backward passes can be checked, there is no forward-mode "
+            "differentiation; leave out check_fwd_over_rev and check_rev_over_rev"
+        )
     given: tuple[Any, ...] = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
     with enable_grad():
         outputs, _ = as_tensors("gradgradcheck", func(*given))
     places = [number for number, it in enumerate(outputs) if it.requires_grad]
     if grad_outputs is None:
         random = np.random.default_rng(0)
-        weights = [
-            outputs[it].new_tensor(random.standard_normal(tuple(outputs[it].shape))).requires_grad_() for it in places
-        ]
+        weights = [outputs[it].new_tensor(random.standard_normal(tuple(outputs[it].shape))) for it in places]
+        if gen_non_contig_grad_outputs:
+            weights = [stack([it, it], -1)[..., 0].detach() for it in weights]
+        weights = [it.requires_grad_() for it in weights]
     else:
         weights = list(as_tensors("gradgradcheck", grad_outputs)[0])
     count = len(given)
@@ -199,4 +301,5 @@ def gradgradcheck(
         rtol=rtol,
         raise_exception=raise_exception,
         nondet_tol=nondet_tol,
+        fast_mode=fast_mode,
     )
