@@ -40,6 +40,8 @@ WITH_POWERS: dict[str, Make] = {
     "Adam": lambda p: optim.Adam(p, 0.1, weight_decay=0.1),
     "amsgrad": lambda p: optim.Adam(p, 0.1, amsgrad=True, maximize=True),
     "AdamW": lambda p: optim.AdamW(p, 0.1, weight_decay=0.1, maximize=True),
+    "uncorrected Adam": lambda p: optim.Adam(p, 0.1, weight_decay=0.1, do_bias_correction=False),
+    "ASGD": lambda p: optim.ASGD(p, 0.1, lambd=0.1, t0=1, weight_decay=0.1),
     "NAdam": lambda p: optim.NAdam(p, 0.1, weight_decay=0.1),
     "decoupled NAdam": lambda p: optim.NAdam(p, 0.1, weight_decay=0.1, decoupled_weight_decay=True),
     "RAdam": lambda p: optim.RAdam(p, 0.1, weight_decay=0.1),

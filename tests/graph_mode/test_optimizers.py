@@ -81,6 +81,7 @@ MADE: dict[str, Callable[[Any], optim.Optimizer]] = {
     "AdamW with a rate in a tensor": lambda it: optim.AdamW(it, lr=flow.tensor(0.01)),
     "NAdam": lambda it: optim.NAdam(it, lr=0.01),
     "RAdam": lambda it: optim.RAdam(it, lr=0.01),
+    "ASGD": lambda it: optim.ASGD(it, lr=0.1, lambd=0.1, t0=2),
     "Adamax": lambda it: optim.Adamax(it, lr=0.01),
     "Adadelta": lambda it: optim.Adadelta(it, lr=1.0),
     "Adagrad": lambda it: optim.Adagrad(it, lr=0.01, lr_decay=0.1),

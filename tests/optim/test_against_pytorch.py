@@ -36,6 +36,9 @@ SETTINGS: list[tuple[str, dict[str, Any]]] = [
     ("RAdam", {}),
     ("RAdam", {"lr": 0.1, "weight_decay": 0.1, "betas": (0.8, 0.9)}),
     ("RAdam", {"weight_decay": 0.1, "decoupled_weight_decay": True, "maximize": True}),
+    ("ASGD", {}),
+    ("ASGD", {"lr": 0.3, "lambd": 0.1, "alpha": 0.5, "t0": 3, "weight_decay": 0.1}),
+    ("ASGD", {"lr": 0.1, "t0": 0, "maximize": True}),
     ("Rprop", {}),
     ("Rprop", {"lr": 0.1, "etas": (0.3, 1.5), "step_sizes": (1e-3, 0.2), "maximize": True}),
 ]
@@ -48,6 +51,7 @@ SMALL: list[tuple[str, dict[str, Any]]] = [
     ("NAdam", {}),
     ("RAdam", {"betas": (0.8, 0.9)}),
     ("Rprop", {}),
+    ("ASGD", {"t0": 2}),
     ("LAMB", {"weight_decay": 0.1}),
 ]
 
@@ -91,7 +95,7 @@ def test_trajectories_and_states_are_those_of_pytorch(name: str, arguments: dict
             scale = tolerance * max(1.0, float(np.max(np.abs(value.numpy()), initial=0.0)))
             np.testing.assert_allclose(value.numpy(), remembered[key].numpy(), rtol=tolerance, atol=scale)
     for group, theirs in zip(mine.state_dict()["param_groups"], other.state_dict()["param_groups"], strict=True):
-        for key in group.keys() - {"params", "initial_accumulator_value"}:
+        for key in group.keys() - {"params", "initial_accumulator_value", "do_bias_correction"}:
             assert group[key] == theirs[key], key
 
 
@@ -215,6 +219,13 @@ def _rprop(p: Any, g: Any, s: dict[str, Any], t: int) -> Any:
     return p - np.sign(s["g"]) * s["e"]
 
 
+def _asgd(p: Any, g: Any, s: dict[str, Any], t: int) -> Any:
+    eta = float(np.float32(0.01 / (1 + 1e-4 * 0.01 * (t - 1)) ** 0.75))
+    p = p * (1 - 1e-4 * eta) - eta * g
+    s["ax"] = s.get("ax", 0) + (p - s.get("ax", 0)) / max(1, t - 1 - 2)
+    return p
+
+
 def _lamb(p: Any, g: Any, s: dict[str, Any], t: int) -> Any:
     s["m"] = 0.9 * s.get("m", 0) + 0.1 * g
     s["v"] = 0.999 * s.get("v", 0) + 0.001 * g * g
@@ -231,6 +242,7 @@ ORACLES = {
     "NAdam": _nadam,
     "RAdam": _radam,
     "Rprop": _rprop,
+    "ASGD": _asgd,
     "LAMB": _lamb,
 }
 
@@ -264,9 +276,36 @@ def test_lamb_without_corrections_and_with_coupled_decay() -> None:
         optim.LAMB([parameter], amsgrad=True)
 
 
+@pytest.mark.parametrize("name", ["Adam", "AdamW"])
+@pytest.mark.parametrize("amsgrad", [False, True])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_adam_without_corrections(name: str, amsgrad: bool, dtype: Any) -> None:
+    parameter = flow.tensor(np.array([3.0, 4.0], dtype), requires_grad=True)
+    optimizer = getattr(optim, name)([parameter], 0.1, (0.5, 0.75), 1e-3, 0.2, amsgrad, False)
+    value, mean, square, largest = np.array([3.0, 4.0]), 0.0, 0.0, 0.0
+    for step in range(4):
+        slope = np.array([0.5, -1.0]) / (step + 1)
+        parameter.grad = flow.tensor(slope.astype(dtype))
+        optimizer.step()
+        if name == "AdamW":
+            value = value * (1 - 0.1 * 0.2)
+        else:
+            slope = slope + 0.2 * value
+        mean = 0.5 * mean + 0.5 * slope
+        square = 0.75 * square + 0.25 * slope**2
+        largest = np.maximum(largest, square) if amsgrad else square
+        value = value - 0.1 * mean / (np.sqrt(largest) + 1e-3)
+    np.testing.assert_allclose(parameter.detach().numpy(), value, rtol=1e-12 if dtype is np.float64 else 1e-6)
+    assert optimizer.param_groups[0]["do_bias_correction"] is False
+
+
 @pytest.mark.parametrize(
     ("name", "arguments", "match"),
     [
+        ("ASGD", {"lr": -1}, "lr"),
+        ("ASGD", {"t0": "late"}, "t0"),
+        ("SGD", {"nesterov": True}, "momentum and no dampening"),
+        ("SGD", {"nesterov": True, "momentum": 0.9, "dampening": 0.1}, "momentum and no dampening"),
         ("Adagrad", {"lr_decay": -1}, "lr_decay"),
         ("Adagrad", {"initial_accumulator_value": -1}, "initial_accumulator_value"),
         ("Adadelta", {"rho": 1.5}, "rho"),
@@ -288,7 +327,7 @@ def test_settings_that_make_no_sense(name: str, arguments: dict[str, Any], match
 @pytest.mark.parametrize("name", NAMES)
 def test_how_a_step_is_carried_out(name: str) -> None:
     make = getattr(optim, name)
-    make([flow.zeros(1)], foreach=True, fused=None, capturable=False)
+    make([flow.zeros(1)], foreach=True, fused=None, capturable=False, contiguous_params=True)
     with pytest.raises(ValueError, match="differentiable=True is not possible"):
         make([flow.zeros(1)], differentiable=True)
     with pytest.raises(TypeError, match="unexpected keyword argument 'learning_rate'"):

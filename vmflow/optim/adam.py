@@ -48,6 +48,7 @@ class Adam(_Averaging):
         eps: added to the root of the latter.
         weight_decay: adds so much of the parameter to its gradient; 0 if None, 0.01 with `AdamW`.
         amsgrad: scale by the largest average of the square so far.
+        do_bias_correction: make up for the averages' beginning at 0; an argument of OneFlow's.
         maximize: go up instead of down.
         decoupled_weight_decay: decay as `AdamW` does.
         execution: see `Execution`.
@@ -68,6 +69,7 @@ class Adam(_Averaging):
         eps: float = 1e-8,
         weight_decay: float | None = None,
         amsgrad: bool = False,
+        do_bias_correction: bool = True,
         *,
         maximize: bool = False,
         decoupled_weight_decay: bool = False,
@@ -79,6 +81,7 @@ class Adam(_Averaging):
             "eps": eps,
             "weight_decay": self.usual_decay if weight_decay is None else weight_decay,
             "amsgrad": amsgrad,
+            "do_bias_correction": do_bias_correction,
             "maximize": maximize,
             "decoupled_weight_decay": decoupled_weight_decay or self.decoupled,
         }
@@ -87,7 +90,11 @@ class Adam(_Averaging):
     def update(self, group: dict[str, Any]) -> Update | None:
         amsgrad = group["amsgrad"]
         settings = updates.Adam(
-            *_common(group), self.decoupled or group["decoupled_weight_decay"], amsgrad, group["maximize"]
+            *_common(group),
+            self.decoupled or group["decoupled_weight_decay"],
+            amsgrad,
+            group["maximize"],
+            group["do_bias_correction"],
         )
         shaped = {**AVERAGES, "max_exp_avg_sq": 0.0} if amsgrad else AVERAGES
         return self._group_update(group, "adam", settings, shaped)

@@ -1,4 +1,4 @@
-"""Optimizers that scale each element's step by the gradients it has seen: `Adagrad`, `Adadelta`, `RMSprop`, `Rprop`."""
+"""Optimizers that scale each step by the gradients seen: `Adagrad`, `Adadelta`, `RMSprop`, `Rprop`; and `ASGD`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from vmflow.multi_tensor import Update
 from vmflow.scopes import scope
 from vmflow.tensors import Tensor
 
-from .optimizer import Execution, Optimizer, Parameters, check_not_negative, rate_of
+from .optimizer import COUNTS, NUMBERS, Execution, Optimizer, Parameters, check_not_negative, rate_of
 
 
 class Adagrad(Optimizer):
@@ -235,3 +235,65 @@ class Rprop(Optimizer):
             group["maximize"],
         )
         return self._group_update(group, "rprop", settings, dict.fromkeys(self.shaped, 0.0))
+
+
+class ASGD(Optimizer):
+    """Averaged stochastic gradient descent (Polyak and Juditsky, 1992): plain steps, whose results are averaged.
+
+    The averages are kept as "ax" in the state of each parameter; the parameters themselves are where the last step led.
+
+    Args:
+        params: parameters, or dicts of groups; see `Optimizer`.
+        lr: the learning rate of the first step, a number or a scalar tensor; step t has
+            ``lr / (1 + lambd * lr * t) ** alpha`` for its rate.
+        lambd: how fast it falls, and how much of the parameter each step takes off, times the rate.
+        alpha: the power with which it falls.
+        t0: the step at which averaging begins.
+        weight_decay: adds so much of the parameter to its gradient.
+        maximize: go up instead of down.
+        execution: see `Execution`.
+
+    Raises:
+        ValueError: for settings that make no sense.
+    """
+
+    shaped = ("ax",)
+
+    def __init__(
+        self,
+        params: Parameters,
+        lr: float | Tensor = 1e-2,
+        lambd: float = 1e-4,
+        alpha: float = 0.75,
+        t0: float = 1e6,
+        weight_decay: float = 0,
+        *,
+        maximize: bool = False,
+        **execution: Unpack[Execution],
+    ) -> None:
+        settings = {
+            "lr": lr,
+            "lambd": lambd,
+            "alpha": alpha,
+            "t0": t0,
+            "weight_decay": weight_decay,
+            "maximize": maximize,
+        }
+        super().__init__(params, settings, execution)
+
+    def check_group(self, group: dict[str, Any]) -> None:
+        check_not_negative("ASGD", group, "lr", "weight_decay")
+        for name in ("lambd", "alpha", "t0"):
+            if not isinstance(group[name], NUMBERS):
+                raise ValueError(f"ASGD: {name} must be a number, got {group[name]!r}")
+
+    def update(self, group: dict[str, Any]) -> Update | None:
+        settings = updates.ASGD(
+            rate_of(group),
+            group["lambd"],
+            group["alpha"],
+            group["t0"],
+            group["weight_decay"],
+            group["maximize"],
+        )
+        return self._group_update(group, "asgd", settings, {"ax": 0.0}, {**COUNTS, "eta": 0.0, "mu": 1.0})

@@ -31,7 +31,7 @@ StepPostHook: TypeAlias = "Callable[[Optimizer, tuple[Any, ...], dict[str, Any]]
 
 
 class Execution(TypedDict, total=False):
-    """PyTorch's settings of how a step is carried out.
+    """PyTorch's settings of how a step is carried out, and OneFlow's `contiguous_params`.
 
     Here a step is one instruction for all parameters whatever they are, hence they make no difference.  Only
     `differentiable` asks for something else, and is refused.
@@ -41,6 +41,7 @@ class Execution(TypedDict, total=False):
     fused: bool | None
     capturable: bool
     differentiable: bool
+    contiguous_params: bool
 
 
 NUMBERS: Final = (int, float, np.number)

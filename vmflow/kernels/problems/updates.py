@@ -18,6 +18,7 @@ COSTS: Final = {
     "adagrad": 3,
     "adam": 4,
     "adamax": 4,
+    "asgd": 3,
     "lamb": 8,
     "nadam": 6,
     "radam": 4,
@@ -51,6 +52,7 @@ class Adam(NamedTuple):
         lr, eps, weight_decay, amsgrad, maximize: as of `vmflow.optim.Adam`.
         beta1, beta2: of its betas.
         decoupled: whether the decay does not pass through the averages.
+        corrected: whether the averages' beginning at 0 is made up for.
     """
 
     lr: float | None
@@ -61,6 +63,7 @@ class Adam(NamedTuple):
     decoupled: bool
     amsgrad: bool
     maximize: bool
+    corrected: bool
 
 
 class NAdam(NamedTuple):
@@ -130,6 +133,21 @@ class LAMB(NamedTuple):
     weight_decay: float
     decoupled: bool
     corrected: bool
+    maximize: bool
+
+
+class ASGD(NamedTuple):
+    """The rule "asgd".  Kept: the averages of the parameters; counted: steps, and for the next one the rate and weight.
+
+    Attributes:
+        lr, lambd, alpha, t0, weight_decay, maximize: as of `vmflow.optim.ASGD`.
+    """
+
+    lr: float | None
+    lambd: float
+    alpha: float
+    t0: float
+    weight_decay: float
     maximize: bool
 
 

@@ -11,15 +11,21 @@ steps = kept_steps(steps + 1);
 const double taken = steps;
 """
 
-
-@steps("adam")
-def _adam(settings: Adam) -> Step:
-    # The correction of the root, taken out of the fraction, is a number for all elements.
-    plan = f"""{_TAKEN}{SHRINK}
+_CORRECTED = """
 const double correction = sqrt(1 - pow(beta2, taken));
 least = eps * correction;
 size = lr / (1 - pow(beta1, taken)) * correction;
 """
+_UNCORRECTED = """
+least = eps;
+size = lr;
+"""
+
+
+@steps("adam")
+def _adam(settings: Adam) -> Step:
+    # The correction of the root, taken out of the fraction, is a number for all elements.
+    plan = f"{_TAKEN}{SHRINK}{_CORRECTED if settings.corrected else _UNCORRECTED}"
     largest = f"largest = ({LARGER})(largest, square);" if settings.amsgrad else ""
     move = f"""{shrunk(settings)}{slope(settings)}{AVERAGES}{largest}
 p = p - mean / (sqrt({"largest" if settings.amsgrad else "square"}) + real(least)) * real(size);

@@ -1,8 +1,8 @@
-"""Steps of each element scaled by the gradients it has seen."""
+"""Steps of each element scaled by the gradients it has seen, and steps that are averaged."""
 
 from __future__ import annotations
 
-from vmflow.kernels.problems.updates import Adadelta, Adagrad, RMSprop, Rprop
+from vmflow.kernels.problems.updates import ASGD, Adadelta, Adagrad, RMSprop, Rprop
 
 from .steps import Step, slope, steps
 
@@ -63,3 +63,23 @@ before = turned < 0 ? real(0) : slope;
 p = p - (before > 0 ? real(1) : before < 0 ? real(-1) : before) * width;
 """
     return Step(("before", "width"), move, numbers=("first",), plan=plan)
+
+
+@steps("asgd")
+def _asgd(settings: ASGD) -> Step:
+    plan = """
+steps = kept_steps(steps + 1);
+const double taken = steps, late = taken - t0;
+if (taken == 1) eta = kept_eta(lr);
+rate = eta;
+weight = mu;
+shrink = 1 - lambd * rate;
+eta = kept_eta(lr / pow(1 + lambd * lr * taken, alpha));
+mu = kept_mu(1 / (late > 1 ? late : 1.0));
+"""
+    move = f"""{slope(settings)}
+p = p * real(shrink);
+p = p - slope * real(rate);
+mean = weight == 1 ? p : mean + (p - mean) * real(weight);
+"""
+    return Step(("mean",), move, ("steps", "eta", "mu"), ("rate", "weight", "shrink"), plan)

@@ -23,6 +23,8 @@ _Rates: TypeAlias = tuple[float, float, float]
 def _plan_adam(settings: Adam, lr: float, counts: list[Array]) -> _Rates:
     counts[0] += 1
     taken = float(counts[0])
+    if not settings.corrected:
+        return lr, lr, 1.0
     return lr, lr / (1 - settings.beta1**taken), sqrt(1 - settings.beta2**taken)
 
 

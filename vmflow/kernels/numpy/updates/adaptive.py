@@ -1,11 +1,11 @@
-"""Steps of each element scaled by the gradients it has seen."""
+"""Steps of each element scaled by the gradients it has seen, and steps that are averaged."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from vmflow.instructions.blob import Array
-from vmflow.kernels.problems.updates import Adadelta, Adagrad, RMSprop, Rprop
+from vmflow.kernels.problems.updates import ASGD, Adadelta, Adagrad, RMSprop, Rprop
 
 from .elementwise import average, average_square, decayed, moves, root, step_along
 
@@ -76,3 +76,29 @@ def _rprop(settings: Rprop, first: float | None, arrays: list[Array]) -> None:
     before[...] = np.where(turned < 0, 0, slope)
     np.multiply(np.sign(before, out=work), size, out=work)
     np.subtract(parameter, work, out=parameter)
+
+
+def _plan_asgd(settings: ASGD, lr: float, counts: list[Array]) -> tuple[float, float]:
+    """The rate and the weight of this step, which the one before has left; those of the next are left here."""
+    step, eta, mu = counts
+    step += 1
+    taken = float(step)
+    if taken == 1:
+        eta[...] = lr
+    rate, weight = float(eta), float(mu)
+    eta[...] = lr / (1 + settings.lambd * lr * taken) ** settings.alpha
+    mu[...] = 1 / max(1.0, taken - settings.t0)
+    return rate, weight
+
+
+@moves("asgd", _plan_asgd, scratch=2, counts=3)
+def _asgd(settings: ASGD, planned: tuple[float, float], arrays: list[Array]) -> None:
+    rate, weight = planned
+    parameter, mean, gradient, room, work = arrays
+    gradient = decayed(parameter, gradient, settings.weight_decay, settings.maximize, room)
+    np.multiply(parameter, 1 - settings.lambd * rate, out=parameter)
+    np.subtract(parameter, np.multiply(gradient, rate, out=work), out=parameter)
+    if weight == 1:
+        mean[...] = parameter  # exactly
+    else:
+        average(mean, parameter, weight, work)
