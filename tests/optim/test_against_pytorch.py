@@ -282,7 +282,7 @@ def test_lamb_without_corrections_and_with_coupled_decay() -> None:
 def test_adam_without_corrections(name: str, amsgrad: bool, dtype: Any) -> None:
     parameter = flow.tensor(np.array([3.0, 4.0], dtype), requires_grad=True)
     optimizer = getattr(optim, name)([parameter], 0.1, (0.5, 0.75), 1e-3, 0.2, amsgrad, False)
-    value, mean, square, largest = np.array([3.0, 4.0]), 0.0, 0.0, 0.0
+    value, mean, square, largest = np.array([3.0, 4.0]), np.zeros(2), np.zeros(2), np.zeros(2)
     for step in range(4):
         slope = np.array([0.5, -1.0]) / (step + 1)
         parameter.grad = flow.tensor(slope.astype(dtype))

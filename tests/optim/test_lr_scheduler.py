@@ -251,6 +251,129 @@ def test_resuming_by_number_needs_initial_rates() -> None:
     assert lr_scheduler.StepLR(optimizer, 2, last_epoch=3).last_epoch == 4
 
 
+def named(schedule: Any, *args: Any, **kwargs: Any) -> Any:
+    """Make a schedule, by names of arguments that type checkers do not know."""
+    return schedule(*args, **kwargs)
+
+
+def first_rates(make: Any, epochs: int) -> list[float]:
+    optimizer = optim.SGD([flow.zeros(1)], lr=0.1)
+    return [it[0] for it in rates(optimizer, make(optimizer), epochs)]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda it: named(lr_scheduler.PolynomialLR, it, decay_batch=4, end_learning_rate=0.02, power=2.0),
+        lambda it: named(lr_scheduler.PolynomialLR, it, 4, end_learning_rate=0.02, power=2.0),
+        lambda it: named(lr_scheduler.PolynomialLR, it, 4, 0.02, power=2),
+        lambda it: named(lr_scheduler.PolynomialLR, it, 4, 0.02, 2.0),
+        lambda it: named(lr_scheduler.PolynomialLR, it, 4, 0.02, 2, False),
+        lambda it: named(lr_scheduler.PolynomialLR, it, 4, 0.02, 2.0, False, -1),
+        lambda it: named(lr_scheduler.PolynomialLR, it, 4, 0.02, 2.0, cycle=False, last_step=-1, verbose=False),
+    ],
+)
+def test_the_form_of_oneflow_is_known_by_its_arguments(make: Any) -> None:
+    np.testing.assert_allclose(first_rates(make, 6), [0.08 * (1 - min(it, 4) / 4) ** 2 + 0.02 for it in range(6)])
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda it: lr_scheduler.PolynomialLR(it, 4, 2.0),
+        lambda it: lr_scheduler.PolynomialLR(it, 4, 2.0, -1),
+        lambda it: lr_scheduler.PolynomialLR(it, total_iters=4, power=2.0, last_epoch=-1),
+        lambda it: lr_scheduler.PolynomialLR(it, 4, power=2.0),
+    ],
+)
+def test_otherwise_it_is_that_of_pytorch(make: Any) -> None:
+    np.testing.assert_allclose(first_rates(make, 6), [0.1 * (1 - min(it, 4) / 4) ** 2 for it in range(6)], atol=1e-17)
+
+
+def test_restarts_that_lose_height_and_come_to_an_end() -> None:
+    def wanted(epoch: int) -> float:
+        begin, length, restarts = [(0, 2, 0), (0, 2, 0), *[(2, 4, 1)] * 4, *[(6, 8, 2)] * 4][epoch]
+        if restarts == 2:
+            return 0.01
+        top = 0.1 * 0.5**restarts
+        return 0.01 + (top - 0.01) * (1 + math.cos(math.pi * (epoch - begin) / length)) / 2
+
+    def make(it: Any) -> Any:
+        return lr_scheduler.CosineAnnealingWarmRestarts(it, 2, 2, 0.01, decay_rate=0.5, restart_limit=2)
+
+    np.testing.assert_allclose(first_rates(make, 10), [wanted(epoch) for epoch in range(10)])
+    plain = first_rates(lambda it: lr_scheduler.CosineAnnealingWarmRestarts(it, 2, decay_rate=0.5), 6)
+    np.testing.assert_allclose(plain, [0.1, 0.05, 0.05, 0.025, 0.025, 0.0125])
+
+
+def test_a_line_that_begins_at_zero() -> None:
+    found = first_rates(lambda it: lr_scheduler.LinearLR(it, 0.0, 1.0, 4), 7)
+    np.testing.assert_allclose(found, [0.1 * min(it, 4) / 4 for it in range(7)])
+
+
+@pytest.mark.parametrize("by_position", [False, True])
+def test_schedules_that_go_on_as_if_they_had_been_at_work_from_the_start(by_position: bool) -> None:
+    def make(it: Any, rescaling: Any) -> Any:
+        warm = lr_scheduler.LinearLR(it, 0.0, 1.0, 2)
+        poly = lr_scheduler.PolynomialLR(it, decay_batch=8, end_learning_rate=0.0)
+        if by_position:
+            return lr_scheduler.SequentialLR(it, [warm, poly], [3], rescaling)
+        return lr_scheduler.SequentialLR(it, [warm, poly], [3], interval_rescaling=rescaling)
+
+    warm = [0.0, 0.05, 0.1]
+    shared = first_rates(lambda it: make(it, False), 6)
+    np.testing.assert_allclose(shared, [*warm, *[0.1 * (1 - epoch / 8) for epoch in (3, 4, 5)]])
+    apart = first_rates(lambda it: make(it, [True]), 6)
+    np.testing.assert_allclose(apart, [*warm, *[0.1 * (1 - epoch / 8) for epoch in (0, 1, 2)]])
+
+
+@pytest.mark.parametrize(("name", "arguments"), CASES)
+def test_both_names_of_the_number_of_the_last_step(name: str, arguments: dict[str, Any]) -> None:
+    optimizer = optimizer_of(flow)
+    for group in optimizer.param_groups:
+        group["initial_lr"] = group["lr"]
+    if name == "OneCycleLR":
+        for group in optimizer.param_groups:
+            group.update(initial_lr=0.01, max_lr=0.1, min_lr=0.001)
+    made = [
+        named(getattr(lr_scheduler, name), optimizer, **arguments, **{key: 3}) for key in ("last_step", "last_epoch")
+    ]
+    for schedule in made:
+        assert (schedule.last_step, schedule.last_epoch) == (4, 4)
+        schedule.last_step = 7
+        assert schedule.last_epoch == 7
+        assert "last_step" not in schedule.state_dict()
+
+
+def test_schedules_of_both_kinds_of_names() -> None:
+    optimizer = optimizer_of(flow)
+    for schedule in (lr_scheduler.CosineDecayLR, lr_scheduler.WarmUpLR):
+        arguments = {"decay_steps": 3} if schedule is lr_scheduler.CosineDecayLR else {}
+        for key in ("last_step", "last_epoch"):
+            assert named(schedule, optimizer, **arguments, **{key: -1}).last_step == 0
+
+    class Own(lr_scheduler.LRScheduler):
+        def __init__(self, optimizer: Any, *args: Any, **kwargs: Any) -> None:
+            super().__init__(optimizer, *args, **kwargs)
+
+        def rate_at(self, epoch: int, base: float, group: int = 0) -> float:
+            return base / (epoch + 1)
+
+    assert named(Own, optimizer, last_step=-1).last_epoch == 0
+
+
+def test_rates_are_printed_on_request(capsys: pytest.CaptureFixture[str]) -> None:
+    schedule = named(lr_scheduler.StepLR, optim.SGD([flow.zeros(1)], lr=0.1), 1, verbose=True)
+    schedule.step()
+    assert capsys.readouterr().out.splitlines() == [
+        "StepLR: epoch 0, learning rate of group 0: 1.0000e-01",
+        "StepLR: epoch 1, learning rate of group 0: 1.0000e-02",
+    ]
+    assert "verbose" not in schedule.state_dict()
+    named(lr_scheduler.StepLR, optim.SGD([flow.zeros(1)], lr=0.1), 1, verbose=False)
+    assert capsys.readouterr().out == ""
+
+
 def test_what_is_refused() -> None:
     optimizer = optimizer_of(flow)
     with pytest.raises(TypeError, match="expected an optimizer, got int"):
@@ -261,19 +384,34 @@ def test_what_is_refused() -> None:
         lr_scheduler.CosineAnnealingLR(optimizer, 0)
     with pytest.raises(ValueError, match="got 1 functions for 2 groups"):
         lr_scheduler.LambdaLR(optimizer, [lambda epoch: 1.0])
-    float_of: Any = 0.9
     chained = lr_scheduler.ChainedScheduler([lr_scheduler.StepLR(optimizer, 2)])
     for make, error, match in (
+        (lambda: named(lr_scheduler.PolynomialLR, optimizer, 100, 1.0, -1, 1, 2, 3), TypeError, "got 6 arguments"),
+        (lambda: named(lr_scheduler.PolynomialLR, optimizer, 100, steps=3), TypeError, "unexpected argument 'steps'"),
+        (lambda: named(lr_scheduler.PolynomialLR, optimizer, 3, total_iters=3), TypeError, "by its position"),
+        (lambda: named(lr_scheduler.StepLR, optimizer, 3, last_step=3, last_epoch=3), TypeError, "are one"),
+        (lambda: named(lr_scheduler.StepLR, optimizer, 3, last_step=0.5), TypeError, "last_epoch must be an integer"),
         (
-            lambda: lr_scheduler.PolynomialLR(optimizer, 100, 0.001, float_of),
-            TypeError,
-            "last_epoch must be an integer",
+            lambda: lr_scheduler.CosineAnnealingWarmRestarts(optimizer, 3, restart_limit=-1),
+            ValueError,
+            "restart_limit",
         ),
-        (lambda: lr_scheduler.PolynomialLR(optimizer, 100, decay_batch=3), ValueError, "not both"),
-        (lambda: lr_scheduler.PolynomialLR(optimizer, 100, cycle=True), ValueError, "give decay_batch"),
+        (
+            lambda: lr_scheduler.SequentialLR(optimizer, [chained] * 2, [3], interval_rescaling=[True, True]),
+            ValueError,
+            "one for each of 1 milestones",
+        ),
+        (
+            lambda: lr_scheduler.SequentialLR(optimizer, [chained] * 2, [3], interval_rescaling=False),
+            NotImplementedError,
+            "no rate is known in advance",
+        ),
+        (lambda: named(lr_scheduler.PolynomialLR, optimizer, 100, decay_batch=3), TypeError, "by its position"),
+        (lambda: named(lr_scheduler.PolynomialLR, optimizer, total_iters=9, cycle=True), ValueError, "not both"),
+        (lambda: named(lr_scheduler.PolynomialLR, optimizer, cycle=True), ValueError, "give decay_batch"),
         (lambda: lr_scheduler.PolynomialLR(optimizer, 0), ValueError, "at least one epoch"),
         (lambda: lr_scheduler.ConstantLR(optimizer, 2.0), ValueError, "factor"),
-        (lambda: lr_scheduler.LinearLR(optimizer, 0.0), ValueError, "start_factor"),
+        (lambda: lr_scheduler.LinearLR(optimizer, -0.1), ValueError, "start_factor"),
         (lambda: lr_scheduler.LinearLR(optimizer, end_factor=2.0), ValueError, "end_factor"),
         (lambda: lr_scheduler.CosineAnnealingWarmRestarts(optimizer, 0), ValueError, "T_0"),
         (lambda: lr_scheduler.CosineAnnealingWarmRestarts(optimizer, 2).step(-1), ValueError, "before 0"),

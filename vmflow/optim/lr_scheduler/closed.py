@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, overload
 
 from vmflow.optim.optimizer import Optimizer
 
@@ -79,8 +80,8 @@ class LinearLR(LRScheduler):
         total_iters: int = 5,
         last_epoch: int = -1,
     ) -> None:
-        if not 0 < start_factor <= 1:
-            raise ValueError(f"LinearLR: start_factor must be within (0, 1], got {start_factor}")
+        if not 0 <= start_factor <= 1:
+            raise ValueError(f"LinearLR: start_factor must be within [0, 1], got {start_factor}")
         if not 0 <= end_factor <= 1:
             raise ValueError(f"LinearLR: end_factor must be within [0, 1], got {end_factor}")
         self.start_factor = start_factor
@@ -102,6 +103,8 @@ class LinearLR(LRScheduler):
             return self.scaled(self.start_factor)
         if epoch > self.total_iters:
             return self.present()
+        if not self.factor_at(epoch - 1):  # at zero there is nothing to multiply
+            return self.rates_at(epoch)
         return self.scaled(self.factor_at(epoch) / self.factor_at(epoch - 1))
 
 
@@ -119,11 +122,19 @@ class ExponentialLR(LRScheduler):
         return self.scaled(self.gamma if self.last_epoch else 1.0)
 
 
+# The arguments of both forms of `PolynomialLR`, in order.
+_PYTORCH: Final = ("total_iters", "power", "last_epoch")
+_ONEFLOW: Final = ("decay_batch", "end_learning_rate", "power", "cycle", "last_epoch")
+
+
 class PolynomialLR(LRScheduler):
     """Go down along a power of the time that is left.
 
-    PyTorch's goes to zero, ``PolynomialLR(optimizer, total_iters, power)``; OneFlow's, chosen by naming `decay_batch`,
-    goes to `end_learning_rate`, ``PolynomialLR(optimizer, decay_batch=100, end_learning_rate=1e-4, power=2)``.
+    PyTorch's goes to zero, ``PolynomialLR(optimizer, total_iters, power)``; OneFlow's goes to `end_learning_rate`,
+    ``PolynomialLR(optimizer, decay_batch, end_learning_rate, power, cycle)``.  It is OneFlow's if one of its names is
+    used, if `power` is named behind two other arguments, or if four arguments or more are given by their position, of
+    which the fourth is no integer: ``PolynomialLR(optimizer, 100, 0.001, 2.0)``.  Otherwise it is PyTorch's, so that in
+    ``PolynomialLR(optimizer, 100, 0.001)`` the last number is the power.
 
     Args:
         optimizer: whose learning rates to set.
@@ -131,36 +142,46 @@ class PolynomialLR(LRScheduler):
         power: of the time that is left.
         last_epoch: the number of the last epoch when resuming, -1 when starting.
         decay_batch: OneFlow's name of `total_iters`; one of the two is to be given.
-        end_learning_rate: where it ends: 0.0001 by default if `decay_batch` is given, else 0.
+        end_learning_rate: where OneFlow's ends, 0.0001 by default.
         cycle: instead of staying there, go up again, and down in so much time more as there was before.
 
     Raises:
-        ValueError: if both or neither of the times are meant, or the time is not positive.
+        ValueError: if both times are given, or the time is not positive.
+        TypeError: for other arguments.
     """
 
+    @overload
+    def __init__(
+        self, optimizer: Optimizer, total_iters: int = 5, power: float = 1.0, last_epoch: int = -1
+    ) -> None: ...
+
+    @overload
     def __init__(
         self,
         optimizer: Optimizer,
-        total_iters: int | None = None,
+        decay_batch: int,
+        end_learning_rate: float = 1e-4,
         power: float = 1.0,
-        last_epoch: int = -1,
-        *,
-        decay_batch: int | None = None,
-        end_learning_rate: float | None = None,
         cycle: bool = False,
-    ) -> None:
-        if total_iters is not None and decay_batch is not None:
-            raise ValueError("PolynomialLR: give total_iters (as PyTorch has it) or decay_batch (as OneFlow), not both")
-        if decay_batch is None and (end_learning_rate is not None or cycle):
-            raise ValueError("PolynomialLR: end_learning_rate and cycle belong to OneFlow's form; give decay_batch too")
-        self.total_iters = decay_batch if decay_batch is not None else 5 if total_iters is None else total_iters
+        last_epoch: int = -1,
+    ) -> None: ...
+
+    def __init__(self, optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
+        oneflows = (
+            not kwargs.keys().isdisjoint({"decay_batch", "end_learning_rate", "cycle"})
+            or (len(args) == 2 and "power" in kwargs)
+            or (len(args) == 3 and (isinstance(args[2], bool) or not isinstance(args[2], int)))
+            or len(args) > 3
+        )
+        given = _bound(_ONEFLOW if oneflows else _PYTORCH, args, kwargs)
+        self.total_iters: int = given.get("decay_batch", 5) if oneflows else given.get("total_iters", 5)
         if self.total_iters < 1:
             raise ValueError(f"PolynomialLR: needs at least one epoch, got {self.total_iters}")
-        self.power = power
-        self.end = (0.0 if decay_batch is None else 1e-4) if end_learning_rate is None else end_learning_rate
-        self.cycle = cycle
-        self.chained = decay_batch is None
-        super().__init__(optimizer, last_epoch)
+        self.power: float = given.get("power", 1.0)
+        self.end: float = given.get("end_learning_rate", 1e-4) if oneflows else 0.0
+        self.cycle: bool = given.get("cycle", False)
+        self.chained = not oneflows
+        super().__init__(optimizer, given.get("last_epoch", -1))
 
     def rate_at(self, epoch: int, base: float, group: int = 0) -> float:
         length = self.total_iters * (max(1, math.ceil(epoch / self.total_iters)) if self.cycle else 1)
@@ -174,6 +195,27 @@ class PolynomialLR(LRScheduler):
         if epoch == 0 or epoch > length:
             return self.present()
         return self.scaled(((1 - epoch / length) / (1 - (epoch - 1) / length)) ** self.power)
+
+
+def _bound(names: tuple[str, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of `PolynomialLR` by their names."""
+    if "total_iters" in kwargs and "total_iters" not in names:
+        raise ValueError(
+            "PolynomialLR: end_learning_rate and cycle belong to OneFlow's form, and total_iters to PyTorch's; name "
+            "the time decay_batch, not both"
+        )
+    if "total_iters" not in names and "decay_batch" not in kwargs and not args:
+        raise ValueError("PolynomialLR: end_learning_rate and cycle belong to OneFlow's form; give decay_batch too")
+    if len(args) > len(names):
+        raise TypeError(f"PolynomialLR: takes {', '.join(names)}, got {len(args)} arguments behind the optimizer")
+    given = dict(zip(names, args, strict=False))
+    for name, value in kwargs.items():
+        if name not in names:
+            raise TypeError(f"PolynomialLR: got an unexpected argument {name!r}; it takes {', '.join(names)}")
+        if name in given:
+            raise TypeError(f"PolynomialLR: {name} is given by its position and by its name")
+        given[name] = value
+    return given
 
 
 class CosineAnnealingLR(LRScheduler):
@@ -216,28 +258,48 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         T_mult: how many times longer the next one takes.
         eta_min: the bottom.
         last_epoch: the number of the last epoch when resuming, -1 when starting.
+        decay_rate: what each restart multiplies the top by, which is the initial rate at first; OneFlow's.
+        restart_limit: so many descents, and then stay at the bottom; 0 for no end; OneFlow's.
 
     `step` may be given the epoch as a fraction, to move within one.
     """
 
     def __init__(
-        self, optimizer: Optimizer, T_0: int, T_mult: int = 1, eta_min: float = 0.0, last_epoch: int = -1
+        self,
+        optimizer: Optimizer,
+        T_0: int,
+        T_mult: int = 1,
+        eta_min: float = 0.0,
+        last_epoch: int = -1,
+        *,
+        decay_rate: float = 1.0,
+        restart_limit: int = 0,
     ) -> None:
         for name, value in (("T_0", T_0), ("T_mult", T_mult)):
             if not isinstance(value, int) or value < 1:
                 raise ValueError(f"CosineAnnealingWarmRestarts: {name} must be an integer of at least 1, got {value!r}")
         self.T_0 = T_0
+        if not isinstance(restart_limit, int) or restart_limit < 0:
+            raise ValueError(
+                f"CosineAnnealingWarmRestarts: restart_limit must be an integer of at least 0, got {restart_limit!r}"
+            )
         self.T_mult = T_mult
         self.eta_min = eta_min
+        self.decay_rate = decay_rate
+        self.restart_limit = restart_limit
         super().__init__(optimizer, last_epoch)
 
     def rate_at(self, epoch: float, base: float, group: int = 0) -> float:
-        begin, length = 0, self.T_0
+        begin, length, restarts = 0, self.T_0, 0
         if self.T_mult == 1:
-            begin = int(epoch // length) * length
+            restarts = int(epoch // length)
+            begin = restarts * length
         while epoch >= begin + length:
-            begin, length = begin + length, length * self.T_mult
-        return self.eta_min + (base - self.eta_min) * (1 + math.cos(math.pi * (epoch - begin) / length)) / 2
+            begin, length, restarts = begin + length, length * self.T_mult, restarts + 1
+        if 0 < self.restart_limit <= restarts:
+            return self.eta_min
+        top = base * float(self.decay_rate**restarts)
+        return self.eta_min + (top - self.eta_min) * (1 + math.cos(math.pi * (epoch - begin) / length)) / 2
 
     def step(self, epoch: float | None = None) -> None:
         if epoch is None:

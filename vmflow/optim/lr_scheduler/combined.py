@@ -85,14 +85,28 @@ class SequentialLR(_Combined):
         schedulers: in their order.
         milestones: the epochs at which the second and the following begin.
         last_epoch: the number of the last epoch when resuming, -1 when starting.
+        interval_rescaling: OneFlow's: whether each of them begins with its epoch 0, as by default; False to have it go
+            on as if it had been at work from the start.  One for all, or for each milestone; OneFlow has it in place of
+            `last_epoch`, and so it may be given by that position.
 
     Raises:
         TypeError, ValueError: as for `ChainedScheduler`, and for milestones that are too few, too many or not in order.
+        NotImplementedError: with ``interval_rescaling=False``, for a schedule whose rates are not known in advance.
     """
 
     def __init__(
-        self, optimizer: Optimizer, schedulers: Sequence[LRScheduler], milestones: Sequence[int], last_epoch: int = -1
+        self,
+        optimizer: Optimizer,
+        schedulers: Sequence[LRScheduler],
+        milestones: Sequence[int],
+        last_epoch: int | bool | Sequence[bool] = -1,
+        *,
+        interval_rescaling: bool | Sequence[bool] | None = None,
     ) -> None:
+        if isinstance(last_epoch, (bool, list, tuple)):
+            interval_rescaling, last_epoch = last_epoch, -1
+        if not isinstance(last_epoch, int):
+            raise TypeError(f"SequentialLR: last_epoch must be an integer, got {last_epoch!r}")
         self._take(schedulers, optimizer)
         if len(milestones) != len(schedulers) - 1:
             raise ValueError(
@@ -101,6 +115,16 @@ class SequentialLR(_Combined):
             )
         if list(milestones) != sorted(milestones):
             raise ValueError(f"SequentialLR: the milestones must not go down, got {list(milestones)}")
+        rescaled = True if interval_rescaling is None else interval_rescaling
+        self._rescaled = [rescaled] * len(milestones) if isinstance(rescaled, bool) else list(rescaled)
+        if len(self._rescaled) != len(milestones) or not all([isinstance(it, bool) for it in self._rescaled]):
+            raise ValueError(
+                f"SequentialLR: interval_rescaling must be a bool, or one for each of {len(milestones)} milestones, "
+                f"got {rescaled!r}"
+            )
+        for chosen, again in enumerate(self._rescaled):
+            if not again:
+                schedulers[chosen + 1].rates_at(0)  # which those refuse whose rates are not known in advance
         self._milestones = list(milestones)
         self.restart()
         self.last_epoch = last_epoch + 1
@@ -113,7 +137,10 @@ class SequentialLR(_Combined):
         self._no_number(epoch)
         self.last_epoch += 1
         chosen = bisect_right(self._milestones, self.last_epoch)
-        if chosen and self._milestones[chosen - 1] == self.last_epoch:
+        if chosen and not self._rescaled[chosen - 1]:
+            self._schedulers[chosen].step(self.last_epoch)
+            self._last_lr = self._schedulers[chosen].get_last_lr()
+        elif chosen and self._milestones[chosen - 1] == self.last_epoch:
             self._begin(chosen)
         else:
             self._schedulers[chosen].step()

@@ -2,12 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from types import FunctionType
+from typing import Any, Final
 
 from vmflow.autograd import no_grad
 from vmflow.optim.optimizer import Optimizer
 from vmflow.tensors import Tensor
+
+# PyTorch's name of an argument, and OneFlow's: each class has one of them, and is called by both.
+_NAMES: Final = ("last_epoch", "last_step")
+
+
+def with_both_names(init: Callable[..., None]) -> Callable[..., None]:
+    """`init`, which takes the number of the last epoch by either name, and OneFlow's ``verbose=``.
+
+    Raises:
+        TypeError: if it is given both names.
+    """
+    if not isinstance(init, FunctionType):
+        return init
+    code = init.__code__
+    own = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    variable = bool(code.co_flags & _VARIABLE)
+
+    @functools.wraps(init)
+    def named(self: LRScheduler, *args: Any, **kwargs: Any) -> None:
+        if "verbose" in kwargs and "verbose" not in own:
+            self.verbose = bool(kwargs.pop("verbose"))
+        for mine, other in (_NAMES, _NAMES[::-1]):
+            if other in kwargs and other not in own and (mine in own or (variable and mine == "last_epoch")):
+                if mine in kwargs:
+                    raise TypeError(f"{type(self).__name__}: last_epoch and last_step are one; give one of them")
+                kwargs[mine] = kwargs.pop(other)
+        init(self, *args, **kwargs)
+
+    return named
+
+
+_VARIABLE: Final = 0x08  # of a function's flags: whether it takes further keywords
 
 
 class LRScheduler:
@@ -18,11 +52,12 @@ class LRScheduler:
 
     Args:
         optimizer: whose learning rates to set.
-        last_epoch: the number of the last epoch when resuming, -1 when starting.
+        last_epoch: the number of the last epoch when resuming, -1 when starting.  All schedules take it by OneFlow's
+            name `last_step` as well, and OneFlow's `verbose`: whether to print the rates at each step.
 
     Attributes:
         base_lrs: the initial learning rates, one per group.
-        last_epoch: the number of the present epoch, counted by `step`.
+        last_epoch: the number of the present epoch, counted by `step`; also called `last_step`.
 
     Raises:
         TypeError: if it is no optimizer, or `last_epoch` no integer.
@@ -31,7 +66,14 @@ class LRScheduler:
 
     # What `state_dict` leaves out.
     unsaved: tuple[str, ...] = ("optimizer",)
+    verbose: bool = False
 
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        if "__init__" in cls.__dict__:
+            cls.__init__ = with_both_names(cls.__init__)  # type: ignore[method-assign]
+
+    @with_both_names
     def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
         check_optimizer(type(self).__name__, optimizer)
         if not isinstance(last_epoch, int):
@@ -48,6 +90,15 @@ class LRScheduler:
         self.base_lrs: list[float] = [number(group["initial_lr"]) for group in optimizer.param_groups]
         self.last_epoch = last_epoch
         self.step()
+
+    @property
+    def last_step(self) -> int:
+        """OneFlow's name of `last_epoch`."""
+        return self.last_epoch
+
+    @last_step.setter
+    def last_step(self, number: int) -> None:
+        self.last_epoch = number
 
     def rate_at(self, epoch: int, base: float, group: int = 0) -> float:
         """The learning rate of an epoch, if nothing else changes it: a function of nothing but the arguments.
@@ -105,6 +156,9 @@ class LRScheduler:
             else:
                 group["lr"] = rate
         self._last_lr = list(rates)
+        if self.verbose:
+            for position, rate in enumerate(rates):
+                print(f"{type(self).__name__}: epoch {self.last_epoch}, learning rate of group {position}: {rate:.4e}")
 
     def present(self) -> list[float]:
         """The groups' learning rates, without waiting for those that are tensors."""
@@ -120,7 +174,8 @@ class LRScheduler:
 
     def state_dict(self) -> dict[str, Any]:
         """What `load_state_dict` needs: everything but the optimizer and functions."""
-        return {key: value for key, value in self.__dict__.items() if key not in self.unsaved and not _calls(value)}
+        left_out = (*self.unsaved, "verbose")
+        return {key: value for key, value in self.__dict__.items() if key not in left_out and not _calls(value)}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Go on from where another scheduler stood.  The learning rates are part of the optimizer's state."""
