@@ -46,7 +46,7 @@ ALONE = {
 # Imports within functions, by module.
 _COMPILING = ("vmflow.kernels.native.cache", "vmflow.kernels.native.compiling")
 _LARGE_ARRAYS = ("vmflow.kernels.expressions.bodies", "vmflow.kernels.native.loops")
-_LOADED_BY_METHODS = ("vmflow.array_api", "vmflow.exchange", "vmflow.io", "vmflow.representation")
+_LOADED_BY_METHODS = ("vmflow.array_api", "vmflow.exchange", "vmflow.io", "vmflow.representation", "vmflow.storages")
 _SIMULATION = ("vmflow.streams", "vmflow.streams.simulated")
 LATE = {
     # Each command has its own needs, serving optional packages among them.
@@ -59,7 +59,10 @@ LATE = {
     "vmflow.ops.copying": ("vmflow.distributed.global_tensors",),
     "vmflow.ops.table": ("vmflow.distributed.global_interpreter",),
     # Methods that few programs call.
-    "vmflow.io": ("vmflow.distributed.collectives", "vmflow.distributed.process", "vmflow.distributed.loading"),
+    "vmflow.io": (
+        *("vmflow.distributed.collectives", "vmflow.distributed.process", "vmflow.distributed.loading"),
+        *("vmflow.pytorch_files", "vmflow.storages"),
+    ),
     "vmflow.nn.module": ("vmflow.distributed.sbp",),
     "vmflow.ops.fourier.signal_methods": ("vmflow.ops.fourier.short_time",),
     "vmflow.transfers": ("vmflow.distributed.global_tensors",),

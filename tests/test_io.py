@@ -231,7 +231,7 @@ class Pair(NamedTuple):
         (np.zeros(3), r"numpy.ndarray, which cannot be saved; make it a tensor"),
         (np.float64(3), r"numpy.float64, which cannot be saved; make it a Python number"),
         (Pair(1), "Pair, which"),
-        (nn.Linear(1, 1), r"Linear, which cannot be saved; save its state_dict\(\)"),
+        (nn.Linear(1, 1), r"Linear, which cannot be saved, .* state_dict\(\), and load that into a Linear"),
         ({1.5: 2}, "has the key 1.5 of type float"),
         ({True: 2}, "has the key True of type bool"),
         ({(1, 2): 2}, r"has the key \(1, 2\) of type tuple"),
@@ -296,8 +296,13 @@ def test_where_load_puts_tensors(path: Path) -> None:
     assert [it.is_meta for it in flow.load(path, "meta")] == [True, True]
     with pytest.raises(flow.DeviceUnavailable):
         flow.load(path, "cuda")
+    assert [it.device.type for it in flow.load(path, {"cuda:0": "sim:1"})] == ["cpu", "cpu"], "here all are cpu's"
+    assert [it.device.type for it in flow.load(path, {"cpu": "sim:1"})] == ["sim", "sim"]
+    assert [it.device.type for it in flow.load(path, lambda storage, location: f"sim:{storage.nbytes()}")] == [
+        "sim"
+    ] * 2
     with pytest.raises(TypeError, match="map_location"):
-        flow.load(path, {"cuda:0": "cpu"})
+        flow.load(path, 3)
     with pytest.raises(ValueError, match="never loads"):
         flow.load(path, weights_only=False)
 
@@ -310,10 +315,62 @@ def test_without_the_library_the_extra_is_named(path: Path, monkeypatch: pytest.
             raise ImportError(name)
         return original(name, *rest)
 
+    path.write_bytes(bytes(16))
     monkeypatch.setattr(builtins, "__import__", without)
     for attempt in (lambda: flow.save(1, path), lambda: flow.load(path)):
         with pytest.raises(ImportError, match=r"checkout of vmflow: pip install '\.\[io\]'"):
             attempt()
+
+
+def test_state_dicts_of_everything_that_has_one(path: Path) -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 1))
+    optimizers = [
+        optim.SGD(model.parameters(), lr=0.1, momentum=0.9),
+        optim.AdamW(model.parameters(), lr=0.01),
+        optim.Adagrad(model.parameters(), lr=0.01),
+        optim.LBFGS(model.parameters(), lr=0.01),
+    ]
+    plain = optimizers[0]
+    schedulers = [
+        optim.lr_scheduler.StepLR(plain, 3),
+        optim.lr_scheduler.CosineAnnealingLR(plain, 10),
+        optim.lr_scheduler.ReduceLROnPlateau(plain),
+        optim.lr_scheduler.LambdaLR(plain, lambda step: 0.9**step),
+        optim.lr_scheduler.OneCycleLR(plain, 0.5, total_steps=20),
+        optim.lr_scheduler.SequentialLR(
+            plain, [optim.lr_scheduler.ConstantLR(plain), optim.lr_scheduler.StepLR(plain, 2)], [4]
+        ),
+    ]
+
+    def closure() -> flow.Tensor:
+        loss = model(flow.ones(2, 3)).square().sum()
+        loss.backward()
+        return loss
+
+    for optimizer in optimizers:
+        optimizer.zero_grad()
+        optimizer.step(closure)
+    for scheduler in schedulers:
+        scheduler.step(*([1.0] if isinstance(scheduler, optim.lr_scheduler.ReduceLROnPlateau) else []))
+    state = {
+        "model": model.state_dict(),
+        "optimizers": [it.state_dict() for it in optimizers],
+        "schedulers": [it.state_dict() for it in schedulers],
+        "scaler": flow.amp.GradScaler().state_dict(),
+        "generator": flow.default_generator.get_state(),
+        "more": {"name": "run", "none": None, 3: [1.5, (True, {"deep": flow.ones(2)})]},
+    }
+    flow.save(state, path)
+    found = flow.load(path)
+    assert same(
+        {key: list(value.items()) if isinstance(value, OrderedDict) else value for key, value in state.items()},
+        {**found, "model": list(found["model"].items())} if isinstance(state["model"], OrderedDict) else found,
+    )
+    for one, saved in zip(
+        [model, *optimizers, *schedulers], [found["model"], *found["optimizers"], *found["schedulers"]], strict=True
+    ):
+        one.load_state_dict(saved)
+        assert same(dict(one.state_dict()), dict(saved)), type(one).__name__
 
 
 # How files are replaced
@@ -416,7 +473,7 @@ def file_with(header: dict[str, Any], data: bytes = b"") -> bytes:
 )
 def test_damaged_files(path: Path, content: bytes) -> None:
     path.write_bytes(content)
-    with pytest.raises(ValueError, match="damaged or no safetensors file"):
+    with pytest.raises(ValueError, match=r"damaged or no (safetensors|npz) file"):
         flow.load(path)
 
 

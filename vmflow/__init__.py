@@ -206,6 +206,7 @@ if _TYPE_CHECKING:
         printoptions as printoptions,
         set_printoptions as set_printoptions,
     )
+    from .storages import TypedStorage as TypedStorage, UntypedStorage as UntypedStorage, is_storage as is_storage
     from .streams.cuda.precision import (
         get_float32_matmul_precision as get_float32_matmul_precision,
         set_float32_matmul_precision as set_float32_matmul_precision,
@@ -249,6 +250,8 @@ _LAZY_NAMES = {
     "HalfTensor": ".typed_tensors",
     "IntTensor": ".typed_tensors",
     "LongTensor": ".typed_tensors",
+    "TypedStorage": ".storages",
+    "UntypedStorage": ".storages",
     "autocast": ".amp.autocasting",
     "bartlett_window": ".ops.creation.windows",
     "batch_gather": ".ops.indexing.parts",
@@ -269,6 +272,7 @@ _LAZY_NAMES = {
     "in_top_k": ".ops.indexing.parts",
     "istft": ".ops.fourier.short_time",
     "kaiser_window": ".ops.creation.windows",
+    "is_storage": ".storages",
     "load": ".io",
     "load_graph": ".graph_mode.loading",
     "logspace": ".ops.creation.ranges",

@@ -3,7 +3,7 @@
 The file is a safetensors file, or numpy's npz if its name ends so.  The tensors are ordinary entries, so that any
 reader of the format finds them.  How they were arranged, and everything that is no tensor, is JSON: in the metadata of
 a safetensors file under the key "vmflow", in an npz file in an entry of that name.  Nothing is ever pickled: loading a
-file runs no code of its author's.
+file runs no code of its author's.  Nor does loading a file of PyTorch's, see `pytorch_files`.
 
 In the JSON, null, true, false, integers, floats, strings and lists stand for themselves; everything else is an object
 of one key that tells its kind:
@@ -31,7 +31,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from io import BytesIO, TextIOBase
-from typing import IO, Any, Final
+from typing import IO, Any, Final, TypeAlias
 
 import numpy as np
 
@@ -141,44 +141,158 @@ def load(
     map_location: Any = None,
     *,
     weights_only: bool = True,
+    mmap: bool | None = None,
     global_src_rank: int | None = None,
 ) -> Any:
     """Read a file that `save` has written; or any safetensors or npz file, as a dict of tensors by name.
 
+    Or a file of PyTorch's, ``.pt`` or ``.pth``, in either of the formats of ``torch.save``: tensors and parameters,
+    which share memory as they did, and numbers, strings, bytes, None, dicts, lists, tuples, sets, sizes, dtypes and
+    devices.  The pickle in it is read by a reader that runs nothing; whatever else is in it is an error.
+
+        model.load_state_dict(flow.load("model.pt"))
+
     Args:
-        f: the path of the file; of numpy's npz if it ends so, else of a safetensors file.  Or a binary file open for
-            reading, of either kind, which is read from where it stands to its end.
-        map_location: the device that the tensors are put on, by default the CPU.
+        f: the path of the file, or a binary file open for reading, which is read from where it stands to its end.  Its
+            first bytes tell of which kind it is.
+        map_location: the device that the tensors are put on, by default the CPU.  Or a dict, from the names of devices
+            that tensors were saved on to those that they are put on, the CPU for the others; or a function of a storage
+            on the CPU and the name of such a device, to a device, to the storage or its copy on another, or to None for
+            the CPU.  Only PyTorch's files know such names; to others it is "cpu".
         weights_only: must be True.  Files hold data alone, and loading them is safe.
+        mmap: whether to map a zipped file of PyTorch's into memory instead of reading it, so that only what is used is
+            read; its checksums are not compared then.  What is written to a tensor stays in memory.
         global_src_rank: the rank that reads the file for all ranks, which all call it; the tensors are global ones,
             broadcast over all ranks.
 
     Raises:
         ValueError: if the file is damaged, is no file of that kind, or holds a dtype that vmflow does not have; if the
-            arrays of a compressed file are many times as large as the file.
+            arrays of a compressed file are many times as large as the file; if the pickle in it asks for more than
+            tensors and plain data; if `mmap` is asked for a file that cannot be mapped.
+        TypeError: if `f` or `map_location` is nothing of the kind.
         DeviceUnavailable: if the device is not here.
         OSError: if it cannot be read.
         ImportError: if the package safetensors is not installed.
     """
     if not isinstance(f, (str, os.PathLike)) and (not callable(getattr(f, "read", None)) or isinstance(f, TextIOBase)):
         raise TypeError(f"load: expected the path of a file, or a binary file open for reading, got {type(f).__name__}")
-    device = location("load", map_location) or Device("cpu")
+    place = _placing(map_location)
     if not weights_only:
-        raise ValueError("load: weights_only=False asks for pickled objects, which vmflow never loads")
+        raise ValueError(
+            "load: weights_only=False asks for pickled objects, whose loading runs code that is in the file, which "
+            "vmflow never loads; without it, tensors and plain data are loaded, also from PyTorch's files"
+        )
     if global_src_rank is not None:
         from .distributed.loading import load_for_all  # which few programs need
 
         return load_for_all(f, global_src_rank)
     if isinstance(f, (str, os.PathLike)):
-        path = os.fspath(f)
-        arrays, described = _read_npz(path, path) if _is_npz(path) else _read(path)
-    else:
-        path = str(getattr(f, "name", type(f).__name__))
-        arrays, described = _read_opened(f.read(), path)
-    reading = _Reading(path, arrays, device)
+        return _load_path(os.fspath(f), place, bool(mmap))
+    if mmap:
+        raise ValueError("load: a file that is open cannot be mapped into memory; give its path, or leave out mmap")
+    path = str(getattr(f, "name", type(f).__name__))
+    content = f.read()
+    if _is_pickled(content) or (content.startswith(b"PK") and _is_pytorch_zip(BytesIO(content))):
+        return _load_pytorch(BytesIO(content), content, path, place)
+    return _decoded(*_read_opened(content, path), path, place)
+
+
+def _load_path(path: str, place: Placing, mmap: bool) -> Any:
+    if os.path.isdir(path) and os.path.exists(os.path.join(path, _GRAPH)):
+        raise IsADirectoryError(f"load: {path} is the folder of a graph; load it by vmflow.load_graph")
+    with open(path, "rb") as file:
+        begin = file.read(_BEGINNING)
+    if _is_pickled(begin) or (begin.startswith(b"PK") and _is_pytorch_zip(path)):
+        if begin.startswith(b"PK"):
+            return _load_pytorch(path, b"", path, place, mmap)
+        if mmap:
+            raise ValueError(f"load: {path} is in PyTorch's old format, which cannot be mapped; leave out mmap")
+        with open(path, "rb") as file:
+            return _load_pytorch(path, file.read(), path, place)
+    if begin.startswith(b"PK") or _is_npz(path):
+        return _decoded(*_read_npz(path, path), path, place)
+    return _decoded(*_read(path), path, place)
+
+
+def _decoded(arrays: dict[str, Array], described: str | None, path: str, place: Placing) -> Any:
+    reading = _Reading(path, arrays, place)
     if described is None:
         return {name: reading.tensor(name) for name in arrays}
     return reading.decode_file(described)
+
+
+# A file in the folder of a graph, see `graph_mode.saving`.
+_GRAPH: Final = "job_0.json"
+
+# How many bytes of a file tell of which kind it is.
+_BEGINNING: Final = 16
+
+
+def _is_pickled(begin: bytes) -> bool:
+    """Whether a file begins as a pickle does, and not with the length of a safetensors file's header."""
+    return begin[:1] == b"\x80" and begin[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05") and begin[8:9] != b"{"
+
+
+def _is_pytorch_zip(source: str | IO[bytes]) -> bool:
+    from .pytorch_files import is_pytorch_zip  # which needs much more than files of vmflow's do
+
+    try:
+        with zipfile.ZipFile(source) as archive:
+            return is_pytorch_zip(archive)
+    except (ValueError, RuntimeError, NotImplementedError, zipfile.BadZipFile):
+        return False  # whoever reads it as an npz file says what is wrong
+
+
+def _load_pytorch(source: str | IO[bytes], content: bytes, path: str, place: Placing, mmap: bool = False) -> Any:
+    """The object in a file of PyTorch's: a zip archive, or else of this content."""
+    from .pytorch_files import MAGIC, load_old, load_zip
+
+    if not _is_pickled(content):
+        return load_zip(source, path, place, mmap)
+    if MAGIC not in content[: _BEGINNING + len(MAGIC)]:
+        raise ValueError(
+            f"load: {path} is a pickle, and not one of torch.save's; pickles run code when they are loaded, so vmflow "
+            "never does. Save what is in it by vmflow.save"
+        )
+    return load_old(content, path, place)
+
+
+# From the memory of a tensor that is loaded, on the host, and the name of the device that it was saved on, to the
+# device that it is put on.
+Placing: TypeAlias = Callable[[Tensor, str], Device]
+
+
+def _placing(map_location: Any) -> Placing:
+    """What an argument `map_location` asks for.
+
+    Raises:
+        TypeError: if that names no device.
+        DeviceUnavailable: if a device is not here.
+    """
+    if isinstance(map_location, dict):
+        devices = {_name_of(name): location("load", device) for name, device in map_location.items()}
+        return lambda _, name: devices.get(name) or Device("cpu")
+    if map_location is None or isinstance(map_location, (str, Device)):
+        device = location("load", map_location) or Device("cpu")
+        return lambda _, name: device
+    if not callable(map_location):
+        raise TypeError(
+            "load: map_location must be a device such as 'cpu', a dict from names of devices to devices, or a function "
+            f"of a storage and the name of its device, not {type(map_location).__name__}"
+        )
+    from .storages import UntypedStorage, is_storage
+
+    def asked(memory: Tensor, name: str) -> Device:
+        found = map_location(UntypedStorage(memory), name)
+        return found.device if is_storage(found) else location("load", found) or Device("cpu")
+
+    return asked
+
+
+def _name_of(given: Any) -> str:
+    if not isinstance(given, (str, Device)):
+        raise TypeError(f"load: map_location must map the names of devices, such as 'cuda:0', not {given!r}")
+    return str(given)
 
 
 def location(name: str, map_location: Any) -> Device | None:
@@ -307,8 +421,13 @@ def _described(value: Any) -> str:
         return f"a {name}, which cannot be saved; make it a tensor with vmflow.tensor(array)"
     if isinstance(value, np.generic):
         return f"a {name}, which cannot be saved; make it a Python number with .item()"
-    if hasattr(value, "state_dict"):
-        return f"a {name}, which cannot be saved; save its state_dict()"
+    if hasattr(value, "save_to_folder"):
+        return f"a {name}, which is saved to a folder of its own: give it to vmflow.save alone"
+    if hasattr(value, "load_state_dict"):
+        return (
+            f"a {name}, which cannot be saved, since a file holds data and no code; save its state_dict(), and load "
+            f"that into a {type(value).__name__} made by your program: made.load_state_dict(vmflow.load(path))"
+        )
     return (
         f"a {name}, which cannot be saved; tensors, numbers, strings, None, and dicts, lists and tuples of these can be"
     )
@@ -513,10 +632,10 @@ _KINDS: Final = ("BOOL", "U8", "I8", "I16", "I32", "I64", "F16", "BF16", "F32", 
 class _Reading:
     """Turns JSON and arrays into the object that was saved; raises ValueError on whatever `save` would not write."""
 
-    def __init__(self, path: str, arrays: dict[str, Array], device: Device) -> None:
+    def __init__(self, path: str, arrays: dict[str, Array], place: Placing) -> None:
         self._path = path
         self._arrays = arrays
-        self._device = device
+        self._place = place
         self._tensors: dict[tuple[str, str], Tensor] = {}
 
     def decode_file(self, described: str) -> Any:
@@ -601,9 +720,11 @@ class _Reading:
                 raise self._damaged(f"{name!r} of {array.dtype}{list(array.shape)} does not hold {seen_as} numbers")
             array = array.reshape(-1).view(dtype.numpy).reshape(array.shape[:-1])
         try:
-            tensor = self._tensors[key] = from_array(array, self._device)
+            tensor = from_array(array, Device("cpu"))
         except TypeError as error:
             raise self._damaged(f"{name!r}: {error}") from None
+        device = self._place(tensor, "cpu")
+        tensor = self._tensors[key] = tensor if device is tensor.device else tensor.to(device)
         return tensor
 
     def _damaged(self, how: str) -> ValueError:

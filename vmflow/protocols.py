@@ -10,6 +10,7 @@ from .ops.declaration import attribute, method
 from .tensor_fields import meta_of
 
 if TYPE_CHECKING:
+    from .storages import TypedStorage, UntypedStorage
     from .tensors import Tensor
 
 
@@ -205,3 +206,19 @@ def to_local(self: Tensor) -> Tensor:
     from .distributed.global_tensors import to_local as to
 
     return to(self)
+
+
+@method()
+def untyped_storage(self: Tensor) -> UntypedStorage:
+    """The memory that it shares with its views, as bytes: ``x.untyped_storage().data_ptr()``, ``.nbytes()``."""
+    from .storages import UntypedStorage
+
+    return UntypedStorage(self)
+
+
+@method()
+def storage(self: Tensor) -> TypedStorage:
+    """The memory that it shares with its views, as elements of its dtype."""
+    from .storages import TypedStorage
+
+    return TypedStorage(self)

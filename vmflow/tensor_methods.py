@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .ops.reduction.extrema import MinMax, ValuesIndices
     from .ops.reduction.reduction import Dims
     from .random import Generator
+    from .storages import TypedStorage, UntypedStorage
     from .tensors import Tensor
 
     _bool = bool
@@ -1287,6 +1288,8 @@ class TensorMethods(TensorOperators):
             align_to_window: _bool | None = None,
         ) -> Tensor: ...
 
+        def storage(self) -> TypedStorage: ...
+
         def sub(self, other: Tensor | Scalar, *, alpha: Scalar = 1, out: Tensor | None = None) -> Tensor: ...
 
         def sub_(self, other: Tensor | Scalar, *, alpha: Scalar = 1) -> Tensor: ...
@@ -1412,6 +1415,8 @@ class TensorMethods(TensorOperators):
         def unsqueeze(self, dim: _int) -> Tensor: ...
 
         def unsqueeze_(self, *args: Any, **kwargs: Any) -> Tensor: ...
+
+        def untyped_storage(self) -> UntypedStorage: ...
 
         def var(
             self,

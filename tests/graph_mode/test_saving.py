@@ -113,6 +113,16 @@ def test_a_fresh_interpreter_needs_no_class(model: Model, folder: Path, tmp_path
     assert np.load(tmp_path / "y.npy").tobytes() == expected.tobytes()
 
 
+def test_load_says_which_function_loads_the_folder(model: Model, folder: Path) -> None:
+    graph = Predict(model.eval())
+    graph(flow.ones(1, 1, 8, 8))
+    flow.save(graph, folder)
+    with pytest.raises(IsADirectoryError, match=r"folder of a graph; load it by vmflow\.load_graph"):
+        flow.load(folder)
+    with pytest.raises(TypeError, match=r"folder of its own: give it to vmflow\.save alone"):
+        flow.save([graph], folder)
+
+
 def test_a_coroutine_awaits_what_is_loaded(model: Model, folder: Path) -> None:
     graph, x = Predict(model), flow.randn(2, 1, 8, 8)
     expected = bits(graph(x))

@@ -1,0 +1,449 @@
+"""A reader of pickles that runs nothing: it knows plain data, and asks its caller about every name in them.
+
+A pickle is a program for a machine with a stack; pickletools documents its instructions.  Python's own machine calls
+what a pickle names.  This one has no way to import anything: a name becomes what the caller's table has for it, and the
+instructions that make objects of classes are not there.
+
+It takes no more time and memory than a few times the bytes of the pickle.  An instruction that copies something pays
+for it from an account that holds as much as the pickle has bytes; what was pickled never needs more.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter, OrderedDict, defaultdict
+from collections.abc import Callable
+from typing import Any, Final, NoReturn
+
+import attrs
+
+# What a number in the pickle may have in bytes, and what an integer as a key of a dict may have in bits: the hashes of
+# larger ones can be made to be the same.
+_MOST_DIGITS: Final = 64
+_MOST_KEY_BITS: Final = 64
+
+# How deeply containers may lie in each other.
+_MOST_DEPTH: Final = 200
+
+
+class Damaged(ValueError):
+    """A file that is no file of its kind, or asks for what is not allowed; the message says what "it" or "its" is."""
+
+
+@attrs.frozen(eq=False)
+class Known:
+    """What a name in a pickle stands for, if it can be called.
+
+    Attributes:
+        name: for messages.
+        call: from the arguments, checked by it, to a value; None if it stands for something that is never called.
+    """
+
+    name: str
+    call: Callable[[tuple[Any, ...]], Any] | None = None
+
+
+class Reader:
+    """Reads pickles of the protocols 2 to 5.
+
+    Args:
+        content: the bytes.
+        find: from the module and the name in a pickle to what it stands for; raises `Damaged` if nothing does.
+        stored: from a persistent id, which stands for something outside of the pickle, to that.
+        hashable: the types of such things that may be keys of dicts, beside those of plain data.
+
+    Attributes:
+        position: where the next pickle begins.
+    """
+
+    def __init__(
+        self,
+        content: bytes,
+        find: Callable[[str, str], Any],
+        stored: Callable[[Any], Any],
+        hashable: tuple[type, ...] = (),
+    ) -> None:
+        self._content = content
+        self._find = find
+        self._stored = stored
+        self._hashable = (str, int, float, bool, bytes, type(None), *hashable)
+        self._account = len(content) + 64
+        self._reset(0)
+
+    def _instructions(self) -> dict[bytes, Callable[[], None]]:
+        return {
+            b"\x80": self._begin,
+            b"\x95": lambda: self._skip(8),  # how long the next part is, for readers of streams
+            b"(": lambda: self._marks.append(len(self._stack)),
+            b"0": self._discard,
+            b"1": self._discard_marked,
+            b"2": lambda: self._push(self._top()),
+            b"N": lambda: self._push(None),
+            b"\x88": lambda: self._push(True),
+            b"\x89": lambda: self._push(False),
+            b"J": lambda: self._integer(self._bytes(4)),
+            b"K": lambda: self._push(_unsigned(self._bytes(1))),
+            b"M": lambda: self._push(_unsigned(self._bytes(2))),
+            b"\x8a": lambda: self._integer(self._counted(1)),
+            b"\x8b": lambda: self._integer(self._counted(4)),
+            b"G": lambda: self._push(struct.unpack(">d", self._bytes(8))[0]),
+            b"X": lambda: self._push(_text(self._counted(4))),
+            b"\x8c": lambda: self._push(_text(self._counted(1))),
+            b"\x8d": lambda: self._push(_text(self._counted(8))),
+            b"T": lambda: self._push(_text(self._counted(4))),  # Python 2's strings
+            b"U": lambda: self._push(_text(self._counted(1))),
+            b"B": lambda: self._push(self._counted(4)),
+            b"C": lambda: self._push(self._counted(1)),
+            b"\x8e": lambda: self._push(self._counted(8)),
+            b"\x96": lambda: self._push(bytearray(self._counted(8))),
+            b"]": lambda: self._push([]),
+            b"a": lambda: self._extend([self._pop()]),
+            b"e": lambda: self._extend(self._since_mark()),
+            b")": lambda: self._push(()),
+            b"t": lambda: self._push(tuple(self._since_mark())),
+            b"\x85": lambda: self._tuple(1),
+            b"\x86": lambda: self._tuple(2),
+            b"\x87": lambda: self._tuple(3),
+            b"}": lambda: self._push({}),
+            b"d": self._dict,
+            b"s": lambda: self._set_items([self._pop(), self._pop()][::-1]),
+            b"u": lambda: self._set_items(self._since_mark()),
+            b"\x8f": lambda: self._push(set()),
+            b"\x90": lambda: self._add_items(self._since_mark()),
+            b"\x91": self._frozen,
+            b"q": lambda: self._remember(_unsigned(self._bytes(1))),
+            b"r": lambda: self._remember(_unsigned(self._bytes(4))),
+            b"\x94": lambda: self._remember(len(self._memo)),
+            b"h": lambda: self._recall(_unsigned(self._bytes(1))),
+            b"j": lambda: self._recall(_unsigned(self._bytes(4))),
+            b"c": lambda: self._name(self._line(), self._line()),
+            b"\x93": self._name_on_stack,
+            b"R": self._call,
+            b"b": self._build,
+            b"Q": lambda: self._push(self._stored(self._pop())),
+        }
+
+    def _reset(self, position: int) -> None:
+        self.position = position
+        self._stack: list[Any] = []
+        self._marks: list[int] = []
+        self._memo: dict[int, Any] = {}
+
+    def read(self) -> Any:
+        """The object of the pickle at the position.
+
+        Raises:
+            Damaged: if it is damaged, or asks for what is not allowed.
+        """
+        self._reset(self.position)
+        steps = self._instructions()
+        while True:
+            opcode = self._bytes(1)
+            if opcode == b".":
+                return self._pop()
+            step = steps.get(opcode)
+            if step is None:
+                raise Damaged(f"its pickle has the instruction {opcode!r}, which plain data does not need")
+            step()
+
+    def pay(self, price: int) -> None:
+        """Take the price of a copy from the account.
+
+        Raises:
+            Damaged: if that is empty.
+        """
+        self._account -= price
+        if self._account < 0:
+            raise Damaged("its pickle makes more than its size can account for")
+
+    # What the instructions are made of
+
+    def _bytes(self, count: int) -> bytes:
+        end = self.position + count
+        found = self._content[self.position : end]
+        if len(found) != count:
+            raise Damaged(f"its pickle is cut off: it ends at byte {len(self._content)}, and {end} were expected")
+        self.position = end
+        return found
+
+    def _counted(self, size: int) -> bytes:
+        """Bytes behind their number, an integer of `size` bytes."""
+        return self._bytes(int.from_bytes(self._bytes(size), "little"))
+
+    def _line(self) -> str:
+        end = self._content.find(b"\n", self.position, self.position + 1000)
+        if end < 0:
+            raise Damaged("its pickle has a name without an end")
+        return _text(self._bytes(end + 1 - self.position)[:-1])
+
+    def _push(self, value: Any) -> None:
+        self._stack.append(value)
+
+    def _pop(self) -> Any:
+        if len(self._stack) <= (self._marks[-1] if self._marks else 0):
+            raise Damaged("its pickle takes from an empty stack")
+        return self._stack.pop()
+
+    def _top(self) -> Any:
+        value = self._pop()
+        self._stack.append(value)
+        return value
+
+    def _since_mark(self) -> list[Any]:
+        if not self._marks:
+            raise Damaged("its pickle takes up to a mark, and has set none")
+        begin = self._marks.pop()
+        items = self._stack[begin:]
+        del self._stack[begin:]
+        return items
+
+    def _remember(self, place: int) -> None:
+        self._memo[place] = self._top()
+
+    def _recall(self, place: int) -> None:
+        if place not in self._memo:
+            raise Damaged("its pickle recalls what it has not made")
+        self._push(self._memo[place])
+
+    def _integer(self, content: bytes) -> None:
+        if len(content) > _MOST_DIGITS:
+            raise Damaged(f"its pickle has an integer of {len(content)} bytes")
+        self._push(int.from_bytes(content, "little", signed=True))
+
+    def _key(self, value: Any) -> Any:
+        """The value, as a key of a dict or an element of a set."""
+        left = [(value, 0)]
+        while left:
+            part, depth = left.pop()
+            self.pay(1 if depth else 0)
+            if type(part) is tuple and depth < 8:
+                left += [(item, depth + 1) for item in part]
+            elif type(part) not in self._hashable:
+                raise Damaged(f"its pickle has a {type(part).__name__} as a key of a dict, or in a set")
+            elif type(part) is int and part.bit_length() > _MOST_KEY_BITS:
+                raise Damaged(f"its pickle has a key of {part.bit_length()} bits")
+        return value
+
+    def keys(self, values: Any) -> Any:
+        """The elements of a list or tuple, or keys of a dict, that are to be put into a set, or into another dict."""
+        self.pay(len(values))
+        for value in values:
+            self._key(value)
+        return values
+
+    def _extend(self, items: list[Any]) -> None:
+        target = self._top()
+        if type(target) is not list:
+            raise Damaged(f"its pickle appends to a {type(target).__name__}")
+        target += items
+
+    def _set_items(self, items: list[Any]) -> None:
+        target = self._top()
+        if type(target) not in (dict, OrderedDict, defaultdict, Counter):
+            raise Damaged(f"its pickle sets items of a {type(target).__name__}")
+        if len(items) % 2:
+            raise Damaged("its pickle has a key without a value")
+        for key, value in zip(items[::2], items[1::2], strict=True):
+            target[self._key(key)] = value
+
+    def _add_items(self, items: list[Any]) -> None:
+        target = self._top()
+        if type(target) is not set:
+            raise Damaged(f"its pickle adds elements to a {type(target).__name__}")
+        for item in items:
+            target.add(self._key(item))
+
+    def _discard(self) -> None:
+        if self._marks and self._marks[-1] == len(self._stack):
+            self._marks.pop()
+        else:
+            self._pop()
+
+    def _discard_marked(self) -> None:
+        self._since_mark()
+
+    def _skip(self, count: int) -> None:
+        self._bytes(count)
+
+    def _begin(self) -> None:
+        protocol = self._bytes(1)[0]
+        if not 2 <= protocol <= 5:
+            raise Damaged(f"its pickle is of the protocol {protocol}, and those from 2 to 5 are read")
+
+    def _name(self, module: Any, name: Any) -> None:
+        if type(module) is not str or type(name) is not str:
+            raise Damaged("its pickle has a name that is no string")
+        self._push(self._find(module, name))
+
+    def _name_on_stack(self) -> None:
+        name, module = self._pop(), self._pop()
+        self._name(module, name)
+
+    def _call(self) -> None:
+        arguments, known = self._pop(), self._pop()
+        if type(known) is not Known or known.call is None or type(arguments) is not tuple:
+            shown = known.name if type(known) is Known else f"a {type(known).__name__}"
+            raise Damaged(f"its pickle calls {shown}, which is no way to make data")
+        self._push(known.call(arguments))
+
+    def _build(self) -> None:
+        state, target = self._pop(), self._top()
+        # A state dict carries the versions of its modules so.
+        if type(target) is not OrderedDict or type(state) is not dict or not state.keys() <= {"_metadata"}:
+            raise Damaged(f"its pickle gives attributes to a {type(target).__name__}")
+        vars(target).update(state)
+
+    def _frozen(self) -> None:
+        items = self._since_mark()
+        self._push(frozenset(self.keys(items)))
+
+    def _dict(self) -> None:
+        items = self._since_mark()
+        self._push({})
+        self._set_items(items)
+
+    def _tuple(self, size: int) -> None:
+        items = [self._pop() for _ in range(size)]
+        self._push(tuple(items[::-1]))
+
+
+def _text(content: bytes) -> str:
+    try:
+        return content.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError as error:
+        raise Damaged(f"its pickle has text that is none: {error}") from None
+
+
+def _unsigned(content: bytes) -> int:
+    return int.from_bytes(content, "little")
+
+
+# Calls that make plain data
+
+
+def plain_names(reader: Callable[[], Reader]) -> dict[tuple[str, str], Known]:
+    """Python's own names that plain data needs; `reader` gives the one that pays for copies."""
+
+    def ordered(arguments: tuple[Any, ...]) -> Any:
+        if not arguments:
+            return OrderedDict()
+        (pairs,) = arguments
+        if type(pairs) is not list or any([type(it) not in (list, tuple) or len(it) != 2 for it in pairs]):
+            _refuse("an OrderedDict of what are no pairs")
+        reader().pay(len(pairs))
+        reader().keys([key for key, _ in pairs])
+        return OrderedDict(pairs)
+
+    def counter(arguments: tuple[Any, ...]) -> Any:
+        if not arguments:
+            return Counter()
+        (counts,) = arguments
+        if type(counts) is not dict or any([type(it) is not int for it in counts.values()]):
+            _refuse("a Counter of what are no counts")
+        return Counter(reader().keys(counts))
+
+    def default(arguments: tuple[Any, ...]) -> Any:
+        factory = arguments[0] if arguments else None
+        if len(arguments) > 1 or (factory is not None and (type(factory) is not Known or factory not in factories)):
+            _refuse("a defaultdict that would call something")
+        return defaultdict(None if factory is None else factories[factory])
+
+    def collected(kind: type) -> Callable[[tuple[Any, ...]], Any]:
+        def call(arguments: tuple[Any, ...]) -> Any:
+            items = arguments[0] if arguments else []
+            if len(arguments) > 1 or type(items) is not list:
+                _refuse(f"a {kind.__name__} of what is no list")
+            return kind(reader().keys(items))
+
+        return call
+
+    def empty(kind: type) -> Callable[[tuple[Any, ...]], Any]:
+        def call(arguments: tuple[Any, ...]) -> Any:
+            if arguments:
+                _refuse(f"a {kind.__name__} by a call")
+            return kind()
+
+        return call
+
+    def number(arguments: tuple[Any, ...]) -> Any:
+        if len(arguments) != 2 or any([type(it) is not float for it in arguments]):
+            _refuse("a complex number of what are no floats")
+        return complex(*arguments)
+
+    def encoded(arguments: tuple[Any, ...]) -> Any:
+        # As protocol 2 has bytes.
+        if [type(it) for it in arguments] != [str, str] or arguments[1] not in ("latin1", "latin-1"):
+            _refuse("bytes of what is no text in latin1")
+        reader().pay(len(arguments[0]))
+        try:
+            return arguments[0].encode("latin1")
+        except UnicodeEncodeError:
+            _refuse("bytes of what is no text in latin1")
+
+    def changeable(arguments: tuple[Any, ...]) -> Any:
+        if len(arguments) == 1 and type(arguments[0]) is bytes:
+            reader().pay(len(arguments[0]))
+            return bytearray(arguments[0])
+        return bytearray(encoded(arguments)) if arguments else bytearray()
+
+    builtin = {
+        "bytearray": Known("bytearray", changeable),
+        "bytes": Known("bytes", empty(bytes)),
+        "complex": Known("complex", number),
+        "frozenset": Known("frozenset", collected(frozenset)),
+        "set": Known("set", collected(set)),
+        **{kind.__name__: Known(kind.__name__, empty(kind)) for kind in (bool, dict, float, int, list, str, tuple)},
+    }
+    factories = {builtin[kind.__name__]: kind for kind in (bool, dict, float, int, list, set, str, tuple)}
+    return {
+        **{(module, name): known for module in ("builtins", "__builtin__") for name, known in builtin.items()},
+        ("_codecs", "encode"): Known("_codecs.encode", encoded),
+        ("collections", "OrderedDict"): Known("collections.OrderedDict", ordered),
+        ("collections", "Counter"): Known("collections.Counter", counter),
+        ("collections", "defaultdict"): Known("collections.defaultdict", default),
+    }
+
+
+def _refuse(wanted: str) -> NoReturn:
+    raise Damaged(f"its pickle makes {wanted}")
+
+
+def check_result(value: Any, allowed: tuple[type, ...]) -> None:
+    """Check what was read: nothing but data, without circles, and not nested too deeply.
+
+    Raises:
+        Damaged: if it is not so.
+    """
+    heights: dict[int, int] = {}
+    left: list[tuple[Any, bool]] = [(value, False)]
+    while left:
+        part, seen = left.pop()
+        kind = type(part)
+        if kind in allowed or kind in _LEAVES:
+            continue
+        parts = _parts(part)
+        if seen:
+            heights[id(part)] = 1 + max([heights.get(id(it), 0) for it in parts], default=0)
+            if heights[id(part)] > _MOST_DEPTH:
+                raise Damaged(f"it is nested more than {_MOST_DEPTH} deep")
+        elif id(part) not in heights:
+            heights[id(part)] = _UNDER_WAY
+            left.append((part, True))
+            left += [(it, False) for it in parts]
+        elif heights[id(part)] == _UNDER_WAY:
+            raise Damaged("it contains itself")
+
+
+_LEAVES: Final = (str, int, float, bool, bytes, bytearray, complex, type(None))
+_UNDER_WAY: Final = -1
+
+
+def _parts(container: Any) -> list[Any]:
+    kind = type(container)
+    if kind in (list, tuple, set, frozenset):
+        return list(container)
+    if kind in (dict, OrderedDict, defaultdict, Counter):
+        extra = list(vars(container).values()) if kind is OrderedDict else []
+        return [*container.keys(), *container.values(), *extra]
+    shown = container.name if kind is Known else f"a {kind.__name__}"
+    raise Damaged(f"it holds {shown}, which is no data")

@@ -1,0 +1,136 @@
+"""Storages: the memory that tensors lie in, as programs ask for it to find out which tensors share memory.
+
+vmflow's ops never take them.  They are seen through a tensor, which keeps the memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from . import dtypes
+from .devices import device as Device
+from .dtypes import dtype as DType
+from .instructions.blob import Blob, Storage, meta
+from .tensor_fields import blob_of, lease_of, new_tensor
+from .tensors import Tensor, settle
+
+
+class UntypedStorage:
+    """The memory of a tensor and of all its views, as bytes; see `Tensor.untyped_storage`.
+
+    Two of them are equal if they are the same memory.
+
+        x = flow.zeros(2, 3)
+        assert x[1].untyped_storage() == x.untyped_storage()
+        assert x.untyped_storage().nbytes() == 24
+    """
+
+    def __init__(self, tensor: Tensor) -> None:
+        self._tensor = tensor.detach()
+
+    @property
+    def dtype(self) -> DType:
+        """The dtype of the elements."""
+        return dtypes.uint8
+
+    @property
+    def device(self) -> Device:
+        """Where the memory is."""
+        return self._tensor.device
+
+    @property
+    def is_cuda(self) -> bool:
+        """Whether on a CUDA device."""
+        return self._tensor.is_cuda
+
+    def data_ptr(self) -> int:
+        """The address of the first byte; waits until the memory is there.  0 if the tensor has no elements."""
+        address = self._tensor.data_ptr()
+        return address and address - self._tensor.storage_offset() * self._tensor.itemsize
+
+    def nbytes(self) -> int:
+        """How many bytes it has; of the storage of a view, waits until the memory is there.
+
+        Raises:
+            RuntimeError: if the tensor is one of a graph that is being built.
+            Exception: that of the op that failed to compute the value.
+        """
+        if self._tensor.is_lazy:
+            raise RuntimeError("a tensor of a graph that is being built has no memory yet")
+        blob = blob_of(self._tensor)
+        if blob.strides is None:
+            return self._tensor.nbytes
+        if blob.storage.array is None or not blob.storage.settled():
+            settle(self._tensor)
+        array = blob.storage.array
+        return int(array.size) * int(array.dtype.itemsize)
+
+    def element_size(self) -> int:
+        """Bytes per element."""
+        size: int = self.dtype.itemsize
+        return size
+
+    def size(self) -> int:
+        """The number of elements."""
+        return self.nbytes() // self.element_size()
+
+    def tolist(self) -> list[Any]:
+        """The elements as Python numbers; waits for them."""
+        found: list[Any] = self._whole().tolist()
+        return found
+
+    def cpu(self) -> UntypedStorage:
+        """The same, if it is on the CPU; else a copy there."""
+        return type(self)(self._whole().to("cpu"))
+
+    def cuda(self, device: int | str | Device | None = None) -> UntypedStorage:
+        """The same, if it is on that CUDA device; else a copy there."""
+        target = Device("cuda", device) if isinstance(device, int) else Device(device or "cuda")
+        return type(self)(self._whole().to(target))
+
+    def _whole(self) -> Tensor:
+        """All of the memory, as a tensor of one dimension."""
+        seen = meta((self.size(),), self.dtype, self.device)
+        whole: Tensor = new_tensor(Blob(self._storage(), seen, (1,), 0), lease_of(self._tensor))
+        return whole
+
+    def _storage(self) -> Storage:
+        return blob_of(self._tensor).storage
+
+    def __len__(self) -> int:
+        return self.size()
+
+    def __getitem__(self, index: int) -> Any:
+        return self._whole()[index].item()
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.tolist())
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, UntypedStorage) or type(other) is not type(self):
+            return NotImplemented
+        return self._storage() is other._storage()
+
+    def __hash__(self) -> int:
+        return hash(self._storage())
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self.size()} elements of {self.dtype!r} on {self.device}>"
+
+
+class TypedStorage(UntypedStorage):
+    """The memory of a tensor and of all its views, as elements of the tensor's dtype; see `Tensor.storage`."""
+
+    @property
+    def dtype(self) -> DType:
+        return self._tensor.dtype
+
+    def untyped(self) -> UntypedStorage:
+        """The same memory as bytes."""
+        return UntypedStorage(self._tensor)
+
+
+def is_storage(obj: object) -> bool:
+    """Whether it is a storage, as `Tensor.storage` and `Tensor.untyped_storage` give."""
+    return isinstance(obj, UntypedStorage)
