@@ -77,6 +77,7 @@ LATE = {
         "vmflow.distributed.global_tensors",
         "vmflow.distributed.spread",
     ),
+    "vmflow.ops.conversion": ("vmflow.typed_tensors",),
     "vmflow.exchange": ("vmflow.cuda.exchange",),
     # Hooks, and names of places in the graph of autograd.
     "vmflow.autograd": ("vmflow.autograd.graph",),

@@ -324,14 +324,14 @@ def test_without_the_library_the_extra_is_named(path: Path, monkeypatch: pytest.
 
 def test_state_dicts_of_everything_that_has_one(path: Path) -> None:
     model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 1))
-    optimizers = [
+    optimizers: list[Any] = [
         optim.SGD(model.parameters(), lr=0.1, momentum=0.9),
         optim.AdamW(model.parameters(), lr=0.01),
         optim.Adagrad(model.parameters(), lr=0.01),
         optim.LBFGS(model.parameters(), lr=0.01),
     ]
     plain = optimizers[0]
-    schedulers = [
+    schedulers: list[Any] = [
         optim.lr_scheduler.StepLR(plain, 3),
         optim.lr_scheduler.CosineAnnealingLR(plain, 10),
         optim.lr_scheduler.ReduceLROnPlateau(plain),
@@ -343,7 +343,7 @@ def test_state_dicts_of_everything_that_has_one(path: Path) -> None:
     ]
 
     def closure() -> flow.Tensor:
-        loss = model(flow.ones(2, 3)).square().sum()
+        loss: flow.Tensor = model(flow.ones(2, 3)).square().sum()
         loss.backward()
         return loss
 
@@ -352,7 +352,7 @@ def test_state_dicts_of_everything_that_has_one(path: Path) -> None:
         optimizer.step(closure)
     for scheduler in schedulers:
         scheduler.step(*([1.0] if isinstance(scheduler, optim.lr_scheduler.ReduceLROnPlateau) else []))
-    state = {
+    state: dict[str, Any] = {
         "model": model.state_dict(),
         "optimizers": [it.state_dict() for it in optimizers],
         "schedulers": [it.state_dict() for it in schedulers],
@@ -362,10 +362,8 @@ def test_state_dicts_of_everything_that_has_one(path: Path) -> None:
     }
     flow.save(state, path)
     found = flow.load(path)
-    assert same(
-        {key: list(value.items()) if isinstance(value, OrderedDict) else value for key, value in state.items()},
-        {**found, "model": list(found["model"].items())} if isinstance(state["model"], OrderedDict) else found,
-    )
+    assert same({**state, "model": dict(state["model"])}, found)
+    one: Any
     for one, saved in zip(
         [model, *optimizers, *schedulers], [found["model"], *found["optimizers"], *found["schedulers"]], strict=True
     ):

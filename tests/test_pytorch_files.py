@@ -35,7 +35,7 @@ except ImportError:
 
 needs_torch = pytest.mark.skipif(torch is None, reason="PyTorch writes the files")
 
-FORMATS: Final = [
+FORMATS: Final[list[dict[str, Any]]] = [
     {},
     {"_use_new_zipfile_serialization": False},
     {"pickle_protocol": 4},
@@ -104,7 +104,7 @@ def test_every_dtype(name: str, form: dict[str, Any]) -> None:
 @needs_torch
 @pytest.mark.parametrize("form", FORMATS, ids=str)
 def test_plain_data(form: dict[str, Any]) -> None:
-    data = {
+    data: dict[str, Any] = {
         "none": None,
         "numbers": [True, False, 0, -1, 255, 256, 1 << 31, -(1 << 31), 1 << 70, 0.5, float("inf"), 2 + 3j],
         "strings": ["", "ä", "\ud800", "x" * 300, "y" * 70000],
@@ -300,7 +300,8 @@ def test_while_a_graph_is_built() -> None:
     class Adds(nn.Graph):
         def build(self, x: flow.Tensor) -> flow.Tensor:
             file.seek(0)
-            return x + flow.load(file)
+            loaded: flow.Tensor = flow.load(file)
+            return x + loaded
 
     assert Adds()(flow.ones(2)).tolist() == [4, 4]
 
@@ -730,7 +731,7 @@ def attempt(content: bytes) -> None:
 @given(st.data())
 @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_changed_bytes_are_an_error_or_other_data(data: st.DataObject) -> None:
-    make = data.draw(st.sampled_from([zipped, old]))
+    make: Any = data.draw(st.sampled_from([zipped, old]))
     content = bytearray(
         make(
             b"}("

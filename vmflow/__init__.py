@@ -85,6 +85,7 @@ half = float16
 int = int32
 long = int64
 short = int16
+OutOfMemoryError = OutOfMemory
 
 globals().update(_declaration.FUNCTIONS)
 globals().update(_declaration.in_place_functions())
@@ -110,10 +111,19 @@ if _TYPE_CHECKING:
         special as special,
         utils as utils,
     )
+    from .amp import GradScaler as GradScaler
     from .amp.autocasting import (
         autocast as autocast,
         get_autocast_dtype as get_autocast_dtype,
         is_autocast_enabled as is_autocast_enabled,
+    )
+    from .cuda import Event as Event, Stream as Stream
+    from .determinism import (
+        are_deterministic_algorithms_enabled as are_deterministic_algorithms_enabled,
+        get_deterministic_debug_mode as get_deterministic_debug_mode,
+        is_deterministic_algorithms_warn_only_enabled as is_deterministic_algorithms_warn_only_enabled,
+        set_deterministic_debug_mode as set_deterministic_debug_mode,
+        use_deterministic_algorithms as use_deterministic_algorithms,
     )
     from .distributed import sbp as sbp
     from .distributed.comm_scope import comm_scope as comm_scope
@@ -211,14 +221,19 @@ if _TYPE_CHECKING:
         get_float32_matmul_precision as get_float32_matmul_precision,
         set_float32_matmul_precision as set_float32_matmul_precision,
     )
+    from .nn import ModuleDict as ModuleDict, ParameterDict as ParameterDict
     from .typed_tensors import (
+        BFloat16Tensor as BFloat16Tensor,
         BoolTensor as BoolTensor,
         ByteTensor as ByteTensor,
+        CharTensor as CharTensor,
         DoubleTensor as DoubleTensor,
         FloatTensor as FloatTensor,
         HalfTensor as HalfTensor,
         IntTensor as IntTensor,
         LongTensor as LongTensor,
+        ShortTensor as ShortTensor,
+        set_default_tensor_type as set_default_tensor_type,
     )
 
 __version__ = "0.1.0"
@@ -243,15 +258,24 @@ _LAZY_MODULES = (
     "utils",
 )
 _LAZY_NAMES = {
+    "BFloat16Tensor": ".typed_tensors",
     "BoolTensor": ".typed_tensors",
     "ByteTensor": ".typed_tensors",
+    "CharTensor": ".typed_tensors",
     "DoubleTensor": ".typed_tensors",
+    "Event": ".cuda",
     "FloatTensor": ".typed_tensors",
+    "GradScaler": ".amp",
     "HalfTensor": ".typed_tensors",
     "IntTensor": ".typed_tensors",
     "LongTensor": ".typed_tensors",
+    "ModuleDict": ".nn",
+    "ParameterDict": ".nn",
+    "ShortTensor": ".typed_tensors",
+    "Stream": ".cuda",
     "TypedStorage": ".storages",
     "UntypedStorage": ".storages",
+    "are_deterministic_algorithms_enabled": ".determinism",
     "autocast": ".amp.autocasting",
     "bartlett_window": ".ops.creation.windows",
     "batch_gather": ".ops.indexing.parts",
@@ -263,6 +287,7 @@ _LAZY_NAMES = {
     "empty_strided": ".ops.creation.ranges",
     "from_dlpack": ".exchange",
     "get_autocast_dtype": ".amp.autocasting",
+    "get_deterministic_debug_mode": ".determinism",
     "get_float32_matmul_precision": ".streams.cuda.precision",
     "get_printoptions": ".representation",
     "global_function": ".graph_mode.functions",
@@ -272,6 +297,7 @@ _LAZY_NAMES = {
     "in_top_k": ".ops.indexing.parts",
     "istft": ".ops.fourier.short_time",
     "kaiser_window": ".ops.creation.windows",
+    "is_deterministic_algorithms_warn_only_enabled": ".determinism",
     "is_storage": ".storages",
     "load": ".io",
     "load_graph": ".graph_mode.loading",
@@ -286,6 +312,8 @@ _LAZY_NAMES = {
     "reset_peak_memory_stats": ".memory",
     "roi_align": ".ops.nn.regions",
     "save": ".io",
+    "set_default_tensor_type": ".typed_tensors",
+    "set_deterministic_debug_mode": ".determinism",
     "set_float32_matmul_precision": ".streams.cuda.precision",
     "set_memory_limit": ".memory",
     "set_printoptions": ".representation",
@@ -296,6 +324,7 @@ _LAZY_NAMES = {
     "tril_indices": ".ops.creation.ranges",
     "triu_indices": ".ops.creation.ranges",
     "vander": ".ops.linalg.composed",
+    "use_deterministic_algorithms": ".determinism",
 }
 
 # Functions of layers, by the module that has them: see `vmflow.nn.top_level`.

@@ -23,6 +23,8 @@ class device:
 
     As a block, it is the device of new tensors: ``with device("cuda"): x = zeros(3)``.
 
+    ``device("auto")`` is the best that is here: a CUDA device if there is one, else the CPU.
+
     Equal devices are the same object.  Naming a device is always possible; using one that is not there raises
     `DeviceUnavailable`.
 
@@ -92,10 +94,21 @@ class device:
 _DEVICES: dict[tuple[str, int | None], device] = {}
 
 
+def _best(index: int | None) -> device:
+    """The best device that is here; asked each time, for what is here may depend on a variable of the process."""
+    from .cuda.availability import why_not_device
+
+    if index is not None:
+        raise ValueError(f"the device 'auto' has no index, and {index} is given")
+    return device("cuda") if why_not_device(CURRENT_CUDA.get()) is None else device("cpu")
+
+
 def _make(cls: type[device], name: str, index: int | None) -> device:
     kind, colon, number = name.partition(":")
+    if name == "auto":
+        return _best(index)
     if kind not in _KINDS:
-        raise ValueError(f"unknown device type {kind!r} in {name!r}; known are {', '.join(_KINDS)}")
+        raise ValueError(f"unknown device type {kind!r} in {name!r}; known are {', '.join(_KINDS)} and auto")
     if colon:
         if index is not None:
             raise ValueError(f"the index is given twice: {name!r} and {index}")

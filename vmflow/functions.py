@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from .ops.creation.creation import frombuffer as frombuffer
     from .ops.creation.creation import full as full
     from .ops.creation.creation import full_like as full_like
+    from .ops.creation.creation import get_default_device as get_default_device
     from .ops.creation.creation import linspace as linspace
     from .ops.creation.creation import ones as ones
     from .ops.creation.creation import ones_like as ones_like
@@ -803,6 +804,7 @@ if TYPE_CHECKING:
         "ge_",
         "gelu",
         "ger",
+        "get_default_device",
         "get_device",
         "get_rng_state",
         "gradient",

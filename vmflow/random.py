@@ -17,8 +17,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from vmflow.ops.destination import made_in_out, out_by_copy
-
 from . import dtypes, interpreter as _interpreter
 from .context import MODE
 from .devices import device as Device
@@ -29,6 +27,7 @@ from .memory_formats import contiguous_format, memory_format
 from .ops.copying import chosen_order, copy_
 from .ops.creation.creation import laid_out, meta_like, sized_meta, tensor, tracked
 from .ops.declaration import function, method, public
+from .ops.destination import out_as_made, out_by_copy
 from .ops.elementwise.inference import fitting
 from .ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, broadcast_shapes
 
@@ -282,6 +281,7 @@ def _fractional(name: str, output: TensorMeta) -> TensorMeta:
 
 
 @function()
+@out_as_made()
 def randn(
     *size: Any,
     generator: Generator | None = None,
@@ -289,6 +289,7 @@ def randn(
     device: Device | str | None = None,
     requires_grad: bool = False,
     pin_memory: bool = False,
+    out: Tensor | None = None,
     **named: Any,
 ) -> Tensor:
     """Numbers from the standard normal distribution; complex ones have a variance of 1 as a whole.
@@ -301,6 +302,7 @@ def randn(
 
 
 @function()
+@out_as_made()
 def rand(
     *size: Any,
     generator: Generator | None = None,
@@ -308,6 +310,7 @@ def rand(
     device: Device | str | None = None,
     requires_grad: bool = False,
     pin_memory: bool = False,
+    out: Tensor | None = None,
     **named: Any,
 ) -> Tensor:
     """Numbers evenly distributed over [0, 1).
@@ -354,7 +357,7 @@ def rand_like(
 
 
 @function()
-@made_in_out()
+@out_as_made()
 def randint(
     low: Any = 0,
     high: Any = None,
@@ -424,7 +427,7 @@ def _checked_range(name: str, output: TensorMeta, low: Any, high: Any) -> Tensor
 
 
 @function()
-@made_in_out()
+@out_as_made()
 def randperm(
     n: int,
     *,
@@ -451,6 +454,7 @@ def randperm(
 
 
 @function()
+@out_as_made()
 def normal(
     mean: float | Tensor,
     std: float | Tensor = 1.0,
@@ -460,6 +464,7 @@ def normal(
     dtype: DType | None = None,
     device: Device | str | None = None,
     pin_memory: bool = False,
+    out: Tensor | None = None,
 ) -> Tensor:
     """Numbers from normal distributions.
 

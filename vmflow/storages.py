@@ -61,7 +61,7 @@ class UntypedStorage:
         blob = blob_of(self._tensor)
         if blob.strides is None:
             return self._tensor.nbytes
-        if blob.storage.array is None or not blob.storage.settled():
+        if not blob.storage.settled() or blob.storage.array is None or blob.storage.failure is not None:
             settle(self._tensor)
         array = blob.storage.array
         return int(array.size) * int(array.dtype.itemsize)

@@ -2,31 +2,122 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from . import dtypes
-from .dtypes import dtype as DType
+from .devices import device as Device
+from .dtypes import dtype as DType, set_default_dtype
 from .instructions.blob import Size
-from .ops.creation.creation import empty, tensor
+from .ops.creation.creation import empty, set_default_device, tensor
 from .tensors import Tensor
 
 
-def _maker(name: str, dtype: DType) -> Callable[..., Tensor]:
-    def make(*data: Any) -> Tensor:
-        if all(isinstance(it, int) for it in data) or (len(data) == 1 and isinstance(data[0], Size)):
-            return empty(*data, dtype=dtype)
-        return tensor(*data, dtype=dtype)
+class TensorType:
+    """A kind of tensors: those of a dtype on the CPU, or on CUDA devices.
 
-    make.__name__ = make.__qualname__ = name
-    make.__doc__ = f"A {dtype.name} tensor of this data, or, of integers, uninitialised of that shape."
-    return make
+    Called with data, it makes a tensor of them; with integers, or a size, an uninitialised tensor of that shape.
+    ``isinstance(x, flow.FloatTensor)`` asks whether a tensor is of the kind.
+
+    Attributes:
+        dtype: of the tensors.
+        is_cuda: whether on CUDA devices.
+    """
+
+    def __init__(self, dtype: DType, name: str, is_cuda: bool = False) -> None:
+        self.dtype = dtype
+        self.is_cuda = is_cuda
+        self.__name__ = self.__qualname__ = f"{name}Tensor"
+
+    def __call__(self, *data: Any, device: Device | str | None = None) -> Tensor:
+        """A tensor of the kind.
+
+        Args:
+            data: the elements, or the sizes of dimensions; without any, there are no elements.
+            device: where it is to be, if there are several devices of the kind.
+
+        Raises:
+            ValueError: if the device is none of the kind.
+            DeviceUnavailable: if it is not here.
+        """
+        place = Device(device) if device is not None else Device("cuda") if self.is_cuda else None
+        if place is not None and (place.type == "cuda") is not self.is_cuda:
+            raise ValueError(f"{self!r} makes no tensors on {place}; use vmflow.tensor(data, dtype=, device=)")
+        sizes_given = all(isinstance(it, int) for it in data) or (len(data) == 1 and isinstance(data[0], Size))
+        if sizes_given:
+            return empty(*(data or (0,)), dtype=self.dtype, device=place)
+        return tensor(*data, dtype=self.dtype, device=place)
+
+    def __instancecheck__(self, instance: object) -> bool:
+        return isinstance(instance, Tensor) and instance.dtype is self.dtype and instance.is_cuda is self.is_cuda
+
+    def __repr__(self) -> str:
+        return f"vmflow.{'cuda.' if self.is_cuda else ''}{self.__name__}"
 
 
-BoolTensor = _maker("BoolTensor", dtypes.bool_)
-ByteTensor = _maker("ByteTensor", dtypes.uint8)
-DoubleTensor = _maker("DoubleTensor", dtypes.float64)
-FloatTensor = _maker("FloatTensor", dtypes.float32)
-HalfTensor = _maker("HalfTensor", dtypes.float16)
-IntTensor = _maker("IntTensor", dtypes.int32)
-LongTensor = _maker("LongTensor", dtypes.int64)
+_NAMES: Final = {
+    "BFloat16": dtypes.bfloat16,
+    "Bool": dtypes.bool_,
+    "Byte": dtypes.uint8,
+    "Char": dtypes.int8,
+    "Double": dtypes.float64,
+    "Float": dtypes.float32,
+    "Half": dtypes.float16,
+    "Int": dtypes.int32,
+    "Long": dtypes.int64,
+    "Short": dtypes.int16,
+}
+
+HOST: Final = {f"{name}Tensor": TensorType(dtype, name) for name, dtype in _NAMES.items()}
+CUDA: Final = {f"{name}Tensor": TensorType(dtype, name, is_cuda=True) for name, dtype in _NAMES.items()}
+
+BFloat16Tensor = HOST["BFloat16Tensor"]
+BoolTensor = HOST["BoolTensor"]
+ByteTensor = HOST["ByteTensor"]
+CharTensor = HOST["CharTensor"]
+DoubleTensor = HOST["DoubleTensor"]
+FloatTensor = HOST["FloatTensor"]
+HalfTensor = HOST["HalfTensor"]
+IntTensor = HOST["IntTensor"]
+LongTensor = HOST["LongTensor"]
+ShortTensor = HOST["ShortTensor"]
+
+
+def tensor_type(given: Any) -> TensorType:
+    """The kind that is meant: itself, or its name, such as "vmflow.cuda.FloatTensor" or "torch.FloatTensor".
+
+    Raises:
+        TypeError: if it is no kind of tensors.
+    """
+    if isinstance(given, TensorType):
+        return given
+    if isinstance(given, str):
+        _, _, rest = given.partition(".")
+        found = CUDA.get(rest.removeprefix("cuda.")) if rest.startswith("cuda.") else HOST.get(rest)
+        if found is not None:
+            return found
+    raise TypeError(
+        f"expected a kind of tensors such as vmflow.FloatTensor or 'vmflow.cuda.FloatTensor', not {given!r}"
+    )
+
+
+def set_default_tensor_type(t: TensorType | str | DType) -> None:
+    """Let new tensors be of a kind: its dtype is that of new floating-point tensors, and its device that of all.
+
+    As `set_default_dtype` and `set_default_device`, for this thread or task and the tasks it starts from now on.
+
+    Args:
+        t: a kind such as `vmflow.FloatTensor`, or its name; or a dtype, for tensors on the CPU.
+
+    Raises:
+        TypeError: if it is no kind of floating-point tensors.
+        DeviceUnavailable: if it is of CUDA devices, and there is none.
+    """
+    if isinstance(t, DType):
+        dtype, is_cuda = t, False
+    else:
+        kind = tensor_type(t)
+        dtype, is_cuda = kind.dtype, kind.is_cuda
+    if is_cuda:
+        Device("cuda").require()
+    set_default_dtype(dtype)
+    set_default_device("cuda" if is_cuda else None)

@@ -711,14 +711,16 @@ ELSEWHERE: Final = {
     "randn_like randperm gumbel_softmax poisson dropout_ alpha_dropout_",
     "of the process, the context or a file": "get_default_dtype get_default_device get_rng_state initial_seed "
     "is_anomaly_enabled is_grad_enabled is_inference_mode_enabled load manual_seed save seed set_default_device "
-    "set_default_dtype set_rng_state set_printoptions is_autocast_enabled get_autocast_dtype "
-    "get_num_threads set_num_threads get_float32_matmul_precision set_float32_matmul_precision",
-    "types in PyTorch, whose constructors they stand for; see tests/test_cuda_questions.py": "BoolTensor ByteTensor "
-    "DoubleTensor FloatTensor HalfTensor IntTensor LongTensor",
+    "set_default_dtype set_default_tensor_type set_rng_state set_printoptions is_autocast_enabled get_autocast_dtype "
+    "get_num_threads set_num_threads get_float32_matmul_precision set_float32_matmul_precision "
+    "are_deterministic_algorithms_enabled get_deterministic_debug_mode "
+    "is_deterministic_algorithms_warn_only_enabled set_deterministic_debug_mode use_deterministic_algorithms",
+    "types in PyTorch, whose constructors they stand for; see tests/test_cuda_questions.py": "BFloat16Tensor "
+    "BoolTensor ByteTensor CharTensor DoubleTensor FloatTensor HalfTensor IntTensor LongTensor ShortTensor",
     "of complex tensors; see test_complex_parts": "imag real view_as_complex view_as_real",
     "without defined values": "empty empty_strided",
     "about memory or other libraries; see test_creation and the tests of interchange": "as_tensor asarray from_numpy "
-    "from_dlpack frombuffer",
+    "from_dlpack frombuffer is_storage",
     "in place only, as methods have it": "detach_ zero_ relu_ selu_ celu_ rrelu_ threshold_ elu_ hardtanh_ leaky_relu_",
     "composed of weights by layers; see tests/nn": "multi_head_attention_forward",
     "functions of layers with other arguments than in nn.functional; see tests/names": "adaptive_max_pool1d "

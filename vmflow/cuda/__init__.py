@@ -6,6 +6,8 @@ Tensors go to ``device="cuda"``.  A GPU needs CuPy (``pip install 'vmflow[cuda]'
 
 from __future__ import annotations
 
+from vmflow.errors import OutOfMemory as OutOfMemory
+
 from . import amp as amp
 from .availability import why_not as why_not
 from .memory import (
@@ -49,3 +51,17 @@ from .streams import (
     stream as stream,
 )
 from .synchronizing import synchronize as synchronize
+from .typed_tensors import (
+    BFloat16Tensor as BFloat16Tensor,
+    BoolTensor as BoolTensor,
+    ByteTensor as ByteTensor,
+    CharTensor as CharTensor,
+    DoubleTensor as DoubleTensor,
+    FloatTensor as FloatTensor,
+    HalfTensor as HalfTensor,
+    IntTensor as IntTensor,
+    LongTensor as LongTensor,
+    ShortTensor as ShortTensor,
+)
+
+OutOfMemoryError = OutOfMemory

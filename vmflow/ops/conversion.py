@@ -102,9 +102,24 @@ def cuda(self: Tensor, device: Device | str | _int | None = None, non_blocking: 
 
 
 @method()
-def type(self: Tensor, dtype: DType | None = None) -> Any:
-    """In another dtype, or without one the name of this tensor's type, such as ``vmflow.FloatTensor``."""
-    return _TYPE_NAMES[self.dtype] if dtype is None else self.to(dtype)
+def type(self: Tensor, dtype: DType | str | Any = None) -> Any:
+    """In another dtype, or without one the name of this tensor's type, such as ``vmflow.FloatTensor``.
+
+    Args:
+        dtype: a dtype; or a kind of tensors such as `vmflow.cuda.FloatTensor`, or its name, which has a device as well.
+
+    Raises:
+        TypeError: for anything else.
+    """
+    if dtype is None:
+        name = _TYPE_NAMES[self.dtype]
+        return name.replace(".", ".cuda.") if self.is_cuda else name
+    if isinstance(dtype, DType):
+        return self.to(dtype)
+    from vmflow.typed_tensors import tensor_type  # which needs functions that make tensors
+
+    kind = tensor_type(dtype)
+    return self.to(self.device if self.is_cuda is kind.is_cuda else "cuda" if kind.is_cuda else "cpu", kind.dtype)
 
 
 @method()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from vmflow import interpreter as _interpreter, tensors as _tensors
 from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
@@ -216,7 +218,7 @@ def ones_of(output: TensorMeta) -> Tensor:
 
 @method()
 def fill_(input: Tensor, value: Tensor | Scalar) -> Tensor:
-    """Set every element to `value`, a number or a 0-d tensor.
+    """Set every element to `value`, a number, or a tensor or array without dimensions.
 
     Raises:
         ValueError: if the value is no single number, or not one that the dtype holds.
@@ -225,6 +227,8 @@ def fill_(input: Tensor, value: Tensor | Scalar) -> Tensor:
         if value.shape:
             raise ValueError(f"fill_: the value must be a number or a 0-d tensor, not of shape {list(value.shape)}")
         return copy_(input, value)
+    if isinstance(value, np.ndarray) and not value.shape:
+        value = value.item()
     return _interpreter.dispatch_into(_FILL, input, (), (input._blob.meta,), (fitting("fill_", value, input.dtype),))
 
 

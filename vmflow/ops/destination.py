@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from vmflow import interpreter as _interpreter, tensors as _tensors
 from vmflow.context import MODE
+from vmflow.devices import device as Device
 from vmflow.operands import check_fits, not_tensors
 
 from .copying import copy_
@@ -110,6 +111,28 @@ def out_by_copy(name: str | None = None) -> Callable[[Declared], Declared]:
     return _with_out(delivered, name)
 
 
+def out_as_made() -> Callable[[Declared], Declared]:
+    """Give ``out`` to the decorated function, which makes a tensor of sizes: of the dtype of `out`, on its device."""
+
+    def declare(function: Declared) -> Declared:
+        @functools.wraps(function)
+        def with_out(*args: Any, out: Any = None, **kwargs: Any) -> Any:
+            if out is None:
+                return function(*args, **kwargs)
+            name, operands = function.__name__, (*args, *kwargs.values())
+            if isinstance(out, _tensors.Tensor):
+                for key, own in (("dtype", out.dtype), ("device", out.device)):
+                    given = kwargs.get(key)
+                    if given is not None and (Device(given) if key == "device" else given) is not own:
+                        raise TypeError(f"{name}: out is of the {key} {own}, and {given} was asked for")
+                    kwargs[key] = own
+            return delivered(name, out, operands, lambda: function(*args, **kwargs))
+
+        return cast(Declared, with_out)
+
+    return declare
+
+
 def outs_by_copy(name: str | None = None) -> Callable[[Declared], Declared]:
     """The same for a function of several results; see `delivered_all`."""
     return _with_out(delivered_all, name)
@@ -124,26 +147,6 @@ def _with_out(deliver: Callable[..., Any], name: str | None) -> Callable[[Declar
             if out is None:
                 return function(*args, **kwargs)
             return deliver(called, out, _operands((*args, *kwargs.values())), lambda: function(*args, **kwargs))
-
-        return cast(Declared, with_out)
-
-    return declare
-
-
-def made_in_out() -> Callable[[Declared], Declared]:
-    """Give ``out`` to the decorated function, which makes a tensor of the dtype and on the device that it is told.
-
-    Without being told, these are those of ``out``.
-    """
-
-    def declare(function: Declared) -> Declared:
-        @functools.wraps(function)
-        def with_out(*args: Any, out: Any = None, **kwargs: Any) -> Any:
-            if out is None:
-                return function(*args, **kwargs)
-            check_destination(function.__name__, out, ())
-            kwargs = {"dtype": out.dtype, "device": out.device, **{k: v for k, v in kwargs.items() if v is not None}}
-            return delivered(function.__name__, out, (), lambda: function(*args, **kwargs))
 
         return cast(Declared, with_out)
 

@@ -17,7 +17,7 @@ from vmflow.instructions.release_tensor import Lease
 from vmflow.memory_formats import contiguous_format, inverse, memory_format, order_of
 from vmflow.ops.copying import chosen_order, full_of, ones_of, transfer, zeros_of
 from vmflow.ops.declaration import function, method
-from vmflow.ops.destination import made_in_out
+from vmflow.ops.destination import out_as_made
 from vmflow.ops.elementwise.inference import CHEAP, number
 from vmflow.ops.shape.view import lengths
 from vmflow.ops.table import LEASED_FROM, Attributes, Form, Inferred, Kinds, Metas, OpExpr
@@ -43,6 +43,12 @@ def chosen_device(device: Device | str | None) -> Device:
 def set_default_device(device: Device | str | None) -> None:
     """The device of new tensors, for this thread or task and the tasks it starts from now on; None is the CPU."""
     MODE.set(MODE.get().replace(device=None if device is None else chosen_device(device)))
+
+
+@function()
+def get_default_device() -> Device:
+    """The device of new tensors: that of a block ``with device(...)`` or of `set_default_device`, else the CPU."""
+    return MODE.get().device or Device("cpu")
 
 
 def sized_meta(
@@ -383,7 +389,7 @@ def ones(
 
 
 @function()
-@made_in_out()
+@out_as_made()
 def full(
     size: tuple[int, ...] | list[int],
     fill_value: bool | int | float | complex | Tensor,
@@ -536,7 +542,7 @@ _RANGE = OpExpr("arange", _infer_range, Form(0, tuple[TensorMeta], scalars=2), "
 
 
 @function()
-@made_in_out()
+@out_as_made()
 def arange(
     start: float,
     end: float | None = None,
@@ -593,7 +599,7 @@ _LINSPACE = OpExpr("linspace", _infer_linspace, Form(0, tuple[TensorMeta], scala
 
 
 @function()
-@made_in_out()
+@out_as_made()
 def linspace(
     start: float,
     end: float,
@@ -633,7 +639,7 @@ _EYE = OpExpr("eye", _infer_eye, Form(0, tuple[TensorMeta]), "creation")
 
 
 @function()
-@made_in_out()
+@out_as_made()
 def eye(
     n: int,
     m: int | None = None,
@@ -655,9 +661,12 @@ def eye(
 
 
 @method()
-def __init__(self: Tensor, *data: Any) -> None:
+def __init__(self: Tensor, *data: Any, device: Device | str | None = None) -> None:
     sizes_given = all(isinstance(it, int) for it in data) or (len(data) == 1 and isinstance(data[0], Size))
-    made = empty(*data) if sizes_given else tensor(*data, dtype=dtypes.get_default_dtype())
+    if sizes_given:
+        made = empty(*(data or (0,)), device=device)
+    else:
+        made = tensor(*data, dtype=dtypes.get_default_dtype(), device=device)
     self._blob, self._lease, self._autograd, self._base = made._blob, made._lease, None, None
 
 

@@ -9,7 +9,7 @@ from vmflow import dtypes, interpreter as _interpreter
 from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
 from vmflow.instructions.blob import TensorMeta
-from vmflow.ops.destination import made_in_out
+from vmflow.ops.destination import out_as_made
 from vmflow.ops.elementwise.arithmetic import pow
 from vmflow.ops.elementwise.inference import CHEAP, number
 from vmflow.ops.shape.strided import as_strided
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from vmflow.tensors import Tensor
 
 
-@made_in_out()
+@out_as_made()
 def logspace(
     start: float,
     end: float,

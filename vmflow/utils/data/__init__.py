@@ -5,6 +5,7 @@ for images, labels in loader: ...
 async for images, labels in loader: ...         # the event loop goes on meanwhile
 """
 
+from . import dataloader as dataloader, distributed as distributed
 from .collate import default_collate as default_collate, default_convert as default_convert
 from .dataset import (
     ChainDataset as ChainDataset,

@@ -53,7 +53,8 @@ class DataLoader:
         num_workers: how many threads or processes fetch.
         collate_fn: makes a batch of a list of samples; by default `default_collate`, or `default_convert` for samples
             by themselves.
-        pin_memory: accepted for programs that give it, and without effect: vmflow does not pin host memory.
+        pin_memory, pin_memory_device: accepted for programs that give them, and without effect: vmflow does not pin
+            host memory.
         drop_last: leave out the last batch if it is not full.
         timeout: seconds to wait for a batch from workers; 0 for as long as it takes.
         worker_init_fn: called in each worker with its number, before anything is fetched.
@@ -93,6 +94,7 @@ class DataLoader:
         persistent_workers: bool = False,
         in_order: bool = True,
         worker_kind: str = "thread",
+        pin_memory_device: str = "",
     ) -> None:
         _check_workers(num_workers, timeout, prefetch_factor, persistent_workers, worker_kind, multiprocessing_context)
         iterable = isinstance(dataset, IterableDataset)
@@ -107,6 +109,7 @@ class DataLoader:
         self.dataset = dataset
         self.num_workers = num_workers
         self.pin_memory = pin_memory
+        self.pin_memory_device = pin_memory_device
         self.drop_last = drop_last
         self.timeout = timeout
         self.worker_init_fn = worker_init_fn

@@ -1,0 +1,63 @@
+"""PyTorch's switches for algorithms whose results do not change from run to run.
+
+vmflow has no others: sums are taken in a fixed order, and random numbers depend on the seed alone.  The same program
+computes the same bits in every run on the same machine with the same libraries, however many threads there are.  So the
+switches are remembered, and change nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+_MODES: Final = ("default", "warn", "error")
+
+
+class _Setting:
+    mode = 0
+
+
+def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
+    """Ask for algorithms that give the same bits in every run, which vmflow's are in any case.
+
+    Args:
+        mode: whether they are asked for.
+        warn_only: whether an algorithm that is none would be a warning, and not an error.
+
+    Raises:
+        TypeError: if an argument is no bool.
+    """
+    for name, given in (("mode", mode), ("warn_only", warn_only)):
+        if not isinstance(given, bool):
+            raise TypeError(f"use_deterministic_algorithms: {name} must be True or False, not {given!r}")
+    _Setting.mode = (1 if warn_only else 2) if mode else 0
+
+
+def are_deterministic_algorithms_enabled() -> bool:
+    """Whether they were asked for; what is computed is the same either way."""
+    return _Setting.mode != 0
+
+
+def is_deterministic_algorithms_warn_only_enabled() -> bool:
+    """Whether they were asked for with ``warn_only=True``."""
+    return _Setting.mode == 1
+
+
+def set_deterministic_debug_mode(debug_mode: int | str) -> None:
+    """The same switch by a number or a name: 0 "default", 1 "warn", 2 "error".
+
+    Raises:
+        TypeError: if it is neither.
+        ValueError: for another number or name.
+    """
+    if isinstance(debug_mode, bool) or not isinstance(debug_mode, (int, str)):
+        raise TypeError(f"set_deterministic_debug_mode: expected a number or a name, not {debug_mode!r}")
+    if debug_mode not in (*_MODES, 0, 1, 2):
+        raise ValueError(
+            f"set_deterministic_debug_mode: expected 0 or 'default', 1 or 'warn', or 2 or 'error', not {debug_mode!r}"
+        )
+    _Setting.mode = _MODES.index(debug_mode) if isinstance(debug_mode, str) else debug_mode
+
+
+def get_deterministic_debug_mode() -> int:
+    """The number of the last setting; at first 0."""
+    return _Setting.mode
