@@ -46,6 +46,9 @@ from .dtypes import (
     promote_types as promote_types,
     set_default_dtype as set_default_dtype,
     uint8 as uint8,
+    uint16 as uint16,
+    uint32 as uint32,
+    uint64 as uint64,
 )
 from .errors import (
     AnomalyDetected as AnomalyDetected,

@@ -83,6 +83,9 @@ def _bfloat16() -> Any:
 
 bool_ = dtype("bool", np.bool_, BOOL)
 uint8 = dtype("uint8", np.uint8, INTEGER)
+uint16 = dtype("uint16", np.uint16, INTEGER)
+uint32 = dtype("uint32", np.uint32, INTEGER)
+uint64 = dtype("uint64", np.uint64, INTEGER)
 int8 = dtype("int8", np.int8, INTEGER)
 int16 = dtype("int16", np.int16, INTEGER)
 int32 = dtype("int32", np.int32, INTEGER)
@@ -97,6 +100,9 @@ complex128 = dtype("complex128", np.complex128, COMPLEX)
 ALL: Final = (
     bool_,
     uint8,
+    uint16,
+    uint32,
+    uint64,
     int8,
     int16,
     int32,
@@ -126,7 +132,7 @@ def from_numpy(array_dtype: Any) -> dtype:
     """The dtype of a numpy array.
 
     Raises:
-        TypeError: if there is none (strings, objects, unsigned integers wider than 8 bits, ...).
+        TypeError: if there is none (strings, objects, dates, ...).
     """
     found = _BY_NUMPY.get(array_dtype) if isinstance(array_dtype, np.dtype) else None
     if found is None:  # of another byte order, or a type, or bfloat16 for the first time
@@ -176,6 +182,9 @@ def promote_types(first: dtype, second: dtype) -> dtype:
     """The smallest dtype that holds both; the higher category wins without widening, as in PyTorch.
 
     int64 with float16 is float16; float16 with bfloat16 is float32; uint8 with int8 is int16.
+
+    Raises:
+        TypeError: for uint64 with a signed integer, of which no integer dtype holds all values.
     """
     if first is second:
         return first
@@ -195,6 +204,11 @@ def _promote(first: dtype, second: dtype) -> dtype:
             return float32
         if bfloat16 in (low, high):
             return high if low is bfloat16 else low
+        if low.category == INTEGER and uint64 in (low, high) and (low.is_signed or high.is_signed):
+            raise TypeError(
+                f"no integer dtype holds both {low.name} and {high.name}; convert one of them, for example with "
+                ".to(vmflow.int64)"
+            )
         return from_numpy(np.promote_types(low.numpy, high.numpy))
     if high is complex64 and low is float64:
         return complex128

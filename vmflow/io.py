@@ -626,7 +626,7 @@ def _declared_bytes(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> 
 
 
 # safetensors' names of the dtypes that vmflow has.
-_KINDS: Final = ("BOOL", "U8", "I8", "I16", "I32", "I64", "F16", "BF16", "F32", "F64", "C64")
+_KINDS: Final = ("BOOL", "U8", "U16", "U32", "U64", "I8", "I16", "I32", "I64", "F16", "BF16", "F32", "F64", "C64")
 
 
 class _Reading:

@@ -22,9 +22,10 @@ Array = NDArray[Any]
 
 REAL = ("float32", "float64", "float16", "bfloat16")
 FRACTIONAL = (*REAL, "complex64", "complex128")
-INTEGERS = ("int64", "uint8", "int8", "int16", "int32")
+INTEGERS = ("int64", "uint8", "int8", "int16", "int32", "uint16", "uint32", "uint64")
 NUMBERS = (*FRACTIONAL, *INTEGERS)
 SIGNED = ("int64", "int8", "int16", "int32")
+UNSIGNED = ("uint8", "uint16", "uint32", "uint64")
 ALL = (*NUMBERS, "bool")
 ORDERED = (*REAL, *INTEGERS, "bool")
 
@@ -40,7 +41,7 @@ def sample(shape: tuple[int, ...], dtype: str, seed: int = 0, low: float = -3.0,
     if kind.category == BOOL:
         return np.asarray(generator.random(shape) < 0.5)
     if kind.category == INTEGER:
-        lowest = max(math.ceil(low), 0) if dtype == "uint8" else math.ceil(low)
+        lowest = math.ceil(low) if kind.is_signed else max(math.ceil(low), 0)
         return np.asarray(generator.integers(lowest, max(math.floor(high), lowest) + 1, shape)).astype(kind.numpy)
     numbers = generator.uniform(low, high, shape)
     if kind.category == COMPLEX:

@@ -11,7 +11,19 @@ import pytest
 import vmflow as flow
 from tests.support import arrays_for, check_gradients
 
-from .oracle import REAL, SIGNED, Array, KernelContract, Row, check, forward_test, gradient_test, layouts, sample
+from .oracle import (
+    REAL,
+    SIGNED,
+    UNSIGNED,
+    Array,
+    KernelContract,
+    Row,
+    check,
+    forward_test,
+    gradient_test,
+    layouts,
+    sample,
+)
 
 ALONG = np.array([[2, 0, 1, 2], [0, 0, 2, 1]])
 HOW = ("sum", "prod", "mean", "amax", "amin")
@@ -73,7 +85,7 @@ ROWS.append(
     )
 )
 ROWS += [_row(how, own, ("complex64", "complex128")) for how in HOW[:3] for own in (True, False)]
-ROWS += [_row("amax", own, ("uint8", "bool")) for own in (True, False)]
+ROWS += [_row("amax", own, (*UNSIGNED, "bool")) for own in (True, False)]
 
 
 test_forward = forward_test(ROWS)

@@ -11,7 +11,20 @@ import vmflow as flow
 from vmflow import interpreter
 from vmflow.ops.reduction.counting import _BINCOUNT, _BINCOUNT_LENGTH, _DISTINCT
 
-from .oracle import ALL, INTEGERS, ORDERED, Array, KernelContract, Row, Shapes, check, forward_test, layouts, sample
+from .oracle import (
+    ALL,
+    INTEGERS,
+    ORDERED,
+    UNSIGNED,
+    Array,
+    KernelContract,
+    Row,
+    Shapes,
+    check,
+    forward_test,
+    layouts,
+    sample,
+)
 
 SORTED = np.array([-2, 0, 0, 1, 2])
 MATRIX: tuple[Shapes, ...] = (((3, 4),), ((),), ((0,),), ((2, 0, 3),), ((5,),))
@@ -22,7 +35,7 @@ def _row(right: bool) -> Row:
         "searchsorted",
         lambda x: flow.searchsorted(flow.tensor(SORTED).to(x.dtype), x, right=right),
         lambda x: np.searchsorted(SORTED, x, "right" if right else "left"),
-        tuple([it for it in ORDERED if it not in ("uint8", "bool")]),
+        tuple([it for it in ORDERED if it not in (*UNSIGNED, "bool")]),
         result="int64",
         shapes=MATRIX,
         label="-right" if right else "",
@@ -50,7 +63,7 @@ ROWS: list[Row] = [
         "searchsorted",
         lambda x: flow.searchsorted(flow.tensor([0, 1]).to(x.dtype), x),
         lambda x: np.searchsorted(np.array([0, 1]), x),
-        ("uint8", "bool"),
+        (*UNSIGNED, "bool"),
         result="int64",
         shapes=MATRIX,
         label="-unsigned",

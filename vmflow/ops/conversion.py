@@ -23,6 +23,9 @@ _int = builtins.int
 _TYPE_NAMES = {
     dtypes.bool_: "vmflow.BoolTensor",
     dtypes.uint8: "vmflow.ByteTensor",
+    dtypes.uint16: "vmflow.UInt16Tensor",
+    dtypes.uint32: "vmflow.UInt32Tensor",
+    dtypes.uint64: "vmflow.UInt64Tensor",
     dtypes.int8: "vmflow.CharTensor",
     dtypes.int16: "vmflow.ShortTensor",
     dtypes.int32: "vmflow.IntTensor",

@@ -42,6 +42,7 @@ _KINDS: Final = {"descr": "string", "fortran_order": "truth", "shape": "sizes"}
 _DESCRIPTIONS: Final[dict[str, Any]] = {
     "b1": np.uint8,
     "u1": np.uint8,
+    **{f"u{size}": f"u{size}" for size in (2, 4, 8)},
     **{f"i{size}": f"i{size}" for size in (1, 2, 4, 8)},
     **{f"f{size}": f"f{size}" for size in (2, 4, 8)},
 }
@@ -50,6 +51,9 @@ _DESCRIPTIONS: Final[dict[str, Any]] = {
 _NAMES: Final[dict[str, Any]] = {
     "BOOL": np.uint8,
     "U8": np.uint8,
+    "U16": np.uint16,
+    "U32": np.uint32,
+    "U64": np.uint64,
     "I8": np.int8,
     "I16": np.int16,
     "I32": np.int32,

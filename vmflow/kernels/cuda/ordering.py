@@ -30,14 +30,17 @@ _SHORT: Final = 1024
 
 # By dtype, how many bits keys have; those of floating-point numbers are computed in the wider dtype.
 _BITS: Final = {
-    "bool": 1, "uint8": 8, "int8": 8, "int16": 16, "int32": 32, "int64": 64, "float16": 32, "bfloat16": 32,
-    "float32": 32, "float64": 64,
+    "bool": 1, "uint8": 8, "uint16": 16, "uint32": 32, "uint64": 64, "int8": 8, "int16": 16, "int32": 32, "int64": 64,
+    "float16": 32, "bfloat16": 32, "float32": 32, "float64": 64,
 }  # fmt: skip
 
 # Numbers below zero have their bits turned, so that they are in order; those above zero come behind.
 KEYS: Final = """
 __device__ __forceinline__ uint64_t key_of(bool value) { return value; }
 __device__ __forceinline__ uint64_t key_of(unsigned char value) { return value; }
+__device__ __forceinline__ uint64_t key_of(unsigned short value) { return value; }
+__device__ __forceinline__ uint64_t key_of(unsigned int value) { return value; }
+__device__ __forceinline__ uint64_t key_of(unsigned long long value) { return value; }
 __device__ __forceinline__ uint64_t key_of(signed char value) { return value + 128; }
 __device__ __forceinline__ uint64_t key_of(short value) { return value + 32768; }
 __device__ __forceinline__ uint64_t key_of(int value) { return (uint32_t)value ^ 0x80000000u; }

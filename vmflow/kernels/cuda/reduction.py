@@ -8,6 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from vmflow import dtypes
+from vmflow.dtypes import dtype as DType
 from vmflow.kernels.choosing import Kernel, Problem, builds
 from vmflow.streams.cuda.arrays import DeviceArray
 from vmflow.streams.cuda.driver import Argument
@@ -32,6 +33,8 @@ def _limit(compute: str, lowest: bool) -> str:
     if compute in ("float", "double"):
         infinity = "__int_as_float(0x7f800000)"
         return f"-{infinity}" if lowest else infinity
+    if compute == STORED["uint64"]:
+        return "0" if lowest else "0xffffffffffffffffULL"
     return "(-0x7fffffffffffffffLL - 1)" if lowest else "0x7fffffffffffffffLL"
 
 
@@ -86,7 +89,12 @@ def _compute(problem: Problem) -> str:
         return COMPUTED[output.name]
     if output.is_floating_point or source.is_floating_point:
         return COMPUTED[output.name if output.is_floating_point else source.name]
-    return "int64"
+    return _whole(source)
+
+
+def _whole(source: DType) -> str:
+    """The type that all values of a dtype without fractions fit into; sums wrap around, in whichever."""
+    return STORED["uint64"] if source is dtypes.uint64 else "int64"
 
 
 # Where extrema are
@@ -127,7 +135,8 @@ def _find_places(launcher: Launcher, matrix: DeviceArray, better: str, out: Devi
     each = part_of_row(rows, columns)
     places: Argument = 0
     given = matrix.dtype.name
-    compute = COMPUTED[given] if dtypes.by_name(given).is_floating_point else "int64"
+    source = dtypes.by_name(given)
+    compute = COMPUTED[given] if source.is_floating_point else _whole(source)
     if each < columns:
         parts = -(-columns // each)
         bests = launcher.scratch((rows, parts), np.dtype(DTYPES[compute]))

@@ -98,6 +98,7 @@ DTYPES: Final = {
     "float": np.float32,
     "double": np.float64,
     "int64": np.int64,
+    "unsigned long long": np.uint64,
     "bool": np.bool_,
     "complex64": np.complex64,
     "complex128": np.complex128,

@@ -100,6 +100,7 @@ typedef short int16_t;
 typedef int int32_t;
 typedef long long int64_t;
 typedef unsigned char uint8_t;
+typedef unsigned short uint16_t;
 typedef unsigned int uint32_t;
 typedef unsigned long long uint64_t;
 struct half { unsigned short bits; };
@@ -174,6 +175,9 @@ INLINED int32_t bits_of(float value) { return __float_as_int(value); }
 STORED: Final = {
     "bool": "bool",
     "uint8": "unsigned char",
+    "uint16": "unsigned short",
+    "uint32": "unsigned int",
+    "uint64": "unsigned long long",
     "int8": "signed char",
     "int16": "short",
     "int32": "int",

@@ -14,6 +14,9 @@ C_TYPES: Final = {
     "int32": "int32_t",
     "int64": "int64_t",
     "uint8": "uint8_t",
+    "uint16": "uint16_t",
+    "uint32": "uint32_t",
+    "uint64": "uint64_t",
     "bool": "uint8_t",
 }
 
@@ -25,7 +28,7 @@ COMPLEX: Final = frozenset({"complex64", "complex128"})
 
 FLOATS: Final = frozenset({"float32", "float64"})
 _SINGLE: Final = frozenset({"float32"})
-INTEGERS: Final = frozenset({"int8", "int16", "int32", "int64", "uint8"})
+INTEGERS: Final = frozenset({"int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"})
 _NUMBERS: Final = FLOATS | INTEGERS
 _BOOL: Final = frozenset({"bool"})
 _ALL: Final = _NUMBERS | _BOOL
@@ -59,11 +62,12 @@ def _form(pattern: str) -> Callable[..., str]:
 def _wrapping(pattern: str) -> Callable[..., str]:
     """A pattern of arithmetic, which wraps around in integers.
 
-    An overflow of a signed integer has no meaning in C.  Narrow ones are computed in int, where nothing overflows.
+    An overflow of a signed integer has no meaning in C.  Narrow ones are computed in int, where nothing overflows but
+    products of uint16.
     """
 
     def write(dtype: str, *operands: str) -> str:
-        unsigned = {"int32": "uint32_t", "int64": "uint64_t"}.get(dtype)
+        unsigned = {"int32": "uint32_t", "int64": "uint64_t", "uint16": "uint32_t"}.get(dtype)
         if unsigned is None:
             return pattern.format(*operands)
         return f"({C_TYPES[dtype]})({pattern.format(*[f'({unsigned}){operand}' for operand in operands])})"

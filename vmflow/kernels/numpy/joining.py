@@ -42,7 +42,7 @@ def _repetitions(problem: Problem, array: Array, out: Array | None) -> Array:
 @kernel_of("repeated_places")
 def _repeated_places(problem: Problem, array: Array, out: Array | None) -> Array:
     (total,) = problem.attributes
-    found = np.repeat(np.arange(len(array)), array)
+    found = np.repeat(np.arange(len(array)), array.astype(np.int64, copy=False))
     if len(found) != total:
         raise RuntimeError(
             f"repeat_interleave: {len(found)} repetitions where {total} were counted: they were changed meanwhile"

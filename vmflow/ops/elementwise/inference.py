@@ -123,14 +123,14 @@ def number(name: str, value: Any) -> Any:
 
     Raises:
         TypeError: if it is none.
-        OverflowError: if it is an integer that no dtype holds.
+        OverflowError: if it is an integer that no dtype holds, signed or not.
     """
     if isinstance(value, np.generic):
         value = value.item()
     if not isinstance(value, Number):
         raise no_number(name, value)
-    if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
-        raise OverflowError(f"{name}: {value} does not fit into int64")
+    if isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:
+        raise OverflowError(f"{name}: {value} fits neither into int64 nor into uint64")
     return value
 
 
