@@ -6,24 +6,14 @@ many elements as there are different values, wait for their input and have no gr
 
 Other than the standard says:
 
-- there are no uint16, uint32 and uint64; sums of uint8 are int64;
 - operators promote as PyTorch's do, where a 0-d tensor never widens; the functions here promote as the standard says;
 - `Tensor.size` is a method, as in PyTorch; use `numel`.
 """
 
 from math import e as e, inf as inf, nan as nan, pi as pi
 
-from vmflow import (
-    bitwise_left_shift as bitwise_left_shift,
-    bitwise_right_shift as bitwise_right_shift,
-    bool_ as _bool,
-    copysign as copysign,
-    imag as imag,
-    nextafter as nextafter,
-    real as real,
-    signbit as signbit,
-)
 from vmflow.dtypes import (
+    bool_ as _bool,
     complex64 as complex64,
     complex128 as complex128,
     float32 as float32,
@@ -33,10 +23,13 @@ from vmflow.dtypes import (
     int32 as int32,
     int64 as int64,
     uint8 as uint8,
+    uint16 as uint16,
+    uint32 as uint32,
+    uint64 as uint64,
 )
 from vmflow.exchange import from_dlpack as from_dlpack
 
-from . import linalg as linalg
+from . import fft as fft, linalg as linalg
 from .creation import (
     arange as arange,
     asarray as asarray,
@@ -74,11 +67,14 @@ from .elementwise import (
     atanh as atanh,
     bitwise_and as bitwise_and,
     bitwise_invert as bitwise_invert,
+    bitwise_left_shift as bitwise_left_shift,
     bitwise_or as bitwise_or,
+    bitwise_right_shift as bitwise_right_shift,
     bitwise_xor as bitwise_xor,
     ceil as ceil,
     clip as clip,
     conj as conj,
+    copysign as copysign,
     cos as cos,
     cosh as cosh,
     divide as divide,
@@ -90,6 +86,7 @@ from .elementwise import (
     greater as greater,
     greater_equal as greater_equal,
     hypot as hypot,
+    imag as imag,
     isfinite as isfinite,
     isinf as isinf,
     isnan as isnan,
@@ -108,13 +105,16 @@ from .elementwise import (
     minimum as minimum,
     multiply as multiply,
     negative as negative,
+    nextafter as nextafter,
     not_equal as not_equal,
     positive as positive,
     pow as pow,
+    real as real,
     reciprocal as reciprocal,
     remainder as remainder,
     round as round,
     sign as sign,
+    signbit as signbit,
     sin as sin,
     sinh as sinh,
     sqrt as sqrt,

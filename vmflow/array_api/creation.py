@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 import vmflow as flow
-from vmflow import exchange
+from vmflow import dtypes, exchange
 from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
 from vmflow.tensors import Tensor
@@ -59,7 +59,7 @@ def arange(
     if stop is None:
         start, stop = 0, start
     if (stop - start) * step < 0:
-        stop = start
+        stop = start = start + 0 * stop  # both of the type that they make together
     return flow.arange(start, stop, step, dtype=dtype, device=device)
 
 
@@ -100,8 +100,8 @@ def full_like(
 
 
 def linspace(
-    start: float,
-    stop: float,
+    start: complex,
+    stop: complex,
     /,
     num: int,
     *,
@@ -110,6 +110,8 @@ def linspace(
     endpoint: bool = True,
 ) -> Tensor:
     """`num` values from `start` to `stop` at equal distances; without `stop` if `endpoint` is False."""
+    if isinstance(start, complex) or isinstance(stop, complex):
+        dtype = dtype or dtypes.of_scalar(complex)
     if endpoint:
         return flow.linspace(start, stop, num, dtype=dtype, device=device)
     return flow.linspace(start, stop, num + 1, dtype=dtype, device=device)[:-1]

@@ -50,7 +50,12 @@ def astype(x: Tensor, dtype: DType, /, *, copy: bool = True, device: Device | st
 
 def can_cast(from_: DType | Tensor, to: DType, /) -> bool:
     """Whether promotion leads from the one to the other."""
-    return dtypes.promote_types(_dtype_of(from_), to) is to
+    given = _dtype_of(from_)
+    if given.category == to.category == dtypes.INTEGER and given.is_signed and not to.is_signed:
+        return False  # nothing holds both uint64 and a signed integer
+    if given is dtypes.uint64 and to.category == dtypes.INTEGER:
+        return to is dtypes.uint64
+    return dtypes.promote_types(given, to) is to
 
 
 def finfo(type: DType | Tensor, /) -> FloatInfo:

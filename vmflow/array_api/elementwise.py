@@ -49,6 +49,7 @@ cos = _unary("cos", flow.cos, "Cosine.")
 cosh = _unary("cosh", flow.cosh, "Hyperbolic cosine.")
 exp = _unary("exp", flow.exp, "e to the power of each element.")
 expm1 = _unary("expm1", flow.expm1, "exp(x) - 1, accurate near 0.")
+imag = _unary("imag", flow.imag, "Imaginary parts.")
 floor = _unary("floor", flow.floor, "Rounded down.")
 isfinite = _unary("isfinite", flow.isfinite, "Whether neither infinite nor nan.")
 isinf = _unary("isinf", flow.isinf, "Whether infinite.")
@@ -60,8 +61,9 @@ log10 = _unary("log10", flow.log10, "Logarithm to base 10.")
 logical_not = _unary("logical_not", flow.logical_not, "Whether zero.")
 negative = _unary("negative", flow.neg, "Negated.")
 positive = _unary("positive", flow.clone, "A copy.")
+real = _unary("real", flow.real, "Real parts.")
 reciprocal = _unary("reciprocal", flow.reciprocal, "1 / x.")
-round = _unary("round", flow.round, "Rounded to the nearest integer, halves to the even one.")
+signbit = _unary("signbit", flow.signbit, "Whether there is a minus sign, also of -0.0 and -nan.")
 sin = _unary("sin", flow.sin, "Sine.")
 sinh = _unary("sinh", flow.sinh, "Hyperbolic sine.")
 sqrt = _unary("sqrt", flow.sqrt, "Square root.")
@@ -73,8 +75,13 @@ trunc = _unary("trunc", flow.trunc, "Rounded towards 0.")
 add = _binary("add", flow.add, "x1 + x2.")
 atan2 = _binary("atan2", flow.atan2, "The angle of the point (x2, x1).")
 bitwise_and = _binary("bitwise_and", flow.bitwise_and, "x1 & x2.")
+bitwise_left_shift = _binary("bitwise_left_shift", flow.bitwise_left_shift, "The bits of x1 moved up by x2 places.")
 bitwise_or = _binary("bitwise_or", flow.bitwise_or, "x1 | x2.")
+bitwise_right_shift = _binary(
+    "bitwise_right_shift", flow.bitwise_right_shift, "The bits of x1 moved down by x2 places, the sign repeated."
+)
 bitwise_xor = _binary("bitwise_xor", flow.bitwise_xor, "x1 ^ x2.")
+copysign = _binary("copysign", flow.copysign, "The size of x1 with the sign of x2.")
 divide = _binary("divide", flow.div, "x1 / x2.")
 equal = _binary("equal", flow.eq, "x1 == x2.")
 floor_divide = _binary("floor_divide", flow.floor_divide, "x1 // x2.")
@@ -90,6 +97,7 @@ logical_xor = _binary("logical_xor", flow.logical_xor, "Whether exactly one is n
 maximum = _binary("maximum", flow.maximum, "The larger; nan if one is.")
 minimum = _binary("minimum", flow.minimum, "The smaller; nan if one is.")
 multiply = _binary("multiply", flow.mul, "x1 * x2.")
+nextafter = _binary("nextafter", flow.nextafter, "The next number that there is after x1, towards x2.")
 not_equal = _binary("not_equal", flow.ne, "x1 != x2.")
 pow = _binary("pow", flow.pow, "x1 ** x2.")
 remainder = _binary("remainder", flow.remainder, "x1 % x2, with the sign of x2.")
@@ -97,11 +105,24 @@ subtract = _binary("subtract", flow.sub, "x1 - x2.")
 
 
 def sign(x: Tensor, /) -> Tensor:
-    """-1, 0 or 1; of a complex number that of its direction."""
+    """-1, 0 or 1, and nan of nan; of a complex number the one of size 1 in its direction."""
+    if x.is_floating_point():
+        return cast(Tensor, flow.where(flow.isnan(x), x, flow.sign(x)))
     if not x.is_complex():
         return flow.sign(x)
-    size = flow.abs(x)
-    return flow.where(size == 0, flow.zeros_like(x), x / size)
+    # A single infinite part is the whole direction.
+    of_real, of_imag = flow.isinf(x.real), flow.isinf(x.imag)
+    one, nothing = of_real ^ of_imag, flow.zeros_like(x.real)
+    real = flow.where(one, flow.where(of_real, flow.sign(x.real), nothing), x.real)
+    imag = flow.where(one, flow.where(of_imag, flow.sign(x.imag), nothing), x.imag)
+    size = flow.hypot(real, imag)
+    found = flow.complex(real / size, imag / size)  # a quotient of complex numbers would lose the signs of zeros
+    return cast(Tensor, flow.where(size == 0, flow.zeros_like(x), found))
+
+
+def round(x: Tensor, /) -> Tensor:
+    """Rounded to the nearest integer, halves to the even one; of complex numbers both parts."""
+    return flow.complex(flow.round(x.real), flow.round(x.imag)) if x.is_complex() else flow.round(x)
 
 
 def clip(x: Tensor, /, min: Operand | None = None, max: Operand | None = None) -> Tensor:
@@ -117,5 +138,7 @@ def clip(x: Tensor, /, min: Operand | None = None, max: Operand | None = None) -
 
 
 def where(condition: Tensor, x1: Operand, x2: Operand, /) -> Tensor:
-    """`x1` where the condition holds, `x2` elsewhere."""
+    """`x1` where the condition holds, `x2` elsewhere; of two numbers as `vmflow.where`."""
+    if not isinstance(x1, Tensor) and not isinstance(x2, Tensor):
+        return cast(Tensor, flow.where(condition, x1, x2))
     return cast(Tensor, flow.where(condition, *together("where", x1, x2)))

@@ -19,6 +19,9 @@ _STANDARD = (
     flow.int32,
     flow.int64,
     flow.uint8,
+    flow.uint16,
+    flow.uint32,
+    flow.uint64,
     flow.float32,
     flow.float64,
     flow.complex64,
@@ -47,8 +50,8 @@ class Information:
         }
 
     def devices(self) -> list[Device]:
-        """Where tensors can be."""
-        return [Device("cpu"), Device("sim")]
+        """Where tensors can be: the CPU, the simulated device, and the GPUs that there are."""
+        return [Device("cpu"), Device("sim"), *[Device(f"cuda:{index}") for index in range(flow.cuda.device_count())]]
 
     def dtypes(self, *, device: Device | None = None, kind: str | tuple[str, ...] | None = None) -> dict[str, DType]:
         """The standard's dtypes that there are, all or of a kind."""

@@ -6,24 +6,97 @@ from collections.abc import Sequence
 
 import vmflow as _vmflow
 from vmflow.dtypes import dtype as DType
-from vmflow.linalg import (
-    cholesky as cholesky,
-    det as det,
-    eigh as eigh,
-    eigvalsh as eigvalsh,
-    inv as inv,
-    matrix_power as matrix_power,
-    matrix_rank as matrix_rank,
-    pinv as pinv,
-    qr as qr,
-    slogdet as slogdet,
-    solve as solve,
-    svd as svd,
-    svdvals as svdvals,
-)
+from vmflow.ops.linalg.decompositions import QR, SVD, Eigen, SignLogabsdet
 from vmflow.tensors import Tensor
 
 from .data_types import together
+from .statistics import summed
+
+_linalg = _vmflow.linalg
+
+
+def cholesky(x: Tensor, /, *, upper: bool = False) -> Tensor:
+    """The triangular factors of positive definite matrices, lower ones unless `upper`."""
+    return _linalg.cholesky(x, upper=upper)
+
+
+def det(x: Tensor, /) -> Tensor:
+    """The determinants."""
+    return _linalg.det(x)
+
+
+def eigh(x: Tensor, /) -> Eigen:
+    """The eigenvalues and eigenvectors of symmetric or Hermitian matrices."""
+    return _linalg.eigh(x)
+
+
+def eigvalsh(x: Tensor, /) -> Tensor:
+    """The eigenvalues of symmetric or Hermitian matrices."""
+    return _linalg.eigvalsh(x)
+
+
+def inv(x: Tensor, /) -> Tensor:
+    """The inverses."""
+    return _linalg.inv(x)
+
+
+def matrix_power(x: Tensor, n: int, /) -> Tensor:
+    """The matrices to an integer power; of the inverses if that is negative."""
+    return _linalg.matrix_power(x, n)
+
+
+def matrix_rank(x: Tensor, /, *, rtol: float | Tensor | None = None) -> Tensor:
+    """How many singular values are larger than `rtol` times the largest.
+
+    Args:
+        x: the matrices.
+        rtol: a number, or one for each matrix; by default the larger of both sizes times the dtype's precision.
+    """
+    if not isinstance(rtol, Tensor):
+        return _linalg.matrix_rank(x, rtol=rtol)
+    values = svdvals(x)
+    return _vmflow.sum(values > _least(values, rtol), -1)
+
+
+def _least(values: Tensor, rtol: Tensor) -> Tensor:
+    """Up to which size singular values count as 0."""
+    largest = _vmflow.amax(values, -1, True) if values.shape[-1] else _vmflow.sum(values, -1, True)
+    return largest * rtol.to(values.dtype).unsqueeze(-1)
+
+
+def pinv(x: Tensor, /, *, rtol: float | Tensor | None = None) -> Tensor:
+    """The pseudo-inverses; for `rtol`, see `matrix_rank`."""
+    if not isinstance(rtol, Tensor):
+        return _linalg.pinv(x, rtol=rtol)
+    left, values, right = _linalg.svd(x, full_matrices=False)
+    counts = values > _least(values, rtol)
+    inverted = _vmflow.where(counts, 1 / _vmflow.where(counts, values, 1), 0)
+    return _vmflow.matmul(_vmflow.conj(right).mT * inverted.unsqueeze(-2), _vmflow.conj(left).mT)
+
+
+def qr(x: Tensor, /, *, mode: str = "reduced") -> QR:
+    """Orthogonal matrices `Q` and upper triangular ones `R`, whose products are the matrices."""
+    return _linalg.qr(x, mode)
+
+
+def slogdet(x: Tensor, /) -> SignLogabsdet:
+    """The signs of determinants, and the logarithms of their absolute values."""
+    return _linalg.slogdet(x)
+
+
+def solve(x1: Tensor, x2: Tensor, /) -> Tensor:
+    """The X with ``x1 @ X = x2``; `x2` is a vector if it has one dimension, and matrices otherwise."""
+    return _linalg.solve(*together("solve", x1, x2))
+
+
+def svd(x: Tensor, /, *, full_matrices: bool = True) -> SVD:
+    """Singular vectors `U` and `Vh`, and between them the singular values `S` from the largest to the smallest."""
+    return _linalg.svd(x, full_matrices)
+
+
+def svdvals(x: Tensor, /) -> Tensor:
+    """The singular values, from the largest to the smallest."""
+    return _linalg.svdvals(x)
 
 
 def matmul(x1: Tensor, x2: Tensor, /) -> Tensor:
@@ -71,7 +144,8 @@ def cross(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
     """
     if x1.size(axis) != 3 or x2.size(axis) != 3:
         raise ValueError(f"cross: dimension {axis} must have 3 elements, got {x1.size(axis)} and {x2.size(axis)}")
-    return _vmflow.linalg.cross(*together("cross", x1, x2), dim=axis)
+    first, second = _vmflow.broadcast_tensors(*together("cross", x1, x2))
+    return _linalg.cross(first, second, dim=axis)
 
 
 def diagonal(x: Tensor, /, *, offset: int = 0) -> Tensor:
@@ -88,7 +162,7 @@ def matrix_norm(x: Tensor, /, *, keepdims: bool = False, ord: int | float | str 
     if ord is None or ord == "fro":
         return vector_norm(x, axis=(-2, -1), keepdims=keepdims)
     if ord in (2, -2, "nuc"):
-        return _vmflow.linalg.matrix_norm(x, ord, (-2, -1), keepdims)
+        return _linalg.matrix_norm(x, ord, (-2, -1), keepdims)
     across = {
         1: (-2, _vmflow.amax),
         -1: (-2, _vmflow.amin),
@@ -109,11 +183,11 @@ def outer(x1: Tensor, x2: Tensor, /) -> Tensor:
 
 def trace(x: Tensor, /, *, offset: int = 0, dtype: DType | None = None) -> Tensor:
     """The sums of the diagonals."""
-    return _vmflow.sum(diagonal(x, offset=offset), -1, dtype=dtype)
+    return _vmflow.sum(diagonal(x, offset=offset), -1, dtype=summed(x, dtype))
 
 
 def vector_norm(
     x: Tensor, /, *, axis: int | tuple[int, ...] | None = None, keepdims: bool = False, ord: int | float = 2
 ) -> Tensor:
     """The norm of the elements along these dimensions."""
-    return _vmflow.linalg.vector_norm(x, ord, axis, keepdims)
+    return _linalg.vector_norm(x, ord, axis, keepdims)

@@ -78,9 +78,12 @@ def reshape(x: Tensor, /, shape: tuple[int, ...], *, copy: bool | None = None) -
 
 def roll(x: Tensor, /, shift: Axes, *, axis: Axes | None = None) -> Tensor:
     """Elements shifted, those that leave at one end coming in at the other."""
-    if axis is not None and isinstance(shift, int):
-        shift = (shift,) * len(_tuple(axis))
-    return flow.roll(x, shift, axis)
+    if axis is None:
+        return flow.roll(x, sum(_tuple(shift)))
+    axes, shifts = _tuple(axis), _tuple(shift)
+    if len(axes) == 1 and len(shifts) != 1:
+        return flow.roll(x, sum(shifts), axes)
+    return flow.roll(x, shifts * len(axes) if len(shifts) == 1 else shifts, axes)
 
 
 def squeeze(x: Tensor, /, axis: Axes) -> Tensor:

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import vmflow as flow
 from vmflow.dtypes import dtype as DType
 from vmflow.tensors import Tensor
 
+from .data_types import isdtype
 from .searching import only_axis
 
 Axes = int | tuple[int, ...] | None
+
+
+def summed(x: Tensor, dtype: DType | None) -> DType | None:
+    """The dtype of sums and products, None to leave it to vmflow, which makes int64 of unsigned integers."""
+    return flow.uint64 if dtype is None and isdtype(x.dtype, "unsigned integer") else dtype
 
 
 def all(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
@@ -21,39 +30,44 @@ def any(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
     return flow.any(x, axis, keepdims)
 
 
+def _along(reduce: Callable[..., Tensor], x: Tensor, axis: Axes, keepdims: bool) -> Tensor:
+    """Along these dimensions; each element alone if there are none, which vmflow takes for all of them."""
+    return reduce(x.unsqueeze(-1), -1) if axis == () else reduce(x, axis, keepdim=keepdims)
+
+
 def max(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """The largest element."""
-    return flow.amax(x, axis, keepdims)
+    return _along(flow.amax, x, axis, keepdims)
 
 
 def mean(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """The arithmetic mean."""
-    return flow.mean(x, axis, keepdims)
+    return _along(flow.mean, x, axis, keepdims)
 
 
 def min(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """The smallest element."""
-    return flow.amin(x, axis, keepdims)
+    return _along(flow.amin, x, axis, keepdims)
 
 
 def prod(x: Tensor, /, *, axis: Axes = None, dtype: DType | None = None, keepdims: bool = False) -> Tensor:
-    """The product."""
-    return flow.prod(x, axis, keepdims, dtype=dtype)
+    """The product; without a `dtype`, of unsigned integers uint64, and of signed ones and bools int64."""
+    return flow.prod(x, axis, keepdims, dtype=summed(x, dtype))
 
 
 def std(x: Tensor, /, *, axis: Axes = None, correction: float = 0.0, keepdims: bool = False) -> Tensor:
     """The standard deviation, with the number of elements less `correction` as the divisor."""
-    return flow.std(x, axis, keepdim=keepdims, correction=correction)
+    return _along(partial(flow.std, correction=correction), x, axis, keepdims)
 
 
 def sum(x: Tensor, /, *, axis: Axes = None, dtype: DType | None = None, keepdims: bool = False) -> Tensor:
-    """The sum."""
-    return flow.sum(x, axis, keepdims, dtype=dtype)
+    """The sum; without a `dtype`, of unsigned integers uint64, and of signed ones and bools int64."""
+    return flow.sum(x, axis, keepdims, dtype=summed(x, dtype))
 
 
 def var(x: Tensor, /, *, axis: Axes = None, correction: float = 0.0, keepdims: bool = False) -> Tensor:
     """The variance, with the number of elements less `correction` as the divisor."""
-    return flow.var(x, axis, keepdim=keepdims, correction=correction)
+    return _along(partial(flow.var, correction=correction), x, axis, keepdims)
 
 
 def _after(initial: float, x: Tensor, found: Tensor, axis: int) -> Tensor:
@@ -67,7 +81,7 @@ def cumulative_sum(
 ) -> Tensor:
     """The sums up to each element; with a 0 before them if `include_initial`."""
     axis = only_axis("cumulative_sum", x, axis)
-    found = flow.cumsum(x, axis, dtype=dtype)
+    found = flow.cumsum(x, axis, dtype=summed(x, dtype))
     return _after(0, x, found, axis) if include_initial else found
 
 
@@ -76,7 +90,7 @@ def cumulative_prod(
 ) -> Tensor:
     """The products up to each element; with a 1 before them if `include_initial`."""
     axis = only_axis("cumulative_prod", x, axis)
-    found = flow.cumprod(x, axis, dtype=dtype)
+    found = flow.cumprod(x, axis, dtype=summed(x, dtype))
     return _after(1, x, found, axis) if include_initial else found
 
 

@@ -15,7 +15,7 @@ from vmflow import dtypes, interpreter as _interpreter, tensor_operators, tensor
 from vmflow.dtypes import FLOATING, dtype as DType
 from vmflow.ops.autocasting import autocast_as_op
 from vmflow.ops.copying import cast
-from vmflow.ops.declaration import attribute, function, method, public
+from vmflow.ops.declaration import METHODS, attribute, function, method, public
 from vmflow.ops.destination import out_by_copy, written
 from vmflow.ops.in_place import copied_in_place
 
@@ -64,6 +64,7 @@ floor_divide = binary(
         ZeroDivisionError: for an integer divided by zero; at the call if the divisor is a number.
     """,
 )
+METHODS["__ifloordiv__"] = METHODS["floor_divide_"]
 _TRUNC_DIVIDE = Binary("trunc_divide", least=dtypes.INTEGER, most=FLOATING, cost=DEAR)
 remainder = binary(
     "remainder",
@@ -79,6 +80,7 @@ remainder = binary(
         ZeroDivisionError: for an integer divided by zero; at the call if the divisor is a number.
     """,
 )
+METHODS["__imod__"] = METHODS["remainder_"]
 fmod = binary(
     "fmod",
     least=dtypes.INTEGER,
@@ -233,6 +235,9 @@ def pow_(input: Tensor, exponent: Tensor | Scalar) -> Tensor:
     """In-place `pow`."""
     _check_exponent("pow_", input, exponent)
     return _POW.into(input, exponent)
+
+
+METHODS["__ipow__"] = METHODS["pow_"]
 
 
 def _check_exponent(name: str, input: Tensor | Scalar, exponent: Tensor | Scalar) -> None:

@@ -56,6 +56,9 @@ bitwise_right_shift = binary(
 )
 METHODS["__ilshift__"] = METHODS["bitwise_left_shift_"]
 METHODS["__irshift__"] = METHODS["bitwise_right_shift_"]
+METHODS["__iand__"] = METHODS["bitwise_and_"]
+METHODS["__ior__"] = METHODS["bitwise_or_"]
+METHODS["__ixor__"] = METHODS["bitwise_xor_"]
 bitwise_not = unary("bitwise_not", most=INTEGER, also=("__invert__",), doc="The bits inverted; integers and bools.")
 _ISNAN = elementwise("isnan", TO_BOOL)
 _ISINF = elementwise("isinf", TO_BOOL)
