@@ -14,22 +14,38 @@ from tests.support import check_gradients
 from vmflow import linalg
 from vmflow.ops.linalg.lu import _order
 
-from .oracle import REAL, Array, KernelContract, Row, Shapes, check, forward_test, gradient_test, sample, values
+from .oracle import (
+    FRACTIONAL,
+    REAL,
+    Array,
+    KernelContract,
+    Row,
+    Shapes,
+    check,
+    forward_test,
+    gradient_test,
+    sample,
+    values,
+)
 
 SQUARE: tuple[Shapes, ...] = (((3, 3),), ((4, 2, 2),), ((0, 3, 3),), ((1, 1),), ((2, 0, 0),))
 ANY: tuple[Shapes, ...] = (((4, 3),), ((3, 4),), ((2, 3, 3),), ((2, 4, 2),), ((0, 3, 2),))
 SYSTEMS: tuple[Shapes, ...] = (((3, 3), (3, 2)), ((4, 3, 3), (3, 2)), ((3, 3), (4, 3, 1)), ((0, 2, 2), (2, 3)))
 
 
+def _adjoint(x: Any) -> Any:
+    return (x.conj() if x.is_complex() else x).mT if isinstance(x, flow.Tensor) else np.swapaxes(x, -1, -2).conj()
+
+
 def _definite(x: Any) -> Any:
-    """Symmetric and positive definite."""
+    """Symmetric or Hermitian, and positive definite."""
     if isinstance(x, flow.Tensor):
-        return x @ x.mT + flow.eye(x.shape[-1], dtype=x.dtype) * 4
-    return x @ np.swapaxes(x, -1, -2) + np.eye(x.shape[-1]) * 4
+        return x @ _adjoint(x) + flow.eye(x.shape[-1], dtype=x.dtype) * 4
+    return x @ _adjoint(x) + np.eye(x.shape[-1]) * 4
 
 
 def _symmetric(x: Any) -> Any:
-    return x + (x.mT if isinstance(x, flow.Tensor) else np.swapaxes(x, -1, -2))
+    return x + _adjoint(x)
 
 
 def _triangular(x: Any) -> Any:
@@ -60,7 +76,7 @@ def _rebuilt_svd(x: flow.Tensor) -> flow.Tensor:
 
 def _rebuilt_eigh(x: flow.Tensor) -> flow.Tensor:
     eigenvalues, eigenvectors = linalg.eigh(_symmetric(x))
-    return eigenvectors * eigenvalues.unsqueeze(-2) @ eigenvectors.mT
+    return eigenvectors * eigenvalues.unsqueeze(-2) @ _adjoint(eigenvectors)
 
 
 def _rebuilt_lu(x: flow.Tensor) -> flow.Tensor:
@@ -90,7 +106,8 @@ ROWS: list[Row] = [
         "slogdet",
         lambda x: linalg.slogdet(_definite(x)).logabsdet,
         lambda x: np.linalg.slogdet(_definite(x))[1],
-        REAL,
+        FRACTIONAL,
+        "real",
         shapes=SQUARE,
         order=2,
         tolerance=2e-2,
@@ -99,7 +116,7 @@ ROWS: list[Row] = [
         "cholesky",
         lambda x: linalg.cholesky(_definite(x)),
         lambda x: np.linalg.cholesky(_definite(x)),
-        REAL,
+        FRACTIONAL,
         shapes=SQUARE,
         order=2,
         tolerance=2e-2,
@@ -113,18 +130,19 @@ ROWS: list[Row] = [
         order=2,
         tolerance=2e-2,
     ),
-    Row("qr", _rebuilt_qr, lambda x: x, REAL, shapes=ANY, order=2, tolerance=3e-2),
-    Row("svd", _rebuilt_svd, lambda x: x, REAL, shapes=ANY, order=2, tolerance=3e-2),
+    Row("qr", _rebuilt_qr, lambda x: x, FRACTIONAL, shapes=ANY, order=2, tolerance=3e-2),
+    Row("svd", _rebuilt_svd, lambda x: x, FRACTIONAL, shapes=ANY, order=2, tolerance=3e-2),
     Row(
         "svdvals",
         linalg.svdvals,
         lambda x: np.linalg.svd(x, compute_uv=False),
-        REAL,
+        FRACTIONAL,
+        "real",
         shapes=ANY,
         order=2,
         tolerance=2e-2,
     ),
-    Row("eigh", _rebuilt_eigh, _symmetric, REAL, shapes=SQUARE, order=2, tolerance=6e-2),
+    Row("eigh", _rebuilt_eigh, _symmetric, FRACTIONAL, shapes=SQUARE, order=2, tolerance=6e-2),
     Row("lu_factor", _rebuilt_lu, lambda x: x, REAL, shapes=ANY, order=2, tolerance=3e-2),
     Row(
         "eig",
@@ -144,7 +162,7 @@ ROWS: list[Row] = [
         shapes=(((3,),), ((2, 3),), ((0, 3),), ((2, 0),), ((5, 1),)),
         domain=((1.0, 4.0),),
     ),
-    Row("pinv", linalg.pinv, np.linalg.pinv, ("float64", "float32"), shapes=ANY, order=2, tolerance=1e-4),
+    Row("pinv", linalg.pinv, np.linalg.pinv, (*REAL[:2], *FRACTIONAL[4:]), shapes=ANY, order=2, tolerance=1e-4),
     Row("pinv", linalg.pinv, np.linalg.pinv, ("float16", "bfloat16"), shapes=ANY, tolerance=6e-2, label="-half"),
     Row("matrix_exp", linalg.matrix_exp, _exponential, REAL, shapes=SQUARE, order=2, tolerance=2e-2),
 ]
@@ -380,7 +398,7 @@ def test_a_complete_qr_of_a_tall_matrix_has_no_gradient() -> None:
             (lambda x, function=function: function(x[0]), ValueError, "expected matrices")
             for function in (linalg.qr, linalg.svd, linalg.svdvals, linalg.pinv, linalg.matrix_norm)
         ],
-        (lambda x: linalg.svd(x.to(flow.complex64)), TypeError, "not defined for complex64"),
+        (lambda x: linalg.matrix_exp(x.to(flow.complex64)), TypeError, "not defined for complex64"),
         (lambda x: linalg.qr(x, "full"), ValueError, "mode must be"),
         (lambda x: linalg.eigh(flow.eye(2), "X"), ValueError, "UPLO must be"),
         (lambda x: linalg.pinv(x, rtol=-1.0), ValueError, "a tolerance is"),
@@ -406,3 +424,39 @@ def test_a_complete_qr_of_a_tall_matrix_has_no_gradient() -> None:
 def test_bad_arguments(call: Callable[[flow.Tensor], Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         call(flow.ones(2, 3))
+
+
+def _complex(shape: tuple[int, ...], seed: int = 0) -> Array:
+    return sample(shape, "complex128", seed)
+
+
+@pytest.mark.parametrize("shape", [(3, 3), (2, 3, 2), (2, 4)], ids=str)
+def test_gradients_of_complex_matrices(shape: tuple[int, ...], contract: KernelContract) -> None:
+    """From the real and the imaginary parts, which numerical gradients need."""
+    parts = [_complex(shape).real.copy(), _complex(shape).imag.copy()]
+    square = shape[-1] == shape[-2]
+    check_gradients(lambda x, y: linalg.svdvals(flow.complex(x, y)), *parts)
+    check_gradients(lambda x, y: linalg.svd(flow.complex(x, y)).S, *parts)
+    check_gradients(lambda x, y: linalg.pinv(flow.complex(x, y)).abs(), *parts)
+    if square:
+        check_gradients(lambda x, y: linalg.slogdet(flow.complex(x, y)).logabsdet, *parts)
+        check_gradients(lambda x, y: linalg.eigvalsh(_symmetric(flow.complex(x, y))), *parts)
+        check_gradients(lambda x, y: linalg.eigh(_symmetric(flow.complex(x, y))).eigenvectors.abs(), *parts)
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (lambda x: linalg.slogdet(x).sign, "the sign of slogdet"),
+        (lambda x: linalg.cholesky(_definite(x)), "cholesky"),
+        (lambda x: linalg.qr(x).Q, "qr"),
+        (lambda x: linalg.svd(x).U, "the vectors of svd"),
+        (lambda x: linalg.svd(x).Vh, "the vectors of svd"),
+    ],
+)
+def test_there_is_no_gradient_of_some_factors_of_complex_matrices(
+    call: Callable[[flow.Tensor], flow.Tensor], name: str
+) -> None:
+    x = flow.tensor(_complex((3, 3)), requires_grad=True)
+    with pytest.raises(RuntimeError, match=f"{name}: there is no gradient of complex matrices"):
+        call(x).abs().sum().backward()

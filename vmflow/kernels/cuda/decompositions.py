@@ -40,12 +40,12 @@ def _pinv(xp: Any, problem: Problem, array: Any, atol: Any, rtol: Any, out: Any)
         return
     array = array.astype(computes_in(problem.outputs[0].dtype), copy=False)
     if hermitian:
-        array = xp.tril(array) + xp.swapaxes(xp.tril(array, -1), -1, -2)
+        array = xp.tril(array) + xp.swapaxes(xp.tril(array, -1), -1, -2).conj()
     with explained(xp, "pinv"):
         u, s, vh = xp.linalg.svd(array, full_matrices=False)
     kept = s > xp.maximum(rtol[..., None] * s[..., :1], atol[..., None])
     inverse = xp.where(kept, 1 / xp.where(kept, s, xp.ones_like(s)), xp.zeros_like(s))
-    product = xp.matmul(xp.swapaxes(vh, -1, -2) * inverse[..., None, :], xp.swapaxes(u, -1, -2))
+    product = xp.matmul(xp.swapaxes(vh, -1, -2).conj() * inverse[..., None, :], xp.swapaxes(u, -1, -2).conj())
     xp.copyto(out, product, casting="unsafe")
 
 

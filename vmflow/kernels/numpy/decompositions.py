@@ -44,14 +44,14 @@ def _pinv(problem: Problem, array: Array, atol: Array, rtol: Array, out: Array |
     (output,) = problem.outputs
     array = array.astype(computes_in(output.dtype), copy=False)
     if hermitian:
-        array = np.tril(array) + np.swapaxes(np.tril(array, -1), -1, -2)
+        array = np.tril(array) + np.swapaxes(np.tril(array, -1), -1, -2).conj()
     if 0 in output.shape:  # LAPACK would be given a matrix without rows or columns
         return np.zeros(output.shape, output.dtype.numpy)
     with explained("pinv"):
         u, s, vh = np.linalg.svd(array, full_matrices=False)
     kept = s > np.maximum(atol[..., None], rtol[..., None] * s[..., :1])
     inverse = np.where(kept, 1 / np.where(kept, s, 1), 0).astype(s.dtype)
-    product = np.matmul(np.swapaxes(vh, -1, -2) * inverse[..., None, :], np.swapaxes(u, -1, -2))
+    product = np.matmul(np.swapaxes(vh, -1, -2).conj() * inverse[..., None, :], np.swapaxes(u, -1, -2).conj())
     return np.ascontiguousarray(product).astype(output.dtype.numpy, copy=False)
 
 

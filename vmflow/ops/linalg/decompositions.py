@@ -15,6 +15,7 @@ from vmflow.ops.autocasting import autocast_as_op
 from vmflow.ops.creation.creation import eye
 from vmflow.ops.declaration import public
 from vmflow.ops.destination import out_by_copy, outs_by_copy
+from vmflow.ops.elementwise.arithmetic import conj_if_complex
 from vmflow.ops.elementwise.selection import where
 from vmflow.ops.nn.layer_operands import check_floating
 from vmflow.ops.shape.joining import cat, tril, triu
@@ -69,9 +70,30 @@ class Eigen(NamedTuple):
 
 
 def real_matrices(name: str, matrix: TensorMeta) -> None:
+    fractional_matrices(name, matrix)
+    check_floating(name, matrix)
+
+
+def fractional_matrices(name: str, matrix: TensorMeta) -> None:
+    """Raise unless these are matrices of real or complex floating-point numbers."""
     if len(matrix.shape) < 2:
         raise ValueError(f"{name}: expected matrices, got shape {list(matrix.shape)}")
-    check_floating(name, matrix)
+    if not matrix.is_complex:
+        check_floating(name, matrix)
+
+
+def adjoint(x: Tensor) -> Tensor:
+    """The conjugates of the matrices, transposed."""
+    return conj_if_complex(x).mT
+
+
+def _check_gradient(name: str, node: OpNode, wanted: bool = True) -> None:
+    """Raise if the gradient of complex matrices is asked for where there is only that of real ones."""
+    if wanted and node.meta(0).is_complex:
+        raise RuntimeError(
+            f"{name}: there is no gradient of complex matrices; see whether the loss can be made of slogdet, svdvals, "
+            "pinv, solve or eigh, which have one"
+        )
 
 
 def decomposition_cost(matrix: TensorMeta) -> float:
@@ -85,6 +107,7 @@ def factored(
     *,
     square: bool = False,
     options: Any = None,
+    reals: tuple[int, ...] | None = (),
 ) -> OpExpr:
     """Declare an op from a batch of matrices to one or several results.
 
@@ -92,14 +115,21 @@ def factored(
         shapes: from the input's shape to the results'.
         square: whether the matrices must be.
         options: the type of the attributes, if there are any.
+        reals: the results that are real of complex matrices, too; None if the op takes no complex ones.
     """
+    check = real_matrices if reals is None else fractional_matrices
 
     def infer(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
         (source,) = metas
-        real_matrices(name, source)
+        check(name, source)
         if square:
             square_matrices(name, source)
-        outputs = tuple([meta(shape, source.dtype, source.device) for shape in shapes(source.shape, attributes)])
+        outputs = tuple(
+            [
+                meta(shape, source.dtype.to_real() if place in (reals or ()) else source.dtype, source.device)
+                for place, shape in enumerate(shapes(source.shape, attributes))
+            ]
+        )
         return Inferred(outputs if len(outputs) > 1 else outputs[0], decomposition_cost(source))
 
     return OpExpr(name, infer, Form(1, options), "decompositions")
@@ -112,14 +142,16 @@ _SLOGDET = factored(
     "slogdet",
     lambda shape, attributes: (shape[:-2], shape[:-2]),
     square=True,
+    reals=(1,),
 )
 
 
 @_SLOGDET.gradient(inputs=(0,))
 def _slogdet_gradient(node: OpNode, sign: Gradients, logabsdet: Gradients) -> tuple[Gradients]:
+    _check_gradient("the sign of slogdet", node, sign is not None)
     if logabsdet is None:
         return (None,)
-    return (logabsdet.unsqueeze(-1).unsqueeze(-1) * inv(node.input(0)).mT,)
+    return (logabsdet.unsqueeze(-1).unsqueeze(-1) * adjoint(inv(node.input(0))),)
 
 
 @public()
@@ -128,7 +160,7 @@ def slogdet(A: Tensor, *, out: tuple[Tensor, ...] | None = None) -> SignLogabsde
     """The sign and the logarithm of the absolute value of each determinant; 0 and -inf for a singular matrix.
 
     Raises:
-        TypeError, ValueError: for integer and complex matrices, and those that are not square.
+        TypeError, ValueError: for integer matrices, and those that are not square.
     """
     return SignLogabsdet(*_interpreter.dispatch_several(_SLOGDET, (A,)))
 
@@ -149,6 +181,7 @@ _CHOLESKY = factored("cholesky", lambda shape, attributes: (shape,), square=True
 @_CHOLESKY.gradient(outputs=(0,))
 def _cholesky_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     """I. Murray, Differentiation of the Cholesky decomposition (2016), symmetric."""
+    _check_gradient("cholesky", node)
     lower = node.output(0)
     inside = _halved_diagonal(tril(matmul(lower.mT, gradient)))
     left = solve_triangular(lower.mT, inside, upper=True)
@@ -170,11 +203,11 @@ def cholesky(A: Tensor, *, upper: bool = False, out: Tensor | None = None) -> Te
     """The lower triangular L with ``L @ L.mT = A``, or the upper triangular L.mT.
 
     Args:
-        A: symmetric and positive definite; only its lower triangle is looked at, its upper one if `upper`.
+        A: symmetric or Hermitian, and positive definite; only one triangle is looked at, the lower unless `upper`.
         upper: which factor.
 
     Raises:
-        TypeError, ValueError: for integer and complex matrices, and those that are not square.
+        TypeError, ValueError: for integer matrices, and those that are not square.
         LinAlgError: for a matrix that is not positive definite, when the result is looked at.
     """
     return _interpreter.dispatch(_CHOLESKY, (A.mT,)).mT if upper else _interpreter.dispatch(_CHOLESKY, (A,))
@@ -279,6 +312,7 @@ _QR = factored(
 
 @_QR.gradient(inputs=(0,), outputs=(0, 1))
 def _qr_gradient(node: OpNode, of_q: Gradients, of_r: Gradients) -> tuple[Tensor]:
+    _check_gradient("qr", node)
     q, r = node.output(0), node.output(1)
     rows, columns = node.meta(0).shape[-2:]
     if q.shape[-1] > min(rows, columns):
@@ -304,7 +338,7 @@ def _tall_qr_gradient(q: Tensor, r: Tensor, of_q: Tensor, of_r: Tensor) -> Tenso
 
 @outs_by_copy()
 def qr(A: Tensor, mode: str = "reduced", *, out: tuple[Tensor, ...] | None = None) -> QR:
-    """An orthogonal Q and an upper triangular R with ``Q @ R = A``.
+    """An orthogonal, or unitary, Q and an upper triangular R with ``Q @ R = A``.
 
     Args:
         A: (..., m, n).
@@ -312,7 +346,8 @@ def qr(A: Tensor, mode: str = "reduced", *, out: tuple[Tensor, ...] | None = Non
             is empty; without gradients).
 
     Raises:
-        TypeError, ValueError: for integer and complex matrices, and another `mode`.
+        TypeError, ValueError: for integer matrices, and another `mode`.
+        RuntimeError: in the backward pass, for complex matrices.
     """
     if mode == "r":
         reduced = qr(A.detach())
@@ -381,16 +416,19 @@ _SVD = factored(
     "svd",
     _svd_shapes,
     options=tuple[bool],
+    reals=(1,),
 )
 _SVDVALS = factored(
     "svdvals",
     lambda shape, attributes: ((*shape[:-2], min(shape[-2:])),),
+    reals=(0,),
 )
 
 
 @_SVD.gradient(outputs=(0, 1, 2))
 def _svd_gradient(node: OpNode, of_u: Gradients, of_s: Gradients, of_vh: Gradients) -> tuple[Tensor]:
     """J. Townsend, Differentiating the singular value decomposition (2016); vectors beyond the values have no part."""
+    _check_gradient("the vectors of svd", node, of_u is not None or of_vh is not None)
     s = node.output(1)
     inner = s.shape[-1]
     u, vh = node.output(0).narrow(-1, 0, inner), node.output(2).narrow(-2, 0, inner)
@@ -429,7 +467,7 @@ def _svdvals_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 
 @outs_by_copy()
 def svd(A: Tensor, full_matrices: bool = True, *, out: tuple[Tensor, ...] | None = None) -> SVD:
-    """Orthogonal U and Vh and non-negative S with ``U @ diag(S) @ Vh = A``.
+    """Orthogonal, or unitary, U and Vh and non-negative S with ``U @ diag(S) @ Vh = A``.
 
     The gradients of U and Vh are defined where all singular values differ, and none is 0 unless A is square.
 
@@ -438,7 +476,8 @@ def svd(A: Tensor, full_matrices: bool = True, *, out: tuple[Tensor, ...] | None
         full_matrices: whether U is (m, m) and Vh (n, n), or (m, k) and (k, n) for the smaller k of both.
 
     Raises:
-        TypeError, ValueError: for integer and complex matrices, and fewer than two dimensions.
+        TypeError, ValueError: for integer matrices, and fewer than two dimensions.
+        RuntimeError: in the backward pass through U or Vh, for complex matrices.
         LinAlgError: if the iteration does not converge, when the result is looked at.
     """
     return SVD(*_interpreter.dispatch_several(_SVD, (A,), (bool(full_matrices),)))
@@ -505,6 +544,7 @@ _EIGH = factored(
     lambda shape, attributes: (shape[:-1], shape),
     square=True,
     options=tuple[Literal["L", "U"]],
+    reals=(0,),
 )
 
 
@@ -516,14 +556,14 @@ def _eigh_gradient(node: OpNode, of_values: Gradients, of_vectors: Gradients) ->
     if of_values is not None:
         middle = middle + beside(eye(size, dtype=values.dtype, device=values.device), values) * of_values.unsqueeze(-1)
     if of_vectors is not None:
-        turned = matmul(vectors.mT, of_vectors)
-        middle = middle + (turned - turned.mT) / value_gaps(values) * 0.5
-    return (matmul(matmul(vectors, middle), vectors.mT),)
+        turned = matmul(adjoint(vectors), of_vectors)
+        middle = middle + (turned - adjoint(turned)) / value_gaps(values) * 0.5
+    return (matmul(matmul(vectors, middle), adjoint(vectors)),)
 
 
 @outs_by_copy()
 def eigh(A: Tensor, UPLO: str = "L", *, out: tuple[Tensor, ...] | None = None) -> Eigen:
-    """The eigenvalues and eigenvectors of symmetric matrices.
+    """The eigenvalues and eigenvectors of symmetric or Hermitian matrices.
 
     The gradients of the eigenvectors are defined where all eigenvalues differ.
 
@@ -532,7 +572,7 @@ def eigh(A: Tensor, UPLO: str = "L", *, out: tuple[Tensor, ...] | None = None) -
         UPLO: which triangle to look at, "L" or "U".
 
     Raises:
-        TypeError, ValueError: for integer and complex matrices, those that are not square, and another `UPLO`.
+        TypeError, ValueError: for integer matrices, those that are not square, and another `UPLO`.
         LinAlgError: if the iteration does not converge, when the result is looked at.
     """
     if UPLO not in ("L", "U"):

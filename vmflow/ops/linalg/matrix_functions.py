@@ -76,7 +76,7 @@ def matrix_power(A: Tensor, n: int, *, out: Tensor | None = None) -> Tensor:
         power = matmul(power, power)
 
 
-_MATRIX_EXP = factored("matrix_exp", lambda shape, attributes: (shape,), square=True)
+_MATRIX_EXP = factored("matrix_exp", lambda shape, attributes: (shape,), square=True, reals=None)
 
 
 @_MATRIX_EXP.gradient(inputs=(0,))

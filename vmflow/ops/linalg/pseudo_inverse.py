@@ -15,7 +15,7 @@ from vmflow.ops.reduction.extrema import maximum
 from vmflow.ops.reduction.reduction import amax, sum as sum_of
 from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, broadcast_shapes, common_device
 
-from .decompositions import eigvalsh, real_matrices, svdvals
+from .decompositions import adjoint, eigvalsh, fractional_matrices, real_matrices, svdvals
 from .linear_algebra import are_vectors, matmul
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ Tolerance: TypeAlias = "float | Tensor | None"
 def _infer_pinv(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     source, atol, rtol = metas
     device = common_device("pinv", metas)
-    real_matrices("pinv", source)
+    fractional_matrices("pinv", source)
     check_floating("pinv", atol)
     check_floating("pinv", rtol)
     if attributes[0] and source.shape[-1] != source.shape[-2]:
@@ -57,15 +57,15 @@ _PINV = OpExpr("pinv", _infer_pinv, Form(3, tuple[bool]), "decompositions")
 def _pinv_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor, None, None]:
     """G. H. Golub and V. Pereyra, The differentiation of pseudo-inverses (1973), for a rank that does not change."""
     a, p = node.input(0), node.output(0)
-    turned = gradient.mT
-    outer = matmul(turned, matmul(p, p.mT))
-    inner = matmul(matmul(p.mT, p), turned)
+    turned = adjoint(gradient)
+    outer = matmul(turned, matmul(p, adjoint(p)))
+    inner = matmul(matmul(adjoint(p), p), turned)
     return (
         outer
         - matmul(a, matmul(p, outer))
         + inner
         - matmul(matmul(inner, p), a)
-        - matmul(matmul(p.mT, gradient), p.mT),
+        - matmul(matmul(adjoint(p), gradient), adjoint(p)),
         None,
         None,
     )
@@ -88,14 +88,14 @@ def pinv(
     Args:
         A: the matrices.
         rcond: another name of `rtol`.
-        hermitian: whether A is symmetric; then only its lower triangle is looked at.
         atol: singular values up to this count as 0; 0 by default.  A number, or a tensor that broadcasts with the
             dimensions of A before the last two.
         rtol: and those up to this times the largest; by default the larger of both sizes times the dtype's precision,
             or 0 if there is an `atol`.
+        hermitian: whether A is symmetric or Hermitian; then only its lower triangle is looked at.
 
     Raises:
-        TypeError, ValueError: for integer and complex matrices, and a number below 0 as a tolerance.
+        TypeError, ValueError: for integer matrices, and a number below 0 as a tolerance.
     """
     if rcond is not None:
         if rtol is not None:
@@ -106,8 +106,8 @@ def pinv(
 
 def _tolerances(name: str, A: Tensor, atol: Tolerance, rtol: Tolerance) -> tuple[Tensor, Tensor]:
     """Both as tensors, with what they are by default."""
-    real_matrices(name, A._blob.meta)
-    dtype = computes_in(A._blob.meta)
+    fractional_matrices(name, A._blob.meta)
+    dtype = computes_in(A._blob.meta).to_real()
     precision = max(A.shape[-2:]) * dtypes.finfo(A.dtype).eps
     absolute = _tolerance(name, A, 0.0 if atol is None else atol, dtype)
     if rtol is not None:
@@ -201,6 +201,7 @@ def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | Non
     right = B.unsqueeze(-1) if vectors else B
     if A.ndim < 2 or right.ndim < 2 or A.shape[-2] != right.shape[-2]:
         raise ValueError(f"lstsq: a right side of shape {list(B.shape)} does not fit {list(A.shape)}")
+    real_matrices("lstsq", A._blob.meta)
     broadcast_shapes("lstsq", tuple(A.shape[:-2]), tuple(right.shape[:-2]))
     absolute, relative = _tolerances("lstsq", A, None, rcond)
     solution = matmul(pinv(A, rtol=relative), right)
