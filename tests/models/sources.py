@@ -340,7 +340,7 @@ def forecast(model, windows, targets):
 def loaded(source: str, library: str) -> Any:
     """The module that `source` makes on torch, as written, or on vmflow, with the imports changed."""
     if library == "vmflow":
-        source = source.replace("from torch", "from vmflow").replace("import torch.nn", "import vmflow.nn")
+        source = source.replace("from torch", "from vmflow").replace("import torch.", "import vmflow.")
         source = source.replace("import torch\n", "import vmflow as torch\n")
     module = ModuleType(f"{library}_model")
     # Dataclasses look their module up.
