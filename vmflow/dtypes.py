@@ -269,3 +269,14 @@ class iinfo:
 
     def __repr__(self) -> str:
         return f"iinfo(min={self.min}, max={self.max}, dtype={self.dtype})"
+
+
+def checked(name: str, given: Any) -> dtype:
+    """The dtype that a function of this name was given.
+
+    Raises:
+        TypeError: if it is none.
+    """
+    if not isinstance(given, dtype):
+        raise TypeError(f"{name}: dtype must be a vmflow dtype such as vmflow.float32, not {type(given).__name__}")
+    return given

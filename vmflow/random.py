@@ -480,7 +480,7 @@ def normal(
         ValueError: if `std` is a negative number.
     """
     tensors = [it for it in (mean, std) if not isinstance(it, (int, float))]
-    if isinstance(std, (int, float)) and std < 0:
+    if isinstance(std, (int, float)) and not std >= 0:
         raise ValueError(f"normal: the standard deviation cannot be negative, got {std}")
     if bool(tensors) != (size is None):
         raise TypeError("normal: give a size if mean and std are numbers, and none if one is a tensor")
@@ -598,7 +598,9 @@ def exponential_(input: Tensor, lambd: float = 1, *, generator: Generator | None
 @method()
 def normal_(input: Tensor, mean: float = 0, std: float = 1, *, generator: Generator | None = None) -> Tensor:
     """Fill with numbers from the normal distribution."""
-    if std < 0:
+    if isinstance(mean, bool) or not isinstance(mean, (int, float)):
+        raise TypeError(f"normal_: the mean must be a number, not {mean!r}")
+    if not std >= 0:
         raise ValueError(f"normal_: the standard deviation cannot be negative, got {std}")
     _fractional("normal_", input._blob.meta)
     draw_into(_NORMAL, input, generator)
@@ -610,8 +612,8 @@ def normal_(input: Tensor, mean: float = 0, std: float = 1, *, generator: Genera
 @method()
 def uniform_(input: Tensor, from_: float = 0, to: float = 1, *, generator: Generator | None = None) -> Tensor:
     """Fill with numbers evenly distributed over [from_, to)."""
-    if from_ > to:
-        raise ValueError(f"uniform_: the lower limit {from_} is above the upper limit {to}")
+    if not from_ <= to:
+        raise ValueError(f"uniform_: the lower limit {from_} is not below the upper limit {to}")
     _fractional("uniform_", input._blob.meta)
     draw_into(_UNIFORM, input, generator)
     if to - from_ != 1:

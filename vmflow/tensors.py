@@ -341,6 +341,8 @@ class Tensor(TensorMethods):
         Raises:
             RuntimeError: for a dtype without gradients, or for turning it off on a non-leaf.
         """
+        if requires_grad is not True and requires_grad is not False:
+            raise TypeError(f"requires_grad_: requires_grad must be True or False, not {requires_grad!r}")
         if requires_grad and self.dtype.category < dtypes.FLOATING:
             raise RuntimeError(f"only floating-point and complex tensors can require gradients, not {self.dtype.name}")
         if not requires_grad and not self.is_leaf:

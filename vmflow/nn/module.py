@@ -594,6 +594,8 @@ class Module:
 
     def requires_grad_(self, requires_grad: bool = True) -> Self:
         """Set whether gradients flow into the parameters, here and below."""
+        if requires_grad is not True and requires_grad is not False:
+            raise TypeError(f"requires_grad_: requires_grad must be True or False, not {requires_grad!r}")
         for parameter in self.parameters():
             parameter.requires_grad_(requires_grad)
         return self

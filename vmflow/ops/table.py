@@ -11,6 +11,7 @@ entry.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, TypeAlias, final
 
@@ -351,7 +352,8 @@ def normalize_dim(name: str, dim: int, rank: int) -> int:
         TypeError: if it is no integer.
         IndexError: if there is no such dimension.
     """
-    if not isinstance(dim, (int, np.integer)):
+    # A bool is an int, but one in the place of a dimension belongs elsewhere: x.sum(True) means keepdim.
+    if type(dim) is not int and (isinstance(dim, bool) or not isinstance(dim, (int, np.integer))):
         raise TypeError(f"{name}: a dimension is an integer, not {dim!r}")
     limit = max(rank, 1)
     if not -limit <= dim < limit:
@@ -374,6 +376,32 @@ def normalize_dims(name: str, dims: int | tuple[int, ...] | list[int] | None, ra
     if len(set(normal)) != len(normal):
         raise ValueError(f"{name}: dim {tuple(given)} names one dimension twice")
     return tuple(normal) if rank else ()
+
+
+def whole_number(name: str, what: str, value: Any) -> int:
+    """The value as an int.
+
+    Raises:
+        TypeError: if it is no integer, or a bool.
+    """
+    if type(value) is int:
+        return value
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"{name}: {what} must be an integer, not {value!r}")
+    return operator.index(value)
+
+
+def flag(name: str, what: str, value: Any) -> bool:
+    """The value as a bool.
+
+    Raises:
+        TypeError: if it is none.
+    """
+    if value is True or value is False:
+        return value
+    if isinstance(value, np.bool_):
+        return bool(value)
+    raise TypeError(f"{name}: {what} must be True or False, not {value!r}")
 
 
 # Numbers as attributes

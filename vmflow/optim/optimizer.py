@@ -96,6 +96,8 @@ class Optimizer:
         self.state: defaultdict[Tensor, dict[str, Any]] = defaultdict(dict)
         self.param_groups: list[dict[str, Any]] = []
         self._rules: dict[tuple[int, str, Device], Rule] = {}
+        # Also where all groups replace them: a later group may not.
+        self.check_group({**defaults, "params": []})
         given = listed(type(self).__name__, params)
         for group in given if given and isinstance(given[0], dict) else [{"params": given}]:
             self.add_param_group(group)

@@ -18,6 +18,7 @@ from vmflow.ops.elementwise.selection import where
 from vmflow.ops.indexing.indexing import index_select
 from vmflow.ops.shape.joining import stack
 from vmflow.ops.shape.padding import pad
+from vmflow.ops.table import flag
 from vmflow.tensors import Tensor
 
 
@@ -165,6 +166,9 @@ def pad_sequence(
     given = list(sequences)
     if not given:
         raise ValueError("pad_sequence: expected at least one sequence")
+    batch_first = flag("pad_sequence", "batch_first", batch_first)
+    if not isinstance(padding_value, (int, float)):
+        raise TypeError(f"pad_sequence: padding_value must be a number, not {padding_value!r}")
     if padding_side not in ("left", "right"):
         raise ValueError(f"pad_sequence: padding_side must be 'left' or 'right', not {padding_side!r}")
     longest = max([len(it) for it in given])

@@ -14,7 +14,7 @@ from vmflow.ops.elementwise.arithmetic import pow
 from vmflow.ops.elementwise.inference import CHEAP, number
 from vmflow.ops.shape.strided import as_strided
 from vmflow.ops.shape.view import sizes
-from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, Size
+from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, Size, whole_number
 
 from .creation import empty, linspace, sized_meta
 
@@ -96,6 +96,7 @@ def triu_indices(
 def _triangle(
     name: str, row: int, col: int, offset: int, lower: bool, dtype: DType, device: Device | str | None
 ) -> Tensor:
+    row, col, offset = [whole_number(name, what, it) for what, it in (("row", row), ("col", col), ("offset", offset))]
     if row < 0 or col < 0:
         raise ValueError(f"{name}: sizes cannot be negative, got {row} and {col}")
     if dtype not in (dtypes.int32, dtypes.int64):

@@ -119,6 +119,7 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:
         _check_activated("gelu", input)
         return _interpreter.dispatch(_GELU, (input,))
     if approximate == "tanh":
+        _check_activated("gelu", input)
         return _gelu_by_tanh(input)
     raise ValueError(f"gelu: approximate must be 'none' or 'tanh', not {approximate!r}")
 
@@ -253,7 +254,7 @@ def softmax(input: Tensor, dim: int, *, dtype: DType | None = None, out: Tensor 
     if out is not None:
         return delivered("softmax", out, (input,), lambda: softmax(input, dim, dtype=dtype))
     if dtype is not None:
-        input = input.to(dtype)
+        input = input.to(dtypes.checked("softmax", dtype))
     return _interpreter.dispatch(_SOFTMAX, (input,), (normalize_dim("softmax", dim, input.ndim),))
 
 
@@ -267,5 +268,5 @@ def log_softmax(input: Tensor, dim: int, *, dtype: DType | None = None, out: Ten
     if out is not None:
         return delivered("log_softmax", out, (input,), lambda: log_softmax(input, dim, dtype=dtype))
     if dtype is not None:
-        input = input.to(dtype)
+        input = input.to(dtypes.checked("log_softmax", dtype))
     return _interpreter.dispatch(_LOG_SOFTMAX, (input,), (normalize_dim("log_softmax", dim, input.ndim),))

@@ -152,7 +152,7 @@ def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     Raises:
         ValueError: if `lambd` is negative.
     """
-    if lambd < 0:
+    if not lambd >= 0:
         raise ValueError(f"softshrink: lambd cannot be negative, got {lambd}")
     return applied("softshrink", _softshrink, input, False, lambd)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 from vmflow import interpreter as _interpreter, tensors as _tensors
 from vmflow.context import MODE
-from vmflow.operands import not_tensors
+from vmflow.operands import advice, described, not_tensors
 from vmflow.ops.copying import clone, copy_
 from vmflow.ops.declaration import METHODS, public
 from vmflow.ops.destination import written
@@ -121,6 +121,24 @@ def check_tensors(name: str, *given: Any) -> None:
     for each in given:
         if not isinstance(each, _tensors.Tensor):
             raise not_tensors(name, given)
+
+
+def listed_tensors(name: str, given: Any) -> tuple[Tensor, ...]:
+    """The tensors of a sequence, before anything is asked of them.
+
+    Raises:
+        TypeError: if it is no sequence of tensors; also for a single tensor, whose rows could be meant or not.
+    """
+    if isinstance(given, _tensors.Tensor):
+        raise TypeError(
+            f"{name}: expected a sequence of tensors, got one tensor of shape {list(given.shape)}; put it into a list, "
+            "or take its rows with unbind()"
+        )
+    if isinstance(given, str) or not hasattr(given, "__iter__"):
+        raise TypeError(f"{name}: expected a sequence of tensors, got {described(given)}{advice((given,))}")
+    tensors = tuple(given)
+    check_tensors(name, *tensors)
+    return tensors
 
 
 def unary(

@@ -9,6 +9,7 @@ from vmflow.dtypes import FLOATING
 from vmflow.ops.declaration import public
 from vmflow.ops.destination import delivered, out_by_copy
 from vmflow.ops.in_place import copied_in_place
+from vmflow.ops.table import whole_number
 
 from .arithmetic import zero_gradients
 from .inference import elementwise
@@ -36,7 +37,7 @@ def round(input: Tensor, *, decimals: int = 0, out: Tensor | None = None) -> Ten
     """
     if out is not None:
         return delivered("round", out, (input,), lambda: round(input, decimals=decimals))
-    if not decimals:
+    if not whole_number("round", "decimals", decimals):
         return _interpreter.dispatch(_ROUND, (input,))
     if input.dtype.category < FLOATING:
         raise TypeError(f"round: decimals need a floating-point tensor, not {input.dtype.name}")

@@ -15,7 +15,7 @@ from vmflow.ops.in_place import copied_in_place
 
 from .arithmetic import conj_if_complex, reciprocal
 from .inference import DEAR, TO_FLOAT, elementwise
-from .pointwise import binary, pair, unary
+from .pointwise import binary, check_tensors, pair, unary
 from .selection import where
 
 if TYPE_CHECKING:
@@ -224,12 +224,19 @@ def entr(input: Tensor) -> Tensor:
     return _interpreter.dispatch(_ENTR, (input,))
 
 
+def _turned(name: str, angle: Tensor, factor: float) -> Tensor:
+    check_tensors(name, angle)
+    if angle.dtype.is_complex:
+        raise TypeError(f"{name} is not defined for {angle.dtype.name} tensors")
+    return angle * factor
+
+
 @public()
 @copied_in_place()
 @out_by_copy()
 def deg2rad(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Degrees to radians."""
-    return input * (math.pi / 180)
+    return _turned("deg2rad", input, math.pi / 180)
 
 
 @public()
@@ -237,4 +244,4 @@ def deg2rad(input: Tensor, *, out: Tensor | None = None) -> Tensor:
 @out_by_copy()
 def rad2deg(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Radians to degrees."""
-    return input * (180 / math.pi)
+    return _turned("rad2deg", input, 180 / math.pi)

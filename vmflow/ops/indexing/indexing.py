@@ -32,6 +32,7 @@ from vmflow.ops.table import (
     OpExpr,
     broadcast_shapes,
     common_device,
+    flag,
     normalize_dim,
 )
 from vmflow.transfers import beside
@@ -223,7 +224,11 @@ def _put_indices(
     if not tensors:
         raise ValueError(f"{name}: expected at least one index tensor")
     tensors = flat_masks(tensors)
-    return part, tuple([item for _, item in tensors]), (tuple([dim for dim, _ in tensors]), bool(accumulate), None)
+    return (
+        part,
+        tuple([item for _, item in tensors]),
+        (tuple([dim for dim, _ in tensors]), flag(name, "accumulate", accumulate), None),
+    )
 
 
 @method("__setitem__", own=False)

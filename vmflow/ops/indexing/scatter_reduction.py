@@ -13,17 +13,7 @@ from vmflow.ops.elementwise.inference import CHEAP
 from vmflow.ops.elementwise.selection import masked_fill, where
 from vmflow.ops.in_place import copied_in_place
 from vmflow.ops.shape.view import expand, reshape, sliced
-from vmflow.ops.table import (
-    Attributes,
-    Dim,
-    Form,
-    Inferred,
-    Kinds,
-    Metas,
-    OpExpr,
-    common_device,
-    normalize_dim,
-)
+from vmflow.ops.table import Attributes, Dim, Form, Inferred, Kinds, Metas, OpExpr, common_device, flag, normalize_dim
 
 from .gathering import check_gather, gather, scatter, scatter_add
 from .indexing import index_vector
@@ -134,7 +124,9 @@ def scatter_reduce(
         )
     for place, (size, have) in enumerate(zip(index.shape, src.shape, strict=True)):
         src = src if size == have else sliced(src, place, 0, size)
-    return _interpreter.dispatch(_SCATTER_REDUCE, (input, index, src), (axis, reduce, bool(include_self)))
+    return _interpreter.dispatch(
+        _SCATTER_REDUCE, (input, index, src), (axis, reduce, flag("scatter_reduce", "include_self", include_self))
+    )
 
 
 @public()

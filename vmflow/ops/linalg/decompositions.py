@@ -19,16 +19,7 @@ from vmflow.ops.elementwise.arithmetic import conj_if_complex
 from vmflow.ops.elementwise.selection import where
 from vmflow.ops.nn.layer_operands import check_floating
 from vmflow.ops.shape.joining import cat, tril, triu
-from vmflow.ops.table import (
-    Attributes,
-    Form,
-    Inferred,
-    Kinds,
-    Metas,
-    OpExpr,
-    broadcast_shapes,
-    common_device,
-)
+from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, broadcast_shapes, common_device, flag
 from vmflow.transfers import beside
 
 from .linear_algebra import inv, matmul, square_matrices
@@ -210,7 +201,11 @@ def cholesky(A: Tensor, *, upper: bool = False, out: Tensor | None = None) -> Te
         TypeError, ValueError: for integer matrices, and those that are not square.
         LinAlgError: for a matrix that is not positive definite, when the result is looked at.
     """
-    return _interpreter.dispatch(_CHOLESKY, (A.mT,)).mT if upper else _interpreter.dispatch(_CHOLESKY, (A,))
+    return (
+        _interpreter.dispatch(_CHOLESKY, (A.mT,)).mT
+        if flag("cholesky", "upper", upper)
+        else _interpreter.dispatch(_CHOLESKY, (A,))
+    )
 
 
 @public()
@@ -289,9 +284,11 @@ def solve_triangular(
         TypeError, ValueError: for integer and complex matrices, two dtypes, and shapes that do not fit.
         LinAlgError: for a zero on the diagonal, when the result is looked at.
     """
-    if not left:
+    upper = flag("solve_triangular", "upper", upper)
+    unitriangular = flag("solve_triangular", "unitriangular", unitriangular)
+    if not flag("solve_triangular", "left", left):
         return solve_triangular(A.mT, B.mT, upper=not upper, unitriangular=unitriangular).mT
-    return _interpreter.dispatch(_SOLVE_TRIANGULAR, (A, B), (bool(upper), bool(unitriangular)))
+    return _interpreter.dispatch(_SOLVE_TRIANGULAR, (A, B), (upper, unitriangular))
 
 
 # Orthogonal and triangular

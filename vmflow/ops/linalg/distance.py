@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vmflow.dtypes import promote_types
+from vmflow.dtypes import FLOATING, promote_types
 from vmflow.ops.autocasting import autocast_as_op
 from vmflow.ops.creation.ranges import triu_indices
+from vmflow.ops.elementwise.pointwise import check_tensors
 from vmflow.ops.table import normalize_dim
 
 if TYPE_CHECKING:
@@ -25,6 +26,12 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
     Raises:
         IndexError: if there is no such dimension.
     """
+    check_tensors("cosine_similarity", x1, x2)
+    for it in (x1, x2):
+        if it.dtype.category != FLOATING:
+            raise TypeError(f"cosine_similarity is not defined for {it.dtype.name} tensors; use .float() first")
+    if not eps >= 0:
+        raise ValueError(f"cosine_similarity: eps cannot be negative, got {eps}")
     # From the back: the tensors may differ in their number of dimensions.
     common = promote_types(x1.dtype, x2.dtype)
     x1, x2 = [it if it.dtype is common else it.to(common) for it in (x1, x2)]
@@ -61,6 +68,9 @@ def pairwise_distance(x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6,
         eps: added to every difference, so that equal vectors have a gradient.
         keepdim: whether to keep the last dimension, with size 1.
     """
+    check_tensors("pairwise_distance", x1, x2)
+    if isinstance(p, bool) or not isinstance(p, (int, float)):
+        raise TypeError(f"pairwise_distance: p must be a number, not {p!r}")
     return (x1 - x2 + eps).norm(p, -1, keepdim=keepdim)
 
 

@@ -55,7 +55,7 @@ def matrix_power(A: Tensor, n: int, *, out: Tensor | None = None) -> Tensor:
             matrices to a negative power.
         LinAlgError: for a singular matrix and a negative `n`, when the result is looked at.
     """
-    if not isinstance(n, int):
+    if not isinstance(n, int) or isinstance(n, bool):
         raise TypeError(f"matrix_power: n is an integer, not {n!r}")
     if A.ndim < 2 or A.shape[-1] != A.shape[-2]:
         raise ValueError(f"matrix_power: expected square matrices, got shape {list(A.shape)}")

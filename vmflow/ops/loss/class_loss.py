@@ -19,7 +19,7 @@ from vmflow.ops.elementwise.pointwise import check_tensors
 from vmflow.ops.elementwise.selection import where
 from vmflow.ops.indexing.gathering import one_hot
 from vmflow.ops.nn.layer_operands import check_floating, check_shape, computes_in
-from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, common_device
+from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, common_device, whole_number
 
 from .loss import check_reduction, chosen_reduction, reduced
 
@@ -222,7 +222,9 @@ def nll_loss(
     check_reduction("nll_loss", reduction)
     check_tensors("nll_loss", input, target)
     operands = (input, target) if weight is None else (input, target, weight)
-    return _interpreter.dispatch_several(_NLL_LOSS, operands, _Options(int(ignore_index), reduction, 0.0))[0]
+    return _interpreter.dispatch_several(
+        _NLL_LOSS, operands, _Options(whole_number("nll_loss", "ignore_index", ignore_index), reduction, 0.0)
+    )[0]
 
 
 @autocast_as_op
@@ -256,9 +258,12 @@ def cross_entropy(
     if not 0 <= label_smoothing <= 1:
         raise ValueError(f"cross_entropy: label_smoothing must be within [0, 1], got {label_smoothing}")
     check_tensors("cross_entropy", input, target)
-    if target.dtype.category >= FLOATING:
+    ignored = whole_number("cross_entropy", "ignore_index", ignore_index)
+    if target.dtype.is_complex:
+        raise TypeError(f"cross_entropy: targets are class indices or probabilities, not {target.dtype.name}")
+    if target.dtype.category == FLOATING:
         return _of_probabilities(input, target, weight, reduction, label_smoothing)
-    options = _Options(int(ignore_index), reduction, float(label_smoothing))
+    options = _Options(ignored, reduction, float(label_smoothing))
     operands = (input, target) if weight is None else (input, target, weight)
     return _interpreter.dispatch_several(_CROSS_ENTROPY, operands, options)[0]
 

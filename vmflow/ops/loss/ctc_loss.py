@@ -15,7 +15,7 @@ from vmflow.instructions.blob import meta
 from vmflow.ops.creation.creation import tensor
 from vmflow.ops.elementwise.inference import DEAR
 from vmflow.ops.nn.layer_operands import check_floating
-from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, common_device
+from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, common_device, flag, whole_number
 from vmflow.tensors import Tensor
 
 from .loss import check_reduction
@@ -108,11 +108,11 @@ def ctc_loss(
         raise TypeError(f"{_NAME}: class indices must be integers, not {targets.dtype.name}")
     if targets.ndim == 2 and targets.shape[0] != batch:
         raise ValueError(f"{_NAME}: {batch} cases do not fit targets of shape {list(targets.shape)}")
-    if not 0 <= blank < classes:
+    if not 0 <= whole_number(_NAME, "the blank", blank) < classes:
         raise ValueError(f"{_NAME}: the blank must be one of {classes} classes, not {blank}")
     times = _lengths("input", input_lengths, batch, log_probs)
     lengths = _lengths("target", target_lengths, batch, log_probs)
-    options = _Options(int(blank), bool(zero_infinity))
+    options = _Options(int(blank), flag(_NAME, "zero_infinity", zero_infinity))
     losses = _interpreter.dispatch(_CTC_LOSS, (log_probs, targets, times, lengths), options)
     if reduction == "mean":
         return (losses / lengths.clamp(min=1).to(losses.dtype)).mean()

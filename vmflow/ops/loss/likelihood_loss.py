@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from vmflow.ops.autocasting import autocast_as_op
 from vmflow.ops.elementwise.pointwise import check_tensors
 from vmflow.ops.elementwise.selection import where
+from vmflow.ops.table import flag
 
 from .loss import check_reduction, check_same, chosen_reduction, reduced
 
@@ -43,6 +44,7 @@ def poisson_nll_loss(
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
     check_reduction("poisson_nll_loss", reduction)
+    full = flag("poisson_nll_loss", "full", full)
     check_same("poisson_nll_loss", input, target)
     losses = input.exp() - target * input if log_input else input - target * (input + eps).log()
     if full:

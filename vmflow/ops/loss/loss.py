@@ -16,16 +16,7 @@ from vmflow.ops.elementwise.inference import DEAR
 from vmflow.ops.elementwise.pointwise import check_tensors
 from vmflow.ops.elementwise.selection import where
 from vmflow.ops.formula import formula
-from vmflow.ops.table import (
-    Attributes,
-    Form,
-    Inferred,
-    Kinds,
-    Metas,
-    OpExpr,
-    broadcast_shapes,
-    common_device,
-)
+from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, broadcast_shapes, common_device, flag
 
 if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
@@ -84,6 +75,12 @@ def check_same(name: str, input: Tensor, target: Tensor) -> None:
             f"{name}: predictions of shape {list(input.shape)} and targets of shape {list(target.shape)} must agree; "
             f"{_towards(tuple(input.shape), tuple(target.shape))}"
         )
+
+
+def _check_real(name: str, input: Tensor, target: Tensor) -> None:
+    for it in (input, target):
+        if it.dtype.is_complex:
+            raise TypeError(f"{name} is not defined for complex tensors; compare vmflow.view_as_real() of them")
 
 
 def _towards(shape: tuple[int, ...], target: tuple[int, ...]) -> str:
@@ -152,6 +149,7 @@ def mse_loss(
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
     check_same("mse_loss", input, target)
+    _check_real("mse_loss", input, target)
     losses = _squared_difference(*_as_numbers(input, target))
     if weight is not None:
         return _reduced_by_weight("mse_loss", losses, weight, reduction)
@@ -212,7 +210,8 @@ def smooth_l1_loss(
     """``d**2 / (2 * beta)`` for a difference d below `beta`, else ``d - beta / 2``."""
     reduction = chosen_reduction(reduction, size_average, reduce)
     check_same("smooth_l1_loss", input, target)
-    if beta < 0:
+    _check_real("smooth_l1_loss", input, target)
+    if not beta >= 0:
         raise ValueError(f"smooth_l1_loss: beta cannot be negative, got {beta}")
     if beta == 0:
         return l1_loss(input, target, reduction)
@@ -242,7 +241,8 @@ def huber_loss(
         ValueError: for shapes that differ, or a `delta` that is not positive.
     """
     check_same("huber_loss", input, target)
-    if delta <= 0:
+    _check_real("huber_loss", input, target)
+    if not delta > 0:
         raise ValueError(f"huber_loss: delta must be positive, got {delta}")
     losses = _huber(*_as_numbers(input, target), delta)
     if input.dtype.category == FLOATING and losses.dtype is not input.dtype:
@@ -412,6 +412,10 @@ def kl_div(
     if reduction not in (*REDUCTIONS, "batchmean"):
         raise ValueError(f"kl_div: reduction must be one of {', '.join(REDUCTIONS)}, batchmean, not {reduction!r}")
     check_same("kl_div", input, target)
+    log_target = flag("kl_div", "log_target", log_target)
+    for it in (input, target):
+        if it.dtype.category != FLOATING:
+            raise TypeError(f"kl_div is not defined for {it.dtype.name} tensors; convert with .float() first")
     if log_target:
         losses = target.exp() * (target - input)
     else:

@@ -14,6 +14,7 @@ from vmflow.ops.elementwise.selection import where
 from vmflow.ops.linalg.distance import pairwise_distance
 from vmflow.ops.nn.layer_operands import check_floating
 from vmflow.ops.reduction.extrema import minimum
+from vmflow.ops.table import flag
 from vmflow.transfers import beside
 
 from .loss import check_reduction, check_same, chosen_reduction, reduced
@@ -157,6 +158,7 @@ def _triplet(
 ) -> Tensor:
     anchor, positive, negative = triplet
     check_reduction(name, reduction)
+    swap = flag(name, "swap", swap)
     if not anchor.ndim == positive.ndim == negative.ndim:
         raise ValueError(
             f"{name}: the anchor, the positive and the negative must have as many dimensions, got shapes "

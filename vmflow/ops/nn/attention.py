@@ -20,16 +20,7 @@ from vmflow.ops.elementwise.activation import softmax
 from vmflow.ops.elementwise.inference import CHEAP, DEAR
 from vmflow.ops.elementwise.selection import where
 from vmflow.ops.shape.joining import repeat_interleave
-from vmflow.ops.table import (
-    Attributes,
-    Form,
-    Inferred,
-    Kinds,
-    Metas,
-    OpExpr,
-    broadcast_shapes,
-    common_device,
-)
+from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, broadcast_shapes, common_device, flag
 
 from .dropout import dropped_alike
 from .layer_operands import check_shape, computes_in
@@ -251,13 +242,14 @@ def scaled_dot_product_attention(
         TypeError: for dtypes that differ, or a mask of integers.
         ValueError: for shapes that do not fit, a mask besides `is_causal`, or a probability out of range.
     """
+    is_causal = flag(_NAME, "is_causal", is_causal)
     if is_causal and attn_mask is not None:
         raise ValueError(f"{_NAME}: give is_causal or attn_mask, not both")
     p = _probability(dropout_p)
     if enable_gqa:
         key, value = _repeated_heads(query, key), _repeated_heads(query, value)
     factor = float(max(query.shape[-1], 1) ** -0.5 if scale is None else scale) if query.ndim else 1.0
-    return _attend(query, key, value, attn_mask, (factor, bool(is_causal), p), False)[0]
+    return _attend(query, key, value, attn_mask, (factor, is_causal, p), False)[0]
 
 
 def _repeated_heads(query: Tensor, shared: Tensor) -> Tensor:

@@ -8,7 +8,8 @@ from vmflow import dtypes, interpreter as _interpreter, random
 from vmflow.dtypes import FLOATING
 from vmflow.instructions.blob import meta
 from vmflow.ops.elementwise.inference import CHEAP
-from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr
+from vmflow.ops.elementwise.pointwise import check_tensors
+from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, flag
 
 from .layer_operands import check_shape
 
@@ -90,12 +91,13 @@ def dropout(
         >>> flow.nn.functional.dropout(flow.ones(3), 0.5, False, addend=flow.ones(3))
         tensor([2., 2., 2.])
     """
+    check_tensors("dropout", input)
     check_probability("dropout", p)
     if addend is not None and addend.shape != input.shape:
         raise ValueError(
             f"dropout: expected an addend of the input's shape {list(input.shape)}, got {list(addend.shape)}"
         )
-    if not training or p == 0:
+    if not flag("dropout", "training", training) or p == 0:
         if addend is None:
             return input
         result = input

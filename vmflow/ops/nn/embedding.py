@@ -9,7 +9,7 @@ from vmflow.autograd.grad_mode import no_grad
 from vmflow.instructions.blob import TensorMeta, meta
 from vmflow.ops.copying import full_of
 from vmflow.ops.elementwise.inference import CHEAP
-from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, Size, common_device
+from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, Size, common_device, whole_number
 
 from .layer_operands import check_shape
 
@@ -113,7 +113,7 @@ def embedding(
     padding = -1
     if padding_idx is not None:
         rows = weight.shape[0]
-        if not -rows <= padding_idx < rows:
+        if not -rows <= whole_number("embedding", "padding_idx", padding_idx) < rows:
             raise ValueError(f"embedding: padding_idx {padding_idx} names no row of a table of {rows}")
         padding = padding_idx % rows
     if max_norm is not None:

@@ -9,6 +9,7 @@ from vmflow import random
 from vmflow.instructions import origin
 from vmflow.ops.elementwise.piecewise import SELU_ALPHA, SELU_SCALE
 from vmflow.ops.elementwise.selection import where
+from vmflow.ops.table import flag
 
 from .dropout import check_probability, dropout
 from .layer_operands import check_floating
@@ -64,7 +65,7 @@ def _warn_unless(name: str, input: Tensor, expected: tuple[int, int]) -> None:
 def _by_channel(name: str, input: Tensor, p: float, training: bool, inplace: bool, leading: int) -> Tensor:
     """`leading`: how many dimensions count the channels."""
     check_probability(name, p)
-    if not training or p == 0:
+    if not flag(name, "training", training) or p == 0:
         return input
     if input.ndim < leading:
         raise ValueError(f"{name}: expected at least {leading} dimensions, got shape {list(input.shape)}")
@@ -111,7 +112,7 @@ def feature_alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False,
 def _alpha(name: str, input: Tensor, p: float, training: bool, inplace: bool, leading: int) -> Tensor:
     check_probability(name, p)
     check_floating(name, input._blob.meta)
-    if not training or p == 0:
+    if not flag(name, "training", training) or p == 0:
         return input
     if p == 1:
         result = input * 0.0

@@ -13,6 +13,7 @@ from vmflow.ops.creation.creation import linspace, zeros
 from vmflow.ops.elementwise.rounding import floor, round as round_half_even
 from vmflow.ops.elementwise.selection import where
 from vmflow.ops.shape.joining import stack
+from vmflow.ops.table import flag
 
 from .layer_operands import check_floating
 
@@ -131,7 +132,7 @@ def grid_sample(
         ValueError: for shapes that do not fit or unknown modes.
     """
     _check(input, grid, mode, padding_mode)
-    corners = bool(align_corners)
+    corners = align_corners is not None and flag("grid_sample", "align_corners", align_corners)
     size = list(input.shape[2:])
     rank = len(size)
     flat = input.flatten(2)
@@ -222,7 +223,8 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
             f"and {list(size)}"
         )
     spatial = list(size[2:])
-    lines = [_line(it, bool(align_corners), theta.dtype, theta.device) for it in spatial]
+    corners = align_corners is not None and flag("affine_grid", "align_corners", align_corners)
+    lines = [_line(it, corners, theta.dtype, theta.device) for it in spatial]
     across = [
         line.reshape([-1 if it == axis else 1 for it in range(rank)]).expand(spatial) for axis, line in enumerate(lines)
     ]

@@ -6,9 +6,10 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from vmflow.ops.shape.padding import pad
+from vmflow.ops.table import flag
 
 from .layer_operands import check_floating
-from .normalization import batch_norm, batch_statistics, move_statistics
+from .normalization import batch_norm, batch_statistics, check_momentum, move_statistics
 from .pooling import avg_pool2d
 
 if TYPE_CHECKING:
@@ -43,6 +44,10 @@ def instance_norm(
         TypeError: for other than floating-point tensors.
         ValueError: for shapes that do not fit, images of one element, or missing running statistics.
     """
+    use_input_stats = flag("instance_norm", "use_input_stats", use_input_stats)
+    check_momentum("instance_norm", momentum)
+    if (running_mean is None) != (running_var is None):
+        raise ValueError("instance_norm: give both running_mean and running_var, or neither")
     if input.ndim < 3:
         raise ValueError(f"instance_norm: expected an input (samples, channels, length, ...), got {list(input.shape)}")
     if not use_input_stats:

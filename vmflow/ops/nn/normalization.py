@@ -18,7 +18,7 @@ from vmflow.kernels.updates import choose_update
 from vmflow.multi_tensor import Update, issue_update
 from vmflow.ops.elementwise.inference import CHEAP
 from vmflow.ops.elementwise.transcendental import rsqrt
-from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, common_device
+from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, common_device, flag
 
 from .layer_operands import check_floating, check_shape, computes_in
 
@@ -199,7 +199,17 @@ def batch_norm(
         ValueError: for shapes that do not fit, fewer than two values per channel in training, or missing running
             statistics outside of it.
     """
+    training = flag("batch_norm", "training", training)
+    check_momentum("batch_norm", momentum)
+    if (running_mean is None) != (running_var is None):
+        raise ValueError("batch_norm: give both running_mean and running_var, or neither")
     return batch_norm_counted(input, running_mean, running_var, None, weight, bias, training, float(momentum), eps)
+
+
+def check_momentum(name: str, momentum: Any) -> None:
+    """Raise TypeError unless the momentum is a number."""
+    if isinstance(momentum, bool) or not isinstance(momentum, (int, float)):
+        raise TypeError(f"{name}: momentum must be a number, not {momentum!r}")
 
 
 def batch_norm_counted(
@@ -214,6 +224,10 @@ def batch_norm_counted(
     eps: float,
 ) -> Tensor:
     """As `batch_norm`, counting batches in a scalar tensor; without a momentum the average over them is kept."""
+    if training and not eps > 0:
+        raise ValueError(f"batch_norm: eps must be positive, got {eps}")
+    if momentum is not None:
+        check_momentum("batch_norm", momentum)
     if input.ndim < 2:
         raise ValueError(f"batch_norm: expected an input (samples, channels, ...), got {list(input.shape)}")
     options = (float(eps), weight is not None, bias is not None)

@@ -14,18 +14,7 @@ from vmflow.dtypes import COMPLEX, INTEGER
 from vmflow.instructions.blob import TensorMeta, meta
 from vmflow.kernels.problems.pooling import Window
 from vmflow.ops.elementwise.inference import CHEAP
-from vmflow.ops.table import (
-    Attributes,
-    Form,
-    Inferred,
-    Kinds,
-    Margin,
-    Metas,
-    OpExpr,
-    Size,
-    Stride,
-    common_device,
-)
+from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Margin, Metas, OpExpr, Size, Stride, common_device, flag
 
 from .layer_operands import SPATIAL, Pair, Sizes, batched, check_floating, check_shape, layout, sizes
 
@@ -253,7 +242,7 @@ def _shape(name: str, rank: int, kernel: Any, stride: Any, padding: Any, dilatio
     size = sizes(name, "kernel_size", kernel, 1, rank)
     step = size if stride is None or stride in ((), []) else sizes(name, "stride", stride, 1, rank)
     margin, spread = sizes(name, "padding", padding, 0, rank), sizes(name, "dilation", dilation, 1, rank)
-    return _Shape(size, step, margin, spread, bool(ceil_mode))
+    return _Shape(size, step, margin, spread, flag(name, "ceil_mode", ceil_mode))
 
 
 def in_data_format(name: str, rank: int, input: Tensor, data_format: str, function: Callable[[Tensor], Any]) -> Any:
@@ -385,7 +374,7 @@ def _avg_pool(
         raise ValueError(f"{name}: divisor_override must not be 0")
 
     def function(batch: Tensor) -> Tensor:
-        how = _Mean(shape, bool(count_include_pad), divisor_override, tuple(batch.shape[2:]))
+        how = _Mean(shape, flag(name, "count_include_pad", count_include_pad), divisor_override, tuple(batch.shape[2:]))
         return _interpreter.dispatch(FAMILIES[rank].mean, (batch,), how)
 
     found: Tensor = in_data_format(name, rank, input, data_format, lambda given: batched(rank, given, function))

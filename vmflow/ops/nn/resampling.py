@@ -15,7 +15,7 @@ from vmflow.dtypes import COMPLEX
 from vmflow.instructions.blob import meta
 from vmflow.kernels.problems.resampling import Along
 from vmflow.ops.elementwise.inference import CHEAP
-from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr
+from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, flag
 
 from .adaptive_pooling import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
 from .layer_operands import Sizes, check_floating, sizes
@@ -137,7 +137,14 @@ def interpolate(
     if mode == "area":
         area: Tensor = _AREA[rank](input, target)
         return area
-    return _resampled(input, _MODES[mode][0], target, bool(align_corners), steps, antialias)
+    return _resampled(
+        input,
+        _MODES[mode][0],
+        target,
+        align_corners is not None and flag("interpolate", "align_corners", align_corners),
+        steps,
+        antialias,
+    )
 
 
 def _resampled(

@@ -16,7 +16,7 @@ from vmflow.ops.elementwise.selection import where
 from vmflow.ops.elementwise.transcendental import exp, log
 from vmflow.ops.in_place import copied_in_place
 from vmflow.ops.indexing.index_expression import number_of_nonzero
-from vmflow.ops.table import normalize_dim, normalize_dims
+from vmflow.ops.table import flag, normalize_dim, normalize_dims
 
 from .reduction import Dims, amax, amin, euclidean_norm, half_widened, mean, reduced_shape, sum
 
@@ -231,6 +231,7 @@ def logsumexp(
     """
     if input.dtype.is_complex:
         raise TypeError(f"logsumexp is not defined for {input.dtype.name} tensors")
+    keepdim = flag("logsumexp", "keepdim", keepdim)
     dims = normalize_dims("logsumexp", dim if dim != () and dim != [] else None, input.ndim)
     wide = input if input.dtype.category == FLOATING else input.to(dtypes.get_default_dtype())
     wide = half_widened(wide)

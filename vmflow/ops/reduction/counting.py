@@ -28,7 +28,9 @@ from vmflow.ops.table import (
     OpExpr,
     Size,
     common_device,
+    flag,
     normalize_dim,
+    whole_number,
 )
 from vmflow.ops.value_shapes import from_values
 
@@ -67,6 +69,7 @@ _DISTINCT = OpExpr("distinct", _infer_distinct, Form(1, _Compared), "searching")
 def _distinct(name: str, input: Tensor, dim: int | None, consecutive: bool, inverse: bool, counts: bool) -> Any:
     """The distinct elements alone, or with whatever else was asked for."""
     axis = None if dim is None else _slices(name, input, dim)
+    inverse, counts = flag(name, "return_inverse", inverse), flag(name, "return_counts", counts)
 
     def compute(source: Tensor) -> tuple[Tensor, ...]:
         values, places, numbers, count = _interpreter.dispatch_several(_DISTINCT, (source,), (consecutive, axis))
@@ -186,7 +189,7 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
     """
     operands = (input,) if weights is None else (input, weights)
     _check_numbers(tuple([it._blob.meta for it in operands]))
-    if minlength < 0:
+    if whole_number("bincount", "minlength", minlength) < 0:
         raise ValueError(f"bincount: minlength cannot be negative, got {minlength}")
 
     def compute(source: Tensor, *weights: Tensor) -> tuple[Tensor]:

@@ -16,7 +16,7 @@ from vmflow.ops.elementwise.inference import CHEAP
 from vmflow.ops.elementwise.pointwise import binary
 from vmflow.ops.elementwise.selection import where
 from vmflow.ops.indexing.gathering import gather
-from vmflow.ops.table import Attributes, Dim, Form, Inferred, Kinds, Metas, OpExpr, normalize_dim
+from vmflow.ops.table import Attributes, Dim, Form, Inferred, Kinds, Metas, OpExpr, flag, normalize_dim
 
 from .reduction import amax, amin, reduced_shape
 
@@ -100,18 +100,20 @@ _ARGMIN = _arg("argmin")
 def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False, *, out: Tensor | None = None) -> Tensor:
     """The index, int64, of the largest element along `dim`, or in the flattened tensor; the first of equal ones."""
     axis = None if dim is None else normalize_dim("argmax", dim, input.ndim)
+    keepdim = flag("argmax", "keepdim", keepdim)
     if out is not None:
-        return written(_ARGMAX, out, (input,), (axis, bool(keepdim)))
-    return _interpreter.dispatch(_ARGMAX, (input,), (axis, bool(keepdim)))
+        return written(_ARGMAX, out, (input,), (axis, keepdim))
+    return _interpreter.dispatch(_ARGMAX, (input,), (axis, keepdim))
 
 
 @public(numpy_names=True)
 def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False, *, out: Tensor | None = None) -> Tensor:
     """The index, int64, of the smallest element along `dim`, or in the flattened tensor; the first of equal ones."""
     axis = None if dim is None else normalize_dim("argmin", dim, input.ndim)
+    keepdim = flag("argmin", "keepdim", keepdim)
     if out is not None:
-        return written(_ARGMIN, out, (input,), (axis, bool(keepdim)))
-    return _interpreter.dispatch(_ARGMIN, (input,), (axis, bool(keepdim)))
+        return written(_ARGMIN, out, (input,), (axis, keepdim))
+    return _interpreter.dispatch(_ARGMIN, (input,), (axis, keepdim))
 
 
 def _along(input: Tensor, dim: int, keepdim: bool, indices: Tensor) -> ValuesIndices:
@@ -175,6 +177,7 @@ def _max_or_min(
         if dim is not None:
             raise TypeError(f"{name}: give either a dimension or another tensor, not both")
         dim = other
+    keepdim = flag(name, "keepdim", keepdim)
     if dim is None:
         return cast("Tensor", extremum(input, out=out))
     if not isinstance(dim, int):

@@ -9,7 +9,7 @@ from vmflow.dtypes import FLOATING, dtype as DType, promote_types
 from vmflow.ops.destination import out_by_copy
 from vmflow.ops.linalg.decompositions import svdvals
 from vmflow.ops.shape.view import movedim
-from vmflow.ops.table import normalize_dim, normalize_dims
+from vmflow.ops.table import flag, normalize_dim, normalize_dims
 
 from .composed_reduction import norm
 from .reduction import Dims
@@ -43,6 +43,7 @@ def matrix_norm(
         TypeError, ValueError: for integers, another kind of dtype, another `ord`, and equal dimensions.
         IndexError: for dimensions that do not exist, and no elements if `ord` is negative.
     """
+    keepdim = flag("matrix_norm", "keepdim", keepdim)
     if len(dim) != 2:
         raise ValueError(f"matrix_norm: dim must be two dimensions, not {tuple(dim)}")
     if A.ndim < 2:

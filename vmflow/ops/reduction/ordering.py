@@ -15,7 +15,19 @@ from vmflow.ops.declaration import public
 from vmflow.ops.destination import out_by_copy, outs_by_copy
 from vmflow.ops.elementwise.inference import CHEAP
 from vmflow.ops.indexing.gathering import gather
-from vmflow.ops.table import Attributes, Dim, Form, Inferred, Kinds, Metas, OpExpr, Size, normalize_dim
+from vmflow.ops.table import (
+    Attributes,
+    Dim,
+    Form,
+    Inferred,
+    Kinds,
+    Metas,
+    OpExpr,
+    Size,
+    flag,
+    normalize_dim,
+    whole_number,
+)
 
 from .extrema import ValuesIndices
 
@@ -47,7 +59,7 @@ def argsort(
         stable: accepted for PyTorch's sake; equal elements always keep their order.
     """
     axis = normalize_dim("argsort", dim, input.ndim)
-    return _interpreter.dispatch(_ARGSORT, (input,), (axis, bool(descending)))
+    return _interpreter.dispatch(_ARGSORT, (input,), (axis, flag("argsort", "descending", descending)))
 
 
 @public(numpy_names=True)
@@ -111,7 +123,9 @@ def topk(
         ValueError: if there are not so many.
     """
     axis = normalize_dim("topk", dim, input.ndim)
-    indices = _interpreter.dispatch(_TOPK, (input,), (k, axis, bool(largest)))
+    flag("topk", "sorted", sorted)
+    settings = whole_number("topk", "k", k), axis, flag("topk", "largest", largest)
+    indices = _interpreter.dispatch(_TOPK, (input,), settings)
     return ValuesIndices(gather(input, axis, indices), indices)
 
 
@@ -128,6 +142,7 @@ _RANK = OpExpr("element_of_rank", _infer_rank, Form(1, tuple[str, Size, Dim, boo
 
 
 def _of_rank(name: str, input: Tensor, place: int, dim: int, keepdim: bool, nan_wins: bool) -> ValuesIndices:
+    keepdim = flag(name, "keepdim", keepdim)
     indices = _interpreter.dispatch(_RANK, (input,), (name, place, dim, nan_wins))
     values = gather(input, dim, indices)
     if keepdim or input.ndim == 0:
@@ -147,7 +162,7 @@ def kthvalue(
     """
     axis = normalize_dim("kthvalue", dim, input.ndim)
     size = input.shape[axis] if input.ndim else 1
-    if not 1 <= k <= size:
+    if not 1 <= whole_number("kthvalue", "k", k) <= size:
         raise ValueError(f"kthvalue: k must be from 1 to the size {size} of the dimension, not {k}")
     return _of_rank("kthvalue", input, k - 1, axis, keepdim, False)
 
@@ -162,6 +177,7 @@ def median(input: Tensor, dim: int | None = None, keepdim: bool = False, *, out:
     Raises:
         IndexError: if a dimension has no element to choose.
     """
+    keepdim = flag("median", "keepdim", keepdim)
     if dim is None:
         return median(input.flatten(), 0).values
     axis = normalize_dim("median", dim, input.ndim)

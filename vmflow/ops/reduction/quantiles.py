@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
+import numpy as np
+
 from vmflow import dtypes, interpreter as _interpreter, tensors as _tensors
 from vmflow.dtypes import FLOATING
 from vmflow.instructions.blob import meta
@@ -16,7 +18,7 @@ from vmflow.ops.elementwise.inference import CHEAP
 from vmflow.ops.elementwise.selection import where
 from vmflow.ops.indexing.gathering import gather
 from vmflow.ops.shape.view import movedim, ravel, reshape
-from vmflow.ops.table import Attributes, Dim, Form, Inferred, Kinds, Metas, OpExpr, normalize_dim
+from vmflow.ops.table import Attributes, Dim, Form, Inferred, Kinds, Metas, OpExpr, flag, normalize_dim
 
 from .extrema import ValuesIndices
 from .ordering import sort
@@ -80,6 +82,7 @@ def _quantile(
         raise ValueError(f"{name}: interpolation must be one of {listed}, not {interpolation!r}")
     if input.dtype.category != FLOATING:
         raise TypeError(f"{name}: expected a floating-point tensor, got {input.dtype.name}")
+    keepdim = flag(name, "keepdim", keepdim)
     parts = _parts(name, input, q)
     axis = None if dim is None else normalize_dim(name, dim, input.ndim)
     rows = ravel(input) if axis is None or input.ndim == 0 else movedim(input, axis, -1)
@@ -103,6 +106,8 @@ def _parts(name: str, input: Tensor, q: float | Tensor) -> Tensor:
         if q.dtype is not input.dtype:
             raise TypeError(f"{name}: expected q of the dtype {input.dtype.name}, got {q.dtype.name}")
         return reshape(q.to(dtypes.float64), (q.numel(),))
+    if isinstance(q, bool) or not isinstance(q, (int, float, np.number)):
+        raise TypeError(f"{name}: q must be a number from 0 to 1, a tensor, or a vector, not {q!r}")
     if not 0 <= q <= 1:
         raise ValueError(f"{name}: q must be from 0 to 1, not {q}")
     return full_of(meta((1,), dtypes.float64, input.device), float(q))
@@ -138,6 +143,7 @@ def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False, *, o
     Raises:
         IndexError: if a dimension has no element to choose.
     """
+    keepdim = flag("nanmedian", "keepdim", keepdim)
     if dim is None:
         return nanmedian(ravel(input), 0).values
     axis = normalize_dim("nanmedian", dim, input.ndim)
@@ -187,5 +193,6 @@ def mode(
         IndexError: if the dimension has no element to choose.
     """
     axis = normalize_dim("mode", dim, input.ndim)
+    keepdim = flag("mode", "keepdim", keepdim)
     indices = _interpreter.dispatch(_MODE, (input,), (axis,))
     return _squeezed(gather(input, axis, indices), indices, axis, keepdim or input.ndim == 0)

@@ -19,7 +19,7 @@ from vmflow.ops.elementwise.arithmetic import conj_if_complex
 from vmflow.ops.elementwise.comparison import ne
 from vmflow.ops.elementwise.inference import CHEAP
 from vmflow.ops.elementwise.selection import where
-from vmflow.ops.table import Attributes, Dim, Form, Inferred, Kinds, Metas, OpExpr, normalize_dims
+from vmflow.ops.table import Attributes, Dim, Form, Inferred, Kinds, Metas, OpExpr, flag, normalize_dims
 
 from .running_sums import flipped, product_before, widen_integers
 
@@ -89,9 +89,10 @@ _ANY = _reduction("any", _to_bool)
 def _reduce(op: OpExpr, input: Tensor, dim: Dims, keepdim: bool, out: Tensor | None = None) -> Tensor:
     # An empty list of dimensions means all of them, as in PyTorch.
     dims = normalize_dims(op.name, dim if dim != () and dim != [] else None, input.ndim)
+    keepdim = flag(op.name, "keepdim", keepdim)
     if out is not None:
-        return written(op, out, (input,), (dims, bool(keepdim)))
-    return _interpreter.dispatch(op, (input,), (dims, bool(keepdim)))
+        return written(op, out, (input,), (dims, keepdim))
+    return _interpreter.dispatch(op, (input,), (dims, keepdim))
 
 
 @public(numpy_names=True)
@@ -103,7 +104,7 @@ def sum(
         return _reduce(_SUM, input, dim, keepdim, out)
     if out is not None:
         return delivered("sum", out, (input,), lambda: sum(input, dim, keepdim, dtype=dtype))
-    return _reduce(_SUM, input.to(dtype), dim, keepdim).to(dtype)
+    return _reduce(_SUM, input.to(dtypes.checked("sum", dtype)), dim, keepdim).to(dtype)
 
 
 @public(numpy_names=True)
@@ -115,7 +116,7 @@ def prod(
         return _reduce(_PROD, input, dim, keepdim, out)
     if out is not None:
         return delivered("prod", out, (input,), lambda: prod(input, dim, keepdim, dtype=dtype))
-    return _reduce(_PROD, input.to(dtype), dim, keepdim).to(dtype)
+    return _reduce(_PROD, input.to(dtypes.checked("prod", dtype)), dim, keepdim).to(dtype)
 
 
 @public(numpy_names=True)
@@ -127,7 +128,7 @@ def mean(
     Raises:
         TypeError: for bools and integers.
     """
-    return _reduce(_MEAN, input if dtype is None else input.to(dtype), dim, keepdim, out)
+    return _reduce(_MEAN, input if dtype is None else input.to(dtypes.checked("mean", dtype)), dim, keepdim, out)
 
 
 @public(numpy_names=True)

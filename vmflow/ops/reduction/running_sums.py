@@ -55,7 +55,9 @@ def cumsum(input: Tensor, dim: int, *, dtype: DType | None = None, out: Tensor |
         return written(_CUMSUM, out, (input,), (axis, False))
     if out is not None:
         return delivered("cumsum", out, (input,), lambda: cumsum(input, dim, dtype=dtype))
-    result = _interpreter.dispatch(_CUMSUM, (input if dtype is None else input.to(dtype),), (axis, False))
+    result = _interpreter.dispatch(
+        _CUMSUM, (input if dtype is None else input.to(dtypes.checked("cumsum", dtype)),), (axis, False)
+    )
     return result if dtype is None else result.to(dtype)
 
 
@@ -68,7 +70,9 @@ def cumprod(input: Tensor, dim: int, *, dtype: DType | None = None, out: Tensor 
         return written(_CUMPROD, out, (input,), (axis, False))
     if out is not None:
         return delivered("cumprod", out, (input,), lambda: cumprod(input, dim, dtype=dtype))
-    result = _interpreter.dispatch(_CUMPROD, (input if dtype is None else input.to(dtype),), (axis, False))
+    result = _interpreter.dispatch(
+        _CUMPROD, (input if dtype is None else input.to(dtypes.checked("cumprod", dtype)),), (axis, False)
+    )
     return result if dtype is None else result.to(dtype)
 
 

@@ -16,7 +16,7 @@ from vmflow.ops.elementwise.selection import where
 from vmflow.ops.linalg.linear_algebra import matmul
 from vmflow.ops.shape.joining import cat
 from vmflow.ops.shape.view import diagonal
-from vmflow.ops.table import broadcast_shapes, normalize_dim
+from vmflow.ops.table import broadcast_shapes, normalize_dim, whole_number
 
 from .composed_reduction import norm
 
@@ -49,7 +49,7 @@ def diff(
     """
     if input.ndim == 0:
         raise ValueError("diff: expected at least one dimension, got a 0-d tensor")
-    if n < 0:
+    if whole_number("diff", "n", n) < 0:
         raise ValueError(f"diff: n must be 0 or more, not {n}")
     axis = normalize_dim("diff", dim, input.ndim)
     if n == 0:
@@ -200,6 +200,7 @@ def cov(
     Raises:
         ValueError, TypeError: if the input or the weights have other shapes or dtypes.
     """
+    correction = whole_number("cov", "correction", correction)
     if input.ndim > 2:
         raise ValueError(f"cov: expected at most two dimensions, got shape {list(input.shape)}")
     if input.dtype is dtypes.bool_:

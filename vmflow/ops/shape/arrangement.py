@@ -12,9 +12,10 @@ from vmflow.ops.copying import clone
 from vmflow.ops.creation.creation import empty, tensor
 from vmflow.ops.declaration import function, public
 from vmflow.ops.destination import out_by_copy
+from vmflow.ops.elementwise.pointwise import listed_tensors
 from vmflow.ops.indexing.gathering import scatter_diagonal
 from vmflow.ops.indexing.indexing import index_select
-from vmflow.ops.table import normalize_dim
+from vmflow.ops.table import normalize_dim, whole_number
 from vmflow.transfers import beside
 
 from .joining import cat, flip, stack
@@ -64,14 +65,15 @@ def _three(shape: tuple[int, ...]) -> tuple[int, ...]:
 @out_by_copy()
 def dstack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
     """One behind the other: along the third dimension, which matrices and vectors are given."""
-    return cat(atleast_3d(tuple(tensors)), 2)
+    return cat(atleast_3d(listed_tensors("dstack", tensors)), 2)
 
 
 @function()
 @out_by_copy()
 def column_stack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
     """Side by side; vectors become columns."""
-    return cat([reshape(it, (it.numel(), 1)) if it.ndim < 2 else it for it in tensors], 1)
+    given = listed_tensors("column_stack", tensors)
+    return cat([reshape(it, (it.numel(), 1)) if it.ndim < 2 else it for it in given], 1)
 
 
 @function()
@@ -115,7 +117,7 @@ def _split_along(name: str, input: Tensor, given: int | Sequence[int], dim: int,
         raise ValueError(f"{name}: expected at least {least} dimensions, got shape {list(input.shape)}")
     if isinstance(given, int):
         size = input.shape[dim]
-        if given <= 0 or size % given:
+        if whole_number(name, "the number of pieces", given) <= 0 or size % given:
             raise ValueError(f"{name}: dimension {dim} of size {size} cannot be cut into {given} equal pieces")
         return tensor_split(input, given, dim)
     return tensor_split(input, tuple(given), dim)
@@ -166,7 +168,7 @@ def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
     first, second = [normalize_dim("rot90", dim, input.ndim) for dim in dims]
     if first == second or input.ndim < 2:
         raise ValueError(f"rot90: dims {list(dims)} of a {input.ndim}-d tensor are not two different dimensions")
-    turns = k % 4
+    turns = whole_number("rot90", "k", k) % 4
     if turns == 0:
         return clone(input)
     if turns == 2:
@@ -189,6 +191,7 @@ def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -
     """
     if input.ndim == 0:
         raise IndexError("diag_embed: a 0-d tensor has no dimension to put on a diagonal")
+    offset = whole_number("diag_embed", "offset", offset)
     rank = input.ndim + 1
     first, second = normalize_dim("diag_embed", dim1, rank), normalize_dim("diag_embed", dim2, rank)
     if first == second:
@@ -196,7 +199,7 @@ def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -
     side = input.shape[-1] + abs(offset)
     rest = iter(input.shape[:-1])
     shape = tuple([side if axis in (first, second) else next(rest) for axis in range(rank)])
-    return scatter_diagonal(input, meta(shape, input.dtype, input.device), (int(offset), first, second))
+    return scatter_diagonal(input, meta(shape, input.dtype, input.device), (offset, first, second))
 
 
 @public()
@@ -236,7 +239,7 @@ def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> T
     """
     if input.ndim != 1:
         raise ValueError(f"combinations: expected a vector, got shape {list(input.shape)}")
-    if r < 0:
+    if whole_number("combinations", "r", r) < 0:
         raise ValueError(f"combinations: r cannot be negative, got {r}")
     if r == 0:
         return input.new_zeros((0,))

@@ -11,7 +11,7 @@ from vmflow.instructions.blob import meta
 from vmflow.ops.declaration import function, method, public
 from vmflow.ops.destination import delivered, out_by_copy
 from vmflow.ops.elementwise.inference import CHEAP, result_dtype
-from vmflow.ops.elementwise.pointwise import check_tensors
+from vmflow.ops.elementwise.pointwise import listed_tensors
 from vmflow.ops.in_place import copied_in_place
 from vmflow.ops.indexing.gathering import scatter_diagonal
 from vmflow.ops.indexing.indexing import index_select
@@ -27,6 +27,7 @@ from vmflow.ops.table import (
     common_device,
     normalize_dim,
     normalize_dims,
+    whole_number,
 )
 from vmflow.ops.value_shapes import from_values
 
@@ -77,8 +78,7 @@ def cat(tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor | None = None) -
     Raises:
         ValueError: if there is none, or shapes do not agree.
     """
-    given = tuple(tensors)
-    check_tensors("cat", *given)
+    given = listed_tensors("cat", tensors)
     if out is not None:
         return delivered("cat", out, given, lambda: cat(given, dim))
     if not given:
@@ -95,10 +95,9 @@ def cat(tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor | None = None) -
 @function(numpy_names=True)
 def stack(tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor | None = None) -> Tensor:
     """The tensors, of one shape, along a new dimension."""
+    given = listed_tensors("stack", tensors)
     if out is not None:
-        return delivered("stack", out, tuple(tensors), lambda: stack(tensors, dim))
-    given = tuple(tensors)
-    check_tensors("stack", *given)
+        return delivered("stack", out, given, lambda: stack(given, dim))
     if not given:
         raise ValueError("stack: expected at least one tensor")
     for other in given:
@@ -112,7 +111,7 @@ def stack(tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor | None = None)
 @out_by_copy()
 def hstack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
     """Side by side: along the second dimension, or the first of vectors."""
-    given = [it.reshape(1) if it.ndim == 0 else it for it in tensors]
+    given = [it.reshape(1) if it.ndim == 0 else it for it in listed_tensors("hstack", tensors)]
     return cat(given, 0 if given and given[0].ndim == 1 else 1)
 
 
@@ -120,7 +119,7 @@ def hstack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
 @out_by_copy()
 def vstack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
     """One below the other; vectors become rows."""
-    return cat([it.reshape(1, -1) if it.ndim < 2 else it for it in tensors], 0)
+    return cat([it.reshape(1, -1) if it.ndim < 2 else it for it in listed_tensors("vstack", tensors)], 0)
 
 
 def _infer_repeat(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
@@ -182,7 +181,7 @@ def repeat_interleave(
         input, dim = input.reshape(input.numel()), 0
     axis = normalize_dim("repeat_interleave", dim, input.ndim)
     if isinstance(repeats, int):
-        if repeats < 0:
+        if whole_number("repeat_interleave", "repeats", repeats) < 0:
             raise ValueError(f"repeat_interleave: numbers of repetitions cannot be negative, got {repeats}")
         shape = tuple(input.shape)
         spread = unsqueeze(input, axis + 1).expand(shape[: axis + 1] + (repeats,) + shape[axis + 1 :])
@@ -246,6 +245,8 @@ def fliplr(input: Tensor) -> Tensor:
 @public()
 def flipud(input: Tensor) -> Tensor:
     """A copy with the order along the first dimension reversed."""
+    if input.ndim == 0:
+        raise ValueError("flipud: a 0-d tensor has no dimension to turn round")
     return flip(input, 0)
 
 
@@ -265,6 +266,7 @@ def roll(input: Tensor, shifts: int | tuple[int, ...], dims: int | tuple[int, ..
     With `dims` None the flattened tensor is rolled.
     """
     amounts = (shifts,) if isinstance(shifts, int) else tuple(shifts)
+    amounts = tuple([whole_number("roll", "a shift", it) for it in amounts])
     if dims is None:
         if len(amounts) != 1:
             raise ValueError(f"roll: {len(amounts)} shifts need as many dims")
@@ -286,6 +288,7 @@ def diag(input: Tensor, diagonal: int = 0, *, out: Tensor | None = None) -> Tens
     Raises:
         ValueError: for other than one or two dimensions.
     """
+    diagonal = whole_number("diag", "diagonal", diagonal)
     if input.ndim == 2:
         return input.diagonal(diagonal).clone()
     if input.ndim != 1:
@@ -315,7 +318,7 @@ def _triangle_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 @out_by_copy()
 def tril(input: Tensor, diagonal: int = 0, *, out: Tensor | None = None) -> Tensor:
     """The matrices' lower triangles, zero above `diagonal` (0 is the main one, 1 the one above)."""
-    return _interpreter.dispatch(_TRIANGLE, (input,), (True, int(diagonal)))
+    return _interpreter.dispatch(_TRIANGLE, (input,), (True, whole_number("tril", "diagonal", diagonal)))
 
 
 @public()
@@ -323,4 +326,4 @@ def tril(input: Tensor, diagonal: int = 0, *, out: Tensor | None = None) -> Tens
 @out_by_copy()
 def triu(input: Tensor, diagonal: int = 0, *, out: Tensor | None = None) -> Tensor:
     """The matrices' upper triangles, zero below `diagonal` (0 is the main one, 1 the one above)."""
-    return _interpreter.dispatch(_TRIANGLE, (input,), (False, int(diagonal)))
+    return _interpreter.dispatch(_TRIANGLE, (input,), (False, whole_number("triu", "diagonal", diagonal)))

@@ -98,11 +98,16 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
         raise ValueError(f"pad: mode must be one of constant, {', '.join(_REACH)}, not {mode!r}")
     if mode != "constant" and value not in (None, 0):
         raise ValueError(f"pad: mode {mode!r} takes no value, got {value}")
-    if any(not hasattr(it, "__index__") for it in pad):
+    if any(not hasattr(it, "__index__") or isinstance(it, bool) for it in pad):
         raise TypeError(f"pad: expected integers, got {list(pad)}")
     given = [int(it) for it in pad]
     if len(given) % 2 or len(given) // 2 > input.ndim:
         raise ValueError(f"pad: expected at most {input.ndim} pairs of numbers, got {given}")
+    if mode != "constant" and input.ndim - len(given) // 2 not in (1, 2):
+        raise ValueError(
+            f"pad: mode {mode!r} pads all dimensions of (samples, channels, ...) or (channels, ...) behind these; "
+            f"{len(given) // 2} pairs of numbers do not fit to the shape {list(input.shape)}"
+        )
     # From the last dimension forwards, as given, to from the first one on.
     pairs = [(0, 0)] * (input.ndim - len(given) // 2) + list(zip(given[::2], given[1::2], strict=True))[::-1]
     for axis, (before, after) in enumerate(pairs):

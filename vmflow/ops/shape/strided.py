@@ -16,7 +16,7 @@ from vmflow.ops.elementwise.inference import CHEAP
 from vmflow.ops.elementwise.pointwise import check_tensors
 from vmflow.ops.in_place import reseen_in_place
 from vmflow.ops.indexing.indexing import index_add, put_part
-from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, ViewExpr, normalize_dim
+from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, ViewExpr, normalize_dim, whole_number
 from vmflow.transfers import beside
 
 from .joining import cat
@@ -120,7 +120,11 @@ def as_strided(input: Tensor, size: Sequence[int], stride: Sequence[int], storag
         RuntimeError: if the view would reach beyond the memory of `input`.
     """
     shape, strides = sizes("as_strided", (tuple(size),)), sizes("as_strided", (tuple(stride),))
-    offset = input.storage_offset() if storage_offset is None else int(storage_offset)
+    offset = (
+        input.storage_offset()
+        if storage_offset is None
+        else whole_number("as_strided", "storage_offset", storage_offset)
+    )
     if len(shape) != len(strides):
         raise ValueError(f"as_strided: {len(shape)} sizes {list(shape)} need as many strides, got {list(strides)}")
     if any([it < 0 for it in (*shape, *strides, offset)]):
@@ -231,7 +235,8 @@ def slice_scatter(
     axis = normalize_dim("slice_scatter", dim, input.ndim)
     if input.ndim == 0:
         raise IndexError("slice_scatter: a 0-d tensor has no dimension to take a part of")
-    if step <= 0:
+    start, end = [None if it is None else whole_number("slice_scatter", "a limit", it) for it in (start, end)]
+    if whole_number("slice_scatter", "the step", step) <= 0:
         raise ValueError(f"slice_scatter: the step must be positive, not {step}")
     shape = tuple(input.shape)
     chosen = range(*slice(start, end, step).indices(shape[axis]))

@@ -14,7 +14,7 @@ from vmflow.instructions.blob import contiguous_strides, meta
 from vmflow.ops.copying import clone, conform
 from vmflow.ops.declaration import attribute, function, method, public
 from vmflow.ops.in_place import reseen_in_place
-from vmflow.ops.table import Attributes, ViewExpr, broadcast_shapes, normalize_dim, normalize_dims
+from vmflow.ops.table import Attributes, ViewExpr, broadcast_shapes, normalize_dim, normalize_dims, whole_number
 
 if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
@@ -190,7 +190,8 @@ def unflatten(input: Tensor, dim: int, sizes: tuple[int, ...]) -> Tensor:
     """Split a dimension into several, of the given sizes; one may be -1."""
     axis = normalize_dim("unflatten", dim, input.ndim)
     shape = tuple(input.shape)
-    parts = _resolve_shape("unflatten", tuple(sizes), shape[axis])
+    given = tuple([whole_number("unflatten", "a size", it) for it in sizes])
+    parts = _resolve_shape("unflatten", given, shape[axis])
     return reshape(input, shape[:axis] + parts + shape[axis + 1 :])
 
 
@@ -412,7 +413,7 @@ def narrow(input: Tensor, dim: int, start: int, length: int) -> Tensor:
     """
     axis = normalize_dim("narrow", dim, input.ndim)
     size = _size("narrow", input, axis)
-    first = int(start)
+    first, length = whole_number("narrow", "start", start), whole_number("narrow", "length", length)
     begin = first + size if first < 0 else first
     if length < 0 or not 0 <= begin <= size - length:
         raise IndexError(f"narrow: {length} elements from {first} are not within dimension {dim} of size {size}")
@@ -446,7 +447,7 @@ def place_in(name: str, input: Tensor, dim: int, index: int) -> tuple[int, int]:
     """
     axis = normalize_dim(name, dim, input.ndim)
     size = _size(name, input, axis)
-    place = int(index.__index__())
+    place = whole_number(name, "the index", index)
     if not -size <= place < size:
         raise IndexError(f"{name}: index {place} is out of range for dimension {dim} of size {size}")
     return axis, place % size
@@ -470,11 +471,11 @@ def split(
     axis = normalize_dim("split", dim, tensor.ndim)
     size = _size("split", tensor, axis)
     if isinstance(split_size_or_sections, (tuple, list)):
-        lengths = list(split_size_or_sections)
+        lengths = [whole_number("split", "a size", it) for it in split_size_or_sections]
         if sum(lengths) != size or any(length < 0 for length in lengths):
             raise ValueError(f"split: sizes {lengths} do not add up to dimension {dim} of size {size}")
     else:
-        each = split_size_or_sections
+        each = whole_number("split", "the size of a piece", split_size_or_sections)
         if each < 0 or (each == 0 and size):
             raise ValueError(f"split: the size of a piece must be positive, not {each}")
         lengths = [min(each, size - start) for start in range(0, size, each or 1)] or [0]
@@ -493,7 +494,7 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     Raises:
         ValueError: if `chunks` is not positive.
     """
-    if chunks <= 0:
+    if whole_number("chunk", "the number of chunks", chunks) <= 0:
         raise ValueError(f"chunk: the number of chunks must be positive, not {chunks}")
     size = _size("chunk", input, normalize_dim("chunk", dim, input.ndim))
     return split(input, -(-size // chunks) if size else [0] * chunks, dim)
@@ -507,12 +508,13 @@ def tensor_split(
     axis = normalize_dim("tensor_split", dim, input.ndim)
     size = _size("tensor_split", input, axis)
     if isinstance(indices_or_sections, int):
-        count = indices_or_sections
+        count = whole_number("tensor_split", "the number of pieces", indices_or_sections)
         if count <= 0:
             raise ValueError(f"tensor_split: the number of pieces must be positive, not {count}")
         cuts = [size // count * it + min(it, size % count) for it in range(1, count)]
     else:
-        cuts = [slice(it, None).indices(size)[0] for it in indices_or_sections]
+        given = [whole_number("tensor_split", "an index", it) for it in indices_or_sections]
+        cuts = [slice(it, None).indices(size)[0] for it in given]
     bounds = [0, *cuts, size]
     return tuple([sliced(input, axis, first, max(last - first, 0)) for first, last in pairwise(bounds)])
 
@@ -548,7 +550,7 @@ def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Te
     second = normalize_dim("diagonal", dim2, input.ndim)
     if first == second:
         raise ValueError(f"diagonal: dim1 and dim2 are the same dimension ({dim1} and {dim2})")
-    return _interpreter.dispatch_view(DIAGONAL, input, (offset, first, second))
+    return _interpreter.dispatch_view(DIAGONAL, input, (whole_number("diagonal", "offset", offset), first, second))
 
 
 @attribute("mT")
