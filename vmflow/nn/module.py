@@ -18,6 +18,7 @@ from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
 from vmflow.memory_formats import fits_rank, preserve_format
 from vmflow.multi_tensor import zero_gradients
+from vmflow.operands import not_tensors
 from vmflow.ops.conversion import parse_to
 from vmflow.ops.creation.creation import empty_like
 from vmflow.tensors import Handle, Tensor
@@ -106,6 +107,13 @@ class Module:
             ):
                 return hooks.called(self, args, kwargs)
             return self.forward(*args, **kwargs)
+        except AttributeError as error:
+            if not self._modules and type(self).__module__.startswith("vmflow."):
+                # A layer asks its operand for what every tensor has: the operand is none.
+                given = error.obj
+                if not isinstance(given, Tensor) and any([it is given for it in (*args, *kwargs.values())]):
+                    raise not_tensors(type(self).__name__, (*args, *kwargs.values())) from error
+            raise
         finally:
             mode = MODE.get()
             # Changes that `forward` has made to the mode for later stay.

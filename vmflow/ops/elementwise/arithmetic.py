@@ -251,8 +251,6 @@ def _check_exponent(name: str, input: Tensor | Scalar, exponent: Tensor | Scalar
 
 
 def _scaled(name: str, input: Tensor | Scalar, other: Tensor | Scalar, alpha: Scalar) -> Tensor | Scalar:
-    if isinstance(alpha, bool) and _common_dtype(input, other) is not dtypes.bool_:
-        raise TypeError(f"{name}: alpha must be a number, not {alpha}; it may be a bool for bool tensors")
     if not isinstance(alpha, (int, np.integer)) and _common_dtype(input, other).category < FLOATING:
         raise TypeError(f"{name}: alpha must be an integer for integer tensors, not {alpha!r}")
     factor = number(name, alpha)
