@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from vmflow.ops.table import whole_number
+
 from . import dtypes, interpreter as _interpreter
 from .context import MODE
 from .devices import device as Device
@@ -384,7 +386,7 @@ def randint(
         low, high, size = 0, low, high
     elif high is None:
         low, high = 0, low
-    if size is None or not all([isinstance(it, (int, np.integer)) for it in (low, high)]):
+    if size is None or not all([isinstance(it, (int, np.integer)) and not isinstance(it, bool) for it in (low, high)]):
         raise TypeError("randint: expected integers, as in randint(low, high, size) or randint(high, size)")
     output = sized_meta("randint", (size,), dtype or dtypes.int64, device, None, placement, sbp)
     _checked_range("randint", output, low, high)
@@ -482,6 +484,8 @@ def normal(
     tensors = [it for it in (mean, std) if not isinstance(it, (int, float))]
     if isinstance(std, (int, float)) and not std >= 0:
         raise ValueError(f"normal: the standard deviation cannot be negative, got {std}")
+    if any([it.dtype.is_complex for it in tensors[-1:] if it is std]):
+        raise TypeError("normal: a standard deviation cannot be complex")
     if bool(tensors) != (size is None):
         raise TypeError("normal: give a size if mean and std are numbers, and none if one is a tensor")
     if size is not None:
@@ -541,6 +545,7 @@ def multinomial(
         raise TypeError(f"multinomial: the weights must be floating-point, not {input.dtype.name}")
     if input.ndim not in (1, 2) or not input.shape[-1]:
         raise ValueError(f"multinomial: expected weights of shape (n,) or (rows, n), got {list(input.shape)}")
+    num_samples = whole_number("multinomial", "the number of samples", num_samples)
     if num_samples <= 0 or (num_samples > input.shape[-1] and not replacement):
         raise ValueError(
             f"multinomial: cannot draw {num_samples} of {input.shape[-1]}"

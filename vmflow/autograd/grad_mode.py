@@ -43,6 +43,8 @@ class set_grad_enabled:
     """
 
     def __init__(self, mode: bool) -> None:
+        if mode is not True and mode is not False:
+            raise TypeError(f"set_grad_enabled: the mode must be True or False, not {mode!r}")
         self.mode = mode
         self._before = [_set(mode)]
 

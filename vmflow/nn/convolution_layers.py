@@ -8,6 +8,8 @@ from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
 from vmflow.ops.nn.convolution import around
 from vmflow.ops.nn.layer_operands import Sizes, sizes
+from vmflow.ops.shape.view import lengths
+from vmflow.ops.table import whole_number
 from vmflow.tensors import Tensor
 
 from . import functional as F
@@ -45,6 +47,8 @@ class _Convolution(RankedLayer):
         padding_mode: str,
     ) -> None:
         name = type(self).__name__
+        lengths(name, (in_channels, out_channels))
+        groups = whole_number(name, "groups", groups)
         if groups <= 0 or in_channels % groups or out_channels % groups:
             raise ValueError(
                 f"{name}: {in_channels} input and {out_channels} output channels cannot be split into {groups} groups"

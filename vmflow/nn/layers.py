@@ -13,6 +13,7 @@ from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
 from vmflow.ops.creation import creation
 from vmflow.ops.nn.embedding_bag import MODES
+from vmflow.ops.shape.view import lengths
 from vmflow.tensors import Tensor
 
 from . import functional as F, init
@@ -68,7 +69,7 @@ class Linear(Module):
         super().__init__()
         self.in_features = in_features
         self.out_features = out_features
-        self.weight = new_parameter((out_features, in_features), device, dtype)
+        self.weight = new_parameter(lengths("Linear", (out_features, in_features)), device, dtype)
         self.register_parameter("bias", new_parameter((out_features,), device, dtype) if bias else None)
         self.reset_parameters()
 
@@ -110,12 +111,13 @@ class Bilinear(Module):
         dtype: DType | None = None,
     ) -> None:
         super().__init__()
+        shape = lengths("Bilinear", (out_features, in1_features, in2_features))
         if in1_features <= 0:
             raise ValueError(f"Bilinear: in1_features must be positive, got {in1_features}")
         self.in1_features = in1_features
         self.in2_features = in2_features
         self.out_features = out_features
-        self.weight = new_parameter((out_features, in1_features, in2_features), device, dtype)
+        self.weight = new_parameter(shape, device, dtype)
         self.register_parameter("bias", new_parameter((out_features,), device, dtype) if bias else None)
         self.reset_parameters()
 
@@ -172,6 +174,7 @@ class Embedding(Module):
         super().__init__()
         if sparse:
             raise ValueError("Embedding: sparse gradients are not supported; leave sparse=False")
+        num_embeddings, embedding_dim = lengths(type(self).__name__, (num_embeddings, embedding_dim))
         self.num_embeddings = num_embeddings
         self.embedding_dim = embedding_dim
         self.padding_idx = _row(padding_idx, num_embeddings)
@@ -299,6 +302,7 @@ class EmbeddingBag(Module):
             raise ValueError(f"EmbeddingBag: mode must be one of {', '.join(MODES)}, not {mode!r}")
         if padding_idx is not None and not -num_embeddings <= padding_idx < num_embeddings:
             raise ValueError(f"EmbeddingBag: padding_idx {padding_idx} names no row of a table of {num_embeddings}")
+        num_embeddings, embedding_dim = lengths(type(self).__name__, (num_embeddings, embedding_dim))
         self.num_embeddings = num_embeddings
         self.embedding_dim = embedding_dim
         self.max_norm = max_norm

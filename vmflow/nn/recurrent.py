@@ -12,6 +12,7 @@ from vmflow.dtypes import dtype as DType
 from vmflow.ops.indexing.indexing import index_select
 from vmflow.ops.nn.recurrent import GATES, Layer, recurrent_layer
 from vmflow.ops.shape.joining import cat, stack
+from vmflow.ops.shape.view import lengths
 from vmflow.tensors import Tensor
 
 from . import functional as F
@@ -53,6 +54,7 @@ class RNNBase(Module):
     ) -> None:
         super().__init__()
         name = type(self).__name__
+        input_size, hidden_size, num_layers, proj_size = lengths(name, (input_size, hidden_size, num_layers, proj_size))
         modes = [kind.upper() for kind in GATES]
         if mode not in modes:
             raise ValueError(f"{name}: the mode must be one of {', '.join(modes)}, not {mode!r}")

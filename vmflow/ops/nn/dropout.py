@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
+import numpy as np
+
 from vmflow import dtypes, interpreter as _interpreter, random
 from vmflow.dtypes import FLOATING
 from vmflow.instructions.blob import meta
@@ -61,6 +63,8 @@ def dropped_alike(input: Tensor, p: float, stretch: tuple[Any, ...]) -> Tensor:
 
 def check_probability(name: str, p: float) -> None:
     """Raise ValueError, in the name of an op, unless `p` is within [0, 1]."""
+    if isinstance(p, bool) or not isinstance(p, (int, float, np.number)):
+        raise TypeError(f"{name}: the probability must be a number, not {p!r}")
     if not 0 <= p <= 1:
         raise ValueError(f"{name}: the probability must be within [0, 1], got {p}")
 

@@ -181,6 +181,10 @@ def _max_or_min(
     if dim is None:
         return cast("Tensor", extremum(input, out=out))
     if not isinstance(dim, int):
+        if isinstance(dim, float):
+            raise TypeError(f"{name}: dim must be an integer, or a tensor to compare with, not {dim}; see clamp()")
+        if keepdim:
+            raise TypeError(f"{name}: keepdim belongs to a dimension, and not to another tensor")
         return cast("Tensor", pairwise(input, dim, out=out))
     if out is None:
         return _along(input, dim, keepdim, position(input, dim, True))
