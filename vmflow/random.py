@@ -603,7 +603,7 @@ def exponential_(input: Tensor, lambd: float = 1, *, generator: Generator | None
 @method()
 def normal_(input: Tensor, mean: float = 0, std: float = 1, *, generator: Generator | None = None) -> Tensor:
     """Fill with numbers from the normal distribution."""
-    if isinstance(mean, bool) or not isinstance(mean, (int, float)):
+    if not isinstance(mean, (int, float)):
         raise TypeError(f"normal_: the mean must be a number, not {mean!r}")
     if not std >= 0:
         raise ValueError(f"normal_: the standard deviation cannot be negative, got {std}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 
 import vmflow as flow
 
-from .rejections import ACCEPTED, REJECTED, operands
+from .rejections import ACCEPTED, REJECTED, STRICTER, operands
 
 try:
     import torch
@@ -21,7 +22,9 @@ except ImportError:
 
 pytestmark = pytest.mark.host
 
+ARRAYS = operands()
 ROWS = [row for row in REJECTED.strip().split("\n") if row]
+STRICT = STRICTER.strip().split("\n")
 TAKEN = [row for rows in ACCEPTED.values() for row in rows.strip().split("\n")]
 
 
@@ -31,7 +34,8 @@ def evaluated(call: str, library: Any) -> Any:
     names = {"t": library, "F": nn.functional, "L": library.linalg, "nn": nn, "U": nn.utils, "I": nn.init}
     names |= {"optim": library.optim, "LR": library.optim.lr_scheduler, "D": library.distributions}
     names |= {"G": library.fft, "data": library.utils.data, "lin": nn.Linear(3, 2)}
-    result = eval(call, names | {name: library.tensor(it) for name, it in operands().items()})
+    names |= {name: library.tensor(it) for name, it in ARRAYS.items() if re.search(rf"\b{name}\b", call)}
+    result = eval(call, names)
     for part in result if isinstance(result, (tuple, list)) else (result,):
         if isinstance(part, library.Tensor):
             part.detach().tolist()
@@ -55,7 +59,7 @@ def plain(text: str) -> str:
     return text.lower().replace("_", "")
 
 
-@pytest.mark.parametrize("row", ROWS)
+@pytest.mark.parametrize("row", ROWS + STRICT)
 def test_wrong_calls_raise_errors_that_name_the_function(row: str) -> None:
     call, _, other = row.partition(" | ")
     with pytest.raises((ValueError, TypeError, RuntimeError, IndexError)) as raised:
@@ -77,3 +81,12 @@ def test_pytorch_refuses_them(row: str) -> None:
 def test_some_are_taken_on_purpose(row: str) -> None:
     with np.errstate(all="ignore"):
         evaluated(row, flow)
+
+
+@pytest.mark.parametrize("row", STRICT)
+def test_pytorch_takes_them(row: str) -> None:
+    if torch is None:
+        pytest.skip("PyTorch is not installed")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        evaluated(row, torch)

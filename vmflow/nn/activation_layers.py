@@ -6,6 +6,7 @@ import warnings
 
 from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
+from vmflow.ops.nn.dropout import check_probability
 from vmflow.random import Generator
 from vmflow.tensors import Tensor
 
@@ -269,8 +270,7 @@ class _Dropout(FunctionLayer):
     shown = ("p", "inplace")
 
     def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
-        if not 0 <= p <= 1:
-            raise ValueError(f"{type(self).__name__}: the probability must be within [0, 1], got {p}")
+        check_probability(type(self).__name__, p)
         super().__init__(p=p, training=True, inplace=inplace)
 
 

@@ -160,7 +160,7 @@ def clip_grads_with_norm_(
 
 def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float, foreach: bool | None = None) -> None:
     """Bring every element of the gradients into [-clip_value, clip_value], by one instruction."""
-    if not isinstance(clip_value, (int, float)) or isinstance(clip_value, bool):
+    if not isinstance(clip_value, (int, float)):
         raise TypeError(f"clip_grad_value_: clip_value must be a number, not {clip_value!r}")
     gradients = _gradients(parameters)
     for gradient in gradients:

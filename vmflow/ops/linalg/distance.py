@@ -69,7 +69,7 @@ def pairwise_distance(x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6,
         keepdim: whether to keep the last dimension, with size 1.
     """
     check_tensors("pairwise_distance", x1, x2)
-    if isinstance(p, bool) or not isinstance(p, (int, float)):
+    if not isinstance(p, (int, float)):
         raise TypeError(f"pairwise_distance: p must be a number, not {p!r}")
     return (x1 - x2 + eps).norm(p, -1, keepdim=keepdim)
 

@@ -63,7 +63,7 @@ def dropped_alike(input: Tensor, p: float, stretch: tuple[Any, ...]) -> Tensor:
 
 def check_probability(name: str, p: float) -> None:
     """Raise ValueError, in the name of an op, unless `p` is within [0, 1]."""
-    if isinstance(p, bool) or not isinstance(p, (int, float, np.number)):
+    if not isinstance(p, (int, float, np.number)):
         raise TypeError(f"{name}: the probability must be a number, not {p!r}")
     if not 0 <= p <= 1:
         raise ValueError(f"{name}: the probability must be within [0, 1], got {p}")

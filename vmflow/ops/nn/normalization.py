@@ -208,7 +208,7 @@ def batch_norm(
 
 def check_momentum(name: str, momentum: Any) -> None:
     """Raise TypeError unless the momentum is a number."""
-    if isinstance(momentum, bool) or not isinstance(momentum, (int, float)):
+    if not isinstance(momentum, (int, float)):
         raise TypeError(f"{name}: momentum must be a number, not {momentum!r}")
 
 

@@ -106,7 +106,7 @@ def _parts(name: str, input: Tensor, q: float | Tensor) -> Tensor:
         if q.dtype is not input.dtype:
             raise TypeError(f"{name}: expected q of the dtype {input.dtype.name}, got {q.dtype.name}")
         return reshape(q.to(dtypes.float64), (q.numel(),))
-    if isinstance(q, bool) or not isinstance(q, (int, float, np.number)):
+    if not isinstance(q, (int, float, np.number)):
         raise TypeError(f"{name}: q must be a number from 0 to 1, a tensor, or a vector, not {q!r}")
     if not 0 <= q <= 1:
         raise ValueError(f"{name}: q must be from 0 to 1, not {q}")
