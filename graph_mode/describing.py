@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, final
 
 from vmflow.tensor_fields import meta_of
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .plan import Plan
 
 # What building a graph tells, by `Graph.debug`.
-SILENT, TIMES, OPS, PASSES = -1, 0, 1, 2
+SILENT, TIMES, OPS, PASSES, MOST = -1, 0, 1, 2, 3
 
 
 # The tree
@@ -206,12 +206,19 @@ class BuildReport:
             print(f"[{self.name}] {what} took {(now - self._since) * 1e3:.1f} ms")
         self._since = now
 
-    def recorded(self, job: Job) -> None:
-        """`build` has run."""
+    def recorded(self, job: Job, stack_of: Callable[[JobOp], tuple[str, ...]]) -> None:
+        """`build` has run.
+
+        Args:
+            job: what it has made.
+            stack_of: the calls that led to an op, as far as they are to be told.
+        """
         self.lap(f"building {len(job.ops)} ops")
         if self.level >= OPS:
             for op in job.ops:
                 print(f"[{self.name}]   {operator(op)}")
+                for call in stack_of(op):
+                    print(f"[{self.name}]     called at {call}")
 
     def passed(self, name: str, before: Job, after: Job) -> None:
         """A pass has run."""

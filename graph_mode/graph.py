@@ -26,7 +26,7 @@ from .args_tree import Tree
 from .blocks import Block, BlockConfig
 from .compiled import CompiledGraph, Outside
 from .config import GraphConfig
-from .describing import BuildReport, described
+from .describing import OPS, BuildReport, described
 from .feeds import Feed
 from .guards import Watch, forwards
 from .lazy import JobBuilder
@@ -55,6 +55,8 @@ _OWN: Final = frozenset(
         "_built_for",
         "_compiled",
         "_debug",
+        "_debug_ranks",
+        "_debug_stack",
         "_dynamic",
         "_feeds",
         "_forms",
@@ -121,6 +123,8 @@ class Graph:
         self._feeds: dict[int, Feed] = {}
         self._dynamic = 0
         self._debug = -1
+        self._debug_ranks: tuple[int, ...] = (0,)
+        self._debug_stack: tuple[int, bool] | None = None
         self._warned = False
 
     def build(self, *args: Any, **kwargs: Any) -> Any:
@@ -256,19 +260,47 @@ class Graph:
         for name in ("_blocks", "_block_configs", "_optimizers", "_scaler", "config"):
             self.__dict__[name] = shared_graph.__dict__[name]
 
-    def debug(self, v_level: int = 0) -> None:
+    def debug(
+        self,
+        v_level: int = 0,
+        *,
+        ranks: int | Sequence[int] | None = None,
+        max_py_stack_depth: int = 2,
+        only_user_py_stack: bool = True,
+        op_repr_with_py_stack: bool = False,
+    ) -> None:
         """Print, whenever the graph is built, how that goes.
 
         Args:
             v_level: -1 nothing, 0 how long building, passes and compiling took, 1 also the ops and where memory goes, 2
-                also what each pass has changed.
+                also what each pass has changed.  OneFlow's highest level, 3, is 2.
+            ranks: of several processes, which print: a rank, or several; None for rank 0, and -1 for all.
+            max_py_stack_depth: how many calls of the stack are told of each op.
+            only_user_py_stack: whether calls within the framework are left out.
+            op_repr_with_py_stack: whether to tell the calls that led to each op, from level 1 on.  Without, an op has
+                the line that called it.
 
         Raises:
-            ValueError: for another level.
+            ValueError: for another level, and for a depth or rank that there is not.
         """
-        if v_level not in (-1, 0, 1, 2):
-            raise ValueError(f"debug: the level must be -1, 0, 1 or 2, not {v_level!r}")
+        if v_level not in (-1, 0, 1, 2, 3):
+            raise ValueError(f"debug: the level must be -1, 0, 1, 2 or 3, not {v_level!r}")
+        chosen = (0,) if ranks is None else (ranks,) if isinstance(ranks, int) else tuple(ranks)
+        if not all([isinstance(it, int) and it >= -1 for it in chosen]):
+            raise ValueError(f"debug: ranks must be numbers of ranks, or -1 for all, got {ranks!r}")
+        if not isinstance(max_py_stack_depth, int) or max_py_stack_depth < 0:
+            raise ValueError(f"debug: max_py_stack_depth must be an integer of at least 0, got {max_py_stack_depth!r}")
         self._debug = v_level
+        self._debug_ranks = chosen
+        self._debug_stack = (max_py_stack_depth, only_user_py_stack) if op_repr_with_py_stack else None
+
+    def _debug_level(self) -> int:
+        """What is printed on this rank."""
+        if self._debug >= 0 and -1 not in self._debug_ranks:
+            from vmflow.distributed.process import get_rank  # which few programs need
+
+            return self._debug if get_rank() in self._debug_ranks else -1
+        return self._debug
 
     # Calling
 
@@ -399,9 +431,10 @@ class Graph:
     def _built(self, tree: Tree, given: list[Tensor]) -> CompiledGraph:
         """Record `build`, all or nothing: if it raises, everything is as it was."""
         default_session().require_open(self.name)
-        report = BuildReport(self.name, self._debug)
+        report = BuildReport(self.name, self._debug_level())
         stages = {path: it.stage_id for path, it in self._block_configs.items() if it.stage_id is not None}
-        builder = JobBuilder(self.name, self._names(), self._paths(), stages, self._feeds)
+        stack = self._debug_stack if report.level >= OPS else None
+        builder = JobBuilder(self.name, self._names(), self._paths(), stages, self._feeds, stack)
         watch = Watch(Graph, _OWN, self._functions())
         names = args_tree.call_paths(tree)
         inputs = [builder.input(meta_of(tensor), name) for name, tensor in zip(names, given, strict=True)]
@@ -427,7 +460,7 @@ class Graph:
         self._built_for = self._training()
         paths = builder.paths
         job = builder.finish([*outputs, *gradients])
-        report.recorded(job)
+        report.recorded(job, builder.stack_of)
         outside = Outside(builder.bindings, tuple(builder.generators), tuple(leaves), tuple(builder.outlets))
         guard = watch.guard(self._settings, paths)
         settings = Settings(copy(self.config), self._block_configs)

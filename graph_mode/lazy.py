@@ -94,8 +94,12 @@ class JobBuilder:
         paths: dict[Any, str],
         stages: Mapping[str, int] | None = None,
         feeds: dict[int, Feed] | None = None,
+        stack: tuple[int, bool] | None = None,
     ) -> None:
         self.name = name
+        # How much of the stack is noted at each op: how many calls, and whether the user's alone.  None for nothing.
+        self._stack = stack
+        self._stacks: list[tuple[JobOp, tuple[str, ...]]] = []
         self.paths = paths
         self.stages = dict(stages or {})
         # By buffer, the stage of the op that made it.
@@ -414,22 +418,27 @@ class JobBuilder:
         stage = self._stage_of(module, inputs) if self.stages else 0
         for operand in outputs:
             self._made_in[operand.buffer] = stage
-        self._ops.append(
-            JobOp(
-                op,
-                inputs,
-                outputs,
-                attributes,
-                scalars,
-                module=module,
-                line=line,
-                backward=node is not None,
-                stage=stage,
-                phase=self.phase,
-                default_dtype=mode.dtype,
-                **rest,
-            )
+        made = JobOp(
+            op,
+            inputs,
+            outputs,
+            attributes,
+            scalars,
+            module=module,
+            line=line,
+            backward=node is not None,
+            stage=stage,
+            phase=self.phase,
+            default_dtype=mode.dtype,
+            **rest,
         )
+        self._ops.append(made)
+        if self._stack is not None:
+            self._stacks.append((made, origin.stack(*self._stack)))
+
+    def stack_of(self, op: JobOp) -> tuple[str, ...]:
+        """The calls that were noted of an op, the innermost first."""
+        return next((stack for made, stack in self._stacks if made is op), ())
 
     def _stage_of(self, module: str, inputs: tuple[Operand, ...]) -> int:
         """That of the innermost module that has one; what is in none goes where its operands are."""

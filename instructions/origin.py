@@ -54,6 +54,22 @@ def depth() -> int:
     return level
 
 
+def stack(most: int, only_user: bool) -> tuple[str, ...]:
+    """So many calls, the innermost first, each as `describe` has it.
+
+    Args:
+        most: how many at most.
+        only_user: whether frames of the framework are left out.
+    """
+    found: list[str] = []
+    frame: FrameType | None = _getframe(_OWN)
+    while frame is not None and len(found) < most:
+        if not (only_user and frame.f_code.co_filename.startswith(_INSIDE)):
+            found.append(describe(frame.f_code, frame.f_lasti))
+        frame = frame.f_back
+    return tuple(found)
+
+
 def describe(code: CodeType | None, last: int) -> str:
     """``file:line, in function`` of a result of `capture`."""
     if code is None:

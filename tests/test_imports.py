@@ -94,7 +94,7 @@ LATE = {
     # Naming a device does not ask the hardware; using one does.
     "vmflow.devices": ("vmflow.cuda.availability",),
     # `Graph.trace` makes an object that has a graph of a derived class.
-    "vmflow.graph_mode.graph": ("vmflow.graph_mode.functions",),
+    "vmflow.graph_mode.graph": ("vmflow.graph_mode.functions", "vmflow.distributed.process"),
 }
 
 # Packages that only their own device or test may need.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import attrs
 import pytest
@@ -154,9 +155,49 @@ def test_debug_tells_more_at_each_level(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_debug_refuses_other_levels(graph: Predict) -> None:
-    for level in (-2, 3, "all"):
-        with pytest.raises(ValueError, match="must be -1, 0, 1 or 2"):
+    for level in (-2, 4, "all"):
+        with pytest.raises(ValueError, match="must be -1, 0, 1, 2 or 3"):
             graph.debug(level)  # type: ignore[arg-type]
+    for ranks in (-2, [0, "all"]):
+        with pytest.raises(ValueError, match="numbers of ranks"):
+            graph.debug(0, ranks=ranks)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="max_py_stack_depth"):
+        graph.debug(0, max_py_stack_depth=-1)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "prints"), [(None, True), (0, True), (-1, True), ([1, 0], True), (1, False), ([], False)]
+)
+def test_debug_prints_on_some_ranks(ranks: Any, prints: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    graph = Forward(lambda x: x * 2)
+    graph.debug(3, ranks=ranks)
+    assert graph(flow.ones(2)).tolist() == [2, 2]
+    assert bool(capsys.readouterr().out) == prints
+
+
+def test_debug_tells_the_calls_that_led_to_an_op(capsys: pytest.CaptureFixture[str]) -> None:
+    def inner(x: flow.Tensor) -> flow.Tensor:
+        return x * 2
+
+    def calls_of(**settings: Any) -> list[str]:
+        graph = Forward(lambda x: inner(x))
+        graph.debug(1, **settings)
+        graph(flow.ones(2)).numpy()
+        lines = capsys.readouterr().out.splitlines()
+        (at,) = [place for place, line in enumerate(lines) if "(OPERATOR:mul_scalar(" in line]
+        following = [line.partition("called at ")[2] for line in lines[at + 1 :]]
+        return following[: following.index("")]
+
+    assert calls_of() == []
+    assert calls_of(max_py_stack_depth=3) == []
+    calls = calls_of(op_repr_with_py_stack=True)
+    assert [call.rpartition(" in ")[2] for call in calls] == ["inner", "<lambda>"]
+    assert all(call.startswith(f"{__file__}:") for call in calls)
+    assert calls_of(op_repr_with_py_stack=True, max_py_stack_depth=1) == calls[:1]
+    assert calls_of(op_repr_with_py_stack=True, max_py_stack_depth=0) == []
+    everything = calls_of(op_repr_with_py_stack=True, max_py_stack_depth=50, only_user_py_stack=False)
+    assert [call for call in everything if call in calls] == calls
+    assert any("graph_mode" in call and "in _built" in call for call in everything)
 
 
 def test_changes_that_are_no_change_of_numbers() -> None:
