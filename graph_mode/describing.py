@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .plan import Plan
 
 # What building a graph tells, by `Graph.debug`.
-SILENT, TIMES, OPS, PASSES, MOST = -1, 0, 1, 2, 3
+SILENT, TIMES, OPS, PASSES = -1, 0, 1, 2
 
 
 # The tree

@@ -99,7 +99,7 @@ class JobBuilder:
         self.name = name
         # How much of the stack is noted at each op: how many calls, and whether the user's alone.  None for nothing.
         self._stack = stack
-        self._stacks: list[tuple[JobOp, tuple[str, ...]]] = []
+        self._stacks: dict[int, tuple[JobOp, tuple[str, ...]]] = {}
         self.paths = paths
         self.stages = dict(stages or {})
         # By buffer, the stage of the op that made it.
@@ -434,11 +434,12 @@ class JobBuilder:
         )
         self._ops.append(made)
         if self._stack is not None:
-            self._stacks.append((made, origin.stack(*self._stack)))
+            self._stacks[id(made)] = made, origin.stack(*self._stack)
 
     def stack_of(self, op: JobOp) -> tuple[str, ...]:
         """The calls that were noted of an op, the innermost first."""
-        return next((stack for made, stack in self._stacks if made is op), ())
+        found = self._stacks.get(id(op))
+        return () if found is None else found[1]
 
     def _stage_of(self, module: str, inputs: tuple[Operand, ...]) -> int:
         """That of the innermost module that has one; what is in none goes where its operands are."""
