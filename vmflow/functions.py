@@ -361,6 +361,7 @@ if TYPE_CHECKING:
     from .ops.reduction.statistics import diff as diff
     from .ops.reduction.statistics import dist as dist
     from .ops.reduction.statistics import gradient as gradient
+    from .ops.reduction.statistics import pdist as pdist
     from .ops.reduction.statistics import trapezoid as trapezoid
     from .ops.reduction.statistics import trapezoid as trapz
     from .ops.shape.arrangement import atleast_1d as atleast_1d
@@ -964,6 +965,7 @@ if TYPE_CHECKING:
         "ones_like",
         "orgqr",
         "outer",
+        "pdist",
         "permute",
         "pinverse",
         "poisson",

@@ -371,4 +371,188 @@ def _ones(library: Any, layer: Any) -> Any:
     return layer
 
 
-CASES: Final = [*_QUANTIZED, *_LOSSES, *_DROPOUTS, *_EMBEDDINGS, *_FORMATS]
+_SAMPLES: Final = _RNG.random((2, 3, 3)).astype(np.float32)
+_VOLUME: Final = _RNG.standard_normal((2, 3, 5, 6, 7)).astype(np.float32)
+
+
+def _with_gradient(call: Callable[[Any, Any], Any], array: np.ndarray) -> Callable[[Any], Any]:
+    """What a call returns of a tensor, and the tensor's gradient by the first of it."""
+
+    def called(library: Any) -> Any:
+        operand = library.tensor(array, requires_grad=True)
+        found = call(library, operand)
+        first = found[0] if isinstance(found, tuple) else found
+        (first * library.arange(float(first.numel())).reshape(first.shape)).sum().backward()
+        return found, operand.grad
+
+    return _quietly(called)
+
+
+def _attended(**settings: Any) -> Callable[[Any], Any]:
+    """Attention of given parameters; settings that are arrays become tensors."""
+
+    def call(library: Any) -> Any:
+        random = np.random.default_rng(4)
+
+        def drawn(*shape: int) -> Any:
+            return library.tensor(random.standard_normal(shape).astype(np.float32))
+
+        alike = settings.get("alike", True)
+        query, key, value = drawn(5, 2, 4), drawn(3, 2, 4 if alike else 6), drawn(3, 2, 4 if alike else 3)
+        given = {
+            "in_proj_weight": drawn(12, 4) if alike else None,
+            "in_proj_bias": drawn(12),
+            "bias_k": None,
+            "bias_v": None,
+            "add_zero_attn": False,
+            "dropout_p": 0.5,
+            "out_proj_weight": drawn(4, 4),
+            "out_proj_bias": drawn(4),
+            "training": False,
+        }
+        if not alike:
+            parts = {"q_proj_weight": drawn(4, 4), "k_proj_weight": drawn(4, 6), "v_proj_weight": drawn(4, 3)}
+            given.update(parts, use_separate_proj_weight=True)
+        for name, setting in settings.items():
+            if name != "alike":
+                given[name] = library.tensor(setting) if isinstance(setting, np.ndarray) else setting
+        if settings.get("single"):
+            given.pop("single")
+            query, key, value = query[:, 0], key[:, 0], value[:, 0]
+        return library.nn.functional.multi_head_attention_forward(query, key, value, 4, 2, **given)
+
+    return call
+
+
+_ROW: Final = _RNG.standard_normal((1, 1, 4)).astype(np.float32)
+_STATIC: Final = _RNG.standard_normal((4, 3, 2)).astype(np.float32)
+
+_FUNCTIONS: Final = [
+    *[
+        Case(
+            f"nn.functional.{kind}max_pool{rank}d_with_indices",
+            _with_gradient(
+                lambda t, x, kind=kind, rank=rank: getattr(t.nn.functional, f"{kind}max_pool{rank}d_with_indices")(
+                    x.reshape(2, 3, *x.shape[2 : rank + 1], -1), 2
+                ),
+                _VOLUME,
+            ),
+        )
+        for kind in ("", "adaptive_")
+        for rank in (1, 2, 3)
+    ],
+    *[
+        Case(
+            f"nn.functional.fractional_max_pool{rank}d{suffix}",
+            _with_gradient(
+                lambda t, x, rank=rank, suffix=suffix: getattr(t.nn.functional, f"fractional_max_pool{rank}d{suffix}")(
+                    x.reshape(2, 3, *x.shape[2 : rank + 1], -1),
+                    2,
+                    **({"output_size": 3} if suffix else {"output_ratio": (0.5,) * rank}),
+                    return_indices=True,
+                    _random_samples=t.tensor(_SAMPLES[..., :rank]),
+                ),
+                _VOLUME,
+            ),
+        )
+        for rank in (2, 3)
+        for suffix in ("", "_with_indices")
+    ],
+    *[
+        Case(
+            f"nn.FractionalMaxPool{rank}d",
+            lambda t, rank=rank: getattr(t.nn, f"FractionalMaxPool{rank}d")(
+                (1, 2, 3)[:rank], output_size=2, return_indices=True, _random_samples=t.tensor(_SAMPLES[..., :rank])
+            )(t.tensor(_VOLUME).reshape(2, 3, *_VOLUME.shape[2 : rank + 1], -1)),
+        )
+        for rank in (2, 3)
+    ],
+    *[
+        Case(
+            f"nn.functional.{name}",
+            _with_gradient(
+                lambda t, x, name=name, settings=settings: getattr(t.nn.functional, name)(x[:, :, 0], **settings),
+                _VOLUME,
+            ),
+        )
+        for name, settings in (
+            ("upsample", {"size": (3, 9)}),
+            ("upsample", {"scale_factor": 2.0, "mode": "bilinear", "align_corners": False}),
+            ("upsample_nearest", {"scale_factor": 2}),
+            ("upsample_bilinear", {"size": (4, 9)}),
+        )
+    ],
+    *[
+        Case(name, _with_gradient(lambda t, x, p=p: t.pdist(x, p), array))
+        for name in ("pdist", "nn.functional.pdist")
+        for p, array in ((1, np.round(_X * 5)), (2, np.round(_X * 5)), (2.5, _X), (float("inf"), _X))
+    ],
+    Case("pdist", lambda t: t.pdist(t.tensor(np.round(_X * 5)), 0)),
+    *[Case("pdist", lambda t, rows=rows: t.pdist(t.ones(rows, 3))) for rows in (0, 1)],
+    Case(
+        "nn.functional.conv_tbc",
+        _with_gradient(
+            lambda t, x: t.nn.functional.conv_tbc(
+                x[:, 0, 0].contiguous(),
+                t.tensor(_VOLUME[0, :2, :4, :, 0].transpose(0, 2, 1)[:, :, :3]).repeat(1, 2, 1)[:, :7],
+                t.ones(3),
+                1,
+            ),
+            _VOLUME,
+        ),
+    ),
+    Case(
+        "nn.functional.native_channel_shuffle",
+        lambda t: t.nn.functional.native_channel_shuffle(t.arange(48.0).reshape(2, 6, 2, 2), 3),
+    ),
+    Case(
+        "nn.functional.normalize",
+        lambda t: [
+            made := t.zeros(4, 3, dtype=t.float64),
+            t.nn.functional.normalize(t.tensor(_X), 1.0, 0, out=made) is made,
+        ],
+    ),
+    *[
+        Case("nn.functional.multi_head_attention_forward", _attended(**settings))
+        for settings in (
+            {},
+            {"need_weights": False},
+            {"average_attn_weights": False, "in_proj_bias": None, "out_proj_bias": None},
+            {"alike": False, "key_padding_mask": np.array([[False, True, False], [False, False, True]])},
+            {"bias_k": _ROW, "bias_v": -_ROW, "add_zero_attn": True, "attn_mask": np.eye(5, 3) > 0},
+            {"static_k": _STATIC, "static_v": _STATIC * 2},
+            {"single": True, "attn_mask": np.triu(np.full((5, 3), -1e9, np.float32), 1)},
+        )
+    ],
+    *[
+        Case("nn.SyncBatchNorm", lambda t, shape=shape: _normalized(t, shape), lambda shape=shape: _mean_free(shape))
+        for shape in ((4, 3), (4, 3, 2), (4, 3, 2, 2), (2, 3, 2, 2, 2))
+    ],
+    Case(
+        "nn.SyncBatchNorm.convert_sync_batchnorm",
+        lambda t: [
+            str(t.nn.SyncBatchNorm.convert_sync_batchnorm(t.nn.Sequential(t.nn.BatchNorm2d(3), t.nn.ReLU()))),
+            str(t.nn.SyncBatchNorm.convert_sync_batchnorm(t.nn.BatchNorm1d(3, affine=False))),
+        ],
+    ),
+]
+
+
+def _numbers(shape: tuple[int, ...]) -> np.ndarray:
+    return np.sin(np.arange(np.prod(shape), dtype=np.float32)).reshape(shape)
+
+
+def _normalized(library: Any, shape: tuple[int, ...]) -> Any:
+    """In training, and the running mean."""
+    layer = library.nn.SyncBatchNorm(3)
+    return layer(library.tensor(_numbers(shape))), layer.running_mean
+
+
+def _mean_free(shape: tuple[int, ...]) -> Any:
+    array = _numbers(shape)
+    axes = (0, *range(2, len(shape)))
+    mean, variance = array.mean(axes, keepdims=True), array.var(axes, keepdims=True)
+    return [(array - mean) / np.sqrt(variance + np.float32(1e-5)), mean.reshape(3) / 10]
+
+
+CASES: Final = [*_FUNCTIONS, *_QUANTIZED, *_LOSSES, *_DROPOUTS, *_EMBEDDINGS, *_FORMATS]

@@ -563,6 +563,19 @@ F.max_pool1d(seq, 3)
 F.max_pool2d(img, 3, 2, 1)
 F.max_pool2d(img, 2, return_indices=True)
 F.max_pool3d(vol, 2)
+F.max_pool1d_with_indices(b, 2)
+F.max_pool2d_with_indices(img, 2, 1, 1, 1, True, False)
+F.max_pool3d_with_indices(vol, 2)
+F.adaptive_max_pool1d_with_indices(b, 2)
+F.adaptive_max_pool2d_with_indices(img, (2, 3), False)
+F.adaptive_max_pool3d_with_indices(vol, 2)
+F.upsample(img, scale_factor=2)
+F.upsample_nearest(img, size=(3, 5))
+F.upsample_bilinear(img, scale_factor=2)
+F.conv_tbc(b, b.movedim(1, 2)[:, :, :2], r[:2], 2)
+F.pdist(x, 1.0)
+t.pdist(x)
+t.pdist(y, 3.0)
 F.max_unpool1d(*F.max_pool1d(seq, 2, return_indices=True), 2)
 F.max_unpool2d(*F.max_pool2d(img, 2, return_indices=True), 2)
 F.max_unpool3d(*F.max_pool3d(vol[..., :4, :4, :4], 2, return_indices=True), 2)
@@ -723,6 +736,8 @@ ELSEWHERE: Final = {
     "from_dlpack frombuffer is_storage",
     "in place only, as methods have it": "detach_ zero_ relu_ selu_ celu_ rrelu_ threshold_ elu_ hardtanh_ leaky_relu_",
     "composed of weights by layers; see tests/nn": "multi_head_attention_forward",
+    "random unless places are given; see tests/names/layers.py": "fractional_max_pool2d fractional_max_pool3d "
+    "fractional_max_pool2d_with_indices fractional_max_pool3d_with_indices",
     "functions of layers with other arguments than in nn.functional; see tests/names": "adaptive_max_pool1d "
     "affine_grid_generator alpha_dropout batch_norm embedding feature_alpha_dropout feature_alpha_dropout_ "
     "instance_norm binary_cross_entropy_with_logits cosine_embedding_loss ctc_loss hinge_embedding_loss kl_div "

@@ -101,6 +101,7 @@ from .normalization_layers import (
     LayerNorm as LayerNorm,
     LocalResponseNorm as LocalResponseNorm,
     RMSNorm as RMSNorm,
+    SyncBatchNorm as SyncBatchNorm,
 )
 from .padding_layers import (
     CircularPad1d as CircularPad1d,
@@ -135,6 +136,8 @@ from .pooling_layers import (
     AvgPool1d as AvgPool1d,
     AvgPool2d as AvgPool2d,
     AvgPool3d as AvgPool3d,
+    FractionalMaxPool2d as FractionalMaxPool2d,
+    FractionalMaxPool3d as FractionalMaxPool3d,
     LPPool1d as LPPool1d,
     LPPool2d as LPPool2d,
     LPPool3d as LPPool3d,

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from vmflow.autograd.grad_mode import is_grad_enabled, no_grad as _no_grad
 from vmflow.context import MODE as _MODE
 from vmflow.ops.autocasting import autocast_as_op as _autocast_as_op
+from vmflow.ops.destination import out_by_copy as _out_by_copy
 from vmflow.ops.elementwise import activation as _activation
 from vmflow.ops.elementwise.activation import (
     gelu as gelu,
@@ -47,7 +50,6 @@ from vmflow.ops.indexing.gathering import one_hot as one_hot
 from vmflow.ops.linalg.distance import (
     cosine_similarity as cosine_similarity,
     pairwise_distance as pairwise_distance,
-    pdist as pdist,
 )
 from vmflow.ops.loss.class_loss import cross_entropy as cross_entropy, nll_loss as nll_loss
 from vmflow.ops.loss.ctc_loss import ctc_loss as ctc_loss
@@ -87,6 +89,7 @@ from vmflow.ops.nn.convolution import (
     conv1d as conv1d,
     conv2d as conv2d,
     conv3d as conv3d,
+    conv_tbc as conv_tbc,
     conv_transpose1d as conv_transpose1d,
     conv_transpose2d as conv_transpose2d,
     conv_transpose3d as conv_transpose3d,
@@ -101,9 +104,14 @@ from vmflow.ops.nn.feature_dropout import (
     dropout3d as dropout3d,
     feature_alpha_dropout as feature_alpha_dropout,
 )
+from vmflow.ops.nn.fractional_pooling import (
+    fractional_max_pool2d as fractional_max_pool2d,
+    fractional_max_pool3d as fractional_max_pool3d,
+)
 from vmflow.ops.nn.grid_sampling import affine_grid as affine_grid, grid_sample as grid_sample
 from vmflow.ops.nn.image_normalization import instance_norm as instance_norm, local_response_norm as local_response_norm
 from vmflow.ops.nn.linear import linear as linear
+from vmflow.ops.nn.multi_head_attention import multi_head_attention_forward as multi_head_attention_forward
 from vmflow.ops.nn.normalization import (
     batch_norm as batch_norm,
     group_norm as group_norm,
@@ -119,7 +127,12 @@ from vmflow.ops.nn.pooling import (
     max_pool3d as max_pool3d,
 )
 from vmflow.ops.nn.regions import deform_conv2d as deform_conv2d
-from vmflow.ops.nn.resampling import interpolate as interpolate
+from vmflow.ops.nn.resampling import (
+    interpolate as interpolate,
+    upsample as upsample,
+    upsample_bilinear as upsample_bilinear,
+    upsample_nearest as upsample_nearest,
+)
 from vmflow.ops.nn.unfolding import fold as fold, unfold as unfold
 from vmflow.ops.nn.unpooling import (
     lp_pool1d as lp_pool1d,
@@ -129,6 +142,7 @@ from vmflow.ops.nn.unpooling import (
     max_unpool2d as max_unpool2d,
     max_unpool3d as max_unpool3d,
 )
+from vmflow.ops.reduction.statistics import pdist as pdist
 from vmflow.ops.shape.padding import pad as pad
 from vmflow.ops.shape.shuffling import (
     channel_shuffle as channel_shuffle,
@@ -219,6 +233,7 @@ def _applied(function: Callable[..., Tensor], input: Tensor, inplace: bool, *par
     return input.copy_(function(before, *parameters))
 
 
+@_out_by_copy()
 @_autocast_as_op
 def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
     """`input` divided by its p-norm along `dim`, or by `eps` where that is larger."""
@@ -243,3 +258,36 @@ def log_softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dty
 
 def _old_choice(input: Tensor) -> int:
     return 0 if input.ndim in (0, 1, 3) else 1
+
+
+# PyTorch's names of poolings that return indices, whatever `return_indices` says.
+
+
+def _with_indices(pool: Callable[..., Any]) -> Callable[..., tuple[Tensor, Tensor]]:
+    place = list(inspect.signature(pool).parameters).index("return_indices")
+
+    @functools.wraps(pool)
+    def pooled(*arguments: Any, **settings: Any) -> tuple[Tensor, Tensor]:
+        if len(arguments) > place:
+            arguments = (*arguments[:place], True, *arguments[place + 1 :])
+        else:
+            settings["return_indices"] = True
+        found: tuple[Tensor, Tensor] = pool(*arguments, **settings)
+        return found
+
+    pooled.__name__ = pooled.__qualname__ = f"{pool.__name__}_with_indices"
+    pooled.__module__ = __name__
+    pooled.__doc__ = f"`{pool.__name__}`, which returns the elements and where they were found."
+    return pooled
+
+
+max_pool1d_with_indices = _with_indices(max_pool1d)
+max_pool2d_with_indices = _with_indices(max_pool2d)
+max_pool3d_with_indices = _with_indices(max_pool3d)
+adaptive_max_pool1d_with_indices = _with_indices(adaptive_max_pool1d)
+adaptive_max_pool2d_with_indices = _with_indices(adaptive_max_pool2d)
+adaptive_max_pool3d_with_indices = _with_indices(adaptive_max_pool3d)
+fractional_max_pool2d_with_indices = _with_indices(fractional_max_pool2d)
+fractional_max_pool3d_with_indices = _with_indices(fractional_max_pool3d)
+
+native_channel_shuffle = channel_shuffle

@@ -123,13 +123,7 @@ class _BatchNorm(_ChannelNorm):
 
     def forward(self, input: Tensor) -> Tensor:
         """(N, num_features, ...) to the same shape."""
-        ranks = (2, 3) if self._rank == 1 else (self._rank + 2,)
-        if input.ndim not in ranks:
-            wanted = " or ".join(map(str, ranks))
-            raise ValueError(
-                f"{type(self).__name__}: expected {wanted} dimensions, (N, {self.num_features}, ...), "
-                f"got shape {list(input.shape)}"
-            )
+        self._check_rank(input)
         return batch_norm_counted(
             input,
             self.running_mean,
@@ -142,6 +136,15 @@ class _BatchNorm(_ChannelNorm):
             self.eps,
         )
 
+    def _check_rank(self, input: Tensor) -> None:
+        ranks = (2, 3) if self._rank == 1 else (self._rank + 2,)
+        if input.ndim not in ranks:
+            wanted = " or ".join(map(str, ranks))
+            raise ValueError(
+                f"{type(self).__name__}: expected {wanted} dimensions, (N, {self.num_features}, ...), "
+                f"got shape {list(input.shape)}"
+            )
+
 
 class BatchNorm1d(_BatchNorm, rank=1):
     """Batch normalisation of sequences."""
@@ -153,6 +156,83 @@ class BatchNorm2d(_BatchNorm, rank=2):
 
 class BatchNorm3d(_BatchNorm, rank=3):
     """Batch normalisation of volumes."""
+
+
+class SyncBatchNorm(_BatchNorm):
+    """Batch normalisation of data with any number of spatial dimensions, over the batches of all ranks.
+
+    Within one process, and of global tensors, it computes what `BatchNorm1d`, `BatchNorm2d` and `BatchNorm3d` do: a
+    global batch that is split over ranks is one batch.  Local tensors of several ranks cannot be normalised together
+    in training.
+
+    Args:
+        process_group: must be None.
+        num_features, eps, momentum, affine, track_running_stats, device, dtype, bias: as for `BatchNorm2d`.
+
+    Raises:
+        ValueError: for a process group; in training, for a local tensor where there are several ranks.
+    """
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        process_group: None = None,
+        device: Device | str | None = None,
+        dtype: DType | None = None,
+        *,
+        bias: bool = True,
+    ) -> None:
+        if process_group is not None:
+            raise ValueError("SyncBatchNorm: process_group must be None; global tensors say which ranks share a batch")
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias)
+
+    def _check_rank(self, input: Tensor) -> None:
+        if input.ndim < 2:
+            raise ValueError(
+                f"SyncBatchNorm: expected at least 2 dimensions, (N, {self.num_features}, ...), got shape "
+                f"{list(input.shape)}"
+            )
+        if self.training and not input.is_global:
+            from vmflow.distributed.process import get_world_size  # which few programs need
+
+            if get_world_size() > 1:
+                raise ValueError(
+                    "SyncBatchNorm: batches of several ranks are normalised together as a global tensor only; make one "
+                    "of the input and of the module with to_global, or use BatchNorm"
+                )
+
+    @classmethod
+    def convert_sync_batchnorm(cls, module: Module, process_group: None = None) -> Module:
+        """The module with a `SyncBatchNorm` in place of each batch normalisation in it; parameters are shared.
+
+        Args:
+            module: changed and returned, or replaced if it is a batch normalisation itself.
+            process_group: must be None.
+        """
+        if isinstance(module, _BatchNorm) and not isinstance(module, SyncBatchNorm):
+            made = cls(
+                module.num_features,
+                module.eps,
+                module.momentum,
+                module.affine,
+                module.track_running_stats,
+                process_group,
+                bias=module.bias is not None,
+            )
+            for name, parameter in module.named_parameters(recurse=False):
+                made.register_parameter(name, parameter)
+            for name, buffer in module.named_buffers(recurse=False):
+                made.register_buffer(name, buffer)
+            return made.train(module.training)
+        for name, child in list(module.named_children()):
+            converted = cls.convert_sync_batchnorm(child, process_group)
+            if converted is not child:
+                setattr(module, name, converted)
+        return module
 
 
 class _InstanceNorm(_ChannelNorm):

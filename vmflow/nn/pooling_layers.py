@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
+from vmflow.ops.nn.fractional_pooling import check_output
 from vmflow.ops.nn.layer_operands import sizes
 from vmflow.tensors import Tensor
 
@@ -260,3 +261,45 @@ class LPPool2d(_LPPool, function=F.lp_pool2d, rank=2):
 
 class LPPool3d(_LPPool, function=F.lp_pool3d, rank=3):
     """Power means over windows of volumes."""
+
+
+class _FractionalMaxPool(FunctionLayer):
+    """The largest elements of windows that begin at random places (B. Graham, 2014); see `F.fractional_max_pool2d`.
+
+    Args:
+        kernel_size: of the window, an int for all dimensions or one for each.
+        output_size: an int for all dimensions or one for each.
+        output_ratio: instead, the output's size in proportion to the input's, between 0 and 1.
+        return_indices: whether to return also where the elements were found.
+
+    Raises:
+        TypeError, ValueError: unless one of `output_size` and `output_ratio` is given, or for one out of range.
+    """
+
+    shown = ()  # as in PyTorch
+    tensors = ("_random_samples",)
+
+    def __init__(
+        self,
+        kernel_size: Size,
+        output_size: Size | None = None,
+        output_ratio: float | tuple[float, ...] | None = None,
+        return_indices: bool = False,
+        _random_samples: Tensor | None = None,
+    ) -> None:
+        check_output(type(self).__name__, self._rank, output_size, output_ratio)
+        super().__init__(
+            kernel_size=kernel_size,
+            output_size=output_size,
+            output_ratio=output_ratio,
+            return_indices=return_indices,
+            _random_samples=_random_samples,
+        )
+
+
+class FractionalMaxPool2d(_FractionalMaxPool, function=F.fractional_max_pool2d, rank=2):
+    """Fractional max-pooling of images."""
+
+
+class FractionalMaxPool3d(_FractionalMaxPool, function=F.fractional_max_pool3d, rank=3):
+    """Fractional max-pooling of volumes."""

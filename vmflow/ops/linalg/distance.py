@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from vmflow.dtypes import FLOATING, promote_types
 from vmflow.ops.autocasting import autocast_as_op
-from vmflow.ops.creation.ranges import triu_indices
 from vmflow.ops.elementwise.pointwise import check_tensors
 from vmflow.ops.table import normalize_dim
 
@@ -72,24 +71,3 @@ def pairwise_distance(x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6,
     if not isinstance(p, (int, float)):
         raise TypeError(f"pairwise_distance: p must be a number, not {p!r}")
     return (x1 - x2 + eps).norm(p, -1, keepdim=keepdim)
-
-
-def pdist(input: Tensor, p: float = 2.0) -> Tensor:
-    """The p-norms of the differences between each row and the rows behind it, in order.
-
-    Args:
-        input: (N, D), floating-point.
-        p: the exponent of the norm, from 0 to inf.
-
-    Returns:
-        A tensor of shape (N * (N - 1) / 2,).
-
-    Raises:
-        ValueError: if the input is no matrix, or for a negative `p`.
-    """
-    if input.ndim != 2:
-        raise ValueError(f"pdist: expected a matrix, got shape {list(input.shape)}")
-    if not p >= 0:
-        raise ValueError(f"pdist: p cannot be negative, got {p}")
-    first, second = triu_indices(input.shape[0], input.shape[0], 1, device=input.device)
-    return (input[first] - input[second]).norm(p, 1)

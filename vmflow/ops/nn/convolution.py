@@ -394,6 +394,29 @@ def conv1d(
     return _convolution(1, input, weight, bias, stride, padding, dilation, groups)
 
 
+def conv_tbc(input: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tensor:
+    """`conv1d` of sequences in the order (length, samples, channels).
+
+    Args:
+        input: (length, samples, channels).
+        weight: (kernel length, channels, filters).
+        bias: (filters,).
+        pad: zeros at both ends.
+
+    Returns:
+        (length of the output, samples, filters).
+
+    Raises:
+        TypeError, ValueError: for shapes that do not fit.
+    """
+    if input.ndim != 3 or weight.ndim != 3:
+        raise ValueError(
+            "conv_tbc: expected an input (length, samples, channels) and a weight (kernel length, channels, filters), "
+            f"got {list(input.shape)} and {list(weight.shape)}"
+        )
+    return conv1d(input.permute(1, 2, 0), weight.permute(2, 1, 0), bias, 1, pad).permute(2, 0, 1)
+
+
 @autocast_as_op
 def conv2d(
     input: Tensor,

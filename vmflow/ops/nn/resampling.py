@@ -7,11 +7,13 @@ same op with this map transposed.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from vmflow import interpreter as _interpreter
 from vmflow.dtypes import COMPLEX
+from vmflow.instructions import origin
 from vmflow.instructions.blob import meta
 from vmflow.kernels.problems.resampling import Along
 from vmflow.ops.elementwise.inference import CHEAP
@@ -145,6 +147,45 @@ def interpolate(
         steps,
         antialias,
     )
+
+
+# PyTorch's older names
+
+
+def upsample(
+    input: Tensor,
+    size: int | Sequence[int] | None = None,
+    scale_factor: float | Sequence[float] | None = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
+) -> Tensor:
+    """`interpolate` by an older name, which warns."""
+    _warn_of_old_name("upsample")
+    return interpolate(input, size, scale_factor, mode, align_corners)
+
+
+def upsample_nearest(
+    input: Tensor,
+    size: int | Sequence[int] | None = None,
+    scale_factor: float | Sequence[float] | None = None,
+) -> Tensor:
+    """`interpolate` of the mode "nearest" by an older name, which warns."""
+    _warn_of_old_name("upsample_nearest")
+    return interpolate(input, size, scale_factor, "nearest")
+
+
+def upsample_bilinear(
+    input: Tensor,
+    size: int | Sequence[int] | None = None,
+    scale_factor: float | Sequence[float] | None = None,
+) -> Tensor:
+    """`interpolate` of the mode "bilinear" with aligned corners by an older name, which warns."""
+    _warn_of_old_name("upsample_bilinear")
+    return interpolate(input, size, scale_factor, "bilinear", True)
+
+
+def _warn_of_old_name(name: str) -> None:
+    warnings.warn(f"{name} is a deprecated name; use interpolate instead", stacklevel=origin.depth())
 
 
 def _resampled(

@@ -1,0 +1,162 @@
+"""Fractional max-pooling: windows at places that are drawn at random (B. Graham, 2014)."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from vmflow import dtypes, random
+from vmflow.dtypes import COMPLEX, FLOATING
+from vmflow.ops.autocasting import autocast_as_op
+from vmflow.ops.creation.creation import arange
+from vmflow.ops.shape.joining import cat
+from vmflow.transfers import beside
+
+from .layer_operands import Pair, Sizes, batched, layout, sizes
+
+if TYPE_CHECKING:
+    from vmflow.tensors import Tensor
+
+
+def _ratios(name: str, rank: int, given: Any) -> tuple[float, ...]:
+    found = tuple(given) if isinstance(given, (tuple, list)) else (given,) * rank
+    if len(found) != rank or not all([isinstance(it, (int, float)) and 0 < it < 1 for it in found]):
+        raise ValueError(f"{name}: output_ratio must be numbers between 0 and 1, one for each dimension, got {given!r}")
+    return found
+
+
+def check_output(name: str, rank: int, output_size: Any, output_ratio: Any) -> None:
+    """Raise unless exactly one of both says how large the output is.
+
+    Raises:
+        TypeError, ValueError: if none or both are given, or one is out of range.
+    """
+    if (output_size is None) == (output_ratio is None):
+        raise ValueError(f"{name}: give either output_size or output_ratio")
+    if output_size is None:
+        _ratios(name, rank, output_ratio)
+    else:
+        sizes(name, "output_size", output_size, 1, rank)
+
+
+def _starts(sample: Tensor, given: int, kernel: int, wanted: int) -> Tensor:
+    """Where the windows along one dimension begin: (samples, channels) of numbers to (samples, channels, wanted).
+
+    The last one ends where the input does.
+    """
+    last = sample.new_full((*sample.shape, 1), given - kernel).long()
+    if wanted == 1:
+        return last
+    step = (given - kernel) / (wanted - 1)
+    places = beside(arange(wanted - 1, dtype=sample.dtype, device=sample.device), sample)
+    moved = sample.unsqueeze(-1)
+    # The step is rounded to the samples' dtype, as in PyTorch: what is cut off depends on its last digit.
+    width = sample.new_full((), step)
+    return cat([((places + moved) * width).long() - (moved * width).long(), last], -1)
+
+
+def _fractional_max_pool(
+    rank: int,
+    input: Tensor,
+    kernel_size: Any,
+    output_size: Any,
+    output_ratio: Any,
+    return_indices: bool,
+    samples: Tensor | None,
+) -> Any:
+    name = f"fractional_max_pool{rank}d"
+    check_output(name, rank, output_size, output_ratio)
+    kernel = sizes(name, "kernel_size", kernel_size, 1, rank)
+    if input.ndim not in (rank + 1, rank + 2) or not all(input.shape[-rank - 1 :]):
+        raise ValueError(f"{name}: expected an input {layout(rank)}, not empty, got {list(input.shape)}")
+    if not FLOATING <= input.dtype.category < COMPLEX:
+        raise TypeError(f"{name} is not defined for {input.dtype.name} tensors; convert with .float() first")
+    given = tuple(input.shape[-rank:])
+    if output_size is None:
+        ratios = _ratios(name, rank, output_ratio)
+        wanted: Sizes = tuple([int(have * ratio) for have, ratio in zip(given, ratios, strict=True)])
+    else:
+        wanted = sizes(name, "output_size", output_size, 1, rank)
+    for have, taps, want in zip(given, kernel, wanted, strict=True):
+        if want < 1 or want + taps - 1 > have:
+            raise ValueError(
+                f"{name}: {list(wanted)} windows of {list(kernel)} do not fit into an input of shape "
+                f"{list(input.shape)}"
+            )
+    lead = (1, input.shape[0]) if input.ndim == rank + 1 else tuple(input.shape[:2])
+    if samples is None:
+        kind = dtypes.float32 if dtypes.is_half(input.dtype) else input.dtype
+        samples = random.rand(*lead, rank, dtype=kind, device=input.device)
+    elif samples.shape != (*lead, rank):
+        raise ValueError(f"{name}: _random_samples must have shape {[*lead, rank]}, got {list(samples.shape)}")
+    # PyTorch's order: of images, the first number is for the columns.
+    order = (1, 0) if rank == 2 else tuple(range(rank))
+    starts = [
+        _starts(samples[..., place], have, taps, want)
+        for place, have, taps, want in zip(order, given, kernel, wanted, strict=True)
+    ]
+    index = _indices(starts, given, kernel, wanted)
+
+    def function(batch: Tensor) -> Any:
+        flat = batch.flatten(2)
+        windows = flat.detach().gather(2, index.flatten(2)).reshape(*index.shape)
+        found = index.gather(3, windows.argmax(3, keepdim=True)).squeeze(3)
+        values = flat.gather(2, found).reshape(*lead, *wanted)
+        return (values, found.reshape(*lead, *wanted)) if return_indices else values
+
+    return batched(rank, input, function)
+
+
+def _indices(starts: list[Tensor], given: Sizes, kernel: Sizes, wanted: Sizes) -> Tensor:
+    """Places in the flat image, (samples, channels, windows, elements of each)."""
+    rank = len(given)
+    total: Tensor | None = None
+    for axis, begin in enumerate(starts):
+        taps = beside(arange(kernel[axis], device=begin.device), begin)
+        places = (begin.unsqueeze(-1) + taps) * prod(given[axis + 1 :])
+        shape = [1] * (2 * rank)
+        shape[axis], shape[rank + axis] = wanted[axis], kernel[axis]
+        places = places.reshape(*begin.shape[:2], *shape)
+        total = places if total is None else total + places
+    assert total is not None
+    return total.reshape(*total.shape[:2], prod(wanted), prod(kernel))
+
+
+@autocast_as_op
+def fractional_max_pool2d(
+    input: Tensor,
+    kernel_size: int | Pair,
+    output_size: int | Pair | None = None,
+    output_ratio: float | tuple[float, float] | None = None,
+    return_indices: bool = False,
+    _random_samples: Tensor | None = None,
+) -> Any:
+    """The largest element of each of so many windows, which begin at random distances from each other.
+
+    Args:
+        input: (samples, channels, height, width), or (channels, height, width).
+        kernel_size: of the window.
+        output_size: rows and columns, one number for both.
+        output_ratio: instead, how large the output is in proportion to the input, between 0 and 1.
+        return_indices: whether to return a pair: the elements, and their int64 indices into the flattened image.
+        _random_samples: (samples, channels, 2), within [0, 1): where windows begin, for columns and then for rows; by
+            default drawn from the default generator.
+
+    Raises:
+        TypeError: for other than floating-point tensors.
+        ValueError: for shapes that do not fit, or unless one of `output_size` and `output_ratio` is given.
+    """
+    return _fractional_max_pool(2, input, kernel_size, output_size, output_ratio, return_indices, _random_samples)
+
+
+@autocast_as_op
+def fractional_max_pool3d(
+    input: Tensor,
+    kernel_size: int | Sizes,
+    output_size: int | Sizes | None = None,
+    output_ratio: float | tuple[float, ...] | None = None,
+    return_indices: bool = False,
+    _random_samples: Tensor | None = None,
+) -> Any:
+    """The same of volumes; samples are for depth, height and width.  See `fractional_max_pool2d`."""
+    return _fractional_max_pool(3, input, kernel_size, output_size, output_ratio, return_indices, _random_samples)
