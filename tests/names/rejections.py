@@ -738,7 +738,6 @@ nn.Dropout(float("nan"))
 nn.LSTM(4, True)
 optim.SGD(lin.parameters(), lr=float("nan"))
 optim.SGD(lin.parameters(), momentum=float("nan"))
-optim.Adam(lin.parameters(), lr=float("nan"))
 F.mse_loss(x, x[:1])
 """
 

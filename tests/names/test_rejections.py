@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -68,12 +67,12 @@ def test_wrong_calls_raise_errors_that_name_the_function(row: str) -> None:
     assert any([plain(name) in plain(str(raised.value)) for name in names])
 
 
+@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("row", ROWS + TAKEN)
 def test_pytorch_refuses_them(row: str) -> None:
     if torch is None:
         pytest.skip("PyTorch is not installed")
-    with warnings.catch_warnings(), pytest.raises(Exception):  # noqa: B017 - of whatever kind
-        warnings.simplefilter("ignore")
+    with pytest.raises(Exception):  # noqa: B017 - of whatever kind
         evaluated(row.partition(" | ")[0], torch)
 
 
@@ -83,10 +82,9 @@ def test_some_are_taken_on_purpose(row: str) -> None:
         evaluated(row, flow)
 
 
+@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("row", STRICT)
 def test_pytorch_takes_them(row: str) -> None:
     if torch is None:
         pytest.skip("PyTorch is not installed")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        evaluated(row, torch)
+    evaluated(row, torch)
