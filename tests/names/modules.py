@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from typing import Any, Final
 
@@ -95,7 +96,12 @@ def _lazy(t: Any, name: str, *arguments: Any, shape: tuple[int, ...], **keywords
     return [repr(layer), {key: list(value.shape) for key, value in layer.state_dict().items()}]
 
 
-def _filled(t: Any, name: str, shape: tuple[int, ...], *arguments: Any) -> Any:
+def _lazy_ranked(t: Any, kind: str, rank: int) -> Any:
+    arguments = (4, 2) if kind.startswith("Conv") else ()
+    return _lazy(t, f"Lazy{kind}{rank}d", *arguments, shape=(2, 3, 4, 5, 6)[: rank + 2])
+
+
+def _filled(t: Any, name: str, shape: tuple[int, ...], arguments: tuple[float, ...] = ()) -> Any:
     """What an old name of `nn.init` warns of, and what it fills if that is not random."""
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
@@ -137,7 +143,7 @@ def _registered(t: Any, kind: str) -> list[str]:
 def _symmetric(t: Any, unsafe: bool = False) -> Any:
     """A layer whose weight is symmetric."""
 
-    class Symmetric(t.nn.Module):  # type: ignore[name-defined, misc]
+    class Symmetric(t.nn.Module):  # type: ignore[misc]
         def forward(self, x: Any) -> Any:
             return x.triu() + x.triu(1).mT
 
@@ -179,8 +185,8 @@ def _transferred(t: Any) -> Any:
     return [layer.weight, list(layer.state_dict())]
 
 
-def _normed(t: Any, name: str, *rest: Any) -> Any:
-    layer = getattr(t.nn.utils.parametrizations, name)(_linear(t), *rest)
+def _normed(t: Any, name: str, dim: int) -> Any:
+    layer = getattr(t.nn.utils.parametrizations, name)(_linear(t), "weight", dim)
     return [repr(layer), list(layer.state_dict()), layer(_x(t))]
 
 
@@ -230,8 +236,17 @@ def _no_longer_pruned(t: Any) -> Any:
     return [*found, prune.remove(layer, "weight").weight, prune.is_pruned(layer), list(layer.state_dict())]
 
 
+def _left(t: Any, name: str, rest: tuple[Any, ...]) -> Any:
+    """What a method leaves of a tensor."""
+    return getattr(_prune(t), name)(*rest).prune(_x(t))
+
+
+def _number_pruned(t: Any, name: str, rest: tuple[Any, ...]) -> int:
+    return int((getattr(_prune(t), name)(*rest).prune(t.ones(2, 3)) == 0).sum())
+
+
 def _own_method(t: Any) -> Any:
-    class First(_prune(t).BasePruningMethod):  # type: ignore[name-defined, misc]
+    class First(_prune(t).BasePruningMethod):  # type: ignore[misc]
         PRUNING_TYPE = "unstructured"
 
         def compute_mask(self, t: Any, default_mask: Any) -> Any:
@@ -343,7 +358,7 @@ CASES: Final = [
     *[
         Case(
             f"nn.modules.module.register_module_{kind}_registration_hook",
-            lambda t, kind=kind: _registered(t, kind),
+            partial(_registered, kind=kind),
         )
         for kind in ("parameter", "buffer", "module")
     ],
@@ -363,7 +378,7 @@ CASES: Final = [
     ),
     Case("nn.modules.rnn.RNNBase", lambda t: issubclass(t.nn.LSTM, t.nn.modules.rnn.RNNBase)),
     Case("nn.modules.utils._pair", lambda t: [t.nn.modules.utils._pair(2), t.nn.modules.utils._pair([1, 2])]),
-    *[Case("nn.RNNBase", lambda t, mode=mode: _recurrent(t, mode)) for mode in ("LSTM", "GRU", "RNN_TANH", "RNN_RELU")],
+    *[Case("nn.RNNBase", partial(_recurrent, mode=mode)) for mode in ("LSTM", "GRU", "RNN_TANH", "RNN_RELU")],
     Case(
         "nn.RNNCellBase",
         lambda t: {key: list(value.shape) for key, value in t.nn.RNNCellBase(3, 2, True, 4).state_dict().items()},
@@ -372,9 +387,7 @@ CASES: Final = [
     *[
         Case(
             f"nn.Lazy{kind}{rank}d",
-            lambda t, kind=kind, rank=rank: _lazy(
-                t, f"Lazy{kind}{rank}d", *((4, 2) if kind.startswith("Conv") else ()), shape=(2, 3, 4, 5, 6)[: rank + 2]
-            ),
+            partial(_lazy_ranked, kind=kind, rank=rank),
         )
         for kind in ("Conv", "ConvTranspose", "BatchNorm", "InstanceNorm")
         for rank in (1, 2, 3)
@@ -390,7 +403,7 @@ CASES: Final = [
     Case("nn.Hardtanh", _hardtanh),
     Case("nn.AdaptiveLogSoftmaxWithLoss", _adaptive),
     *[
-        Case(f"nn.init.{name}", lambda t, name=name, rest=rest: _filled(t, name, (3, 4), *rest))
+        Case(f"nn.init.{name}", partial(_filled, name=name, shape=(3, 4), arguments=rest))
         for name, rest in (
             *[(each, ()) for each in ("uniform", "normal", "eye", "orthogonal", "xavier_uniform", "xavier_normal")],
             *[("constant", (2.5,)), ("kaiming_uniform", ()), ("kaiming_normal", ()), ("sparse", (0.5,))],
@@ -410,10 +423,7 @@ CASES: Final = [
         "nn.utils.parametrize.ParametrizationList",
         lambda t: isinstance(_symmetric(t).parametrizations.weight, t.nn.utils.parametrize.ParametrizationList),
     ),
-    *[
-        Case("nn.utils.parametrizations.weight_norm", lambda t, d=d: _normed(t, "weight_norm", "weight", d))
-        for d in (0, 1)
-    ],
+    *[Case("nn.utils.parametrizations.weight_norm", partial(_normed, name="weight_norm", dim=d)) for d in (0, 1)],
     Case("nn.utils.parametrizations.spectral_norm", _spectral, tolerance=1e-4),
     Case("nn.utils.parametrizations.orthogonal", _orthogonal),
     Case("nn.utils.prune.l1_unstructured", lambda t: _pruned(t, "l1_unstructured", 0.5)),
@@ -435,14 +445,14 @@ CASES: Final = [
     *[
         Case(
             f"nn.utils.prune.{name}",
-            lambda t, name=name, rest=rest: getattr(_prune(t), name)(*rest).prune(_x(t)),
+            partial(_left, name=name, rest=rest),
         )
         for name, rest in (("L1Unstructured", (4,)), ("LnStructured", (1, 2, 0)), ("Identity", ()))
     ],
     *[
         Case(
             f"nn.utils.prune.{name}",
-            lambda t, name=name, rest=rest: int((getattr(_prune(t), name)(*rest).prune(t.ones(2, 3)) == 0).sum()),
+            partial(_number_pruned, name=name, rest=rest),
         )
         for name, rest in (("RandomUnstructured", (2,)), ("RandomStructured", (1, 0)))
     ],

@@ -136,7 +136,7 @@ def test_an_instance_without_a_batch() -> None:
 
 
 def test_a_lazy_module_of_the_users_own() -> None:
-    class Scale(nn.modules.lazy.LazyModuleMixin, nn.Module):  # type: ignore[name-defined, misc]
+    class Scale(nn.modules.lazy.LazyModuleMixin, nn.Module):  # type: ignore[misc]
         def __init__(self, forgets: bool = False) -> None:
             super().__init__()
             self.weight = nn.UninitializedParameter()

@@ -53,7 +53,7 @@ class Graph(nn.Graph):
         return self.module(x)
 
 
-def doubled() -> nn.Linear:
+def doubled() -> Any:
     return parametrize.register_parametrization(nn.Linear(3, 2), "weight", Doubled())
 
 
@@ -99,7 +99,7 @@ def test_several_are_applied_in_turn() -> None:
 
 
 def test_a_tensor_of_two() -> None:
-    layer = nn.Linear(3, 2)
+    layer: Any = nn.Linear(3, 2)
     values = layer.weight.detach().numpy().copy()
     parametrize.register_parametrization(layer, "weight", Added())
     found = layer.parametrizations.weight
@@ -254,7 +254,7 @@ def test_transfer_shares() -> None:
 
 
 def test_what_is_refused_changes_nothing() -> None:
-    layer = nn.Linear(3, 2)
+    layer: Any = nn.Linear(3, 2)
     weight = layer.weight
     values = weight.tolist()
     with pytest.raises(ValueError, match="Linear has no parameter, buffer or parametrized tensor 'kernel'"):
@@ -288,7 +288,7 @@ def test_what_is_refused_changes_nothing() -> None:
             parametrize.register_parametrization(layer, "weight", kind())
     with pytest.raises(ValueError, match="at least one module"):
         parametrize.ParametrizationList([], weight)
-    assert type(layer) is nn.Linear
+    assert type(layer).__name__ == "Linear"
     assert layer.weight is weight
     assert weight.tolist() == values
     parametrize.register_parametrization(layer, "weight", Doubled())
@@ -316,7 +316,7 @@ def test_assigning_a_parameter() -> None:
 @pytest.mark.parametrize("dim", [0, 1, None, -1])
 def test_weight_norm(dim: int | None) -> None:
     torch = pytest.importorskip("torch")
-    ours = parametrizations.weight_norm(nn.Linear(4, 3), dim=dim)
+    ours: Any = parametrizations.weight_norm(nn.Linear(4, 3), dim=dim)
     theirs = torch.nn.utils.parametrizations.weight_norm(torch.nn.Linear(4, 3), dim=dim)
     assert repr(ours) == repr(theirs)
     ours.load_state_dict({key: value.numpy() for key, value in theirs.state_dict().items()})
@@ -324,7 +324,7 @@ def test_weight_norm(dim: int | None) -> None:
     for lib, layer in ((flow, ours), (torch, theirs)):
         (layer(lib.tensor(x)) ** 2).sum().backward()
     for (name, mine), (wanted, other) in zip(ours.named_parameters(), theirs.named_parameters(), strict=True):
-        assert name == wanted
+        assert (name, mine.grad is None) == (wanted, False)
         np.testing.assert_allclose(mine.grad.numpy(), other.grad.numpy(), rtol=1e-4, atol=1e-5)
 
 
@@ -360,7 +360,7 @@ def test_spectral_norm(kind: str, arguments: tuple[int, ...], shape: tuple[int, 
             result = layer(lib.tensor(x))
             (result**2).sum().backward()
             results.append(result.detach().numpy())
-        np.testing.assert_allclose(*results, rtol=1e-8)
+        np.testing.assert_allclose(results[0], results[1], rtol=1e-8)
         for (name, mine), (wanted, other) in zip(ours.named_parameters(), theirs.named_parameters(), strict=True):
             assert name == wanted
             np.testing.assert_allclose(mine.grad.numpy(), other.grad.numpy(), rtol=1e-7, atol=1e-10)
@@ -410,7 +410,7 @@ def test_orthogonal(shape: tuple[int, ...], orthogonal_map: str | None, triviali
 @pytest.mark.parametrize("shape", [(4, 4), (5, 3), (3, 5)])
 @pytest.mark.parametrize("settings", [{}, {"orthogonal_map": "householder", "use_trivialization": False}])
 def test_an_orthogonal_weight_stays_and_can_be_assigned(shape: tuple[int, int], settings: dict[str, Any]) -> None:
-    layer = nn.Linear(shape[1], shape[0]).double()
+    layer: Any = nn.Linear(shape[1], shape[0]).double()
     for each in (0, 1):
         if each == 0:
             nn.init.orthogonal_(layer.weight)
@@ -449,6 +449,6 @@ def test_what_the_three_refuse(make: Any, error: type[Exception], message: str) 
 
 
 def test_without_trivialization_some_maps_take_no_values() -> None:
-    layer = parametrizations.orthogonal(nn.Linear(3, 3), orthogonal_map="cayley", use_trivialization=False)
+    layer: Any = parametrizations.orthogonal(nn.Linear(3, 3), orthogonal_map="cayley", use_trivialization=False)
     with pytest.raises(NotImplementedError, match="by cayley takes no values"):
         layer.weight = flow.eye(3)

@@ -26,6 +26,11 @@ def layer_of(lib: Any) -> Any:
     return layer
 
 
+def bad(value: Any) -> Any:
+    """A value that type checkers would refuse."""
+    return value
+
+
 # Each is done to a layer in turn: a function of the library's `prune`, the library and the layer.
 STEPS: dict[str, list[Callable[[Any, Any, Any], Any]]] = {
     "a part": [lambda p, lib, layer: p.l1_unstructured(layer, "weight", amount=0.3)],
@@ -206,20 +211,20 @@ def test_graphs_and_pruning_after_them() -> None:
         (lambda layer: prune.l1_unstructured(layer, "weight", 25), ValueError, "cannot prune 25 of 24"),
         (lambda layer: prune.l1_unstructured(layer, "weight", -1), ValueError, "got -1"),
         (lambda layer: prune.l1_unstructured(layer, "weight", 1.5), ValueError, "got 1.5"),
-        (lambda layer: prune.l1_unstructured(layer, "weight", "1"), TypeError, "not '1'"),
+        (lambda layer: prune.l1_unstructured(layer, "weight", bad("1")), TypeError, "not '1'"),
         (lambda layer: prune.l1_unstructured(layer, "weight", 1, flow.ones(2)), ValueError, "importance_scores"),
         (lambda layer: prune.ln_structured(layer, "bias", 1, 2, 0), ValueError, "2 or more dimensions"),
         (lambda layer: prune.ln_structured(layer, "weight", 1, 2, 2), IndexError, "dim 2 is out of range"),
         (lambda layer: prune.custom_from_mask(layer, "weight", flow.ones(2)), ValueError, r"a mask of shape \[2\]"),
         (lambda layer: prune.remove(layer, "weight"), ValueError, "'weight' of Linear is not pruned"),
-        (lambda layer: prune.global_unstructured(5, prune.L1Unstructured, amount=1), TypeError, "got int"),
+        (lambda layer: prune.global_unstructured(bad(5), prune.L1Unstructured, amount=1), TypeError, "got int"),
         (
             lambda layer: prune.global_unstructured([(layer, "weight")], prune.RandomStructured, amount=1),
             TypeError,
             "RandomStructured is structured",
         ),
         (
-            lambda layer: prune.global_unstructured([(layer, "weight")], prune.L1Unstructured, [], amount=1),
+            lambda layer: prune.global_unstructured([(layer, "weight")], prune.L1Unstructured, bad([]), amount=1),
             TypeError,
             "must be a dict",
         ),

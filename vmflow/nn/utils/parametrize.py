@@ -16,7 +16,7 @@ import copyreg
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import cache
+from functools import cache, partial
 from typing import Any, TypeVar
 
 from vmflow.autograd import no_grad
@@ -216,24 +216,25 @@ class _Parametrized(Module):
         return made
 
 
-def _new(plain: type[Module], names: tuple[str, ...]) -> Module:
+def _new(plain: Any, names: tuple[str, ...]) -> Module:
     """A module without its state, for copies."""
     kind = _class_with(plain, names)
-    return kind.__new__(kind)
+    made: Module = kind.__new__(kind)
+    return made
 
 
 @cache
-def _class_with(plain: type[Module], names: tuple[str, ...]) -> type[Module]:
+def _class_with(plain: Any, names: tuple[str, ...]) -> Any:
     """A class whose attributes of these names are computed.
 
     Modules with the same class and names share it, so that nothing is ever taken from it or added.
     """
-    space: dict[str, Any] = {name: property(lambda self, name=name: _computed(self, name)) for name in names}
+    space: dict[str, Any] = {name: property(partial(_computed, name)) for name in names}
     space.update(_plain=plain, _names=names, __module__=plain.__module__, __doc__=plain.__doc__)
     return type(f"Parametrized{plain.__name__}", (_Parametrized, plain), space)
 
 
-def _computed(module: Any, name: str) -> Tensor:
+def _computed(name: str, module: Any) -> Tensor:
     found: ParametrizationList = module.parametrizations[name]
     kept = _kept.get()
     if kept is None:
@@ -312,7 +313,7 @@ def _check_behind(value: Tensor, parametrization: Module) -> None:
 
 def _give_class(module: Module) -> None:
     """Let the module's class compute what is parametrized now."""
-    plain = type_before_parametrizations(module)
+    plain: Any = type_before_parametrizations(module)
     names = tuple(module.parametrizations) if is_parametrized(module) else ()
     module.__class__ = _class_with(plain, names) if names else plain
 
