@@ -218,3 +218,13 @@ def test_a_layer_can_be_made_without_initial_values() -> None:
 
 def test_fans_by_the_name_that_programs_use() -> None:
     assert init._calculate_fan_in_and_fan_out(flow.ones(4, 3, 2, 2)) == (12, 16)
+
+
+def test_old_names_warn_at_the_line_that_calls_them() -> None:
+    for name in ("uniform", "normal", "xavier_uniform", "xavier_normal", "kaiming_uniform", "kaiming_normal", "eye"):
+        weight = flow.zeros(3, 3)
+        with pytest.warns(FutureWarning, match=f"use the new one|{name}_") as told:
+            assert getattr(init, name)(weight) is weight
+        assert [it.filename for it in told] == [__file__]
+        assert weight.abs().sum().item() > 0
+    assert init.xavier_uniform.__name__ == "xavier_uniform"

@@ -412,3 +412,26 @@ def test_a_copied_model_goes_its_own_way() -> None:
     model(flow.randn(4, 2))
     assert twin[1].num_batches_tracked.item() == 0
     assert model[1].num_batches_tracked.item() == 1
+
+
+def test_an_embedding_with_a_table_that_is_given() -> None:
+    table = flow.rand(4, 3)
+    layer = nn.Embedding(4, 3, padding_idx=-1, _weight=table, _freeze=True)
+    assert layer.padding_idx == 3
+    assert not layer.weight.requires_grad
+    table.zero_()
+    assert layer.weight.sum().item() == 0  # which shares its memory
+    with pytest.raises(ValueError, match=r"Embedding: a table of shape \[4, 3\] is not one of 5 vectors of length 3"):
+        nn.Embedding(5, 3, _weight=table)
+    state = flow.get_rng_state().tolist()
+    assert nn.Embedding.from_pretrained(table, padding_idx=1).padding_idx == 1
+    assert flow.get_rng_state().tolist() == state
+
+
+def test_old_names_of_the_limits_of_hardtanh() -> None:
+    with pytest.warns(FutureWarning, match="m.._value is the old name of m.._val") as told:
+        layer = nn.Hardtanh(min_value=-3.0, max_value=2.0)
+    assert (layer.min_val, layer.max_val) == (-3, 2)
+    assert {it.filename for it in told} == {__file__}
+    with pytest.warns(FutureWarning), pytest.raises(ValueError, match="not below"):
+        nn.Hardtanh(max_value=-1.0)

@@ -225,3 +225,23 @@ def test_attributes_and_representation() -> None:
 def test_bad_arguments(error: type[Exception], message: str, call: Any) -> None:
     with pytest.raises(error, match=message):
         call()
+
+
+@pytest.mark.parametrize(
+    ("mode", "named"),
+    [
+        ("LSTM", lambda: nn.LSTM(2, 3, 2, bidirectional=True)),
+        ("GRU", lambda: nn.GRU(2, 3, 2, bidirectional=True)),
+        ("RNN_RELU", lambda: nn.RNN(2, 3, 2, nonlinearity="relu", bidirectional=True)),
+    ],
+)
+def test_the_base_by_its_mode(mode: str, named: Any) -> None:
+    layer, other = nn.RNNBase(mode, 2, 3, num_layers=2, bidirectional=True), named()
+    assert other.mode == mode
+    layer.load_state_dict(other.state_dict())
+    x = flow.rand(4, 5, 2)
+    np.testing.assert_array_equal(layer(x)[0].detach().numpy(), other(x)[0].detach().numpy())
+    with pytest.raises(ValueError, match="the mode must be one of RNN_TANH, RNN_RELU, LSTM, GRU, not 'lstm'"):
+        nn.RNNBase(mode.lower() if mode == "LSTM" else "lstm", 2, 3)
+    with pytest.raises(ValueError, match="only an LSTM has projections"):
+        nn.RNNBase("GRU", 2, 3, proj_size=1)
