@@ -55,6 +55,16 @@ def test_parameters_stay_the_same_objects() -> None:
     assert 0 < before.abs().max().item() < 7**-0.5
 
 
+def test_what_is_done_to_all_members() -> None:
+    layer = nn.LazyBatchNorm1d().to_empty(device="cpu").requires_grad_(False).to(flow.float64)
+    assert [repr(it) for it in layer.parameters()] == ["<UninitializedParameter>"] * 2
+    assert layer.has_uninitialized_params()
+    layer(flow.ones(2, 3, dtype=flow.float64))
+    assert not layer.weight.requires_grad
+    assert type(layer.running_mean) is nn.Buffer
+    assert {it.dtype for it in (layer.weight, layer.running_mean)} == {flow.float64}
+
+
 def test_what_has_no_shape_says_so() -> None:
     layer = nn.LazyBatchNorm1d()
     assert repr(layer.weight) == "<UninitializedParameter>"

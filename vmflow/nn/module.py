@@ -710,7 +710,9 @@ class Module:
             device: where; None for where each is.
             recurse: whether the modules below take part.
         """
-        return self._apply(lambda tensor: empty_like(tensor, device=device), recurse)
+        return self._apply(
+            lambda tensor: tensor.to(device=device) if is_lazy(tensor) else empty_like(tensor, device=device), recurse
+        )
 
     def share_memory(self) -> Self:
         """Refused.
