@@ -361,7 +361,9 @@ def test_straight_moves(dtype: str, from_origin: bool) -> None:
 
 
 def test_scales() -> None:
-    _agree("set_scale", [], [np.asarray(3.5, np.float64)], [np.asarray(1.0, np.float32)])
+    _agree("assign", [], [np.asarray(3.5, np.float64)], [np.asarray(1.0, np.float32)])
+    numbers = np.arange(6.0).reshape(2, 3)
+    _agree("assign", [], [numbers, numbers[:0] + 1j], [numbers * 0, numbers[:0] * 1j])
 
 
 # Within graphs of the device

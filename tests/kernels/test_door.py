@@ -216,7 +216,7 @@ def test_every_rule_has_settings_and_a_kernel_on_the_host() -> None:
     import_module("vmflow.kernels.numpy.updates")
     rules = updates._RULES["vmflow.kernels.numpy"]
     assert set(problems.COSTS) <= set(rules)
-    named = {"zero", "unscale", "set_scale"}
+    named = {"zero", "unscale", "assign"}
     for it in vars(problems).values():
         if isinstance(it, type) and it.__module__ == problems.__name__:
             named.update(re.findall(r'^The rule "(\w+)"', it.__doc__ or ""))

@@ -79,6 +79,8 @@ def _last_step(t: Any) -> list[int]:
 CASES: Final = [
     Case("optim.ASGD", _trained("ASGD", lr=0.1, lambd=0.1, t0=2)),
     Case("optim.ASGD", _trained("ASGD", foreach=False, capturable=False, differentiable=False)),
+    Case("optim.Adafactor", _trained("Adafactor", lr=0.1, weight_decay=0.1)),
+    Case("optim.Muon", _trained("Muon"), tolerance=2e-3),
     Case("optim.SGD", _trained("SGD", momentum=0.9, nesterov=True, foreach=True)),
     Case("optim.SGD", _refused("SGD", nesterov=True)),
     Case("optim.SGD", _refused("SGD", nesterov=True, momentum=0.9, dampening=0.5)),

@@ -170,7 +170,7 @@ class GradScaler:
         scale, tracker = self._tensors()
         if new_scale is not None:
             given = new_scale if isinstance(new_scale, Tensor) else full((), float(new_scale), device=scale.device)
-            kernel = choose_update("set_scale", scale.device).kernel()
+            kernel = choose_update("assign", scale.device).kernel()
             issue_update(Update("GradScaler.update", kernel, [given.to(scale.device)], [scale], 0))
         elif not self._found:
             raise RuntimeError("GradScaler.update: no gradients were unscaled since the last update()")

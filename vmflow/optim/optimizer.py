@@ -131,8 +131,12 @@ class Optimizer:
     def check_group(self, group: dict[str, Any]) -> None:
         """Raise ValueError for settings that make no sense."""
 
-    def update(self, group: dict[str, Any]) -> Update | None:
-        """One step of the parameters of a group that have gradients; None if none has."""
+    def update(self, group: dict[str, Any]) -> Update | Callable[[], Update] | None:
+        """One step of the parameters of a group that have gradients; None if none has.
+
+        A step that is made of ops is a function that computes it, which is called without recording, and where a graph
+        that is being built sees the ops.
+        """
         raise NotImplementedError(f"{type(self).__name__} defines no update()")
 
     def _remembered(
@@ -183,6 +187,11 @@ class Optimizer:
         kernel = self._rule_of(group, rule, parameters[0].device).kernel(settings)
         elements = sum([it.numel() for it in parameters])
         return Update(f"{type(self).__name__}.step", kernel, inputs, outputs, COSTS.get(rule, 1) * elements)
+
+    def _assignment(self, group: dict[str, Any], values: list[Tensor], outputs: list[Tensor]) -> Update:
+        """A step of a group that gives tensors new values, which ops have computed."""
+        kernel = self._rule_of(group, "assign", outputs[0].device).kernel()
+        return Update(f"{type(self).__name__}.step", kernel, values, outputs, sum([it.numel() for it in outputs]) // 4)
 
     def _rule_of(self, group: dict[str, Any], name: str, device: Device) -> Rule:
         """The rule of this name that changes a group's parameters: the same one at each step."""
@@ -243,7 +252,7 @@ class Optimizer:
             # State that is made here outlives the scope around, and the building of a graph.
             with scope(shield=True), eagerly():
                 updates = [self.update(group) for group in self.param_groups]
-        issue_together([update for update in updates if update is not None], skip)
+        issue_together([_computed(update) for update in updates if update is not None], skip)
         return loss
 
     def register_step_pre_hook(self, hook: StepPreHook) -> Handle:
@@ -376,6 +385,17 @@ class Optimizer:
             lines += ["", f"Parameter Group {position}"] if position else [f"Parameter Group {position}"]
             lines += [f"    {key}: {value}" for key, value in sorted(group.items()) if key != "params"]
         return "\n".join([*lines, ")"])
+
+
+def _computed(update: Update | Callable[[], Update]) -> Update:
+    if isinstance(update, Update):
+        return update
+    mode = MODE.get()
+    MODE.set(mode.replace(grad=False, autocast=None))
+    try:
+        return update()
+    finally:
+        MODE.set(MODE.get().replace(grad=mode.grad, autocast=mode.autocast))
 
 
 def _check_execution(name: str, execution: Mapping[str, Any]) -> None:

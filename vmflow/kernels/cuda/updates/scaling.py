@@ -41,9 +41,9 @@ def _divide(inputs: list[DeviceArray], outputs: list[DeviceArray], *, skip: Devi
 _COPY: Final = Change("copy", ("out",), ("given",), "out = converted<decltype(out)>(given);")
 
 
-@declares_rule("set_scale", package=PACKAGE)
-def _set(inputs: list[DeviceArray], outputs: list[DeviceArray], *, skip: DeviceArray | None = None) -> None:
-    change_rows(current(), _COPY, [Row((outputs[0], inputs[0]))], skip=skip)
+@declares_rule("assign", package=PACKAGE)
+def _assign(inputs: list[DeviceArray], outputs: list[DeviceArray], *, skip: DeviceArray | None = None) -> None:
+    change_rows(current(), _COPY, [Row(pair) for pair in zip(outputs, inputs, strict=True)], skip=skip)
 
 
 @declares_rule("adapt_scale", package=PACKAGE)

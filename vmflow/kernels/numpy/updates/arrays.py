@@ -32,6 +32,12 @@ def _set_to_zero(inputs: list[Array], outputs: list[Array]) -> None:
         array[...] = 0
 
 
+@declares_rule("assign")
+def _assign(inputs: list[Array], outputs: list[Array]) -> None:
+    for array, new in zip(outputs, inputs, strict=True):
+        array[...] = new
+
+
 @declares_rule("clip")
 def _clip(settings: Clip, inputs: list[Array], outputs: list[Array]) -> None:
     for array in outputs:
@@ -76,11 +82,6 @@ def _divide(inputs: list[Array], outputs: list[Array]) -> None:
         np.multiply(gradient, np.asarray(inverse, gradient.dtype), out=gradient)
         finite = finite and bool(np.isfinite(gradient).all())
     found[...] = not finite
-
-
-@declares_rule("set_scale")
-def _set(inputs: list[Array], outputs: list[Array]) -> None:
-    outputs[0][...] = inputs[0]
 
 
 @declares_rule("adapt_scale")
