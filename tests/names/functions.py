@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from math import erf, sqrt
 from typing import Any, Final
 
 import numpy as np
@@ -12,6 +14,7 @@ X: Final = [[0.5, -1.25, 2.0], [-0.1, 0.0, 3.0]]
 U: Final = [0.3, -0.8, 0.0]
 OVER: Final = [1.5, 2.0, 7.0]
 HALF: Final = [0.2, 0.5, 0.9]
+EVERYWHERE: Final = [[0.0, -3.0, 0.25], [20.0, -18.5, 1e-3]]
 
 
 def _x(t: Any) -> Any:
@@ -21,6 +24,33 @@ def _x(t: Any) -> Any:
 def _image(t: Any, *shape: int) -> Any:
     count = int(np.prod(shape))
     return t.tensor((np.arange(count) % 7 * 0.25 - 0.5).reshape(shape).astype(np.float32))
+
+
+def _function(name: str, *args: Any) -> Call:
+    """A call of a function; lists become tensors."""
+
+    def call(t: Any) -> Any:
+        found = t
+        for part in name.split("."):
+            found = getattr(found, part)
+        return found(*[t.tensor(it) if isinstance(it, list) else it for it in args])
+
+    return call
+
+
+def _method(name: str, *args: Any) -> Call:
+    """A call of a method of the first operand; lists become tensors."""
+
+    def call(t: Any) -> Any:
+        first, *others = [t.tensor(it) if isinstance(it, list) else it for it in args]
+        return getattr(first, name)(*others)
+
+    return call
+
+
+def _both(name: str, *args: Any) -> Call:
+    """The function and the method."""
+    return lambda t: [_function(name, *args)(t), _method(name, *args)(t)]
 
 
 def _in_place(name: str, *args: Any) -> Call:
@@ -36,54 +66,16 @@ def _in_place(name: str, *args: Any) -> Call:
 
 
 # In-place forms that PyTorch has as functions, with operands within their domains.
+_EVERYWHERE: Final = (
+    *("abs", "absolute", "arctan", "arcsinh", "asinh", "atan", "ceil", "celu", "conj_physical", "cos", "cosh"),
+    *("deg2rad", "erf", "erfc", "exp", "exp2", "expm1", "fix", "floor", "frac", "i0", "nan_to_num", "neg", "negative"),
+    *("rad2deg", "reciprocal", "relu", "round", "rrelu", "selu", "sgn", "sigmoid", "sin", "sinc", "sinh", "square"),
+    *("tan", "tanh", "trunc", "zero"),
+)
 _UNARY: Final = {
-    **dict.fromkeys(
-        [
-            "abs",
-            "absolute",
-            "ceil",
-            "cos",
-            "cosh",
-            "deg2rad",
-            "erf",
-            "erfc",
-            "exp",
-            "exp2",
-            "expm1",
-            "fix",
-            "floor",
-            "frac",
-            "neg",
-            "negative",
-            "rad2deg",
-            "reciprocal",
-            "relu",
-            "round",
-            "selu",
-            "sigmoid",
-            "sin",
-            "sinc",
-            "sinh",
-            "square",
-            "tan",
-            "tanh",
-            "trunc",
-            "nan_to_num",
-            "conj_physical",
-            "arctan",
-            "arcsinh",
-            "atan",
-            "asinh",
-            "celu",
-            "i0",
-            "zero",
-            "sgn",
-            "rrelu",
-        ],
-        X,
-    ),
-    **dict.fromkeys(["acos", "arccos", "asin", "arcsin", "atanh", "arctanh"], U),
-    **dict.fromkeys(["acosh", "arccosh", "log", "log10", "log1p", "log2", "rsqrt", "sqrt"], OVER),
+    **{name: X for name in _EVERYWHERE},
+    **{name: U for name in ("acos", "arccos", "asin", "arcsin", "atanh", "arctanh")},
+    **{name: OVER for name in ("acosh", "arccosh", "log", "log10", "log1p", "log2", "rsqrt", "sqrt")},
     "logit": HALF,
 }
 _NOT_FUNCTIONS: Final = ("absolute", "sgn")  # in PyTorch a method alone
@@ -95,8 +87,8 @@ IN_PLACE: Final = [
         for name, operand in _UNARY.items()
         if name not in (*_NOT_FUNCTIONS, *_NOT_METHODS)
     ],
-    *[Case(f"{name}_", lambda t, name=name: getattr(t, f"{name}_")(_x(t))) for name in _NOT_METHODS],
-    *[Case(f"Tensor.{name}_", lambda t, name=name: getattr(_x(t), f"{name}_")()) for name in _NOT_FUNCTIONS],
+    *[Case(f"{name}_", _function(f"{name}_", X)) for name in _NOT_METHODS],
+    *[Case(f"Tensor.{name}_", _method(f"{name}_", X)) for name in _NOT_FUNCTIONS],
     Case("clamp_", _in_place("clamp_", X, -1.0, 1.0)),
     Case("clamp_min_", _in_place("clamp_min_", X, 0.25)),
     Case("clamp_max_", _in_place("clamp_max_", X, 0.25)),
@@ -115,12 +107,11 @@ IN_PLACE: Final = [
     Case("dropout_", lambda t: t.dropout_(_x(t), 0.5, False)),
     Case("feature_alpha_dropout_", lambda t: t.feature_alpha_dropout_(_image(t, 1, 2, 2, 2), 0.5, False)),
     *[
-        Case(f"Tensor.{name}", lambda t, name=name: getattr(_x(t), name)(t.tensor([1.0, 0.5, 2.0])))
+        Case(f"Tensor.{name}", _method(name, X, [1.0, 0.5, 2.0]))
         for name in (
             *("subtract_", "multiply_", "divide_", "true_divide_", "greater_", "greater_equal_", "less_"),
-            *("less_equal_", "not_equal_", "arctan2_", "float_power_"),
+            *("less_equal_", "not_equal_", "arctan2_"),
         )
-        if name != "float_power_"
     ],
     Case("Tensor.float_power_", lambda t: _x(t).double().float_power_(2)),
     Case("Tensor.igamma_", lambda t: t.tensor(OVER).igamma_(t.tensor([0.5, 1.0, 2.0]))),
@@ -146,33 +137,50 @@ IN_PLACE: Final = [
 ]
 
 
+def _activated(name: str) -> Callable[[], Any]:
+    """By numpy: PyTorch has these in nn.functional alone."""
+    x = np.array(X)
+    found: dict[str, Any] = {
+        "silu": x / (1 + np.exp(-x)),
+        "mish": x * np.tanh(np.log1p(np.exp(x))),
+        "softplus": np.log1p(np.exp(x)),
+        "softsign": x / (1 + np.abs(x)),
+        "selu": 1.0507009873554805 * np.where(x > 0, x, 1.6732632423543772 * np.expm1(x)),
+        "gelu": x * (1 + np.array([[erf(it * sqrt(0.5)) for it in row] for row in X])) / 2,
+    }
+    return lambda: found[name].astype(np.float32)
+
+
+def _convolved(kind: str, rank: int) -> Call:
+    def call(t: Any) -> Any:
+        weight = _image(t, 3, 2, *[2] * rank) if kind == "conv" else _image(t, 2, 3, *[2] * rank)
+        return getattr(t, f"{kind}{rank}d")(_image(t, 1, 2, *[4] * rank), weight, _image(t, 3), stride=2)
+
+    return call
+
+
+def _pooled(rank: int) -> Call:
+    return lambda t: getattr(t, f"max_pool{rank}d")(_image(t, 1, 2, *[5] * rank), 2)
+
+
 def _losses(t: Any) -> tuple[Any, Any, Any]:
     return _x(t), _x(t) * 0.5, t.tensor([[1.0, -1.0, 1.0], [-1.0, 1.0, 1.0]])
 
 
 LAYERS: Final = [
+    *[Case(name, _function(name, X)) for name in ("selu", "celu", "hardshrink", "rrelu", "relu")],
     *[
-        Case(name, lambda t, name=name: getattr(t, name)(_x(t)))
-        for name in ("selu", "celu", "hardshrink", "rrelu", "relu")
-    ],
-    *[
-        Case(f"Tensor.{name}", lambda t, name=name: getattr(_x(t), name)(), lambda name=name: _activated(name))
+        Case(f"Tensor.{name}", _method(name, X), _activated(name))
         for name in ("silu", "selu", "mish", "softplus", "gelu", "softsign")
     ],
-    *[
-        Case(name, lambda t, name=name: getattr(t, name)(_x(t)), lambda name=name: _activated(name))
-        for name in ("silu", "mish", "softplus", "gelu", "softsign")
-    ],
+    *[Case(name, _function(name, X), _activated(name)) for name in ("silu", "mish", "softplus", "gelu", "softsign")],
     Case("Tensor.hardshrink", lambda t: _x(t).hardshrink()),
     Case("prelu", lambda t: t.prelu(_x(t), t.tensor([0.25]))),
     Case("Tensor.prelu", lambda t: _x(t).prelu(t.tensor([0.25]))),
     Case("threshold", lambda t: t.threshold(_x(t), 0.25, -1.0)),
-    *[Case(f"conv{rank}d", lambda t, rank=rank: _convolved(t, "conv", rank)) for rank in (1, 2, 3)],
-    *[Case(f"conv_transpose{rank}d", lambda t, rank=rank: _convolved(t, "conv_transpose", rank)) for rank in (1, 2, 3)],
-    *[
-        Case(f"max_pool{rank}d", lambda t, rank=rank: getattr(t, f"max_pool{rank}d")(_image(t, 1, 2, *[5] * rank), 2))
-        for rank in (1, 2, 3)
-    ],
+    *[Case(f"conv{rank}d", _convolved("conv", rank)) for rank in (1, 2, 3)],
+    *[Case(f"conv_transpose{rank}d", _convolved("conv_transpose", rank)) for rank in (1, 2, 3)],
+    *[Case(f"max_pool{rank}d", _pooled(rank)) for rank in (1, 2, 3)],
     Case("avg_pool1d", lambda t: t.avg_pool1d(_image(t, 1, 2, 5), 2)),
     Case("adaptive_avg_pool1d", lambda t: t.adaptive_avg_pool1d(_image(t, 1, 2, 5), 2)),
     Case("adaptive_max_pool1d", lambda t: t.adaptive_max_pool1d(_image(t, 1, 2, 5), 2)),
@@ -217,36 +225,11 @@ LAYERS: Final = [
 ]
 
 
-def _activated(name: str) -> Any:
-    """By numpy: PyTorch has these in nn.functional alone."""
-    x = np.array(X)
-    found = {
-        "silu": lambda: x / (1 + np.exp(-x)),
-        "mish": lambda: x * np.tanh(np.log1p(np.exp(x))),
-        "softplus": lambda: np.log1p(np.exp(x)),
-        "softsign": lambda: x / (1 + np.abs(x)),
-        "selu": lambda: 1.0507009873554805 * np.where(x > 0, x, 1.6732632423543772 * np.expm1(x)),
-        "gelu": lambda: x * np.vectorize(_normal)(x),
-    }[name]()
-    return found.astype(np.float32)
-
-
-def _normal(x: float) -> float:
-    from math import erf, sqrt
-
-    return (1 + erf(x / sqrt(2))) / 2
-
-
-def _convolved(t: Any, kind: str, rank: int) -> Any:
-    weight = _image(t, 3, 2, *[2] * rank) if kind == "conv" else _image(t, 2, 3, *[2] * rank)
-    return getattr(t, f"{kind}{rank}d")(_image(t, 1, 2, *[4] * rank), weight, _image(t, 3), stride=2)
-
-
 ELEMENTWISE: Final = [
     *[
         Case(
             name,
-            lambda t, name=name, given=given: [getattr(t, name)(t.tensor(given)), getattr(t.tensor(given), name)()],
+            _both(name, given),
         )
         for name, given in {
             **{"arcsin": U, "arccos": U, "arctan": X, "arcsinh": X, "arccosh": OVER, "arctanh": U},
@@ -268,21 +251,16 @@ ELEMENTWISE: Final = [
     ),
     Case("rsub", lambda t: t.rsub(_x(t), 2, alpha=3)),
     Case("Tensor.where", lambda t: [_x(t).where(_x(t) > 0, t.zeros(3)), _x(t).where(_x(t) > 0, 7.0)]),
+    *[Case(f"Tensor.{name}", _method(name, [1.0, 2.5])) for name in ("byte", "char", "short", "cfloat", "cdouble")],
     *[
-        Case(f"Tensor.{name}", lambda t, name=name: getattr(t.tensor([1.0, 2.5]), name)())
-        for name in ("byte", "char", "short", "cfloat", "cdouble")
-    ],
-    *[
-        Case(f"special.{name}", lambda t, name=name, given=given: getattr(t.special, name)(t.tensor(given)))
+        Case(f"special.{name}", _function(f"special.{name}", given))
         for name, given in {
-            **dict.fromkeys(
-                ["i0", "i0e", "i1", "i1e", "erfcx", "ndtr", "log_ndtr"], [[0.0, -3.0, 0.25], [20.0, -18.5, 1e-3]]
-            ),
+            **{name: EVERYWHERE for name in ("i0", "i0e", "i1", "i1e", "erfcx", "ndtr", "log_ndtr")},
             "ndtri": [0.0, 1e-6, 0.3, 0.5, 0.999, 1.0],
         }.items()
     ],
     *[
-        Case(name, lambda t, name=name: _both_gammas(t, name))
+        Case(name, _function(name, [0.5, 2.0, 0.0, 30.0, 500.0], [0.25, 3.0, 1.0, 28.0, 480.0]))
         for name in ("igamma", "igammac", "special.gammainc", "special.gammaincc")
     ],
     Case(
@@ -301,11 +279,9 @@ ELEMENTWISE: Final = [
 ]
 
 
-def _both_gammas(t: Any, name: str) -> Any:
-    home, _, called = name.rpartition(".")
-    function = getattr(t.special if home else t, called)
-    a, x = t.tensor([0.5, 2.0, 0.0, 30.0, 500.0]), t.tensor([0.25, 3.0, 1.0, 28.0, 480.0])
-    return [function(a, x), getattr(a, "igammac" if name.endswith("c") and "inc" not in name else "igamma")(x)]
+def _seen_again(t: Any) -> list[bool]:
+    x = _x(t)
+    return [x.is_set_to(x.view(2, 3)), x.is_set_to(x[1:])]
 
 
 ARRAYS: Final = [
@@ -347,7 +323,7 @@ ARRAYS: Final = [
     Case("resolve_conj", lambda t: [t.resolve_conj(_x(t)), _x(t).resolve_conj()]),
     Case("resolve_neg", lambda t: [t.resolve_neg(_x(t)), _x(t).resolve_neg()]),
     Case("detach", lambda t: t.detach(_x(t).requires_grad_()).requires_grad),
-    Case("Tensor.is_set_to", lambda t: [(lambda x: [x.is_set_to(x.view(2, 3)), x.is_set_to(x[1:])])(_x(t))]),
+    Case("Tensor.is_set_to", _seen_again),
     Case("Tensor.new", lambda t: [tuple(_x(t).new(2, 4).shape), _x(t).new([1, 2]), tuple(_x(t).new().shape)]),
 ]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from statistics import NormalDist
 from typing import Any
 
@@ -55,7 +56,7 @@ def _polygamma(n: int, x: float) -> float:
     return float((-1) ** (n + 1) * math.factorial(n) * (total + rest))
 
 
-def _each(function: Callable[..., float]) -> Callable[[Any], Any]:
+def _each(function: Callable[..., float]) -> Callable[..., Any]:
     return np.vectorize(function, otypes=[np.float64])
 
 
@@ -68,7 +69,9 @@ def _heaviside(x: Array, y: Array) -> Array:
 
 
 def _normal_quantile(p: float) -> float:
-    return NormalDist().inv_cdf(p) if 0 < p < 1 else {0: -INF, 1: INF}.get(p, NAN)
+    if 0 < p < 1:
+        return NormalDist().inv_cdf(p)
+    return -INF if p == 0 else INF if p == 1 else NAN
 
 
 def _bessel(order: int, scaled: bool) -> Callable[[float], float]:
@@ -164,7 +167,15 @@ ROWS: list[Row] = [
         label="-r",
     ),
     *[Row(name, getattr(special, name), _each(oracle), ORDERED, "float", order=2) for name, oracle in BESSEL.items()],
-    Row("erfcx", special.erfcx, _each(lambda x: math.exp(x * x) * math.erfc(x)), ORDERED, "float", order=2),
+    Row(
+        "erfcx",
+        special.erfcx,
+        _each(lambda x: math.exp(x * x) * math.erfc(x)),
+        ORDERED,
+        "float",
+        domain=((-1.0, 3.0),),
+        order=2,
+    ),
     Row("ndtri", special.ndtri, _each(_normal_quantile), ORDERED, "float", domain=((0.03, 0.97),), order=2),
     Row("igamma", flow.igamma, _each(_lower_gamma), REAL, shapes=TWO, domain=ABOVE),
     Row("igammac", flow.igammac, _each(_upper_gamma), REAL, shapes=TWO, domain=ABOVE),
@@ -284,7 +295,7 @@ def test_incomplete_gamma_functions_everywhere(contract: KernelContract) -> None
     check(flow.igamma(flow.tensor(first), flow.tensor(second)), expected, "float64")
     check(flow.igammac(flow.tensor(first), flow.tensor(second)), 1 - expected, "float64")
     for function in (flow.igamma, flow.igammac):
-        check_gradients(lambda x, f=function: f(flow.tensor([0.5, 2.0, 30.0]).double(), x), np.array([0.3, 1.5, 28.0]))
+        check_gradients(partial(function, flow.tensor([0.5, 2.0, 30.0]).double()), np.array([0.3, 1.5, 28.0]))
         with pytest.raises(RuntimeError, match="no gradient of its first operand"):
             function(flow.ones(1, requires_grad=True), flow.ones(1)).backward()
 

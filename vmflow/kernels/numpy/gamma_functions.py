@@ -157,8 +157,8 @@ def _zeta(exponent: Array, start: Array, out: Array | None) -> Array:
     # In another order, an infinity times 0 would be nan.
     total = total + (power * place / (s_safe - 1.0) + power * 0.5)
     factor = s_safe / place
-    for order, number in enumerate(BERNOULLI, 1):
-        total = total + power * factor * (number / math.factorial(2 * order))
+    for order, bernoulli in enumerate(BERNOULLI, 1):
+        total = total + power * factor * (bernoulli / math.factorial(2 * order))
         factor = factor * ((s_safe + (2 * order - 1)) / place) * ((s_safe + 2 * order) / place)
     total = np.where(np.isnan(total) & (power == 0), 0.0, total)
     pole = (s == 1) | ((s > 1) & (q <= 0) & whole)

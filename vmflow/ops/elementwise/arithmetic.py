@@ -476,7 +476,7 @@ def float_power(input: Tensor | Scalar, exponent: Tensor | Scalar, *, out: Tenso
     double = dtypes.complex128 if _common_dtype(input, exponent).is_complex else dtypes.float64
     base, power = (cast(it, double) if isinstance(it, _tensors.Tensor) else it for it in (input, exponent))
     # A number that is no tensor must not be taken for an integer.
-    widened = float if double is dtypes.float64 else complex
+    widened: Any = float if double is dtypes.float64 else complex
     return pow(
         base if isinstance(base, _tensors.Tensor) else widened(base),
         power if isinstance(power, _tensors.Tensor) else widened(power),

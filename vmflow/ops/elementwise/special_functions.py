@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from vmflow import dtypes, interpreter as _interpreter, tensors as _tensors
 from vmflow.dtypes import FLOATING
+from vmflow.operands import not_tensors
 from vmflow.ops.autocasting import autocast_as_op
 from vmflow.ops.copying import cast
 from vmflow.ops.creation.creation import tensor
@@ -21,7 +22,7 @@ from .arithmetic import sign
 from .error_function import erfc
 from .gamma_function import lgamma
 from .inference import DEAR, TO_FLOAT, elementwise
-from .pointwise import Binary, check_tensors, pair, unary
+from .pointwise import Binary, pair, unary
 from .selection import where
 from .transcendental import exp, log, log1p
 
@@ -140,7 +141,8 @@ def xlog1py(input: Tensor | Scalar, other: Tensor | Scalar, *, out: Tensor | Non
         TypeError: if neither is a tensor.
     """
     if not isinstance(other, _tensors.Tensor):
-        check_tensors("xlog1py", input)
+        if not isinstance(input, _tensors.Tensor):
+            raise not_tensors("xlog1py", (input, other))
         input = _floating(input)
         other = tensor(other, dtype=input.dtype, device=input.device)
     other = _floating(other)

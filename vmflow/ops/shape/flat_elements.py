@@ -146,7 +146,7 @@ def apply_(self: Tensor, callable: Callable[[Any], Any]) -> Tensor:
 
 @method()
 def map_(self: Tensor, tensor: Tensor, callable: Callable[[Any, Any], Any]) -> Tensor:
-    """Replace each element by what a Python function makes of it and of that of `tensor`, which broadcasts; as `apply_`.
+    """As `apply_`, with a function of two elements: that of `tensor`, which broadcasts, is the second.
 
     Raises:
         TypeError: unless the tensors are on the CPU.
