@@ -147,6 +147,26 @@ def test_the_gamma_function_and_its_kin_are_nearly_right(op: str) -> None:
     compare(op, (on_cpu(numbers.astype(np.float32)),), tolerance=1e-6)
 
 
+@pytest.mark.parametrize("op", ["i0", "i0e", "i1", "i1e", "erfcx", "ndtri", "igamma", "igammac", "zeta"])
+def test_special_functions_are_nearly_right(op: str) -> None:
+    first = np.concatenate([np.linspace(-30.0, 30.0, 301), np.logspace(-9, 7, 99), [0.0, 1.0, np.inf, -np.inf, np.nan]])
+    second = np.roll(first, 7) if op == "zeta" else first * np.resize([0.3, 0.9, 1.0, 1.1, 3.0], first.size)
+    if op == "ndtri":
+        first = np.concatenate([np.linspace(-0.1, 1.1, 121), np.logspace(-300, -1, 99), [np.nan]])
+    if op == "zeta":  # whose terms of negative numbers cancel out
+        first, second = np.abs(first), np.maximum(second, -0.5)
+    expected, found = _both(op, (first, second) if op in ("igamma", "igammac", "zeta") else (first,))
+    np.testing.assert_array_equal(np.isnan(found), np.isnan(expected))
+    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-300)
+
+
+@pytest.mark.parametrize("dtype", sorted(INTEGERS))
+def test_divisors_and_multiples_have_the_bits_of_the_cpu(dtype: str) -> None:
+    first, second = _hard(dtype, 300), np.concatenate([_hard(dtype, 297, 1), np.array([0, 1, 6], dtype)])
+    for op in ("gcd", "lcm"):
+        assert same_bits(*_both(op, (first, second)))
+
+
 @pytest.mark.parametrize("n", [1, 2, 3, 6])
 def test_polygamma(n: int) -> None:
     numbers = np.concatenate([np.linspace(-3.4, -0.2, 15), np.linspace(0.05, 30.0, 60), [np.inf, np.nan, 0.0]])

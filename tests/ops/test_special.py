@@ -111,7 +111,7 @@ def _zeta(s: float, q: float) -> float:
     far = 1000
     middle = q + far - 0.5
     rest = middle ** (1 - s) / (s - 1) - s * middle ** (-s - 1) / 24
-    return math.fsum([(q + place) ** -s for place in range(far)]) + rest
+    return float(math.fsum([(q + place) ** -s for place in range(far)]) + rest)
 
 
 ABOVE = ((0.3, 4.0),)
@@ -305,7 +305,11 @@ def test_the_zeta_function_of_negative_numbers(contract: KernelContract) -> None
     expected = [4 + math.pi**2 / 2, -8 / 27 - 8 + 7 * 1.2020569031595942, INF, NAN]
     check(special.zeta(flow.tensor(s), flow.tensor(q)), expected, "float64", tolerance=1e-13)
     check_gradients(lambda q: special.zeta(flow.tensor([2.0, 3.5]).double(), q), np.array([0.5, 2.0]), second=True)
-    for call in (lambda x: special.zeta(x, 2.0), lambda x: special.zeta(x, flow.ones(1))):
+    calls: list[Callable[[flow.Tensor], flow.Tensor]] = [
+        lambda x: special.zeta(x, 2.0),
+        lambda x: special.zeta(x, flow.ones(1)),
+    ]
+    for call in calls:
         with pytest.raises(RuntimeError, match="zeta has no gradient of its first operand"):
             call(flow.tensor([2.0], requires_grad=True)).backward()
 
