@@ -1,0 +1,151 @@
+"""Functions made of a few ops each: what they refuse, what they share, and numbers at the ends of ranges."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vmflow as flow
+from tests.support import check_gradients
+
+X = flow.ones(2, 3)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: flow.isposinf(X.to(flow.complex64)), TypeError, "isposinf is not defined for complex64"),
+        (lambda: flow.polar(X, X.double()), TypeError, "polar: expected two of float32"),
+        (lambda: flow.frexp(X.int()), TypeError, "frexp is not defined for int32"),
+        (lambda: flow.gcd(X, X), TypeError, "gcd is not defined for float32"),
+        (lambda: flow.adjoint(flow.ones(2)), ValueError, "adjoint: expected matrices"),
+        (lambda: flow.renorm(X, 0, 0, 1), ValueError, "p must be positive, got 0"),
+        (lambda: flow.renorm(X, 2, 0, -1), ValueError, "maxnorm cannot be negative, got -1"),
+        (lambda: flow.renorm(X[0], 2, 0, 1), ValueError, "at least two dimensions"),
+        (lambda: flow.mvlgamma(X, 0), ValueError, "p must be positive, got 0"),
+        (lambda: flow.gradient(X, edge_order=3), ValueError, "edge_order must be 1 or 2, not 3"),
+        (lambda: flow.gradient(X, dim=0, edge_order=2), ValueError, "has 2 points, but needs at least 3"),
+        (lambda: flow.gradient(X, dim=(0, 0)), ValueError, "names one dimension twice"),
+        (lambda: flow.gradient(X, spacing=[1.0]), ValueError, "2 dimensions need as many spacings, got 1"),
+        (lambda: flow.gradient(X, spacing=(flow.ones(3), flow.ones(3))), ValueError, "must be a vector of 2"),
+        (lambda: flow.vander(X), ValueError, "vander: expected a vector"),
+        (lambda: flow.addbmm(X, flow.ones(2, 2, 1), flow.ones(1, 1, 3)), ValueError, "batches of 2 and 1"),
+        (lambda: flow.addmv(flow.ones(5), X, flow.ones(3)), ValueError, "addmv"),
+        (lambda: flow.unravel_index(X, (2, 3)), TypeError, "the indices must be integers, not float32"),
+        (lambda: flow.unravel_index(X.long(), (2, -3)), ValueError, "sizes cannot be negative"),
+        (lambda: flow.nn.functional.pdist(X[0]), ValueError, "pdist: expected a matrix"),
+        (lambda: flow.nn.functional.pdist(X, -1), ValueError, "p cannot be negative, got -1"),
+        (lambda: flow.randint_like(X, 3, 3), ValueError, "randint_like: there is no integer"),
+        (lambda: flow.randint_like(X, 0.5), TypeError, "randint_like: expected integers"),
+        (lambda: flow.zeros(2, dtype=flow.int8).random_(0, 300), ValueError, "random_: 299 does not fit into int8"),
+        (lambda: X.clone().cauchy_(0, 0), ValueError, "sigma must be positive, got 0"),
+        (lambda: X.clone().log_normal_(0, -1), ValueError, "std must be positive, got -1"),
+        (lambda: X.int().log_normal_(), TypeError, "log_normal_: expected a floating-point tensor"),
+        (lambda: X.clone().geometric_(1), ValueError, "must be between 0 and 1, got 1"),
+        (lambda: X[0].clone().fill_diagonal_(1), ValueError, "expected a matrix"),
+        (lambda: flow.ones(2, 2, 3).fill_diagonal_(1), ValueError, "dimensions of one size"),
+        (lambda: flow.as_strided_scatter(X.t(), X, (2,), (1,)), ValueError, "leave gaps"),
+        (lambda: flow.ones(2, requires_grad=True).resize_(1), RuntimeError, "cannot be changed in place"),
+        (lambda: X.clone().set_(X.double()), TypeError, "cannot share memory of float64"),
+        (lambda: flow.frombuffer(bytearray(3), dtype=flow.int16), ValueError, "no whole number of elements"),
+        (
+            lambda: flow.frombuffer(bytearray(4), dtype=flow.int16, count=3),
+            ValueError,
+            "more than the buffer's 4 bytes",
+        ),
+        (lambda: flow.frombuffer(bytearray(4), dtype=flow.int16, count=0), ValueError, "count must be positive"),
+        (lambda: flow.frombuffer(bytearray(0), dtype=flow.int16), ValueError, "not within a buffer of 0"),
+        (lambda: flow.asarray([1, 2], copy=False), ValueError, "a list cannot become such a tensor without a copy"),
+        (lambda: flow.asarray(X, dtype=flow.int64, copy=False), ValueError, "without a copy"),
+        (lambda: flow.kl_div(X, X, 3), ValueError, "the reduction is 0 for none, 1 for the mean or 2"),
+        (lambda: flow.special.xlog1py(1, 2), TypeError, "xlog1py: expected tensors"),
+        (lambda: flow.special.i0e(X.to(flow.complex64)), TypeError, "i0e is not defined for complex64"),
+    ],
+)
+def test_what_is_refused(call: Callable[[], Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        call()
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_mantissas_and_exponents_of_all_powers_of_two(dtype: str) -> None:
+    kind = getattr(flow, dtype)
+    limits = flow.finfo(kind)
+    smallest = (
+        math.frexp(limits.tiny * limits.eps)[1] if dtype in ("float32", "float64") else math.frexp(limits.tiny)[1]
+    )
+    powers = np.ldexp(1.0, np.arange(smallest - 1, math.frexp(limits.max)[1]))
+    given = flow.tensor(np.concatenate([powers, -powers]), dtype=flow.float64).to(kind)
+    mantissa, exponent = flow.frexp(given)
+    assert mantissa.dtype is kind
+    assert exponent.dtype is flow.int32
+    assert set(mantissa.double().tolist()) == {0.5, -0.5}
+    assert exponent.tolist() == [math.frexp(it)[1] for it in given.double().tolist()]
+    ends = flow.tensor([0.0, math.inf, -math.inf]).to(kind)
+    assert flow.frexp(ends).mantissa.double().tolist() == [0.0, math.inf, -math.inf]
+    assert flow.frexp(ends).exponent.tolist() == [0, 0, 0]
+
+
+def test_gradients() -> None:
+    x = np.array([[0.3, -1.2], [2.6, 0.7]])
+    check_gradients(lambda x: flow.frexp(x).mantissa, x)
+    check_gradients(lambda x: flow.renorm(x, 2, 0, 1.0), x)
+    check_gradients(lambda x, y: flow.special.xlog1py(x, y), x, np.abs(x), second=True)
+    check_gradients(lambda x: flow.gradient(x, spacing=[0.5, 2.0])[0], x)
+    check_gradients(lambda x: flow.cumulative_trapezoid(x, flow.tensor([0.0, 3.0])), x)
+    check_gradients(lambda x: flow.polar(x.abs(), x).abs(), x)
+    check_gradients(lambda x, y: flow.sgn(flow.complex(x, y)).real, x, x[::-1].copy())
+    assert flow.angle(flow.tensor([1.0, -2.0], requires_grad=True)).sum().requires_grad
+
+
+def test_memory_is_shared_where_it_can_be() -> None:
+    buffer = bytearray(8)
+    seen = flow.frombuffer(buffer, dtype=flow.int32, offset=4)
+    seen.fill_(1)
+    flow.synchronize()
+    assert list(buffer) == [0, 0, 0, 0, 1, 0, 0, 0]
+    array = np.zeros(2)
+    assert flow.asarray(array, copy=False).add_(1).tolist() == [1, 1]
+    assert array.tolist() == [1, 1]
+    assert flow.asarray(array, copy=True).add_(1).tolist() == [2, 2]
+    assert array.tolist() == [1, 1]
+    x = flow.ones(2)
+    assert flow.asarray(x) is x
+    assert flow.zeros(3).set_(x).is_set_to(x)
+    assert not x.clone().is_set_to(x)
+
+
+def test_resizing_keeps_what_there_is() -> None:
+    x = flow.arange(6).view(2, 3)
+    assert x.resize_(2, 2).tolist() == [[0, 1], [2, 3]]
+    assert x.resize_(5)[:4].tolist() == [0, 1, 2, 3]
+    assert flow.arange(6).view(2, 3).t().resize_(4).shape == (4,)
+    assert x.resize_as_(flow.zeros(0, 2)).shape == (0, 2)
+
+
+def test_numbers_that_are_drawn_into_a_tensor() -> None:
+    with flow.fork_rng():
+        flow.manual_seed(0)
+        whole = flow.zeros(4000, dtype=flow.int8).random_()
+        assert (whole.min().item(), whole.max().item()) == (0, 127)
+        assert sorted(set(flow.zeros(200).random_(2, 5).tolist())) == [2, 3, 4]
+        trials = flow.zeros(20000, dtype=flow.int64).geometric_(0.25)
+        assert trials.double().mean().item() == pytest.approx(4, rel=0.05)
+        assert flow.zeros(20001).cauchy_(3, 0.5).median().item() == pytest.approx(3, abs=0.05)
+        assert flow.zeros(20000).log_normal_(1, 0.5).log().mean().item() == pytest.approx(1, abs=0.02)
+        assert set(flow.randint_like(flow.ones(200, dtype=flow.int16), 2, 4).tolist()) == {2, 3}
+
+
+def test_in_place_functions_are_the_methods() -> None:
+    x = flow.zeros(2)
+    assert flow.exp_(x) is x
+    assert x.tolist() == [1, 1]
+    for name in ("multiply_", "arcsin_", "negative_", "cumsum_", "index_put_", "clamp_"):
+        assert getattr(flow, name) is getattr(flow.Tensor, name)
+    assert flow.kl_div(X, X, 1).shape == ()
+    assert flow.kl_div(X, X, "sum").shape == ()
+    assert flow.kl_div(X, X).shape == (2, 3)
