@@ -32,10 +32,10 @@ from .ops.indexing import scatter_reduction as scatter_reduction
 from .ops import inquiry as inquiry
 from .ops.linalg import decompositions as decompositions
 from .ops.linalg import linear_algebra as linear_algebra
-from .ops.linalg import lu as lu
 from .ops.linalg import matrix_functions as matrix_functions
 from .ops.linalg import matrix_products as matrix_products
 from .ops.linalg import pseudo_inverse as pseudo_inverse
+from .ops.linalg import triangular_factors as triangular_factors
 from .ops.nn import quantization as quantization
 from .ops.reduction import composed_reduction as composed_reduction
 from .ops.reduction import counting as counting
@@ -291,9 +291,6 @@ if TYPE_CHECKING:
     from .ops.linalg.linear_algebra import outer as ger
     from .ops.linalg.linear_algebra import outer as outer
     from .ops.linalg.linear_algebra import tensordot as tensordot
-    from .ops.linalg.lu import lu_packed as lu
-    from .ops.linalg.lu import lu_unpack as lu_unpack
-    from .ops.linalg.lu import solve_by_lu as lu_solve
     from .ops.linalg.matrix_functions import matrix_exp as matrix_exp
     from .ops.linalg.matrix_functions import matrix_power as matrix_power
     from .ops.linalg.matrix_functions import vander as vander
@@ -304,6 +301,9 @@ if TYPE_CHECKING:
     from .ops.linalg.matrix_products import trace as trace
     from .ops.linalg.matrix_products import vdot as vdot
     from .ops.linalg.pseudo_inverse import pinv as pinverse
+    from .ops.linalg.triangular_factors import lu_packed as lu
+    from .ops.linalg.triangular_factors import lu_unpack as lu_unpack
+    from .ops.linalg.triangular_factors import solve_by_lu as lu_solve
     from .ops.nn.quantization import fake_quantize_per_channel_affine as fake_quantize_per_channel_affine
     from .ops.nn.quantization import fake_quantize_per_tensor_affine as fake_quantize_per_tensor_affine
     from .ops.reduction.composed_reduction import count_nonzero as count_nonzero

@@ -29,7 +29,10 @@ from .ops.linalg.linear_algebra import (
     matmul as matmul,
     solve as solve,
 )
-from .ops.linalg.lu import (
+from .ops.linalg.matrix_functions import matrix_exp as matrix_exp, matrix_power as matrix_power
+from .ops.linalg.matrix_products import linalg_cross, multi_dot as multi_dot
+from .ops.linalg.pseudo_inverse import lstsq as lstsq, matrix_rank as matrix_rank, pinv as pinv
+from .ops.linalg.triangular_factors import (
     cholesky_ex as cholesky_ex,
     inv_ex as inv_ex,
     lu as lu,
@@ -38,9 +41,6 @@ from .ops.linalg.lu import (
     lu_solve as lu_solve,
     solve_ex as solve_ex,
 )
-from .ops.linalg.matrix_functions import matrix_exp as matrix_exp, matrix_power as matrix_power
-from .ops.linalg.matrix_products import linalg_cross, multi_dot as multi_dot
-from .ops.linalg.pseudo_inverse import lstsq as lstsq, matrix_rank as matrix_rank, pinv as pinv
 from .ops.reduction.norms import linalg_norm, matrix_norm as matrix_norm, vector_norm as vector_norm
 
 # PyTorch has others of these names at the top.

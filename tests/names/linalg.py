@@ -6,7 +6,7 @@ import math
 from typing import Any, Final
 
 from .case import Case
-from .signal import quiet
+from .signal import each, quiet
 
 
 def _matrix(t: Any, *shape: int) -> Any:
@@ -36,17 +36,14 @@ _SHAPES: Final = ((3, 3), (2, 3, 3), (4, 3), (3, 5), (0, 3, 3), (0, 0), (40, 40)
 _SQUARE: Final = ((3, 3), (2, 3, 3), (0, 3, 3), (2, 0, 0), (40, 40))
 
 CASES: Final = [
-    *[Case("linalg.lu", lambda t, s=s: t.linalg.lu(_matrix(t, *s))) for s in _SHAPES],
-    *[Case("linalg.lu_factor", lambda t, s=s: t.linalg.lu_factor(_matrix(t, *s))) for s in _SHAPES],
-    *[Case("linalg.lu_factor_ex", lambda t, s=s: t.linalg.lu_factor_ex(_matrix(t, *s) * 0)) for s in _SHAPES],
-    *[Case("linalg.inv_ex", lambda t, s=s: t.linalg.inv_ex(_matrix(t, *s))) for s in _SQUARE],
-    *[
-        Case("linalg.solve_ex", lambda t, s=s: t.linalg.solve_ex(_matrix(t, *s), _matrix(t, *s[:-1], 2)))
-        for s in _SQUARE
-    ],
-    *[Case("linalg.cholesky_ex", lambda t, s=s: t.linalg.cholesky_ex(_definite(t, *s))) for s in _SQUARE],
-    *[Case("linalg.eigvals", lambda t, s=s: _powers_of_eigenvalues(t, _matrix(t, *s))) for s in _SQUARE[:4]],
-    *[Case("linalg.eig", lambda t, s=s: _rebuilt(t, _matrix(t, *s))) for s in _SQUARE[:4]],
+    *each("linalg.lu", lambda t, s: t.linalg.lu(_matrix(t, *s)), _SHAPES),
+    *each("linalg.lu_factor", lambda t, s: t.linalg.lu_factor(_matrix(t, *s)), _SHAPES),
+    *each("linalg.lu_factor_ex", lambda t, s: t.linalg.lu_factor_ex(_matrix(t, *s) * 0), _SHAPES),
+    *each("linalg.inv_ex", lambda t, s: t.linalg.inv_ex(_matrix(t, *s)), _SQUARE),
+    *each("linalg.solve_ex", lambda t, s: t.linalg.solve_ex(_matrix(t, *s), _matrix(t, *s[:-1], 2)), _SQUARE),
+    *each("linalg.cholesky_ex", lambda t, s: t.linalg.cholesky_ex(_definite(t, *s)), _SQUARE),
+    *each("linalg.eigvals", lambda t, s: _powers_of_eigenvalues(t, _matrix(t, *s)), _SQUARE[:4]),
+    *each("linalg.eig", lambda t, s: _rebuilt(t, _matrix(t, *s)), _SQUARE[:4]),
     Case("linalg.inv_ex", lambda t: t.linalg.inv_ex(t.zeros(2, 3, 3)).info),
     Case("linalg.solve_ex", lambda t: t.linalg.solve_ex(_matrix(t, 2, 3, 3), _matrix(t, 4, 3)[:2])),
     Case("linalg.solve_ex", lambda t: t.linalg.solve_ex(_matrix(t, 3, 3), _matrix(t, 2, 3), left=False)),
@@ -58,25 +55,23 @@ CASES: Final = [
     ),
     Case("linalg.eigvals", lambda t: _powers_of_eigenvalues(t, t.complex(_matrix(t, 3, 3), _matrix(t, 3, 3).mT))),
     Case("linalg.eigvals", lambda t: _powers_of_eigenvalues(t, _matrix(t, 3, 3).float()), tolerance=1e-4),
-    *[
-        Case(
-            "linalg.lu_solve",
-            lambda t, left=left, adjoint=adjoint: t.linalg.lu_solve(
-                *t.linalg.lu_factor(_matrix(t, 2, 3, 3)), _matrix(t, 3, 3), left=left, adjoint=adjoint
-            ),
-        )
-        for left in (True, False)
-        for adjoint in (True, False)
-    ],
+    *each(
+        "linalg.lu_solve",
+        lambda t, how: t.linalg.lu_solve(
+            *t.linalg.lu_factor(_matrix(t, 2, 3, 3)), _matrix(t, 3, 3), left=how[0], adjoint=how[1]
+        ),
+        ((True, False), (True, True), (False, False), (False, True)),
+    ),
     Case("lu_solve", lambda t: quiet(lambda: t.lu_solve(_matrix(t, 3, 2), *t.linalg.lu_factor(_matrix(t, 3, 3))))),
     Case("Tensor.lu_solve", lambda t: quiet(lambda: _matrix(t, 3, 2).lu_solve(*t.linalg.lu_factor(_matrix(t, 3, 3))))),
     Case("lu_unpack", lambda t: t.lu_unpack(*t.linalg.lu_factor(_matrix(t, 2, 4, 3)))),
     Case("lu_unpack", lambda t: t.lu_unpack(*t.linalg.lu_factor(_matrix(t, 3, 4)), unpack_pivots=False)[1:]),
     Case("lu_unpack", lambda t: t.lu_unpack(*t.linalg.lu_factor(_matrix(t, 3, 4)), unpack_data=False)[0]),
-    *[
-        Case("linalg.cond", lambda t, p=p: t.linalg.cond(_matrix(t, 2, 3, 3), p))
-        for p in (None, "fro", "nuc", 1, -1, 2, -2, math.inf, -math.inf)
-    ],
+    *each(
+        "linalg.cond",
+        lambda t, p: t.linalg.cond(_matrix(t, 2, 3, 3), p),
+        (None, "fro", "nuc", 1, -1, 2, -2, math.inf, -math.inf),
+    ),
     Case("linalg.cond", lambda t: t.linalg.cond(_matrix(t, 2, 3, 4))),
     Case("linalg.cond", lambda t: [t.linalg.cond(t.zeros(2, 2), p) for p in (None, 1, "fro")]),
     Case("linalg.cond", lambda t: t.linalg.cond(t.zeros(3, 0, 0))),
@@ -99,16 +94,12 @@ CASES: Final = [
             t.complex(_matrix(t, 3, 2), _matrix(t, 3, 2) + 1), 1j * t.ones(3, 2, dtype=t.float64), dim=0
         ),
     ),
-    *[
-        Case(
-            name,
-            lambda t, name=name, s=s, k=k: (t.orgqr if name == "orgqr" else t.linalg.householder_product)(
-                _matrix(t, *s), _matrix(t, *s)[..., 0, :k]
-            ),
-        )
-        for name in ("linalg.householder_product", "orgqr")
-        for s, k in (((4, 3), 3), ((4, 3), 2), ((2, 3, 3), 3), ((3, 3), 0))
-    ],
+    *each(
+        "linalg.householder_product",
+        lambda t, how: t.linalg.householder_product(_matrix(t, *how[0]), _matrix(t, *how[0])[..., 0, : how[1]]),
+        (((4, 3), 3), ((4, 3), 2), ((2, 3, 3), 3), ((3, 3), 0)),
+    ),
+    Case("orgqr", lambda t: t.orgqr(_matrix(t, 4, 3), _matrix(t, 4, 3)[0, :2])),
     Case("Tensor.orgqr", lambda t: _matrix(t, 4, 3).orgqr(t.tensor([0.0, 0.5, 2.0], dtype=t.float64))),
     Case("cholesky_inverse", lambda t: [t.cholesky_inverse(_matrix(t, 2, 3, 3), upper) for upper in (False, True)]),
     Case("Tensor.cholesky_inverse", lambda t: _matrix(t, 3, 3).cholesky_inverse()),
@@ -133,24 +124,23 @@ CASES: Final = [
     Case("linalg.pinv", lambda t: t.linalg.pinv(_matrix(t, 2, 3, 3), 0.5, hermitian=True)),
     Case("linalg.matrix_rank", lambda t: t.linalg.matrix_rank(_matrix(t, 2, 3, 4), tol=t.tensor(2.0, dtype=t.float64))),
     Case("linalg.matrix_rank", lambda t: t.linalg.matrix_rank(_matrix(t, 2, 3, 4), 2.0)),
-    *[
-        Case(
-            "linalg.lstsq",
-            lambda t, driver=driver: list(t.linalg.lstsq(_matrix(t, 4, 3), _matrix(t, 4, 2), driver=driver)),
-        )
-        for driver in (None, "gels", "gelsy", "gelsd", "gelss")
-    ],
-    *[
-        Case("linalg.matrix_norm", lambda t, ord=ord, s=s: t.linalg.matrix_norm(t.zeros(*s), ord))
-        for ord, s in (
+    *each(
+        "linalg.lstsq",
+        lambda t, driver: list(t.linalg.lstsq(_matrix(t, 4, 3), _matrix(t, 4, 2), driver=driver)),
+        (None, "gels", "gelsy", "gelsd", "gelss"),
+    ),
+    *each(
+        "linalg.matrix_norm",
+        lambda t, how: t.linalg.matrix_norm(t.zeros(*how[1]), how[0]),
+        (
             (1, (3, 0)),
             (2, (0, 3)),
             (math.inf, (2, 0, 3)),
             ("nuc", (0, 0)),
             (-1, (0, 3)),
             (-math.inf, (3, 0)),
-        )
-    ],
+        ),
+    ),
     Case("linalg.vector_norm", lambda t: t.linalg.vector_norm(t.ones(3, 0), dim=(0, 1))),
     Case("linalg.norm", lambda t: t.linalg.norm(_matrix(t, 2, 3, 4), 2, (0, 2), keepdim=True)),
 ]

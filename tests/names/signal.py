@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import numpy as np
@@ -46,22 +47,27 @@ def quiet(call: Any) -> Any:
         return call()
 
 
+def each(name: str, call: Callable[[Any, Any], Any], options: Iterable[Any]) -> list[Case]:
+    """A case for each option, with which the call is made."""
+
+    def case(option: Any) -> Case:
+        return Case(name, lambda t: call(t, option))
+
+    return [case(option) for option in options]
+
+
+def _windows(name: str) -> list[Case]:
+    lengths = ((0, True), (1, True), (2, True), (2, False), (7, True), (8, False))
+    return each(name, lambda t, option: getattr(t, name)(option[0], periodic=option[1]), lengths)
+
+
 _IMAGES: Final = np.sin(np.arange(2 * 2 * 5 * 6) * 0.37).reshape(2, 2, 5, 6)
 _REGIONS: Final = np.array([[0, 0.5, 0.25, 4.0, 3.5], [1, 1.0, 2.0, 9.0, 3.0]])
 _OFFSET: Final = np.cos(np.arange(2 * 8 * 4 * 5) * 0.71).reshape(2, 8, 4, 5)
 _WEIGHT: Final = np.sin(np.arange(3 * 2 * 2 * 2) * 0.9).reshape(3, 2, 2, 2)
 
 CASES: Final = [
-    *[
-        Case(
-            f"{name}_window",
-            lambda t, name=name, length=length, periodic=periodic: getattr(t, f"{name}_window")(
-                length, periodic=periodic
-            ),
-        )
-        for name in ("hann", "hamming", "bartlett", "blackman", "kaiser")
-        for length, periodic in ((0, True), (1, True), (2, True), (2, False), (7, True), (8, False))
-    ],
+    *[case for name in ("hann", "hamming", "bartlett", "blackman", "kaiser") for case in _windows(f"{name}_window")],
     Case("hann_window", lambda t: t.hann_window(6, False, dtype=t.float64, requires_grad=True)),
     Case("hamming_window", lambda t: t.hamming_window(6, True, 0.5, 0.4, dtype=t.float64)),
     Case("kaiser_window", lambda t: t.kaiser_window(9, False, 3.5, dtype=t.float64)),

@@ -12,7 +12,7 @@ import pytest
 import vmflow as flow
 from tests.support import check_gradients
 from vmflow import linalg
-from vmflow.ops.linalg.lu import _order
+from vmflow.ops.linalg.triangular_factors import _order
 
 from .oracle import (
     FRACTIONAL,

@@ -21,7 +21,7 @@ from vmflow.ops.table import normalize_dim
 
 from .decompositions import svdvals
 from .linear_algebra import inv, solve, square_matrices
-from .lu import inv_ex
+from .triangular_factors import inv_ex
 
 if TYPE_CHECKING:
     from vmflow.tensors import Tensor
