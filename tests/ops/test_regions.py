@@ -44,7 +44,7 @@ def test_no_regions_and_half_precision(contract: KernelContract) -> None:
     found = flow.roi_align(images.half(), rois.half(), 1.0, 2, 2)
     wanted = flow.roi_align(images.half().float(), rois.half().float(), 1.0, 2, 2)
     check(found, wanted.numpy(), "float16", tolerance=2e-3)
-    with flow.autocast("cpu", dtype=flow.bfloat16):
+    with flow.autocast(images.device.type, dtype=flow.bfloat16):
         assert flow.roi_align(images.bfloat16(), rois, 1.0, 2, 2).dtype is flow.float32
 
 
@@ -91,10 +91,8 @@ def test_without_offsets_it_is_a_convolution(contract: KernelContract) -> None:
     found = deform_conv2d(images, shifted, weight, bias, padding=1)
     check(found[..., :-1], plain[..., 1:].numpy(), "float64", tolerance=1e-12)
     half = deform_conv2d(images.half(), offset.half(), weight.half(), bias.half(), padding=1)
-    wide = deform_conv2d(
-        *[it.half().double() for it in (images, offset, weight, bias)],  # type: ignore[arg-type]
-        padding=1,
-    )
+    images, offset, weight, bias = [it.half().double() for it in (images, offset, weight, bias)]
+    wide = deform_conv2d(images, offset, weight, bias, padding=1)
     check(half, wide.numpy(), "float16", tolerance=2e-2)
 
 

@@ -58,7 +58,7 @@ def test_in_a_graph_and_under_autocast(contract: KernelContract) -> None:
     x = flow.tensor(sample((2, 9), "float32"))
     wanted = _there(x, window=flow.hann_window(4)).abs()
     check(Magnitude()(x), wanted.numpy(), "float32", tolerance=1e-5)
-    with flow.autocast("cpu", dtype=flow.bfloat16):
+    with flow.autocast(x.device.type, dtype=flow.bfloat16):
         found = _there(x.bfloat16(), window=flow.hann_window(4)).abs()
     check(found, wanted.numpy(), "float32", tolerance=3e-2)
 
@@ -78,7 +78,7 @@ def test_a_sum_of_windows_that_is_0_leaves_no_number(contract: KernelContract) -
         (lambda x: flow.stft(x, 0, return_complex=True), ValueError, "a positive n_fft"),
         (lambda x: flow.stft(x, 4, 0, return_complex=True), ValueError, "hop_length"),
         (lambda x: flow.stft(x, 4, 1, 5, return_complex=True), ValueError, "a win_length from 1"),
-        (lambda x: flow.stft(x, 4.0, return_complex=True), TypeError, "a length is an integer"),
+        (lambda x: flow.stft(x, 4.0, return_complex=True), TypeError, "a length is"),  # type: ignore[arg-type]
         (lambda x: flow.stft(x, 4, window=flow.ones(3), return_complex=True), ValueError, r"window of shape \[4\]"),
         (lambda x: flow.stft(x, 9, center=False, return_complex=True), ValueError, "shorter than a piece of 9"),
         (lambda x: flow.stft(x, 4, return_complex=True, align_to_window=True), ValueError, "for center=False"),
