@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
 
 from .case import Case
+
+
+def _floats(values: Any) -> np.ndarray:
+    return np.array(values, np.float32)
+
+
+def _integers(values: Any) -> np.ndarray:
+    return np.array(values, np.int32)
+
 
 _RNG = np.random.default_rng(3)
 _X, _Y, _Z = (_RNG.uniform(0.1, 0.9, (4, 3)) for _ in range(3))
@@ -140,8 +150,12 @@ _LOSSES: Final = [
     *[
         Case(
             f"nn.functional.{name}",
-            lambda t, name=name, reduction=reduction: getattr(t.nn.functional, name)(
-                t.tensor(_X), t.tensor(_Y), reduction=reduction, weight=t.tensor(_Z)
+            partial(
+                lambda name, reduction, t: getattr(t.nn.functional, name)(
+                    t.tensor(_X), t.tensor(_Y), reduction=reduction, weight=t.tensor(_Z)
+                ),
+                name,
+                reduction,
             ),
         )
         for name in ("mse_loss", "l1_loss", "huber_loss")
@@ -165,7 +179,9 @@ _DROPOUTS: Final = [
         Case(
             f"nn.functional.{name}",
             _quietly(
-                lambda t, name=name, rank=rank: getattr(t.nn.functional, name)(t.ones((2,) * rank), 1.0, True),
+                partial(
+                    lambda name, rank, t: getattr(t.nn.functional, name)(t.ones((2,) * rank), 1.0, True), name, rank
+                ),
             ),
         )
         for name, ranks in (("dropout1d", (2, 3)), ("dropout2d", (2, 3, 4, 5)), ("dropout3d", (1, 2, 3, 4, 5)))
@@ -204,7 +220,10 @@ _EMBEDDINGS: Final = [
         _looked_up(lambda t: t.nn.Embedding.from_pretrained(t.ones(4, 2), freeze=False, padding_idx=-1)),
     ),
     *[
-        Case("nn.EmbeddingBag", _looked_up(lambda t, mode=mode: t.nn.EmbeddingBag(4, 2, mode=mode, padding_idx=-1)))
+        Case(
+            "nn.EmbeddingBag",
+            _looked_up(partial(lambda mode, t: t.nn.EmbeddingBag(4, 2, mode=mode, padding_idx=-1), mode)),
+        )
         for mode in ("sum", "mean", "max")
     ],
     Case(
@@ -247,9 +266,12 @@ _FORMATS: Final = [
     *[
         Case(
             f"{name}_like",
-            lambda t, name=name: _strides(
-                lambda x, format: getattr(t, f"{name}_like")(x, memory_format=format, dtype=t.float64).fill_(3)
-            )(t),
+            partial(
+                lambda name, t: _strides(
+                    lambda x, format: getattr(t, f"{name}_like")(x, memory_format=format, dtype=t.float64).fill_(3)
+                )(t),
+                name,
+            ),
         )
         for name in ("empty", "zeros", "ones", "rand", "randn")
     ],
@@ -257,14 +279,20 @@ _FORMATS: Final = [
     *[
         Case(
             name,
-            lambda t, name=name, rank=rank: [
-                list(made.stride())
-                for made in (
-                    t.empty((2, 3, 4, 5, 6)[:rank], memory_format=getattr(t, name)),
-                    t.ones((2, 3, 4, 5, 6)[:rank]).contiguous(memory_format=getattr(t, name)),
-                    t.nn.Module.to(getattr(t.nn, f"Conv{rank - 2}d")(2, 3, 2), memory_format=getattr(t, name)).weight,
-                )
-            ],
+            partial(
+                lambda name, rank, t: [
+                    list(made.stride())
+                    for made in (
+                        t.empty((2, 3, 4, 5, 6)[:rank], memory_format=getattr(t, name)),
+                        t.ones((2, 3, 4, 5, 6)[:rank]).contiguous(memory_format=getattr(t, name)),
+                        t.nn.Module.to(
+                            getattr(t.nn, f"Conv{rank - 2}d")(2, 3, 2), memory_format=getattr(t, name)
+                        ).weight,
+                    )
+                ],
+                name,
+                rank,
+            ),
         )
         for name, rank in (("channels_last", 4), ("channels_last_3d", 5), ("contiguous_format", 3))
     ],
@@ -302,15 +330,15 @@ _QUANTIZED: Final = [
         _fake_quantized("fake_quantize_per_tensor_affine", dtype, 0.1, 3, -8, 7)
         for dtype in ("float16", "bfloat16", "float32", "float64")
     ],
-    _fake_quantized("fake_quantize_per_tensor_affine", "float32", np.float32([0.25])[0:1], np.int32([-2])[0:1], -8, 7),
+    _fake_quantized("fake_quantize_per_tensor_affine", "float32", _floats([0.25]), _integers([-2]), -8, 7),
     *[
         _fake_quantized(
-            "fake_quantize_per_channel_affine", dtype, np.float32([0.1, 0.2]), np.array([1, -2], kind), 0, -8, 7
+            "fake_quantize_per_channel_affine", dtype, _floats([0.1, 0.2]), np.array([1, -2], kind), 0, -8, 7
         )
         for dtype, kind in (("float16", np.int32), ("float32", np.float32), ("float64", np.int32))
     ],
     _fake_quantized(
-        "fake_quantize_per_channel_affine", "float32", np.float32([0.1, 0.2, 1]), np.int32([1, 0, 0]), 1, -8, 7
+        "fake_quantize_per_channel_affine", "float32", _floats([0.1, 0.2, 1]), _integers([1, 0, 0]), 1, -8, 7
     ),
     Case(
         "nn.MinMaxObserver",
@@ -321,10 +349,10 @@ _QUANTIZED: Final = [
             t.nn.MinMaxObserver(quantization_bit=3, per_layer_quantization=False)(t.tensor(_POINTS)),
         ],
         lambda: [
-            [np.float32([3 / 7]), np.float32([0])],
-            [np.float32([1 / 3]), np.float32([9])],
-            [np.float32([-1]), np.float32([0])],
-            [np.float32([1, 2 / 3]), np.float32([0, 0])],
+            [_floats([3 / 7]), _floats([0])],
+            [_floats([1 / 3]), _floats([9])],
+            [_floats([-1]), _floats([0])],
+            [_floats([1, 2 / 3]), _floats([0, 0])],
         ],
     ),
     Case(
@@ -334,29 +362,31 @@ _QUANTIZED: Final = [
             for observer in [t.nn.MovingAverageMinMaxObserver(True, stop_update_after_iters=1, momentum=0.5)]
             for step, factor in enumerate((1, 3, 9))
         ],
-        lambda: [[np.float32([value / 127]), np.float32([0])] for value in (3, 6, 6)],
+        lambda: [[_floats([value / 127]), _floats([0])] for value in (3, 6, 6)],
     ),
     Case(
         "nn.FakeQuantization",
         lambda t: t.nn.FakeQuantization("google", 3, "affine")(t.tensor(_POINTS), t.tensor([0.5]), t.tensor([3.0])),
-        lambda: np.float32([[-1.5, -1, 0], [0, 0.5, 2]]),
+        lambda: _floats([[-1.5, -1, 0], [0, 0.5, 2]]),
     ),
     Case(
         "nn.Quantization",
         lambda t: t.nn.Quantization("cambricon", 4)(t.tensor(_POINTS), t.tensor([-1.0]), t.tensor([0.0])),
-        lambda: np.float32([[-6, -2, 0], [0, 0, 4]]),
+        lambda: _floats([[-6, -2, 0], [0, 0, 4]]),
     ),
     Case(
         "nn.qat.QatLinear",
         lambda t: _ones(t, t.nn.qat.QatLinear(3, 1, quantization_bit=3))(t.tensor(_POINTS)),
         # The scale is one: what is not an integer is rounded.
-        lambda: np.float32([[-3], [3]]),
+        lambda: _floats([[-3], [3]]),
     ),
     *[
         Case(
             f"nn.{name}",
-            lambda t, name=name, rank=rank: _ones(t, getattr(t.nn, name)(1, 1, 2))(t.ones(1, 1, *(3,) * rank)),
-            lambda rank=rank: np.full((1, 1, *(2,) * rank), 2.0**rank + 1, np.float32),
+            partial(
+                lambda name, rank, t: _ones(t, getattr(t.nn, name)(1, 1, 2))(t.ones(1, 1, *(3,) * rank)), name, rank
+            ),
+            partial(lambda rank: np.full((1, 1, *(2,) * rank), 2.0**rank + 1, np.float32), rank),
         )
         for name, rank in (("QatConv1d", 1), ("QatConv2d", 2), ("QatConv3d", 3))
     ],
@@ -432,8 +462,12 @@ _FUNCTIONS: Final = [
         Case(
             f"nn.functional.{kind}max_pool{rank}d_with_indices",
             _with_gradient(
-                lambda t, x, kind=kind, rank=rank: getattr(t.nn.functional, f"{kind}max_pool{rank}d_with_indices")(
-                    x.reshape(2, 3, *x.shape[2 : rank + 1], -1), 2
+                partial(
+                    lambda kind, rank, t, x: getattr(t.nn.functional, f"{kind}max_pool{rank}d_with_indices")(
+                        x.reshape(2, 3, *x.shape[2 : rank + 1], -1), 2
+                    ),
+                    kind,
+                    rank,
                 ),
                 _VOLUME,
             ),
@@ -445,12 +479,16 @@ _FUNCTIONS: Final = [
         Case(
             f"nn.functional.fractional_max_pool{rank}d{suffix}",
             _with_gradient(
-                lambda t, x, rank=rank, suffix=suffix: getattr(t.nn.functional, f"fractional_max_pool{rank}d{suffix}")(
-                    x.reshape(2, 3, *x.shape[2 : rank + 1], -1),
-                    2,
-                    **({"output_size": 3} if suffix else {"output_ratio": (0.5,) * rank}),
-                    return_indices=True,
-                    _random_samples=t.tensor(_SAMPLES[..., :rank]),
+                partial(
+                    lambda rank, suffix, t, x: getattr(t.nn.functional, f"fractional_max_pool{rank}d{suffix}")(
+                        x.reshape(2, 3, *x.shape[2 : rank + 1], -1),
+                        2,
+                        **({"output_size": 3} if suffix else {"output_ratio": (0.5,) * rank}),
+                        return_indices=True,
+                        _random_samples=t.tensor(_SAMPLES[..., :rank]),
+                    ),
+                    rank,
+                    suffix,
                 ),
                 _VOLUME,
             ),
@@ -461,9 +499,12 @@ _FUNCTIONS: Final = [
     *[
         Case(
             f"nn.FractionalMaxPool{rank}d",
-            lambda t, rank=rank: getattr(t.nn, f"FractionalMaxPool{rank}d")(
-                (1, 2, 3)[:rank], output_size=2, return_indices=True, _random_samples=t.tensor(_SAMPLES[..., :rank])
-            )(t.tensor(_VOLUME).reshape(2, 3, *_VOLUME.shape[2 : rank + 1], -1)),
+            partial(
+                lambda rank, t: getattr(t.nn, f"FractionalMaxPool{rank}d")(
+                    (1, 2, 3)[:rank], output_size=2, return_indices=True, _random_samples=t.tensor(_SAMPLES[..., :rank])
+                )(t.tensor(_VOLUME).reshape(2, 3, *_VOLUME.shape[2 : rank + 1], -1)),
+                rank,
+            ),
         )
         for rank in (2, 3)
     ],
@@ -471,7 +512,9 @@ _FUNCTIONS: Final = [
         Case(
             f"nn.functional.{name}",
             _with_gradient(
-                lambda t, x, name=name, settings=settings: getattr(t.nn.functional, name)(x[:, :, 0], **settings),
+                partial(
+                    lambda name, settings, t, x: getattr(t.nn.functional, name)(x[:, :, 0], **settings), name, settings
+                ),
                 _VOLUME,
             ),
         )
@@ -483,12 +526,12 @@ _FUNCTIONS: Final = [
         )
     ],
     *[
-        Case(name, _with_gradient(lambda t, x, p=p: t.pdist(x, p), array))
+        Case(name, _with_gradient(partial(lambda p, t, x: t.pdist(x, p), p), array))
         for name in ("pdist", "nn.functional.pdist")
         for p, array in ((1, np.round(_X * 5)), (2, np.round(_X * 5)), (2.5, _X), (float("inf"), _X))
     ],
     Case("pdist", lambda t: t.pdist(t.tensor(np.round(_X * 5)), 0)),
-    *[Case("pdist", lambda t, rows=rows: t.pdist(t.ones(rows, 3))) for rows in (0, 1)],
+    *[Case("pdist", partial(lambda rows, t: t.pdist(t.ones(rows, 3)), rows)) for rows in (0, 1)],
     Case(
         "nn.functional.conv_tbc",
         _with_gradient(
@@ -525,7 +568,11 @@ _FUNCTIONS: Final = [
         )
     ],
     *[
-        Case("nn.SyncBatchNorm", lambda t, shape=shape: _normalized(t, shape), lambda shape=shape: _mean_free(shape))
+        Case(
+            "nn.SyncBatchNorm",
+            partial(lambda shape, t: _normalized(t, shape), shape),
+            partial(lambda shape: _mean_free(shape), shape),
+        )
         for shape in ((4, 3), (4, 3, 2), (4, 3, 2, 2), (2, 3, 2, 2, 2))
     ],
     Case(

@@ -114,27 +114,26 @@ def test_normalize_writes_into_a_tensor() -> None:
 def test_the_function_of_attention_is_the_layers() -> None:
     layer = nn.MultiheadAttention(8, 2)
     x = flow.randn(3, 2, 8)
+    function: Any = F.multi_head_attention_forward
     weights: tuple[Any, ...] = (layer.in_proj_weight, layer.in_proj_bias, None, None, False, 0.0)
     last = (layer.out_proj.weight, layer.out_proj.bias)
-    found = F.multi_head_attention_forward(x, x, x, 8, 2, *weights, *last)
+    found = function(x, x, x, 8, 2, *weights, *last)
     expected = layer(x, x, x)
     for mine, other in zip(found, expected, strict=True):
         assert mine is not None
         assert mine.tolist() == other.tolist()
     with pytest.raises(ValueError, match="multi_head_attention_forward: expected a query, a key and a value"):
-        F.multi_head_attention_forward(x, x, x, 6, 2, *weights, *last)
+        function(x, x, x, 6, 2, *weights, *last)
     with pytest.raises(ValueError, match="8 features cannot be split into 3 heads"):
-        F.multi_head_attention_forward(x, x, x, 8, 3, *weights, *last)
+        function(x, x, x, 8, 3, *weights, *last)
     with pytest.raises(ValueError, match="in_proj_weight is needed"):
-        F.multi_head_attention_forward(x, x, x, 8, 2, None, *weights[1:], *last)
+        function(x, x, x, 8, 2, None, *weights[1:], *last)
     with pytest.raises(ValueError, match="needs q_proj_weight, k_proj_weight, v_proj_weight"):
-        F.multi_head_attention_forward(x, x, x, 8, 2, *weights, *last, use_separate_proj_weight=True)
+        function(x, x, x, 8, 2, *weights, *last, use_separate_proj_weight=True)
     with pytest.raises(ValueError, match="give both bias_k and bias_v"):
-        F.multi_head_attention_forward(
-            x, x, x, 8, 2, weights[0], weights[1], flow.ones(1, 1, 8), None, False, 0.0, *last
-        )
+        function(x, x, x, 8, 2, weights[0], weights[1], flow.ones(1, 1, 8), None, False, 0.0, *last)
     with pytest.raises(ValueError, match=r"static_k must have shape \[4, length, 4\], got \[2, 3, 4\]"):
-        F.multi_head_attention_forward(x, x, x, 8, 2, *weights, *last, static_k=flow.ones(2, 3, 4))
+        function(x, x, x, 8, 2, *weights, *last, static_k=flow.ones(2, 3, 4))
 
 
 def test_sync_batch_norm_shares_what_it_is_made_of() -> None:

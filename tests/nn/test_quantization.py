@@ -170,7 +170,8 @@ def test_layers_in_graphs() -> None:
             self.layer = layer
 
         def build(self, x: flow.Tensor) -> flow.Tensor:
-            return self.layer(x)
+            found: flow.Tensor = self.layer(x)
+            return found
 
     graph = Layer()
     for factor in (1.0, 2.0):

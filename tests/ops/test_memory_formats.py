@@ -142,6 +142,7 @@ def test_formats_in_graphs() -> None:
         def build(self, x: flow.Tensor) -> flow.Tensor:
             y = x.contiguous(memory_format=flow.channels_last)
             assert y.is_contiguous(memory_format=flow.channels_last)
-            return F.max_pool2d(y, 2) + flow.zeros_like(y, memory_format=flow.preserve_format)[..., :2, :2]
+            found: flow.Tensor = F.max_pool2d(y, 2)
+            return found + flow.zeros_like(y, memory_format=flow.preserve_format)[..., :2, :2]
 
     assert Formats()(image()).tolist() == F.max_pool2d(image(), 2).tolist()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from vmflow.autograd.grad_mode import is_grad_enabled, no_grad as _no_grad
 from vmflow.context import MODE as _MODE
 from vmflow.ops.autocasting import autocast_as_op as _autocast_as_op
-from vmflow.ops.destination import out_by_copy as _out_by_copy
+from vmflow.ops.destination import delivered as _delivered
 from vmflow.ops.elementwise import activation as _activation
 from vmflow.ops.elementwise.activation import (
     gelu as gelu,
@@ -233,10 +233,16 @@ def _applied(function: Callable[..., Tensor], input: Tensor, inplace: bool, *par
     return input.copy_(function(before, *parameters))
 
 
-@_out_by_copy()
+def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out: Tensor | None = None) -> Tensor:
+    """`input` divided by its p-norm along `dim`, or by `eps` where that is larger; written into `out` if given."""
+    if out is not None:
+        return _delivered("normalize", out, (input,), lambda: normalized(input, p, dim, eps))
+    return normalized(input, p, dim, eps)
+
+
 @_autocast_as_op
-def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
-    """`input` divided by its p-norm along `dim`, or by `eps` where that is larger."""
+def normalized(input: Tensor, p: float, dim: int, eps: float) -> Tensor:
+    """`normalize` without a destination."""
     return input / input.norm(p, dim, keepdim=True).clamp(min=eps)
 
 

@@ -20,12 +20,12 @@ from .convolution_layers import (
     Conv1d,
     Conv2d,
     Conv3d,
+    Convolution,
     ConvTranspose1d,
     ConvTranspose2d,
     ConvTranspose3d,
     Size,
     _Convolution,
-    _Forward,
     _Transposed,
 )
 from .layers import Linear
@@ -176,7 +176,7 @@ class _LazyConvXdMixin(LazyModuleMixin, _Convolution):
         raise NotImplementedError
 
 
-class _LazyForward(_LazyConvXdMixin, _Forward):
+class _LazyForward(_LazyConvXdMixin, Convolution):
     """The convolution of this name, whose `in_channels` is the number of channels of its first input."""
 
     def __init__(
