@@ -72,7 +72,7 @@ SIGNATURES = {
     "max_unpool3d": "input, indices, kernel_size, stride=None, padding=0, output_size=None",
     "mse_loss": "input, target, reduction='mean', weight=None",
     "nll_loss": "input, target, weight=None, ignore_index=-100, reduction='mean'",
-    "normalize": "input, p=2.0, dim=1, eps=1e-12",
+    "normalize": "input, p=2.0, dim=1, eps=1e-12, out=None",
     "one_hot": "tensor, num_classes=-1",
     "pad": "input, pad, mode='constant', value=None",
     "pixel_shuffle": "input, upscale_factor",
