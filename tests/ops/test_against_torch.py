@@ -569,9 +569,6 @@ F.max_pool3d_with_indices(vol, 2)
 F.adaptive_max_pool1d_with_indices(b, 2)
 F.adaptive_max_pool2d_with_indices(img, (2, 3), False)
 F.adaptive_max_pool3d_with_indices(vol, 2)
-F.upsample(img, scale_factor=2)
-F.upsample_nearest(img, size=(3, 5))
-F.upsample_bilinear(img, scale_factor=2)
 F.conv_tbc(b, b.movedim(1, 2)[:, :, :2], r[:2], 2)
 F.pdist(x, 1.0)
 t.pdist(x)
@@ -627,7 +624,6 @@ F.triplet_margin_loss(x, y, p)
 F.triplet_margin_loss(x, y, p, swap=True, margin=0.5)
 F.triplet_margin_with_distance_loss(x, y, p)
 F.unfold(img, 3, padding=1, stride=2)
-F.upsample(img, scale_factor=2)
 L.cholesky(spd)
 L.cholesky(spd, upper=True)
 L.cholesky_ex(spd)
@@ -736,6 +732,7 @@ ELSEWHERE: Final = {
     "from_dlpack frombuffer is_storage",
     "in place only, as methods have it": "detach_ zero_ relu_ selu_ celu_ rrelu_ threshold_ elu_ hardtanh_ leaky_relu_",
     "composed of weights by layers; see tests/nn": "multi_head_attention_forward",
+    "deprecated names, which warn; see tests/names/layers.py": "upsample upsample_nearest upsample_bilinear",
     "random unless places are given; see tests/names/layers.py": "fractional_max_pool2d fractional_max_pool3d "
     "fractional_max_pool2d_with_indices fractional_max_pool3d_with_indices",
     "functions of layers with other arguments than in nn.functional; see tests/names": "adaptive_max_pool1d "
