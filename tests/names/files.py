@@ -144,7 +144,55 @@ def _from_torch(t: Any) -> Any:
     return [*seen, theirs[0].item()]
 
 
+# By name, the parameters of a distribution, and a value that it may have.
+_DISTRIBUTIONS: Final[list[tuple[str, Callable[[Any], tuple[Any, ...]], Any]]] = [
+    ("Beta", lambda t: (t.tensor(0.3), t.tensor(1.5)), 0.4),
+    ("Binomial", lambda t: (3, t.tensor(0.3)), 2.0),
+    ("Cauchy", lambda t: (t.tensor(0.3), t.tensor(1.5)), 0.4),
+    ("Chi2", lambda t: (t.tensor(3.0),), 0.4),
+    ("Dirichlet", lambda t: (t.tensor([0.3, 2.0]),), [0.4, 0.6]),
+    ("Geometric", lambda t: (t.tensor(0.3),), 4.0),
+    ("Gumbel", lambda t: (t.tensor(0.3), t.tensor(1.5)), 0.4),
+    ("HalfCauchy", lambda t: (t.tensor(1.5),), 0.4),
+    ("HalfNormal", lambda t: (t.tensor(1.5),), 0.4),
+    ("LogNormal", lambda t: (t.tensor(0.3), t.tensor(1.5)), 0.4),
+    ("NegativeBinomial", lambda t: (t.tensor(3.0), t.tensor(0.3)), 2.0),
+    ("OneHotCategorical", lambda t: (t.tensor([0.3, 0.7]),), [0.0, 1.0]),
+    ("OneHotCategoricalStraightThrough", lambda t: (t.tensor([0.3, 0.7]),), [0.0, 1.0]),
+    ("Pareto", lambda t: (t.tensor(0.3), t.tensor(1.5)), 0.4),
+    ("RelaxedBernoulli", lambda t: (t.tensor(0.3), t.tensor(0.5)), 0.4),
+    ("StudentT", lambda t: (t.tensor(3.0), t.tensor(1.5)), 0.4),
+    ("Weibull", lambda t: (t.tensor(0.3), t.tensor(1.5)), 0.4),
+]
+
+
+def _log_prob(name: str, parameters: Callable[[Any], tuple[Any, ...]], value: Any) -> Callable[[Any], Any]:
+    return lambda t: getattr(t.distributions, name)(*parameters(t)).log_prob(t.tensor(value))
+
+
+def _transform(name: str, *arguments: Any) -> Callable[[Any], Any]:
+    return lambda t: getattr(t.distributions, name)(*arguments)(t.tensor([0.5, 2.0]))
+
+
 CASES: Final = [
+    *[Case(f"distributions.{name}", _log_prob(name, make, value)) for name, make, value in _DISTRIBUTIONS],
+    Case(
+        "distributions.TransformedDistribution",
+        lambda t: t.distributions.TransformedDistribution(
+            t.distributions.Normal(t.tensor(0.0), t.tensor(1.0)), [t.distributions.transforms.ExpTransform()]
+        ).log_prob(t.tensor(2.0)),
+    ),
+    Case(
+        "distributions.ComposeTransform",
+        lambda t: t.distributions.ComposeTransform([t.distributions.ExpTransform()]).inv(t.tensor(2.0)),
+    ),
+    Case("distributions.Transform", lambda t: t.distributions.Transform().bijective, lambda: True),
+    *[
+        Case(f"distributions.{name}", _transform(name))
+        for name in ("AbsTransform", "ExpTransform", "SigmoidTransform", "SoftplusTransform", "TanhTransform")
+    ],
+    Case("distributions.AffineTransform", _transform("AffineTransform", 1.0, 2.0)),
+    Case("distributions.PowerTransform", lambda t: t.distributions.PowerTransform(t.tensor(2.0))(t.tensor([0.5, 2.0]))),
     Case("load", _saved_and_loaded),
     Case("save", _saved_by_name),
     Case("Tensor.untyped_storage", _shares),

@@ -39,6 +39,20 @@ def interval(lower_bound: Tensor | float, upper_bound: Tensor | float) -> Constr
     return Constraint("Interval", lambda value: (value >= lower_bound) & (value <= upper_bound))
 
 
+def greater_than_eq(lower_bound: Tensor | float) -> Constraint:
+    """A number and all above it."""
+    return Constraint("GreaterThanEq", lambda value: value >= lower_bound)
+
+
+def nonnegative_integers_up_to(upper_bound: Tensor) -> Constraint:
+    """Integers from 0 to a number that may differ from element to element, included."""
+    return Constraint(
+        "IntegerInterval(0, total_count)",
+        lambda value: (value % 1 == 0) & (value >= 0) & (value <= upper_bound),
+        is_discrete=True,
+    )
+
+
 def integer_interval(lower_bound: int, upper_bound: int) -> Constraint:
     """Integers from one number to another, both included."""
     return Constraint(
@@ -71,12 +85,20 @@ def _is_lower_cholesky(value: Tensor) -> Tensor:
 real: Final = Constraint("Real", lambda value: value == value)
 real_vector: Final = Constraint("RealVector", lambda value: (value == value).all(-1), event_dim=1)
 positive: Final = Constraint("GreaterThan(0)", lambda value: value > 0)
+positive_vector: Final = Constraint("GreaterThan(0) of each", lambda value: (value > 0).all(-1), event_dim=1)
 nonnegative: Final = Constraint("GreaterThanEq(0)", lambda value: value >= 0)
 nonnegative_integer: Final = Constraint(
     "IntegerGreaterThan(0)", lambda value: (value >= 0) & (value == value.floor()), is_discrete=True
 )
+half_open_unit_interval: Final = Constraint("HalfOpenInterval(0, 1)", lambda value: (value >= 0) & (value < 1))
 unit_interval: Final = Constraint("Interval(0, 1)", lambda value: (value >= 0) & (value <= 1))
 boolean: Final = Constraint("Boolean", lambda value: (value == 0) | (value == 1), is_discrete=True)
+one_hot: Final = Constraint(
+    "OneHot",
+    lambda value: ((value == 0) | (value == 1)).all(-1) & (value.sum(-1) == 1),
+    is_discrete=True,
+    event_dim=1,
+)
 simplex: Final = Constraint(
     "Simplex", lambda value: (value >= 0).all(-1) & ((value.sum(-1) - 1).abs() < 1e-6), event_dim=1
 )

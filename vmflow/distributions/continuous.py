@@ -24,7 +24,7 @@ from .constraints import Constraint
 from .distribution import Distribution, Number, one_of, parameters
 
 
-class _Symmetric(Distribution):
+class Symmetric(Distribution):
     """A distribution that is symmetric about `loc`, and as wide as `scale` says."""
 
     arg_constraints: ClassVar[dict[str, Constraint]] = {"loc": constraints.real, "scale": constraints.positive}
@@ -44,7 +44,7 @@ class _Symmetric(Distribution):
         return self.loc
 
 
-class Normal(_Symmetric):
+class Normal(Symmetric):
     """The normal distribution.
 
     Args:
@@ -234,7 +234,7 @@ class Gamma(Distribution):
         return shape - self.rate.log() + lgamma(shape) + (1 - shape) * digamma(shape)
 
 
-class Laplace(_Symmetric):
+class Laplace(Symmetric):
     """Exponential on both sides of its mean.
 
     Args:

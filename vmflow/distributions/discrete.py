@@ -25,7 +25,7 @@ from .constraints import Constraint
 from .distribution import Distribution, Number, one_of, parameters
 
 
-def _inside(probs: Tensor) -> Tensor:
+def inside(probs: Tensor) -> Tensor:
     """Probabilities so far from 0 and 1 that their logits are finite."""
     eps = finfo(probs.dtype).eps
     return probs.clamp(eps, 1 - eps)
@@ -89,8 +89,8 @@ class Bernoulli(_ByProbability):
         """The logarithm of the odds."""
         if self._name == "logits":
             return self._parameter
-        inside = _inside(self._parameter)
-        return inside.log() - (-inside).log1p()
+        within = inside(self._parameter)
+        return within.log() - (-within).log1p()
 
     @property
     def mean(self) -> Tensor:
@@ -110,16 +110,16 @@ class Bernoulli(_ByProbability):
         return bernoulli(self.probs.detach().expand(self._extended_shape(sample_shape)))
 
     def log_prob(self, value: Tensor) -> Tensor:
-        return -_cross_entropy(self.logits, self._check_sample(value))
+        return -cross_entropy(self.logits, self._check_sample(value))
 
     def entropy(self) -> Tensor:
-        return _cross_entropy(self.logits, self.probs)
+        return cross_entropy(self.logits, self.probs)
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
         return self._enumerated(arange(2, dtype=self._parameter.dtype, device=self._parameter.device), expand)
 
 
-def _cross_entropy(logits: Tensor, value: Tensor) -> Tensor:
+def cross_entropy(logits: Tensor, value: Tensor) -> Tensor:
     shape = broadcast_shapes("Bernoulli", tuple(logits.shape), tuple(value.shape))
     expanded = value.to(logits.dtype).expand(shape)
     return binary_cross_entropy_with_logits(logits.expand(shape), expanded, reduction="none")
@@ -160,7 +160,7 @@ class Categorical(_ByProbability):
     @property
     def logits(self) -> Tensor:
         """The logarithm of the probability of each class."""
-        return _inside(self._parameter).log() if self._name == "probs" else self._parameter
+        return inside(self._parameter).log() if self._name == "probs" else self._parameter
 
     @property
     def support(self) -> Constraint:

@@ -13,8 +13,11 @@ from vmflow.ops.linalg.decompositions import solve_triangular
 from vmflow.tensors import Tensor
 
 from .continuous import Exponential, Gamma, Laplace, MultivariateNormal, Normal, Uniform, half_logdet, squared_distance
+from .counts import Binomial, Geometric, OneHotCategorical
 from .discrete import Bernoulli, Categorical, Poisson
 from .distribution import Distribution, Independent, summed
+from .gamma_family import Beta, Dirichlet
+from .half_and_heavy import EULER, Cauchy, Gumbel, HalfNormal, LogNormal, Pareto
 
 Formula: TypeAlias = Callable[..., Tensor]
 _F = TypeVar("_F", bound=Formula)
@@ -132,3 +135,64 @@ def _independent(p: Independent, q: Independent) -> Tensor:
     if p.reinterpreted_batch_ndims != q.reinterpreted_batch_ndims:
         raise NotImplementedError("kl_divergence: both must be independent over as many dimensions")
     return summed(kl_divergence(p.base_dist, q.base_dist), p.reinterpreted_batch_ndims)
+
+
+@register_kl(Cauchy, Cauchy)
+def _cauchy(p: Cauchy, q: Cauchy) -> Tensor:
+    together = (p.scale + q.scale).square() + (p.loc - q.loc).square()
+    return together.log() - (p.scale * q.scale * 4).log()
+
+
+@register_kl(HalfNormal, HalfNormal)
+def _half_normal(p: HalfNormal, q: HalfNormal) -> Tensor:
+    ratio = (p.scale / q.scale).square()
+    return (ratio - 1 - ratio.log()) * 0.5
+
+
+@register_kl(LogNormal, LogNormal)
+def _log_normal(p: LogNormal, q: LogNormal) -> Tensor:
+    return _normal(p.base_dist, q.base_dist)
+
+
+@register_kl(Gumbel, Gumbel)
+def _gumbel(p: Gumbel, q: Gumbel) -> Tensor:
+    ratio, distance = p.scale / q.scale, (q.loc - p.loc) / q.scale
+    return -ratio.log() - distance + ratio * EULER + (distance + lgamma(1 + ratio)).exp() - (1 + EULER)
+
+
+@register_kl(Pareto, Pareto)
+def _pareto(p: Pareto, q: Pareto) -> Tensor:
+    ratio = q.alpha / p.alpha
+    found = q.alpha * (p.scale / q.scale).log() - ratio.log() + ratio - 1
+    return where(p.scale < q.scale, math.inf, found)
+
+
+@register_kl(Geometric, Geometric)
+def _geometric(p: Geometric, q: Geometric) -> Tensor:
+    return -p.entropy() - (-q.probs).log1p() / p.probs - q.logits
+
+
+@register_kl(Binomial, Binomial)
+def _binomial(p: Binomial, q: Binomial) -> Tensor:
+    odds = p.logits - q.logits
+    found = p.total_count * (p.probs * odds + (-p.probs).log1p() - (-q.probs).log1p())
+    return where(p.total_count > q.total_count, math.inf, found)
+
+
+@register_kl(OneHotCategorical, OneHotCategorical)
+def _one_hot_categorical(p: OneHotCategorical, q: OneHotCategorical) -> Tensor:
+    return _categorical(p.categorical, q.categorical)
+
+
+@register_kl(Beta, Beta)
+def _beta(p: Beta, q: Beta) -> Tensor:
+    return _dirichlet(p.shares(), q.shares())
+
+
+@register_kl(Dirichlet, Dirichlet)
+def _dirichlet(p: Dirichlet, q: Dirichlet) -> Tensor:
+    one, other = p.concentration, q.concentration
+    total = one.sum(-1)
+    by_total = lgamma(total) - lgamma(other.sum(-1))
+    each = lgamma(other) - lgamma(one) + (one - other) * (digamma(one) - digamma(total).unsqueeze(-1))
+    return by_total + each.sum(-1)

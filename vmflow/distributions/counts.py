@@ -1,0 +1,395 @@
+"""Distributions of counts of successes and failures, and of one choice among several as a row of zeros and a one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Final
+
+from vmflow.autograd.grad_mode import no_grad
+from vmflow.dtypes import finfo
+from vmflow.ops.creation.creation import arange, eye, zeros_like
+from vmflow.ops.elementwise.activation import sigmoid, softplus
+from vmflow.ops.elementwise.gamma_function import lgamma
+from vmflow.ops.elementwise.selection import where
+from vmflow.ops.indexing.gathering import one_hot
+from vmflow.random import poisson, rand, standard_gamma
+from vmflow.tensors import Tensor
+
+from . import constraints
+from .constraints import Constraint
+from .discrete import Categorical, cross_entropy, inside
+from .distribution import Distribution, Number, one_of, parameters
+
+# How many elements are drawn at a time.
+_CHUNK: Final = 1 << 20
+
+
+class _OfSuccesses(Distribution):
+    """A distribution given by the probability of a success, `probs`, or by the logarithm of its odds, `logits`.
+
+    Attributes:
+        _name: which of them is given.
+        _parameter: its value.
+    """
+
+    _name: str
+    _parameter: Tensor
+
+    @property
+    def probs(self) -> Tensor:
+        """The probability of a success."""
+        return self._parameter if self._name == "probs" else sigmoid(self._parameter)
+
+    @property
+    def logits(self) -> Tensor:
+        """The logarithm of the odds of a success."""
+        if self._name == "logits":
+            return self._parameter
+        within = inside(self._parameter)
+        return within.log() - (-within).log1p()
+
+    @property
+    def param_shape(self) -> tuple[int, ...]:
+        """The shape of the parameter."""
+        return self._parameter.shape
+
+
+class Geometric(_OfSuccesses):
+    """How many failures there are before the first success.
+
+    Args:
+        probs: the probability of a success.
+        logits: instead of it, the logarithm of its odds.
+        validate_args: whether to look at values; see `Distribution`.
+    """
+
+    arg_constraints: ClassVar[dict[str, Constraint]] = {"probs": constraints.unit_interval, "logits": constraints.real}
+    support = constraints.nonnegative_integer
+
+    def __init__(
+        self,
+        probs: Tensor | Number | None = None,
+        logits: Tensor | Number | None = None,
+        validate_args: bool | None = None,
+    ) -> None:
+        self._name, given = one_of("Geometric", probs=probs, logits=logits)
+        (self._parameter,) = parameters("Geometric", given)
+        super().__init__(self._parameter.shape, validate_args=validate_args)
+
+    def _given(self) -> tuple[str, ...]:
+        return (self._name,)
+
+    @property
+    def mean(self) -> Tensor:
+        return self.probs.reciprocal() - 1
+
+    @property
+    def mode(self) -> Tensor:
+        return zeros_like(self._parameter)
+
+    @property
+    def variance(self) -> Tensor:
+        inverse = self.probs.reciprocal()
+        return (inverse - 1) * inverse
+
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        with no_grad():
+            probs = self.probs
+            drawn = rand(self._extended_shape(sample_shape), dtype=probs.dtype, device=probs.device)
+            return (drawn.clamp(min=finfo(probs.dtype).tiny).log() / (-probs).log1p()).floor()
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        value = self._check_sample(value)
+        probs = self.probs
+        # Where success is certain, no failures have the logarithm 0 and not 0 * -inf.
+        failing = where((probs == 1) & (value == 0), 0.0, probs)
+        return value * (-failing).log1p() + probs.log()
+
+    def entropy(self) -> Tensor:
+        return cross_entropy(self.logits, self.probs) / self.probs
+
+
+class Binomial(_OfSuccesses):
+    """How many of `total_count` attempts succeed.
+
+    Args:
+        total_count: how many attempts there are.  `sample`, `entropy` and `enumerate_support` wait for its values.
+        probs: the probability of a success.
+        logits: instead of it, the logarithm of its odds.
+        validate_args: whether to look at values; see `Distribution`.
+    """
+
+    arg_constraints: ClassVar[dict[str, Constraint]] = {
+        "total_count": constraints.nonnegative_integer,
+        "probs": constraints.unit_interval,
+        "logits": constraints.real,
+    }
+    has_enumerate_support: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        total_count: Tensor | int = 1,
+        probs: Tensor | Number | None = None,
+        logits: Tensor | Number | None = None,
+        validate_args: bool | None = None,
+    ) -> None:
+        self._name, given = one_of("Binomial", probs=probs, logits=logits)
+        self._parameter, count = parameters("Binomial", given, total_count)
+        self.total_count = count.to(self._parameter.dtype)
+        super().__init__(self._parameter.shape, validate_args=validate_args)
+
+    def _given(self) -> tuple[str, ...]:
+        return ("total_count", self._name)
+
+    @property
+    def support(self) -> Constraint:
+        return constraints.nonnegative_integers_up_to(self.total_count)
+
+    @property
+    def mean(self) -> Tensor:
+        return self.total_count * self.probs
+
+    @property
+    def mode(self) -> Tensor:
+        return ((self.total_count + 1) * self.probs).floor().minimum(self.total_count)
+
+    @property
+    def variance(self) -> Tensor:
+        return self.mean * (1 - self.probs)
+
+    def _attempts(self) -> int:
+        return int(self.total_count.detach().max().item()) if self.total_count.numel() else 0
+
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        shape = self._extended_shape(sample_shape)
+        attempts = self._attempts()
+        with no_grad():
+            probs, count = self.probs.expand(shape), self.total_count.expand(shape)
+            found = probs.new_zeros(shape)
+            at_once = max(_CHUNK // max(found.numel(), 1), 1)
+            for first in range(0, attempts, at_once):
+                numbers = arange(first, min(first + at_once, attempts), dtype=probs.dtype, device=probs.device)
+                drawn = rand((numbers.shape[0], *shape), dtype=probs.dtype, device=probs.device) < probs
+                made = numbers.reshape(-1, *[1] * len(shape)) < count
+                found = found + (drawn & made).sum(0)
+            return found
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        value = self._check_sample(value)
+        count, logits = self.total_count, self.logits
+        chosen = lgamma(count + 1) - lgamma(value + 1) - lgamma(count - value + 1)
+        return chosen + value * logits - count * softplus(logits)
+
+    def entropy(self) -> Tensor:
+        self._check_one_count("entropy")
+        each = self.log_prob(self.enumerate_support(False))
+        return -(each.exp() * each).sum(0)
+
+    def _check_one_count(self, what: str) -> int:
+        attempts = self._attempts()
+        if not (self.total_count == attempts).all().item():
+            raise NotImplementedError(f"Binomial: {what} needs the same total_count everywhere")
+        return attempts
+
+    def enumerate_support(self, expand: bool = True) -> Tensor:
+        attempts = self._check_one_count("enumerate_support")
+        values = arange(attempts + 1, dtype=self._parameter.dtype, device=self._parameter.device)
+        listed = values.reshape(-1, *[1] * len(self._batch_shape))
+        return listed.expand((attempts + 1, *self._batch_shape)) if expand else listed
+
+
+class NegativeBinomial(_OfSuccesses):
+    """How many attempts succeed before `total_count` have failed.
+
+    Args:
+        total_count: how many failures end it; may be a fraction.
+        probs: the probability of a success, below 1.
+        logits: instead of it, the logarithm of its odds.
+        validate_args: whether to look at values; see `Distribution`.
+    """
+
+    arg_constraints: ClassVar[dict[str, Constraint]] = {
+        "total_count": constraints.nonnegative,
+        "probs": constraints.half_open_unit_interval,
+        "logits": constraints.real,
+    }
+    support = constraints.nonnegative_integer
+
+    def __init__(
+        self,
+        total_count: Tensor | Number,
+        probs: Tensor | Number | None = None,
+        logits: Tensor | Number | None = None,
+        validate_args: bool | None = None,
+    ) -> None:
+        self._name, given = one_of("NegativeBinomial", probs=probs, logits=logits)
+        self._parameter, count = parameters("NegativeBinomial", given, total_count)
+        self.total_count = count.to(self._parameter.dtype)
+        super().__init__(self._parameter.shape, validate_args=validate_args)
+
+    def _given(self) -> tuple[str, ...]:
+        return ("total_count", self._name)
+
+    @property
+    def mean(self) -> Tensor:
+        return self.total_count * self.logits.exp()
+
+    @property
+    def mode(self) -> Tensor:
+        return ((self.total_count - 1) * self.logits.exp()).floor().clamp(min=0)
+
+    @property
+    def variance(self) -> Tensor:
+        return self.mean / sigmoid(-self.logits)
+
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        shape = self._extended_shape(sample_shape)
+        with no_grad():
+            # Of no failures there are no successes; the gamma distribution needs a positive number.
+            count = self.total_count.clamp(min=finfo(self.total_count.dtype).tiny)
+            rate = standard_gamma(count.expand(shape)) * self.logits.exp()
+            return poisson(where(self.total_count > 0, rate, 0.0))
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        value = self._check_sample(value)
+        count, logits = self.total_count, self.logits
+        by_odds = -count * softplus(logits) - value * softplus(-logits)
+        chosen = lgamma(count + value) - lgamma(value + 1) - lgamma(count)
+        return by_odds + where(count + value == 0, 0.0, chosen)
+
+
+class OneHotCategorical(Distribution):
+    """One of several classes, as a row that is 1 there and 0 elsewhere.
+
+    Args:
+        probs: (..., classes), in proportion to the probabilities.
+        logits: instead of them, their logarithms.
+        validate_args: whether to look at values; see `Distribution`.
+    """
+
+    arg_constraints: ClassVar[dict[str, Constraint]] = {
+        "probs": constraints.simplex,
+        "logits": constraints.real_vector,
+    }
+    has_enumerate_support: ClassVar[bool] = True
+    support = constraints.one_hot
+
+    def __init__(
+        self, probs: Tensor | None = None, logits: Tensor | None = None, validate_args: bool | None = None
+    ) -> None:
+        self._name, _ = one_of("OneHotCategorical", probs=probs, logits=logits)
+        self.categorical = Categorical(probs, logits, validate_args=False)
+        shape = self.categorical.param_shape
+        super().__init__(shape[:-1], shape[-1:], validate_args)
+
+    def _given(self) -> tuple[str, ...]:
+        return (self._name,)
+
+    @property
+    def probs(self) -> Tensor:
+        """The probability of each class."""
+        return self.categorical.probs
+
+    @property
+    def logits(self) -> Tensor:
+        """The logarithm of the probability of each class."""
+        return self.categorical.logits
+
+    @property
+    def param_shape(self) -> tuple[int, ...]:
+        """The shape of the parameter."""
+        return self.categorical.param_shape
+
+    def _row(self, indices: Tensor) -> Tensor:
+        probs = self.probs
+        return one_hot(indices, probs.shape[-1]).to(probs.dtype)
+
+    @property
+    def mean(self) -> Tensor:
+        return self.probs
+
+    @property
+    def mode(self) -> Tensor:
+        return self._row(self.categorical.mode)
+
+    @property
+    def variance(self) -> Tensor:
+        return self.probs * (1 - self.probs)
+
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        return self._row(self.categorical.sample(sample_shape))
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        return self.categorical.log_prob(self._check_sample(value).argmax(-1))
+
+    def entropy(self) -> Tensor:
+        return self.categorical.entropy()
+
+    def enumerate_support(self, expand: bool = True) -> Tensor:
+        size = self.probs.shape[-1]
+        rows = eye(size, dtype=self.probs.dtype, device=self.probs.device)
+        listed = rows.reshape(size, *[1] * len(self._batch_shape), size)
+        return listed.expand((size, *self._batch_shape, size)) if expand else listed
+
+
+class OneHotCategoricalStraightThrough(OneHotCategorical):
+    """`OneHotCategorical` whose samples let gradients through to the probabilities, as if they were these."""
+
+    has_rsample: ClassVar[bool] = True
+
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        return super().sample(sample_shape).detach()
+
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        probs = self.probs
+        return self.sample(sample_shape) + (probs - probs.detach())
+
+
+class RelaxedBernoulli(_OfSuccesses):
+    """Numbers between 0 and 1 that approach those of `Bernoulli` as the temperature falls; gradients flow through them.
+
+    C. Maddison and others, The Concrete Distribution, 2017.
+
+    Args:
+        temperature: how far they are from 0 and 1.
+        probs: the probability of 1 that is approached.
+        logits: instead of it, the logarithm of its odds.
+        validate_args: whether to look at values; see `Distribution`.
+    """
+
+    arg_constraints: ClassVar[dict[str, Constraint]] = {
+        "temperature": constraints.positive,
+        "probs": constraints.unit_interval,
+        "logits": constraints.real,
+    }
+    has_rsample: ClassVar[bool] = True
+    support = constraints.unit_interval
+
+    def __init__(
+        self,
+        temperature: Tensor | Number,
+        probs: Tensor | Number | None = None,
+        logits: Tensor | Number | None = None,
+        validate_args: bool | None = None,
+    ) -> None:
+        self._name, given = one_of("RelaxedBernoulli", probs=probs, logits=logits)
+        self._parameter, self.temperature = parameters("RelaxedBernoulli", given, temperature)
+        super().__init__(self._parameter.shape, validate_args=validate_args)
+
+    def _given(self) -> tuple[str, ...]:
+        return ("temperature", self._name)
+
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        logits = self.logits
+        limits = finfo(logits.dtype)
+        drawn = rand(self._extended_shape(sample_shape), dtype=logits.dtype, device=logits.device)
+        drawn = drawn.clamp(limits.tiny, 1 - limits.eps)
+        return sigmoid((drawn.log() - (-drawn).log1p() + logits) / self.temperature)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        value = self._check_sample(value)
+        limits = finfo(value.dtype)
+        value = value.clamp(limits.tiny, 1 - limits.eps)
+        one, other = value.log(), (-value).log1p()
+        distance = self.logits - (one - other) * self.temperature
+        return self.temperature.log() + distance - softplus(distance) * 2 - one - other

@@ -1,0 +1,213 @@
+"""Distributions made of gamma variables; as those, their samples have no gradients."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import ClassVar
+
+from vmflow.autograd.grad_mode import no_grad
+from vmflow.dtypes import finfo
+from vmflow.ops.elementwise.gamma_function import digamma, lgamma
+from vmflow.ops.elementwise.selection import where
+from vmflow.ops.elementwise.transcendental import xlogy
+from vmflow.ops.indexing.gathering import one_hot
+from vmflow.ops.shape.joining import stack
+from vmflow.random import randn, standard_gamma
+from vmflow.tensors import Tensor
+
+from . import constraints
+from .constraints import Constraint
+from .continuous import Gamma
+from .distribution import Distribution, Number, parameters
+
+
+class Chi2(Gamma):
+    """The sum of the squares of `df` standard normal variables.
+
+    Args:
+        df: how many, the degrees of freedom; may be a fraction.
+        validate_args: whether to look at values; see `Distribution`.
+    """
+
+    arg_constraints: ClassVar[dict[str, Constraint]] = {"df": constraints.positive}
+
+    def __init__(self, df: Tensor | Number, validate_args: bool | None = None) -> None:
+        (df,) = parameters("Chi2", df)
+        super().__init__(df * 0.5, 0.5, validate_args)
+
+    @property
+    def df(self) -> Tensor:
+        """The degrees of freedom."""
+        return self.concentration * 2
+
+
+class StudentT(Distribution):
+    """A standard normal variable divided by the root of the mean of `df` squares of others.
+
+    Args:
+        df: the degrees of freedom.
+        loc: the median.
+        scale: how wide it is.
+        validate_args: whether to look at values; see `Distribution`.
+    """
+
+    arg_constraints: ClassVar[dict[str, Constraint]] = {
+        "df": constraints.positive,
+        "loc": constraints.real,
+        "scale": constraints.positive,
+    }
+    support = constraints.real
+
+    def __init__(
+        self,
+        df: Tensor | Number,
+        loc: Tensor | Number = 0.0,
+        scale: Tensor | Number = 1.0,
+        validate_args: bool | None = None,
+    ) -> None:
+        self.df, self.loc, self.scale = parameters("StudentT", df, loc, scale)
+        super().__init__(self.df.shape, validate_args=validate_args)
+
+    @property
+    def mean(self) -> Tensor:
+        return where(self.df > 1, self.loc, math.nan)
+
+    @property
+    def mode(self) -> Tensor:
+        return self.loc
+
+    @property
+    def variance(self) -> Tensor:
+        finite = self.df > 2
+        # Where it is not finite, its gradient must not be nan.
+        df = where(finite, self.df, 3.0)
+        return where(finite, self.scale.square() * df / (df - 2), where(self.df > 1, math.inf, math.nan))
+
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        shape = self._extended_shape(sample_shape)
+        with no_grad():
+            drawn = randn(shape, dtype=self.df.dtype, device=self.df.device)
+            squares = standard_gamma((self.df * 0.5).expand(shape)) * 2
+            return self.loc + self.scale * drawn * (squares / self.df).rsqrt()
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        distance = (self._check_sample(value) - self.loc) / self.scale
+        half = self.df * 0.5
+        normalizer = self.scale.log() + (self.df * math.pi).log() * 0.5 + lgamma(half) - lgamma(half + 0.5)
+        return -(half + 0.5) * (distance.square() / self.df).log1p() - normalizer
+
+    def entropy(self) -> Tensor:
+        half = self.df * 0.5
+        log_beta = lgamma(half) + math.lgamma(0.5) - lgamma(half + 0.5)
+        return self.scale.log() + (half + 0.5) * (digamma(half + 0.5) - digamma(half)) + self.df.log() * 0.5 + log_beta
+
+
+class Beta(Distribution):
+    """A share: of two gamma variables, the first of their sum.
+
+    Args:
+        concentration1: of the first.
+        concentration0: of the second.
+        validate_args: whether to look at values; see `Distribution`.
+    """
+
+    arg_constraints: ClassVar[dict[str, Constraint]] = {
+        "concentration1": constraints.positive,
+        "concentration0": constraints.positive,
+    }
+    support = constraints.unit_interval
+
+    def __init__(
+        self, concentration1: Tensor | Number, concentration0: Tensor | Number, validate_args: bool | None = None
+    ) -> None:
+        self.concentration1, self.concentration0 = parameters("Beta", concentration1, concentration0)
+        super().__init__(self.concentration1.shape, validate_args=validate_args)
+
+    def shares(self) -> Dirichlet:
+        """The distribution of both shares."""
+        return Dirichlet(stack((self.concentration1, self.concentration0), -1))
+
+    @property
+    def mean(self) -> Tensor:
+        return self.concentration1 / (self.concentration1 + self.concentration0)
+
+    @property
+    def mode(self) -> Tensor:
+        return self.shares().mode[..., 0]
+
+    @property
+    def variance(self) -> Tensor:
+        total = self.concentration1 + self.concentration0
+        return self.concentration1 * self.concentration0 / (total.square() * (total + 1))
+
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        return self.shares().sample(sample_shape)[..., 0]
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        value = self._check_sample(value)
+        one, other = self.concentration1, self.concentration0
+        log_beta = lgamma(one) + lgamma(other) - lgamma(one + other)
+        return xlogy(one - 1, value) + xlogy(other - 1, 1 - value) - log_beta
+
+    def entropy(self) -> Tensor:
+        return self.shares().entropy()
+
+
+class Dirichlet(Distribution):
+    """Shares that add up to one: gamma variables divided by their sum.
+
+    Args:
+        concentration: (..., n), of each.
+        validate_args: whether to look at values; see `Distribution`.
+
+    Raises:
+        TypeError: if it is no tensor.
+        ValueError: if it has no dimension.
+    """
+
+    arg_constraints: ClassVar[dict[str, Constraint]] = {"concentration": constraints.positive_vector}
+    support = constraints.simplex
+
+    def __init__(self, concentration: Tensor, validate_args: bool | None = None) -> None:
+        if not isinstance(concentration, Tensor):
+            raise TypeError(f"Dirichlet: concentration must be a tensor, not {type(concentration).__name__}")
+        if concentration.ndim < 1:
+            raise ValueError("Dirichlet: concentration must have at least one dimension, that of the shares")
+        self.concentration = concentration
+        super().__init__(concentration.shape[:-1], concentration.shape[-1:], validate_args)
+
+    @property
+    def mean(self) -> Tensor:
+        return self.concentration / self.concentration.sum(-1, keepdim=True)
+
+    @property
+    def mode(self) -> Tensor:
+        above = (self.concentration - 1).clamp(min=0)
+        shares = above / above.sum(-1, keepdim=True)
+        # Where all are below 1 there are several modes, at the corners: the first is taken.
+        corner = one_hot(shares.nan_to_num().argmax(-1), self.concentration.shape[-1]).to(shares.dtype)
+        return where((self.concentration < 1).all(-1, keepdim=True), corner, shares)
+
+    @property
+    def variance(self) -> Tensor:
+        total = self.concentration.sum(-1, keepdim=True)
+        return self.concentration * (total - self.concentration) / (total.square() * (total + 1))
+
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        with no_grad():
+            drawn = standard_gamma(self.concentration.expand(self._extended_shape(sample_shape)))
+            # Of small concentrations all may be drawn as 0.
+            drawn = drawn.clamp(min=finfo(drawn.dtype).tiny)
+            return drawn / drawn.sum(-1, keepdim=True)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        value = self._check_sample(value)
+        shape = self.concentration
+        return xlogy(shape - 1, value).sum(-1) + lgamma(shape.sum(-1)) - lgamma(shape).sum(-1)
+
+    def entropy(self) -> Tensor:
+        shape = self.concentration
+        total = shape.sum(-1)
+        by_total = lgamma(total) + (shape.shape[-1] - total) * digamma(total)
+        return lgamma(shape).sum(-1) - by_total - ((shape - 1) * digamma(shape)).sum(-1)

@@ -1,0 +1,335 @@
+"""Distributions with heavy tails, of extremes, and of positive numbers; gradients flow through their samples."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import ClassVar, Final
+
+from vmflow.dtypes import finfo
+from vmflow.ops.creation.creation import full_like, zeros_like
+from vmflow.ops.elementwise.gamma_function import lgamma
+from vmflow.ops.elementwise.selection import where
+from vmflow.random import rand
+from vmflow.tensors import Tensor
+
+from . import constraints
+from .constraints import Constraint
+from .continuous import Normal, Symmetric
+from .distribution import Distribution, Number, parameters
+
+EULER: Final = 0.5772156649015329
+
+
+def _open_unit(distribution: Distribution, sample_shape: Sequence[int], like: Tensor) -> Tensor:
+    """Numbers evenly distributed over (0, 1), without its ends, of the shape of samples."""
+    shape = (*sample_shape, *distribution.batch_shape, *distribution.event_shape)
+    limits = finfo(like.dtype)
+    return rand(shape, dtype=like.dtype, device=like.device).clamp(limits.tiny, 1 - limits.eps)
+
+
+class Cauchy(Symmetric):
+    """The Cauchy distribution: the ratio of two normal variables; it has no mean.
+
+    Args:
+        loc: the median.
+        scale: half the distance between the quartiles.
+        validate_args: whether to look at values; see `Distribution`.
+    """
+
+    @property
+    def mean(self) -> Tensor:
+        return full_like(self.loc, math.nan)
+
+    @property
+    def variance(self) -> Tensor:
+        return full_like(self.loc, math.inf)
+
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        return self.icdf(_open_unit(self, sample_shape, self.loc))
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        distance = (self._check_sample(value) - self.loc) / self.scale
+        return -math.log(math.pi) - self.scale.log() - distance.square().log1p()
+
+    def cdf(self, value: Tensor) -> Tensor:
+        return ((self._check_sample(value) - self.loc) / self.scale).atan() / math.pi + 0.5
+
+    def icdf(self, value: Tensor) -> Tensor:
+        return ((value - 0.5) * math.pi).tan() * self.scale + self.loc
+
+    def entropy(self) -> Tensor:
+        return self.scale.log() + math.log(4 * math.pi)
+
+
+class Gumbel(Symmetric):
+    """The largest of many numbers: ``loc - scale * log(-log(u))`` of evenly distributed u.
+
+    Args:
+        loc: the mode.
+        scale: how wide it is.
+        validate_args: whether to look at values; see `Distribution`.
+    """
+
+    @property
+    def mean(self) -> Tensor:
+        return self.loc + self.scale * EULER
+
+    @property
+    def stddev(self) -> Tensor:
+        return self.scale * (math.pi / math.sqrt(6))
+
+    @property
+    def variance(self) -> Tensor:
+        return self.stddev.square()
+
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        return self.icdf(_open_unit(self, sample_shape, self.loc))
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        distance = (self.loc - self._check_sample(value)) / self.scale
+        return distance - distance.exp() - self.scale.log()
+
+    def cdf(self, value: Tensor) -> Tensor:
+        return (-((self.loc - self._check_sample(value)) / self.scale).exp()).exp()
+
+    def icdf(self, value: Tensor) -> Tensor:
+        return self.loc - self.scale * (-value.log()).log()
+
+    def entropy(self) -> Tensor:
+        return self.scale.log() + (1 + EULER)
+
+
+class _Half(Distribution):
+    """The absolute value of a variable that is symmetric about 0, and as wide as `scale` says."""
+
+    arg_constraints: ClassVar[dict[str, Constraint]] = {"scale": constraints.positive}
+    has_rsample: ClassVar[bool] = True
+    support = constraints.nonnegative
+    _whole: ClassVar[type[Symmetric]]
+
+    def __init__(self, scale: Tensor | Number, validate_args: bool | None = None) -> None:
+        (self.scale,) = parameters(type(self).__name__, scale)
+        self._base = self._whole(zeros_like(self.scale), self.scale, validate_args=False)
+        super().__init__(self.scale.shape, validate_args=validate_args)
+
+    @property
+    def mode(self) -> Tensor:
+        return zeros_like(self.scale)
+
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        return self._base.rsample(sample_shape).abs()
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        value = self._check_sample(value)
+        return where(value >= 0, self._base.log_prob(value) + math.log(2), -math.inf)
+
+    def cdf(self, value: Tensor) -> Tensor:
+        return self._base.cdf(self._check_sample(value)) * 2 - 1
+
+    def icdf(self, value: Tensor) -> Tensor:
+        return self._base.icdf((value + 1) / 2)
+
+    def entropy(self) -> Tensor:
+        return self._base.entropy() - math.log(2)
+
+
+class HalfNormal(_Half):
+    """The absolute value of a normal variable with the mean 0.
+
+    Args:
+        scale: the standard deviation of that variable.
+        validate_args: whether to look at values; see `Distribution`.
+    """
+
+    _whole = Normal
+
+    @property
+    def mean(self) -> Tensor:
+        return self.scale * math.sqrt(2 / math.pi)
+
+    @property
+    def variance(self) -> Tensor:
+        return self.scale.square() * (1 - 2 / math.pi)
+
+
+class HalfCauchy(_Half):
+    """The absolute value of a Cauchy variable with the median 0.
+
+    Args:
+        scale: of that variable, and the median of this one.
+        validate_args: whether to look at values; see `Distribution`.
+    """
+
+    _whole = Cauchy
+
+    @property
+    def mean(self) -> Tensor:
+        return full_like(self.scale, math.inf)
+
+    @property
+    def variance(self) -> Tensor:
+        return full_like(self.scale, math.inf)
+
+
+class LogNormal(Distribution):
+    """The exponential of a normal variable.
+
+    Args:
+        loc: the mean of that variable.
+        scale: its standard deviation.
+        validate_args: whether to look at values; see `Distribution`.
+    """
+
+    arg_constraints: ClassVar[dict[str, Constraint]] = {"loc": constraints.real, "scale": constraints.positive}
+    has_rsample: ClassVar[bool] = True
+    support = constraints.positive
+
+    def __init__(self, loc: Tensor | Number, scale: Tensor | Number, validate_args: bool | None = None) -> None:
+        self.base_dist = Normal(loc, scale, validate_args=False)
+        super().__init__(self.base_dist.batch_shape, validate_args=validate_args)
+
+    @property
+    def loc(self) -> Tensor:
+        """The mean of the logarithm."""
+        return self.base_dist.loc
+
+    @property
+    def scale(self) -> Tensor:
+        """The standard deviation of the logarithm."""
+        return self.base_dist.scale
+
+    @property
+    def mean(self) -> Tensor:
+        return (self.loc + self.scale.square() / 2).exp()
+
+    @property
+    def mode(self) -> Tensor:
+        return (self.loc - self.scale.square()).exp()
+
+    @property
+    def variance(self) -> Tensor:
+        square = self.scale.square()
+        return square.expm1() * (self.loc * 2 + square).exp()
+
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        return self.base_dist.rsample(sample_shape).exp()
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        logarithm = self._check_sample(value).log()
+        return self.base_dist.log_prob(logarithm) - logarithm
+
+    def cdf(self, value: Tensor) -> Tensor:
+        return self.base_dist.cdf(self._check_sample(value).log())
+
+    def icdf(self, value: Tensor) -> Tensor:
+        return self.base_dist.icdf(value).exp()
+
+    def entropy(self) -> Tensor:
+        return self.base_dist.entropy() + self.loc
+
+
+class Pareto(Distribution):
+    """Numbers above `scale`, of which a power law says how many there are.
+
+    Args:
+        scale: the smallest.
+        alpha: the exponent.
+        validate_args: whether to look at values; see `Distribution`.
+    """
+
+    arg_constraints: ClassVar[dict[str, Constraint]] = {"scale": constraints.positive, "alpha": constraints.positive}
+    has_rsample: ClassVar[bool] = True
+
+    def __init__(self, scale: Tensor | Number, alpha: Tensor | Number, validate_args: bool | None = None) -> None:
+        self.scale, self.alpha = parameters("Pareto", scale, alpha)
+        super().__init__(self.scale.shape, validate_args=validate_args)
+
+    @property
+    def support(self) -> Constraint:
+        return constraints.greater_than_eq(self.scale)
+
+    @property
+    def mean(self) -> Tensor:
+        alpha = self.alpha.clamp(min=1)
+        return alpha * self.scale / (alpha - 1)
+
+    @property
+    def mode(self) -> Tensor:
+        return self.scale
+
+    @property
+    def variance(self) -> Tensor:
+        alpha = self.alpha.clamp(min=2)
+        return self.scale.square() * alpha / ((alpha - 1).square() * (alpha - 2))
+
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        return self.scale * (-_open_unit(self, sample_shape, self.scale).log() / self.alpha).exp()
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        value = self._check_sample(value)
+        return self.alpha.log() + self.alpha * self.scale.log() - (self.alpha + 1) * value.log()
+
+    def cdf(self, value: Tensor) -> Tensor:
+        return 1 - (self.scale / self._check_sample(value)) ** self.alpha
+
+    def icdf(self, value: Tensor) -> Tensor:
+        return self.scale * (-(-value).log1p() / self.alpha).exp()
+
+    def entropy(self) -> Tensor:
+        return (self.scale / self.alpha).log() + 1 + self.alpha.reciprocal()
+
+
+class Weibull(Distribution):
+    """The time until something fails, if the rate of failures is a power of the time.
+
+    Args:
+        scale: how long it takes.
+        concentration: one more than that power.
+        validate_args: whether to look at values; see `Distribution`.
+    """
+
+    arg_constraints: ClassVar[dict[str, Constraint]] = {
+        "scale": constraints.positive,
+        "concentration": constraints.positive,
+    }
+    has_rsample: ClassVar[bool] = True
+    support = constraints.positive
+
+    def __init__(
+        self, scale: Tensor | Number, concentration: Tensor | Number, validate_args: bool | None = None
+    ) -> None:
+        self.scale, self.concentration = parameters("Weibull", scale, concentration)
+        super().__init__(self.scale.shape, validate_args=validate_args)
+
+    @property
+    def mean(self) -> Tensor:
+        return self.scale * lgamma(1 + self.concentration.reciprocal()).exp()
+
+    @property
+    def mode(self) -> Tensor:
+        shape = self.concentration
+        return self.scale * ((shape - 1) / shape) ** shape.reciprocal()
+
+    @property
+    def variance(self) -> Tensor:
+        inverse = self.concentration.reciprocal()
+        return self.scale.square() * (lgamma(1 + inverse * 2).exp() - (lgamma(1 + inverse) * 2).exp())
+
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        return self.icdf(_open_unit(self, sample_shape, self.scale))
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        relative = self._check_sample(value) / self.scale
+        shape = self.concentration
+        return (shape / self.scale).log() + (shape - 1) * relative.log() - relative**shape
+
+    def cdf(self, value: Tensor) -> Tensor:
+        return -(-((self._check_sample(value) / self.scale) ** self.concentration)).expm1()
+
+    def icdf(self, value: Tensor) -> Tensor:
+        return self.scale * (-(-value).log1p()) ** self.concentration.reciprocal()
+
+    def entropy(self) -> Tensor:
+        inverse = self.concentration.reciprocal()
+        return EULER * (1 - inverse) + (self.scale * inverse).log() + 1

@@ -1,0 +1,377 @@
+"""Functions of variables that can be undone, and distributions of what they make of other variables."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Self
+
+from vmflow.autograd.grad_mode import no_grad
+from vmflow.dtypes import finfo
+from vmflow.ops.elementwise.activation import sigmoid, softplus
+from vmflow.ops.table import broadcast_shapes
+from vmflow.tensors import Tensor
+
+from . import constraints
+from .constraints import Constraint
+from .distribution import Distribution, summed
+
+
+class Transform:
+    """A function that can be undone, with the logarithm of how much it stretches.
+
+    Derived classes give `_call`, `_inverse` and `log_abs_det_jacobian`.
+
+    Attributes:
+        domain, codomain: what its arguments and its results fulfil.
+        bijective: whether it has an inverse.
+        sign: 1 if it increases, -1 if it decreases; of those of single numbers.
+        event_dim: how many of the last dimensions it takes as a whole.
+    """
+
+    domain: Constraint = constraints.real
+    codomain: Constraint = constraints.real
+    bijective: bool = True
+    sign: Tensor | int = 1
+    event_dim: int = 0
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """The result of `x`."""
+        return self._call(x)
+
+    def undo(self, y: Tensor) -> Tensor:
+        """The argument whose result is `y`."""
+        return self._inverse(y)
+
+    def _call(self, x: Tensor) -> Tensor:
+        raise NotImplementedError(f"{type(self).__name__} has no function")
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        raise NotImplementedError(f"{type(self).__name__} has no inverse")
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        """The logarithm of the absolute determinant of the derivative, of an argument and its result."""
+        raise NotImplementedError(f"{type(self).__name__} has no log_abs_det_jacobian")
+
+    @property
+    def inv(self) -> Transform:
+        """The inverse."""
+        return _Inverse(self)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
+
+
+class _Inverse(Transform):
+    """The inverse of a transform."""
+
+    def __init__(self, of: Transform) -> None:
+        self._of = of
+        self.domain, self.codomain = of.codomain, of.domain
+        self.bijective, self.sign, self.event_dim = of.bijective, of.sign, of.event_dim
+
+    def _call(self, x: Tensor) -> Tensor:
+        return self._of.undo(x)
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        return self._of(y)
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        return -self._of.log_abs_det_jacobian(y, x)
+
+    @property
+    def inv(self) -> Transform:
+        return self._of
+
+    def __repr__(self) -> str:
+        return f"{self._of!r}.inv"
+
+
+class ExpTransform(Transform):
+    """``exp(x)``."""
+
+    codomain = constraints.positive
+
+    def _call(self, x: Tensor) -> Tensor:
+        return x.exp()
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        return y.log()
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        return x
+
+
+class PowerTransform(Transform):
+    """``x ** exponent``, of positive numbers.
+
+    Args:
+        exponent: a number or a tensor.
+    """
+
+    domain = constraints.positive
+    codomain = constraints.positive
+
+    def __init__(self, exponent: Tensor | float) -> None:
+        self.exponent = exponent
+        if isinstance(exponent, Tensor):
+            self.sign = exponent.detach().sign()
+        else:
+            self.sign = 1 if exponent >= 0 else -1
+
+    def _call(self, x: Tensor) -> Tensor:
+        return x**self.exponent
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        return y ** (1 / self.exponent)
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        return (self.exponent * y / x).abs().log()
+
+
+class SigmoidTransform(Transform):
+    """``1 / (1 + exp(-x))``."""
+
+    codomain = constraints.unit_interval
+
+    def _call(self, x: Tensor) -> Tensor:
+        limits = finfo(x.dtype)
+        return sigmoid(x).clamp(limits.tiny, 1 - limits.eps)
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        limits = finfo(y.dtype)
+        y = y.clamp(limits.tiny, 1 - limits.eps)
+        return y.log() - (-y).log1p()
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        return -softplus(-x) - softplus(x)
+
+
+class TanhTransform(Transform):
+    """``tanh(x)``."""
+
+    codomain = constraints.interval(-1.0, 1.0)
+
+    def _call(self, x: Tensor) -> Tensor:
+        return x.tanh()
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        return y.atanh()
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        return (math.log(2) - x - softplus(x * -2)) * 2
+
+
+class SoftplusTransform(Transform):
+    """``log(1 + exp(x))``."""
+
+    codomain = constraints.positive
+
+    def _call(self, x: Tensor) -> Tensor:
+        return softplus(x)
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        return (-(-y).expm1()).log() + y
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        return -softplus(-x)
+
+
+class AbsTransform(Transform):
+    """``abs(x)``, whose inverse takes the positive one of two arguments."""
+
+    codomain = constraints.positive
+    bijective = False
+
+    def _call(self, x: Tensor) -> Tensor:
+        return x.abs()
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        return y
+
+
+class AffineTransform(Transform):
+    """``loc + scale * x``.
+
+    Args:
+        loc, scale: numbers or tensors.
+        event_dim: how many of the last dimensions are taken as a whole.
+    """
+
+    def __init__(self, loc: Tensor | float, scale: Tensor | float, event_dim: int = 0) -> None:
+        self.loc = loc
+        self.scale = scale
+        self.event_dim = event_dim
+        if event_dim:
+            self.domain = self.codomain = constraints.independent(constraints.real, event_dim)
+        if isinstance(scale, Tensor):
+            self.sign = scale.detach().sign()
+        else:
+            self.sign = 1 if scale > 0 else -1 if scale < 0 else 0
+
+    def _call(self, x: Tensor) -> Tensor:
+        return x * self.scale + self.loc
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        return (y - self.loc) / self.scale
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        if isinstance(self.scale, Tensor):
+            each = self.scale.abs().log().expand(broadcast_shapes("AffineTransform", x.shape, self.scale.shape))
+        else:
+            each = x.new_full(tuple(x.shape), math.log(abs(self.scale)))
+        return summed(each, self.event_dim)
+
+
+class ComposeTransform(Transform):
+    """One transform after another.
+
+    Args:
+        parts: the first of them is applied first.
+    """
+
+    def __init__(self, parts: Sequence[Transform]) -> None:
+        self.parts = list(parts)
+        self.event_dim = max([it.event_dim for it in self.parts], default=0)
+        self.bijective = all([it.bijective for it in self.parts])
+        if self.parts:
+            self.domain, self.codomain = self.parts[0].domain, self.parts[-1].codomain
+        self.sign = math.prod([it.sign for it in self.parts])  # type: ignore[type-var, assignment]
+
+    def _call(self, x: Tensor) -> Tensor:
+        for part in self.parts:
+            x = part(x)
+        return x
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        for part in reversed(self.parts):
+            y = part.undo(y)
+        return y
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        total = summed(x.new_zeros(tuple(x.shape)), self.event_dim)
+        for part in self.parts:
+            y = part(x)
+            total = total + summed(part.log_abs_det_jacobian(x, y), self.event_dim - part.event_dim)
+            x = y
+        return total
+
+    def __repr__(self) -> str:
+        return f"ComposeTransform({self.parts!r})"
+
+
+class TransformedDistribution(Distribution):
+    """What transforms make of the samples of a distribution.
+
+    Args:
+        base_distribution: any distribution.
+        transforms: a transform, or a list of those that are applied one after another.
+        validate_args: whether to look at values; see `Distribution`.
+
+    Raises:
+        TypeError: if one is no transform.
+        ValueError: if one takes more dimensions as a whole than samples have.
+    """
+
+    def __init__(
+        self,
+        base_distribution: Distribution,
+        transforms: Transform | Sequence[Transform],
+        validate_args: bool | None = None,
+    ) -> None:
+        parts = [transforms] if isinstance(transforms, Transform) else list(transforms)
+        for part in parts:
+            if not isinstance(part, Transform):
+                raise TypeError(f"TransformedDistribution: expected transforms, got {type(part).__name__}")
+        self.transforms = parts
+        shape = own = (*base_distribution.batch_shape, *base_distribution.event_shape)
+        events = max([len(base_distribution.event_shape), *[it.event_dim for it in parts]])
+        if events > len(shape):
+            raise ValueError(
+                f"TransformedDistribution: a transform takes {events} dimensions as a whole, and samples have the "
+                f"shape {list(shape)}"
+            )
+        # Parameters of transforms broadcast with those of the base.
+        for part in parts:
+            if isinstance(part, AffineTransform):
+                given = [tuple(it.shape) for it in (part.loc, part.scale) if isinstance(it, Tensor)]
+                shape = broadcast_shapes("TransformedDistribution", shape, *given)
+        if shape != own:
+            base_distribution = base_distribution.expand(shape[: len(shape) - len(base_distribution.event_shape)])
+        self.base_dist = base_distribution
+        kept = len(shape) - events
+        super().__init__(shape[:kept], shape[kept:], validate_args)
+
+    def _given(self) -> tuple[str, ...]:
+        return ()
+
+    @property
+    def has_rsample(self) -> bool:  # type: ignore[override]
+        """Whether that of the base does."""
+        return self.base_dist.has_rsample
+
+    @property
+    def support(self) -> Constraint:
+        if not self.transforms:
+            return self.base_dist.support
+        last = self.transforms[-1].codomain
+        more = len(self._event_shape) - last.event_dim
+        return constraints.independent(last, more) if more > 0 else last
+
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        with no_grad():
+            return self._transformed(self.base_dist.sample(sample_shape))
+
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        return self._transformed(self.base_dist.rsample(sample_shape))
+
+    def _transformed(self, value: Tensor) -> Tensor:
+        for transform in self.transforms:
+            value = transform(value)
+        return value
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        value = self._check_sample(value)
+        events = len(self._event_shape)
+        stretched: Tensor | None = None
+        for transform in reversed(self.transforms):
+            before = transform.undo(value)
+            part = summed(transform.log_abs_det_jacobian(before, value), events - transform.event_dim)
+            stretched = part if stretched is None else stretched + part
+            value = before
+        found = summed(self.base_dist.log_prob(value), events - len(self.base_dist.event_shape))
+        return found if stretched is None else found - stretched
+
+    def _check_single(self, name: str) -> None:
+        if self._event_shape:
+            raise NotImplementedError(f"TransformedDistribution: {name} is there for distributions of single numbers")
+
+    def cdf(self, value: Tensor) -> Tensor:
+        self._check_single("cdf")
+        value = self._check_sample(value)
+        sign: Tensor | int = 1
+        for transform in reversed(self.transforms):
+            value = transform.undo(value)
+            sign = sign * transform.sign
+        return _turned(self.base_dist.cdf(value), sign)
+
+    def icdf(self, value: Tensor) -> Tensor:
+        self._check_single("icdf")
+        sign: Tensor | int = 1
+        for transform in self.transforms:
+            sign = sign * transform.sign
+        return self._transformed(self.base_dist.icdf(_turned(value, sign)))
+
+    def expand(self, batch_shape: Sequence[int]) -> Self:
+        kept = tuple(self.base_dist.batch_shape)[len(self._batch_shape) :]
+        return type(self)(self.base_dist.expand((*batch_shape, *kept)), self.transforms, self._validates)
+
+    def __repr__(self) -> str:
+        return f"TransformedDistribution({self.base_dist}, {self.transforms})"
+
+
+def _turned(probability: Tensor, sign: Tensor | int) -> Tensor:
+    """The probability of the other side where a function decreases."""
+    if isinstance(sign, int) and sign == 1:
+        return probability
+    return (probability - 0.5) * sign + 0.5
