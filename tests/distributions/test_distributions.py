@@ -52,6 +52,8 @@ CASES: dict[str, Case] = {
     "student": ("StudentT", {"df": SCALE + 6, "loc": LOC, "scale": SCALE}, REALS),
     "beta": ("Beta", {"concentration1": SCALE + 1, "concentration0": np.exp(LOC)}, RANDOM.uniform(0.1, 0.9, (5, 3, 2))),
     "dirichlet": ("Dirichlet", {"concentration": PROBS * 4}, RANDOM.dirichlet(np.ones(4), (2, 3))),
+    "inverse gamma": ("InverseGamma", {"concentration": SCALE + 4, "rate": np.exp(LOC)}, POSITIVE),
+    "fisher": ("FisherSnedecor", {"df1": SCALE + 2, "df2": np.exp(LOC) + 12}, POSITIVE),
     "geometric": ("Geometric", {"probs": PROBS}, RANDOM.integers(0, 5, (2, 3, 4)).astype(float)),
     "geometric of logits": ("Geometric", {"logits": LOC}, np.ones((3, 2))),
     "binomial": ("Binomial", {"total_count": np.full(4, 5.0), "probs": PROBS}, RANDOM.integers(0, 6, (3, 4)) * 1.0),
@@ -78,9 +80,11 @@ WITH_MOMENTS = tuple(name for name in CASES if name != "relaxed")
 WITH_DIVERGENCE = tuple(
     name
     for name in WITH_MOMENTS
-    if not name.startswith(("uniform", "half cauchy", "weibull", "student", "binomial", "negative"))
+    if not name.startswith(
+        ("uniform", "inverse", "fisher", "half cauchy", "weibull", "student", "binomial", "negative")
+    )
 )
-WITH_ENTROPY = tuple(name for name in CASES if name != "poisson" and "negative" not in name and name != "relaxed")
+WITH_ENTROPY = tuple(name for name in CASES if name not in ("poisson", "relaxed", "fisher") and "negative" not in name)
 REPARAMETRIZED = (*CONTINUOUS, "covariance", "precision", "factor")
 
 
@@ -366,11 +370,13 @@ def test_gradients_flow_through_relaxed_choices() -> None:
     assert relaxed.has_rsample
     sample = relaxed.rsample((1000,))
     (gradient,) = flow.autograd.grad(sample.mean(0).sum(), [logits])
+    assert gradient is not None
     np.testing.assert_allclose(gradient.numpy(), (sample * (1 - sample) / 0.5).mean(0).detach().numpy(), rtol=1e-4)
     chosen = dist.OneHotCategoricalStraightThrough(logits=logits)
     row = chosen.rsample((7,))
     assert set(row.round().detach().numpy().ravel()) == {0.0, 1.0}
     (gradient,) = flow.autograd.grad((row * flow.tensor([1.0, 2.0])).sum(), [logits])
+    assert gradient is not None
     probs = chosen.probs.detach().numpy()
     np.testing.assert_allclose(gradient.numpy(), 7 * np.array([-1, 1]) * probs[0] * probs[1], rtol=1e-5)
     assert not chosen.sample().requires_grad
@@ -502,3 +508,77 @@ def test_transforms_that_do_not_fit() -> None:
     made = dist.TransformedDistribution(dist.Normal(0.0, 1.0), dist.ExpTransform(), validate_args=True)
     with pytest.raises(ValueError, match="must fulfil GreaterThan"):
         made.log_prob(flow.tensor(-1.0))
+
+
+# Mixtures, and several counts
+
+
+def test_mixtures_as_in_pytorch() -> None:
+    torch = pytest.importorskip("torch")
+    found = []
+    for library in (flow, torch):
+        d, t = library.distributions, library.tensor
+        loc = t(LOC, requires_grad=True)
+        logits = t(SCALE, requires_grad=True)
+        single = d.MixtureSameFamily(d.Categorical(logits=logits.expand(3, 2)), d.Normal(loc, t(SCALE)))
+        values = t(REALS[..., 0])
+        rows = d.MixtureSameFamily(
+            d.Categorical(t(SCALE)), d.Independent(d.Normal(t(np.stack([LOC, LOC + 1])), t(SCALE)), 2)
+        )
+        density = single.log_prob(values)
+        results = [density, single.cdf(values), single.mean, single.variance, rows.log_prob(t(REALS)), rows.mean]
+        results += [rows.variance, *library.autograd.grad(density.sum(), [loc, logits])]
+        found.append([it.detach().numpy() for it in results])
+        assert tuple(rows.sample((4,)).shape) == (4, 3, 2)
+        assert tuple(single.expand((5, 3)).sample((4,)).shape) == (4, 5, 3)
+    for have, want in zip(*found, strict=True):
+        np.testing.assert_allclose(have, want, rtol=1e-6)
+
+
+def test_samples_of_a_mixture_have_its_moments() -> None:
+    made = dist.MixtureSameFamily(
+        dist.Categorical(flow.tensor([0.3, 0.7])), dist.Normal(flow.tensor([[-3.0, 1.0], [0.0, 5.0]]), 0.5)
+    )
+    with flow.fork_rng() as generator:
+        generator.manual_seed(2)
+        sample = made.sample((20000,)).numpy()
+    np.testing.assert_allclose(sample.mean(0), made.mean.numpy(), atol=0.05)
+    np.testing.assert_allclose(sample.var(0), made.variance.numpy(), rtol=0.05)
+    assert repr(made).startswith("MixtureSameFamily(Categorical(")
+
+
+def test_mixtures_that_do_not_fit() -> None:
+    weights = dist.Categorical(flow.ones(3))
+    for component in (dist.Normal(0.0, 1.0), dist.Normal(flow.zeros(2), 1.0)):
+        with pytest.raises(ValueError, match="must end with the 3 classes"):
+            dist.MixtureSameFamily(weights, component)
+    with pytest.raises(TypeError, match="expected a Categorical and a distribution"):
+        dist.MixtureSameFamily(dist.Normal(0.0, 1.0), weights)  # type: ignore[arg-type]
+
+
+def test_several_counts_as_in_pytorch() -> None:
+    torch = pytest.importorskip("torch")
+    found = []
+    for library in (flow, torch):
+        d, t = library.distributions, library.tensor
+        for given in ({"probs": t(PROBS)}, {"logits": t(PROBS)}):
+            made = d.Multinomial(4, **given)
+            values = t(np.array([[1.0, 1, 1, 1], [4, 0, 0, 0], [0, 2, 2, 0]]))
+            found.append([made.log_prob(values), made.entropy(), made.mean, made.variance])
+            sample = made.expand((2, 3)).sample((50,))
+            assert tuple(sample.shape) == (50, 2, 3, 4)
+            assert bool((sample.sum(-1) == 4).all())
+    for have, want in zip([*found[0], *found[1]], [*found[2], *found[3]], strict=True):
+        np.testing.assert_allclose(have.numpy(), want.numpy(), rtol=1e-6)
+    with flow.fork_rng() as generator:
+        generator.manual_seed(2)
+        counts = dist.Multinomial(4, flow.tensor(PROBS)).sample((20000,)).numpy()
+    np.testing.assert_allclose(counts.mean(0), (4 * PROBS / PROBS.sum(-1, keepdims=True)), atol=0.05)
+    assert dist.Multinomial(2, flow.tensor([0.0, 1.0])).log_prob(flow.tensor([0.0, 2.0])).abs().item() < 1e-6
+    assert dist.Multinomial(0, flow.ones(2)).sample().tolist() == [0, 0]
+    with pytest.raises(ValueError, match="value given to Multinomial must fulfil"):
+        dist.Multinomial(2, flow.tensor([0.5, 0.5]), validate_args=True).log_prob(flow.tensor([1.0, 2.0]))
+    with pytest.raises(ValueError, match="cannot be negative"):
+        dist.Multinomial(-1, flow.ones(2))
+    with pytest.raises(TypeError, match="must be an integer"):
+        dist.Multinomial(1.5, flow.ones(2))  # type: ignore[arg-type]

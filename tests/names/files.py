@@ -161,6 +161,9 @@ _DISTRIBUTIONS: Final[list[tuple[str, Callable[[Any], tuple[Any, ...]], Any]]] =
     ("OneHotCategoricalStraightThrough", lambda t: (t.tensor([0.3, 0.7]),), [0.0, 1.0]),
     ("Pareto", lambda t: (t.tensor(0.3), t.tensor(1.5)), 0.4),
     ("RelaxedBernoulli", lambda t: (t.tensor(0.3), t.tensor(0.5)), 0.4),
+    ("InverseGamma", lambda t: (t.tensor(3.0), t.tensor(1.5)), 0.4),
+    ("FisherSnedecor", lambda t: (t.tensor(3.0), t.tensor(1.5)), 0.4),
+    ("Multinomial", lambda t: (3, t.tensor([0.25, 0.75])), [1.0, 2.0]),
     ("StudentT", lambda t: (t.tensor(3.0), t.tensor(1.5)), 0.4),
     ("Weibull", lambda t: (t.tensor(0.3), t.tensor(1.5)), 0.4),
 ]
@@ -176,6 +179,12 @@ def _transform(name: str, *arguments: Any) -> Callable[[Any], Any]:
 
 CASES: Final = [
     *[Case(f"distributions.{name}", _log_prob(name, make, value)) for name, make, value in _DISTRIBUTIONS],
+    Case(
+        "distributions.MixtureSameFamily",
+        lambda t: t.distributions.MixtureSameFamily(
+            t.distributions.Categorical(t.tensor([0.25, 0.75])), t.distributions.Exponential(t.tensor([0.5, 2.0]))
+        ).log_prob(t.tensor(2.0)),
+    ),
     Case(
         "distributions.TransformedDistribution",
         lambda t: t.distributions.TransformedDistribution(

@@ -14,6 +14,7 @@ from .continuous import (
 from .counts import (
     Binomial as Binomial,
     Geometric as Geometric,
+    Multinomial as Multinomial,
     NegativeBinomial as NegativeBinomial,
     OneHotCategorical as OneHotCategorical,
     OneHotCategoricalStraightThrough as OneHotCategoricalStraightThrough,
@@ -21,7 +22,14 @@ from .counts import (
 )
 from .discrete import Bernoulli as Bernoulli, Categorical as Categorical, Poisson as Poisson
 from .distribution import Distribution as Distribution, Independent as Independent
-from .gamma_family import Beta as Beta, Chi2 as Chi2, Dirichlet as Dirichlet, StudentT as StudentT
+from .gamma_family import (
+    Beta as Beta,
+    Chi2 as Chi2,
+    Dirichlet as Dirichlet,
+    FisherSnedecor as FisherSnedecor,
+    InverseGamma as InverseGamma,
+    StudentT as StudentT,
+)
 from .half_and_heavy import (
     Cauchy as Cauchy,
     Gumbel as Gumbel,
@@ -32,6 +40,7 @@ from .half_and_heavy import (
     Weibull as Weibull,
 )
 from .kl import kl_divergence as kl_divergence, register_kl as register_kl
+from .mixture import MixtureSameFamily as MixtureSameFamily
 from .transforms import (
     AbsTransform as AbsTransform,
     AffineTransform as AffineTransform,

@@ -53,6 +53,16 @@ def nonnegative_integers_up_to(upper_bound: Tensor) -> Constraint:
     )
 
 
+def counts_of(total: int) -> Constraint:
+    """Integers along the last dimension that add up to a number."""
+    return Constraint(
+        f"Multinomial({total})",
+        lambda value: ((value >= 0) & (value % 1 == 0)).all(-1) & (value.sum(-1) == total),
+        is_discrete=True,
+        event_dim=1,
+    )
+
+
 def integer_interval(lower_bound: int, upper_bound: int) -> Constraint:
     """Integers from one number to another, both included."""
     return Constraint(

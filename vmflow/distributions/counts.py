@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import ClassVar, Final
+from typing import ClassVar, Final, Self
 
 from vmflow.autograd.grad_mode import no_grad
 from vmflow.dtypes import finfo
@@ -330,6 +331,89 @@ class OneHotCategorical(Distribution):
         rows = eye(size, dtype=self.probs.dtype, device=self.probs.device)
         listed = rows.reshape(size, *[1] * len(self._batch_shape), size)
         return listed.expand((size, *self._batch_shape, size)) if expand else listed
+
+
+class Multinomial(Distribution):
+    """How often each of several classes comes up in `total_count` draws.
+
+    Args:
+        total_count: how many draws there are, the same everywhere.
+        probs: (..., classes), in proportion to the probabilities.
+        logits: instead of them, their logarithms.
+        validate_args: whether to look at values; see `Distribution`.
+
+    Raises:
+        TypeError: if `total_count` is no integer.
+        ValueError: if it is negative.
+    """
+
+    arg_constraints: ClassVar[dict[str, Constraint]] = {
+        "probs": constraints.simplex,
+        "logits": constraints.real_vector,
+    }
+
+    def __init__(
+        self,
+        total_count: int = 1,
+        probs: Tensor | None = None,
+        logits: Tensor | None = None,
+        validate_args: bool | None = None,
+    ) -> None:
+        if isinstance(total_count, bool) or not isinstance(total_count, int):
+            raise TypeError(f"Multinomial: total_count must be an integer, not {type(total_count).__name__}")
+        if total_count < 0:
+            raise ValueError(f"Multinomial: total_count cannot be negative, got {total_count}")
+        self._name, _ = one_of("Multinomial", probs=probs, logits=logits)
+        self.total_count = total_count
+        self._categorical = Categorical(probs, logits, validate_args=False)
+        shape = self._categorical.param_shape
+        super().__init__(shape[:-1], shape[-1:], validate_args)
+
+    def _given(self) -> tuple[str, ...]:
+        return (self._name,)
+
+    @property
+    def probs(self) -> Tensor:
+        """The probability of each class."""
+        return self._categorical.probs
+
+    @property
+    def logits(self) -> Tensor:
+        """The logarithm of the probability of each class."""
+        return self._categorical.logits
+
+    @property
+    def support(self) -> Constraint:
+        return constraints.counts_of(self.total_count)
+
+    @property
+    def mean(self) -> Tensor:
+        return self.probs * self.total_count
+
+    @property
+    def variance(self) -> Tensor:
+        return self.mean * (1 - self.probs)
+
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        probs = self.probs.detach()
+        drawn = self._categorical.sample((self.total_count, *sample_shape))
+        return one_hot(drawn, probs.shape[-1]).sum(0).to(probs.dtype)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        value = self._check_sample(value)
+        logits = where((value == 0) & (self.logits == -math.inf), 0.0, self.logits)
+        return lgamma(value.sum(-1) + 1) - lgamma(value + 1).sum(-1) + (logits * value).sum(-1)
+
+    def entropy(self) -> Tensor:
+        # By the sum over each class of the mean of log(count!), whose distribution is binomial.
+        each = Binomial(self.total_count, self.probs)
+        counts = each.enumerate_support(False)
+        logarithms = (each.log_prob(counts).exp() * lgamma(counts + 1)).sum((0, -1))
+        return self._categorical.entropy() * self.total_count - math.lgamma(self.total_count + 1) + logarithms
+
+    def expand(self, batch_shape: Sequence[int]) -> Self:
+        given = {self._name: getattr(self, self._name).expand((*batch_shape, *self._event_shape))}
+        return type(self)(self.total_count, **given, validate_args=self._validates)
 
 
 class OneHotCategoricalStraightThrough(OneHotCategorical):

@@ -103,6 +103,104 @@ class StudentT(Distribution):
         return self.scale.log() + (half + 0.5) * (digamma(half + 0.5) - digamma(half)) + self.df.log() * 0.5 + log_beta
 
 
+class InverseGamma(Distribution):
+    """The reciprocal of a gamma variable.
+
+    Args:
+        concentration, rate: of that variable.
+        validate_args: whether to look at values; see `Distribution`.
+    """
+
+    arg_constraints: ClassVar[dict[str, Constraint]] = {
+        "concentration": constraints.positive,
+        "rate": constraints.positive,
+    }
+    support = constraints.positive
+
+    def __init__(
+        self, concentration: Tensor | Number, rate: Tensor | Number, validate_args: bool | None = None
+    ) -> None:
+        self.concentration, self.rate = parameters("InverseGamma", concentration, rate)
+        super().__init__(self.concentration.shape, validate_args=validate_args)
+
+    @property
+    def mean(self) -> Tensor:
+        # Where it is not finite, its gradient must not be nan.
+        finite = self.concentration > 1
+        return where(finite, self.rate / (where(finite, self.concentration, 2.0) - 1), math.inf)
+
+    @property
+    def mode(self) -> Tensor:
+        return self.rate / (self.concentration + 1)
+
+    @property
+    def variance(self) -> Tensor:
+        finite = self.concentration > 2
+        shape = where(finite, self.concentration, 3.0)
+        return where(finite, self.rate.square() / ((shape - 1).square() * (shape - 2)), math.inf)
+
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        with no_grad():
+            drawn = standard_gamma(self.concentration.expand(self._extended_shape(sample_shape)))
+            return self.rate / drawn.clamp(min=finfo(drawn.dtype).tiny)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        value = self._check_sample(value)
+        shape = self.concentration
+        return shape * self.rate.log() - (shape + 1) * value.log() - self.rate / value - lgamma(shape)
+
+    def entropy(self) -> Tensor:
+        shape = self.concentration
+        return shape + self.rate.log() + lgamma(shape) - (shape + 1) * digamma(shape)
+
+
+class FisherSnedecor(Distribution):
+    """The ratio of the means of `df1` and of `df2` squares of standard normal variables.
+
+    Args:
+        df1, df2: the degrees of freedom.
+        validate_args: whether to look at values; see `Distribution`.
+    """
+
+    arg_constraints: ClassVar[dict[str, Constraint]] = {"df1": constraints.positive, "df2": constraints.positive}
+    support = constraints.positive
+
+    def __init__(self, df1: Tensor | Number, df2: Tensor | Number, validate_args: bool | None = None) -> None:
+        self.df1, self.df2 = parameters("FisherSnedecor", df1, df2)
+        super().__init__(self.df1.shape, validate_args=validate_args)
+
+    @property
+    def mean(self) -> Tensor:
+        finite = self.df2 > 2
+        df2 = where(finite, self.df2, 3.0)
+        return where(finite, df2 / (df2 - 2), math.nan)
+
+    @property
+    def mode(self) -> Tensor:
+        found = (self.df1 - 2) / self.df1 * self.df2 / (self.df2 + 2)
+        return where(self.df1 > 2, found, math.nan)
+
+    @property
+    def variance(self) -> Tensor:
+        finite = self.df2 > 4
+        df1, df2 = self.df1, where(finite, self.df2, 5.0)
+        found = df2.square() * (df1 + df2 - 2) * 2 / (df1 * (df2 - 2).square() * (df2 - 4))
+        return where(finite, found, math.nan)
+
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        shape = self._extended_shape(sample_shape)
+        with no_grad():
+            one = standard_gamma((self.df1 * 0.5).expand(shape)) / self.df1
+            other = standard_gamma((self.df2 * 0.5).expand(shape)) / self.df2
+            return one / other.clamp(min=finfo(other.dtype).tiny)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        value = self._check_sample(value)
+        one, other, ratio = self.df1 * 0.5, self.df2 * 0.5, self.df1 / self.df2
+        normalizer = lgamma(one) + lgamma(other) - lgamma(one + other)
+        return one * ratio.log() + (one - 1) * value.log() - (one + other) * (ratio * value).log1p() - normalizer
+
+
 class Beta(Distribution):
     """A share: of two gamma variables, the first of their sum.
 

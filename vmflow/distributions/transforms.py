@@ -236,7 +236,7 @@ class ComposeTransform(Transform):
         self.bijective = all([it.bijective for it in self.parts])
         if self.parts:
             self.domain, self.codomain = self.parts[0].domain, self.parts[-1].codomain
-        self.sign = math.prod([it.sign for it in self.parts])  # type: ignore[type-var, assignment]
+        self.sign = math.prod([it.sign for it in self.parts])
 
     def _call(self, x: Tensor) -> Tensor:
         for part in self.parts:

@@ -1,0 +1,112 @@
+"""Mixtures: one of several distributions of the same family is chosen, and drawn from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Self
+
+from vmflow.autograd.grad_mode import no_grad
+from vmflow.ops.indexing.gathering import gather
+from vmflow.ops.reduction.composed_reduction import logsumexp
+from vmflow.tensors import Tensor
+
+from .constraints import Constraint
+from .discrete import Categorical
+from .distribution import Distribution
+
+
+class MixtureSameFamily(Distribution):
+    """A mixture of the distributions along the last dimension of a batch.
+
+        weights = dist.Categorical(flow.tensor([0.3, 0.7]))
+        both = dist.MixtureSameFamily(weights, dist.Normal(flow.tensor([-1.0, 1.0]), 0.5))
+
+    Args:
+        mixture_distribution: which of them is chosen, of as many classes as there are.
+        component_distribution: the distributions; the last dimension of its batch is that of the classes.
+        validate_args: whether to look at values; see `Distribution`.
+
+    Raises:
+        TypeError: if these are no distributions of that kind.
+        ValueError: if their batches do not fit.
+    """
+
+    def __init__(
+        self,
+        mixture_distribution: Categorical,
+        component_distribution: Distribution,
+        validate_args: bool | None = None,
+    ) -> None:
+        if not isinstance(mixture_distribution, Categorical) or not isinstance(component_distribution, Distribution):
+            raise TypeError(
+                "MixtureSameFamily: expected a Categorical and a distribution, got "
+                f"{type(mixture_distribution).__name__} and {type(component_distribution).__name__}"
+            )
+        batch = tuple(component_distribution.batch_shape)
+        classes = mixture_distribution.param_shape[-1]
+        own = tuple(mixture_distribution.batch_shape)
+        if not batch or batch[-1] != classes or own not in ((), batch[:-1]):
+            raise ValueError(
+                f"MixtureSameFamily: the batch {list(batch)} of the components must end with the {classes} classes, "
+                f"behind the batch {list(own)} of the mixture"
+            )
+        self._mixture = mixture_distribution if own == batch[:-1] else mixture_distribution.expand(batch[:-1])
+        self._components = component_distribution
+        super().__init__(batch[:-1], tuple(component_distribution.event_shape), validate_args)
+
+    def _given(self) -> tuple[str, ...]:
+        return ()
+
+    @property
+    def mixture_distribution(self) -> Categorical:
+        """Which of the distributions is chosen."""
+        return self._mixture
+
+    @property
+    def component_distribution(self) -> Distribution:
+        """The distributions."""
+        return self._components
+
+    @property
+    def support(self) -> Constraint:
+        return self._components.support
+
+    def _weighted(self, values: Tensor) -> Tensor:
+        """The mean, over the classes, of values of each."""
+        probs = self._mixture.probs
+        events = len(self._event_shape)
+        return (probs.reshape((*probs.shape, *[1] * events)) * values).sum(-1 - events)
+
+    @property
+    def mean(self) -> Tensor:
+        return self._weighted(self._components.mean)
+
+    @property
+    def variance(self) -> Tensor:
+        means = self._components.mean
+        distance = means - self._weighted(means).unsqueeze(-1 - len(self._event_shape))
+        return self._weighted(self._components.variance) + self._weighted(distance.square())
+
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        events = len(self._event_shape)
+        with no_grad():
+            chosen = self._mixture.sample(sample_shape)
+            drawn = self._components.sample(sample_shape)
+            places = chosen.reshape((*chosen.shape, *[1] * (events + 1)))
+            places = places.expand((*chosen.shape, 1, *self._event_shape))
+            return gather(drawn, drawn.ndim - 1 - events, places).squeeze(-1 - events)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        value = self._check_sample(value).unsqueeze(-1 - len(self._event_shape))
+        return logsumexp(self._components.log_prob(value) + self._mixture.logits, -1)
+
+    def cdf(self, value: Tensor) -> Tensor:
+        return (self._components.cdf(self._check_sample(value).unsqueeze(-1)) * self._mixture.probs).sum(-1)
+
+    def expand(self, batch_shape: Sequence[int]) -> Self:
+        classes = self._components.batch_shape[-1]
+        components = self._components.expand((*batch_shape, classes))
+        return type(self)(self._mixture.expand(batch_shape), components, self._validates)
+
+    def __repr__(self) -> str:
+        return f"MixtureSameFamily({self._mixture}, {self._components})"
