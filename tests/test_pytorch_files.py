@@ -762,6 +762,7 @@ def test_any_bytes_as_a_pickle(body: bytes) -> None:
 def test_objects_are_never_unpickled(tmp_path: Path) -> None:
     path = tmp_path / "x.pt"
     path.write_bytes(zipped(tensor()))
+    assert flow.load(path, weights_only=None).tolist() == [0, 1, 2, 3]
     with pytest.raises(ValueError, match="weights_only=False asks for pickled objects"):
         flow.load(path, weights_only=False)
     path.write_bytes(pickle.dumps({"a": 1}))

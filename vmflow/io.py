@@ -140,7 +140,7 @@ def load(
     f: str | os.PathLike[str] | IO[bytes],
     map_location: Any = None,
     *,
-    weights_only: bool = True,
+    weights_only: bool | None = True,
     mmap: bool | None = None,
     global_src_rank: int | None = None,
 ) -> Any:
@@ -159,7 +159,7 @@ def load(
             that tensors were saved on to those that they are put on, the CPU for the others; or a function of a storage
             on the CPU and the name of such a device, to a device, to the storage or its copy on another, or to None for
             the CPU.  Only PyTorch's files know such names; to others it is "cpu".
-        weights_only: must be True.  Files hold data alone, and loading them is safe.
+        weights_only: must be True or None.  Files hold data alone, and loading them is safe.
         mmap: whether to map a zipped file of PyTorch's into memory instead of reading it, so that only what is used is
             read; its checksums are not compared then.  What is written to a tensor stays in memory.
         global_src_rank: the rank that reads the file for all ranks, which all call it; the tensors are global ones,
@@ -177,7 +177,7 @@ def load(
     if not isinstance(f, (str, os.PathLike)) and (not callable(getattr(f, "read", None)) or isinstance(f, TextIOBase)):
         raise TypeError(f"load: expected the path of a file, or a binary file open for reading, got {type(f).__name__}")
     place = _placing(map_location)
-    if not weights_only:
+    if not weights_only and weights_only is not None:
         raise ValueError(
             "load: weights_only=False asks for pickled objects, whose loading runs code that is in the file, which "
             "vmflow never loads; without it, tensors and plain data are loaded, also from PyTorch's files"

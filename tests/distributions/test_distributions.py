@@ -582,3 +582,26 @@ def test_several_counts_as_in_pytorch() -> None:
         dist.Multinomial(-1, flow.ones(2))
     with pytest.raises(TypeError, match="must be an integer"):
         dist.Multinomial(1.5, flow.ones(2))  # type: ignore[arg-type]
+
+
+def test_relaxed_rows_as_in_pytorch() -> None:
+    torch = pytest.importorskip("torch")
+    found = []
+    for library in (flow, torch):
+        d, t = library.distributions, library.tensor
+        temperature, logits = t(0.7, requires_grad=True), t(PROBS.astype(np.float32), requires_grad=True)
+        relaxed = d.RelaxedOneHotCategorical(temperature, logits=logits)
+        values = t(np.tile(np.array([0.1, 0.2, 0.3, 0.4], np.float32), (5, 3, 1)))
+        density = relaxed.log_prob(values)
+        found.append([density, *library.autograd.grad(density.sum(), [temperature, logits])])
+        assert tuple(relaxed.expand((2, 3)).rsample((4,)).shape) == (4, 2, 3, 4)
+    for have, want in zip(*found, strict=True):
+        np.testing.assert_allclose(have.detach().numpy(), want.detach().numpy(), rtol=1e-4, atol=1e-5)
+    with flow.fork_rng() as generator:
+        generator.manual_seed(7)
+        sample = dist.RelaxedOneHotCategorical(0.1, flow.tensor(PROBS)).rsample((20000,))
+    np.testing.assert_allclose(sample.sum(-1).numpy(), np.ones((20000, 3)), rtol=1e-6)
+    shares = np.eye(4)[sample.argmax(-1).numpy()].mean(0)
+    np.testing.assert_allclose(shares, PROBS / PROBS.sum(-1, keepdims=True), atol=0.02)
+    with pytest.raises(ValueError, match="without dimensions"):
+        dist.RelaxedOneHotCategorical(flow.ones(2), flow.ones(2))

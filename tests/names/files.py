@@ -164,6 +164,7 @@ _DISTRIBUTIONS: Final[list[tuple[str, Callable[[Any], tuple[Any, ...]], Any]]] =
     ("InverseGamma", lambda t: (t.tensor(3.0), t.tensor(1.5)), 0.4),
     ("FisherSnedecor", lambda t: (t.tensor(3.0), t.tensor(1.5)), 0.4),
     ("Multinomial", lambda t: (3, t.tensor([0.25, 0.75])), [1.0, 2.0]),
+    ("RelaxedOneHotCategorical", lambda t: (t.tensor(0.5), t.tensor([0.25, 0.75])), [0.4, 0.6]),
     ("StudentT", lambda t: (t.tensor(3.0), t.tensor(1.5)), 0.4),
     ("Weibull", lambda t: (t.tensor(0.3), t.tensor(1.5)), 0.4),
 ]

@@ -19,6 +19,7 @@ from .counts import (
     OneHotCategorical as OneHotCategorical,
     OneHotCategoricalStraightThrough as OneHotCategoricalStraightThrough,
     RelaxedBernoulli as RelaxedBernoulli,
+    RelaxedOneHotCategorical as RelaxedOneHotCategorical,
 )
 from .discrete import Bernoulli as Bernoulli, Categorical as Categorical, Poisson as Poisson
 from .distribution import Distribution as Distribution, Independent as Independent

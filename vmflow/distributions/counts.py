@@ -9,10 +9,11 @@ from typing import ClassVar, Final, Self
 from vmflow.autograd.grad_mode import no_grad
 from vmflow.dtypes import finfo
 from vmflow.ops.creation.creation import arange, eye, zeros_like
-from vmflow.ops.elementwise.activation import sigmoid, softplus
+from vmflow.ops.elementwise.activation import sigmoid, softmax, softplus
 from vmflow.ops.elementwise.gamma_function import lgamma
 from vmflow.ops.elementwise.selection import where
 from vmflow.ops.indexing.gathering import one_hot
+from vmflow.ops.reduction.composed_reduction import logsumexp
 from vmflow.random import poisson, rand, standard_gamma
 from vmflow.tensors import Tensor
 
@@ -477,3 +478,74 @@ class RelaxedBernoulli(_OfSuccesses):
         one, other = value.log(), (-value).log1p()
         distance = self.logits - (one - other) * self.temperature
         return self.temperature.log() + distance - softplus(distance) * 2 - one - other
+
+
+class RelaxedOneHotCategorical(Distribution):
+    """Shares that approach the rows of `OneHotCategorical` as the temperature falls; gradients flow through them.
+
+    C. Maddison and others, The Concrete Distribution, 2017; E. Jang and others, Categorical Reparameterization with
+    Gumbel-Softmax, 2017.
+
+    Args:
+        temperature: how far they are from 0 and 1, a number or a tensor without dimensions.
+        probs: (..., classes), in proportion to the probabilities that are approached.
+        logits: instead of them, their logarithms.
+        validate_args: whether to look at values; see `Distribution`.
+    """
+
+    arg_constraints: ClassVar[dict[str, Constraint]] = {
+        "probs": constraints.simplex,
+        "logits": constraints.real_vector,
+    }
+    has_rsample: ClassVar[bool] = True
+    support = constraints.simplex
+
+    def __init__(
+        self,
+        temperature: Tensor | Number,
+        probs: Tensor | None = None,
+        logits: Tensor | None = None,
+        validate_args: bool | None = None,
+    ) -> None:
+        self._name, _ = one_of("RelaxedOneHotCategorical", probs=probs, logits=logits)
+        self._categorical = Categorical(probs, logits, validate_args=False)
+        like = self._categorical.probs.detach().reshape(-1)[0]
+        _, self.temperature = parameters("RelaxedOneHotCategorical", like, temperature)
+        if self.temperature.ndim:
+            raise ValueError(
+                "RelaxedOneHotCategorical: the temperature must be a number or a tensor without dimensions, not of the "
+                f"shape {list(self.temperature.shape)}"
+            )
+        shape = self._categorical.param_shape
+        super().__init__(shape[:-1], shape[-1:], validate_args)
+
+    def _given(self) -> tuple[str, ...]:
+        return (self._name,)
+
+    @property
+    def probs(self) -> Tensor:
+        """The probability of each class."""
+        return self._categorical.probs
+
+    @property
+    def logits(self) -> Tensor:
+        """The logarithm of the probability of each class."""
+        return self._categorical.logits
+
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        logits = self.logits
+        limits = finfo(logits.dtype)
+        drawn = rand(self._extended_shape(sample_shape), dtype=logits.dtype, device=logits.device)
+        highest = -(-drawn.clamp(limits.tiny, 1 - limits.eps).log()).log()
+        return softmax((logits + highest) / self.temperature, -1)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        logarithm = self._check_sample(value).log()
+        classes = self._event_shape[0]
+        score = self.logits - logarithm * self.temperature
+        each = score - logsumexp(score, -1, True)
+        return each.sum(-1) + math.lgamma(classes) + self.temperature.log() * (classes - 1) - logarithm.sum(-1)
+
+    def expand(self, batch_shape: Sequence[int]) -> Self:
+        given = {self._name: getattr(self, self._name).expand((*batch_shape, *self._event_shape))}
+        return type(self)(self.temperature, **given, validate_args=self._validates)
