@@ -23,7 +23,8 @@ NOTE = "Written by ``.ci/declarations.py`` from the declarations of the function
 WIDTH = 116  # of lines, without the indentation of all methods
 
 # Of which type checkers want one signature.
-_OPERATORS = {f"__{prefix}{name}__" for name in ("lshift", "rshift") for prefix in ("", "i")}
+_IN_PLACE = ("and", "floordiv", "lshift", "mod", "or", "pow", "rshift", "xor")
+_OPERATORS = {f"__{prefix}{name}__" for name in _IN_PLACE for prefix in ("", "i")}
 
 DECLARES = re.compile(r"^from (vmflow\.ops)?\.declaration import .*(public|function|method|METHODS)", re.MULTILINE)
 

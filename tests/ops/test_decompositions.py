@@ -76,7 +76,8 @@ def _rebuilt_svd(x: flow.Tensor) -> flow.Tensor:
 
 def _rebuilt_eigh(x: flow.Tensor) -> flow.Tensor:
     eigenvalues, eigenvectors = linalg.eigh(_symmetric(x))
-    return eigenvectors * eigenvalues.unsqueeze(-2) @ _adjoint(eigenvectors)
+    rebuilt: flow.Tensor = eigenvectors * eigenvalues.unsqueeze(-2) @ _adjoint(eigenvectors)
+    return rebuilt
 
 
 def _rebuilt_lu(x: flow.Tensor) -> flow.Tensor:

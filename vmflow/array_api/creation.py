@@ -110,11 +110,12 @@ def linspace(
     endpoint: bool = True,
 ) -> Tensor:
     """`num` values from `start` to `stop` at equal distances; without `stop` if `endpoint` is False."""
-    if isinstance(start, complex) or isinstance(stop, complex):
+    ends: tuple[Any, Any] = start, stop
+    if complex in map(type, ends):
         dtype = dtype or dtypes.of_scalar(complex)
     if endpoint:
-        return flow.linspace(start, stop, num, dtype=dtype, device=device)
-    return flow.linspace(start, stop, num + 1, dtype=dtype, device=device)[:-1]
+        return flow.linspace(*ends, num, dtype=dtype, device=device)
+    return flow.linspace(*ends, num + 1, dtype=dtype, device=device)[:-1]
 
 
 def meshgrid(*arrays: Tensor, indexing: str = "xy") -> list[Tensor]:

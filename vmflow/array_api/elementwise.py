@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import vmflow as flow
 from vmflow.tensors import Tensor
@@ -107,7 +107,7 @@ subtract = _binary("subtract", flow.sub, "x1 - x2.")
 def sign(x: Tensor, /) -> Tensor:
     """-1, 0 or 1, and nan of nan; of a complex number the one of size 1 in its direction."""
     if x.is_floating_point():
-        return cast(Tensor, flow.where(flow.isnan(x), x, flow.sign(x)))
+        return flow.where(flow.isnan(x), x, flow.sign(x))
     if not x.is_complex():
         return flow.sign(x)
     # A single infinite part is the whole direction.
@@ -117,7 +117,7 @@ def sign(x: Tensor, /) -> Tensor:
     imag = flow.where(one, flow.where(of_imag, flow.sign(x.imag), nothing), x.imag)
     size = flow.hypot(real, imag)
     found = flow.complex(real / size, imag / size)  # a quotient of complex numbers would lose the signs of zeros
-    return cast(Tensor, flow.where(size == 0, flow.zeros_like(x), found))
+    return flow.where(size == 0, flow.zeros_like(x), found)
 
 
 def round(x: Tensor, /) -> Tensor:
@@ -140,5 +140,6 @@ def clip(x: Tensor, /, min: Operand | None = None, max: Operand | None = None) -
 def where(condition: Tensor, x1: Operand, x2: Operand, /) -> Tensor:
     """`x1` where the condition holds, `x2` elsewhere; of two numbers as `vmflow.where`."""
     if not isinstance(x1, Tensor) and not isinstance(x2, Tensor):
-        return cast(Tensor, flow.where(condition, x1, x2))
-    return cast(Tensor, flow.where(condition, *together("where", x1, x2)))
+        return flow.where(condition, x1, x2)
+    one, other = together("where", x1, x2)
+    return flow.where(condition, one, other)
