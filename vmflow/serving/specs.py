@@ -21,7 +21,7 @@ from vmflow.tensors import Tensor
 
 from .errors import InvalidInput
 
-# By numpy's kinds: also of those for which vmflow has no dtype, as the larger unsigned integers.
+# By numpy's kinds: also of those for which vmflow has no dtype, as the longest floating-point one.
 _CATEGORIES: Final = {"b": BOOL, "i": INTEGER, "u": INTEGER, "f": FLOATING}
 
 
