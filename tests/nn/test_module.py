@@ -615,3 +615,26 @@ def test_shallow_copies_can_be_made() -> None:
     net = Net()
     twin = copy.copy(net)
     assert twin.second is net.second
+
+
+@pytest.mark.parametrize("given", [None, 3, "text", [1.0]])
+def test_a_layer_names_itself_where_its_operand_is_no_tensor(given: object) -> None:
+    for layer in (nn.Conv1d(1, 1, 1), nn.LayerNorm(3), nn.Softmax(dim=0)):
+        with pytest.raises(TypeError, match=f"^{type(layer).__name__}: expected tensors, got {type(given).__name__}"):
+            layer(given)
+
+
+def test_attribute_errors_of_users_modules_stay_what_they_are() -> None:
+    class Own(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x.shape
+
+    class Derived(nn.Linear):
+        def forward(self, input: Any) -> Any:
+            return input.missing
+
+    for module in (Own(), nn.Sequential(Own()), Derived(2, 2)):
+        with pytest.raises(AttributeError, match=r"shape|missing"):
+            module(None)
+    with pytest.raises(AttributeError, match="missing"):
+        Derived(2, 2)(flow.ones(2))
