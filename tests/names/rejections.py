@@ -715,6 +715,10 @@ F.avg_pool1d(z, 3)
 nn.MaxPool1d(2)(z)
 t.combinations(v, 99)
 """,
+    "one of two running statistics may be kept alone": """
+F.batch_norm(f235, f3, None, training=True)
+F.instance_norm(f235, None, f3.abs())
+""",
     "OneFlow takes it": """
 optim.SGD([], lr=0.1)
 """,

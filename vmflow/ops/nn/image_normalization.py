@@ -46,8 +46,6 @@ def instance_norm(
     """
     use_input_stats = flag("instance_norm", "use_input_stats", use_input_stats)
     check_momentum("instance_norm", momentum)
-    if (running_mean is None) != (running_var is None):
-        raise ValueError("instance_norm: give both running_mean and running_var, or neither")
     if input.ndim < 3:
         raise ValueError(f"instance_norm: expected an input (samples, channels, length, ...), got {list(input.shape)}")
     if not use_input_stats:

@@ -201,8 +201,6 @@ def batch_norm(
     """
     training = flag("batch_norm", "training", training)
     check_momentum("batch_norm", momentum)
-    if (running_mean is None) != (running_var is None):
-        raise ValueError("batch_norm: give both running_mean and running_var, or neither")
     return batch_norm_counted(input, running_mean, running_var, None, weight, bias, training, float(momentum), eps)
 
 
