@@ -618,7 +618,7 @@ def normal_(input: Tensor, mean: float = 0, std: float = 1, *, generator: Genera
 def uniform_(input: Tensor, from_: float = 0, to: float = 1, *, generator: Generator | None = None) -> Tensor:
     """Fill with numbers evenly distributed over [from_, to)."""
     if not from_ <= to:
-        raise ValueError(f"uniform_: the lower limit {from_} is not below the upper limit {to}")
+        raise ValueError(f"uniform_: the lower limit {from_} is above the upper limit {to}, or one is nan")
     _fractional("uniform_", input._blob.meta)
     draw_into(_UNIFORM, input, generator)
     if to - from_ != 1:
