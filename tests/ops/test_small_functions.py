@@ -40,7 +40,7 @@ X = flow.ones(2, 3)
         (lambda: flow.nn.functional.pdist(X[0]), ValueError, "pdist: expected a matrix"),
         (lambda: flow.nn.functional.pdist(X, -1), ValueError, "p cannot be negative, got -1"),
         (lambda: flow.randint_like(X, 3, 3), ValueError, "randint_like: there is no integer"),
-        (lambda: flow.randint_like(X, 0.5), TypeError, "randint_like: expected integers"),
+        (lambda: flow.randint_like(X, 0.5), TypeError, "randint_like: expected integers"),  # type: ignore[arg-type]
         (lambda: flow.zeros(2, dtype=flow.int8).random_(0, 300), ValueError, "random_: 299 does not fit into int8"),
         (lambda: X.clone().cauchy_(0, 0), ValueError, "sigma must be positive, got 0"),
         (lambda: X.clone().log_normal_(0, -1), ValueError, "std must be positive, got -1"),

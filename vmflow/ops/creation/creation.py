@@ -289,7 +289,12 @@ def frombuffer(buffer: Any, *, dtype: DType, count: int = -1, offset: int = 0, r
 
 @function()
 def scalar_tensor(
-    s: Any, *, dtype: DType | None = None, device: Device | str | None = None, requires_grad: bool = False
+    s: Any,
+    *,
+    dtype: DType | None = None,
+    device: Device | str | None = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
 ) -> Tensor:
     """A number as a 0-d tensor, of the default dtype unless another is given."""
     return full((), s, dtype=dtype or dtypes.get_default_dtype(), device=device, requires_grad=requires_grad)
