@@ -81,10 +81,11 @@ class Adam(_Averaging):
             "eps": eps,
             "weight_decay": self.usual_decay if weight_decay is None else weight_decay,
             "amsgrad": amsgrad,
-            "do_bias_correction": do_bias_correction,
             "maximize": maximize,
             "decoupled_weight_decay": decoupled_weight_decay or self.decoupled,
         }
+        if not do_bias_correction:  # groups are otherwise those of PyTorch
+            settings["do_bias_correction"] = False
         super().__init__(params, settings, execution)
 
     def update(self, group: dict[str, Any]) -> Update | None:
@@ -94,7 +95,7 @@ class Adam(_Averaging):
             self.decoupled or group["decoupled_weight_decay"],
             amsgrad,
             group["maximize"],
-            group["do_bias_correction"],
+            group.get("do_bias_correction", True),
         )
         shaped = {**AVERAGES, "max_exp_avg_sq": 0.0} if amsgrad else AVERAGES
         return self._group_update(group, "adam", settings, shaped)
