@@ -84,7 +84,7 @@ LATE = {
     "vmflow.autograd": ("vmflow.autograd.graph",),
     "vmflow.tensors": ("vmflow.cuda.exchange", "vmflow.distributed.global_tensors"),
     # Devices that few programs have.
-    "vmflow.vm.stream_table": (*_SIMULATION, "vmflow.streams.cuda.registry"),
+    "vmflow.vm.stream_table": (*_SIMULATION, "vmflow.streams.cuda.registry", "vmflow.streams.cuda.arrays"),
     "vmflow.kernels.copies": ("vmflow.kernels.cuda.transfers",),
     "vmflow.kernels.replaying": ("vmflow.kernels.cuda.replay",),
     "vmflow.pinning": ("vmflow.streams.cuda.pinned",),

@@ -96,7 +96,7 @@ def tensor_type(given: Any) -> TensorType:
         if found is not None:
             return found
     raise TypeError(
-        f"expected a kind of tensors such as vmflow.FloatTensor or 'vmflow.cuda.FloatTensor', not {given!r}"
+        f"type: expected a dtype or a kind of tensors such as vmflow.FloatTensor or 'vmflow.cuda.FloatTensor', not {given!r}"
     )
 
 

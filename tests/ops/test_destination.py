@@ -284,7 +284,7 @@ def test_what_is_made_in_given_memory_has_its_dtype(
     check(out, expected(), "float64", tolerance=1e-15)
     with pytest.raises(RuntimeError, match="does not fit the tensor of shape"):
         call(out=flow.zeros(7, 5))
-    with pytest.raises(TypeError, match="out is of the dtype vmflow.int64, and vmflow.float32 was asked for"):
+    with pytest.raises(TypeError, match=r"out is of the dtype vmflow\.int64, and vmflow\.float32 was asked for"):
         call(out=flow.zeros_like(out, dtype=flow.int64), dtype=flow.float32)
 
 

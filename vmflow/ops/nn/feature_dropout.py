@@ -54,6 +54,8 @@ def dropout3d(input: Tensor, p: float = 0.5, training: bool = True, inplace: boo
 
 
 def _warn_unless(name: str, input: Tensor, expected: tuple[int, int]) -> None:
+    if input.ndim < 2:
+        raise ValueError(f"{name}: expected at least two dimensions, got shape {list(input.shape)}")
     if input.ndim not in expected:
         warnings.warn(
             f"{name}: expected {expected[0]} or {expected[1]} dimensions, got shape {list(input.shape)}; use "
