@@ -96,7 +96,8 @@ def tensor_type(given: Any) -> TensorType:
         if found is not None:
             return found
     raise TypeError(
-        f"type: expected a dtype or a kind of tensors such as vmflow.FloatTensor or 'vmflow.cuda.FloatTensor', not {given!r}"
+        "type: expected a dtype or a kind of tensors such as vmflow.FloatTensor or 'vmflow.cuda.FloatTensor', "
+        f"not {given!r}"
     )
 
 
