@@ -90,30 +90,70 @@ def vjp(func: Callable[..., Any], *primals: Tensor, has_aux: bool = False) -> tu
     return (first, multiplied, _freed_within(result[1], chosen)) if has_aux else (first, multiplied)
 
 
-def jvp(func: Callable[..., Any], primals: Sequence[Tensor], tangents: Sequence[Tensor]) -> tuple[Any, Any]:
-    """``func(*primals)``, and its Jacobian times the tangents; each op must be twice differentiable."""
-    found: tuple[Any, Any] = _functional.jvp(func, tuple(primals), tuple(tangents), create_graph=True)
-    return tuple([_freed_all(it, tuple(primals)) for it in found])
+def jvp(
+    func: Callable[..., Any],
+    primals: Sequence[Tensor],
+    tangents: Sequence[Tensor],
+    *,
+    strict: bool = False,
+    has_aux: bool = False,
+) -> tuple[Any, ...]:
+    """``func(*primals)``, and its Jacobian times the tangents; each op must be twice differentiable.
+
+    Args:
+        func: from tensors to a tensor or a tuple; with `has_aux`, that and anything else.
+        primals: tensors.
+        tangents: tensors of the same shapes.
+        strict: whether a result that does not depend on the primals is an error.
+        has_aux: whether what else `func` returns is handed on, as the third result.
+    """
+    rest: list[Any] = []
+
+    def without_aux(*arguments: Tensor) -> Any:
+        result, aux = func(*arguments)
+        rest.append(_freed_within(aux, arguments))
+        return result
+
+    chosen = without_aux if has_aux else func
+    found: tuple[Any, Any] = _functional.jvp(chosen, tuple(primals), tuple(tangents), True, strict)
+    shown = tuple([_freed_all(part, tuple(primals)) for part in found])
+    return (*shown, rest[0]) if has_aux else shown
 
 
-def jacrev(func: Callable[..., Any], argnums: int | tuple[int, ...] = 0) -> Callable[..., Any]:
+def jacrev(
+    func: Callable[..., Any],
+    argnums: int | tuple[int, ...] = 0,
+    *,
+    has_aux: bool = False,
+    chunk_size: int | None = None,
+) -> Callable[..., Any]:
     """The function that gives the Jacobian of `func`: of each result by each argument chosen.
 
     Args:
-        func: returns a tensor or a tuple of tensors.
+        func: returns a tensor or a tuple of tensors; with `has_aux`, that and anything else.
         argnums: the positions of the arguments to differentiate by; for a tuple, there is a tuple for each result.
+        has_aux: whether the function gives a pair, of the Jacobian and what else `func` returns.
+        chunk_size: makes no difference, since rows are computed one by one.
+
+    Raises:
+        ValueError: if `chunk_size` is less than 1.
     """
+    if chunk_size is not None and chunk_size < 1:
+        raise ValueError(f"jacrev: chunk_size must be 1 or more, or None, not {chunk_size}")
 
     @functools.wraps(func)
     def rows(*args: Any, **kwargs: Any) -> Any:
         with enable_grad():
             arguments, chosen = _stand_ins("jacrev", args, argnums)
-            outputs, single = as_tensors("jacrev", func(*arguments, **kwargs))
+            result = func(*arguments, **kwargs)
+            result, rest = result if has_aux else (result, None)
+            outputs, single = as_tensors("jacrev", result)
             found: list[Any] = []
             for output in outputs:
                 parts = tuple([_freed(it, chosen) for it in _functional.rows("jacrev", output, chosen, True, False)])
                 found.append(parts[0] if isinstance(argnums, int) else parts)
-        return found[0] if single else tuple(found)
+        jacobian = found[0] if single else tuple(found)
+        return (jacobian, _freed_within(rest, chosen)) if has_aux else jacobian
 
     return rows
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .devices import device as Device
 from .instructions.builder import physical_run
@@ -16,10 +16,14 @@ if TYPE_CHECKING:
 
 
 @method()
-def pin_memory(input: Tensor) -> Tensor:
+def pin_memory(input: Tensor, device: Any = None) -> Tensor:
     """A copy in page-locked memory, from which a CUDA device copies faster; `input` itself if it is there already.
 
     The host goes on during copies from and to other memory as well.
+
+    Args:
+        input: on the CPU.
+        device: makes no difference, since the memory serves all devices.
 
     Raises:
         RuntimeError: if the tensor is not on the CPU.
@@ -34,8 +38,8 @@ def pin_memory(input: Tensor) -> Tensor:
 
 
 @method()
-def is_pinned(input: Tensor) -> bool:
-    """Whether the tensor lies in page-locked memory; waits for its value."""
+def is_pinned(input: Tensor, device: Any = None) -> bool:
+    """Whether the tensor lies in page-locked memory, for all devices; waits for its value."""
     from .streams.cuda.pinned import lies_pinned  # which programs without such a device do without
 
     return input.device.type == "cpu" and lies_pinned(input._array())

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -184,12 +184,19 @@ def set_rng_state(new_state: Tensor) -> None:
 
 @function()
 @contextmanager
-def fork_rng() -> Iterator[Generator]:
+def fork_rng(devices: Iterable[Any] | None = None, enabled: bool = True) -> Iterator[Generator]:
     """Within the block, the default generator is one of this task's or thread's own.
 
     It begins where the outer one stands; the outer one stays there.
+
+    Args:
+        devices: makes no difference, since one generator serves all devices.
+        enabled: False to change nothing.
     """
     mode = MODE.get()
+    if not enabled:
+        yield chosen_generator(None)
+        return
     outer = chosen_generator(None)
     inner = Generator()
     with outer._lock:
@@ -466,6 +473,7 @@ def normal(
     dtype: DType | None = None,
     device: Device | str | None = None,
     pin_memory: bool = False,
+    requires_grad: bool = False,
     out: Tensor | None = None,
 ) -> Tensor:
     """Numbers from normal distributions.
@@ -489,7 +497,9 @@ def normal(
     if bool(tensors) != (size is None):
         raise TypeError("normal: give a size if mean and std are numbers, and none if one is a tensor")
     if size is not None:
-        return randn(tuple(size), generator=generator, dtype=dtype, device=device) * std + mean
+        return tracked(randn(tuple(size), generator=generator, dtype=dtype, device=device) * std + mean, requires_grad)
+    if requires_grad:
+        raise TypeError("normal: requires_grad is for numbers as mean and std")
     shape = broadcast_shapes("normal", *[tuple(it.shape) for it in tensors])
     wanted = tensors[0].dtype if len(tensors) == 1 else dtypes.promote_types(tensors[0].dtype, tensors[1].dtype)
     return randn(shape, generator=generator, dtype=wanted, device=tensors[0].device) * std + mean

@@ -105,7 +105,7 @@ def cuda(self: Tensor, device: Device | str | _int | None = None, non_blocking: 
 
 
 @method()
-def type(self: Tensor, dtype: DType | str | Any = None) -> Any:
+def type(self: Tensor, dtype: DType | str | Any = None, non_blocking: _bool = False) -> Any:
     """In another dtype, or without one the name of this tensor's type, such as ``vmflow.FloatTensor``.
 
     Args:

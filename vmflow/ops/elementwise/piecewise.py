@@ -13,6 +13,7 @@ from vmflow.autograd.grad_mode import is_grad_enabled
 from vmflow.ops.autocasting import autocast_as_op
 from vmflow.ops.copying import copy_
 from vmflow.ops.declaration import function, public
+from vmflow.ops.destination import out_by_copy
 from vmflow.ops.formula import Formula, formula
 from vmflow.ops.nn.layer_operands import check_floating, is_half
 
@@ -81,7 +82,10 @@ def _threshold(input: Tensor, limit: float, value: float) -> Tensor:
 
 
 @function()
-def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:
+@out_by_copy()
+def threshold(
+    input: Tensor, threshold: float, value: float, inplace: bool = False, *, out: Tensor | None = None
+) -> Tensor:
     """`input` where above `threshold`, else `value`."""
     return applied("threshold", _threshold, input, inplace, threshold, value)
 
@@ -136,7 +140,8 @@ def _hardshrink(input: Tensor, lambd: float) -> Tensor:
 
 
 @public()
-def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
+@out_by_copy()
+def hardshrink(input: Tensor, lambd: float = 0.5, *, out: Tensor | None = None) -> Tensor:
     """`input`, but 0 where within `lambd` of 0."""
     return applied("hardshrink", _hardshrink, input, False, lambd)
 
