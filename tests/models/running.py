@@ -15,7 +15,7 @@ import numpy as np
 from .sources import loaded
 
 HERE: Final = Path(__file__).parent
-SCRIPTS: Final = ("dcgan", "gnn", "lstm_tagger", "nanogpt", "unet", "vae", "vit")
+SCRIPTS: Final = ("dcgan", "gnn", "lstm_tagger", "small_gpt", "unet", "vae", "vit")
 
 
 def printed(name: str, library: str) -> str:
