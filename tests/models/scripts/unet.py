@@ -1,125 +1,133 @@
-"""A small U-Net that segments discs, trained under autocast with a gradient scaler and a schedule."""
+"""A U-Net that segments rings and bars, trained in bfloat16 under autocast with a gradient scaler."""
 # mypy: ignore-errors
 
+from itertools import pairwise
+
 import torch
-import torch.nn as nn
-import torch.nn.functional as F
+from torch import nn
+from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
+CHANNELS = (8, 12, 20)
+CLASSES = ("ground", "ring", "bar")
+SIZE = 22
 
-class DoubleConv(nn.Module):
+
+class ConvStage(nn.Module):
+    """Two convolutions, the second with a residual connection."""
+
     def __init__(self, in_channels, out_channels):
         super().__init__()
-        self.block = nn.Sequential(
-            nn.Conv2d(in_channels, out_channels, 3, padding=1, bias=False),
-            nn.GroupNorm(4, out_channels),
-            nn.SiLU(inplace=True),
-            nn.Conv2d(out_channels, out_channels, 3, padding=1, bias=False),
-            nn.BatchNorm2d(out_channels),
-            nn.ReLU(inplace=True),
-        )
+        self.first = nn.Conv2d(in_channels, out_channels, 3, padding="same", bias=False)
+        self.first_norm = nn.BatchNorm2d(out_channels, momentum=0.2)
+        self.second = nn.Conv2d(out_channels, out_channels, 3, padding="same", padding_mode="replicate")
+        self.second_norm = nn.GroupNorm(2, out_channels)
 
-    def forward(self, x):
-        return self.block(x)
+    def forward(self, maps):
+        maps = F.silu(self.first_norm(self.first(maps)), inplace=True)
+        return F.relu(maps + self.second_norm(self.second(maps)))
 
 
-class Up(nn.Module):
-    def __init__(self, in_channels, out_channels, bilinear):
+class UpStage(nn.Module):
+    """Upsamples the deep maps, and joins them with those of the skip connection."""
+
+    def __init__(self, deep, shallow, learned):
         super().__init__()
-        if bilinear:
-            self.up = nn.Sequential(
-                nn.Upsample(scale_factor=2, mode="bilinear", align_corners=True),
-                nn.Conv2d(in_channels, in_channels // 2, 1),
-            )
+        if learned:
+            self.upsample = nn.ConvTranspose2d(deep, shallow, 2, stride=2)
         else:
-            self.up = nn.ConvTranspose2d(in_channels, in_channels // 2, kernel_size=2, stride=2)
-        self.conv = DoubleConv(in_channels, out_channels)
+            self.upsample = nn.Sequential(
+                nn.Conv2d(deep, shallow, 1), nn.Upsample(scale_factor=2, mode="bilinear", align_corners=True)
+            )
+        self.stage = ConvStage(2 * shallow, shallow)
 
-    def forward(self, x, skip):
-        x = self.up(x)
-        dy, dx = skip.size(2) - x.size(2), skip.size(3) - x.size(3)
-        x = F.pad(x, [dx // 2, dx - dx // 2, dy // 2, dy - dy // 2])
-        return self.conv(torch.cat([skip, x], dim=1))
+    def forward(self, deep, skip):
+        upsampled = self.upsample(deep)
+        # Halving an odd size loses a row and a column.
+        missing = [full - part for full, part in zip(skip.shape[-2:], upsampled.shape[-2:], strict=True)]
+        upsampled = F.pad(upsampled, (0, missing[1], 0, missing[0]))
+        return self.stage(torch.cat((upsampled, skip), dim=1))
 
 
-class UNet(nn.Module):
-    def __init__(self, n_channels=1, n_classes=2, width=8):
+class SegmentationUNet(nn.Module):
+    def __init__(self):
         super().__init__()
-        self.inc = DoubleConv(n_channels, width)
-        self.downs = nn.ModuleList(
-            [nn.Sequential(nn.MaxPool2d(2), DoubleConv(width * 2**i, width * 2 ** (i + 1))) for i in range(2)]
-        )
-        self.ups = nn.ModuleList([Up(width * 4, width * 2, bilinear=True), Up(width * 2, width, bilinear=False)])
-        self.outc = nn.Conv2d(width, n_classes, kernel_size=1)
+        self.stem = ConvStage(1, CHANNELS[0])
+        self.pool = nn.MaxPool2d(kernel_size=2)
+        self.encoder = nn.ModuleList(ConvStage(upper, lower) for upper, lower in pairwise(CHANNELS))
+        self.decoder = nn.ModuleDict()
+        for number, (upper, lower) in enumerate(pairwise(CHANNELS)):
+            self.decoder[f"to_{upper}"] = UpStage(lower, upper, learned=number % 2 == 0)
+        self.head = nn.Conv2d(CHANNELS[0], len(CLASSES), 1)
 
-    def forward(self, x):
-        skips = [self.inc(x)]
-        for down in self.downs:
-            skips.append(down(skips[-1]))
-        x = skips.pop()
-        for up in self.ups:
-            x = up(x, skips.pop())
-        return self.outc(x)
-
-
-def discs(count, size):
-    """Images of discs, and the masks of their pixels."""
-    ys, xs = torch.meshgrid(torch.arange(size), torch.arange(size), indexing="ij")
-    k = torch.arange(count).view(-1, 1, 1)
-    distance = ((ys - 4 - k % 9) ** 2 + (xs - 5 - k % 7) ** 2).float().sqrt()
-    masks = (distance < 3 + k % 4).long()
-    images = masks.float() + 0.2 * torch.sin(distance * 3 + k)
-    return images.unsqueeze(1), masks
+    def forward(self, images):
+        maps, skips = self.stem(images), []
+        for stage in self.encoder:
+            skips.append(maps)
+            maps = stage(self.pool(maps))
+        for stage, skip in zip(reversed(list(self.decoder.values())), reversed(skips), strict=True):
+            maps = stage(maps, skip)
+        return self.head(maps)
 
 
-def dice_loss(logits, target, eps=1e-6):
-    probabilities = F.softmax(logits.float(), dim=1)
-    one_hot = F.one_hot(target, logits.shape[1]).permute(0, 3, 1, 2).float()
-    inter = 2 * (probabilities * one_hot).sum(dim=(-1, -2))
-    union = probabilities.sum(dim=(-1, -2)) + one_hot.sum(dim=(-1, -2))
-    return 1 - ((inter + eps) / (union + eps)).mean()
+def ring_images(count):
+    """Images with a ring and a bar each, and the class of every pixel."""
+    line = torch.arange(SIZE)
+    down, across = torch.meshgrid(line, line, indexing="ij")
+    number = torch.arange(count)[:, None, None]
+    radius = torch.hypot((down - 6 - number % 10).float(), (across - 7 - number % 6).float())
+    classes = torch.zeros(count, SIZE, SIZE, dtype=torch.long)
+    classes[(radius > 2.5) & (radius < 5)] = 1
+    classes[((across - (3 * number) % 17).abs() < 2).expand_as(classes)] = 2
+    images = torch.tensor([0.1, 0.9, -0.7])[classes] + 0.15 * torch.cos(2 * down + across * number)
+    return images[:, None], classes
+
+
+def overlap_loss(logits, classes):
+    """One minus the intersection over union of probabilities."""
+    probabilities = logits.float().softmax(dim=1)
+    targets = F.one_hot(classes, len(CLASSES)).movedim(-1, 1).to(probabilities)
+    intersection = torch.einsum("nkhw,nkhw->k", probabilities, targets)
+    union = probabilities.sum(dim=(0, 2, 3)) + targets.sum(dim=(0, 2, 3)) - intersection
+    return (1 - (intersection + 1) / (union + 1)).mean()
 
 
 def build():
-    return UNet()
+    return SegmentationUNet()
 
 
-def train(model, device="cpu", amp=True):
-    model = model.to(device=device)
-    loader = DataLoader(TensorDataset(*discs(16, 18)), batch_size=8, shuffle=False, drop_last=True)
-    optimizer = torch.optim.RMSprop(model.parameters(), lr=1e-3, weight_decay=1e-8, momentum=0.9, foreach=True)
-    scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, "max", patience=1)
-    grad_scaler = torch.amp.GradScaler(device, enabled=amp)
-    criterion = nn.CrossEntropyLoss(weight=torch.tensor([0.5, 1.5], device=device))
+def train(model, device="cpu"):
+    model.to(device)
+    pixel_loss = nn.CrossEntropyLoss(weight=torch.tensor([0.6, 1.2, 1.2], device=device))
+    batches = DataLoader(TensorDataset(*ring_images(16)), batch_size=8, drop_last=True)
+    optimizer = torch.optim.RMSprop(model.parameters(), lr=1.5e-3, momentum=0.7, weight_decay=1e-6, foreach=True)
+    scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, mode="max", factor=0.5, patience=3)
+    scaler = torch.amp.GradScaler(device, init_scale=256.0, growth_interval=4)
     for epoch in range(4):
         model.train()
-        epoch_loss = 0.0
-        for images, true_masks in loader:
-            assert images.shape[1] == 1
-            images = images.to(device=device, dtype=torch.float32)
-            true_masks = true_masks.to(device=device, dtype=torch.long)
-            with torch.autocast(device, dtype=torch.bfloat16, enabled=amp):
-                masks_pred = model(images)
-                loss = criterion(masks_pred, true_masks)
-                loss = loss + dice_loss(masks_pred, true_masks)
+        losses = []
+        for images, classes in batches:
+            images, classes = images.to(device), classes.to(device=device, non_blocking=True)
+            with torch.autocast(device_type=device, dtype=torch.bfloat16):
+                logits = model(images)
+                loss = pixel_loss(logits, classes) + overlap_loss(logits, classes)
+            scaler.scale(loss).backward()
+            scaler.unscale_(optimizer)
+            nn.utils.clip_grad_norm_(model.parameters(), max_norm=2.0)
+            scaler.step(optimizer)
+            scaler.update()
             optimizer.zero_grad(set_to_none=True)
-            grad_scaler.scale(loss).backward()
-            grad_scaler.unscale_(optimizer)
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            grad_scaler.step(optimizer)
-            grad_scaler.update()
-            epoch_loss += loss.item()
+            losses.append(loss.detach())
         model.eval()
-        with torch.inference_mode(), torch.autocast(device, dtype=torch.bfloat16, enabled=amp):
-            images, masks = next(iter(loader))
-            predicted = model(images).argmax(dim=1)
-            accuracy = (predicted == masks).float().mean().item()
-        scheduler.step(accuracy)
-        print(f"epoch {epoch} loss {epoch_loss / len(loader):.5f}")
-    print(f"output {masks_pred.dtype} loss {loss.dtype}".replace("torch.", "").replace("vmflow.", ""))
-    print(f"parameters {sum(p.numel() for p in model.parameters() if p.requires_grad)}")
+        with torch.inference_mode(), torch.autocast(device_type=device, dtype=torch.bfloat16):
+            accuracy = torch.stack([(model(images).argmax(1) == classes).float().mean() for images, classes in batches])
+        scheduler.step(accuracy.mean().item())
+        print(f"epoch {epoch}: mean loss {torch.stack(losses).mean().item():.4f}")
+    dtypes = [str(value.dtype).rpartition(".")[2] for value in (logits, loss, model.head.weight)]
+    print(f"logits, loss and weights are {', '.join(dtypes)}; scale {scaler.get_scale()}")
+    print(f"{sum(weight.numel() for weight in model.parameters())} parameters, logits {tuple(logits.shape)}")
 
 
 if __name__ == "__main__":
-    torch.manual_seed(0)
+    torch.manual_seed(41)
     train(build())
