@@ -1,117 +1,121 @@
-"""A tagger by a bidirectional LSTM over packed sequences of several lengths."""
+"""A tagger of the words in recipes: a bidirectional LSTM over packed lines of several lengths."""
 # mypy: ignore-errors
 
 import torch
-import torch.nn as nn
-import torch.nn.functional as F
-import torch.optim as optim
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence, pad_sequence
+from torch import nn
+from torch.nn.utils import rnn
 from torch.utils.data import DataLoader, Dataset
 
-PAD = 0
+RECIPES = """
+two/AMOUNT cups/UNIT of/OTHER flour/FOOD
+one/AMOUNT egg/FOOD
+salt/FOOD
+half/AMOUNT a/OTHER cup/UNIT of/OTHER warm/OTHER milk/FOOD
+three/AMOUNT spoons/UNIT of/OTHER brown/OTHER sugar/FOOD
+butter/FOOD and/OTHER jam/FOOD
+two/AMOUNT ripe/OTHER plums/FOOD and/OTHER one/AMOUNT pear/FOOD
+one/AMOUNT spoon/UNIT of/OTHER salt/FOOD
+"""
+PADDING = "-"
 
 
-def prepare_sequence(seq, to_ix):
-    return torch.tensor([to_ix[w] for w in seq], dtype=torch.long)
+class Vocabulary:
+    """Indices of names, the first of which is for padding."""
 
+    def __init__(self, names):
+        self.names = [PADDING, *sorted(set(names))]
+        self.indices = dict(zip(self.names, range(len(self.names)), strict=True))
 
-SENTENCES = [
-    ("the dog ate the apple", "DET NN V DET NN"),
-    ("everybody read that book", "NN V DET NN"),
-    ("the cat saw the dog", "DET NN V DET NN"),
-    ("everybody ate", "NN V"),
-    ("that cat read", "DET NN V"),
-    ("the dog saw that book", "DET NN V DET NN"),
-]
-word_to_ix = {"<pad>": PAD}
-for sentence, _ in SENTENCES:
-    for word in sentence.split():
-        word_to_ix.setdefault(word, len(word_to_ix))
-tag_to_ix = {"<pad>": PAD, "DET": 1, "NN": 2, "V": 3}
-
-
-class Tagged(Dataset):
     def __len__(self):
-        return len(SENTENCES)
+        return len(self.names)
 
+    def encode(self, names):
+        return torch.tensor([self.indices[name] for name in names])
+
+
+LINES = [[pair.split("/") for pair in line.split()] for line in RECIPES.strip().splitlines()]
+WORDS = Vocabulary(word for line in LINES for word, _ in line)
+TAGS = Vocabulary(tag for line in LINES for _, tag in line)
+
+
+class Lines(Dataset):
     def __getitem__(self, index):
-        words, tags = SENTENCES[index]
-        return prepare_sequence(words.split(), word_to_ix), prepare_sequence(tags.split(), tag_to_ix)
+        words, tags = zip(*LINES[index], strict=True)
+        return WORDS.encode(words), TAGS.encode(tags)
+
+    def __len__(self):
+        return len(LINES)
 
 
-def collate(batch):
-    words, tags = zip(*batch, strict=True)
-    lengths = torch.tensor([len(w) for w in words])
-    return (
-        pad_sequence(words, batch_first=True, padding_value=PAD),
-        pad_sequence(tags, batch_first=True, padding_value=PAD),
-        lengths,
-    )
+def collate_lines(lines):
+    """Padded words and tags, a column for each line, and the lengths."""
+    words, tags = zip(*lines, strict=True)
+    return rnn.pad_sequence(words), rnn.pad_sequence(tags), torch.tensor(list(map(len, words)))
 
 
-class LSTMTagger(nn.Module):
-    def __init__(self, embedding_dim, hidden_dim, vocab_size, tagset_size):
+class RecipeTagger(nn.Module):
+    def __init__(self, width=10, hidden_size=9):
         super().__init__()
-        self.word_embeddings = nn.Embedding(vocab_size, embedding_dim, padding_idx=PAD)
-        self.lstm = nn.LSTM(embedding_dim, hidden_dim, num_layers=2, batch_first=True, bidirectional=True, dropout=0.0)
-        self.hidden2tag = nn.Linear(2 * hidden_dim, tagset_size)
-        self.init_weights()
+        self.embedding = nn.Embedding(len(WORDS), width, padding_idx=0)
+        self.lstm = nn.LSTM(width, hidden_size, num_layers=2, bidirectional=True)
+        self.classifier = nn.Sequential(nn.Dropout(0.0), nn.Linear(2 * hidden_size, len(TAGS)), nn.LogSoftmax(dim=-1))
+        self.initialise()
 
-    def init_weights(self):
-        for name, param in self.lstm.named_parameters():
-            if "bias" in name:
-                nn.init.constant_(param, 0.0)
-                n = param.size(0)
-                param.data[n // 4 : n // 2].fill_(1.0)
-            elif "weight_hh" in name:
-                nn.init.orthogonal_(param)
+    @torch.no_grad()
+    def initialise(self):
+        """Orthogonal matrices, and biases that open the forget gates."""
+        for weight in self.lstm.parameters():
+            if weight.ndim > 1:
+                for gate in weight.chunk(4):
+                    nn.init.orthogonal_(gate)
             else:
-                nn.init.xavier_uniform_(param)
+                weight.zero_()
+                weight.chunk(4)[1].add_(0.5)
+        nn.init.xavier_normal_(self.classifier[1].weight)
 
     def forward(self, words, lengths):
-        embeds = self.word_embeddings(words)
-        packed = pack_padded_sequence(embeds, lengths.cpu(), batch_first=True, enforce_sorted=False)
-        packed_out, (h_n, _) = self.lstm(packed)
-        out, out_lengths = pad_packed_sequence(packed_out, batch_first=True, total_length=words.size(1))
-        assert torch.equal(out_lengths, lengths)
-        return F.log_softmax(self.hidden2tag(out), dim=-1), h_n
+        packed = rnn.pack_padded_sequence(self.embedding(words), lengths, enforce_sorted=False)
+        outputs, (hidden, cell) = self.lstm(packed)
+        outputs, new_lengths = rnn.pad_packed_sequence(outputs, total_length=len(words))
+        if not torch.equal(new_lengths, lengths):
+            raise AssertionError(f"lengths were {lengths}, are {new_lengths}")
+        return self.classifier(outputs), hidden, cell
 
 
 def build():
-    return LSTMTagger(12, 10, len(word_to_ix), len(tag_to_ix))
+    return RecipeTagger()
 
 
 def train(model):
     model.lstm.flatten_parameters()
-    loader = DataLoader(Tagged(), batch_size=3, shuffle=False, collate_fn=collate)
-    loss_function = nn.NLLLoss(ignore_index=PAD)
-    optimizer = optim.SGD(model.parameters(), lr=1.5, momentum=0.9, nesterov=True)
-    scheduler = optim.lr_scheduler.StepLR(optimizer, step_size=8, gamma=0.5)
-    for epoch in range(20):
-        total, count = 0.0, 0
-        for words, tags, lengths in loader:
-            model.zero_grad()
-            log_probs, _ = model(words, lengths)
-            loss = loss_function(log_probs.reshape(-1, log_probs.size(-1)), tags.reshape(-1))
-            loss.backward()
-            nn.utils.clip_grad_value_(model.parameters(), 0.25)
+    loss_of = nn.NLLLoss(ignore_index=0, reduction="sum")
+    optimizer = torch.optim.SGD(model.parameters(), lr=2.0, momentum=0.85, nesterov=True)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 15, gamma=0.5)
+    for epoch in range(40):
+        losses = torch.zeros(())
+        for words, tags, lengths in DataLoader(Lines(), batch_size=4, collate_fn=collate_lines):
+            scores, _, _ = model(words, lengths)
+            loss = loss_of(scores.flatten(0, 1), tags.flatten())
+            optimizer.zero_grad()
+            (loss / lengths.sum()).backward()
+            nn.utils.clip_grad_value_(model.parameters(), 0.1)
             optimizer.step()
-            total, count = total + loss.item() * int(lengths.sum()), count + lengths.sum().item()
+            losses += loss.detach()
+        if epoch % 3 == 0:
+            print(f"epoch {epoch:2d}: rate {scheduler.get_last_lr()[0]:.3f}, loss {losses / sum(map(len, LINES)):.4f}")
         scheduler.step()
-        print(f"epoch {epoch} loss {total / count:.4f} lr {optimizer.param_groups[0]['lr']:.4f}")
     model.eval()
-    ix_to_tag = {i: t for t, i in tag_to_ix.items()}
+    words, tags, lengths = collate_lines(list(Lines()))
     with torch.no_grad():
-        words, tags, lengths = collate([Tagged()[i] for i in range(len(SENTENCES))])
-        log_probs, h_n = model(words, lengths)
-        predicted = log_probs.argmax(-1)
-        mask = torch.arange(words.size(1))[None, :] < lengths[:, None]
-        correct = ((predicted == tags) & mask).sum().item() / mask.sum().item()
-        print(f"accuracy {correct:.3f} hidden {tuple(h_n.shape)} norm {h_n.norm():.4f}")
-        for row, length in zip(predicted, lengths, strict=True):
-            print(" ".join(ix_to_tag[int(t)] for t in row[:length]))
+        scores, hidden, cell = model(words, lengths)
+    predicted = scores.argmax(dim=-1).masked_fill(tags == 0, 0)
+    for column, length in enumerate(lengths.tolist()):
+        pairs = torch.stack([words, predicted], dim=-1)[:length, column].tolist()
+        print(" ".join(f"{WORDS.names[word]}/{TAGS.names[tag]}" for word, tag in pairs))
+    print(f"{(predicted == tags)[tags != 0].sum().item()} correct of {int(lengths.sum())}")
+    print(f"states {tuple(hidden.shape)} and {tuple(cell.shape)}, norms {hidden.norm():.3f} and {cell.norm():.3f}")
 
 
 if __name__ == "__main__":
-    torch.manual_seed(1)
+    torch.manual_seed(17)
     train(build())
