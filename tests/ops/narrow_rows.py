@@ -231,7 +231,7 @@ def _borders(mode: str) -> list[Row]:
     def call(x: flow.Tensor) -> flow.Tensor:
         return F.pad(x, (2, 1), mode)
 
-    shapes: tuple[Shapes, ...] = (((3, 4),), ((4,),), ((0, 4),), ((2, 3, 4),))
+    shapes: tuple[Shapes, ...] = (((3, 4),), ((1, 4),), ((0, 4),), ((2, 3, 4),))
     label = f"-{mode}"
     return [
         Row("pad_borders", call, widely(call), ALL, shapes=shapes, order=2, graded=((2, 3),), label=label),
