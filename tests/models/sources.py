@@ -12,26 +12,31 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 
-class LeNet(nn.Module):
-    def __init__(self, num_classes=10):
-        super().__init__()
-        self.conv1 = nn.Conv2d(1, 6, kernel_size=5, padding=2)
-        self.conv2 = nn.Conv2d(6, 16, 5)
-        self.fc1 = nn.Linear(16 * 5 * 5, 120)
-        self.fc2 = nn.Linear(120, 84)
-        self.fc3 = nn.Linear(84, num_classes)
+class DigitClassifier(nn.Module):
+    # Convolution and pooling at two scales, then three dense layers.
 
-    def forward(self, x):
-        x = F.max_pool2d(F.relu(self.conv1(x)), (2, 2))
-        x = F.max_pool2d(F.relu(self.conv2(x)), 2)
-        x = torch.flatten(x, 1)
-        x = F.relu(self.fc1(x))
-        x = F.relu(self.fc2(x))
-        return self.fc3(x)
+    def __init__(self, classes=10):
+        super().__init__()
+        self.near = nn.Conv2d(1, 6, kernel_size=5, padding=2)
+        self.far = nn.Conv2d(6, 16, 5)
+        widths = [16 * 5 * 5, 120, 84]
+        self.dense = nn.ModuleList(nn.Linear(wide, narrow) for wide, narrow in zip(widths, widths[1:]))
+        self.output = nn.Linear(widths[-1], classes)
+
+    def features(self, images):
+        for convolution, window in ((self.near, (2, 2)), (self.far, 2)):
+            images = F.max_pool2d(F.relu(convolution(images)), window)
+        return torch.flatten(images, 1)
+
+    def forward(self, images):
+        signal = self.features(images)
+        for layer in self.dense:
+            signal = F.relu(layer(signal))
+        return self.output(signal)
 
 
 def build():
-    return LeNet()
+    return DigitClassifier()
 
 
 def inputs(generator):
@@ -39,85 +44,79 @@ def inputs(generator):
 """
 
 RESNET18: Final = """
-from typing import List, Optional
+from collections import OrderedDict
+from typing import Iterator, Optional, Sequence
 
 import torch
 from torch import Tensor, nn
 
 
-def conv3x3(in_planes: int, out_planes: int, stride: int = 1) -> nn.Conv2d:
-    return nn.Conv2d(in_planes, out_planes, kernel_size=3, stride=stride, padding=1, bias=False)
+def normed_conv(channels: int, width: int, size: int, stride: int = 1) -> nn.Sequential:
+    # The kernel is odd and padded by its half, so that only the stride makes the picture smaller.
+    convolution = nn.Conv2d(channels, width, kernel_size=size, stride=stride, padding=size // 2, bias=False)
+    return nn.Sequential(OrderedDict(convolution=convolution, norm=nn.BatchNorm2d(width)))
 
 
-class BasicBlock(nn.Module):
-    expansion = 1
+class ResidualUnit(nn.Module):
+    # Adds a residual of two convolutions to its input.
 
-    def __init__(self, inplanes: int, planes: int, stride: int = 1, downsample: Optional[nn.Module] = None) -> None:
+    def __init__(self, channels: int, width: int, stride: int = 1) -> None:
         super().__init__()
-        self.conv1 = conv3x3(inplanes, planes, stride)
-        self.bn1 = nn.BatchNorm2d(planes)
-        self.relu = nn.ReLU(inplace=True)
-        self.conv2 = conv3x3(planes, planes)
-        self.bn2 = nn.BatchNorm2d(planes)
-        self.downsample = downsample
-        self.stride = stride
+        # The unit registers this module twice: `named_modules` has to give it once.
+        self.activation = nn.ReLU(inplace=True)
+        self.residual = nn.Sequential(
+            normed_conv(channels, width, 3, stride), self.activation, normed_conv(width, width, 3)
+        )
+        self.projection: Optional[nn.Module] = None
+        if (channels, 1) != (width, stride):
+            self.projection = normed_conv(channels, width, 1, stride)
 
-    def forward(self, x: Tensor) -> Tensor:
-        identity = x
-        out = self.relu(self.bn1(self.conv1(x)))
-        out = self.bn2(self.conv2(out))
-        if self.downsample is not None:
-            identity = self.downsample(x)
-        out += identity
-        return self.relu(out)
+    def forward(self, picture: Tensor) -> Tensor:
+        total = self.residual(picture)
+        total += picture if self.projection is None else self.projection(picture)
+        return self.activation(total)
 
 
-class ResNet(nn.Module):
-    def __init__(self, layers: List[int], num_classes: int = 1000, zero_init_residual: bool = False) -> None:
+def residual_units(channels: int, width: int, depth: int) -> Iterator[ResidualUnit]:
+    # The first unit halves the picture when the number of channels grows.
+    yield ResidualUnit(channels, width, stride=1 if channels == width else 2)
+    for _ in range(depth - 1):
+        yield ResidualUnit(width, width)
+
+
+class ResidualClassifier(nn.Module):
+    def __init__(self, depths: Sequence[int], classes: int, width: int = 64) -> None:
         super().__init__()
-        self.inplanes = 64
-        self.conv1 = nn.Conv2d(3, 64, kernel_size=7, stride=2, padding=3, bias=False)
-        self.bn1 = nn.BatchNorm2d(64)
-        self.relu = nn.ReLU(inplace=True)
-        self.maxpool = nn.MaxPool2d(kernel_size=3, stride=2, padding=1)
-        self.layer1 = self._make_layer(64, layers[0])
-        self.layer2 = self._make_layer(128, layers[1], stride=2)
-        self.layer3 = self._make_layer(256, layers[2], stride=2)
-        self.layer4 = self._make_layer(512, layers[3], stride=2)
-        self.avgpool = nn.AdaptiveAvgPool2d((1, 1))
-        self.fc = nn.Linear(512 * BasicBlock.expansion, num_classes)
-        for m in self.modules():
-            if isinstance(m, nn.Conv2d):
-                nn.init.kaiming_normal_(m.weight, mode="fan_out", nonlinearity="relu")
-            elif isinstance(m, (nn.BatchNorm2d, nn.GroupNorm)):
-                nn.init.constant_(m.weight, 1)
-                nn.init.constant_(m.bias, 0)
-        if zero_init_residual:
-            for m in self.modules():
-                if isinstance(m, BasicBlock):
-                    nn.init.constant_(m.bn2.weight, 0)
+        self.stem = nn.Sequential(
+            normed_conv(3, width, 7, stride=2),
+            nn.ReLU(inplace=True),
+            nn.MaxPool2d(kernel_size=3, stride=2, padding=1),
+        )
+        self.stages = nn.Sequential()
+        channels = width
+        for stage, depth in enumerate(depths):
+            self.stages.add_module(f"stage_{stage}", nn.Sequential(*residual_units(channels, width << stage, depth)))
+            channels = width << stage
+        self.pooling = nn.AdaptiveAvgPool2d((1, 1))
+        self.output = nn.Linear(channels, classes)
+        self.initialize()
 
-    def _make_layer(self, planes: int, blocks: int, stride: int = 1) -> nn.Sequential:
-        downsample = None
-        if stride != 1 or self.inplanes != planes * BasicBlock.expansion:
-            downsample = nn.Sequential(
-                nn.Conv2d(self.inplanes, planes * BasicBlock.expansion, kernel_size=1, stride=stride, bias=False),
-                nn.BatchNorm2d(planes * BasicBlock.expansion),
-            )
-        layers = [BasicBlock(self.inplanes, planes, stride, downsample)]
-        self.inplanes = planes * BasicBlock.expansion
-        layers += [BasicBlock(self.inplanes, planes) for _ in range(1, blocks)]
-        return nn.Sequential(*layers)
+    def initialize(self) -> None:
+        for part in self.modules():
+            if isinstance(part, (nn.BatchNorm2d, nn.GroupNorm)):
+                nn.init.constant_(part.weight, 1)
+                nn.init.constant_(part.bias, 0)
+            if isinstance(part, nn.Conv2d):
+                nn.init.kaiming_normal_(part.weight, mode="fan_out", nonlinearity="relu")
 
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.maxpool(self.relu(self.bn1(self.conv1(x))))
-        x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
-        x = torch.flatten(self.avgpool(x), 1)
-        return self.fc(x)
+    def forward(self, pictures: Tensor) -> Tensor:
+        means = self.pooling(self.stages(self.stem(pictures)))
+        return self.output(torch.flatten(means, start_dim=1))
 
 
 def build():
-    return ResNet([2, 2, 2, 2], num_classes=100)
+    # 18 layers on the longest path: the stem, 4 stages of 2 units of 2 convolutions, and the output.
+    return ResidualClassifier((2, 2, 2, 2), classes=100)
 
 
 def inputs(generator):
@@ -126,6 +125,7 @@ def inputs(generator):
 
 GPT2: Final = """
 import math
+from collections import OrderedDict
 from dataclasses import dataclass
 
 import torch
@@ -133,124 +133,126 @@ import torch.nn as nn
 from torch.nn import functional as F
 
 
-@dataclass
-class GPTConfig:
-    block_size: int = 64
-    vocab_size: int = 211
-    n_layer: int = 3
-    n_head: int = 4
-    n_embd: int = 64
-    dropout: float = 0.0
+@dataclass(frozen=True)
+class DecoderSizes:
+    tokens: int = 211
+    window: int = 64
+    width: int = 64
+    heads: int = 4
+    depth: int = 3
+    dropout_rate: float = 0.0
+
+    def __post_init__(self):
+        if self.width % self.heads:
+            raise ValueError(f"a width of {self.width} has no {self.heads} equal parts")
 
 
-class CausalSelfAttention(nn.Module):
-    def __init__(self, config):
+class MaskedAttention(nn.Module):
+    # Attention of several heads, which gives hidden places no weight.
+
+    def __init__(self, sizes):
         super().__init__()
-        assert config.n_embd % config.n_head == 0
-        self.c_attn = nn.Linear(config.n_embd, 3 * config.n_embd)
-        self.c_proj = nn.Linear(config.n_embd, config.n_embd)
-        self.attn_dropout = nn.Dropout(config.dropout)
-        self.resid_dropout = nn.Dropout(config.dropout)
-        self.n_head = config.n_head
-        self.n_embd = config.n_embd
-        mask = torch.tril(torch.ones(config.block_size, config.block_size))
-        self.register_buffer("bias", mask.view(1, 1, config.block_size, config.block_size))
+        self.sizes = sizes
+        self.entrance = nn.Linear(sizes.width, 3 * sizes.width)
+        self.exit = nn.Linear(sizes.width, sizes.width)
+        self.dropout = nn.Dropout(sizes.dropout_rate)
 
-    def forward(self, x):
-        B, T, C = x.size()
-        q, k, v = self.c_attn(x).split(self.n_embd, dim=2)
-        k = k.view(B, T, self.n_head, C // self.n_head).transpose(1, 2)
-        q = q.view(B, T, self.n_head, C // self.n_head).transpose(1, 2)
-        v = v.view(B, T, self.n_head, C // self.n_head).transpose(1, 2)
-        att = (q @ k.transpose(-2, -1)) * (1.0 / math.sqrt(k.size(-1)))
-        att = att.masked_fill(self.bias[:, :, :T, :T] == 0, float("-inf"))
-        att = self.attn_dropout(F.softmax(att, dim=-1))
-        y = (att @ v).transpose(1, 2).contiguous().view(B, T, C)
-        return self.resid_dropout(self.c_proj(y))
+    def by_head(self, rows):
+        return rows.view(*rows.shape[:2], self.sizes.heads, -1).transpose(1, 2)
+
+    def forward(self, signal, hidden):
+        queries, keys, values = map(self.by_head, self.entrance(signal).split(self.sizes.width, dim=2))
+        scores = queries @ keys.transpose(-2, -1) / math.sqrt(keys.size(-1))
+        weights = F.softmax(scores.masked_fill(hidden, float("-inf")), dim=-1)
+        answers = self.dropout(weights) @ values
+        return self.exit(answers.transpose(1, 2).contiguous().view(signal.size()))
 
 
-class MLP(nn.Module):
-    def __init__(self, config):
+class NormalizedResidual(nn.Module):
+    # Adds the result of a branch, which reads the normalized signal.
+
+    def __init__(self, sizes, branch):
         super().__init__()
-        self.c_fc = nn.Linear(config.n_embd, 4 * config.n_embd)
-        self.gelu = nn.GELU(approximate="tanh")
-        self.c_proj = nn.Linear(4 * config.n_embd, config.n_embd)
-        self.dropout = nn.Dropout(config.dropout)
+        self.norm = nn.LayerNorm(sizes.width)
+        self.branch = branch
+        self.dropout = nn.Dropout(sizes.dropout_rate)
 
-    def forward(self, x):
-        return self.dropout(self.c_proj(self.gelu(self.c_fc(x))))
-
-
-class Block(nn.Module):
-    def __init__(self, config):
-        super().__init__()
-        self.ln_1 = nn.LayerNorm(config.n_embd)
-        self.attn = CausalSelfAttention(config)
-        self.ln_2 = nn.LayerNorm(config.n_embd)
-        self.mlp = MLP(config)
-
-    def forward(self, x):
-        x = x + self.attn(self.ln_1(x))
-        x = x + self.mlp(self.ln_2(x))
-        return x
+    def forward(self, signal, *others):
+        return signal + self.dropout(self.branch(self.norm(signal), *others))
 
 
-class GPT(nn.Module):
-    def __init__(self, config):
-        super().__init__()
-        self.config = config
-        self.transformer = nn.ModuleDict(
-            dict(
-                wte=nn.Embedding(config.vocab_size, config.n_embd),
-                wpe=nn.Embedding(config.block_size, config.n_embd),
-                drop=nn.Dropout(config.dropout),
-                h=nn.ModuleList([Block(config) for _ in range(config.n_layer)]),
-                ln_f=nn.LayerNorm(config.n_embd),
-            )
+def feed_forward(sizes):
+    return nn.Sequential(
+        OrderedDict(
+            entrance=nn.Linear(sizes.width, 4 * sizes.width),
+            activation=nn.GELU(approximate="tanh"),
+            exit=nn.Linear(4 * sizes.width, sizes.width),
         )
-        self.lm_head = nn.Linear(config.n_embd, config.vocab_size, bias=False)
-        self.transformer.wte.weight = self.lm_head.weight
-        self.apply(self._init_weights)
-        for pn, p in self.named_parameters():
-            if pn.endswith("c_proj.weight"):
-                torch.nn.init.normal_(p, mean=0.0, std=0.02 / math.sqrt(2 * config.n_layer))
+    )
 
-    def _init_weights(self, module):
-        if isinstance(module, nn.Linear):
-            torch.nn.init.normal_(module.weight, mean=0.0, std=0.02)
-            if module.bias is not None:
-                torch.nn.init.zeros_(module.bias)
-        elif isinstance(module, nn.Embedding):
-            torch.nn.init.normal_(module.weight, mean=0.0, std=0.02)
 
-    def forward(self, idx, targets=None):
-        device = idx.device
-        b, t = idx.size()
-        assert t <= self.config.block_size
-        pos = torch.arange(0, t, dtype=torch.long, device=device)
-        x = self.transformer.drop(self.transformer.wte(idx) + self.transformer.wpe(pos))
-        for block in self.transformer.h:
-            x = block(x)
-        logits = self.lm_head(self.transformer.ln_f(x))
-        if targets is None:
-            return logits
-        return F.cross_entropy(logits.view(-1, logits.size(-1)), targets.view(-1), ignore_index=-1)
+def initialize(part):
+    if isinstance(part, (nn.Embedding, nn.Linear)):
+        torch.nn.init.normal_(part.weight, mean=0.0, std=0.02)
+    if getattr(part, "bias", None) is not None:
+        torch.nn.init.zeros_(part.bias)
+
+
+class Decoder(nn.Module):
+    def __init__(self, sizes):
+        super().__init__()
+        self.sizes = sizes
+        self.embeddings = nn.ModuleDict(
+            {"token": nn.Embedding(sizes.tokens, sizes.width), "place": nn.Embedding(sizes.window, sizes.width)}
+        )
+        self.dropout = nn.Dropout(sizes.dropout_rate)
+        self.attentions = nn.ModuleList([NormalizedResidual(sizes, MaskedAttention(sizes)) for _ in range(sizes.depth)])
+        self.feed_forwards = nn.ModuleList([NormalizedResidual(sizes, feed_forward(sizes)) for _ in range(sizes.depth)])
+        self.norm = nn.LayerNorm(sizes.width)
+        self.scores = nn.Linear(sizes.width, sizes.tokens, bias=False)
+        # Tied weights: one tensor embeds tokens and scores them.
+        self.scores.weight = self.embeddings["token"].weight
+        # Row i has ones at the places that place i attends to.
+        self.register_buffer("visible", torch.tril(torch.ones(sizes.window, sizes.window)))
+        self.apply(initialize)
+        # Each branch adds to the signal: smaller weights keep the sum as large in deep models as in shallow ones.
+        with torch.no_grad():
+            for name, weight in self.named_parameters():
+                if name.endswith(".exit.weight"):
+                    weight.div_(math.sqrt(2 * sizes.depth))
+
+    def encode(self, tokens):
+        length = tokens.size(1)
+        if length > self.sizes.window:
+            raise ValueError(f"{length} tokens, but the window holds {self.sizes.window}")
+        places = torch.arange(0, length, dtype=torch.long, device=tokens.device)
+        signal = self.dropout(self.embeddings["token"](tokens) + self.embeddings["place"](places))
+        hidden = self.visible[:length, :length] == 0
+        for attend, transform in zip(self.attentions, self.feed_forwards):
+            signal = transform(attend(signal, hidden))
+        return self.norm(signal)
+
+    def forward(self, tokens, targets=None):
+        scores = self.scores(self.encode(tokens))
+        if targets is not None:
+            return F.cross_entropy(scores.view(-1, self.sizes.tokens), targets.view(-1), ignore_index=-1)
+        return scores
 
     @torch.no_grad()
-    def generate(self, idx, max_new_tokens, top_k=None):
-        for _ in range(max_new_tokens):
-            idx_cond = idx if idx.size(1) <= self.config.block_size else idx[:, -self.config.block_size :]
-            logits = self(idx_cond)[:, -1, :]
+    def generate(self, start, count, top_k=None):
+        written = [start]
+        while len(written) <= count:
+            scores = self(torch.cat(written, dim=1)[:, -self.sizes.window :])[:, -1, :]
             if top_k is not None:
-                v, _ = torch.topk(logits, min(top_k, logits.size(-1)))
-                logits[logits < v[:, [-1]]] = -float("Inf")
-            idx_next = torch.argmax(F.softmax(logits, dim=-1), dim=-1, keepdim=True)
-            idx = torch.cat((idx, idx_next), dim=1)
-        return idx
+                kept = min(top_k, self.sizes.tokens)
+                best, _ = torch.topk(scores, kept)
+                scores[scores < best[:, [kept - 1]]] = float("-inf")
+            written.append(F.softmax(scores, dim=-1).argmax(dim=-1, keepdim=True))
+        return torch.cat(written, dim=1)
 
 
 def build():
-    return GPT(GPTConfig())
+    return Decoder(DecoderSizes())
 
 
 def inputs(generator):
