@@ -9,6 +9,7 @@ The names and argument orders are PyTorch's and OneFlow's.
 """
 
 from importlib import import_module as _import_module
+from math import e as e, inf as inf, nan as nan, pi as pi
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from . import autograd as autograd, functions as _functions, random as random
@@ -89,6 +90,8 @@ int = int32
 long = int64
 short = int16
 OutOfMemoryError = OutOfMemory
+
+newaxis = None  # as in NumPy: an index that adds an axis of size 1
 
 globals().update(_declaration.FUNCTIONS)
 globals().update(_declaration.in_place_functions())
