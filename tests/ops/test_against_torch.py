@@ -719,7 +719,8 @@ ELSEWHERE: Final = {
     "random, and not by the same numbers": "bernoulli multinomial normal rand rand_like randint randint_like randn "
     "randn_like randperm gumbel_softmax poisson dropout_ alpha_dropout_",
     "of the process, the context or a file": "get_default_dtype get_default_device get_rng_state initial_seed "
-    "is_anomaly_enabled is_grad_enabled is_inference_mode_enabled load manual_seed save seed set_default_device "
+    "is_anomaly_enabled is_anomaly_check_nan_enabled is_grad_enabled is_inference_mode_enabled load manual_seed save "
+    "seed set_default_device "
     "set_default_dtype set_default_tensor_type set_rng_state set_printoptions is_autocast_enabled get_autocast_dtype "
     "get_num_threads set_num_threads get_float32_matmul_precision set_float32_matmul_precision "
     "are_deterministic_algorithms_enabled get_deterministic_debug_mode "

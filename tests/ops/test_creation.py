@@ -350,6 +350,7 @@ def test_linspace_of_integers(contract: KernelContract) -> None:
 
 
 MAKERS: dict[str, tuple[Any, ...]] = {
+    **{f"{name}_window": (4,) for name in ("bartlett", "blackman", "hamming", "hann", "kaiser")},
     "arange": (3,),
     "empty": (2, 3),
     "empty_like": (flow.ones(2),),

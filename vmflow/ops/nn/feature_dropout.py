@@ -40,6 +40,8 @@ def dropout2d(input: Tensor, p: float = 0.5, training: bool = True, inplace: boo
 
     Three dimensions are taken for (N, C, L), as in PyTorch; two and five or more, for (N, C, ...), warn.
     """
+    if input.ndim < 2:
+        raise ValueError(f"dropout2d: expected at least two dimensions, got shape {list(input.shape)}")
     _warn_unless("dropout2d", input, (3, 4))
     return _by_channel("dropout2d", input, p, training, inplace, 2)
 
@@ -54,8 +56,6 @@ def dropout3d(input: Tensor, p: float = 0.5, training: bool = True, inplace: boo
 
 
 def _warn_unless(name: str, input: Tensor, expected: tuple[int, int]) -> None:
-    if input.ndim < 2:
-        raise ValueError(f"{name}: expected at least two dimensions, got shape {list(input.shape)}")
     if input.ndim not in expected:
         warnings.warn(
             f"{name}: expected {expected[0]} or {expected[1]} dimensions, got shape {list(input.shape)}; use "
