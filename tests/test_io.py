@@ -476,7 +476,7 @@ def test_damaged_files(path: Path, content: bytes) -> None:
 
 
 def test_a_dtype_that_vmflow_lacks(path: Path) -> None:
-    import torch  # whose safetensors have dtypes of 8 bits that numpy has not
+    torch = pytest.importorskip("torch", reason="PyTorch's safetensors have dtypes of 8 bits that numpy has not")
     from safetensors.torch import save_file
 
     save_file({"narrow": torch.zeros(2, dtype=torch.float8_e5m2)}, path)

@@ -241,7 +241,7 @@ class _Archive:
         # Written to, pages become this process's own, and the file stays as it is.
         begin = self._begin_of(entry)
         mapped = np.memmap(self._mapped, np.uint8, "c", begin, (entry.file_size,)).view(np.ndarray)
-        aligned = mapped.ctypes.data % 16 == 0
+        aligned = mapped.__array_interface__["data"][0] % 16 == 0
         return mapped if aligned else mapped.copy()
 
     def _begin_of(self, entry: zipfile.ZipInfo) -> int:

@@ -421,6 +421,10 @@ NOT_LAYERS: Final = (
     "Parameter",
     "ParameterDict",
     "ParameterList",
+    "RNNBase",  # of layers that are in the table
+    "RNNCellBase",
     "Quantization",
     "Sequential",
+    "UninitializedBuffer",
+    "UninitializedParameter",
 )

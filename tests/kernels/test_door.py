@@ -49,7 +49,7 @@ NAMED = frozenset({"np.number"})
 
 # Ops may name these types of numpy to recognise their arguments.  They may not read tensors as arrays, nor make tensors
 # of arrays, but for the modules that take data from outside.
-TYPES = frozenset({"np.bool_", "np.generic", "np.integer", "np.ndarray"})
+TYPES = frozenset({"np.bool_", "np.generic", "np.integer", "np.ndarray", "np.number"})
 READING = frozenset({"numpy", "_array"})
 MAKING = frozenset({"from_array", "from_numpy"})
 FROM_OUTSIDE = {

@@ -48,7 +48,7 @@ FLOAT32: Final = _names("""
     cosine_similarity deform_conv2d fractional_max_pool2d fractional_max_pool3d gaussian_nll_loss grid_sample halved
     hinge_embedding_loss householder_product huber_loss istft kl_div l1_loss lstsq margin_ranking_loss matrix_rank
     max_unpool1d max_unpool2d max_unpool3d mse_loss multi_margin_loss multilabel_margin_loss
-    multilabel_soft_margin_loss mvlgamma nanquantile normalize normalized pdist poisson_nll_loss polar quantile
+    multilabel_soft_margin_loss mvlgamma nanquantile normalized pdist poisson_nll_loss polar quantile
     roi_align smooth_l1_loss soft_margin_loss stft transformed triplet_margin_loss
 """)
 

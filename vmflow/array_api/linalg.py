@@ -86,7 +86,10 @@ def slogdet(x: Tensor, /) -> SignLogabsdet:
 
 def solve(x1: Tensor, x2: Tensor, /) -> Tensor:
     """The X with ``x1 @ X = x2``; `x2` is a vector if it has one dimension, and matrices otherwise."""
-    return _linalg.solve(*together("solve", x1, x2))
+    left, right = together("solve", x1, x2)
+    if right.ndim > 1:  # with as many dimensions as the left side's, nothing is taken for a stack of vectors
+        right = right.reshape((1,) * (left.ndim - right.ndim) + tuple(right.shape))
+    return _linalg.solve(left, right)
 
 
 def svd(x: Tensor, /, *, full_matrices: bool = True) -> SVD:

@@ -77,7 +77,7 @@ class QatLinear(Linear):
     Example:
         >>> layer = flow.nn.qat.QatLinear(3, 2, quantization_bit=4)
         >>> layer(flow.ones(5, 3)).shape
-        Size([5, 2])
+        vmflow.Size([5, 2])
     """
 
     def __init__(

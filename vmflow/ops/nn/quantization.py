@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
 from vmflow import dtypes, tensors as _tensors
 from vmflow.dtypes import FLOATING
 from vmflow.ops.declaration import function
@@ -23,6 +21,9 @@ if TYPE_CHECKING:
 
 _SCHEMES = ("symmetric", "affine")
 _FORMULAS = ("google", "cambricon")
+
+# A number of single precision.
+_SINGLE = dtypes.float32.numpy.type
 
 
 class Quantizing(NamedTuple):
@@ -167,7 +168,7 @@ def fake_quantize_per_tensor_affine(
     for what, given in (("scale", scale), ("zero_point", zero_point)):
         if isinstance(given, _tensors.Tensor) and given.numel() != 1:
             raise ValueError(f"{name}: {what} must have one element, got shape {list(given.shape)}")
-    step = scale.detach().reshape(()).float() if isinstance(scale, _tensors.Tensor) else float(np.float32(scale))
+    step = scale.detach().reshape(()).float() if isinstance(scale, _tensors.Tensor) else float(_SINGLE(scale))
     zero = zero_point.detach().reshape(()).float() if isinstance(zero_point, _tensors.Tensor) else int(zero_point)
     return _rounded(input, step, zero, quant_min, quant_max)
 
@@ -219,7 +220,7 @@ def _rounded(
 ) -> Tensor:
     """`together`: whether numbers are rounded with their zero point added."""
     # PyTorch multiplies by the inverse in single precision, which decides about numbers halfway.
-    inverse = float(np.float32(1) / np.float32(step)) if isinstance(step, float) else 1 / step
+    inverse = float(_SINGLE(1) / _SINGLE(step)) if isinstance(step, float) else 1 / step
     source = input.detach()
     if source.dtype is not dtypes.float64:
         source = source.float()
