@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from vmflow import dtypes
 from vmflow.dtypes import INTEGER
 from vmflow.ops.autocasting import autocast_as_op
@@ -165,5 +163,5 @@ def _replaced_by(name: str, function: Callable[..., Any], target: Tensor, *other
     if any([it.device.type != "cpu" for it in (target, *others)]):
         raise TypeError(f"{name}: Python functions are called for tensors on the CPU alone; move them with cpu()")
     given = [it.detach().expand(target.shape).reshape(-1).tolist() for it in (target, *others)]
-    values = np.array([function(*each) for each in zip(*given, strict=True)]).reshape(target.shape)
-    return copy_(target, new_tensor(values, dtype=target.dtype))
+    values = [function(*each) for each in zip(*given, strict=True)]
+    return copy_(target, new_tensor(values, dtype=target.dtype).reshape(target.shape))
