@@ -54,6 +54,10 @@ READING = frozenset({"numpy", "_array"})
 MAKING = frozenset({"from_array", "from_numpy"})
 FROM_OUTSIDE = {
     "vmflow.ops.creation.creation": frozenset({"np.array", "np.asarray", "np.errstate", "np.lib", "numpy"}),
+    # Windows are made of numbers alone, once, in double precision.
+    "vmflow.ops.creation.windows": frozenset(
+        {f"np.{it}" for it in ("abs", "arange", "cos", "i0", "maximum", "ones", "pi", "sqrt")}
+    ),
     "vmflow.ops.indexing.index_expression": frozenset({"np.asarray", "np.int64"}),
 }
 
