@@ -53,7 +53,9 @@ TYPES = frozenset({"np.bool_", "np.generic", "np.integer", "np.ndarray", "np.num
 READING = frozenset({"numpy", "_array"})
 MAKING = frozenset({"from_array", "from_numpy"})
 FROM_OUTSIDE = {
-    "vmflow.ops.creation.creation": frozenset({"np.array", "np.asarray", "np.errstate", "np.lib", "numpy"}),
+    "vmflow.ops.creation.creation": frozenset(
+        {"np.array", "np.asarray", "np.errstate", "np.frombuffer", "np.lib", "np.uint8", "numpy"}
+    ),
     # Windows are made of numbers alone, once, in double precision.
     "vmflow.ops.creation.windows": frozenset(
         {f"np.{it}" for it in ("abs", "arange", "cos", "i0", "maximum", "ones", "pi", "sqrt")}
