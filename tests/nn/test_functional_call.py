@@ -117,6 +117,7 @@ def test_what_is_refused() -> None:
         functional_call(Waiting(), {})
 
 
+@pytest.mark.host  # new threads have the CPU as their default device
 def test_calls_within_each_other_and_in_threads() -> None:
     layer = nn.Linear(2, 1, bias=False)
 
