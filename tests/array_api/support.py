@@ -96,7 +96,7 @@ def tensor(array: Any) -> flow.Tensor:
 
 
 def quiet(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-    """What numpy says, without its warnings."""
+    """The result of numpy, without its warnings."""
     with np.errstate(all="ignore"):
         return function(*arguments, **options)
 

@@ -63,7 +63,7 @@ COARSE = {"pow": 30.0, "tan": 10.0, "tanh": 10.0, "expm1": 10.0, "log1p": 10.0, 
 
 
 def _operands(name: str, shape: tuple[int, ...], dtype: str, seed: int, special: bool) -> Any:
-    """What the standard says nothing about is left out: what numpy raises, and what is out of a function's domain."""
+    """The standard says nothing of calls for which numpy raises, and of numbers out of a function's domain."""
     small = not special or np.dtype(dtype).kind == "c"
     if "shift" in name:
         return made(shape, dtype, seed, low=0, high=7)
