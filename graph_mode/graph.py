@@ -295,7 +295,7 @@ class Graph:
         self._debug_stack = (max_py_stack_depth, only_user_py_stack) if op_repr_with_py_stack else None
 
     def _debug_level(self) -> int:
-        """The text that is printed on this rank."""
+        """How much is printed on this rank; -1 for nothing."""
         if self._debug >= 0 and -1 not in self._debug_ranks:
             from vmflow.distributed.process import get_rank  # which few programs need
 
