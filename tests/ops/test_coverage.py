@@ -153,7 +153,7 @@ BECAUSE_REFUSED: Final[dict[str, tuple[str, ...]]] = {
         *("ctc_loss", "ctc_loss_gradient", "gru_layer", "gru_layer_gradient", "largest_of_bag", "lstm_layer"),
         *("lstm_layer_gradient", "pad_borders", "pad_borders_gradient", "rnn_layer", "rnn_layer_gradient"),
     ),
-    "vectors": (*_MATRICES, *_LINES_AND_MORE, "batch_norm", "pinv"),
+    "vectors": (*_MATRICES, *_LINES_AND_MORE, "batch_norm", "pad_borders", "pad_borders_gradient", "pinv"),
     "matrices": ("bincount", "bincount_length", "repeated_places", "repetitions"),
 }
 BECAUSE_NEEDLESS: Final[dict[str, tuple[str, ...]]] = {
