@@ -168,6 +168,7 @@ if _TYPE_CHECKING:
         max_pool2d as max_pool2d,
         max_pool3d as max_pool3d,
         pairwise_distance as pairwise_distance,
+        pdist as pdist,
         pixel_shuffle as pixel_shuffle,
         pixel_unshuffle as pixel_unshuffle,
         rms_norm as rms_norm,
@@ -206,6 +207,10 @@ if _TYPE_CHECKING:
         in_top_k as in_top_k,
         slice as slice,
         slice_update as slice_update,
+    )
+    from .ops.nn.quantization import (
+        fake_quantize_per_channel_affine as fake_quantize_per_channel_affine,
+        fake_quantize_per_tensor_affine as fake_quantize_per_tensor_affine,
     )
     from .ops.linalg.composed import vander as vander
     from .ops.linalg.einsum import einsum as einsum
@@ -290,6 +295,8 @@ _LAZY_NAMES = {
     "einsum": ".ops.linalg.einsum",
     "empty_cache": ".memory",
     "empty_strided": ".ops.creation.ranges",
+    "fake_quantize_per_channel_affine": ".ops.nn.quantization",
+    "fake_quantize_per_tensor_affine": ".ops.nn.quantization",
     "from_dlpack": ".exchange",
     "get_autocast_dtype": ".amp.autocasting",
     "get_deterministic_debug_mode": ".determinism",
@@ -352,6 +359,7 @@ _LAYER_FUNCTIONS = {
         "max_pool2d",
         "max_pool3d",
         "pairwise_distance",
+        "pdist",
         "pixel_shuffle",
         "pixel_unshuffle",
         "rms_norm",

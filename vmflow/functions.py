@@ -36,7 +36,6 @@ from .ops.linalg import matrix_functions as matrix_functions
 from .ops.linalg import matrix_products as matrix_products
 from .ops.linalg import pseudo_inverse as pseudo_inverse
 from .ops.linalg import triangular_factors as triangular_factors
-from .ops.nn import quantization as quantization
 from .ops.reduction import composed_reduction as composed_reduction
 from .ops.reduction import counting as counting
 from .ops.reduction import extrema as extrema
@@ -304,8 +303,6 @@ if TYPE_CHECKING:
     from .ops.linalg.triangular_factors import lu_packed as lu
     from .ops.linalg.triangular_factors import lu_unpack as lu_unpack
     from .ops.linalg.triangular_factors import solve_by_lu as lu_solve
-    from .ops.nn.quantization import fake_quantize_per_channel_affine as fake_quantize_per_channel_affine
-    from .ops.nn.quantization import fake_quantize_per_tensor_affine as fake_quantize_per_tensor_affine
     from .ops.reduction.composed_reduction import count_nonzero as count_nonzero
     from .ops.reduction.composed_reduction import logsumexp as logsumexp
     from .ops.reduction.composed_reduction import nanmean as nanmean
@@ -361,7 +358,6 @@ if TYPE_CHECKING:
     from .ops.reduction.statistics import diff as diff
     from .ops.reduction.statistics import dist as dist
     from .ops.reduction.statistics import gradient as gradient
-    from .ops.reduction.statistics import pdist as pdist
     from .ops.reduction.statistics import trapezoid as trapezoid
     from .ops.reduction.statistics import trapezoid as trapz
     from .ops.shape.arrangement import atleast_1d as atleast_1d
@@ -770,8 +766,6 @@ if TYPE_CHECKING:
         "expm1",
         "expm1_",
         "eye",
-        "fake_quantize_per_channel_affine",
-        "fake_quantize_per_tensor_affine",
         "fill",
         "fill_",
         "fix",
@@ -965,7 +959,6 @@ if TYPE_CHECKING:
         "ones_like",
         "orgqr",
         "outer",
-        "pdist",
         "permute",
         "pinverse",
         "poisson",

@@ -50,6 +50,7 @@ from vmflow.ops.indexing.gathering import one_hot as one_hot
 from vmflow.ops.linalg.distance import (
     cosine_similarity as cosine_similarity,
     pairwise_distance as pairwise_distance,
+    pdist as pdist,
 )
 from vmflow.ops.loss.class_loss import cross_entropy as cross_entropy, nll_loss as nll_loss
 from vmflow.ops.loss.ctc_loss import ctc_loss as ctc_loss
@@ -142,7 +143,6 @@ from vmflow.ops.nn.unpooling import (
     max_unpool2d as max_unpool2d,
     max_unpool3d as max_unpool3d,
 )
-from vmflow.ops.reduction.statistics import pdist as pdist
 from vmflow.ops.shape.padding import pad as pad
 from vmflow.ops.shape.shuffling import (
     channel_shuffle as channel_shuffle,

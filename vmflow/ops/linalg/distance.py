@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from vmflow.dtypes import FLOATING, promote_types
 from vmflow.ops.autocasting import autocast_as_op
+from vmflow.ops.creation.ranges import triu_indices
 from vmflow.ops.elementwise.pointwise import check_tensors
 from vmflow.ops.table import normalize_dim
 
@@ -71,3 +72,34 @@ def pairwise_distance(x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6,
     if not isinstance(p, (int, float)):
         raise TypeError(f"pairwise_distance: p must be a number, not {p!r}")
     return (x1 - x2 + eps).norm(p, -1, keepdim=keepdim)
+
+
+@autocast_as_op
+def pdist(input: Tensor, p: float = 2.0) -> Tensor:
+    """The distances of each row from each row behind it: (n, k) gives (n * (n - 1) / 2,).
+
+    They are those above the diagonal of ``cdist(input, input, p)``, row by row.
+
+    Args:
+        input: floating-point.
+        p: of the norm; may be 0 and inf.
+
+    Raises:
+        TypeError: for another dtype.
+        ValueError: for another number of dimensions, or a negative `p`.
+
+    Example:
+        >>> flow.pdist(flow.tensor([[0.0, 0.0], [3.0, 4.0], [0.0, 1.0]]))
+        tensor([5.0000, 1.0000, 4.2426])
+    """
+    if input.ndim != 2:
+        raise ValueError(f"pdist: expected a matrix of rows, got shape {list(input.shape)}")
+    if input.dtype.category != FLOATING:
+        raise TypeError(f"pdist: expected a floating-point dtype, got {input.dtype.name}; convert with .float() first")
+    if not p >= 0:
+        raise ValueError(f"pdist: p must be 0 or more, not {p}")
+    rows = input.shape[0]
+    if rows < 2 or not input.shape[1]:
+        return input.sum() * 0 + input.new_zeros(rows * (rows - 1) // 2)
+    first, second = triu_indices(rows, rows, 1, device=input.device)
+    return (input.index_select(0, first) - input.index_select(0, second)).norm(p, -1)

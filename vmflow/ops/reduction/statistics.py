@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from vmflow import dtypes, tensors as _tensors
 from vmflow.dtypes import FLOATING
 from vmflow.ops.autocasting import autocast_as_op
-from vmflow.ops.creation.ranges import triu_indices
 from vmflow.ops.declaration import function, public
 from vmflow.ops.destination import out_by_copy
 from vmflow.ops.elementwise.arithmetic import conj_if_complex
@@ -285,35 +284,3 @@ def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str = "use_mm_fo
     if not x1.shape[-1]:
         return matmul(x1, x2.mT)
     return norm(x1.unsqueeze(-2) - x2.unsqueeze(-3), p, -1)
-
-
-@function()
-@autocast_as_op
-def pdist(input: Tensor, p: float = 2.0) -> Tensor:
-    """The distances of each row from each row behind it: (n, k) gives (n * (n - 1) / 2,).
-
-    They are those above the diagonal of ``cdist(input, input, p)``, row by row.
-
-    Args:
-        input: floating-point.
-        p: of the norm; may be 0 and inf.
-
-    Raises:
-        TypeError: for another dtype.
-        ValueError: for another number of dimensions, or a negative `p`.
-
-    Example:
-        >>> flow.pdist(flow.tensor([[0.0, 0.0], [3.0, 4.0], [0.0, 1.0]]))
-        tensor([5.0000, 1.0000, 4.2426])
-    """
-    if input.ndim != 2:
-        raise ValueError(f"pdist: expected a matrix of rows, got shape {list(input.shape)}")
-    if input.dtype.category != FLOATING:
-        raise TypeError(f"pdist: expected a floating-point dtype, got {input.dtype.name}; convert with .float() first")
-    if not p >= 0:
-        raise ValueError(f"pdist: p must be 0 or more, not {p}")
-    rows = input.shape[0]
-    if rows < 2 or not input.shape[1]:
-        return input.sum() * 0 + input.new_zeros(rows * (rows - 1) // 2)
-    first, second = triu_indices(rows, rows, 1, device=input.device)
-    return norm(input.index_select(0, first) - input.index_select(0, second), p, -1)
