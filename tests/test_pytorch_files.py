@@ -398,7 +398,7 @@ RUN: Final[list[Any]] = []
 
 
 def run(*arguments: Any) -> list[Any]:
-    """What a hostile pickle calls."""
+    """The function that a hostile pickle calls."""
     RUN.append(arguments)
     return RUN
 

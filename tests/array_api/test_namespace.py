@@ -18,7 +18,7 @@ pytestmark = pytest.mark.host
 
 strict: Any = pytest.importorskip("array_api_strict")
 
-# Of the version after the one that is implemented.
+# These names belong to the next version of the standard.
 LATER = {"isin", "broadcast_shapes"}
 OF_STRICT = {"Device", "ArrayAPIStrictFlags"} | {f"{it}_array_api_strict_flags" for it in ("get", "set", "reset")}
 FUNCTIONS = sorted(

@@ -36,7 +36,7 @@ def _operand(name: str, shape: tuple[int, ...], dtype: str, seed: int) -> Any:
 
 @pytest.mark.parametrize("name", BINARY)
 def test_of_two(name: str) -> None:
-    """Of one dimension at least, for tensors of none do not widen others."""
+    """Shapes of one dimension at least: tensors without dimensions do not widen others."""
     apply = getattr(operator, name)
 
     @some

@@ -129,43 +129,56 @@ def _watch_compiler(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
 # The threads
 
 
+class Busy:
+    """A background with one thread, whose first task goes on when it is let go.
+
+    Attributes:
+        background: with the thread.
+        go_on: lets the first task go on.
+        done: the tasks that have been done.
+    """
+
+    def __init__(self) -> None:
+        self.background = Background(1)
+        self.go_on = threading.Event()
+        self.done: list[str] = []
+        begun = threading.Event()
+
+        def first() -> None:
+            begun.set()
+            assert self.go_on.wait(60)
+            self.done.append("first")
+
+        self.background.add(first, 1)
+        assert begun.wait(60)
+
+    def add(self, name: str, purpose: int) -> None:
+        """Add a task behind the first."""
+        self.background.add(lambda: self.done.append(name), purpose)
+
+
 def test_tasks_are_done_in_order_and_once_for_each_purpose() -> None:
-    background, begun, go_on, done = Background(1), threading.Event(), threading.Event(), []
-
-    def first() -> None:
-        begun.set()
-        assert go_on.wait(60)
-        done.append("first")
-
-    background.add(first, 1)
-    assert begun.wait(60)
-    background.add(lambda: done.append("second"), 2)
-    background.add(lambda: done.append("second again"), 2)
-    background.add(lambda: done.append("third"), 3)
-    assert background.pending() == 3
-    assert not background.wait(0)
-    go_on.set()
-    assert background.wait(60)
-    assert done == ["first", "second", "third"]
-    assert background.pending() == 0
+    busy = Busy()
+    busy.add("second", 2)
+    busy.add("second again", 2)
+    busy.add("third", 3)
+    assert busy.background.pending() == 3
+    assert not busy.background.wait(0)
+    busy.go_on.set()
+    assert busy.background.wait(60)
+    assert busy.done == ["first", "second", "third"]
+    assert busy.background.pending() == 0
 
 
-def test_no_further_task_is_begun_when_the_process_ends() -> None:
-    background, begun, go_on, done = Background(1), threading.Event(), threading.Event(), []
+def test_no_further_task_is_begun_when_the_process_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    busy = Busy()
+    busy.add("second", 2)
+    wait = busy.background.wait
 
-    def first() -> None:
-        begun.set()
-        assert go_on.wait(60)
-        done.append("first")
+    def let_go(timeout: float | None) -> bool:
+        busy.go_on.set()
+        return wait(timeout)
 
-    background.add(first, 1)
-    assert begun.wait(60)
-    background.add(lambda: done.append("second"), 2)
-    ending = threading.Thread(target=background.end)
-    ending.start()
-    while background.pending() > 1:
-        threading.Event().wait(0.001)
-    assert not done
-    go_on.set()
-    ending.join()
-    assert done == ["first"]
+    monkeypatch.setattr(busy.background, "wait", let_go)
+    busy.background.end()
+    assert busy.done == ["first"]

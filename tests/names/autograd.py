@@ -9,7 +9,7 @@ from .case import Case
 
 
 def _modes(t: Any) -> list[bool]:
-    """What modes say of themselves, in their forms."""
+    """The state that each form of a mode reports."""
     found: list[bool] = []
 
     def look() -> None:

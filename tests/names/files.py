@@ -97,7 +97,7 @@ def _determinism(t: Any) -> Any:
 
 
 def _drawn(t: Any) -> Any:
-    """What does not depend on the numbers that are drawn."""
+    """The facts about a distribution that do not depend on random numbers."""
     wide = t.empty(5, dtype=t.float64)
     results = [
         t.rand(5, out=wide),

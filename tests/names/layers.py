@@ -406,7 +406,7 @@ _VOLUME: Final = _RNG.standard_normal((2, 3, 5, 6, 7)).astype(np.float32)
 
 
 def _with_gradient(call: Callable[[Any, Any], Any], array: np.ndarray) -> Callable[[Any], Any]:
-    """What a call returns of a tensor, and the tensor's gradient by the first of it."""
+    """The results of a call with a tensor, and the gradient of the first result by the tensor."""
 
     def called(library: Any) -> Any:
         operand = library.tensor(array, requires_grad=True)

@@ -102,7 +102,7 @@ def _lazy_ranked(t: Any, kind: str, rank: int) -> Any:
 
 
 def _filled(t: Any, name: str, shape: tuple[int, ...], arguments: tuple[float, ...] = ()) -> Any:
-    """What an old name of `nn.init` warns of, and what it fills if that is not random."""
+    """The warning of an old name of `nn.init`, and the values that it fills in unless they are random."""
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         found = getattr(t.nn.init, name)(t.zeros(shape), *arguments)
@@ -206,7 +206,7 @@ def _prune(t: Any) -> Any:
 
 
 def _pruned(t: Any, name: str, *rest: Any, **keywords: Any) -> Any:
-    """What is left of a layer's weight."""
+    """The weight of a pruned layer, its mask, the names in its state and its result."""
     layer = getattr(_prune(t), name)(_linear(t), "weight", *rest, **keywords)
     return [layer.weight, layer.weight_mask, list(layer.state_dict()), layer(_x(t))]
 
@@ -237,7 +237,7 @@ def _no_longer_pruned(t: Any) -> Any:
 
 
 def _left(t: Any, name: str, rest: tuple[Any, ...]) -> Any:
-    """What a method leaves of a tensor."""
+    """The tensor after pruning by a method."""
     return getattr(_prune(t), name)(*rest).prune(_x(t))
 
 

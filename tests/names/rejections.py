@@ -735,7 +735,7 @@ lin.get_submodule(None)
 """,
 }
 
-# What PyTorch takes, and should not.
+# PyTorch takes these, and should not.
 STRICTER: Final = """
 nn.Dropout(float("nan"))
 nn.LSTM(4, True)

@@ -30,7 +30,7 @@ class Squared(nn.Module):
 
 
 class Added(nn.Module):
-    """Of two tensors."""
+    """A parametrization by two tensors."""
 
     def forward(self, x: flow.Tensor, y: flow.Tensor) -> flow.Tensor:
         return x + y

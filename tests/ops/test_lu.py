@@ -110,7 +110,7 @@ def test_factors_of_matrices_that_are_not_positive_definite(contract: KernelCont
 def test_gradients_of_eigenvalues_and_eigenvectors(contract: KernelContract) -> None:
     array = sample((2, 3, 3), "float64")
     check_gradients(lambda x: flow.view_as_real((linalg.eigvals(x) ** 3).sum(-1)), array, second=True)
-    # What does not depend on how the vectors are turned in the complex plane.
+    # Absolute values do not depend on the phase of the vectors.
     check_gradients(lambda x: linalg.eig(x).eigenvectors.abs().square(), array, second=True)
     check_gradients(lambda x: linalg.eig(flow.complex(x, x.mT)).eigenvectors.abs(), array)
 

@@ -1,4 +1,4 @@
-"""Functions made of a few ops each: what they refuse, what they share, and numbers at the ends of ranges."""
+"""Functions made of a few ops each: refused arguments, shared memory, and numbers at the ends of ranges."""
 
 from __future__ import annotations
 

@@ -273,7 +273,7 @@ def test_probabilities_of_the_normal_distribution_far_out(contract: KernelContra
 def test_incomplete_gamma_functions_everywhere(contract: KernelContract) -> None:
     a = np.array([1.0, 1.0, 3.0, 3.0, 3.0])
     x = np.array([1e-3, 40.0, 0.5, 4.1, 30.0])
-    # Of a whole number it is a sum of as many terms.
+    # For a whole number a, the function is a sum of a terms.
     upper = np.array(
         [math.exp(-x) * sum(x**k / math.factorial(k) for k in range(int(a))) for a, x in zip(a, x, strict=True)]
     )
