@@ -191,7 +191,7 @@ def translate(folder: Path) -> list[Any]:
             # Otherwise no function is put in place of a call: another library might replace it.  A tenth of a small op.
             extension.extra_compile_args.append("-fno-semantic-interposition")
         # setuptools takes no other paths than these.
-        extension.sources = [os.path.relpath(it, ROOT) for it in extension.sources]
+        extension.sources = [os.path.relpath(source, ROOT) for source in extension.sources]
         extension.depends = []
     return extensions
 

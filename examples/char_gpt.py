@@ -45,7 +45,7 @@ class Text:
     numbers: np.ndarray[tuple[int], np.dtype[np.int64]]
 
     def decode(self, numbers: list[int]) -> str:
-        return "".join([self.letters[it] for it in numbers])
+        return "".join([self.letters[number] for number in numbers])
 
     def encode(self, text: str) -> list[int]:
         return [self.letters.index(it) for it in text]
@@ -230,7 +230,7 @@ async def main(steps: int, seed: int, seconds: float, outputs: Path, every: int 
         await have_kernels(lambda: do_all_once(text))
         flow.manual_seed(seed)
         model = GPT(len(text.letters))
-        count = sum([it.numel() for it in model.parameters()])
+        count = sum([parameter.numel() for parameter in model.parameters()])
         print(f"{len(text.numbers):,} characters, {len(text.letters)} different; {count:,} parameters")
         progress = Progress()
         sampling = asyncio.create_task(show_samples(model, text, progress, sample // 4))

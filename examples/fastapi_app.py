@@ -33,8 +33,8 @@ async def classify(samples: list[list[float]]) -> list[list[float]]:
 
     Each is a request of its own to the session: those that wait at the same time are computed together.
     """
-    results = await asyncio.gather(*[session.run(it) for it in samples])
-    return [it.tolist() for it in results]
+    results = await asyncio.gather(*[session.run(sample) for sample in samples])
+    return [result.tolist() for result in results]
 
 
 @app.get("/ready")

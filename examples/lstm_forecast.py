@@ -68,7 +68,7 @@ async def train(model: Forecaster, series: Array, steps: int, seed: int, length:
         for group in optimizer.param_groups:
             group["lr"] = 5e-3 * (1 - step / steps)
         starts = generator.integers(0, len(series) - length, 16)
-        stretches = flow.tensor(np.stack([series[it : it + length] for it in starts]))
+        stretches = flow.tensor(np.stack([series[start : start + length] for start in starts]))
         loss = (model(stretches[:, :-1]) - stretches[:, 2:]).square().mean()
         optimizer.zero_grad()
         loss.backward()
@@ -105,7 +105,7 @@ async def have_kernels(work: Callable[[], Awaitable[object]]) -> None:
 
 def regression(series: Array) -> Array:
     """The same for samples `SEEN`, ... by the linear forecast that fits the first part best."""
-    seen = np.concatenate([series[it : len(series) - SEEN + it] for it in range(SEEN)], 1)
+    seen = np.concatenate([series[index : len(series) - SEEN + index] for index in range(SEEN)], 1)
     seen = np.concatenate([seen, np.ones_like(seen[:, :1])], 1)
     factors = np.linalg.lstsq(seen[: TRAINED_ON - SEEN], series[SEEN:TRAINED_ON], rcond=None)[0]
     return np.asarray(seen @ factors, np.float32)

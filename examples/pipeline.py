@@ -69,7 +69,7 @@ class Recorded:
 
     def busy(self, stage: str) -> float:
         """The part of the time in which a stage was at work."""
-        return sum([it.end - it.begin for it in self.slices[stage]]) / 1e3 / self.seconds
+        return sum([slice_.end - slice_.begin for slice_ in self.slices[stage]]) / 1e3 / self.seconds
 
 
 class Decoder(nn.Module):
@@ -179,7 +179,7 @@ async def record(graph: Pipeline, batches: Sequence[flow.Tensor], launches: int,
         classes = await launch_all(graph, batches, launches, in_flight)
         seconds = time.perf_counter() - begin
     slices: dict[str, list[Slice]] = {stage: [] for stage in STAGES.values()}
-    events = [(stage, it) for it in recording.events() if (stage := stage_of(it, graph)) is not None]
+    events = [(stage, event) for event in recording.events() if (stage := stage_of(event, graph)) is not None]
     first = min([it.begin for _, it in events])
     for stage, it in events:
         slices[stage].append(Slice(stage, (it.begin - first) / 1e3, (it.end - first) / 1e3))
@@ -209,11 +209,13 @@ def draw(path: Path, panels: dict[str, Recorded], shown: int = 10) -> None:
     for axes, (title, recorded) in zip(rows, panels.items(), strict=True):
         for height, (stage, slices) in enumerate(recorded.slices.items()):
             share = recorded.busy(stage)
-            for number, it in enumerate(slices[:shown]):
+            for number, slice_ in enumerate(slices[:shown]):
                 colour = colours[number % len(colours)]
-                axes.broken_barh([(it.begin, it.end - it.begin)], (height - 0.4, 0.8), color=colour, edgecolor="white")
+                axes.broken_barh(
+                    [(slice_.begin, slice_.end - slice_.begin)], (height - 0.4, 0.8), color=colour, edgecolor="white"
+                )
                 if stage != "copy":  # which is too narrow for a number
-                    middle = (it.begin + it.end) / 2
+                    middle = (slice_.begin + slice_.end) / 2
                     axes.text(middle, height, str(number), ha="center", va="center", color="white", fontsize=9)
             axes.text(1.01, height, f"busy {share:.0%}", transform=axes.get_yaxis_transform(), va="center")
         axes.set_yticks(range(len(recorded.slices)), list(recorded.slices))

@@ -81,9 +81,9 @@ def put_together(builder: JobBuilder, outputs: Sequence[Tensor], leaves: Sequenc
     parts = [builder.whole(tensor) for tensor in outputs]
     owners = list(dict.fromkeys([leaf for leaf in leaves if leaf.grad is not None]))
     gradients = [builder.whole(leaf.grad) for leaf in owners if leaf.grad is not None]
-    sums = builder.gather("accumulate", gradients, [tuple(it.shape) for it in gradients])
+    sums = builder.gather("accumulate", gradients, [tuple(gradient.shape) for gradient in gradients])
     count = builder.micro_batches
-    packed = builder.gather("pack", parts, [_packed(tuple(it.shape), count) for it in parts])
+    packed = builder.gather("pack", parts, [_packed(tuple(part.shape), count) for part in parts])
     builder.end_micro_batches()
     for owner, total in zip(owners, sums, strict=True):
         owner.replace(total)

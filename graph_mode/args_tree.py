@@ -77,8 +77,8 @@ def flatten_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Tree, l
     """`flatten` of the arguments of a call; the order of the named ones does not matter."""
     if kwargs:
         return flatten((args, dict(sorted(kwargs.items()))))
-    for it in args:
-        if type(it) is not Tensor:
+    for arg in args:
+        if type(arg) is not Tensor:
             return flatten((args, kwargs))
     return of_tensors(len(args)), list(args)
 

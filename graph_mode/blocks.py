@@ -86,7 +86,7 @@ class Block:
     def __iter__(self) -> Iterator[Any]:
         # The type's own, for `iter` looks there; mypy cannot know that the module can be iterated over.
         members: Any = self.origin
-        return iter([self._wrapped(it) for it in members])
+        return iter([self._wrapped(member) for member in members])
 
     def __getitem__(self, key: Any) -> Any:
         members: Any = self.origin

@@ -11,7 +11,7 @@ from .tasks import GATHERING, Task
 
 def steps_before(task: Task, elsewhere: Collection[int]) -> list[int]:
     """What fills the chain's memory before its first op, a step for each: arguments and numbers of its own."""
-    return [it for it in (*task.inputs, *task.numbers) if it not in elsewhere]
+    return [operand for operand in (*task.inputs, *task.numbers) if operand not in elsewhere]
 
 
 def lifetimes_of(job: Job, task: Task, elsewhere: Collection[int]) -> list[Buffer]:
@@ -30,8 +30,8 @@ def lifetimes_of(job: Job, task: Task, elsewhere: Collection[int]) -> list[Buffe
     workspaces: dict[int, int] = {}
     for position in task.ops:
         op = job.ops[position]
-        inside = [it for it in dict.fromkeys([*op.reads(), *op.writes()]) if _own(job, it, elsewhere)]
-        outputs = tuple([it for it in dict.fromkeys(op.writes()) if it in inside and it not in made])
+        inside = [read for read in dict.fromkeys([*op.reads(), *op.writes()]) if _own(job, read, elsewhere)]
+        outputs = tuple([write for write in dict.fromkeys(op.writes()) if write in inside and write not in made])
         made.update(outputs)
         inputs = tuple([it for it in inside if it not in outputs])
         shared_with = _sharable(op, inputs, outputs)
@@ -40,9 +40,9 @@ def lifetimes_of(job: Job, task: Task, elsewhere: Collection[int]) -> list[Buffe
             workspaces[-1 - position] = needed
             outputs = (*outputs, -1 - position)
         steps.append(Op(inputs, outputs, shared_with))
-    handed_out = [job.outputs[it].buffer for it in task.outputs]
+    handed_out = [job.outputs[output].buffer for output in task.outputs]
     last = tuple([it for it in dict.fromkeys(handed_out) if _own(job, it, elsewhere)])
-    used = {it: None for step in steps for it in (*step.inputs, *step.outputs)} | dict.fromkeys(last)
+    used = {operand: None for step in steps for operand in (*step.inputs, *step.outputs)} | dict.fromkeys(last)
     nbytes = {it: workspaces[it] if it < 0 else buffers[it].meta.nbytes for it in used}
     if last:
         steps.append(Op(last, ()))

@@ -107,7 +107,7 @@ class CompiledGraph:
         # Whether the arguments are tensors by place, and a batch of nothing is behind them.
         self._by_place = tree == args_tree.of_tensors(len(metas)) and not outside.outlets
         # The variables of jobs whose passes have dropped what uses them are of no interest.
-        self._bindings = {it.id: outside.bindings[it.id] for it in self.full_job.variables()}
+        self._bindings = {variable.id: outside.bindings[variable.id] for variable in self.full_job.variables()}
         self._changed = frozenset(self.full_job.written())
         self._variables = Variables(self._bindings, self.full_job, self._changed)
         self._no_draws: list[list[tuple[int, int]]] = [[] for _ in range(self.full_job.micro_batches)]
@@ -219,7 +219,7 @@ class CompiledGraph:
                     actors = self.settings.config.actors
                     tell = self._report.running
                     found = GraphRuntime(machine, self.full_job, self.plan, self._uses, actors, tell)
-                    self._handles = [*[it for it in self._handles if not it.gone()], found.handle]
+                    self._handles = [*[handle for handle in self._handles if not handle.gone()], found.handle]
                     runtimes[self] = found
         if not found.memory.unsettled():
             self._last = weakref.ref(found)

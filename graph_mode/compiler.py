@@ -166,9 +166,11 @@ class _Linking:
 
     def _begin_and_end(self) -> None:
         """Put every task behind the source and before the sink; those of micro-batches by way of what counts them."""
-        idle = [it for it in self.tasks if not self.consumed[it.id]]
+        idle = [task for task in self.tasks if not self.consumed[task.id]]
         paced = tuple([it.id for it in idle if self._is_micro(it)])
-        counted = [it for it in self.tasks if (self._is_micro(it) or self._unpacks(it)) and not self.produced[it.id]]
+        counted = [
+            task for task in self.tasks if (self._is_micro(task) or self._unpacks(task)) and not self.produced[task.id]
+        ]
         early = self._to_end_before_the_step()
         counted += [it for it in early if it not in counted]
         if paced:
@@ -205,7 +207,7 @@ class _Linking:
         as long as there are stages in between; what the backward pass of a stage needs, until the launch has been
         through all the stages behind and back.
         """
-        last = max([it.stage for it in self.tasks])
+        last = max([task.stage for task in self.tasks])
         slots = self.slots
         for reader in readers:
             if maker.backward or not last:
@@ -237,7 +239,7 @@ class _Linking:
         for task in self.tasks:
             ops = [self.job.ops[position] for position in task.ops] if self._is_micro(task) else []
             used = {buffer for op in ops for buffer in (*op.reads(), *op.writes())}
-            late = [it for buffer in sorted(used & changes.keys()) for it in changes[buffer]]
+            late = [change for buffer in sorted(used & changes.keys()) for change in changes[buffer]]
             late = [it for it in dict.fromkeys(late) if not self._reaches(task, it)]
             if late:
                 found[task] = late
@@ -259,7 +261,7 @@ class _Linking:
             for number in task.outputs:
                 users[self.job.outputs[number].buffer].add(task.id)
         changed = self.job.written()
-        apart = any([len(users[it.id]) > 1 for it in self.job.variables() if it.id in changed])
+        apart = any([len(users[variable.id]) > 1 for variable in self.job.variables() if variable.id in changed])
         return 1 if apart else IN_FLIGHT
 
     def _shared(self) -> list[tuple[Task, list[Task], list[int]]]:
@@ -276,8 +278,10 @@ class _Linking:
         return list(groups.values())
 
     def _contents(self, buffers: list[int]) -> RegisterContents:
-        metas = [self.job.buffers[it].meta for it in buffers]
-        return RegisterContents(tuple(buffers), metas[0].device, sum([aligned(it.nbytes, ALIGNMENT) for it in metas]))
+        metas = [self.job.buffers[buffer].meta for buffer in buffers]
+        return RegisterContents(
+            tuple(buffers), metas[0].device, sum([aligned(meta.nbytes, ALIGNMENT) for meta in metas])
+        )
 
     def _descriptor(
         self, task: Task, produced: dict[str, tuple[int, ...]], consumed: dict[str, tuple[int, ...]]
@@ -320,7 +324,7 @@ class _Linking:
     def _kept(self, task: Task) -> tuple[int, ...]:
         """The large arguments that need no copy: nothing changes them, and what they are for is soon done."""
         ops = [self.job.ops[it] for it in task.ops]
-        fetched = {self.job.outputs[it].buffer for it in task.outputs}
+        fetched = {self.job.outputs[output].buffer for output in task.outputs}
         ends: dict[int, int] = {}
         cost = 0
         for op in ops:
@@ -328,7 +332,11 @@ class _Linking:
             ends.update(dict.fromkeys(op.reads(), cost))
         ends.update(dict.fromkeys(fetched, cost))
         changed = {buffer for op in ops for buffer in op.writes()}
-        metas = {it: self.job.buffers[it].meta for it in task.inputs if self._is_alone(task) and it not in changed}
+        metas = {
+            operand: self.job.buffers[operand].meta
+            for operand in task.inputs
+            if self._is_alone(task) and operand not in changed
+        }
         return tuple([it for it, of in metas.items() if of.nbytes >= _LARGE and ends.get(it, 0) <= _KEPT * of.nbytes])
 
     def _straight(self, task: Task) -> tuple[int, ...]:

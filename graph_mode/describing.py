@@ -129,11 +129,11 @@ class _View:
         """The lines of what goes in."""
         if not path:
             buffers = [self.job.buffers[number] for number in self.job.inputs]
-            return [f"(INPUT:_{self.job.name}_input.{it.name}:{_tensor(it.meta)})" for it in buffers]
+            return [f"(INPUT:_{self.job.name}_input.{buffer.name}:{_tensor(buffer.meta)})" for buffer in buffers]
         found: dict[int, None] = {}
         made: set[int] = set()
         for op in self._forward(path):
-            found.update(dict.fromkeys([it for it in op.reads() if it not in made and self._flows(it)]))
+            found.update(dict.fromkeys([read for read in op.reads() if read not in made and self._flows(read)]))
             made.update(op.writes())
         return self._lines("INPUT", path, list(found))
 
@@ -145,7 +145,7 @@ class _View:
                 for position, operand in enumerate(self.job.outputs)
             ]
         within = set(self._within.get(path, []))
-        made = dict.fromkeys([it for op in self._forward(path) for it in op.writes() if self._flows(it)])
+        made = dict.fromkeys([write for op in self._forward(path) for write in op.writes() if self._flows(write)])
         used = [it for it in made if not within.issuperset(self._users.get(it, []))]
         return self._lines("OUTPUT", path, used)
 

@@ -147,7 +147,7 @@ def _depth_first(work: _Work, needs: Sequence[Sequence[int]]) -> list[int]:
             elif position not in seen:
                 seen.add(position)
                 todo.append((position, True))
-                todo.extend((it, False) for it in reversed(needs[position]))
+                todo.extend((need, False) for need in reversed(needs[position]))
     return order
 
 
@@ -159,7 +159,7 @@ def _wasteful_first(work: _Work) -> list[list[int]]:
     takes: list[int] = []
     sorted_needs: list[list[int]] = []
     for position, needs in enumerate(work.before):
-        sequence = sorted(needs, key=lambda it: work.makes[it] - takes[it])
+        sequence = sorted(needs, key=lambda need: work.makes[need] - takes[need])
         results = most = 0
         for it in sequence:
             most = max(most, results + takes[it])

@@ -432,7 +432,7 @@ class Graph:
         """Record `build`, all or nothing: if it raises, everything is as it was."""
         default_session().require_open(self.name)
         report = BuildReport(self.name, self._debug_level())
-        stages = {path: it.stage_id for path, it in self._block_configs.items() if it.stage_id is not None}
+        stages = {path: config.stage_id for path, config in self._block_configs.items() if config.stage_id is not None}
         stack = self._debug_stack if report.level >= OPS else None
         builder = JobBuilder(self.name, self._names(), self._paths(), stages, self._feeds, stack)
         watch = Watch(Graph, _OWN, self._functions())
@@ -506,7 +506,7 @@ class Graph:
         return found
 
     def _parameters(self) -> list[Tensor]:
-        found = [it for block in self._blocks.values() for it in block.origin.parameters()]
+        found = [parameter for block in self._blocks.values() for parameter in block.origin.parameters()]
         return found + [
             it for optimizer, _ in self._optimizers for group in optimizer.param_groups for it in group["params"]
         ]

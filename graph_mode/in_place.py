@@ -38,8 +38,8 @@ def choose_in_place(
         ValueError: as `lifetimes`, and for `may_share` of positions that the op does not have.
     """
     checked_alignment(alignment)
-    buffers = {it.id: it for it in lifetimes(ops, nbytes, pinned, last_uses)}
-    sizes = {name: aligned(it.nbytes, alignment) for name, it in buffers.items()}
+    buffers = {lifetime.id: lifetime for lifetime in lifetimes(ops, nbytes, pinned, last_uses)}
+    sizes = {name: aligned(buffer.nbytes, alignment) for name, buffer in buffers.items()}
     pairs = [
         (sizes[output], step, giver, output)
         for step, op in enumerate(ops)
@@ -66,7 +66,7 @@ def _share_larger(
     buffers: Mapping[int, Buffer], pairs: Iterable[tuple[int, int, int, int]], shares: dict[int, int], alignment: int
 ) -> None:
     """Add to `shares` the pairs whose output is smaller than the memory it takes over, where that raises no peak."""
-    blocks = blocks_of((attrs.evolve(it, shares=shares.get(it.id)) for it in buffers.values()), alignment)
+    blocks = blocks_of((attrs.evolve(buffer, shares=shares.get(buffer.id)) for buffer in buffers.values()), alignment)
     # What an id belongs to changes when blocks become one: all follow the first id of theirs.
     sizes, ends = {block.ids[0]: block.size for block in blocks}, {block.ids[0]: block.last for block in blocks}
     leaders = {name: block.ids[0] for block in blocks for name in block.ids}

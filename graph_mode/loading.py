@@ -74,7 +74,7 @@ class _Loading:
     def graph(self) -> LoadedGraph:
         """All of it."""
         tensors = load(os.path.join(self.path, TENSORS))
-        if type(tensors) is not dict or not all([isinstance(it, Tensor) for it in tensors.values()]):
+        if type(tensors) is not dict or not all([isinstance(tensor, Tensor) for tensor in tensors.values()]):
             raise ValueError(f"load_graph: {os.path.join(self.path, TENSORS)} holds more than tensors by name")
         self.unused = tensors
         settings = Settings(
@@ -113,7 +113,7 @@ class _Loading:
             form = manifest.forms[position]
             if len(args_tree.paths(trees[0], "")) != len(form.metas) or not _is_call(trees[0]):
                 raise refused(f"structures[{position}]", "the arguments do not fit the metas of the form")
-            if any([not 0 <= it < len(manifest.generators) for it in form.generators]):
+            if any([not 0 <= generator < len(manifest.generators) for generator in form.generators]):
                 raise refused(f"graph.forms[{position}].generators", "there is no such generator")
             self.structures.append(trees)
         return manifest
@@ -126,7 +126,7 @@ class _Loading:
         job: Job = self._read(form.job, Job.from_json)
         if any([op.kind == "update" for op in job.ops]) or job.numbers:
             raise self._refused(form.job, "a saved graph predicts, and updates nothing")
-        if [job.buffers[it].meta for it in job.inputs] != list(form.metas):
+        if [job.buffers[operand].meta for operand in job.inputs] != list(form.metas):
             raise self._refused(form.job, f"the job's inputs are not those of the form, {list(form.metas)}")
         if len(args_tree.paths(trees[1], "")) != len(job.outputs):
             raise self._refused(form.job, "the job's outputs do not fit the structure of the results")
@@ -141,7 +141,7 @@ class _Loading:
         constants = {
             number: self._tensor(name, buffers[number].meta).numpy() for number, name in form.constants.items()
         }
-        generators = tuple([self._generator(it, places) for it in form.generators])
+        generators = tuple([self._generator(generator, places) for generator in form.generators])
         return attrs.evolve(job, constants=constants), Outside(bindings, generators), trees[0], metas, trees[1]
 
     def _moved(self, job: Job) -> tuple[Device, Device]:
@@ -154,7 +154,7 @@ class _Loading:
             raise ValueError(f"load_graph: of the graph in {self.path}: {error}") from None
 
     def _require_names(self, file: str, job: Job, role: str, names: Mapping[int, str]) -> None:
-        wanted = {it.id for it in job.buffers.values() if it.role == role}
+        wanted = {buffer.id for buffer in job.buffers.values() if buffer.role == role}
         for number in sorted(wanted ^ names.keys()):
             which = "has no tensor" if number in wanted else "is not in the job"
             raise self._refused(file, f"{role} {number} {which}")
@@ -389,7 +389,7 @@ def _named_tuple(name: Any, fields: Any, count: int, place: str) -> Any:
     """A class like that of the tuple that was saved."""
     names = [name, *listed(fields, place, count)]
     good = [type(it) is str and it.isidentifier() and not keyword.iskeyword(it) for it in names]
-    if not all(good) or len(set(fields)) != count or any([it.startswith("_") for it in fields]):
+    if not all(good) or len(set(fields)) != count or any([field.startswith("_") for field in fields]):
         raise refused(place, f"{shown(names)} is no named tuple")
     return collections.namedtuple(name, fields)
 

@@ -41,8 +41,8 @@ def misfit(form: Form, inputs: Sequence[TensorMeta], attributes: Any, scalars: t
         if isinstance(scalar, int) and not _LOWEST <= scalar <= _HIGHEST:
             return f"{scalar} is no integer of 64 bits"
     # A tensor without dimensions is taken to have one.
-    metas = [*inputs, *[it for it in attributes if isinstance(it, TensorMeta)]]
-    rank = max([len(it.shape) for it in metas], default=0) or 1
+    metas = [*inputs, *[attribute for attribute in attributes if isinstance(attribute, TensorMeta)]]
+    rank = max([len(meta.shape) for meta in metas], default=0) or 1
     return None if _fit_attributes(form, attributes, rank) else f"its attributes cannot be {attributes!r}"
 
 
@@ -53,7 +53,7 @@ def _fit_attributes(form: Form, attributes: Any, rank: int) -> bool:
     if type(attributes) is not tuple or len(attributes) < count or (form.rest is None and attributes):
         return False
     first, others = attributes[:count], attributes[count:]
-    return (not count or fits(first, form.attributes, rank)) and all([fits(it, form.rest, rank) for it in others])
+    return (not count or fits(first, form.attributes, rank)) and all([fits(other, form.rest, rank) for other in others])
 
 
 def fits(value: Any, declared: Any, rank: int) -> bool:
@@ -79,7 +79,7 @@ def fits(value: Any, declared: Any, rank: int) -> bool:
     if origin is Literal:
         return type(value) is str and value in arguments
     if origin in (Union, types.UnionType):
-        return any([fits(value, it, rank) for it in arguments])
+        return any([fits(value, argument, rank) for argument in arguments])
     if origin is tuple:
         return type(value) is tuple and _fit_each(value, arguments, rank)
     if declared is None or declared is type(None):
@@ -93,9 +93,9 @@ def fits(value: Any, declared: Any, rank: int) -> bool:
 
 def _fit_each(values: tuple[Any, ...], declared: tuple[Any, ...], rank: int) -> bool:
     if len(declared) == 2 and declared[1] is ...:
-        return all([fits(it, declared[0], rank) for it in values])
+        return all([fits(value, declared[0], rank) for value in values])
     return len(values) == len(declared) and all(
-        [fits(it, kind, rank) for it, kind in zip(values, declared, strict=True)]
+        [fits(value, kind, rank) for value, kind in zip(values, declared, strict=True)]
     )
 
 

@@ -103,18 +103,18 @@ class Plan:
     def nbytes(self) -> int:
         """The memory that a run takes beside inputs, outputs and variables."""
         counts = {register.id: register.count for register in self.registers}
-        slots = sum([it.nbytes * counts[register] for register, it in self.contents.items()])
+        slots = sum([content.nbytes * counts[register] for register, content in self.contents.items()])
         return slots + sum([chain.arena.nbytes for chain in self.chains.values()])
 
     @property
     def lower_bound(self) -> int:
         """What no layout of the tasks' own memory can undercut; with the registers, which cannot be laid out better."""
-        return self.nbytes - sum([it.arena.nbytes - it.arena.lower_bound for it in self.chains.values()])
+        return self.nbytes - sum([chain.arena.nbytes - chain.arena.lower_bound for chain in self.chains.values()])
 
     @property
     def without_reuse(self) -> int:
         """What a run would take if no memory of a task were used twice."""
-        return self.nbytes + sum([it.arena.without_reuse - it.arena.nbytes for it in self.chains.values()])
+        return self.nbytes + sum([chain.arena.without_reuse - chain.arena.nbytes for chain in self.chains.values()])
 
     def to_json(self, indent: int | None = None) -> str:
         """As text; see `graph_mode.serialization`."""

@@ -67,7 +67,7 @@ class PlanMemory:
         if self._settled:
             return []
         storages = [blob_of(tensor).storage for tensor in self.tensors.values()]
-        self._settled = all([it.settled() and it.failure is None for it in storages])
+        self._settled = all([storage.settled() and storage.failure is None for storage in storages])
         return storages
 
     def usable(self) -> bool:
@@ -75,7 +75,7 @@ class PlanMemory:
         if self._settled:
             return True
         storages = [blob_of(tensor).storage for tensor in self.tensors.values()]
-        return not any([it.settled() and it.failure is not None for it in storages])
+        return not any([storage.settled() and storage.failure is not None for storage in storages])
 
     def forget(self) -> None:
         """Give the memory back, and what works on it."""
@@ -102,7 +102,7 @@ class PlanMemory:
 
     def _slot_arrays(self, register: int, slot: int) -> dict[int, Array]:
         contents = self.plan.contents[register]
-        metas = [self.job.buffers[it].meta for it in contents.buffers]
+        metas = [self.job.buffers[buffer].meta for buffer in contents.buffers]
         memory = self._array("register", register, slot)
         offsets = place_one_after_other(metas)
         return {

@@ -167,7 +167,7 @@ class Program:
         job = environment.job
         self._ops = [job.ops[position] for position in chain.ops]
         used = {operand.buffer for op in self._ops for operand in (*op.inputs, *op.outputs)}
-        used.update([job.outputs[it].buffer for it in chain.outputs])
+        used.update([job.outputs[output].buffer for output in chain.outputs])
         self.variables = sorted([it for it in used if job.buffers[it].role == "variable"])
         self._micro_batches = job.micro_batches if chain.micro else 1
         self._made = False
@@ -189,7 +189,9 @@ class Program:
         # With the array, if that is not the caller's.
         self._outputs: list[tuple[int, Operand, Array]] = []
         # Places of random numbers that kernels are given, and where those of this run are: by `launch`, if not here.
-        self._drawn = list(dict.fromkeys([it for op in self._ops for it in op.scalars if isinstance(it, Drawn)]))
+        self._drawn = list(
+            dict.fromkeys([scalar for op in self._ops for scalar in op.scalars if isinstance(scalar, Drawn)])
+        )
         self._places: dict[Drawn, Any] | None = None
         self.replay: Replay | None = None
 
@@ -300,7 +302,7 @@ class Program:
         copied = [it for it in self.chain.inputs if it not in self._callers]
         self._inputs = [(job.inputs.index(it), environment.whole(it)) for it in copied]
         self._numbers = [(job.numbers.index(it), environment.whole(it)) for it in self.chain.numbers]
-        fetched = [(it, job.outputs[it]) for it in self.chain.outputs if it not in self.chain.straight]
+        fetched = [(output, job.outputs[output]) for output in self.chain.outputs if output not in self.chain.straight]
         self._outputs = [
             (number, operand, None if operand.buffer in self._callers else environment.array(operand))
             for number, operand in fetched
@@ -318,7 +320,7 @@ class Program:
     def _last_use_of(self, buffers: frozenset[int]) -> int:
         """The place of the last op that reads one of them; -1 if that is no op, or a result is one of them."""
         job = self.environment.job
-        if not buffers.isdisjoint([job.outputs[it].buffer for it in self.chain.outputs]):
+        if not buffers.isdisjoint([job.outputs[output].buffer for output in self.chain.outputs]):
             return -1
         return max([place for place, op in enumerate(self._ops) if not buffers.isdisjoint(op.reads())], default=-1)
 
@@ -358,7 +360,7 @@ class Program:
         if op.kind == "transfer":
             return assign, (outputs[0], inputs[0]), None
         inferred = op.infer()
-        draws = any([isinstance(it, Drawn) for it in op.scalars])
+        draws = any([isinstance(scalar, Drawn) for scalar in op.scalars])
         kernel = self._drawing(op, inferred) if draws else inferred.kernel.function
         if inferred.several:
             return _storing(kernel, outputs), (*inputs, *op.scalars, tuple(outputs)), None
@@ -374,7 +376,10 @@ class Program:
         def drawing(*arguments: Any) -> Any:
             launch = self.launch
             assert launch is not None
-            scalars = [self._place_of(launch, it) if isinstance(it, Drawn) else it for it in arguments[before:-1]]
+            scalars = [
+                self._place_of(launch, argument) if isinstance(argument, Drawn) else argument
+                for argument in arguments[before:-1]
+            ]
             return kernel(*arguments[:before], *scalars, arguments[-1])
 
         return drawing

@@ -113,7 +113,7 @@ class GraphRuntime:
         self.at_once = plan.launches_at_once
         self.launches = machine.stream(plan.device, "lazy_job")
         self._free_streams: list[Stream] = []
-        variables = {it.id for it in job.variables()}
+        variables = {variable.id for variable in job.variables()}
         self._written = variables & job.written()
         self._queue = queue_of(machine)
         self._turn = TurnLock()

@@ -174,7 +174,7 @@ def save_graph(
         tuple(described),
         _settings(config, GraphConfig()),
         {path: said for path, block in blocks.items() if (said := _settings(block, BlockConfig()))},
-        tuple([_state(it) for it in generators]),
+        tuple([_state(generator) for generator in generators]),
     )
     content = {**to_json(manifest, Manifest), "structures": structures}
     texts = {MANIFEST: written(KIND, VERSION, content, 1)}
@@ -192,7 +192,9 @@ def _portable(line: str) -> str:
     if not os.path.isabs(file):
         return line
     folders = [os.path.join(os.path.abspath(it), "") for it in (os.curdir, *sys.path)]
-    around = [it for it in folders if file.startswith(it) and it != os.path.join(os.path.abspath(os.sep), "")]
+    around = [
+        folder for folder in folders if file.startswith(folder) and folder != os.path.join(os.path.abspath(os.sep), "")
+    ]
     inside = file[len(max(around, key=len)) :] if around else os.path.basename(file)
     return f"{inside}{colon}{rest}"
 
@@ -241,7 +243,7 @@ def _describe(
         form.metas,
         variables,
         constants,
-        tuple([_place_in(generators, it) for it in form.outside.generators]),
+        tuple([_place_in(generators, generator) for generator in form.outside.generators]),
     )
 
 

@@ -183,8 +183,8 @@ def _check_operand(job: Job, operand: Operand, place: str) -> None:
     room = whole.nbytes // seen.dtype.itemsize
     if seen.numel:
         steps = [(size - 1) * stride for size, stride in zip(seen.shape, operand.strides, strict=True)]
-        lowest = operand.offset + sum([it for it in steps if it < 0])
-        highest = operand.offset + sum([it for it in steps if it > 0])
+        lowest = operand.offset + sum([step for step in steps if step < 0])
+        highest = operand.offset + sum([step for step in steps if step > 0])
         if lowest < 0 or highest >= room:
             raise refused(place, f"it reaches beyond buffer {buffer.id}, which is {whole!r}")
     elif operand.offset < 0:  # that of a view without elements may be anything else, and nothing is read there
@@ -212,7 +212,7 @@ def _check_op(job: Job, op: JobOp, place: str) -> None:
         elif type(scalar) not in (bool, int, float, complex):
             raise refused(f"{place}.scalars[{position}]", f"{shown(scalar)} is no number")
     given = tuple([it.meta for it in op.inputs])
-    made = tuple([it.meta for it in op.outputs])
+    made = tuple([output.meta for output in op.outputs])
     if op.kind in ("call", "into"):
         _check_inferred(op, made, place)
     elif op.kind in GATHERING and job.micro_batches == 1:
@@ -229,7 +229,7 @@ def _check_inferred(op: JobOp, made: tuple[TensorMeta, ...], place: str) -> None
     found = OPS.get(op.op)
     if found is None or found.form is None:
         raise refused(f"{place}.op", f"this vmflow has no op {shown(op.op)}")
-    problem = misfit(found.form, [it.meta for it in op.inputs], op.attributes, op.scalars)
+    problem = misfit(found.form, [operand.meta for operand in op.inputs], op.attributes, op.scalars)
     if problem is not None:
         raise refused(place, f"{op.op} cannot be called so: {problem}")
     try:
@@ -237,10 +237,10 @@ def _check_inferred(op: JobOp, made: tuple[TensorMeta, ...], place: str) -> None
     except Exception as error:
         # An op's rule may stumble over attributes that no call would give it, in ways of its own.
         raise refused(place, f"{op.op} cannot be called so: {type(error).__name__}: {error}") from error
-    if [it.shape for it in inferred.outputs] != [it.shape for it in made]:
+    if [output.shape for output in inferred.outputs] != [it.shape for it in made]:
         raise refused(f"{place}.outputs", f"{op.op} makes {list(inferred.outputs)} of such inputs, not {list(made)}")
     # What is written into memory that exists is cast to its dtype.
-    if op.kind == "call" and [it.dtype for it in inferred.outputs] != [it.dtype for it in made]:
+    if op.kind == "call" and [output.dtype for output in inferred.outputs] != [it.dtype for it in made]:
         raise refused(f"{place}.outputs", f"{op.op} makes {list(inferred.outputs)} of such inputs, not {list(made)}")
 
 
@@ -297,8 +297,8 @@ def declare_all_ops() -> None:
 
 def _plan(kind: type[Plan], content: dict[str, Any]) -> Plan:
     plan: Plan = from_json(content, kind, "plan")
-    tasks = {it.id for it in plan.tasks}
-    registers = {it.id for it in plan.registers}
+    tasks = {task.id for task in plan.tasks}
+    registers = {register.id for register in plan.registers}
     for what, owners, known in (
         ("chains", plan.chains, tasks),
         ("gathers", plan.gathers, tasks),
@@ -318,12 +318,12 @@ def _plan(kind: type[Plan], content: dict[str, Any]) -> Plan:
     if plan.launches_at_once < 1:
         raise refused("plan.launches_at_once", f"expected 1 or more, found {plan.launches_at_once}")
     # Plans are tried out by running them, which must come to an end.
-    counts = [(f"tasks[{at}]", it.count) for at, it in enumerate(plan.tasks)]
-    counts += [(f"registers[{at}]", it.count) for at, it in enumerate(plan.registers)]
+    counts = [(f"tasks[{at}]", task.count) for at, task in enumerate(plan.tasks)]
+    counts += [(f"registers[{at}]", register.count) for at, register in enumerate(plan.registers)]
     for place, count in counts:
         if count > _MOST_SLOTS:
             raise refused(f"plan.{place}.count", f"there are more than {_MOST_SLOTS}")
-    if len({it.count for it in plan.tasks} - {1}) > 1:
+    if len({task.count for task in plan.tasks} - {1}) > 1:
         raise refused("plan.tasks", "all that count have the same count, of a launch's micro-batches")
     try:
         check(plan.tasks, plan.registers)

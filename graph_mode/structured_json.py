@@ -212,7 +212,7 @@ def _fields_from_json(value: Any, declared: Any, place: str, skip: tuple[str, ..
 def _fields(declared: Any) -> tuple[tuple[str, Any, Any], ...]:
     """Of each field the name, the type and the default."""
     attrs.resolve_types(declared)
-    return tuple([(it.name, it.type, it.default) for it in attrs.fields(declared)])
+    return tuple([(field.name, field.type, field.default) for field in attrs.fields(declared)])
 
 
 def _made(default: Any) -> Any:
@@ -220,7 +220,7 @@ def _made(default: Any) -> Any:
 
 
 def _not_none(arguments: tuple[Any, ...]) -> Any:
-    (found,) = [it for it in arguments if it is not type(None)]
+    (found,) = [argument for argument in arguments if argument is not type(None)]
     return found
 
 
@@ -257,11 +257,11 @@ def _meta_from_json(value: Any, place: str) -> TensorMeta:
     sizes = listed(shape, f"{place}[1]")
     if len(sizes) > _MOST_DIMENSIONS:
         raise refused(place, f"{len(sizes)} dimensions are more than {_MOST_DIMENSIONS}")
-    if not all([type(it) is int and it >= 0 for it in sizes]):
+    if not all([type(size) is int and size >= 0 for size in sizes]):
         raise refused(place, f"expected sizes, which are integers from 0 on, found {shown(sizes)}")
     # An empty array can be too large as well, by what its other dimensions would take.
     known = _dtype_from_json(dtype, f"{place}[0]")
-    if math.prod([max(it, 1) for it in sizes]) * known.itemsize > _MOST_BYTES:
+    if math.prod([max(size, 1) for size in sizes]) * known.itemsize > _MOST_BYTES:
         raise refused(place, f"an array of the shape {shown(sizes)} is too large for any memory")
     return meta(tuple(sizes), known, _device_from_json(device, f"{place}[2]"))
 
@@ -355,7 +355,7 @@ def _float(content: Any, place: str) -> float:
 
 def _complex(content: Any, place: str) -> complex:
     parts = _several(listed(content, place, 2), place)
-    if any([type(it) is not float for it in parts]):
+    if any([type(part) is not float for part in parts]):
         raise refused(place, f"{shown(content)} is no complex number")
     return complex(*parts)
 

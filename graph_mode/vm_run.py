@@ -107,7 +107,7 @@ class _Walk:
                 self._kernel(op),
                 inputs,
                 outputs,
-                scalars=tuple([self._scalar(it, micro) for it in op.scalars]),
+                scalars=tuple([self._scalar(scalar, micro) for scalar in op.scalars]),
                 several=several,
                 stream=stream,
             ),

@@ -26,8 +26,8 @@ def same_as_torch(
     Only results with a fractional dtype are differentiated, each weighted by fixed random numbers.
     """
     torch = pytest.importorskip("torch")
-    mine: list[Any] = [flow.tensor(it, requires_grad=True) for it in arrays]
-    others = [torch.tensor(it, requires_grad=True) for it in arrays]
+    mine: list[Any] = [flow.tensor(array, requires_grad=True) for array in arrays]
+    others = [torch.tensor(array, requires_grad=True) for array in arrays]
     found, expected = _listed(ours(*mine)), _listed(theirs(*others))
     generator = np.random.default_rng(11)
     for have, want in zip(found, expected, strict=True):

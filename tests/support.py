@@ -72,7 +72,7 @@ def numerical_gradients(function: Callable[..., float], arrays: Sequence[Array],
     for position, array in enumerate(arrays):
         gradient = np.zeros_like(array)
         for index in np.ndindex(array.shape):
-            shifted = [it.copy() for it in arrays]
+            shifted = [value.copy() for value in arrays]
             shifted[position][index] = array[index] + step
             above = function(*shifted)
             shifted[position][index] = array[index] - step
@@ -101,9 +101,9 @@ def check_gradients(
 
     def value(*given: Array) -> float:
         with flow.no_grad():
-            return float(weighted(*[flow.tensor(it) for it in given]).item())
+            return float(weighted(*[flow.tensor(entry) for entry in given]).item())
 
-    tensors = [flow.tensor(it, requires_grad=True) for it in arrays]
+    tensors = [flow.tensor(array, requires_grad=True) for array in arrays]
     found = flow.autograd.grad(weighted(*tensors), tensors)
     for have, want in zip(found, numerical_gradients(value, arrays), strict=True):
         assert have is not None
@@ -113,15 +113,15 @@ def check_gradients(
         def gradient_sum(*inner: flow.Tensor) -> flow.Tensor:
             grads = flow.autograd.grad(weighted(*inner), inner, create_graph=True)
             total = flow.zeros((), dtype=flow.float64)
-            for it in grads:
-                assert it is not None
-                total = total + (it * it).sum()
+            for grad in grads:
+                assert grad is not None
+                total = total + (grad * grad).sum()
             return total
 
         def second_value(*given: Array) -> float:
-            return float(gradient_sum(*[flow.tensor(it, requires_grad=True) for it in given]).item())
+            return float(gradient_sum(*[flow.tensor(value, requires_grad=True) for value in given]).item())
 
-        tensors = [flow.tensor(it, requires_grad=True) for it in arrays]
+        tensors = [flow.tensor(array, requires_grad=True) for array in arrays]
         total = gradient_sum(*tensors)
         if not total.requires_grad:
             return  # linear in everything

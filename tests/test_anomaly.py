@@ -273,7 +273,7 @@ def test_training_goes_on_as_without() -> None:
                 nn.functional.cross_entropy(nn.functional.dropout(model(inputs), 0.1), targets).backward()
                 nn.utils.clip_grad_norm_(model.parameters(), 1.0)
                 optimizer.step()
-        return [it.detach().reshape(-1).tolist() for it in model.parameters()]
+        return [parameter.detach().reshape(-1).tolist() for parameter in model.parameters()]
 
     assert trained(True) == trained(False)
 

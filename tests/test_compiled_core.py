@@ -66,11 +66,11 @@ def test_the_hot_modules_know_what_they_import(build: Any) -> None:
             if not isinstance(found, ast.ImportFrom):
                 continue
             source = importlib.util.resolve_name("." * found.level + (found.module or ""), package)
-            compiled = [it for it in build.modules() if it.startswith(f"{source}.")]
+            compiled = [value for value in build.modules() if value.startswith(f"{source}.")]
             for module in compiled:
                 defined = ast.parse((ROOT / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8")).body
-                classes = {it.name for it in defined if isinstance(it, ast.ClassDef)}
-                assert not classes & {it.name for it in found.names}, f"{name} is to import it from {module}"
+                classes = {value.name for value in defined if isinstance(value, ast.ClassDef)}
+                assert not classes & {value.name for value in found.names}, f"{name} is to import it from {module}"
 
 
 def test_the_hot_modules_say_nothing_that_the_compiler_leaves_out(build: Any) -> None:
@@ -80,7 +80,7 @@ def test_the_hot_modules_say_nothing_that_the_compiler_leaves_out(build: Any) ->
         for found in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             assert not isinstance(found, ast.Raise) or found.cause is None, f"{name}:{found.lineno}: use caused_by"
             if isinstance(found, ast.Delete):
-                assert not any([isinstance(it, ast.Name) for it in found.targets]), f"{name}:{found.lineno}"
+                assert not any([isinstance(target, ast.Name) for target in found.targets]), f"{name}:{found.lineno}"
 
 
 def test_a_compiled_wheel_is_made_of_what_was_translated(
@@ -123,7 +123,9 @@ def test_nothing_is_compiled_where_that_is_not_wanted(
 
 def test_the_compiler_is_asked_for_only_where_it_can_be_used(build: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build, "_c_compiler", lambda: "/usr/bin/cc")
-    assert [it.partition("=")[0].rstrip(">") for it in build.compiler_requirements(build._COMPILER)] == [
+    assert [
+        requirement.partition("=")[0].rstrip(">") for requirement in build.compiler_requirements(build._COMPILER)
+    ] == [
         "mypy[mypyc]",
         "numpy",
         "attrs",
@@ -169,11 +171,11 @@ def test_the_source_archive_is_a_checkout(build: Any, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     (archive,) = made.iterdir()
     with tarfile.open(archive) as opened:
-        found = {it.name.partition("/")[2]: it for it in opened.getmembers() if not it.isdir()}
+        found = {member.name.partition("/")[2]: member for member in opened.getmembers() if not member.isdir()}
     assert wanted - found.keys() == set()
     more = {name for name in found.keys() - wanted if not name.startswith("vmflow.egg-info/")}
     assert more == {"PKG-INFO", "setup.cfg"}  # which setuptools writes
-    links = {name: it.linkname for name, it in found.items() if it.issym()}
+    links = {name: value.linkname for name, value in found.items() if value.issym()}
     assert links == {f"vmflow/{name}": f"../{name}" for name in ("graph_mode", "instructions", "streams")}
     assert found[".ci/run"].mode & 0o100
 

@@ -23,7 +23,7 @@ def pickled(obj: Any) -> Any:
 
 
 @pytest.mark.parametrize("protocol", range(2, pickle.HIGHEST_PROTOCOL + 1))
-@pytest.mark.parametrize("dtype", flow.dtypes.ALL, ids=lambda it: it.name)
+@pytest.mark.parametrize("dtype", flow.dtypes.ALL, ids=lambda x: x.name)
 def test_pickled_tensors(dtype: flow.dtype, protocol: int) -> None:
     for x in (flow.arange(12).reshape(3, 4).to(dtype).t(), flow.ones((), dtype=dtype), flow.zeros(0, 2, dtype=dtype)):
         again = pickle.loads(pickle.dumps(x, protocol))

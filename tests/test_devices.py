@@ -38,7 +38,7 @@ def test_equal_devices_are_one_object_across_threads() -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len({id(it) for it in found}) == 1
+    assert len({id(value) for value in found}) == 1
 
 
 def test_what_a_device_says_of_itself() -> None:

@@ -17,7 +17,7 @@ from vmflow.instructions.builder import physical_run
 from vmflow.utils import dlpack
 from vmflow.vm.virtual_machine import VirtualMachine, current_machine
 
-NUMPY_DTYPES = [it for it in flow.dtypes.ALL if it is not flow.bfloat16]
+NUMPY_DTYPES = [value for value in flow.dtypes.ALL if value is not flow.bfloat16]
 LAYOUTS = {
     "whole": lambda x: x,
     "transposed": lambda x: x.t(),
@@ -36,7 +36,7 @@ def sample(dtype: flow.dtype = flow.float32) -> flow.Tensor:
 # numpy reads tensors
 
 
-@pytest.mark.parametrize("dtype", flow.dtypes.ALL, ids=lambda it: it.name)
+@pytest.mark.parametrize("dtype", flow.dtypes.ALL, ids=lambda x: x.name)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_numpy_sees_the_memory(dtype: flow.dtype, layout: str) -> None:
     base = sample(dtype)
@@ -71,7 +71,7 @@ def test_copies_are_made_when_asked_for_and_never_when_forbidden() -> None:
 def test_what_requires_a_gradient_is_not_read_by_numpy() -> None:
     x = flow.ones(2, requires_grad=True)
     for tensor in (x, x * 1, x.to("sim")):
-        for read in (np.asarray, np.array, np.sin, np.mean, lambda it: it.__array__(copy=True)):
+        for read in (np.asarray, np.array, np.sin, np.mean, lambda value: value.__array__(copy=True)):
             with pytest.raises(RuntimeError, match=r"use \.numpy\(\) for a copy of the values, or \.detach\(\)"):
                 read(tensor)
     np.testing.assert_array_equal(np.asarray(x.detach()), [1, 1])
@@ -185,7 +185,9 @@ def test_lending_waits_for_those_who_read(borrow: Any) -> None:
         x = flow.ones(4)
         x.numpy()
         # Nobody drives before somebody waits: what reads has not run.
-        physical_run(machine, lambda builder: builder.access_blob_by_callback(x._blob, lambda it: seen.append(it[0])))
+        physical_run(
+            machine, lambda builder: builder.access_blob_by_callback(x._blob, lambda value: seen.append(value[0]))
+        )
         assert seen == []
         array = borrow(x)
         assert seen == [1.0]
@@ -203,7 +205,7 @@ def test_lending_does_not_wait_for_other_work() -> None:
         physical_run(
             machine,
             lambda builder: builder.access_blob_by_callback(
-                other._blob, lambda it: outcome.append(opened.wait(PATIENCE))
+                other._blob, lambda value: outcome.append(opened.wait(PATIENCE))
             ),
         )
         array = np.asarray(x)
@@ -237,12 +239,12 @@ async def test_writes_are_seen_after_awaiting() -> None:
 @pytest.mark.parametrize(
     "part",
     [
-        lambda it: it[:, ::2],
-        lambda it: it.T,
-        lambda it: it[1:, 1:3],
-        lambda it: np.lib.stride_tricks.as_strided(it, (2, 3), (32, 8)),
-        lambda it: np.from_dlpack(it[1:, ::3]),
-        lambda it: np.from_dlpack(it.T),
+        lambda x: x[:, ::2],
+        lambda tensor: tensor.T,
+        lambda x: x[1:, 1:3],
+        lambda x: np.lib.stride_tricks.as_strided(x, (2, 3), (32, 8)),
+        lambda x: np.from_dlpack(x[1:, ::3]),
+        lambda tensor: np.from_dlpack(tensor.T),
     ],
 )
 def test_strided_arrays(part: Any) -> None:
@@ -269,7 +271,7 @@ def test_arrays_that_cannot_be_shared() -> None:
 # DLPack
 
 
-@pytest.mark.parametrize("dtype", NUMPY_DTYPES, ids=lambda it: it.name)
+@pytest.mark.parametrize("dtype", NUMPY_DTYPES, ids=lambda x: x.name)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_dlpack_with_numpy(dtype: flow.dtype, layout: str) -> None:
     x = LAYOUTS[layout](sample(dtype))
@@ -286,7 +288,7 @@ def test_dlpack_with_numpy(dtype: flow.dtype, layout: str) -> None:
         assert x.numpy().all()
 
 
-@pytest.mark.parametrize("dtype", flow.dtypes.ALL, ids=lambda it: it.name)
+@pytest.mark.parametrize("dtype", flow.dtypes.ALL, ids=lambda x: x.name)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_dlpack_with_pytorch(dtype: flow.dtype, layout: str) -> None:
     torch = pytest.importorskip("torch")

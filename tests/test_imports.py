@@ -187,7 +187,7 @@ def _breaks_the_order(it: Import) -> bool:
 
 
 def _listed(imports: list[Import]) -> str:
-    return "\n".join(f"{it.importer}:{it.line} imports {it.imported}" for it in imports)
+    return "\n".join(f"{import_.importer}:{import_.line} imports {import_.imported}" for import_ in imports)
 
 
 def test_all_modules_are_found() -> None:
@@ -199,7 +199,7 @@ def test_all_modules_are_found() -> None:
 
 
 def test_imports_point_one_way() -> None:
-    wrong = [it for name in MODULES for it in _imports(name) if _breaks_the_order(it)]
+    wrong = [import_ for name in MODULES for import_ in _imports(name) if _breaks_the_order(import_)]
     assert not wrong, f"these imports point the wrong way:\n{_listed(wrong)}"
 
 
@@ -208,13 +208,20 @@ def test_the_engine_knows_no_kind_of_instruction() -> None:
     known = {f"vmflow.instructions.{name}" for name in ("instruction", "policy", "scope")}
     for name in ("vmflow.vm.engine", "vmflow.vm.lively", "vmflow.vm.memory"):
         kinds = [
-            it for it in _imports(name) if _within(it.imported, "vmflow.instructions") and it.imported not in known
+            import_
+            for import_ in _imports(name)
+            if _within(import_.imported, "vmflow.instructions") and import_.imported not in known
         ]
-        assert {it.imported for it in kinds} <= {"vmflow.instructions.failure", "vmflow.instructions.origin"}, name
+        assert {kind.imported for kind in kinds} <= {"vmflow.instructions.failure", "vmflow.instructions.origin"}, name
 
 
 def _of_the_project(at_import: bool) -> list[Import]:
-    return [it for name in MODULES for it in _imports(name) if it.imported in MODULES and it.at_import == at_import]
+    return [
+        import_
+        for name in MODULES
+        for import_ in _imports(name)
+        if import_.imported in MODULES and import_.at_import == at_import
+    ]
 
 
 def _in_circles(edges: dict[str, set[str]]) -> set[str]:
@@ -226,7 +233,7 @@ def _reached(name: str, edges: dict[str, set[str]]) -> set[str]:
     reached: set[str] = set()
     fresh = {name}
     while fresh:
-        fresh = {target for it in fresh for target in edges[it]} - reached
+        fresh = {target for value in fresh for target in edges[value]} - reached
         reached |= fresh
     return reached
 
@@ -234,8 +241,8 @@ def _reached(name: str, edges: dict[str, set[str]]) -> set[str]:
 def test_no_imports_go_in_circles() -> None:
     """That a module brings in the packages around it is left out: Python does that by itself."""
     edges: dict[str, set[str]] = {name: set() for name in MODULES}
-    for it in _of_the_project(at_import=True):
-        edges[it.importer].add(it.imported)
+    for value in _of_the_project(at_import=True):
+        edges[value.importer].add(value.imported)
     wrong = _in_circles(edges)
     assert not wrong, f"these go in circles: {', '.join(sorted(wrong))}"
 
@@ -243,8 +250,8 @@ def test_no_imports_go_in_circles() -> None:
 def test_tensors_know_no_op() -> None:
     """Methods that need ops are declared beside these, and given to the class afterwards."""
     edges: dict[str, set[str]] = {name: set() for name in MODULES}
-    for it in _of_the_project(at_import=True):
-        edges[it.importer].add(it.imported)
+    for value in _of_the_project(at_import=True):
+        edges[value.importer].add(value.imported)
     ops = {name for name in _reached("vmflow.tensors", edges) if _within(name, "vmflow.ops")}
     assert ops == {"vmflow.ops.table"}
 
@@ -256,7 +263,7 @@ def test_a_circle_is_found() -> None:
 
 
 def test_functions_import_only_what_is_better_late() -> None:
-    found = {(it.importer, it.imported) for it in _of_the_project(at_import=False)}
+    found = {(value.importer, value.imported) for value in _of_the_project(at_import=False)}
     assert found == {(importer, imported) for importer, targets in LATE.items() for imported in targets}
 
 
@@ -292,25 +299,31 @@ def test_functions_import_only_what_is_better_late() -> None:
 def test_the_walk_sees_what_it_should(importer: str, statement: str, wrong: bool) -> None:
     package = importer if importer in ("vmflow.nn", "vmflow.graph_mode") else importer.rpartition(".")[0]
     found = list(_walk(ast.parse(statement), importer, package, at_import=True))
-    assert any(_breaks_the_order(it) for it in found) == wrong
+    assert any(_breaks_the_order(value) for value in found) == wrong
 
 
 def test_devices_libraries_are_imported_on_first_use() -> None:
     wrong = [
-        it
+        import_
         for name in MODULES
         if name not in DRIVERS
-        for it in _imports(name)
-        if it.at_import and it.imported.split(".")[0] in NEVER_AT_IMPORT
+        for import_ in _imports(name)
+        if import_.at_import and import_.imported.split(".")[0] in NEVER_AT_IMPORT
     ]
     assert not wrong, f"these would be needed by everybody:\n{_listed(wrong)}"
 
 
 def _lazy_exports(package: str) -> list[str]:
     """The names that a package gives to type checkers under its own, not for annotations of its own."""
-    blocks = [it for it in ast.parse(MODULES[package].read_text()).body if isinstance(it, ast.If)]
-    statements = [it for block in blocks if _is_type_checking(block.test) for it in block.body]
-    return [alias.asname for it in statements if isinstance(it, ast.ImportFrom) for alias in it.names if alias.asname]
+    blocks = [value for value in ast.parse(MODULES[package].read_text()).body if isinstance(value, ast.If)]
+    statements = [value for block in blocks if _is_type_checking(block.test) for value in block.body]
+    return [
+        alias.asname
+        for statement in statements
+        if isinstance(statement, ast.ImportFrom)
+        for alias in statement.names
+        if alias.asname
+    ]
 
 
 @pytest.mark.parametrize("package", ["vmflow", "vmflow.autograd", "vmflow.nn", "vmflow.streams"])

@@ -104,7 +104,7 @@ def test_environment_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     assert environment["VMFLOW_SIM"]["value"] == "random:7"
     assert environment["VMFLOW_STALL_SECONDS"]["value"] is None
     assert "ignored" in environment["VMFLOW_SMI"]["meaning"]
-    (line,) = [it for it in info.show_config().splitlines() if "VMFLOW_STALL_SECONDS" in it]
+    (line,) = [splitline for splitline in info.show_config().splitlines() if "VMFLOW_STALL_SECONDS" in splitline]
     assert "  not set, as '60': seconds" in line
 
 
@@ -117,7 +117,7 @@ def test_all_variables_that_are_read_are_listed() -> None:
                 if isinstance(node, ast.Constant) and re.fullmatch(r"VMFLOW_[A-Z_]*", str(node.value)):
                     read.add(node.value)
     read.discard("VMFLOW_")
-    assert read == {it.name for it in info.VARIABLES}
+    assert read == {variable.name for variable in info.VARIABLES}
 
 
 def test_compiled_modules_are_told_by_their_files(monkeypatch: pytest.MonkeyPatch) -> None:

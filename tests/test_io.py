@@ -87,7 +87,7 @@ def test_a_checkpoint(path: Path) -> None:
     assert same(again.state_dict(), model.state_dict())
 
 
-@pytest.mark.parametrize("dtype", flow.dtypes.ALL, ids=lambda it: it.name)
+@pytest.mark.parametrize("dtype", flow.dtypes.ALL, ids=lambda x: x.name)
 @pytest.mark.parametrize("shape", [(), (0, 2), (2, 3)])
 def test_every_dtype(path: Path, dtype: Any, shape: tuple[int, ...]) -> None:
     values = np.random.default_rng(0).integers(0, 2, shape) * (1.5 + (0.5j if dtype.is_complex else 0))
@@ -194,7 +194,7 @@ def test_a_state_dict_is_read_by_others(path: Path) -> None:
 def test_nested_tensors_have_dotted_names(path: Path) -> None:
     flow.save({"model": {"w": flow.zeros(1)}, "state": {0: [flow.ones(1, dtype=flow.complex64)]}}, path)
     arrays = safetensors_numpy.load_file(path)
-    assert {name: it.shape for name, it in arrays.items()} == {"model.w": (1,), "state.0.0": (1, 2)}
+    assert {name: array.shape for name, array in arrays.items()} == {"model.w": (1,), "state.0.0": (1, 2)}
 
 
 def test_files_of_others_are_dicts(path: Path) -> None:
@@ -263,7 +263,7 @@ def test_a_failed_tensor_is_not_saved(path: Path) -> None:
 
 
 def test_bad_paths(tmp_path: Path) -> None:
-    functions: list[Any] = [lambda it: flow.save(1, it), flow.load]
+    functions: list[Any] = [lambda x: flow.save(1, x), flow.load]
     for function in functions:
         with pytest.raises(TypeError, match=r"path of a file, or a .*file open for (writing|reading), got bytearray"):
             function(bytearray())
@@ -285,20 +285,22 @@ def test_where_load_puts_tensors(path: Path) -> None:
     places: list[Any] = ["sim:1", flow.device("sim:1"), "cpu", None]
     for where in places:
         for found in (flow.load(path, where), flow.load(path, map_location=where)):
-            assert [it.device for it in found] == [flow.device(where or "cpu")] * 2
-            assert [it.tolist() for it in found] == [[0, 1, 2], [1, 2]]
+            assert [tensor.device for tensor in found] == [flow.device(where or "cpu")] * 2
+            assert [tensor.tolist() for tensor in found] == [[0, 1, 2], [1, 2]]
     twice = flow.load(path, "sim:1")
     twice[0].mul_(2)
     flow.save([twice[0], twice[0]], path)
     first, second = flow.load(path, "sim:1")
     first.add_(1)
     assert second.tolist() == [1, 3, 5], "what was one tensor is one tensor"
-    assert [it.is_meta for it in flow.load(path, "meta")] == [True, True]
+    assert [value.is_meta for value in flow.load(path, "meta")] == [True, True]
     with pytest.raises(flow.DeviceUnavailable):
         flow.load(path, "cuda")
-    assert [it.device.type for it in flow.load(path, {"cuda:0": "sim:1"})] == ["cpu", "cpu"], "here all are cpu's"
-    assert [it.device.type for it in flow.load(path, {"cpu": "sim:1"})] == ["sim", "sim"]
-    assert [it.device.type for it in flow.load(path, lambda storage, location: f"sim:{storage.nbytes()}")] == [
+    assert [tensor.device.type for tensor in flow.load(path, {"cuda:0": "sim:1"})] == ["cpu", "cpu"], (
+        "here all are cpu's"
+    )
+    assert [tensor.device.type for tensor in flow.load(path, {"cpu": "sim:1"})] == ["sim", "sim"]
+    assert [tensor.device.type for tensor in flow.load(path, lambda storage, location: f"sim:{storage.nbytes()}")] == [
         "sim"
     ] * 2
     with pytest.raises(TypeError, match="map_location"):
@@ -354,8 +356,8 @@ def test_state_dicts_of_everything_that_has_one(path: Path) -> None:
         scheduler.step(*([1.0] if isinstance(scheduler, optim.lr_scheduler.ReduceLROnPlateau) else []))
     state: dict[str, Any] = {
         "model": model.state_dict(),
-        "optimizers": [it.state_dict() for it in optimizers],
-        "schedulers": [it.state_dict() for it in schedulers],
+        "optimizers": [value.state_dict() for value in optimizers],
+        "schedulers": [value.state_dict() for value in schedulers],
         "scaler": flow.amp.GradScaler().state_dict(),
         "generator": flow.default_generator.get_state(),
         "more": {"name": "run", "none": None, 3: [1.5, (True, {"deep": flow.ones(2)})]},
@@ -590,7 +592,7 @@ def test_npz_is_written_by_numpy(npz: Path, writer: Any) -> None:
     np.testing.assert_array_equal(found["a"].numpy(), arrays["a"] + 1)
 
 
-@pytest.mark.parametrize("dtype", flow.dtypes.ALL, ids=lambda it: it.name)
+@pytest.mark.parametrize("dtype", flow.dtypes.ALL, ids=lambda x: x.name)
 @pytest.mark.parametrize("shape", [(), (0, 2), (2, 3)])
 def test_every_dtype_in_npz(npz: Path, dtype: Any, shape: tuple[int, ...]) -> None:
     values = np.random.default_rng(0).integers(0, 2, shape) * (1.5 + (0.5j if dtype.is_complex else 0))
@@ -776,7 +778,9 @@ def test_a_state_dict_of_pytorch(path: Path) -> None:
     found = ours.eval()(flow.tensor(x)).detach().numpy()
     np.testing.assert_allclose(found, theirs.eval()(torch.tensor(x)).detach().numpy(), rtol=1e-5, atol=1e-6)
 
-    halves = {name: it.bfloat16() if it.is_floating_point() else it for name, it in theirs.state_dict().items()}
+    halves = {
+        name: value.bfloat16() if value.is_floating_point() else value for name, value in theirs.state_dict().items()
+    }
     safetensors_torch.save_file(halves, path)
     other = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
     other.load_state_dict(flow.load(path), assign=True)

@@ -51,7 +51,7 @@ def _launched(policy: StreamPolicy, *kinds: InstructionPolicy) -> list[str]:
     stream = Stream("stream", None, policy)
     for kind in kinds:
         engine.receive(Instruction(stream, kind, (), (Dependence(),), 1_000))
-    return [it.name for it in engine.schedule()]
+    return [value.name for value in engine.schedule()]
 
 
 @pytest.mark.parametrize(("policy", "many"), [(Deep(), 3), (Shallow(), 1), (Sequential(3_000), 2), (StreamPolicy(), 9)])

@@ -93,8 +93,12 @@ def _class(module: str, node: ast.ClassDef) -> Class:
         if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
             fields[statement.target.id] = statement.annotation
         elif isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "__slots__":
-            constants = [it.value for it in ast.walk(statement.value) if isinstance(it, ast.Constant)]
-            fields.update(dict.fromkeys([it for it in constants if isinstance(it, str) and it not in fields]))
+            constants = [entry.value for entry in ast.walk(statement.value) if isinstance(entry, ast.Constant)]
+            fields.update(
+                dict.fromkeys(
+                    [constant for constant in constants if isinstance(constant, str) and constant not in fields]
+                )
+            )
         elif isinstance(statement, ast.FunctionDef):
             returns[statement.name] = statement.returns
             given = _parameters(statement)
@@ -102,12 +106,15 @@ def _class(module: str, node: ast.ClassDef) -> Class:
                 if isinstance(target.value, ast.Name) and target.value.id == "self":
                     said = annotation or (given.get(value.id) if isinstance(value, ast.Name) else None)
                     fields[target.attr] = fields.get(target.attr) or said
-    return Class(module, node.name, tuple([ast.unparse(it) for it in node.bases]), fields, returns)
+    return Class(module, node.name, tuple([ast.unparse(base) for base in node.bases]), fields, returns)
 
 
 def _parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> dict[str, ast.expr | None]:
     arguments = function.args
-    return {it.arg: it.annotation for it in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)}
+    return {
+        posonlyarg.arg: posonlyarg.annotation
+        for posonlyarg in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
+    }
 
 
 def _targets(within: ast.AST) -> Iterator[tuple[ast.Attribute, ast.expr | None, ast.expr | None]]:
@@ -120,16 +127,16 @@ def _targets(within: ast.AST) -> Iterator[tuple[ast.Attribute, ast.expr | None, 
         elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Attribute):
             yield node.target, node.value, node.annotation
         elif isinstance(node, (ast.AugAssign, ast.For, ast.AsyncFor, ast.comprehension)):
-            yield from [(it, None, None) for it in _attributes(node.target)]
+            yield from [(value, None, None) for value in _attributes(node.target)]
         elif isinstance(node, ast.Delete):
-            yield from [(it, None, None) for target in node.targets for it in _attributes(target)]
+            yield from [(value, None, None) for target in node.targets for value in _attributes(target)]
         elif isinstance(node, ast.withitem) and node.optional_vars is not None:
-            yield from [(it, None, None) for it in _attributes(node.optional_vars)]
+            yield from [(value, None, None) for value in _attributes(node.optional_vars)]
 
 
 def _attributes(target: ast.expr) -> list[ast.Attribute]:
     if isinstance(target, (ast.Tuple, ast.List)):
-        return [it for element in target.elts for it in _attributes(element)]
+        return [attribute for element in target.elts for attribute in _attributes(element)]
     if isinstance(target, ast.Starred):
         return _attributes(target.value)
     return [target] if isinstance(target, ast.Attribute) else []
@@ -155,8 +162,8 @@ def _named(annotation: ast.expr | None) -> set[str]:
     if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
         return _named(ast.parse(annotation.value, mode="eval").body)
     if isinstance(annotation, ast.BinOp):
-        sides = [it for it in (annotation.left, annotation.right) if ast.unparse(it) != "None"]
-        return _all_of([_named(it) for it in sides])
+        sides = [value for value in (annotation.left, annotation.right) if ast.unparse(value) != "None"]
+        return _all_of([_named(side) for side in sides])
     if isinstance(annotation, ast.Name) and annotation.id in _classes():
         return {annotation.id}
     return set()
@@ -188,9 +195,9 @@ class _Function:
         if isinstance(value, ast.Call):  # of a class, or of a method
             return _named(value.func) if isinstance(value.func, ast.Name) else self.types(value.func)
         if isinstance(value, ast.Attribute):
-            owners = [it for name in self.types(value.value) for it in _with_bases(name)]
-            said = [it.fields.get(value.attr) or it.returns.get(value.attr) for it in owners]
-            return _all_of([_named(it) for it in said if it is not None])
+            owners = [base for name in self.types(value.value) for base in _with_bases(name)]
+            said = [owner.fields.get(value.attr) or owner.returns.get(value.attr) for owner in owners]
+            return _all_of([_named(entry) for entry in said if entry is not None])
         if isinstance(value, ast.BoolOp):
             return self._any_of(value.values)
         return self._any_of([value.body, value.orelse]) if isinstance(value, ast.IfExp) else set()
@@ -207,11 +214,11 @@ def _all_of(types: list[set[str]]) -> set[str]:
 def _owners(attribute: str, types: set[str]) -> list[Class]:
     """The classes that have such a field, of these types, or of any if these are not known."""
     if types:
-        found = [it for name in types for it in _with_bases(name) if attribute in it.fields]
+        found = [base for name in types for base in _with_bases(name) if attribute in base.fields]
     else:
-        found = [it for classes in _classes().values() for it in classes if attribute in it.fields]
+        found = [class_ for classes in _classes().values() for class_ in classes if attribute in class_.fields]
     # Who knows the one of a pair knows the other.
-    return found + [it for one in found for it in _classes().get(PAIRS.get(one.name, ""), ())]
+    return found + [value for one in found for value in _classes().get(PAIRS.get(one.name, ""), ())]
 
 
 def _functions(
@@ -242,8 +249,8 @@ def _foreign(module: str, target: ast.Attribute, types: set[str]) -> Iterator[As
     if isinstance(target.value, ast.Name) and target.value.id in ("self", "cls"):
         return
     owners = _owners(target.attr, types)
-    if owners and module not in [it.module for it in owners]:
-        fields = sorted({f"{it.name}.{target.attr}" for it in owners})
+    if owners and module not in [owner.module for owner in owners]:
+        fields = sorted({f"{owner.name}.{target.attr}" for owner in owners})
         yield Assignment(module, target.lineno, ast.unparse(target), tuple(fields))
 
 
@@ -252,25 +259,25 @@ def _allowed(it: Assignment) -> bool:
 
 
 def _all_assignments() -> list[Assignment]:
-    modules = [it for it in _trees() if it.startswith(FOLDERS)]
-    return [it for module in modules for it in _assignments(module, _trees()[module])]
+    modules = [tree for tree in _trees() if tree.startswith(FOLDERS)]
+    return [assignment for module in modules for assignment in _assignments(module, _trees()[module])]
 
 
 def test_each_field_is_assigned_in_one_module() -> None:
-    wrong = [str(it) for it in _all_assignments() if not _allowed(it)]
+    wrong = [str(assignment) for assignment in _all_assignments() if not _allowed(assignment)]
     assert not wrong, "\n".join(["give its class a method that says what is wanted, or name its owner:", *wrong])
 
 
 def test_every_owner_is_one() -> None:
-    found = {(field, it.module) for it in _all_assignments() for field in it.owners}
+    found = {(field, assignment.module) for assignment in _all_assignments() for field in assignment.owners}
     assert {(field, module) for field, (module, _) in OWNERS.items()} <= found
     for apart, whole in PAIRS.items():
-        assert [apart in _bases_of(it) for it in _classes()[whole]] == [True]
+        assert [apart in _bases_of(class_) for class_ in _classes()[whole]] == [True]
 
 
 def _bases_of(of: Class) -> set[str]:
     """Also those of its bases."""
-    return {*of.bases, *[name for base in of.bases for it in _classes().get(base, ()) for name in _bases_of(it)]}
+    return {*of.bases, *[name for base in of.bases for value in _classes().get(base, ()) for name in _bases_of(value)]}
 
 
 @pytest.mark.parametrize(
@@ -300,12 +307,12 @@ def test_an_assignment_is_found(module: str, source: str, fields: list[str]) -> 
         f"def planted(self, launch: Launch, blob: Blob, tensor: Tensor, unknown):\n{textwrap.indent(source, ' ')}"
     )
     found = list(_assignments(f"vmflow.graph_mode.{module}", ast.parse(function)))
-    assert [field for it in found for field in it.owners] == fields
-    assert not any([_allowed(it) for it in found])
-    assert [it.line > 1 for it in found] == [True] * len(found)
+    assert [field for value in found for field in value.owners] == fields
+    assert not any([_allowed(value) for value in found])
+    assert [value.line > 1 for value in found] == [True] * len(found)
 
 
 def test_an_owner_may_assign() -> None:
     source = ast.parse("def planted(storage: Storage):\n storage.array = None")
-    assert all([_allowed(it) for it in _assignments("vmflow.instructions.op_call", source)])
-    assert not any([_allowed(it) for it in _assignments("vmflow.instructions.chain", source)])
+    assert all([_allowed(assignment) for assignment in _assignments("vmflow.instructions.op_call", source)])
+    assert not any([_allowed(assignment) for assignment in _assignments("vmflow.instructions.chain", source)])

@@ -64,9 +64,9 @@ def check(trace: Chrome) -> None:
         assert isinstance(event["tid"], int)
         if event["ph"] != "M":
             assert event["ts"] >= 0
-    named = {(it["pid"], it["tid"]) for it in events if it["ph"] == "M" and it["name"] == "thread_name"}
-    assert {(it["pid"], it["tid"]) for it in events if it["ph"] not in "MCi"} <= named
-    assert {it["pid"] for it in events} == {it["pid"] for it in events if it["name"] == "process_name"}
+    named = {(value["pid"], value["tid"]) for value in events if value["ph"] == "M" and value["name"] == "thread_name"}
+    assert {(value["pid"], value["tid"]) for value in events if value["ph"] not in "MCi"} <= named
+    assert {value["pid"] for value in events} == {value["pid"] for value in events if value["name"] == "process_name"}
     check_slices(trace)
     check_spans(events)
     check_arrows(trace)
@@ -94,9 +94,9 @@ def check_spans(events: list[Chrome]) -> None:
 def check_arrows(trace: Chrome) -> None:
     """Each leads forward in time, from inside a slice to inside a slice."""
     for chain in arrows(trace):
-        assert [it["ph"] for it in chain] in (["s", "f"], ["s", "t", "f"])
-        assert [it["ts"] for it in chain] == sorted(it["ts"] for it in chain)
-        assert {it["name"] for it in chain} == {"flow"}
+        assert [value["ph"] for value in chain] in (["s", "f"], ["s", "t", "f"])
+        assert [value["ts"] for value in chain] == sorted(value["ts"] for value in chain)
+        assert {value["name"] for value in chain} == {"flow"}
         for end in chain:
             slice_at(trace, end)
 
@@ -115,7 +115,7 @@ def slices_by_track(trace: Chrome) -> dict[tuple[int, int], list[Chrome]]:
         if event["ph"] == "X":
             assert event["dur"] >= 0
             found[event["pid"], event["tid"]].append(event)
-    return {key: sorted(track, key=lambda it: it["ts"]) for key, track in found.items()}
+    return {key: sorted(track, key=lambda x: x["ts"]) for key, track in found.items()}
 
 
 def slice_at(trace: Chrome, event: Chrome) -> Chrome:
@@ -133,13 +133,13 @@ def chains(trace: Chrome) -> list[list[str]]:
 
 def of(trace: Chrome, kind: str, name: str | None = None) -> list[Chrome]:
     """The slices and spans of a kind."""
-    events = [it for it in trace["traceEvents"] if it["ph"] in "Xbi" and it.get("cat") == kind]
-    return [it for it in events if name is None or it["name"] == name]
+    events = [value for value in trace["traceEvents"] if value["ph"] in "Xbi" and value.get("cat") == kind]
+    return [event for event in events if name is None or event["name"] == name]
 
 
 def track_names(trace: Chrome) -> dict[tuple[int, int], str]:
     events = trace["traceEvents"]
-    return {(it["pid"], it["tid"]): it["args"]["name"] for it in events if it["name"] == "thread_name"}
+    return {(event["pid"], event["tid"]): event["args"]["name"] for event in events if event["name"] == "thread_name"}
 
 
 def failing() -> flow.Tensor:
@@ -200,8 +200,8 @@ def test_names_lines_and_bytes(tmp_path: Path) -> None:
 def test_events_as_objects() -> None:
     with profiler.profile() as prof:
         flow.ones(8).exp().numpy()
-    (run,) = [it for it in prof.events() if (it.kind, it.name) == ("run", "exp")]
-    (issue,) = [it for it in prof.events() if (it.kind, it.name) == ("issue", "exp")]
+    (run,) = [event for event in prof.events() if (event.kind, event.name) == ("run", "exp")]
+    (issue,) = [event for event in prof.events() if (event.kind, event.name) == ("issue", "exp")]
     assert run.number == issue.number
     assert 0 <= issue.begin <= issue.end <= run.begin <= run.end
     assert run.duration == run.end - run.begin
@@ -232,7 +232,7 @@ async def test_every_awaited_tensor_has_its_chain(tmp_path: Path) -> None:
     awaited = [chain for chain in arrows(trace) if slice_at(trace, chain[-1])["cat"] == "await"]
     assert [len(chain) for chain in awaited].count(3) == len(of(trace, "await"))
     names = track_names(trace)
-    ours = Counter(names[it["pid"], it["tid"]] for it in waits)
+    ours = Counter(names[wait["pid"], wait["tid"]] for wait in waits)
     assert ours == {"task worker 0": 4, "task worker 1": 4, "task worker 2": 4}
     for chain in awaited:
         # Whoever awaits is who issued, and the thread in between is the stream's.
@@ -275,7 +275,7 @@ async def test_awaits_inside_one_another_get_tracks_of_their_own(tmp_path: Path)
                 next(wait)
     trace = exported(prof, tmp_path)
     names = track_names(trace)
-    tracks = [names[it["pid"], it["tid"]] for name in ("exp", "log") for it in of(trace, "await", name)]
+    tracks = [names[value["pid"], value["tid"]] for name in ("exp", "log") for value in of(trace, "await", name)]
     assert len(tracks) == 2
     assert tracks[1] == f"{tracks[0]}, 2"
 
@@ -298,9 +298,12 @@ async def test_on_the_simulated_device(tmp_path: Path) -> None:
         assert x.tolist() == [2.0] * 4
     trace = exported(prof, tmp_path)
     names = track_names(trace)
-    assert {names[it["pid"], it["tid"]] for it in of(trace, "run")} >= {"sim:0:compute", "sim:0:device_to_host"}
+    assert {names[value["pid"], value["tid"]] for value in of(trace, "run")} >= {
+        "sim:0:compute",
+        "sim:0:device_to_host",
+    }
     assert chains(trace).count(["issue", "run", "await"]) == len(of(trace, "await"))
-    assert any(it["ph"] == "C" and it["name"] == "bytes on sim:0" for it in trace["traceEvents"])
+    assert any(value["ph"] == "C" and value["name"] == "bytes on sim:0" for value in trace["traceEvents"])
 
 
 def test_threads_have_tracks_of_their_own(tmp_path: Path) -> None:
@@ -316,7 +319,7 @@ def test_threads_have_tracks_of_their_own(tmp_path: Path) -> None:
             thread.join()
     trace = exported(prof, tmp_path)
     names = track_names(trace)
-    tracks = Counter(names[it["pid"], it["tid"]] for it in of(trace, "issue", "add_scalar"))
+    tracks = Counter(names[value["pid"], value["tid"]] for value in of(trace, "issue", "add_scalar"))
     assert tracks == {"thread twin": 5, "thread twin (2)": 5}
 
 
@@ -390,10 +393,10 @@ async def test_what_ends_later_is_a_span(tmp_path: Path) -> None:
     good, bad = of(trace, "deferred", "late")
     assert (good["args"]["state"], bad["args"]["state"]) == ("ran", "failed")
     assert bad["args"]["error"] == "ValueError: too late"
-    ends = {it["id"]: it["ts"] for it in trace["traceEvents"] if it["ph"] == "e"}
+    ends = {value["id"]: value["ts"] for value in trace["traceEvents"] if value["ph"] == "e"}
     (run,) = of(trace, "run", "exp")
     assert good["ts"] < run["ts"] < ends[good["id"]]
-    assert [it["args"]["state"] for it in of(trace, "run", "late")] == ["deferred", "deferred"]
+    assert [value["args"]["state"] for value in of(trace, "run", "late")] == ["deferred", "deferred"]
 
 
 async def test_what_another_machine_takes_over_has_its_chain(tmp_path: Path) -> None:
@@ -403,7 +406,7 @@ async def test_what_another_machine_takes_over_has_its_chain(tmp_path: Path) -> 
         async with second, profiler.profile(machines=[first, second]) as prof:
             await (x + 1)
     trace = exported(prof, tmp_path)
-    names = {it["args"]["name"] for it in trace["traceEvents"] if it["name"] == "process_name"}
+    names = {value["args"]["name"] for value in trace["traceEvents"] if value["name"] == "process_name"}
     assert names == {"host", "machine first", "machine second"}
     assert len(of(trace, "run", "departure")) == len(of(trace, "run", "arrival")) == 1
     assert chains(trace).count(["issue", "run", "await"]) == len(of(trace, "await"))
@@ -460,11 +463,11 @@ def test_memory_and_lively_instructions_are_counted(tmp_path: Path) -> None:
         large.numpy()
         held = machine.memory.allocator(large.device).statistics()["allocated_bytes.all.current"]
     trace = exported(prof, tmp_path)
-    counters = [it for it in trace["traceEvents"] if it["ph"] == "C"]
-    values = [it["args"]["value"] for it in counters if it["name"] == "bytes on cpu"]
+    counters = [value for value in trace["traceEvents"] if value["ph"] == "C"]
+    values = [counter["args"]["value"] for counter in counters if counter["name"] == "bytes on cpu"]
     assert held in values
     assert max(values) >= 1 << 18
-    lively = [it["args"]["value"] for it in counters if it["name"] == "lively instructions"]
+    lively = [counter["args"]["value"] for counter in counters if counter["name"] == "lively instructions"]
     assert lively
     assert min(lively) >= 1
 
@@ -478,7 +481,7 @@ def test_modules_and_scopes_nest(tmp_path: Path) -> None:
     assert linear["args"]["module"] == "0 (Linear) of Sequential"
     assert linear["args"]["scope"] == "inner"
     (outer,), (inner,) = of(trace, "scope", "outer"), of(trace, "scope", "inner")
-    ends = {it["id"]: it["ts"] for it in trace["traceEvents"] if it["ph"] == "e"}
+    ends = {value["id"]: value["ts"] for value in trace["traceEvents"] if value["ph"] == "e"}
     assert outer["ts"] <= inner["ts"] <= linear["ts"]
     assert linear["ts"] + linear["dur"] <= ends[inner["id"]] <= ends[outer["id"]]
     assert outer["args"]["seconds to the deadline"] == pytest.approx(60, abs=1)
@@ -519,9 +522,9 @@ async def test_record_function_in_all_its_forms(tmp_path: Path) -> None:
         assert list(generator()) == [3]
     assert plain() == 1
     trace = exported(prof, tmp_path)
-    counted = Counter(it["name"] for it in of(trace, "record_function"))
+    counted = Counter(value["name"] for value in of(trace, "record_function"))
     assert counted == {"block": 1, "plain": 1, "async block": 1, "coroutine": 2, "generator": 1}
-    ends = {it["id"]: it["ts"] for it in trace["traceEvents"] if it["ph"] == "e"}
+    ends = {value["id"]: value["ts"] for value in trace["traceEvents"] if value["ph"] == "e"}
     run = of(trace, "run", "exp")[0]
     (outer,) = of(trace, "record_function", "async block")
     assert outer["ts"] <= run["ts"] <= ends[outer["id"]]
@@ -535,7 +538,7 @@ def test_record_function_open_at_both_ends(tmp_path: Path) -> None:
         within.__enter__()
     within.__exit__(None, None, None)
     trace = exported(prof, tmp_path)
-    assert [it["name"] for it in of(trace, "record_function")] == ["within"]
+    assert [value["name"] for value in of(trace, "record_function")] == ["within"]
 
 
 def test_record_function_refuses() -> None:
@@ -587,7 +590,7 @@ def test_a_scheduled_loop_is_recorded_cycle_by_cycle(tmp_path: Path) -> None:
     def ready(prof: profiler.profile) -> None:
         assert machine.tracer is None
         trace = exported(prof, tmp_path)
-        steps = [it["name"] for it in of(trace, "step")]
+        steps = [value["name"] for value in of(trace, "step")]
         assert len(of(trace, "run", "exp")) == len(steps)
         seen.append(steps)
 
@@ -643,15 +646,15 @@ async def test_two_epochs_of_a_training_loop(tmp_path: Path) -> None:
     trace = exported(prof, tmp_path)
     assert len(of(trace, "run", "SGD.step")) == len(of(trace, "record_function", "forward")) == 8
     assert len(of(trace, "run", "linear")) == 16
-    modules = {it["args"].get("module") for it in of(trace, "run", "linear")}
+    modules = {value["args"].get("module") for value in of(trace, "run", "linear")}
     assert modules == {"0 (Linear) of Sequential", "2 (Linear) of Sequential"}
     assert chains(trace).count(["issue", "run", "await"]) == len(of(trace, "await"))
     assert len(of(trace, "issue")) <= len(of(trace, "run"))
-    averages = {(it.name, it.stream): it for it in prof.key_averages()}
+    averages = {(average.name, average.stream): average for average in prof.key_averages()}
     device = images.device
     linear = averages["linear", f"{device}:compute"]
     assert linear.calls == 16
-    assert linear.total == pytest.approx(sum(it["dur"] for it in of(trace, "run", "linear")), rel=1e-3)
+    assert linear.total == pytest.approx(sum(value["dur"] for value in of(trace, "run", "linear")), rel=1e-3)
     assert linear.mean == pytest.approx(linear.total / 16)
     assert linear.longest <= linear.total
     assert linear.host > 0
@@ -674,7 +677,7 @@ def test_the_table_is_sorted_and_cut() -> None:
     assert f"and {len(averages) - 2} more" in lines
     assert averages.table(sort_by="count", row_limit=2) == table
     assert "more" not in averages.table(row_limit=-1)
-    assert averages[0].total == max(it.total for it in averages)
+    assert averages[0].total == max(average.total for average in averages)
     names = [line.split()[0] for line in averages.table(sort_by="name").splitlines()[2:-2]]
     assert names == sorted(names)
     with pytest.raises(ValueError, match="cannot sort by 'color'; known are name, stream"):
@@ -826,7 +829,7 @@ def test_no_more_than_max_events_are_kept(tmp_path: Path) -> None:
     trace = exported(prof, tmp_path)
     assert trace["otherData"]["recorded events"] == 10
     assert trace["otherData"]["dropped events"] == prof.dropped_events >= 30
-    (mark,) = [it for it in trace["traceEvents"] if it["ph"] == "i"]
+    (mark,) = [value for value in trace["traceEvents"] if value["ph"] == "i"]
     assert mark["name"] == f"{prof.dropped_events} events were dropped: raise max_events"
 
 
@@ -842,8 +845,8 @@ def test_a_recording_keeps_nothing_alive() -> None:
         del x
         current_machine().drain()
         # Operands hang on an instruction until it has run, and in no cycle.
-        assert [it() for it in storages] == [None] * len(storages)
-    assert len([it for it in prof.events() if it.name == "exp"]) >= 10
+        assert [storage() for storage in storages] == [None] * len(storages)
+    assert len([event for event in prof.events() if event.name == "exp"]) >= 10
 
 
 async def test_a_recording_keeps_no_task_alive() -> None:
@@ -874,12 +877,12 @@ def test_a_trace_processor_reads_it_without_complaint(tmp_path: Path) -> None:
     trace = exported(prof, tmp_path)
     config = processor.TraceProcessorConfig(bin_path=program)
     with processor.TraceProcessor(trace=str(tmp_path / "trace.json"), config=config) as reader:
-        slices = [it for it in trace["traceEvents"] if it["ph"] in "Xb"]
+        slices = [value for value in trace["traceEvents"] if value["ph"] in "Xb"]
         assert next(iter(reader.query("select count(*) as n from slice"))).n == len(slices)
         steps = sum(len(chain) - 1 for chain in arrows(trace))
         assert next(iter(reader.query("select count(*) as n from flow"))).n == steps
         bad = "select name, value from stats where severity in ('error', 'data_loss') and value > 0"
-        assert [(it.name, it.value) for it in reader.query(bad)] == []
+        assert [(value.name, value.value) for value in reader.query(bad)] == []
 
 
 DIGITS = Path(__file__).resolve().parents[1] / "examples" / "digits.py"

@@ -224,9 +224,9 @@ def test_where_tensors_go(tmp_path: Path) -> None:
 
     def places(map_location: Any) -> list[str]:
         found = flow.load(path, map_location)
-        assert [it.tolist() for it in found] == [[0, 1, 2, 3], [1, 2, 3]]
+        assert [tensor.tolist() for tensor in found] == [[0, 1, 2, 3], [1, 2, 3]]
         assert found[0].untyped_storage() == found[1].untyped_storage()
-        return [str(it.device) for it in found]
+        return [str(tensor.device) for tensor in found]
 
     seen: list[Any] = []
 
@@ -331,7 +331,7 @@ def storage(key: str = "0", count: int = 4, kind: str = "torch.FloatStorage", ol
 def tensor(
     of: bytes | None = None, size: tuple[int, ...] = (4,), stride: tuple[int, ...] = (1,), offset: int = 0
 ) -> bytes:
-    lengths = [b"(" + b"".join(map(number, it)) + b"t" for it in (size, stride)]
+    lengths = [b"(" + b"".join(map(number, value)) + b"t" for value in (size, stride)]
     arguments = (storage() if of is None else of) + number(offset) + b"".join(lengths)
     return name("torch._utils._rebuild_tensor_v2") + b"(" + arguments + b"\x89" + b"NtR"
 
@@ -366,7 +366,7 @@ def test_files_made_by_hand() -> None:
     assert load(zipped(tensor())).tolist() == [0, 1, 2, 3]
     assert load(old(tensor(storage(old=True)))).tolist() == [0, 1, 2, 3]
     turned = load(zipped(b"(" + tensor() + tensor(None, (2, 1), (1, 5), 2) + b"t"))
-    assert [it.tolist() for it in turned] == [[0, 1, 2, 3], [[2], [3]]]
+    assert [value.tolist() for value in turned] == [[0, 1, 2, 3], [[2], [3]]]
     assert load(zipped(tensor(), {"data/0": VALUES.byteswap().tobytes(), "byteorder": b"big"})).tolist() == [0, 1, 2, 3]
     halves = VALUES.astype(ml_dtypes.bfloat16)
     assert load(zipped(tensor(storage("h", 4, "torch.BFloat16Storage")), {"data/h": halves.tobytes()})).tolist() == [
@@ -636,7 +636,7 @@ def peak(content: bytes) -> int:
 
 def test_copies_are_paid_for() -> None:
     """A few bytes that copy something large, again and again."""
-    items = b"](" + b"".join([b"K" + bytes([it % 256]) for it in range(5000)]) + b"eq\x00"
+    items = b"](" + b"".join([b"K" + bytes([index % 256]) for index in range(5000)]) + b"eq\x00"
     again = name("builtins.set") + b"h\x00\x85R"
     content = zipped(b"(" + items + again * 2000 + b"t")
     assert peak(content) < 40 * len(content)

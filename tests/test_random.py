@@ -91,7 +91,7 @@ def test_large_draws_on_the_worker_and_small_ones_between() -> None:
             tensors.append(flow.randn(size))
             if read:
                 tensors[-1].numpy()
-        return [_numbers(it) for it in tensors]
+        return [_numbers(tensor) for tensor in tensors]
 
     for one, other in zip(drawn(True), drawn(False), strict=True):
         np.testing.assert_array_equal(one, other)

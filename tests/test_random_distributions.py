@@ -37,7 +37,7 @@ DEVIATIONS = 4.0
 
 
 def _normal_distribution(x: Array) -> Array:
-    return np.asarray([0.5 * math.erfc(-it / math.sqrt(2)) for it in x.tolist()])
+    return np.asarray([0.5 * math.erfc(-value / math.sqrt(2)) for value in x.tolist()])
 
 
 class Continuous(NamedTuple):
@@ -62,7 +62,7 @@ def _filled(method: str, *arguments: float) -> Callable[[int], flow.Tensor]:
 
 def _erlang(events: int) -> Callable[[Array], Array]:
     """The distribution function of the gamma distribution of so many events."""
-    return lambda x: 1 - np.exp(-x) * sum([x**it / math.factorial(it) for it in range(events)])
+    return lambda x: 1 - np.exp(-x) * sum([x**index / math.factorial(index) for index in range(events)])
 
 
 CONTINUOUS = {
@@ -83,7 +83,7 @@ CONTINUOUS = {
     "gamma": Continuous(lambda n: standard_gamma(flow.full((n,), 3.0)), _erlang(3), 3, 3, 3 * 9 + 6 * 3),
     "gamma of a small concentration": Continuous(
         lambda n: standard_gamma(flow.full((n,), 0.5)),
-        lambda x: np.asarray([math.erf(math.sqrt(it)) for it in x.tolist()]),
+        lambda x: np.asarray([math.erf(math.sqrt(value)) for value in x.tolist()]),
         0.5,
         0.5,
         3 * 0.25 + 6 * 0.5,
@@ -129,7 +129,7 @@ def _chi_square(found: Array, expected: Array) -> float:
 
 
 def _poisson(rate: float, most: int) -> Array:
-    return np.asarray([math.exp(it * math.log(rate) - rate - math.lgamma(it + 1)) for it in range(most)])
+    return np.asarray([math.exp(index * math.log(rate) - rate - math.lgamma(index + 1)) for index in range(most)])
 
 
 DISCRETE: dict[str, tuple[Callable[[int], flow.Tensor], Array]] = {

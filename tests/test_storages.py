@@ -23,13 +23,13 @@ pytestmark = pytest.mark.host
 def test_views_have_one_storage() -> None:
     x = flow.arange(12.0).reshape(3, 4)
     views = [x, x[1:], x.t(), x[2, 3], x[0].expand(2, 4), x.detach(), x[:0]]
-    assert len({it.untyped_storage() for it in views}) == 1
-    assert {it.untyped_storage().nbytes() for it in views} == {48}
-    assert {it.storage().size() for it in views} == {12}
-    assert {it.untyped_storage().data_ptr() for it in views if it.numel()} == {x.data_ptr()}
+    assert len({view.untyped_storage() for view in views}) == 1
+    assert {view.untyped_storage().nbytes() for view in views} == {48}
+    assert {view.storage().size() for view in views} == {12}
+    assert {view.untyped_storage().data_ptr() for view in views if view.numel()} == {x.data_ptr()}
     others: list[Any] = [x.clone(), x + 0, x.double(), x.storage()]
     assert all(
-        it != x.untyped_storage() for it in [others[0].untyped_storage(), others[1].untyped_storage(), others[3]]
+        value != x.untyped_storage() for value in [others[0].untyped_storage(), others[1].untyped_storage(), others[3]]
     )
 
 

@@ -43,7 +43,7 @@ OPS: dict[str, Callable[[flow.Tensor], flow.Tensor]] = {
 }
 
 
-@pytest.mark.parametrize("dtype", [flow.float32, flow.float64, flow.float16, flow.bfloat16], ids=lambda it: it.name)
+@pytest.mark.parametrize("dtype", [flow.float32, flow.float64, flow.float16, flow.bfloat16], ids=lambda x: x.name)
 @pytest.mark.parametrize("name", OPS)
 @pytest.mark.parametrize("worker", ["never", "always"])
 def test_no_warnings(name: str, dtype: flow.dtype, worker: str) -> None:

@@ -86,11 +86,11 @@ def checked(name: str, kernel: Kernel) -> Kernel:
 
     def check(*arguments: Any) -> Any:
         # Before the kernel runs: it may write its result over an operand.
-        were_finite = all([_finite(it) for it in arguments[:-1]])
+        were_finite = all([_finite(argument) for argument in arguments[:-1]])
         result = kernel(*arguments)
         results = result if isinstance(result, tuple) else (result,)
-        if were_finite and not all([_finite(it) for it in results]):
-            kinds = "nan" if any([bool(np.isnan(it).any()) for it in results if _is_inexact(it)]) else "inf"
+        if were_finite and not all([_finite(value) for value in results]):
+            kinds = "nan" if any([bool(np.isnan(value).any()) for value in results if _is_inexact(value)]) else "inf"
             raise AnomalyDetected(f"{name} made {kinds} out of finite numbers")
         return result
 

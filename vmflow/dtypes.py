@@ -114,8 +114,8 @@ ALL: Final = (
     complex64,
     complex128,
 )
-_BY_NAME: Final = {it.name: it for it in ALL}
-_BY_NUMPY: Final = {it.numpy: it for it in ALL if it is not bfloat16}
+_BY_NAME: Final = {value.name: value for value in ALL}
+_BY_NUMPY: Final = {value.numpy: value for value in ALL if value is not bfloat16}
 
 
 def is_half(d: dtype) -> bool:
@@ -198,7 +198,7 @@ _PROMOTED: dict[tuple[dtype, dtype], dtype] = {}
 
 
 def _promote(first: dtype, second: dtype) -> dtype:
-    low, high = sorted((first, second), key=lambda it: it.category)
+    low, high = sorted((first, second), key=lambda value: value.category)
     if low.category == high.category:
         if {low, high} == {float16, bfloat16}:
             return float32

@@ -32,7 +32,7 @@ def lock_held_while_forking() -> Lock:
 
 
 def _before_fork() -> None:
-    locks = [lock for lock in [it() for it in list(_locks.values())] if lock is not None]
+    locks = [lock for lock in [value() for value in list(_locks.values())] if lock is not None]
     held: list[Lock] = []
     _held_for_fork.locks = held
     deadline = time.monotonic() + _PATIENCE

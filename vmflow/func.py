@@ -54,7 +54,7 @@ def grad_and_value(
             if not isinstance(value, Tensor) or value.numel() != 1:
                 raise RuntimeError("grad: the function must return a single element; see jacrev for several")
             found = _pulled_back((value,), chosen, (value.new_ones(value.shape),))
-        found = tuple([_freed(it, chosen) for it in found])
+        found = tuple([_freed(entry, chosen) for entry in found])
         value, rest = _freed(value, chosen), _freed_within(rest, chosen)
         return found[0] if isinstance(argnums, int) else found, (value, rest) if has_aux else value
 
@@ -76,16 +76,16 @@ def vjp(func: Callable[..., Any], *primals: Tensor, has_aux: bool = False) -> tu
 
     def multiplied(*cotangents: Any) -> tuple[Tensor, ...]:
         given = cotangents[0] if len(cotangents) == 1 and isinstance(cotangents[0], (tuple, list)) else cotangents
-        if [it.shape for it in given] != [it.shape for it in outputs]:
+        if [value.shape for value in given] != [output.shape for output in outputs]:
             raise RuntimeError(
-                f"vjp: the function returned shapes {[list(it.shape) for it in outputs]}, and the vectors have "
-                f"{[list(it.shape) for it in given]}"
+                f"vjp: the function returned shapes {[list(output.shape) for output in outputs]}, and the vectors have "
+                f"{[list(value.shape) for value in given]}"
             )
         with enable_grad():
             found = _pulled_back(outputs, chosen, tuple(given))
-        return tuple([_freed(it, chosen) for it in found])
+        return tuple([_freed(value, chosen) for value in found])
 
-    shown = tuple([_freed(it, chosen) for it in outputs])
+    shown = tuple([_freed(output, chosen) for output in outputs])
     first = shown[0] if single else shown
     return (first, multiplied, _freed_within(result[1], chosen)) if has_aux else (first, multiplied)
 
@@ -150,7 +150,7 @@ def jacrev(
             outputs, single = as_tensors("jacrev", result)
             found: list[Any] = []
             for output in outputs:
-                parts = tuple([_freed(it, chosen) for it in _functional.rows("jacrev", output, chosen, True, False)])
+                parts = tuple([_freed(row, chosen) for row in _functional.rows("jacrev", output, chosen, True, False)])
                 found.append(parts[0] if isinstance(argnums, int) else parts)
         jacobian = found[0] if single else tuple(found)
         return (jacobian, _freed_within(rest, chosen)) if has_aux else jacobian
@@ -197,7 +197,7 @@ def _stacked(states: Sequence[dict[str, Any]]) -> dict[str, Tensor]:
             raise ValueError(f"stack_module_state: the tensors of model {position} have other names than those of 0")
     for name in states[0]:
         tensors: list[Tensor] = [state[name] for state in states]
-        if len({it.requires_grad for it in tensors}) > 1:
+        if len({tensor.requires_grad for tensor in tensors}) > 1:
             raise ValueError(f"stack_module_state: {name!r} requires a gradient in some of the models only")
         found[name] = stack(tensors).detach().requires_grad_(tensors[0].requires_grad)
     return found
@@ -224,14 +224,16 @@ def _pulled_back(outputs: tuple[Tensor, ...], inputs: tuple[Tensor, ...], by: tu
     pairs = [(output, weight) for output, weight in zip(outputs, by, strict=True) if output.requires_grad]
     found: tuple[Tensor | None, ...] = (None,) * len(inputs)
     if pairs:
-        roots, weights = [it[0] for it in pairs], [it[1] for it in pairs]
+        roots, weights = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
         found = _autograd.grad(roots, inputs, weights, retain_graph=True, create_graph=True, allow_unused=True)
-    return tuple([it.new_zeros(it.shape) if one is None else one for one, it in zip(found, inputs, strict=True)])
+    return tuple(
+        [operand.new_zeros(operand.shape) if one is None else one for one, operand in zip(found, inputs, strict=True)]
+    )
 
 
 def _freed(result: Tensor, chosen: tuple[Tensor, ...]) -> Tensor:
     """`result` without its history, if that leads to nothing but the stand-ins that this call has made."""
-    own = {id(it._autograd) for it in chosen if it.is_leaf}
+    own = {id(value._autograd) for value in chosen if value.is_leaf}
     waiting: list[Edge] = [edge_of(result)]
     seen: set[Node] = set()
     while waiting:
@@ -252,13 +254,13 @@ def _freed_within(value: Any, chosen: tuple[Tensor, ...]) -> Any:
     if isinstance(value, Tensor):
         return _freed(value, chosen)
     if type(value) in (tuple, list):
-        return type(value)([_freed_within(it, chosen) for it in value])
+        return type(value)([_freed_within(entry, chosen) for entry in value])
     if type(value) is dict:
-        return {key: _freed_within(it, chosen) for key, it in value.items()}
+        return {key: _freed_within(entry, chosen) for key, entry in value.items()}
     return value
 
 
 def _freed_all(result: Any, primals: tuple[Tensor, ...]) -> Any:
-    if any([it.requires_grad for it in primals]):
+    if any([primal.requires_grad for primal in primals]):
         return result
-    return result.detach() if isinstance(result, Tensor) else tuple([it.detach() for it in result])
+    return result.detach() if isinstance(result, Tensor) else tuple([value.detach() for value in result])

@@ -178,7 +178,7 @@ def _blas_threads() -> int | None:
         threadpoolctl: Any = import_module("threadpoolctl")
     except ImportError:
         return None
-    counts = [it["num_threads"] for it in threadpoolctl.threadpool_info() if it["user_api"] == "blas"]
+    counts = [value["num_threads"] for value in threadpoolctl.threadpool_info() if value["user_api"] == "blas"]
     return max(counts) if counts else None
 
 
@@ -198,7 +198,12 @@ def _memory(device: Device) -> dict[str, Any]:
 
 def _environment() -> dict[str, dict[str, str | None]]:
     found: dict[str, dict[str, str | None]] = {
-        it.name: {"value": os.environ.get(it.name), "default": it.default, "meaning": it.meaning} for it in VARIABLES
+        variable.name: {
+            "value": os.environ.get(variable.name),
+            "default": variable.default,
+            "meaning": variable.meaning,
+        }
+        for variable in VARIABLES
     }
     for name in sorted(os.environ):
         if name.startswith(_PREFIX) and name not in found:

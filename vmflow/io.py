@@ -618,9 +618,9 @@ def _declared_bytes(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> 
     """
     if dtype.hasobject:
         raise ValueError(f"{name!r} holds Python objects, which are never unpickled")
-    if len(shape) > _MOST_DIMENSIONS or any([type(it) is not int or it < 0 for it in shape]):
+    if len(shape) > _MOST_DIMENSIONS or any([type(value) is not int or value < 0 for value in shape]):
         raise ValueError(f"{name!r} cannot have the shape {list(shape)}")
-    if math.prod([max(it, 1) for it in shape]) * dtype.itemsize > _MOST_BYTES:
+    if math.prod([max(value, 1) for value in shape]) * dtype.itemsize > _MOST_BYTES:
         raise ValueError(f"{name!r} of the shape {list(shape)} is too large for any memory")
     return math.prod(shape) * dtype.itemsize
 

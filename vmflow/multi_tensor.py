@@ -116,4 +116,6 @@ def zero_gradients(tensors: Iterable[Tensor], set_to_none: bool) -> None:
             gradients.append(tensor.grad.detach_())
     if gradients:
         zero = choose_update("zero", gradients[0].device).kernel()
-        issue_update(Update("zero_grad", zero, (), gradients, sum([it.numel() for it in gradients]) // 4, True))
+        issue_update(
+            Update("zero_grad", zero, (), gradients, sum([gradient.numel() for gradient in gradients]) // 4, True)
+        )

@@ -24,20 +24,20 @@ def described(given: Any) -> str:
 
 def advice(given: Sequence[Any]) -> str:
     """What to do, to be put behind the error; empty if there is nothing to say."""
-    if any([isinstance(it, np.ndarray) for it in given]):
+    if any([isinstance(value, np.ndarray) for value in given]):
         return (
             "; make a tensor of the array: vmflow.from_numpy(array) shares its memory, vmflow.tensor(array) copies it"
         )
-    if any([isinstance(it, (list, tuple)) for it in given]):
+    if any([isinstance(value, (list, tuple)) for value in given]):
         return "; make a tensor of numbers in sequences with vmflow.tensor(...)"
-    if any([described(it).endswith(".Tensor") for it in given]):
+    if any([described(value).endswith(".Tensor") for value in given]):
         return "; vmflow.from_dlpack(...) takes another library's tensor over"
     return ""
 
 
 def not_tensors(name: str, given: Sequence[Any]) -> TypeError:
     """The error of an op that takes tensors, and was given these."""
-    return TypeError(f"{name}: expected tensors, got {', '.join([described(it) for it in given])}{advice(given)}")
+    return TypeError(f"{name}: expected tensors, got {', '.join([described(value) for value in given])}{advice(given)}")
 
 
 def no_number(name: str, given: Any) -> TypeError:

@@ -328,7 +328,7 @@ def plain_names(reader: Callable[[], Reader]) -> dict[tuple[str, str], Known]:
         if not arguments:
             return OrderedDict()
         (pairs,) = arguments
-        if type(pairs) is not list or any([type(it) not in (list, tuple) or len(it) != 2 for it in pairs]):
+        if type(pairs) is not list or any([type(pair) not in (list, tuple) or len(pair) != 2 for pair in pairs]):
             _refuse("an OrderedDict of what are no pairs")
         reader().pay(len(pairs))
         reader().keys([key for key, _ in pairs])
@@ -338,7 +338,7 @@ def plain_names(reader: Callable[[], Reader]) -> dict[tuple[str, str], Known]:
         if not arguments:
             return Counter()
         (counts,) = arguments
-        if type(counts) is not dict or any([type(it) is not int for it in counts.values()]):
+        if type(counts) is not dict or any([type(count) is not int for count in counts.values()]):
             _refuse("a Counter of what are no counts")
         return Counter(reader().keys(counts))
 
@@ -366,13 +366,13 @@ def plain_names(reader: Callable[[], Reader]) -> dict[tuple[str, str], Known]:
         return call
 
     def number(arguments: tuple[Any, ...]) -> Any:
-        if len(arguments) != 2 or any([type(it) is not float for it in arguments]):
+        if len(arguments) != 2 or any([type(argument) is not float for argument in arguments]):
             _refuse("a complex number of what are no floats")
         return complex(*arguments)
 
     def encoded(arguments: tuple[Any, ...]) -> Any:
         # As protocol 2 has bytes.
-        if [type(it) for it in arguments] != [str, str] or arguments[1] not in ("latin1", "latin-1"):
+        if [type(argument) for argument in arguments] != [str, str] or arguments[1] not in ("latin1", "latin-1"):
             _refuse("bytes of what is no text in latin1")
         reader().pay(len(arguments[0]))
         try:
@@ -423,13 +423,13 @@ def check_result(value: Any, allowed: tuple[type, ...]) -> None:
             continue
         parts = _parts(part)
         if seen:
-            heights[id(part)] = 1 + max([heights.get(id(it), 0) for it in parts], default=0)
+            heights[id(part)] = 1 + max([heights.get(id(entry), 0) for entry in parts], default=0)
             if heights[id(part)] > _MOST_DEPTH:
                 raise Damaged(f"it is nested more than {_MOST_DEPTH} deep")
         elif id(part) not in heights:
             heights[id(part)] = _UNDER_WAY
             left.append((part, True))
-            left += [(it, False) for it in parts]
+            left += [(entry, False) for entry in parts]
         elif heights[id(part)] == _UNDER_WAY:
             raise Damaged("it contains itself")
 

@@ -285,7 +285,7 @@ def _loaded_old(content: bytes, place: Placing) -> Any:
     end = planned.read_with(content, begin.position, noted)[1]
     names = _Plain(content, end)
     keys = names.read()
-    if type(keys) is not list or any([type(it) is not str for it in keys]) or len(set(keys)) != len(keys):
+    if type(keys) is not list or any([type(value) is not str for value in keys]) or len(set(keys)) != len(keys):
         raise Damaged("its list of storages is none")
     position = names.position
     spans: dict[str, tuple[int, int]] = {}
@@ -531,7 +531,7 @@ def _lengths(given: Any) -> tuple[int, ...]:
     if (
         type(given) not in (tuple, list, Size)
         or len(given) > _MOST_DIMENSIONS
-        or not all([_is_size(it) for it in given])
+        or not all([_is_size(value) for value in given])
     ):
         raise Damaged("its pickle has a tensor with sizes or strides that are none")
     return tuple(given)
@@ -539,7 +539,7 @@ def _lengths(given: Any) -> tuple[int, ...]:
 
 def _check_extent(stored: _Stored, kind: DType, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> None:
     """Raise `Damaged` unless a tensor lies within its storage."""
-    if math.prod([max(it, 1) for it in shape]) * kind.itemsize > _MOST_BYTES:
+    if math.prod([max(value, 1) for value in shape]) * kind.itemsize > _MOST_BYTES:
         raise Damaged(f"its pickle has a tensor of the shape {list(shape)}, which is too large for any memory")
     end = offset
     if 0 not in shape:
@@ -570,7 +570,7 @@ def _with_bits(made: Tensor, bits: Any, requires_grad: Any) -> Tensor:
     if (
         type(bits) is not dict
         or not bits.keys() <= {"conj", "neg"}
-        or any([type(it) is not bool for it in bits.values()])
+        or any([type(bit) is not bool for bit in bits.values()])
     ):
         raise Damaged("its pickle has a tensor with unknown properties")
     if bits.get("conj"):
@@ -592,7 +592,7 @@ def _give(made: Parameter, state: Any) -> None:
 
 
 def _size(lengths: Any) -> Size:
-    if type(lengths) not in (tuple, list) or any([type(it) is not int for it in lengths]):
+    if type(lengths) not in (tuple, list) or any([type(length) is not int for length in lengths]):
         raise Damaged("its pickle has a torch.Size of what are no integers")
     return Size(lengths)
 

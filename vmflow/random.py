@@ -393,7 +393,9 @@ def randint(
         low, high, size = 0, low, high
     elif high is None:
         low, high = 0, low
-    if size is None or not all([isinstance(it, (int, np.integer)) and not isinstance(it, bool) for it in (low, high)]):
+    if size is None or not all(
+        [isinstance(value, (int, np.integer)) and not isinstance(value, bool) for value in (low, high)]
+    ):
         raise TypeError("randint: expected integers, as in randint(low, high, size) or randint(high, size)")
     output = sized_meta("randint", (size,), dtype or dtypes.int64, device, None, placement, sbp)
     _checked_range("randint", output, low, high)
@@ -424,7 +426,7 @@ def randint_like(
 
 def _checked_range(name: str, output: TensorMeta, low: Any, high: Any) -> TensorMeta:
     """The meta, if it holds the integers from `low` up to but without `high`."""
-    if not all([isinstance(it, (int, np.integer)) for it in (low, high)]):
+    if not all([isinstance(value, (int, np.integer)) for value in (low, high)]):
         raise TypeError(f"{name}: expected integers, as in {name}(low, high, size) or {name}(high, size)")
     if low >= high:
         raise ValueError(f"{name}: there is no integer from {low} up to, without, {high}")
@@ -489,10 +491,10 @@ def normal(
         TypeError: if `size` is missing, or superfluous.
         ValueError: if `std` is a negative number.
     """
-    tensors = [it for it in (mean, std) if not isinstance(it, (int, float))]
+    tensors = [value for value in (mean, std) if not isinstance(value, (int, float))]
     if isinstance(std, (int, float)) and not std >= 0:
         raise ValueError(f"normal: the standard deviation cannot be negative, got {std}")
-    if any([it.dtype.is_complex for it in tensors[-1:] if it is std]):
+    if any([tensor.dtype.is_complex for tensor in tensors[-1:] if tensor is std]):
         raise TypeError("normal: a standard deviation cannot be complex")
     if bool(tensors) != (size is None):
         raise TypeError("normal: give a size if mean and std are numbers, and none if one is a tensor")
@@ -500,7 +502,7 @@ def normal(
         return tracked(randn(tuple(size), generator=generator, dtype=dtype, device=device) * std + mean, requires_grad)
     if requires_grad:
         raise TypeError("normal: requires_grad is for numbers as mean and std")
-    shape = broadcast_shapes("normal", *[tuple(it.shape) for it in tensors])
+    shape = broadcast_shapes("normal", *[tuple(tensor.shape) for tensor in tensors])
     wanted = tensors[0].dtype if len(tensors) == 1 else dtypes.promote_types(tensors[0].dtype, tensors[1].dtype)
     return randn(shape, generator=generator, dtype=wanted, device=tensors[0].device) * std + mean
 

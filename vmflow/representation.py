@@ -159,12 +159,12 @@ def _nested(array: Array, indent: int, write: Callable[[Any], str], width: int, 
     leaves_out = shortened and array.shape[0] > 2 * border
     shown = [*array[:border], *array[array.shape[0] - border :]] if leaves_out else list(array)
     if array.ndim > 1:
-        parts = [_nested(it, indent + 1, write, width, shortened) for it in shown]
+        parts = [_nested(value, indent + 1, write, width, shortened) for value in shown]
         if leaves_out:
             parts.insert(border, "...")
         gap = ",".ljust(array.ndim, "\n") + " " * (indent + 1)
         return f"[{gap.join(parts)}]"
-    parts = [write(it) for it in shown]
+    parts = [write(value) for value in shown]
     if leaves_out:
         parts.insert(border, " ...")
     # As many in each line as there is room for, whatever the width of the dots.

@@ -42,7 +42,7 @@ class TensorType:
         place = Device(device) if device is not None else Device("cuda") if self.is_cuda else None
         if place is not None and (place.type == "cuda") is not self.is_cuda:
             raise ValueError(f"{self!r} makes no tensors on {place}; use vmflow.tensor(data, dtype=, device=)")
-        sizes_given = all(isinstance(it, int) for it in data) or (len(data) == 1 and isinstance(data[0], Size))
+        sizes_given = all(isinstance(datum, int) for datum in data) or (len(data) == 1 and isinstance(data[0], Size))
         if sizes_given:
             return empty(*(data or (0,)), dtype=self.dtype, device=place)
         return tensor(*data, dtype=self.dtype, device=place)

@@ -42,8 +42,8 @@ class Plan:
 
     def __init__(self, tasks: Sequence[TaskDescriptor], registers: Sequence[RegisterDescriptor]) -> None:
         self.sequence = (tasks, registers)
-        self.tasks = {it.id: it for it in tasks}
-        self.registers = {it.id: it for it in registers}
+        self.tasks = {task.id: task for task in tasks}
+        self.registers = {register.id: register for register in registers}
 
     def check_numbers(self) -> None:
         """Ids are used once and are ids; counts are at least 1; kinds exist."""
@@ -139,7 +139,7 @@ class Plan:
             raise ValueError(f"{task} has the count {task.count}, which its kind has no use for")
 
     def _data(self, registers: list[int]) -> list[RegisterDescriptor]:
-        return [self.registers[it] for it in registers if not self.registers[it].control]
+        return [self.registers[register] for register in registers if not self.registers[register].control]
 
     def check_in_place(self, register: RegisterDescriptor, peer: int) -> None:
         """What lies in another's memory can be written there without anybody noticing."""
@@ -161,7 +161,7 @@ class Plan:
             raise ValueError(f"{what}: another output of the task lies there")
         # A repeat does not write to it.
         if len(other.consumers) > 1 and not kind.repeats:
-            readers = ", ".join([str(self.tasks[it]) for it in other.consumers if it != task.id])
+            readers = ", ".join([str(self.tasks[consumer]) for consumer in other.consumers if consumer != task.id])
             raise ValueError(f"{what}, which has other readers: {readers}")
 
     def check_liveness(self) -> None:
@@ -176,7 +176,7 @@ class Plan:
             return
         tasks, registers = self.sequence
         made = Construction(tasks, registers, {})
-        launches = max([acts[it.id] for it in tasks if KINDS[it.kind].buffered], default=0)
+        launches = max([acts[task.id] for task in tasks if KINDS[task.kind].buffered], default=0)
         for command in (CONSTRUCT, START):
             made.bus.command(command)
         for buffer in made.buffers.values():
@@ -207,7 +207,7 @@ class Plan:
             ValueError: if some would fall behind others for ever.
         """
         rates: dict[int, Fraction] = {}
-        buffered = [it.id for it in self.tasks.values() if KINDS[it.kind].buffered]
+        buffered = [task.id for task in self.tasks.values() if KINDS[task.kind].buffered]
         for begin in buffered + list(self.tasks):
             if begin not in rates:
                 self._spread_rates(begin, rates)
@@ -217,8 +217,8 @@ class Plan:
                     f"{self.tasks[one]} acts {rates[one]} times for each item of {self.tasks[buffered[0]]}, but a "
                     f"launch puts one item into each buffer"
                 )
-        groups = [rates[it.id] / _group(it) for it in self.tasks.values()]
-        launches = lcm(*[it.denominator for it in groups])
+        groups = [rates[task.id] / _group(task) for task in self.tasks.values()]
+        launches = lcm(*[group.denominator for group in groups])
         return {it: int(rate * launches) for it, rate in rates.items()}
 
     def _spread_rates(self, begin: int, rates: dict[int, Fraction]) -> None:
@@ -276,4 +276,4 @@ def _consumed_per_act(task: TaskDescriptor) -> Fraction:
 
 def _twice(ids: list[int]) -> int:
     """One that is there more than once."""
-    return next(it for number, it in enumerate(ids) if it in ids[:number])
+    return next(id_ for number, id_ in enumerate(ids) if id_ in ids[:number])

@@ -158,21 +158,21 @@ class Construction:
         actor.connect(fulls, [self._acks(task, it)[0] for it in task.all_consumed()], ends)
 
     def _is_ordered(self, task: TaskDescriptor, register: int) -> bool:
-        return any([_near(task.id, it) for it in self.registers[register].consumers])
+        return any([_near(task.id, consumer) for consumer in self.registers[register].consumers])
 
     def _fulls(self, task: TaskDescriptor, register: int, slot: int) -> list[Message]:
         consumers = self.registers[register].consumers
-        return [self.message(FULL, it, register, slot, _near(task.id, it)) for it in consumers]
+        return [self.message(FULL, consumer, register, slot, _near(task.id, consumer)) for consumer in consumers]
 
     def _ends(self, task: TaskDescriptor, register: int) -> list[Message]:
         consumers = self.registers[register].consumers
-        return [self.message(EORD, it, register, 0, _near(task.id, it)) for it in consumers]
+        return [self.message(EORD, consumer, register, 0, _near(task.id, consumer)) for consumer in consumers]
 
     def _acks(self, task: TaskDescriptor, register: int) -> list[Message]:
         """By slot, the message that gives it back."""
         descriptor = self.registers[register]
         near = _near(task.id, descriptor.producer)
-        return [self.message(FREE, descriptor.producer, register, it, near) for it in range(descriptor.count)]
+        return [self.message(FREE, descriptor.producer, register, index, near) for index in range(descriptor.count)]
 
 
 def _near(one: int, other: int) -> bool:

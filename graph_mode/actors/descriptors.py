@@ -118,8 +118,8 @@ class TaskDescriptor:
 
     def all_produced(self) -> list[int]:
         """The ids of everything produced, in order."""
-        return [it for ids in self.produced.values() for it in ids]
+        return [id_ for ids in self.produced.values() for id_ in ids]
 
     def all_consumed(self) -> list[int]:
         """The ids of everything consumed, control included, in order."""
-        return [it for ids in self.consumed.values() for it in ids]
+        return [id_ for ids in self.consumed.values() for id_ in ids]

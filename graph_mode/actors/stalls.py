@@ -14,7 +14,7 @@ def describe(made: Construction) -> str:
     lines: list[str] = []
     for task, actor in made.actors.items():
         if not actor.destroyed:
-            waits = "; ".join([_told(made, actor, it) for it in actor.waits()]) or "nothing"
+            waits = "; ".join([_told(made, actor, wait) for wait in actor.waits()]) or "nothing"
             state = "has ended and waits" if actor.zombie else "waits"
             lines.append(f"{made.tasks[task]} has acted {actor.acted} times and {state} for {waits}")
     return "\n".join(lines)
@@ -54,7 +54,11 @@ def _others(made: Construction, actor: Receiver, wait: Wait) -> list[int]:
     register: RegisterDescriptor = made.registers[wait.register]
     if wait.what in ("full", "eord"):
         return [register.producer]
-    return [it for it in register.consumers if it not in made.actors or made.actors[it].holds(register.id)]
+    return [
+        consumer
+        for consumer in register.consumers
+        if consumer not in made.actors or made.actors[consumer].holds(register.id)
+    ]
 
 
 def _told(made: Construction, actor: Receiver, wait: Wait) -> str:
@@ -62,7 +66,7 @@ def _told(made: Construction, actor: Receiver, wait: Wait) -> str:
         buffer = made.buffers[made.tasks[actor.id].buffer]
         return f"an item in the {'closed ' if buffer.closed else ''}buffer {buffer.name!r}"
     register = made.registers[wait.register]
-    others = ", ".join([str(made.tasks[it]) for it in _others(made, actor, wait)])
+    others = ", ".join([str(made.tasks[other]) for other in _others(made, actor, wait)])
     if wait.what == "full":
         return f"register {register.id} from {others}"
     if wait.what == "eord":

@@ -54,7 +54,7 @@ class ActorSystem:
     ) -> None:
         if not checked:
             check(tasks, registers)
-        strangers = sorted(set(acts) - {it.id for it in tasks})
+        strangers = sorted(set(acts) - {task.id for task in tasks})
         if strangers:
             raise ValueError(f"acts are given for tasks that do not exist: {strangers}")
         self._made = Construction(tasks, registers, acts, post, rank)
@@ -80,7 +80,7 @@ class ActorSystem:
 
     def constructed(self) -> bool:
         """Whether all threads have obeyed that.  With several ranks, start when it is so on each."""
-        return all([it.constructed for it in self._threads.values()])
+        return all([thread.constructed for thread in self._threads.values()])
 
     def start(self) -> None:
         """Tell the sources to begin.
@@ -89,7 +89,7 @@ class ActorSystem:
             RuntimeError: if some actors have not been constructed.
         """
         if not self.constructed():
-            waiting = [it.id for it in self._threads.values() if not it.constructed]
+            waiting = [thread.id for thread in self._threads.values() if not thread.constructed]
             raise RuntimeError(f"call construct() and turn() first: threads {waiting} have no actors yet")
         self._made.bus.command(START)
 
@@ -183,11 +183,11 @@ class ActorSystem:
 
         What was given to `post` and has not been delivered is for the driver to know.
         """
-        return not any([it.has_work() or it.in_flight for it in self._threads.values()])
+        return not any([thread.has_work() or thread.in_flight for thread in self._threads.values()])
 
     def ended(self) -> bool:
         """Whether all actors have been destroyed and nothing is in flight."""
-        return not any([it.alive or it.in_flight for it in self._threads.values()])
+        return not any([thread.alive or thread.in_flight for thread in self._threads.values()])
 
     def describe(self) -> str:
         """For people, of a system that is idle and should not be: which actor waits for what."""

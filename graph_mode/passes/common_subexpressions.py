@@ -27,10 +27,10 @@ def share_common_subexpressions(job: Job, settings: Settings) -> Job:
     known: dict[Hashable, JobOp] = {}
     kept: list[JobOp] = []
     for position, op in enumerate(job.ops):
-        known_here = any([it.buffer in same for it in op.inputs])
+        known_here = any([operand.buffer in same for operand in op.inputs])
         renamed = attrs.evolve(op, inputs=_renamed(op.inputs, same)) if known_here else op
         if _sharable(op, flow):
-            versions = tuple([flow.version(it.buffer, position) for it in op.inputs])
+            versions = tuple([flow.version(operand.buffer, position) for operand in op.inputs])
             first = known.setdefault(_key(renamed, versions), renamed)
             if first is not renamed:
                 for mine, other in zip(op.outputs, first.outputs, strict=True):
@@ -41,13 +41,18 @@ def share_common_subexpressions(job: Job, settings: Settings) -> Job:
 
 
 def _renamed(operands: tuple[Operand, ...], same: dict[int, int]) -> tuple[Operand, ...]:
-    return tuple([attrs.evolve(it, buffer=same[it.buffer]) if it.buffer in same else it for it in operands])
+    return tuple(
+        [
+            attrs.evolve(operand, buffer=same[operand.buffer]) if operand.buffer in same else operand
+            for operand in operands
+        ]
+    )
 
 
 def _sharable(op: JobOp, flow: Flow) -> bool:
     if op.kind not in ("call", "transfer") or is_random(op) or not flow.written_once(op):
         return False
-    return bool(op.inputs) or sum([it.meta.nbytes for it in op.outputs]) <= SMALL
+    return bool(op.inputs) or sum([output.meta.nbytes for output in op.outputs]) <= SMALL
 
 
 def _equal_constants(job: Job, flow: Flow) -> dict[int, int]:
@@ -67,10 +72,18 @@ def _key(op: JobOp, versions: tuple[Version, ...]) -> Hashable:
     """Equal for ops that compute the same bits in the same place."""
     inputs = tuple(
         [
-            (it.buffer, number, it.meta.shape, it.meta.dtype, it.meta.device, it.strides, it.offset)
-            for it, (_, number) in zip(op.inputs, versions, strict=True)
+            (
+                operand.buffer,
+                number,
+                operand.meta.shape,
+                operand.meta.dtype,
+                operand.meta.device,
+                operand.strides,
+                operand.offset,
+            )
+            for operand, (_, number) in zip(op.inputs, versions, strict=True)
         ]
     )
-    made = tuple([(it.meta.shape, it.meta.dtype, it.meta.device) for it in op.outputs])
+    made = tuple([(output.meta.shape, output.meta.dtype, output.meta.device) for output in op.outputs])
     called = (op.op, op.kind, exact(op.attributes), exact(op.scalars), op.default_dtype)
     return (*called, op.phase, op.stage, inputs, made)

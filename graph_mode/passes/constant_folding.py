@@ -54,17 +54,20 @@ def _foldable(op: JobOp, constants: dict[int, Array], flow: Flow) -> bool:
         return False
     if any([operand.meta.device.type != "cpu" for operand in (op.inputs if op.kind == "transfer" else op.outputs)]):
         return False
-    read: int = sum([constants[it].nbytes for it in {operand.buffer for operand in op.inputs}])
-    made: int = sum([it.meta.nbytes for it in op.outputs])
+    read: int = sum([constants[buffer].nbytes for buffer in {operand.buffer for operand in op.inputs}])
+    made: int = sum([output.meta.nbytes for output in op.outputs])
     return made <= max(read, SMALL)
 
 
 def _computed(op: JobOp, constants: dict[int, Array]) -> list[Array] | None:
     """What it computes; None if that has to be left to the launches."""
-    inputs = [Blob(Storage(None, constants[it.buffer]), it.meta, it.strides, it.offset).array() for it in op.inputs]
+    inputs = [
+        Blob(Storage(None, constants[operand.buffer]), operand.meta, operand.strides, operand.offset).array()
+        for operand in op.inputs
+    ]
     if op.kind == "transfer":
         return [np.array(inputs[0], order="C")]
-    outputs = [np.empty(it.meta.shape, it.meta.dtype.numpy) for it in op.outputs]
+    outputs = [np.empty(output.meta.shape, output.meta.dtype.numpy) for output in op.outputs]
     try:
         inferred = op.infer()
         with np.errstate(all="ignore"):

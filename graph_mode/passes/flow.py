@@ -54,9 +54,11 @@ class Flow:
 
     def written_once(self, op: JobOp) -> bool:
         """Whether its results are in buffers that it makes, and that no other op writes."""
-        temporary = all([self.job.buffers[it.buffer].role == "temporary" and it.strides is None for it in op.outputs])
-        apart = len({it.buffer for it in op.outputs}) == len(op.outputs)
-        return temporary and apart and all([len(self.writers[it.buffer]) == 1 for it in op.outputs])
+        temporary = all(
+            [self.job.buffers[output.buffer].role == "temporary" and output.strides is None for output in op.outputs]
+        )
+        apart = len({output.buffer for output in op.outputs}) == len(op.outputs)
+        return temporary and apart and all([len(self.writers[output.buffer]) == 1 for output in op.outputs])
 
 
 def flow_of(job: Job) -> Flow:
@@ -114,7 +116,7 @@ def check_same_flow(before: Job, after: Job) -> None:
 
 def is_random(op: JobOp) -> bool:
     """Whether it computes something else at each launch."""
-    return any([isinstance(it, Drawn) for it in op.scalars])
+    return any([isinstance(scalar, Drawn) for scalar in op.scalars])
 
 
 def is_contiguous(operand: Operand) -> bool:

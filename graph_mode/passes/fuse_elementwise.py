@@ -104,7 +104,7 @@ class _Grouping:
             return False  # whose elements one op would overwrite before it has read all
         groups = [*joined, group]
         members = sum([len(it.members) for it in groups])
-        arrays = {it for one in groups for it in (*one.makes, *one.reads)}
+        arrays = {make for one in groups for make in (*one.makes, *one.reads)}
         if members >= _STEPS or len(arrays) + len(op.inputs) + 1 > _ARRAYS:
             return False
         return self._waits_for_free(group, position)
@@ -121,17 +121,21 @@ class _Grouping:
         end = group.members[-1]
         if end == position - 1:
             return True
-        kept = [it for it in group.reads if self.last_use[it] < position and buffers[it].role in ("temporary", "input")]
-        later = [it for it in group.makes if self.last_use[it] > end]
+        kept = [
+            read
+            for read in group.reads
+            if self.last_use[read] < position and buffers[read].role in ("temporary", "input")
+        ]
+        later = [make for make in group.makes if self.last_use[make] > end]
         return sum([buffers[it].meta.nbytes for it in kept]) <= sum([buffers[it].meta.nbytes for it in later])
 
     def _together(self, joined: list[_Group], position: int, op: JobOp) -> _Group:
-        members = sorted([it for group in joined for it in group.members])
-        makes = {it: None for group in joined for it in group.makes}
-        reads = {it: None for group in joined for it in group.reads}
+        members = sorted([member for group in joined for member in group.members])
+        makes = {make: None for group in joined for make in group.makes}
+        reads = {read: None for group in joined for read in group.reads}
         reads.update({operand.buffer: None for operand in op.inputs})
         makes[op.outputs[0].buffer] = None
-        return _Group([*members, position], makes, {it: None for it in reads if it not in makes})
+        return _Group([*members, position], makes, {read: None for read in reads if read not in makes})
 
 
 def is_elementwise(op: JobOp) -> bool:
@@ -183,7 +187,7 @@ def _fused(job: Job, group: _Group, needed: set[int]) -> JobOp:
     steps: list[Step] = []
     for number, op in enumerate(ops, len(inputs)):
         operands = tuple([results[it.buffer] if it.buffer in results else inputs[it] for it in op.inputs])
-        steps.append((op.op, op.attributes, tuple([encoded(it) for it in op.scalars]), operands))
+        steps.append((op.op, op.attributes, tuple([encoded(scalar) for scalar in op.scalars]), operands))
         results[op.outputs[0].buffer] = number  # not before: a buffer may be made twice, and be read in between
     last_of = {op.outputs[0].buffer: number for number, op in enumerate(ops)}
     outputs = [

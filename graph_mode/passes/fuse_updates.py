@@ -48,7 +48,7 @@ def _may_join(job: Job, group: list[int], position: int, last_use: dict[int, int
         return False
     if (op.phase, op.stage, op.overwrites) != (first.phase, first.stage, first.overwrites):
         return False
-    if {it.meta.device for it in (*op.outputs, *first.outputs)} != {first.outputs[0].meta.device}:
+    if {output.meta.device for output in (*op.outputs, *first.outputs)} != {first.outputs[0].meta.device}:
         return False
     if position == group[-1] + 1:
         return True

@@ -75,7 +75,7 @@ class _Walk:
         """The op, reading what is behind its operands."""
         if op.kind in GATHERING:
             return op  # what such ops read has to be made for them
-        inputs = tuple([self._behind(it, position, op) for it in op.inputs])
+        inputs = tuple([self._behind(operand, position, op) for operand in op.inputs])
         if inputs != op.inputs:
             op = _as_call(attrs.evolve(op, inputs=inputs), self.flow.job)
         if op.op == "cast" and op.kind == "call":

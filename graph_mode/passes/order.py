@@ -28,7 +28,7 @@ def reorder(job: Job, settings: Settings) -> Job:
     ops: list[JobOp] = []
     for place, run in groupby(range(len(job.ops)), lambda it: _place(job.ops[it])):
         positions = list(run)
-        ops += _reordered(flow, positions, wanted) if place else [job.ops[it] for it in positions]
+        ops += _reordered(flow, positions, wanted) if place else [job.ops[position] for position in positions]
     return job if all([one is other for one, other in zip(ops, job.ops, strict=True)]) else job.with_ops(ops)
 
 
@@ -46,9 +46,11 @@ def _reordered(flow: Flow, positions: list[int], prefer: Literal["memory", "spee
     made: dict[int, int] = {}
     for position, op in zip(positions, ops, strict=True):
         # Only the first write makes a buffer; the others change what is there, as far as memory is concerned.
-        outputs = tuple([it for it in dict.fromkeys(op.writes()) if _made_at(flow, it, position)])
-        made.update({it: flow.job.buffers[it].meta.nbytes for it in outputs})
-        steps.append(Op(tuple([it for it in dict.fromkeys([*op.reads(), *op.writes()]) if it not in outputs]), outputs))
+        outputs = tuple([write for write in dict.fromkeys(op.writes()) if _made_at(flow, write, position)])
+        made.update({output: flow.job.buffers[output].meta.nbytes for output in outputs})
+        steps.append(
+            Op(tuple([read for read in dict.fromkeys([*op.reads(), *op.writes()]) if read not in outputs]), outputs)
+        )
     kept = [it for it in made if flow.last_use(it) > positions[-1]]
     order = execution_order(steps, dependences(ops), made, prefer, kept=kept)
     return [ops[position] for position in order]

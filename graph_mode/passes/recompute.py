@@ -167,4 +167,9 @@ class _Work:
 
 
 def renamed(operands: tuple[Operand, ...], names: dict[int, int]) -> tuple[Operand, ...]:
-    return tuple([attrs.evolve(it, buffer=names[it.buffer]) if it.buffer in names else it for it in operands])
+    return tuple(
+        [
+            attrs.evolve(operand, buffer=names[operand.buffer]) if operand.buffer in names else operand
+            for operand in operands
+        ]
+    )

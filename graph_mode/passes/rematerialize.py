@@ -156,7 +156,10 @@ class _Chain:
         self._flow = flow
         self._job = flow.job
         self._step = {position: memory.filled + index for index, position in enumerate(memory.task.ops)}
-        self._spans = {it.id: _Span(aligned(it.nbytes, ALIGNMENT), it.first, it.last) for it in memory.lifetimes}
+        self._spans = {
+            lifetime.id: _Span(aligned(lifetime.nbytes, ALIGNMENT), lifetime.first, lifetime.last)
+            for lifetime in memory.lifetimes
+        }
         # What lives at each step; and when it begins, before the op has made anything.
         self._live = np.zeros(memory.filled + len(memory.task.ops) + 1, np.int64)
         self._entering = np.zeros_like(self._live)
@@ -165,8 +168,8 @@ class _Chain:
             self._entering[block.first + 1 : block.last + 1] += block.size
         found = [
             choice
-            for it in sorted(self._spans)
-            if self._may_be_made_anew(it) and (choice := self._choice(it)) is not None
+            for span in sorted(self._spans)
+            if self._may_be_made_anew(span) and (choice := self._choice(span)) is not None
         ]
         # Those that give back most bytes per nanosecond come first.
         self._candidates = sorted(found, key=lambda it: it.cost / it.size)
@@ -240,8 +243,8 @@ class _Chain:
         late = len(readers)
         while late and self._job.ops[readers[late - 1]].backward:
             late -= 1
-        used = [self._step[it] for it in (maker, *readers)]
-        idle = [(used[it + 1] - used[it], it) for it in range(late, len(readers))]
+        used = [self._step[reader] for reader in (maker, *readers)]
+        idle = [(used[index + 1] - used[index], index) for index in range(late, len(readers))]
         _, gap = max(idle)
         last_before, place = used[gap], readers[gap]
         again: set[int] = set()
@@ -250,7 +253,7 @@ class _Chain:
             return None
         ordered = tuple(sorted(again))
         ops = [self._job.ops[it] for it in ordered]
-        made = {it.buffer: aligned(it.meta.nbytes, ALIGNMENT) for op in ops for it in op.outputs}
+        made = {output.buffer: aligned(output.meta.nbytes, ALIGNMENT) for op in ops for output in op.outputs}
         spans = [self._spans[it] for it in longer]
         size = self._spans[buffer].size
         workspace = max([workspace_of(op) for op in ops])
@@ -258,7 +261,7 @@ class _Chain:
             buffer,
             ordered,
             place,
-            frozenset([it for op in ops for it in op.reads() if it not in made]),
+            frozenset([read for op in ops for read in op.reads() if read not in made]),
             (last_before + 1, used[gap + 1]),
             size,
             tuple([(span.last + 1, span.size) for span in spans]),

@@ -43,6 +43,6 @@ def _goes_on(flow: Flow, position: int, op: JobOp) -> bool:
     reader = flow.job.ops[readers[0]]
     if not is_elementwise(reader):
         return False
-    seen = [it for it in reader.inputs if it.buffer == result.buffer]
+    seen = [operand for operand in reader.inputs if operand.buffer == result.buffer]
     same = all([is_whole(it, flow.job) for it in seen]) and reader.outputs[0].meta.shape == result.meta.shape
     return same and reader.outputs[0].meta.device is result.meta.device

@@ -83,43 +83,46 @@ def test_dtypes(lower: Any) -> None:
 def test_the_ops_of_the_lists_agree_with_pytorch_where_that_has_them() -> None:
     torch = pytest.importorskip("torch")
     makers: tuple[Any, ...] = (
-        lambda lib, it: it @ it,
-        lambda lib, it: lib.nn.functional.linear(it, it),
-        lambda lib, it: lib.bmm(it[None], it[None]),
-        lambda lib, it: lib.nn.functional.mse_loss(it, it),
-        lambda lib, it: it + it,
-        lambda lib, it: it.relu(),
-        lambda lib, it: lib.cat([it, it.to(lib.float32)]),
-        lambda lib, it: lib.nn.functional.conv1d(it[None], it[None]),
-        lambda lib, it: lib.nn.functional.conv_transpose1d(it[None], lib.ones(2, 2, 1)),
-        lambda lib, it: lib.nn.functional.prelu(it, lib.ones(1)),
-        lambda lib, it: lib.nn.functional.scaled_dot_product_attention(it[None], lib.ones(1, 2, 2), it[None]),
-        lambda lib, it: lib.nn.functional.l1_loss(it, it, reduction="none"),
-        lambda lib, it: lib.nn.functional.binary_cross_entropy_with_logits(it, it, pos_weight=lib.ones(2)),
-        lambda lib, it: lib.nn.functional.grid_sample(it[None, None], lib.ones(1, 2, 2, 2), align_corners=False),
-        lambda lib, it: lib.nn.functional.avg_pool2d(it[None], 2),
-        lambda lib, it: lib.nn.functional.avg_pool3d(it[None, None], (1, 2, 2)),
-        lambda lib, it: lib.nn.functional.max_pool3d(it[None, None], (1, 2, 2)),
-        lambda lib, it: lib.nn.functional.adaptive_avg_pool3d(it[None, None], 1),
-        lambda lib, it: lib.nn.functional.pad(it[None], (1, 1), "reflect"),
-        lambda lib, it: lib.nn.functional.pad(it[None], (1, 1), "replicate"),
-        lambda lib, it: lib.nn.functional.rms_norm(it, (2,)),
-        lambda lib, it: lib.nn.LSTM(2, 3)(it)[0],
-        lambda lib, it: lib.cdist(it, lib.ones(2, 2)),
-        lambda lib, it: lib.quantile(it, 0.5),
-        lambda lib, it: lib.prod(it, 0),
-        lambda lib, it: lib.linalg.inv(it + lib.eye(2).to(it.dtype)),
-        lambda lib, it: lib.linalg.cholesky(it * 0 + lib.eye(2).to(it.dtype)),
-        lambda lib, it: lib.linalg.svdvals(it),
-        lambda lib, it: lib.fft.fft(it),
-        lambda lib, it: lib.view_as_complex(it),
+        lambda lib, x: x @ x,
+        lambda lib, x: lib.nn.functional.linear(x, x),
+        lambda lib, x: lib.bmm(x[None], x[None]),
+        lambda lib, x: lib.nn.functional.mse_loss(x, x),
+        lambda lib, x: x + x,
+        lambda lib, x: x.relu(),
+        lambda lib, tensor: lib.cat([tensor, tensor.to(lib.float32)]),
+        lambda lib, x: lib.nn.functional.conv1d(x[None], x[None]),
+        lambda lib, x: lib.nn.functional.conv_transpose1d(x[None], lib.ones(2, 2, 1)),
+        lambda lib, x: lib.nn.functional.prelu(x, lib.ones(1)),
+        lambda lib, x: lib.nn.functional.scaled_dot_product_attention(x[None], lib.ones(1, 2, 2), x[None]),
+        lambda lib, x: lib.nn.functional.l1_loss(x, x, reduction="none"),
+        lambda lib, x: lib.nn.functional.binary_cross_entropy_with_logits(x, x, pos_weight=lib.ones(2)),
+        lambda lib, x: lib.nn.functional.grid_sample(x[None, None], lib.ones(1, 2, 2, 2), align_corners=False),
+        lambda lib, x: lib.nn.functional.avg_pool2d(x[None], 2),
+        lambda lib, x: lib.nn.functional.avg_pool3d(x[None, None], (1, 2, 2)),
+        lambda lib, x: lib.nn.functional.max_pool3d(x[None, None], (1, 2, 2)),
+        lambda lib, x: lib.nn.functional.adaptive_avg_pool3d(x[None, None], 1),
+        lambda lib, x: lib.nn.functional.pad(x[None], (1, 1), "reflect"),
+        lambda lib, x: lib.nn.functional.pad(x[None], (1, 1), "replicate"),
+        lambda lib, x: lib.nn.functional.rms_norm(x, (2,)),
+        lambda lib, x: lib.nn.LSTM(2, 3)(x)[0],
+        lambda lib, x: lib.cdist(x, lib.ones(2, 2)),
+        lambda lib, x: lib.quantile(x, 0.5),
+        lambda lib, x: lib.prod(x, 0),
+        lambda lib, tensor: lib.linalg.inv(tensor + lib.eye(2).to(tensor.dtype)),
+        lambda lib, tensor: lib.linalg.cholesky(tensor * 0 + lib.eye(2).to(tensor.dtype)),
+        lambda lib, x: lib.linalg.svdvals(x),
+        lambda lib, x: lib.fft.fft(x),
+        lambda lib, x: lib.view_as_complex(x),
     )
     for make in makers:
         found = []
         for lib in (flow, torch):
             with lib.autocast(here() if lib is flow else "cpu", lib.bfloat16):
                 found.append(
-                    [str(make(lib, lib.ones(2, 2, dtype=it)).dtype).split(".")[1] for it in (lib.float32, lib.bfloat16)]
+                    [
+                        str(make(lib, lib.ones(2, 2, dtype=value)).dtype).split(".")[1]
+                        for value in (lib.float32, lib.bfloat16)
+                    ]
                 )
         assert found[0] == found[1]
 

@@ -24,7 +24,7 @@ def test_a_step_is_that_of_the_gradients_before_scaling() -> None:
     plain = flow.tensor([1.0, 2.0], requires_grad=True)
     scaled = flow.tensor([1.0, 2.0], requires_grad=True)
     scaler = amp.GradScaler(init_scale=1024.0)
-    optimizers = [optim.Adam([it], lr=0.1) for it in (plain, scaled)]
+    optimizers = [optim.Adam([value], lr=0.1) for value in (plain, scaled)]
     for _ in range(5):
         for parameter, optimizer in zip((plain, scaled), optimizers, strict=True):
             optimizer.zero_grad()
@@ -75,9 +75,9 @@ def test_the_scales_are_those_of_pytorch() -> None:
         parameter = lib.ones(1, requires_grad=True)
         optimizer = lib.optim.SGD([parameter], lr=0.01)
         found.append([])
-        for it in bad:
+        for value in bad:
             parameter.grad = None
-            scaler.scale((parameter * (math.inf if it else 1.0)).sum()).backward()
+            scaler.scale((parameter * (math.inf if value else 1.0)).sum()).backward()
             scaler.step(optimizer)
             scaler.update()
             found[-1] += [scaler.get_scale(), parameter.detach().item()]
@@ -150,7 +150,7 @@ def test_an_optimizer_with_a_step_of_its_own() -> None:
 def test_several_losses_and_several_optimizers() -> None:
     parameter, optimizer, scaler = prepared(1.0)
     other, second, _ = prepared(math.inf)
-    assert [it.item() for it in scaler.scale([flow.ones(()), flow.zeros(())])] == [8, 0]
+    assert [tensor.item() for tensor in scaler.scale([flow.ones(()), flow.zeros(())])] == [8, 0]
     assert isinstance(scaler.scale((flow.ones(()),)), tuple)
     scaler.step(optimizer)
     scaler.step(second)

@@ -76,17 +76,17 @@ def kinds(draw: Any, dtypes: tuple[str, ...], count: int = 2) -> tuple[str, ...]
     """Dtypes of one kind, among those that the standard mixes."""
     first = draw(st.sampled_from(dtypes))
     kind = np.dtype(first).kind
-    others = [it for it in dtypes if np.dtype(it).kind == kind or {kind, np.dtype(it).kind} <= {"i", "u"}]
+    others = [dtype for dtype in dtypes if np.dtype(dtype).kind == kind or {kind, np.dtype(dtype).kind} <= {"i", "u"}]
     if "uint64" in others and kind in "iu":  # which the standard mixes with unsigned integers only
-        others = [it for it in others if it in UNSIGNED or first != "uint64"]
-        others = [it for it in others if first in UNSIGNED or it != "uint64"]
+        others = [other for other in others if other in UNSIGNED or first != "uint64"]
+        others = [other for other in others if first in UNSIGNED or other != "uint64"]
     given = [first]
     while len(given) < count:
         given.append(draw(st.sampled_from(others)))
         if "uint64" in given:
-            others = [it for it in others if it in UNSIGNED]
+            others = [other for other in others if other in UNSIGNED]
         if set(given) & set(SIGNED):
-            others = [it for it in others if it != "uint64"]
+            others = [other for other in others if other != "uint64"]
     return tuple(given)
 
 

@@ -219,7 +219,7 @@ def test_dimensions(array: Any, data: st.DataObject) -> None:
 @some
 @given(arrays(), st.data())
 def test_reshape(array: Any, data: st.DataObject) -> None:
-    divisor = data.draw(st.sampled_from([it for it in range(1, 10) if array.size % it == 0]))
+    divisor = data.draw(st.sampled_from([index for index in range(1, 10) if array.size % index == 0]))
     copy = data.draw(st.sampled_from([None, True]))
     targets: list[tuple[int, ...]] = [(-1,), (divisor, array.size // divisor), (1, *array.shape, 1)]
     if array.size:

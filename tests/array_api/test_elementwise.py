@@ -116,7 +116,7 @@ def test_of_an_array_and_a_number(name: str) -> None:
         ]
         for given_ in (number, whole if array.dtype.kind != "b" else number):
             operands = (given_, array) if first else (array, given_)
-            ours = [tensor(it) if it is array else it for it in operands]
+            ours = [tensor(operand) if operand is array else operand for operand in operands]
             expected = quiet(getattr(np, name), *operands)
             same(getattr(xp, name)(*ours), expected, tolerance=COARSE.get(name, 1.0))
 
@@ -146,7 +146,7 @@ def test_clip(three: list[tuple[int, ...]], dtype: str, seed: int, low: bool, hi
     if numbers:
         limits = [1, 5]
     chosen = [limit if wanted else None for limit, wanted in zip(limits, (low, high), strict=True)]
-    ours = [tensor(it) if isinstance(it, np.ndarray) else it for it in chosen]
+    ours = [tensor(value) if isinstance(value, np.ndarray) else value for value in chosen]
     same(xp.clip(tensor(array), *ours), np.clip(array, *chosen) if low or high else array)
 
 

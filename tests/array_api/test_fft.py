@@ -45,7 +45,7 @@ def test_along_several_dimensions(function: str) -> None:
     @given(full_shapes, st.sampled_from(SEVERAL[function]), seeds, norms, st.booleans(), st.data())
     def test(shape: tuple[int, ...], name: str, seed: int, norm: Any, sized: bool, data: st.DataObject) -> None:
         array = made(shape, name, seed)
-        axes = data.draw(st.none() | st.permutations(range(len(shape))).map(lambda it: tuple(it[: len(it) // 2 + 1])))
+        axes = data.draw(st.none() | st.permutations(range(len(shape))).map(lambda x: tuple(x[: len(x) // 2 + 1])))
         s = None
         if axes is not None and sized:
             s = tuple(data.draw(st.lists(st.integers(1, 5), min_size=len(axes), max_size=len(axes))))

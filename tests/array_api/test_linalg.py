@@ -183,7 +183,9 @@ def test_qr(stack: tuple[int, ...], m: int, n: int, name: str, seed: int, mode: 
     array = made((*stack, m, n), name, seed)
     found, expected = xp.linalg.qr(tensor(array), mode=mode), np.linalg.qr(array, mode)
     assert found._fields == ("Q", "R")
-    assert [(tuple(it.shape), it.dtype.name) for it in found] == [(it.shape, it.dtype.name) for it in expected]
+    assert [(tuple(value.shape), value.dtype.name) for value in found] == [
+        (value.shape, value.dtype.name) for value in expected
+    ]
     close(found.Q @ found.R, array)
     inner = found.Q.shape[-1]
     close(_both(found.Q) @ found.Q, np.broadcast_to(np.eye(inner, dtype=name), (*stack, inner, inner)))
@@ -196,7 +198,9 @@ def test_svd(stack: tuple[int, ...], m: int, n: int, name: str, seed: int, full:
     array = made((*stack, m, n), name, seed)
     found, expected = xp.linalg.svd(tensor(array), full_matrices=full), np.linalg.svd(array, full)
     assert found._fields == ("U", "S", "Vh")
-    assert [(tuple(it.shape), it.dtype.name) for it in found] == [(it.shape, it.dtype.name) for it in expected]
+    assert [(tuple(value.shape), value.dtype.name) for value in found] == [
+        (value.shape, value.dtype.name) for value in expected
+    ]
     close(found.S, expected.S)
     close(xp.linalg.svdvals(tensor(array)), expected.S)
     inner = min(m, n)

@@ -20,13 +20,13 @@ strict: Any = pytest.importorskip("array_api_strict")
 
 # These names belong to the next version of the standard.
 LATER = {"isin", "broadcast_shapes"}
-OF_STRICT = {"Device", "ArrayAPIStrictFlags"} | {f"{it}_array_api_strict_flags" for it in ("get", "set", "reset")}
+OF_STRICT = {"Device", "ArrayAPIStrictFlags"} | {f"{name}_array_api_strict_flags" for name in ("get", "set", "reset")}
 FUNCTIONS = sorted(
     name
     for name in strict.__all__
     if inspect.isfunction(getattr(strict, name)) and name not in LATER | OF_STRICT and not name.startswith("__")
 )
-EXTENSIONS = [f"{it}.{name}" for it in ("linalg", "fft") for name in getattr(strict, it).__all__]
+EXTENSIONS = [f"{value}.{name}" for value in ("linalg", "fft") for name in getattr(strict, value).__all__]
 
 
 def _of(namespace: Any, name: str) -> Any:
@@ -58,17 +58,23 @@ def test_signatures(name: str) -> None:
     if name == "from_dlpack":
         assert list(inspect.signature(xp.from_dlpack).parameters) == ["x", "device", "copy"]
         return
-    mine = [(it.name, it.kind, it.default) for it in inspect.signature(_of(xp, name)).parameters.values()]
+    mine = [
+        (parameter.name, parameter.kind, parameter.default)
+        for parameter in inspect.signature(_of(xp, name)).parameters.values()
+    ]
     if name in _AS_SAID:
         plain = [
-            it.replace(annotation=inspect.Parameter.empty)
-            for it in inspect.signature(_of(xp, name)).parameters.values()
+            parameter.replace(annotation=inspect.Parameter.empty)
+            for parameter in inspect.signature(_of(xp, name)).parameters.values()
         ]
         assert str(inspect.Signature(plain)) == _AS_SAID[name]
         return
-    wanted = [(it.name, it.kind, it.default) for it in inspect.signature(_of(strict, name)).parameters.values()]
+    wanted = [
+        (parameter.name, parameter.kind, parameter.default)
+        for parameter in inspect.signature(_of(strict, name)).parameters.values()
+    ]
     positional = inspect.Parameter.POSITIONAL_ONLY
-    assert [it[1:] for it in mine] == [it[1:] for it in wanted], f"{mine} for {wanted}"
+    assert [value[1:] for value in mine] == [value[1:] for value in wanted], f"{mine} for {wanted}"
     for one, other in zip(mine, wanted, strict=True):
         assert one[0] == other[0] or one[1] == positional
 
@@ -95,7 +101,7 @@ MIXED = [
 @pytest.mark.parametrize(("first", "second"), MIXED)
 def test_promotion(first: str, second: str) -> None:
     expected = getattr(xp, np.result_type(first, second).name)
-    one, other = (xp.ones((2,), dtype=getattr(xp, it)) for it in (first, second))
+    one, other = (xp.ones((2,), dtype=getattr(xp, value)) for value in (first, second))
     assert xp.result_type(getattr(xp, first), getattr(xp, second)) is expected
     assert xp.result_type(one, getattr(xp, second)) is expected
     assert xp.result_type(one, other) is expected
@@ -153,7 +159,7 @@ def test_kinds_and_limits(name: str) -> None:
     if name in INTEGERS:
         ours, theirs = xp.iinfo(kind), np.iinfo(name)
         assert (ours.bits, ours.max, ours.min, ours.dtype) == (theirs.bits, theirs.max, theirs.min, kind)
-        assert all(type(it) is int for it in ours[:3])
+        assert all(type(our) is int for our in ours[:3])
         assert xp.iinfo(xp.ones(1, dtype=kind)) == ours
     elif name != "bool":
         found, limits = xp.finfo(kind), np.finfo(name)

@@ -93,10 +93,10 @@ def test_matrix_products(dtype: str) -> None:
 
 
 def test_conversion_to_python() -> None:
-    assert [bool(tensor(it)) for it in (True, 0, 0.5, 1j)] == [True, False, True, True]
+    assert [bool(tensor(value)) for value in (True, 0, 0.5, 1j)] == [True, False, True, True]
     assert (int(tensor(np.uint64(2**64 - 1))), float(tensor(2.5)), complex(tensor(1 + 2j))) == (2**64 - 1, 2.5, 1 + 2j)
     assert [int(tensor(True)), float(tensor(True)), complex(tensor(2.0))] == [1, 1.0, 2 + 0j]
-    assert [operator.index(tensor(np.array(3, it))) for it in INTEGERS] == [3] * len(INTEGERS)
+    assert [operator.index(tensor(np.array(3, integer))) for integer in INTEGERS] == [3] * len(INTEGERS)
     assert list(range(5))[tensor(np.uint16(2))] == 2
     with pytest.raises(TypeError, match="only integer tensors"):
         operator.index(tensor(1.0))

@@ -175,7 +175,7 @@ def test_of_one_number(name: str, dtype: flow.dtype) -> None:
 @pytest.mark.parametrize("name", OF_TWO)
 def test_of_two_numbers(name: str, dtype: flow.dtype) -> None:
     cases = OF_TWO[name]
-    one, other = (flow.tensor([it[place] for it in cases], dtype=dtype) for place in range(2))
+    one, other = (flow.tensor([case[place] for case in cases], dtype=dtype) for place in range(2))
     for found in (getattr(xp, name)(one, other), getattr(xp, name)(one.clone()[::1], other)):
         for place, (x, y, expected) in enumerate(cases):
             _check(found[place], expected, dtype, f"{name}({x}, {y})")

@@ -79,7 +79,7 @@ def _seen(state: Run) -> Seen:
             found[f"{name}.requires_grad"] = bool(value.requires_grad)
             found[f"{name}.grad"] = _gradient(value)
     for name, heard in state.heard.items():
-        for at, gradient in enumerate([it for it in heard if it.any()]):
+        for at, gradient in enumerate([entry for entry in heard if entry.any()]):
             found[f"{name}[{at}]"] = gradient
     return found
 
@@ -97,7 +97,7 @@ def _coarse(program: Program) -> Callable[[str, Seen], bool]:
     of a tensor in PyTorch, which are several nodes here.
     """
     text = repr(program)
-    several = any([it in text for it in ("op='checkpoint'", "'unbind'", "'split'")])
+    several = any([value in text for value in ("op='checkpoint'", "'unbind'", "'split'")])
     coarse = several and "op='grad'" in text
 
     def skipped(name: str, seen: Seen) -> bool:
@@ -138,7 +138,7 @@ def _short(value: Any) -> str:
 
 def _scale(seen: Seen) -> float:
     """The largest number in sight: rounding is relative to that, since sums cancel."""
-    sizes = [float(np.abs(it).max()) for it in seen.values() if isinstance(it, np.ndarray) and it.size]
+    sizes = [float(np.abs(value).max()) for value in seen.values() if isinstance(value, np.ndarray) and value.size]
     return max([1.0, *sizes]) if np.isfinite(sizes).all() else np.inf
 
 
@@ -168,7 +168,9 @@ class Check:
     def difference(self, one: Seen, other: Seen, program: Program) -> str | None:
         """See `difference`; a function requires a gradient of all its results, and plain ops do not."""
         if self.theirs.plain:
-            one, other = [{name: it for name, it in seen.items() if not isinstance(it, bool)} for seen in (one, other)]
+            one, other = [
+                {name: value for name, value in seen.items() if not isinstance(value, bool)} for seen in (one, other)
+            ]
         return difference(one, other, program)
 
     def problem(self, program: Program) -> str | None:
@@ -199,7 +201,7 @@ class Check:
             self.counts["steps refused by the other, with nothing to compare"] += 1
             return None
         self.counts["steps refused by the other, and compared with plain ops"] += 1
-        numbers = {name: it for name, it in ours.items() if name.endswith(".grad") and name in expected}
+        numbers = {name: our for name, our in ours.items() if name.endswith(".grad") and name in expected}
         wanted = {name: expected[name] for name in numbers}
         found = difference(numbers, wanted, program)
         found = found and self._unless_told(program, found)
@@ -267,7 +269,7 @@ def _documented(error: Exception) -> bool:
 def _lost(error: Exception, program: Program) -> bool:
     """Whether memory was changed through another tensor, of which nothing is known: one detached, or a function's."""
     return "shares its memory with a tensor that was changed" in str(error) and any(
-        [it in repr(program) for it in ("detach", "as_is")]
+        [name in repr(program) for name in ("detach", "as_is")]
     )
 
 

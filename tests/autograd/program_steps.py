@@ -80,7 +80,7 @@ class Library:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             if self.lasting:
-                with self.module.autograd.graph.saved_tensors_hooks(lambda it: it.clone(), lambda it: it):
+                with self.module.autograd.graph.saved_tensors_hooks(lambda tensor: tensor.clone(), lambda x: x):
                     yield
             else:
                 yield
@@ -139,7 +139,9 @@ class Run:
         if results is None:
             return
         given = results if isinstance(results, (tuple, list)) else (results,)
-        self.tensors.update([(name, it) for name, it in zip(step.outputs, given, strict=False) if it is not None])
+        self.tensors.update(
+            [(name, value) for name, value in zip(step.outputs, given, strict=False) if value is not None]
+        )
 
     def hear(self, name: str, gradient: Any) -> None:
         """Note what a hook was called with; PyTorch calls some with None."""
@@ -430,7 +432,10 @@ def _grad(run: Run, given: list[Any], count: int, seed: int, retain: bool, creat
     )
     # Where a whole tensor was overwritten, one library has zeros and the other nothing.
     # Gradients may share memory, each library's others.
-    return [run.library.module.zeros_like(x) if it is None else it.clone() for it, x in zip(found, inputs, strict=True)]
+    return [
+        run.library.module.zeros_like(x) if tensor is None else tensor.clone()
+        for tensor, x in zip(found, inputs, strict=True)
+    ]
 
 
 @_defined("change_gradient")

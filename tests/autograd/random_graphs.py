@@ -108,26 +108,26 @@ class Maker:
     def _tensors(self, condition: Condition) -> list[str]:
         return [
             name
-            for name, it in self.run.tensors.items()
-            if isinstance(it, Tensor) and it.numel() <= LARGEST and self._fits(it) and condition(it)
+            for name, tensor in self.run.tensors.items()
+            if isinstance(tensor, Tensor) and tensor.numel() <= LARGEST and self._fits(tensor) and condition(tensor)
         ]
 
     def _fits(self, tensor: Tensor) -> bool:
         return tensor.dtype.is_complex or tensor.dtype.name == self.dtype or _usable_low(tensor)
 
-    def _one(self, condition: Condition = lambda it: True) -> str | None:
+    def _one(self, condition: Condition = lambda x: True) -> str | None:
         """The name of a tensor, the latest with preference; None if there is none."""
         names = self._tensors(condition)
         if not names:
             return None
         return self.rng.choice(names[-5:] if self.rng.random() < 0.6 else names)
 
-    def _apart(self, name: str, condition: Condition = lambda it: True) -> str:
+    def _apart(self, name: str, condition: Condition = lambda x: True) -> str:
         """As `_like`, of other memory: what an op does that writes what it reads depends on the order."""
         storage = self.run.tensors[name]._blob.storage
-        return self._like(name, lambda it: it._blob.storage is not storage and condition(it))
+        return self._like(name, lambda tensor: tensor._blob.storage is not storage and condition(tensor))
 
-    def _like(self, name: str, condition: Condition = lambda it: True) -> str:
+    def _like(self, name: str, condition: Condition = lambda x: True) -> str:
         """Another tensor that broadcasts to this one's shape, or this one."""
         shape, dtype = tuple(self.run.tensors[name].shape), self.run.tensors[name].dtype
 
@@ -142,10 +142,10 @@ class Maker:
     def _target(self, overwritten: bool = False, function: bool = False) -> str | None:
         """The name of a tensor to be changed in place, or to be overwritten."""
         bold = self.rng.random() < 0.03
-        tensors = [it for it in self.run.tensors.values() if _is(it)]
-        storages = Counter([it._blob.storage for it in tensors])
-        recorded = [it._blob.storage for it in tensors if it.requires_grad]
-        overlapping = [it._blob.storage for it in tensors if it._base is None and _overlaps(it)]
+        tensors = [tensor for tensor in self.run.tensors.values() if _is(tensor)]
+        storages = Counter([tensor._blob.storage for tensor in tensors])
+        recorded = [tensor._blob.storage for tensor in tensors if tensor.requires_grad]
+        overlapping = [tensor._blob.storage for tensor in tensors if tensor._base is None and _overlaps(tensor)]
 
         def may(it: Tensor) -> bool:
             if _overlaps(it):
@@ -171,9 +171,11 @@ class Maker:
         name = self._one(may)
         if name is None or self.own is None:
             return name
-        outer = [it._blob.storage for key, it in self.run.tensors.items() if key not in self.own and _is(it)]
+        outer = [
+            tensor._blob.storage for key, tensor in self.run.tensors.items() if key not in self.own and _is(tensor)
+        ]
         mine = [key for key in self.own if _is(self.run.tensors.get(key)) and may(self.run.tensors[key])]
-        mine = [key for key in mine if all([self.run.tensors[key]._blob.storage is not it for it in outer])]
+        mine = [key for key in mine if all([self.run.tensors[key]._blob.storage is not value for value in outer])]
         return self.rng.choice(sorted(mine)) if mine else None
 
     # Where tensors come from
@@ -188,8 +190,8 @@ class Maker:
                 self._add("new_leaf", (name,))
             return
         # Requiring a gradient does not reach views from before, which PyTorch takes for leaves.
-        storages = Counter([it._blob.storage for it in self.run.tensors.values() if _is(it)])
-        name = self._one(lambda it: storages[it._blob.storage] == 1)
+        storages = Counter([tensor._blob.storage for tensor in self.run.tensors.values() if _is(tensor)])
+        name = self._one(lambda x: storages[x._blob.storage] == 1)
         if name is not None:
             self._add("require", (name,))
 
@@ -201,7 +203,7 @@ class Maker:
 
     def _call(self) -> None:
         modules = [name for name in self.run.tensors if name.startswith("m")]
-        name = self._one(lambda it: len(it.shape) > 0 and it.shape[-1] == 3 and not it.dtype.is_complex)
+        name = self._one(lambda tensor: len(tensor.shape) > 0 and tensor.shape[-1] == 3 and not tensor.dtype.is_complex)
         if modules and name is not None:
             self._add("call", (self.rng.choice(modules), name))
 
@@ -228,7 +230,7 @@ class Maker:
         self._add("method", (name,), method, *params)
 
     def _reduced(self) -> None:
-        name = self._one(lambda it: len(it.shape) > 0 and not it.dtype.is_complex)
+        name = self._one(lambda tensor: len(tensor.shape) > 0 and not tensor.dtype.is_complex)
         if name is not None and not vmflow.is_autocast_enabled("cpu"):
             dim = self.rng.randrange(len(self.run.tensors[name].shape))
             self._add("method", (name,), self.rng.choice(["sum", "cumsum", "softmax", "mean"]), dim)
@@ -240,18 +242,20 @@ class Maker:
             self._add("method", (name, other), self.rng.choice(["mul", "add", "sub", "mul"]))
 
     def _matmul(self) -> None:
-        name = self._one(lambda it: len(it.shape) == 2)
+        name = self._one(lambda tensor: len(tensor.shape) == 2)
         if name is not None:
             rows, dtype = self.run.tensors[name].shape[1], self.run.tensors[name].dtype
-            other = self._one(lambda it: len(it.shape) in (1, 2) and it.shape[0] == rows and it.dtype is dtype)
+            other = self._one(
+                lambda tensor: len(tensor.shape) in (1, 2) and tensor.shape[0] == rows and tensor.dtype is dtype
+            )
             if other is not None:
                 self._add("method", (name, other), "matmul")
 
     def _joined(self) -> None:
-        name = self._one(lambda it: len(it.shape) > 0)
+        name = self._one(lambda tensor: len(tensor.shape) > 0)
         if name is not None:
             shape, dtype = self.run.tensors[name].shape, self.run.tensors[name].dtype
-            other = self._one(lambda it: it.shape == shape and it.dtype is dtype) or name
+            other = self._one(lambda tensor: tensor.shape == shape and tensor.dtype is dtype) or name
             self._add("cat", (name, other), self.rng.choice(["cat", "stack"]), 0)
 
     # Changes in place
@@ -271,7 +275,7 @@ class Maker:
             self._add("method", (name, self._apart(name)), kind)
         elif kind == "out":
             shape = self.run.tensors[name].shape
-            same = self._apart(name, lambda it: it.shape == shape)
+            same = self._apart(name, lambda tensor: tensor.shape == shape)
             self._add("out", (name, same, self._apart(name)), self.rng.choice(["mul", "add"]))
         else:
             self._add("method", (name,), kind, *([0.5] if kind == "fill_" else []))
@@ -280,7 +284,7 @@ class Maker:
         is_complex = self.run.tensors[name].dtype.is_complex
         method, *params = self.rng.choice(UNARY_IN_PLACE[:3] if is_complex else UNARY_IN_PLACE)
         # Neither of views, which PyTorch refuses, nor of what has views, nor of what keeps its gradient.
-        storages = Counter([it._blob.storage for it in self.run.tensors.values() if _is(it)])
+        storages = Counter([tensor._blob.storage for tensor in self.run.tensors.values() if _is(tensor)])
         kept = self.run.tensors[name]._autograd
         alone = storages[self.run.tensors[name]._blob.storage] == 1 and not (kept is not None and kept.retains)
         if method != "detach_" or alone:
@@ -299,7 +303,7 @@ class Maker:
         shape = tuple(self.run.tensors[name].shape)
         tensor = self.run.tensors[name]
         # Hooks see a tensor as it was before in PyTorch, and its gradient is mixed up where nothing is recorded.
-        storages = Counter([it._blob.storage for it in self.run.tensors.values() if _is(it)])
+        storages = Counter([value._blob.storage for value in self.run.tensors.values() if _is(value)])
         plain = storages[tensor._blob.storage] == 1 and not tensor.requires_grad
         if self.rng.random() < 0.5 or len(shape) < 2 or not plain:
             self._add("masked", (name,), "masked_fill_", self.rng.randint(2, 3), 0.25)
@@ -319,7 +323,7 @@ class Maker:
         dtype = tensor.dtype
         storage = tensor._blob.storage
         fits = self._one(
-            lambda it: it.dtype is dtype and it.shape in (shape, shape[1:], ()) and it._blob.storage is not storage
+            lambda x: x.dtype is dtype and x.shape in (shape, shape[1:], ()) and x._blob.storage is not storage
         )
         if fits is not None:
             self._add("set", (name, fits), index, None)
@@ -331,7 +335,7 @@ class Maker:
         places = tuple([self.rng.randrange(tensor.shape[0]) for _ in range(2)])
         shape, dtype = (2, *tensor.shape[1:]), tensor.dtype
         storage = tensor._blob.storage
-        source = self._one(lambda it: it.shape == shape and it.dtype is dtype and it._blob.storage is not storage)
+        source = self._one(lambda x: x.shape == shape and x.dtype is dtype and x._blob.storage is not storage)
         if source is not None and self.rng.random() < 0.7:
             self._add("by_index", (name, source), "index_add_", 0, places)
         else:
@@ -341,16 +345,22 @@ class Maker:
 
     def _function(self) -> None:
         function = self.rng.choice(
-            [it for it in sorted(ARGUMENTS) if not (it == "transposed" or "as_is" in it) or vmflow.is_grad_enabled()]
+            [
+                argument
+                for argument in sorted(ARGUMENTS)
+                if not (argument == "transposed" or "as_is" in argument) or vmflow.is_grad_enabled()
+            ]
         )
         changes = "changed" in function or "in_place" in function
         # PyTorch's detach what they change without recording.
         seen_anew = function == "transposed"  # a constant if nothing is recorded, and in PyTorch a view
-        name = self._target(function=True) if changes else self._one(lambda it: it.requires_grad or not seen_anew)
+        name = (
+            self._target(function=True) if changes else self._one(lambda tensor: tensor.requires_grad or not seen_anew)
+        )
         if name is not None and not self.run.tensors[name].dtype.is_complex:
             shape = self.run.tensors[name].shape
             find = self._apart if changes else self._like
-            more = [find(name, lambda it: it.shape == shape) for _ in range(ARGUMENTS[function] - 1)]
+            more = [find(name, lambda tensor: tensor.shape == shape) for _ in range(ARGUMENTS[function] - 1)]
             if not (changes and name in more) and not (seen_anew and len(shape) < 2):
                 self._add("function", (name, *more), function, results=2)
 
@@ -368,11 +378,11 @@ class Maker:
             self.run, self.steps, self.own = run, steps, before
 
     def _checkpoint(self) -> None:
-        given = [it for it in (self._one(), self._one()) if it is not None][: self.rng.randint(1, 2)]
+        given = [value for value in (self._one(), self._one()) if value is not None][: self.rng.randint(1, 2)]
         if not given:
             return
         names = tuple([self._named("a") for _ in given])
-        inner = self.run.inner({name: self.run.tensors[it] for name, it in zip(names, given, strict=True)})
+        inner = self.run.inner({name: self.run.tensors[value] for name, value in zip(names, given, strict=True)})
         outside = set(inner.tensors)
         body = self._body(WITHIN, inner, set())
         made = [name for name in inner.tensors if name not in outside and _is(inner.tensors[name])]
@@ -382,12 +392,12 @@ class Maker:
         if len(results) > 1:
             # One node makes all results, so that none sees the gradient that comes by another.
             copies = [Step("method", (name,), ("clone",), (self._named(),)) for name in results]
-            body, results = (*body, *copies), tuple([it.outputs[0] for it in copies])
+            body, results = (*body, *copies), tuple([copy.outputs[0] for copy in copies])
         used = {name for step in _flat(body) for name in step.inputs}
         kept = [self.run.tensors[name] for name in used if name in self.run.tensors]
         if self.rng.random() < 0.8:
             kept += [self.run.tensors[name] for name in given]
-        self.frozen += [it._blob.storage for it in kept if _is(it)]
+        self.frozen += [tensor._blob.storage for tensor in kept if _is(tensor)]
         self._add("checkpoint", given, names, body, results, results=len(results))
 
     def _no_grad(self) -> None:
@@ -416,19 +426,19 @@ class Maker:
             self._unary()
 
     def _unary_of_any_dtype(self) -> None:
-        name = self._one(lambda it: not it.dtype.is_complex)
+        name = self._one(lambda tensor: not tensor.dtype.is_complex)
         if name is not None:
             self._add("method", (name,), self.rng.choice(["relu", "neg", "clone"]))
 
     def _dropout(self) -> None:
-        name = self._one(lambda it: not it.dtype.is_complex)
+        name = self._one(lambda tensor: not tensor.dtype.is_complex)
         if name is not None and self.kinds.dropout:
             self._add("dropout", (name,), 0.5)
 
     # What is asked of autograd
 
     def _watched(self) -> None:
-        name = self._one(lambda it: it.requires_grad) if self.rng.random() < 0.95 else self._one()
+        name = self._one(lambda tensor: tensor.requires_grad) if self.rng.random() < 0.95 else self._one()
         if name is None:
             return
         kind = self.rng.choice(["hook", "hook", "retain", "retain", "unhook"])
@@ -442,7 +452,7 @@ class Maker:
             self._add("unhook", (), self.rng.choice(names or ["h"]))
 
     def _outputs(self) -> list[str]:
-        names = self._tensors(lambda it: it.requires_grad and not it.is_leaf)[-8:]
+        names = self._tensors(lambda tensor: tensor.requires_grad and not tensor.is_leaf)[-8:]
         return self.rng.sample(names, min(len(names), self.rng.choice([1, 1, 2, 3])))
 
     def _backward(self) -> None:
@@ -457,7 +467,9 @@ class Maker:
     def _grad(self) -> None:
         names = self._outputs() if not self.cuts else []
         # Whether PyTorch calls hooks of what it is asked for depends on what else it is asked for.
-        wanted = self._tensors(lambda it: it.requires_grad and (it.grad_fn is None or not it.grad_fn.outputs))
+        wanted = self._tensors(
+            lambda tensor: tensor.requires_grad and (tensor.grad_fn is None or not tensor.grad_fn.outputs)
+        )
         if names and wanted:
             chosen = self.rng.sample(wanted, min(len(wanted), self.rng.randint(1, 3)))
             create = self.rng.random() < 0.6
@@ -465,7 +477,7 @@ class Maker:
             self._add("grad", (*names, *chosen), *params, results=len(chosen))
 
     def _gradient(self) -> None:
-        name = self._one(lambda it: it.requires_grad and it.is_leaf)
+        name = self._one(lambda tensor: tensor.requires_grad and tensor.is_leaf)
         if name is not None:
             kind = self.rng.choice(
                 ["drop_gradient" if self.cuts else "gradient_of", "drop_gradient", "change_gradient"]

@@ -295,7 +295,7 @@ def test_a_leaf_that_has_been_frozen_since_gets_no_gradient() -> None:
     seen: list[list[float]] = []
     after: list[str] = []
     frozen.register_hook(lambda gradient: seen.append(gradient.tolist()))
-    frozen.register_post_accumulate_grad_hook(lambda it: after.append("accumulated"))
+    frozen.register_post_accumulate_grad_hook(lambda x: after.append("accumulated"))
     product = (frozen * other).sum()
     frozen.requires_grad_(False)
     product.backward(retain_graph=True)

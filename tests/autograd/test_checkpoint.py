@@ -26,7 +26,7 @@ def _gradients(network: nn.Module, call: Any) -> list[Any]:
     (output * output).sum().backward()
     after = flow.rand(1)
     assert input.grad is not None
-    return [it.numpy() for it in (output.detach(), input.grad, *[p.grad for p in network.parameters()], after)]
+    return [grad.numpy() for grad in (output.detach(), input.grad, *[p.grad for p in network.parameters()], after)]
 
 
 @pytest.mark.parametrize("reentrant", [None, False, True])
@@ -72,7 +72,7 @@ def test_only_what_is_used_gets_a_gradient_and_only_once() -> None:
     weight = flow.tensor([2.0, 3.0], requires_grad=True)
     shared = weight * 5  # leads to the weight by another way
     x = shared + 1
-    y = checkpoint(lambda it: it * weight * shared, x)
+    y = checkpoint(lambda value: value * weight * shared, x)
     (found,) = grad(y.sum(), weight, retain_graph=True)
     assert weight.grad is None
     assert found is not None
@@ -81,13 +81,13 @@ def test_only_what_is_used_gets_a_gradient_and_only_once() -> None:
     y.sum().backward()
     assert weight.grad is not None
     np.testing.assert_allclose(weight.grad.numpy(), [320.0, 705.0])
-    constant = checkpoint(lambda it: it * 2, flow.ones(2))
+    constant = checkpoint(lambda value: value * 2, flow.ones(2))
     assert not constant.requires_grad
 
 
 def test_a_second_derivative() -> None:
     x = flow.tensor([0.5, -1.0], dtype=flow.float64, requires_grad=True)
-    (first,) = grad(checkpoint(lambda it: it**3, x).sum(), x, create_graph=True)
+    (first,) = grad(checkpoint(lambda value: value**3, x).sum(), x, create_graph=True)
     assert first is not None
     (second,) = grad(first.sum(), x)
     assert second is not None
@@ -114,11 +114,11 @@ def test_several_results_and_keywords() -> None:
 def test_what_is_not_the_same_again_is_refused() -> None:
     sizes = iter([2, 3])
     x = flow.ones(1, requires_grad=True)
-    y = checkpoint(lambda it: it.expand(next(sizes)) * 2, x)
+    y = checkpoint(lambda value: value.expand(next(sizes)) * 2, x)
     with pytest.raises(RuntimeError, match=r"returned float32 \[2\], and called again float32 \[3\]"):
         y.sum().backward()
     z = flow.ones(2, requires_grad=True) * 1
-    y = checkpoint(lambda it: it * it, z)
+    y = checkpoint(lambda value: value * value, z)
     with flow.no_grad():
         z.add_(1)
     with pytest.raises(RuntimeError, match="changed in place"):
@@ -137,7 +137,7 @@ def test_as_torch() -> None:
     numbers = np.linspace(-1, 1, 9, dtype=np.float32).reshape(3, 3)
     found: list[list[Any]] = []
     for library, run in ((flow, checkpoint), (torch, theirs)):
-        x, w = (library.tensor(it, requires_grad=True) for it in (numbers, numbers.T.copy()))
+        x, w = (library.tensor(value, requires_grad=True) for value in (numbers, numbers.T.copy()))
         run(function, x, w, use_reentrant=False).sum().backward()
         found.append([x.grad.numpy(), w.grad.numpy()])
     np.testing.assert_allclose(found[0], found[1], rtol=1e-5, atol=1e-6)
@@ -267,7 +267,7 @@ def test_the_defaults_of_the_first_call_hold_in_the_second() -> None:
 def test_a_result_that_is_a_view_of_an_argument_follows_it() -> None:
     x = flow.tensor([1.0, 2.0], requires_grad=True)
     y = x * 1
-    view = checkpoint(lambda it: it.view(2, 1), y)
+    view = checkpoint(lambda tensor: tensor.view(2, 1), y)
     y.mul_(3)
     view.sum().backward()
     assert x.grad is not None

@@ -26,7 +26,7 @@ def _scalar(x: Any, w: Any) -> Any:
 
 def _leaves(value: Any) -> list[Any]:
     if isinstance(value, (tuple, list)):
-        return [leaf for it in value for leaf in _leaves(it)]
+        return [leaf for entry in value for leaf in _leaves(entry)]
     return [value]
 
 
@@ -71,7 +71,7 @@ TRANSFORMED: dict[str, Callable[[Any, Any, Any], Any]] = {
 def test_as_torch(name: str) -> None:
     torch = pytest.importorskip("torch")
     ours = CASES[name](flow, functional, flow.tensor)
-    assert not any([it.requires_grad for it in _leaves(ours)])
+    assert not any([leaf.requires_grad for leaf in _leaves(ours)])
     _same(ours, CASES[name](torch, torch.autograd.functional, torch.tensor))
 
 
@@ -80,49 +80,49 @@ def test_as_torch(name: str) -> None:
 def test_transformed_as_torch(name: str) -> None:
     torch = pytest.importorskip("torch")
     ours = TRANSFORMED[name](flow, func, flow.tensor)
-    assert not any([it.requires_grad for it in _leaves(ours)])
+    assert not any([leaf.requires_grad for leaf in _leaves(ours)])
     _same(ours, TRANSFORMED[name](torch, torch.func, torch.tensor))
 
 
 def test_gradients_through_derivatives() -> None:
     x = flow.tensor(X, requires_grad=True)
-    functional.jacobian(lambda it: it**3, x, create_graph=True).sum().backward()
+    functional.jacobian(lambda value: value**3, x, create_graph=True).sum().backward()
     np.testing.assert_allclose(x.grad.numpy(), 6 * X)  # type: ignore[union-attr]
     w = flow.tensor(2.0, dtype=flow.float64, requires_grad=True)
-    func.grad(lambda it: (it**2 * w).sum())(flow.tensor(X)).sum().backward()
+    func.grad(lambda value: (value**2 * w).sum())(flow.tensor(X)).sum().backward()
     assert w.grad is not None
     np.testing.assert_allclose(w.grad.item(), 2 * X.sum())
-    assert not functional.jacobian(lambda it: it * w, flow.tensor(X)).requires_grad
+    assert not functional.jacobian(lambda value: value * w, flow.tensor(X)).requires_grad
 
 
 def test_the_inputs_keep_their_own_gradients() -> None:
     x = flow.tensor(X, requires_grad=True)
-    functional.hessian(lambda it: (it**3).sum(), x)
-    func.grad(lambda it: (it**3).sum())(x)
+    functional.hessian(lambda value: (value**3).sum(), x)
+    func.grad(lambda value: (value**3).sum())(x)
     assert x.grad is None
 
 
 def test_what_does_not_fit() -> None:
     x = flow.tensor(X)
     with pytest.raises(RuntimeError, match="does not depend on the inputs"):
-        functional.jacobian(lambda it: flow.ones(2), x, strict=True)
+        functional.jacobian(lambda value: flow.ones(2), x, strict=True)
     with pytest.raises(RuntimeError, match="do not depend on an input"):
         functional.vjp(lambda a, b: a.sum(), (x, x), strict=True)
     with pytest.raises(RuntimeError, match="v can be left out for a single element only"):
-        functional.vjp(lambda it: it * 2, x)
+        functional.vjp(lambda value: value * 2, x)
     with pytest.raises(RuntimeError, match=r"got \[\[2\]\] and \[\[3\]\]"):
-        functional.vjp(lambda it: it * 2, x, flow.ones(2))
+        functional.vjp(lambda value: value * 2, x, flow.ones(2))
     with pytest.raises(RuntimeError, match="must return a single element"):
-        functional.hessian(lambda it: it * 2, x)
+        functional.hessian(lambda value: value * 2, x)
     with pytest.raises(TypeError, match="expected a tensor or a tuple of tensors, got int"):
-        functional.jacobian(lambda it: 3, x)
+        functional.jacobian(lambda value: 3, x)
     with pytest.raises(ValueError, match="must be 'reverse-mode'"):
-        functional.jacobian(lambda it: it, x, strategy="forward-mode")
+        functional.jacobian(lambda value: value, x, strategy="forward-mode")
     with pytest.raises(RuntimeError, match="see jacrev for several"):
-        func.grad(lambda it: it)(x)
+        func.grad(lambda value: value)(x)
     with pytest.raises(ValueError, match="no argument 2 among 1"):
-        func.grad(lambda it: it.sum(), 2)(x)
+        func.grad(lambda tensor: tensor.sum(), 2)(x)
     with pytest.raises(TypeError, match="argument 0 must be a tensor, not float"):
-        func.grad(lambda it: it)(3.0)
+        func.grad(lambda value: value)(3.0)
     with pytest.raises(RuntimeError, match=r"returned shapes \[\[3\]\]"):
-        func.vjp(lambda it: it * 2, x)[1](flow.ones(2))
+        func.vjp(lambda value: value * 2, x)[1](flow.ones(2))

@@ -37,7 +37,7 @@ def noting(note: Callable[[flow.Tensor], object]) -> saved_tensors_hooks:
         note(tensor)
         return tensor
 
-    return saved_tensors_hooks(pack, lambda it: it)
+    return saved_tensors_hooks(pack, lambda x: x)
 
 
 def grad_of(tensor: flow.Tensor) -> np.ndarray[Any, Any]:
@@ -77,9 +77,9 @@ FUNCTIONS: dict[str, Callable[[flow.Tensor], flow.Tensor]] = {
 
 # By name, hooks after which gradients are what they are without.
 HOOKS: dict[str, Callable[[], Any]] = {
-    "as it is": lambda: saved_tensors_hooks(lambda it: it, lambda it: it),
-    "copies": lambda: saved_tensors_hooks(lambda it: it.clone(), lambda it: it.clone()),
-    "arrays": lambda: saved_tensors_hooks(lambda it: it.detach().numpy(), lambda it: flow.tensor(it)),
+    "as it is": lambda: saved_tensors_hooks(lambda x: x, lambda x: x),
+    "copies": lambda: saved_tensors_hooks(lambda tensor: tensor.clone(), lambda tensor: tensor.clone()),
+    "arrays": lambda: saved_tensors_hooks(lambda tensor: tensor.detach().numpy(), lambda x: flow.tensor(x)),
     "on the CPU": save_on_cpu,
     "pinned": lambda: save_on_cpu(pin_memory=True),
 }
@@ -110,7 +110,7 @@ def test_second_derivatives_are_those_without_hooks(name: str) -> None:
         return found
 
     expected = second(numbers(3, 4))
-    with saved_tensors_hooks(lambda it: it.clone(), lambda it: it):
+    with saved_tensors_hooks(lambda tensor: tensor.clone(), lambda value: value):
         found = second(numbers(3, 4))
     np.testing.assert_allclose(found.numpy(), expected.numpy(), 1e-13)
 
@@ -123,7 +123,7 @@ def test_what_is_kept_is_what_the_hook_returned() -> None:
         unpacked.append(kept[0])
         return kept[1] * 10
 
-    with saved_tensors_hooks(lambda it: ("kept", it.clone()), unpack):
+    with saved_tensors_hooks(lambda tensor: ("kept", tensor.clone()), unpack):
         y = (x * x).sum()
     y.backward()
     np.testing.assert_array_equal(grad_of(x), 20 * x.detach().numpy())
@@ -132,7 +132,7 @@ def test_what_is_kept_is_what_the_hook_returned() -> None:
 
 def test_the_memory_of_what_was_packed_is_given_up() -> None:
     x = numbers(4)
-    with saved_tensors_hooks(lambda it: it.detach().numpy(), flow.tensor):
+    with saved_tensors_hooks(lambda tensor: tensor.detach().numpy(), flow.tensor):
         between = x * 2
         y = between.exp().sum()
         between.sin()
@@ -148,8 +148,8 @@ def test_a_graph_with_hooks_is_freed_without_the_collector() -> None:
     gc.collect()
     gc.disable()
     try:
-        for pack in (lambda it: it, lambda it: it.detach().clone()):
-            with saved_tensors_hooks(pack, lambda it: it):
+        for pack in (lambda x: x, lambda tensor: tensor.detach().clone()):
+            with saved_tensors_hooks(pack, lambda x: x):
                 y = (numbers(3) * 2).exp().tanh().sum()
             node = weakref.ref(y.grad_fn)
             del y
@@ -168,19 +168,19 @@ def test_hooks_run_without_recording_and_see_parameters_as_they_are() -> None:
         seen.append(tensor)
         return tensor
 
-    with saved_tensors_hooks(pack, lambda it: it):
+    with saved_tensors_hooks(pack, lambda value: value):
         layer(x).tanh()
-    assert any(it is layer.weight for it in seen)
-    assert any(it is x for it in seen)
+    assert any(value is layer.weight for value in seen)
+    assert any(value is x for value in seen)
     assert flow.is_grad_enabled()
 
 
 def test_the_inner_hooks_count() -> None:
     seen: list[str] = []
     x = numbers(2)
-    with noting(lambda it: seen.append("outer")):
+    with noting(lambda value: seen.append("outer")):
         x.exp()
-        with noting(lambda it: seen.append("inner")):
+        with noting(lambda value: seen.append("inner")):
             x.exp()
         x.exp()
     x.exp()
@@ -192,7 +192,7 @@ async def test_hooks_belong_to_the_task_that_uses_them() -> None:
     inside = asyncio.Event()
 
     async def with_hooks() -> None:
-        with noting(lambda it: seen.append("packed")):
+        with noting(lambda x: seen.append("packed")):
             inside.set()
             await asyncio.sleep(0)
             numbers(2).exp()
@@ -209,7 +209,7 @@ async def test_hooks_belong_to_the_task_that_uses_them() -> None:
 def test_a_checkpoint_packs_its_arguments_alone() -> None:
     seen: list[flow.Size] = []
     x, y = numbers(2), numbers(3)
-    with noting(lambda it: seen.append(it.shape)):
+    with noting(lambda tensor: seen.append(tensor.shape)):
         result = checkpoint(lambda a, b: (a.exp() * a).sum() * b.exp(), x, y)
     result.sum().backward()
     assert seen == [(2,), (3,)]
@@ -219,17 +219,17 @@ def test_a_checkpoint_packs_its_arguments_alone() -> None:
 def test_what_is_packed_may_change_in_place_unless_it_is_kept_as_it_is() -> None:
     def program(pack: Callable[[Any], Any]) -> flow.Tensor:
         x = numbers(3)
-        with saved_tensors_hooks(pack, lambda it: it):
+        with saved_tensors_hooks(pack, lambda value: value):
             doubled = x * 2
             y = doubled * doubled
         doubled.add_(1)
         y.sum().backward()
         return x
 
-    x = program(lambda it: it.clone())
+    x = program(lambda tensor: tensor.clone())
     np.testing.assert_allclose(grad_of(x), 8 * x.detach().numpy())
     with pytest.raises(RuntimeError, match="changed in place after it was used"):
-        program(lambda it: it)
+        program(lambda value: value)
 
 
 @pytest.mark.parametrize("part", [slice(None), slice(1, None)])
@@ -245,29 +245,32 @@ def test_an_op_in_place_packs_what_it_needs_or_misses_it_as_without_hooks(part: 
             return type(error), "changed in place after it was used" in str(error)
         return grad_of(x).tolist()
 
-    with_hooks = outcome(saved_tensors_hooks(lambda it: it.clone(), lambda it: it))
+    with_hooks = outcome(saved_tensors_hooks(lambda tensor: tensor.clone(), lambda value: value))
     assert with_hooks == outcome(flow.enable_grad())
 
 
 def test_hooks_that_do_wrong() -> None:
     x = numbers(3)
-    with saved_tensors_hooks(lambda it: it.add_(1), lambda it: it), pytest.raises(RuntimeError, match="in place"):
+    with (
+        saved_tensors_hooks(lambda value: value.add_(1), lambda value: value),
+        pytest.raises(RuntimeError, match="in place"),
+    ):
         (x * 2).exp()
-    with saved_tensors_hooks(lambda it: 3, lambda it: it):
+    with saved_tensors_hooks(lambda value: 3, lambda value: value):
         y = x.exp()
     with pytest.raises(TypeError, match="must return a tensor, not int"):
         y.sum().backward()
-    with saved_tensors_hooks(lambda it: it, lambda it: it[:1]):
+    with saved_tensors_hooks(lambda value: value, lambda value: value[:1]):
         y = x.exp()
     with pytest.raises(RuntimeError, match=r"shape \[1\] for one of shape \[3\], saved by exp"):
         y.sum().backward()
     with pytest.raises(TypeError, match="unpack_hook must be a function, got int"):
-        saved_tensors_hooks(lambda it: it, 3)  # type: ignore[arg-type]
+        saved_tensors_hooks(lambda value: value, 3)  # type: ignore[arg-type]
 
     def failing(tensor: flow.Tensor) -> None:
         raise KeyError("pack")
 
-    with saved_tensors_hooks(failing, lambda it: it), pytest.raises(KeyError):
+    with saved_tensors_hooks(failing, lambda value: value), pytest.raises(KeyError):
         x.exp()
     assert flow.is_grad_enabled()
     x.exp().sum().backward()
@@ -275,7 +278,7 @@ def test_hooks_that_do_wrong() -> None:
 
 def test_a_second_pass_needs_retain_graph_with_hooks_as_well() -> None:
     x = numbers(3)
-    with saved_tensors_hooks(lambda it: it.clone(), lambda it: it):
+    with saved_tensors_hooks(lambda tensor: tensor.clone(), lambda value: value):
         y = (x * x).exp().sum()
     y.backward(retain_graph=True)
     y.backward()
@@ -300,7 +303,7 @@ def test_a_graph_packs_what_it_saves() -> None:
 
     class Weighted(nn.Graph):
         def build(self, x: flow.Tensor) -> flow.Tensor:
-            with saved_tensors_hooks(lambda it: it * 4, lambda it: it / 4):
+            with saved_tensors_hooks(lambda value: value * 4, lambda value: value / 4):
                 y = ((x * weight).exp() * weight).sum()
             y.backward()
             return y
@@ -319,7 +322,7 @@ def test_the_gradient_at_an_edge_is_that_of_the_tensor() -> None:
     x = numbers(3)
     y = x * 2
     z = (y * y).sum()
-    edges = [get_gradient_edge(it) for it in (x, y)]
+    edges = [get_gradient_edge(value) for value in (x, y)]
     by_edge = flow.autograd.grad(z, edges, retain_graph=True)
     by_tensor = flow.autograd.grad(z, [x, y], retain_graph=True)
     for one, other in zip(by_edge, by_tensor, strict=True):
@@ -495,7 +498,7 @@ def test_what_a_hook_of_a_node_keeps_is_not_changed_by_accumulation() -> None:
         assert y.grad_fn is not None
         y.grad_fn.register_hook(lambda given, gradients: kept.append(given[0]))
         y.sum().backward()
-    assert [it.tolist() for it in kept] == [[1, 1, 1], [1, 1, 1]]
+    assert [tensor.tolist() for tensor in kept] == [[1, 1, 1], [1, 1, 1]]
     assert grad_of(x).tolist() == [2, 2, 2]
 
 
@@ -531,7 +534,7 @@ def test_all_gradients_are_seen_together_once_in_each_pass() -> None:
     x, w, other = numbers(3), numbers(3), numbers(3)
     y = x * w
     seen: list[list[Any]] = []
-    handle = register_multi_grad_hook([y, x, other], lambda given: seen.append([it is not None for it in given]))
+    handle = register_multi_grad_hook([y, x, other], lambda given: seen.append([value is not None for value in given]))
     (y * y).sum().backward(retain_graph=True)
     assert seen == [[True, True, False]]
     (y * other).sum().backward()
@@ -571,7 +574,7 @@ def test_a_pass_that_fails_leaves_nothing_for_the_next() -> None:
         raise KeyError("hook")
 
     handle = w.register_hook(failing)
-    register_multi_grad_hook([x, w], lambda given: seen.append(sum(it is not None for it in given)))
+    register_multi_grad_hook([x, w], lambda given: seen.append(sum(value is not None for value in given)))
     y = x * w
     with pytest.raises(KeyError):
         y.sum().backward(retain_graph=True)

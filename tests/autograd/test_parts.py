@@ -43,7 +43,7 @@ def weighted(parts: Sequence[Tensor]) -> Tensor:
 
 def expected(cut: Cut) -> Any:
     """By indices: what each element of each part is."""
-    places = [it.numpy().astype(int) for it in cut(flow.arange(24).reshape(6, 4))]
+    places = [tensor.numpy().astype(int) for tensor in cut(flow.arange(24).reshape(6, 4))]
     found = np.zeros(24)
     for number, part in enumerate(places):
         np.add.at(found, part.reshape(-1), 2.0 * (number + 1))
@@ -204,7 +204,7 @@ def test_nor_does_a_function_of_ones_own(through: bool) -> None:
 def test_cutting_differently_each_time_takes_no_more_memory() -> None:
     for first in range(1, 300):
         x = flow.zeros(600, requires_grad=True)
-        sum([it.sum() for it in x.split([first, 600 - first])], flow.zeros(())).backward()
+        sum([tensor.sum() for tensor in x.split([first, 600 - first])], flow.zeros(())).backward()
     assert len(_SCATTER_SLICES.known) <= 128
 
 

@@ -52,6 +52,6 @@ def test_a_wrong_gradient_is_found_and_shrunk() -> None:
     wrong = type(wrong)("wrong", flow, {**wrong.functions, "scale": lambda x: x.detach() + x * 0.5}, wrong.checkpoint)
     check = Check(our_library(), wrong, wrong)
     assert (check.problem(program) or "").startswith("x.grad: other values")
-    smaller = shrunk(program, lambda it: check.problem(it) is not None)
+    smaller = shrunk(program, lambda value: check.problem(value) is not None)
     assert [step.op for step in smaller] == ["leaf", "function", "backward"]
     assert run(our_library(), smaller)[1] is None

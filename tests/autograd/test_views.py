@@ -102,7 +102,7 @@ def _run(lib: Any, case: Callable[[Any, Any, Any], Any]) -> list[list[Any]]:
     w = lib.tensor(np.linspace(0.5, 2, 4, dtype=np.float32), requires_grad=True)
     result = case(lib, x * 1, w)
     (result * lib.arange(1.0, 1 + result.numel()).reshape(result.shape)).sum().backward()
-    return [result.tolist(), *[[] if it.grad is None else it.grad.tolist() for it in (x, w)]]
+    return [result.tolist(), *[[] if tensor.grad is None else tensor.grad.tolist() for tensor in (x, w)]]
 
 
 @pytest.mark.parametrize("case", CASES)

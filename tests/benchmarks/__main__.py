@@ -49,7 +49,7 @@ def _options() -> argparse.Namespace:
 def main() -> None:
     """Run what was asked for, in as many processes as that takes."""
     options = _options()
-    counts = [int(it) for it in options.threads.split(",")]
+    counts = [int(value) for value in options.threads.split(",")]
     runs: list[Any] = []
     for threads in counts:
         environment = thread_environment(threads)

@@ -41,7 +41,7 @@ def chain(length: int) -> tuple[list[TaskDescriptor], list[RegisterDescriptor]]:
 def started(length: int) -> ActorSystem:
     """A system that runs such a chain, ready for launches."""
     tasks, registers = chain(length)
-    system = ActorSystem(tasks, registers, {it.id: _nothing for it in tasks})
+    system = ActorSystem(tasks, registers, {task.id: _nothing for task in tasks})
     system.construct()
     drive(system)
     system.start()
@@ -88,7 +88,7 @@ class Queues:
     async def run(self) -> None:
         """Make the chain, hand the items down, and end it."""
         line: list[asyncio.Queue[object]] = [asyncio.Queue() for _ in range(self.length + 1)]
-        hops = [asyncio.create_task(self.hop(line[it], line[it + 1])) for it in range(self.length)]
+        hops = [asyncio.create_task(self.hop(line[index], line[index + 1])) for index in range(self.length)]
         await asyncio.sleep(0)  # all get to their queues
         begin = time.perf_counter()
         for piece in range(PIECES):

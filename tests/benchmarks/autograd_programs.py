@@ -44,7 +44,7 @@ def main() -> int:
         counts["programs"] += 1
         if check.problem(program) is not None:
             differing += 1
-            program = shrunk(program, lambda it, check=check: check.problem(it) is not None)  # type: ignore[misc]
+            program = shrunk(program, lambda x, check=check: check.problem(x) is not None)  # type: ignore[misc]
             print(f"seed {seed}: {check.problem(program)}", *program, "", sep="\n", flush=True)
             if differing == given.differing:
                 break

@@ -187,14 +187,14 @@ async def measure_cancelled(sizes: Sizes) -> Table:
         generator = random.Random(0)
         async with VirtualMachine(cpu_worker=worker):
             seen = [await _cancel_one(sizes, generator) for _ in range(sizes.forwards)]
-        seen = [it for it in seen if it.dropped]
+        seen = [value for value in seen if value.dropped]
         table.add(
             name,
             cancelled=len(seen),
-            after_p50=float(np.median([it.after for it in seen])),
-            after_max=max([it.after for it in seen]),
-            not_run__=100 * sum([sizes.ops - it.run for it in seen]) / (sizes.ops * len(seen)),
-            told_p50_ms=float(np.median([it.told for it in seen])) * 1e3,
+            after_p50=float(np.median([value.after for value in seen])),
+            after_max=max([value.after for value in seen]),
+            not_run__=100 * sum([sizes.ops - value.run for value in seen]) / (sizes.ops * len(seen)),
+            told_p50_ms=float(np.median([value.told for value in seen])) * 1e3,
         )
     return table
 

@@ -197,13 +197,13 @@ def run(rounds: int, quick: bool, only: list[str]) -> dict[str, dict[str, float]
     try:
         for family in (ops, steps, chains, networks):
             for name, (ours, theirs) in family(torch, quick).items():
-                if only and not any([it in name for it in only]):
+                if only and not any([value in name for value in only]):
                     continue
                 works = {"C": _in_mode("wait", ours), "numpy": _in_mode("off", ours)}
                 if theirs is not None:
                     works["torch"] = theirs
                 # A mode that has just changed is not timed: what knows of it is made anew.
-                case = Case(name, {it: _repeated(work) for it, work in works.items()}, _REPEAT)
+                case = Case(name, {value: _repeated(work) for value, work in works.items()}, _REPEAT)
                 found[name] = measure(case, rounds, clock=processor_seconds).microseconds
     finally:
         LOADER.mode = before
@@ -230,8 +230,10 @@ def main() -> None:
     options = parser.parse_args()
     rounds = 2 if options.quick else options.rounds
     print(f"{'':36} {'C, us':>10} {'/ numpy':>8} {'/ torch':>8}")
-    for name, times in run(rounds, options.quick, [it for it in options.only.split(",") if it]).items():
-        against = [f"{times['C'] / times[it]:8.2f}" if it in times else f"{'-':>8}" for it in ("numpy", "torch")]
+    for name, times in run(rounds, options.quick, [value for value in options.only.split(",") if value]).items():
+        against = [
+            f"{times['C'] / times[value]:8.2f}" if value in times else f"{'-':>8}" for value in ("numpy", "torch")
+        ]
         print(f"{name:36} {times['C']:10.0f} {' '.join(against)}")
 
 

@@ -28,9 +28,9 @@ FAMILIES: Final[dict[str, Callable[[Company], Iterator[Case]]]] = {
 
 def chosen(company: Company, only: list[str]) -> Iterator[Case]:
     """The cases of the families named, and those whose own names contain one of the words; all if there are none."""
-    words = [it for it in only if it not in FAMILIES]
+    words = [value for value in only if value not in FAMILIES]
     for name, family in FAMILIES.items():
         if not only or words or name in only:
             for case in family(company):
-                if not only or name in only or any(it in case.name for it in words):
+                if not only or name in only or any(word in case.name for word in words):
                     yield case

@@ -34,14 +34,14 @@ def op(company: Company, name: str, side: int, nanoseconds: float, most: float) 
     random = np.random.default_rng(0)
     arrays = [random.standard_normal((side, side)).astype(np.float32) for _ in range(1 if name == "exp" else 2)]
     count = 1 if company.quick else max(1, int(TURN / (nanoseconds * 1e-9)))
-    ours = [flow.tensor(it) for it in arrays]
+    ours = [flow.tensor(array) for array in arrays]
     function = getattr(flow, name)
     contenders: dict[str, Callable[[], Any]] = {EAGER: repeated(lambda: function(*ours), count, finish)}
     if company.numpy:
         plain = getattr(np, {"mul": "multiply"}.get(name, name))
         contenders["numpy"] = repeated(lambda: plain(*arrays), count)
     if company.torch is not None:
-        theirs = [company.torch.from_numpy(it.copy()) for it in arrays]
+        theirs = [company.torch.from_numpy(array.copy()) for array in arrays]
         contenders["torch"] = repeated(lambda: getattr(company.torch, name)(*theirs), count)
     if company.jax is not None:
         contenders["jax"] = _by_jax(company.jax, {"mul": "multiply"}.get(name, name), arrays, count)
@@ -49,7 +49,7 @@ def op(company: Company, name: str, side: int, nanoseconds: float, most: float) 
 
 
 def _by_jax(jax: Any, name: str, arrays: list[Any], count: int) -> Callable[[], None]:
-    operands = [jax.numpy.asarray(it) for it in arrays]
+    operands = [jax.numpy.asarray(array) for array in arrays]
     function = getattr(jax.numpy, name)
     return repeated(lambda: jax.block_until_ready(function(*operands)), count)
 
@@ -68,11 +68,11 @@ def chain(company: Company) -> Iterator[Case]:
     if company.numpy:
         contenders["numpy"] = lambda: elementwise_chain(a, b)
     if company.torch is not None:
-        theirs = [company.torch.from_numpy(it.copy()) for it in (a, b)]
+        theirs = [company.torch.from_numpy(value.copy()) for value in (a, b)]
         contenders["torch"] = lambda: elementwise_chain(*theirs)
     if company.jax is not None:
         jax = company.jax
-        compiled, operands = jax.jit(elementwise_chain), [jax.numpy.asarray(it) for it in (a, b)]
+        compiled, operands = jax.jit(elementwise_chain), [jax.numpy.asarray(value) for value in (a, b)]
         contenders["jax"] = lambda: jax.block_until_ready(compiled(*operands))
     bars = (Bar(0.4), Bar(0.15, GRAPH))
     yield Case(f"8 elementwise ops, {size:,} floats", contenders, bars=bars)

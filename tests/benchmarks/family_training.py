@@ -58,7 +58,7 @@ def steps(
     """
 
     def operands(library: Any) -> list[Any]:
-        return [library.tensor(it) for it in arrays]
+        return [library.tensor(array) for array in arrays]
 
     def eager(library: Any) -> Callable[[], Any]:
         library.manual_seed(0)
@@ -135,10 +135,10 @@ def optimizer(company: Company) -> Iterator[Case]:
     """A step of Adam over two million parameters."""
     shapes = [(16, 16)] * 2 if company.quick else [(512, 512)] * 8
     random = np.random.default_rng(0)
-    arrays = [[random.standard_normal(it).astype(np.float32) for it in shapes] for _ in range(2)]
+    arrays = [[random.standard_normal(shape).astype(np.float32) for shape in shapes] for _ in range(2)]
 
     def adam_of(library: Any, **options: bool) -> Callable[[], Any]:
-        parameters = [library.nn.Parameter(library.tensor(it)) for it in arrays[0]]
+        parameters = [library.nn.Parameter(library.tensor(array)) for array in arrays[0]]
         for parameter, gradient in zip(parameters, arrays[1], strict=True):
             parameter.grad = library.tensor(gradient)
         step: Callable[[], Any] = library.optim.Adam(parameters, lr=RATE, **options).step
@@ -152,13 +152,16 @@ def optimizer(company: Company) -> Iterator[Case]:
         contenders["torch, fused"] = adam_of(company.torch, fused=True)
     if company.jax is not None:
         contenders["jax"] = _jax_adam(company.jax, *arrays)
-    total = sum([it.size for it in arrays[0]])
+    total = sum([array.size for array in arrays[0]])
     yield Case(f"Adam step, {total:,} parameters", contenders, bars=(Bar(0.8),))
 
 
 def _numpy_adam(values: list[Any], gradients: list[Any]) -> Callable[[], None]:
     """In place, with a temporary array or two for each operation."""
-    states = [(it.copy(), np.zeros_like(it), np.zeros_like(it), g) for it, g in zip(values, gradients, strict=True)]
+    states = [
+        (entry.copy(), np.zeros_like(entry), np.zeros_like(entry), g)
+        for entry, g in zip(values, gradients, strict=True)
+    ]
     number = 0
 
     def step() -> None:
@@ -177,7 +180,7 @@ def _numpy_adam(values: list[Any], gradients: list[Any]) -> Callable[[], None]:
 def _jax_adam(jax: Any, values: list[Any], gradients: list[Any]) -> Callable[[], None]:
     """Compiled, in the memory of what was there before."""
     array = jax.numpy
-    given = [array.asarray(it) for it in gradients]
+    given = [array.asarray(entry) for entry in gradients]
 
     def moved(state: Any, gradient: Any, number: Any) -> Any:
         value, first, second = state
@@ -187,10 +190,12 @@ def _jax_adam(jax: Any, values: list[Any], gradients: list[Any]) -> Callable[[],
         return value - RATE / (1 - FIRST**number) * first / root, first, second
 
     update = jax.jit(
-        lambda states, number: [moved(it, g, number) for it, g in zip(states, given, strict=True)],
+        lambda states, number: [moved(entry, g, number) for entry, g in zip(states, given, strict=True)],
         donate_argnums=0,
     )
-    states = [(array.asarray(it), array.zeros_like(it), array.zeros_like(it)) for it in map(array.array, values)]
+    states = [
+        (array.asarray(entry), array.zeros_like(entry), array.zeros_like(entry)) for entry in map(array.array, values)
+    ]
     number = 0
 
     def step() -> None:

@@ -245,8 +245,8 @@ def run(name: str, forks: int, shared: Shared) -> bool:
         ends.append(end)
     going = load.goes_on() and going
     load.stop()
-    wrong = sorted({it for it in ends if it})
-    milliseconds = [1e3 * it for it in taken]
+    wrong = sorted({value for value in ends if value})
+    milliseconds = [1e3 * value for value in taken]
     print(
         f"{name:28} {ends.count(0):3} of {forks} right {wrong or ''}; "
         f"fork: median {statistics.median(milliseconds):6.1f} ms, "

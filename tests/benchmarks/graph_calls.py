@@ -61,7 +61,9 @@ def in_a_script(torch: Any, count: int, rounds: int) -> dict[str, float]:
     if torch is not None:
         theirs = torch.ones(ELEMENTS)
         works["torch"] = lambda: (theirs + 1).numpy()
-    return measure(Case("read", {name: repeated(it, count) for name, it in works.items()}, count), rounds).microseconds
+    return measure(
+        Case("read", {name: repeated(work, count) for name, work in works.items()}, count), rounds
+    ).microseconds
 
 
 def issued(rounds: int) -> dict[str, float]:
@@ -108,7 +110,7 @@ def training(count: int, rounds: int) -> dict[str, float]:
     graph = Training(*classifier(), F.cross_entropy)
     works: dict[str, Work] = {"graph": lambda: graph(x, target).item(), "eager": lambda: eager().item()}
     return measure(
-        Case("training", {name: repeated(it, count) for name, it in works.items()}, count), rounds
+        Case("training", {name: repeated(work, count) for name, work in works.items()}, count), rounds
     ).microseconds
 
 
@@ -164,7 +166,7 @@ def main() -> None:
         "guard": guards(count, rounds),
     }
     for name, times in tables.items():
-        ratios = [f"{times['graph'] / it:7.2f} of {other}" for other, it in times.items() if other != "graph"]
+        ratios = [f"{times['graph'] / time_:7.2f} of {other}" for other, time_ in times.items() if other != "graph"]
         print(f"{name:14} {times['graph']:9.1f} us " + " ".join(ratios))
 
 

@@ -64,9 +64,11 @@ def program_of(graph: GraphOf, *arguments: flow.Tensor) -> Work:
     runtime = compiled._runtime(MODE.get())
     (program,) = runtime.memory._programs.values()
     assert isinstance(program, Program)
-    results = [Blob(Storage(None, np.empty(it.meta.shape, np.float32)), it.meta) for it in graph.job.outputs]
+    results = [
+        Blob(Storage(None, np.empty(output.meta.shape, np.float32)), output.meta) for output in graph.job.outputs
+    ]
     launch = Launch((), tuple(results), (), (), 0)
-    launch.inputs = [it.numpy() for it in arguments]
+    launch.inputs = [argument.numpy() for argument in arguments]
     inputs, outputs = program._inputs, program._outputs
 
     # The graph has to live, since the memory is its.
@@ -107,7 +109,7 @@ def contenders(function: Callable[[Any, Any], Any], size: int, torch: Any) -> di
         found["numpy"] = lambda: elementwise_chain(a, b)
         found["numpy, by hand"] = by_hand(a, b)
     if torch is not None:
-        theirs = [torch.from_numpy(it) for it in (a, b)]
+        theirs = [torch.from_numpy(value) for value in (a, b)]
         found["torch"] = lambda: function(*theirs)
     return found
 

@@ -265,7 +265,7 @@ def _add_rows(table: Table, name: str, subject: Trained, taken: dict[str, float]
         graph, built = subject.graph(way)
         plan = built.plan
         sizes = (eager.lives, eager.peak, graph.peak, plan.nbytes, plan.lower_bound, plan.without_reuse)
-        lives, by_eager, by_graph, planned, bound, no_reuse = [round(it / 1000, 1) for it in sizes]
+        lives, by_eager, by_graph, planned, bound, no_reuse = [round(size / 1000, 1) for size in sizes]
         table.add(
             f"{name}, {way}" if way else name,
             lives=lives,

@@ -27,7 +27,7 @@ def header(company: Company, threads: int) -> dict[str, str]:
     """By topic, in the order in which they are to be read."""
     info = collect_info()
     versions = [f"Python {platform.python_version()}", f"numpy {np.__version__}"]
-    versions += [f"{it.__name__} {it.__version__}" for it in (company.torch, company.jax) if it is not None]
+    versions += [f"{value.__name__} {value.__version__}" for value in (company.torch, company.jax) if value is not None]
     cores = os.cpu_count()
     return {
         "vmflow": f"{flow.__version__}, compiled core: {_compiled(info)}, C kernels: {_c_kernels()}",
@@ -49,7 +49,11 @@ def _compiled(info: dict[str, Any]) -> str:
 
 def _c_kernels() -> str:
     """What `show_config` says; versions that can have none say nothing."""
-    lines = [it.removeprefix(_C_KERNELS).strip() for it in flow.show_config().splitlines() if it.startswith(_C_KERNELS)]
+    lines = [
+        splitline.removeprefix(_C_KERNELS).strip()
+        for splitline in flow.show_config().splitlines()
+        if splitline.startswith(_C_KERNELS)
+    ]
     return lines[0] if lines else "no"
 
 
@@ -79,4 +83,4 @@ def _loaded_libraries(word: str) -> Iterator[str]:
     maps = Path("/proc/self/maps")
     lines = maps.read_text().splitlines() if maps.exists() else []
     paths = {line[line.index("/") :] for line in lines if "/" in line and word in line}
-    yield from sorted(paths, key=lambda it: ("numpy" not in it, it))
+    yield from sorted(paths, key=lambda path: ("numpy" not in path, path))

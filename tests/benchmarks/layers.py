@@ -78,11 +78,11 @@ COLUMNS = ("forward ms", "torch ms", "ratio", "both ms", "torch both ms", "ratio
 def forward(shape: Shape, torch: Any) -> Case:
     """The output alone."""
     arrays = shape.operands()
-    operands = [flow.tensor(it) for it in arrays]
+    operands = [flow.tensor(array) for array in arrays]
     function = shape.function(flow)
     contenders: dict[str, Callable[[], object]] = {"vmflow": lambda: function(*operands).numpy()}
     if torch is not None:
-        others = [torch.tensor(it) for it in arrays]
+        others = [torch.tensor(array) for array in arrays]
         reference = shape.function(torch)
         contenders["torch"] = lambda: reference(*others)
     return Case(shape.name, contenders)
@@ -97,7 +97,7 @@ def forward_and_backward(shape: Shape, torch: Any) -> Case:
 
 
 def _trained(library: Any, shape: Shape) -> Callable[[], object]:
-    operands = [library.tensor(it) for it in shape.operands()]
+    operands = [library.tensor(value) for value in shape.operands()]
     for operand in operands:
         operand.requires_grad_()
     function = shape.function(library)
@@ -105,7 +105,7 @@ def _trained(library: Any, shape: Shape) -> Callable[[], object]:
 
     def work() -> object:
         gradients = library.autograd.grad(function(*operands), operands, seed)
-        return [it.numpy() for it in gradients]  # which waits for them
+        return [gradient.numpy() for gradient in gradients]  # which waits for them
 
     return work
 

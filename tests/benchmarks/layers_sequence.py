@@ -92,13 +92,13 @@ def main() -> None:
     torch = torch_if_installed()
     columns = ("vmflow", "composed", "torch")
     print(f"forward and backward, medians of {options.rounds} rounds, milliseconds")
-    print(f"{'case':36}" + "".join([f"{it:>10}" for it in columns]) + f"{'/torch':>9}")
+    print(f"{'case':36}" + "".join([f"{column:>10}" for column in columns]) + f"{'/torch':>9}")
     for family in (recurrent, attention):
         for case in family(torch):
             result = measure(case, options.rounds)
             times = [result.microseconds.get(name) for name in columns]
             ratio = result.ratio("torch")
-            shown = "".join([f"{it / 1e3:10.2f}" if it is not None else f"{'-':>10}" for it in times])
+            shown = "".join([f"{time_ / 1e3:10.2f}" if time_ is not None else f"{'-':>10}" for time_ in times])
             print(f"{result.name:36}{shown}" + (f"{ratio:9.2f}" if ratio is not None else ""), flush=True)
 
 

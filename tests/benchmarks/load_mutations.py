@@ -35,7 +35,7 @@ def seeds_of_all_ops(folder: Path) -> list[object]:
     found: list[object] = []
     for name in sorted(ROWS):
         row = ROWS[name][0]
-        args = tuple([flow.tensor(it) for it in row.operands(row.usual(), row.dtypes[0])])
+        args = tuple([flow.tensor(operand) for operand in row.operands(row.usual(), row.dtypes[0])])
         found.append(saved(folder / f"op {name}", f"op {name}", Forward(differentiated(row)), args))
     return found
 

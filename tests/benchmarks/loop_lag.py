@@ -249,7 +249,7 @@ def _run(seconds: float, turns: int, torch: Any, sizes: Sizes) -> Table:
                     asyncio.run(watch(on_loop[name][load], seconds / turns, observation))
                 else:
                     watch_plain(plain[load], seconds / turns, observation)
-        speeds = {name: it.rounds * sizes.ops(load) / it.seconds for name, it in seen.items()}
+        speeds = {name: value.rounds * sizes.ops(load) / value.seconds for name, value in seen.items()}
         for name, observation in seen.items():
             loss = (1 - speeds[name] / speeds["vmflow, no loop"]) * 100 if name == "vmflow" else None
             _report(table, f"{load}, {name}", observation, speeds[name], loss)

@@ -176,14 +176,14 @@ def mlp_parameters() -> list[np.ndarray[Any, Any]]:
     found: list[np.ndarray[Any, Any]] = []
     for given, made in pairwise(MLP_SIZES):
         bound = given**-0.5
-        found += [random.uniform(-bound, bound, it).astype(np.float32) for it in ((given, made), (made,))]
+        found += [random.uniform(-bound, bound, value).astype(np.float32) for value in ((given, made), (made,))]
     return found
 
 
 def numpy_mlp_step(x: np.ndarray[Any, Any], target: np.ndarray[Any, Any]) -> Callable[[], float]:
     """A training step, written out."""
     parameters = mlp_parameters()
-    velocities = [np.zeros_like(it) for it in parameters]
+    velocities = [np.zeros_like(value) for value in parameters]
     rows = np.arange(len(x))
 
     def step() -> float:
@@ -251,13 +251,15 @@ def jax_mlp_step(jax: Any, x: np.ndarray[Any, Any], target: np.ndarray[Any, Any]
 
     def update(parameters: list[Any], velocities: list[Any]) -> Any:
         loss, gradients = jax.value_and_grad(loss_of)(parameters)
-        velocities = [MLP_MOMENTUM * it + change for it, change in zip(velocities, gradients, strict=True)]
-        parameters = [it - MLP_RATE * velocity for it, velocity in zip(parameters, velocities, strict=True)]
+        velocities = [MLP_MOMENTUM * value + change for value, change in zip(velocities, gradients, strict=True)]
+        parameters = [
+            parameter - MLP_RATE * velocity for parameter, velocity in zip(parameters, velocities, strict=True)
+        ]
         return loss, parameters, velocities
 
     compiled = jax.jit(update)
-    parameters = [array.asarray(it) for it in mlp_parameters()]
-    state: list[Any] = [None, parameters, [array.zeros_like(it) for it in parameters]]
+    parameters = [array.asarray(parameter) for parameter in mlp_parameters()]
+    state: list[Any] = [None, parameters, [array.zeros_like(parameter) for parameter in parameters]]
 
     def step() -> Any:
         state[:] = compiled(state[1], state[2])

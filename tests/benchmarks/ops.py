@@ -89,8 +89,8 @@ def cases(torch: Any, size: int, names: list[str], seconds: float) -> Iterator[C
     random = np.random.default_rng(0)
     arrays: list[Any] = [random.standard_normal((size, size)).astype(np.float32) for _ in range(2)]
     arrays += [np.abs(arrays[0]) + 0.1, arrays[1] > 0, random.integers(0, size, size)]
-    ours = [flow.tensor(it) for it in arrays]
-    theirs = [torch.from_numpy(it) for it in arrays] if torch is not None else []
+    ours = [flow.tensor(array) for array in arrays]
+    theirs = [torch.from_numpy(array) for array in arrays] if torch is not None else []
     for name in names:
         op = OPS[name]
         repeat = 1
@@ -125,7 +125,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="two rounds, one small size")
     parser.add_argument("--json", type=Path, help="also write the results to this file")
     options = parser.parse_args()
-    sizes = (16,) if options.quick else tuple([int(it) for it in options.sizes.split(",")])
+    sizes = (16,) if options.quick else tuple([int(entry) for entry in options.sizes.split(",")])
     rounds = 2 if options.quick else options.rounds
     names = options.only.split(",") if options.only else list(OPS)
     torch = torch_if_installed()
@@ -141,7 +141,7 @@ def main() -> None:
         cells = [f"{row[size].microseconds['vmflow']:12.1f}{_ratio(row[size]):>9}" for size in sizes]
         print(f"{name:24}" + "".join(cells), flush=True)
     if options.json is not None:
-        figures = {name: {size: it.microseconds for size, it in row.items()} for name, row in table.items()}
+        figures = {name: {size: value.microseconds for size, value in row.items()} for name, row in table.items()}
         options.json.write_text(json.dumps({"versions": versions, "results": figures}, indent=2))
 
 

@@ -30,17 +30,21 @@ class Report:
 
     def print_head(self) -> None:
         """Print the names of the columns."""
-        names = [EAGER, *self._others, *[f"/{it}" for it in self._others]]
-        print(f"{'':{_WIDTH}}" + "".join([f"{it:>11}" for it in names]) + "  wanted", flush=True)
+        names = [EAGER, *self._others, *[f"/{other}" for other in self._others]]
+        print(f"{'':{_WIDTH}}" + "".join([f"{name:>11}" for name in names]) + "  wanted", flush=True)
 
     def add(self, case: Case, result: Result) -> None:
         """Print a line for each of vmflow's ways, and keep them."""
-        ways = [it for it in (EAGER, GRAPH) if it in result.microseconds]
+        ways = [entry for entry in (EAGER, GRAPH) if entry in result.microseconds]
         for way in ways:
-            verdicts = {_wanted(it, case.unit): _met(it, result) for it in self._bars(case, way)}
+            verdicts = {_wanted(bar, case.unit): _met(bar, result) for bar in self._bars(case, way)}
             name = case.name + (f": {GRAPH}" if way == GRAPH else "")
-            figures = {it: value for it, value in result.microseconds.items() if it == way or it not in ways}
-            ratios = {it: value / figure for it, figure in figures.items() if it != way for value in [figures[way]]}
+            figures = {
+                entry: value for entry, value in result.microseconds.items() if entry == way or entry not in ways
+            }
+            ratios = {
+                entry: value / figure for entry, figure in figures.items() if entry != way for value in [figures[way]]
+            }
             self.rows.append({"name": name, "unit": case.unit, "figures": figures, "wanted": verdicts})
             self._print(name, way, case.unit, figures, ratios, verdicts)
 
@@ -54,27 +58,29 @@ class Report:
         verdicts: dict[str, bool | None],
     ) -> None:
         cells = [_figure(figures[way], unit)]
-        cells += [_figure(figures[it], unit) if it in figures else "-" for it in self._others]
-        cells += [_ratio(ratios[it]) if it in ratios else "-" for it in self._others]
+        cells += [_figure(figures[other], unit) if other in figures else "-" for other in self._others]
+        cells += [_ratio(ratios[other]) if other in ratios else "-" for other in self._others]
         remarks = [f"{wanted} {_VERDICTS[met]}" for wanted, met in verdicts.items()]
         remarks += [
-            f"({it} {_figure(figures[it], unit)}, {_ratio(ratios[it])})" for it in ratios if it not in self._others
+            f"({ratio} {_figure(figures[ratio], unit)}, {_ratio(ratios[ratio])})"
+            for ratio in ratios
+            if ratio not in self._others
         ]
-        print(f"{name:{_WIDTH}}" + "".join([f"{it:>11}" for it in cells]) + "  " + " ".join(remarks), flush=True)
+        print(f"{name:{_WIDTH}}" + "".join([f"{cell:>11}" for cell in cells]) + "  " + " ".join(remarks), flush=True)
 
     def print_summary(self) -> None:
         """Print how many bars are met, and which are not."""
         verdicts = {(row["name"], wanted): met for row in self.rows for wanted, met in row["wanted"].items()}
         if not verdicts:
             return
-        held = [it for it in verdicts.values() if it is not None]
+        held = [verdict for verdict in verdicts.values() if verdict is not None]
         print(f"{sum(held)} of {len(held)} are what is wanted")
         for (name, wanted), met in verdicts.items():
             if met is False:
                 print(f"    not {name}, {wanted}")
 
     def _bars(self, case: Case, way: str) -> list[Bar]:
-        return [it for it in case.bars if self._judged and it.of == way and it.compiled in (None, self._compiled)]
+        return [bar for bar in case.bars if self._judged and bar.of == way and bar.compiled in (None, self._compiled)]
 
 
 _VERDICTS: Final = {True: "met", False: "NOT MET", None: "not compared"}

@@ -338,7 +338,7 @@ def compared(way: str, other: str, seconds: float) -> tuple[float, float, float]
     """What one request at a time takes in each way, in milliseconds, and the ratio; medians of rounds in turns."""
     with served(way) as one, served(other) as two:
         rounds: list[list[float]] = _asked("--turns", one, two, "--seconds", seconds)
-    first, second = [statistics.median(it) for it in zip(*rounds, strict=True)]
+    first, second = [statistics.median(value) for value in zip(*rounds, strict=True)]
     return first, second, statistics.median([mine / yours for mine, yours in rounds])
 
 

@@ -106,7 +106,7 @@ def main() -> None:
                     each = tuple([seconds[int(len(seconds) * share)] for share in (0.5, 0.95, 0.99)])
                     found.setdefault((way, clients), []).append(each)
     for (way, clients), rounds in found.items():
-        p50, p95, p99 = [statistics.median(it) * 1e3 for it in zip(*rounds, strict=True)]
+        p50, p95, p99 = [statistics.median(value) * 1e3 for value in zip(*rounds, strict=True)]
         print(f"{way:12} {clients} posting: p50 {p50:7.1f}  p95 {p95:7.1f}  p99 {p99:7.1f} ms")
 
 

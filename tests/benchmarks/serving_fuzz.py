@@ -80,7 +80,7 @@ def fuzz(server: Server, bodies: int, number: int, described: float) -> bool:
         begin = time.perf_counter()
         asyncio.run(fired(server.port, requests, tally))
         seconds += time.perf_counter() - begin
-        different |= {hash(it.raw) for it in requests}
+        different |= {hash(request.raw) for request in requests}
         total += len(requests)
         if not warm and total >= min(WARM_UP, bodies // 2):
             warm = resident(server)
@@ -95,8 +95,8 @@ def fuzz(server: Server, bodies: int, number: int, described: float) -> bool:
     print(f"slowest   {tally.slowest * 1e3:.0f} ms")
     wrong += afterwards(server, warm)
     print(f"wrong     {len(wrong)}")
-    for it in wrong[:20]:
-        print("  " + it)
+    for value in wrong[:20]:
+        print("  " + value)
     return not wrong
 
 
@@ -118,10 +118,10 @@ def afterwards(server: Server, warm: float) -> list[str]:
     if grown > GROWTH:
         wrong.append(f"memory has grown by {grown:.1f} MiB")
     errors = Counter(re.findall(r"^Traceback .*\n(?:^[ ].*\n|^$\n)*(.*)$", server.log.read_text(), re.MULTILINE))
-    for it, count in errors.items():
-        print(f"log       {count} x {it}")
-        if not it.startswith(SERVERS_OWN):
-            wrong.append(f"{count} times in the log: {it}")
+    for value, count in errors.items():
+        print(f"log       {count} x {value}")
+        if not value.startswith(SERVERS_OWN):
+            wrong.append(f"{count} times in the log: {value}")
     return wrong
 
 

@@ -234,7 +234,7 @@ def p99(values: list[float]) -> float:
 
 def adds_up(stats: dict[str, Any]) -> bool:
     """Whether every request has come to one end."""
-    ends = sum([stats[it] for it in ("done", "failed", "cancelled", "expired")])
+    ends = sum([stats[name] for name in ("done", "failed", "cancelled", "expired")])
     return bool(stats["accepted"] == ends and stats["queued"] == stats["running"] == 0)
 
 
@@ -433,7 +433,7 @@ async def scraping(report: Report, seconds: float) -> None:
             for task in asking:
                 task.cancel()
                 await asyncio.wait([task])
-        without, with_it = [statistics.median(rates[it]) for it in (False, True)]
+        without, with_it = [statistics.median(rates[number]) for number in (False, True)]
         report.line("answers a second without and with it", f"{without:.0f}, {with_it:.0f}")
         report.line("fewer by, %", round(100 * (1 - with_it / without), 1), with_it > 0.98 * without, "< 2")
 

@@ -53,7 +53,7 @@ def profile(case: Case, rounds: int) -> dict[str, float]:
         spent["step"] = time.perf_counter() - begin
     finally:
         machine.tracer = None
-    ordered = sorted(spent.items(), key=lambda it: -it[1])
+    ordered = sorted(spent.items(), key=lambda x: -x[1])
     return {name: seconds * 1000 / rounds / case.repeat for name, seconds in ordered}
 
 

@@ -52,7 +52,7 @@ def _problem(check: GraphCheck, program: GraphProgram, seed: int) -> str | None:
 
 def _tell(check: GraphCheck, program: GraphProgram, seed: int) -> None:
     kind = _kind(_problem(check, program, seed))
-    steps = shrunk(program.steps, lambda it: _kind(_problem(check, attrs.evolve(program, steps=it), seed)) == kind)
+    steps = shrunk(program.steps, lambda x: _kind(_problem(check, attrs.evolve(program, steps=x), seed)) == kind)
     program = attrs.evolve(program, steps=steps)
     print(f"seed {seed}: {_problem(check, program, seed)}", *program.given, *steps, program.results, "", sep="\n")
 

@@ -110,7 +110,7 @@ def draw(curves: Curves, title: str, file: Path) -> None:
     FigureCanvasAgg(figure)
     left, right = figure.subplots(1, 2)
     for name, found in curves.items():
-        ratios = {size: it[EAGER] / it["torch"] for size, it in found.items()}
+        ratios = {size: value[EAGER] / value["torch"] for size, value in found.items()}
         (right if name.startswith("MLP") else left).plot(list(ratios), list(ratios.values()), marker="o", label=name)
     for axes, sizes in ((left, "elements"), (right, "samples in a batch")):
         axes.set(xscale="log", yscale="log", xlabel=sizes, ylabel="vmflow's time / torch's")

@@ -16,7 +16,7 @@ def test_the_tables_are_filled() -> None:
     assert len(deadlines.rows) == 3
     for table in (urgent, deadlines):
         for row in table.rows.values():
-            assert all(isinstance(it, int | float) for it in row.values())
+            assert all(isinstance(value, int | float) for value in row.values())
     assert cancelled.rows["inline on the loop"]["after max"] == 0
     after = cancelled.rows["on the worker"]["after max"]
     assert isinstance(after, int)

@@ -75,14 +75,14 @@ def test_throughput_leaves_out_what_would_take_too_long() -> None:
     table, remarks = throughput.run({"machine": throughput.engine_alone}, impatient)
     assert table.rows["chain 50"]["machine"] is not None
     assert table.rows["chain 100"]["machine"] is None
-    assert any(it.startswith("chain 100: machine left out") for it in remarks)
+    assert any(remark.startswith("chain 100: machine left out") for remark in remarks)
 
 
 @pytest.mark.parametrize("shape", throughput.SHAPES)
 def test_graphs_have_the_size_asked_for_and_need_only_what_is_earlier(shape: str) -> None:
     graph = throughput.SHAPES[shape](100)
     assert len(graph) == 100
-    assert all(0 <= it < number for number, needed in enumerate(graph) for it in needed)
+    assert all(0 <= value < number for number, needed in enumerate(graph) for value in needed)
     assert any(graph)
 
 
@@ -94,7 +94,7 @@ def test_loop_lag_observes_every_load_and_contender() -> None:
     table = loop_lag.run(0.02, 1, None, loop_lag.Sizes(chain=50, side=16))
     device = ("vmflow, device",) if flow.cuda.is_available() else ()
     contenders = ("vmflow", *device, "numpy in thread", "vmflow, no loop")
-    assert set(table.rows) == {"idle"} | {f"{load}, {it}" for load in loop_lag.LOADS for it in contenders}
+    assert set(table.rows) == {"idle"} | {f"{load}, {contender}" for load in loop_lag.LOADS for contender in contenders}
     for row in table.rows:
         if row != "idle":
             assert _number(table, row, "ops/s") > 0
@@ -144,7 +144,7 @@ def test_training_steps_are_taken_apart() -> None:
 def test_layers_over_sequences_are_timed() -> None:
     for family in (layers_sequence.recurrent, layers_sequence.attention):
         for case in family(None, 2):
-            assert all(it > 0 for it in measure(case, 1).microseconds.values())
+            assert all(microsecond > 0 for microsecond in measure(case, 1).microseconds.values())
 
 
 def test_a_table_refuses_what_it_has_no_place_for() -> None:
@@ -204,7 +204,7 @@ def test_every_family_measures_vmflow_and_whoever_else_takes_part(family: str) -
         found = measure(case, 1).microseconds
         assert found.keys() == case.contenders.keys()
         assert {EAGER, GRAPH} & found.keys()
-        assert all([it > 0 for it in found.values()])
+        assert all([value > 0 for value in found.values()])
         count += 1
     assert count
 
@@ -275,5 +275,5 @@ def test_the_table_is_printed_and_written(
     benchmarks.main()
     assert capfd.readouterr().out.count("8 elementwise ops, 256 floats: graph") == 2
     one, two = json.loads(file.read_text())
-    assert [it["conditions"]["threads"] for it in (one, two)] == ["1", "2"]
+    assert [value["conditions"]["threads"] for value in (one, two)] == ["1", "2"]
     assert [set(row["figures"]) for row in one["rows"]] == [{"vmflow", "numpy"}, {"graph", "numpy"}]

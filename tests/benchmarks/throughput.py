@@ -84,7 +84,7 @@ def fan_out(size: int) -> Graph:
 def fan_in(size: int, degree: int = DEGREE) -> Graph:
     """After each `degree` nodes that need nothing, one that needs them all."""
     group = degree + 1
-    return [tuple(range(it - degree, it)) if it % group == degree else () for it in range(size)]
+    return [tuple(range(index - degree, index)) if index % group == degree else () for index in range(size)]
 
 
 def full_fan_in(size: int) -> Graph:
@@ -127,7 +127,7 @@ class Nothing(InstructionPolicy):
 def _instruction(stream: Stream, nodes: list[Dependence], needed: tuple[int, ...], machine: Any = None) -> Instruction:
     """One that writes a new node, which is put with the others."""
     node = Dependence(machine)
-    reads = tuple([nodes[it] for it in needed])
+    reads = tuple([nodes[value] for value in needed])
     nodes.append(node)
     return Instruction(stream, _NOTHING, reads, (node,))
 
@@ -198,9 +198,9 @@ def dask_contender() -> Contender | None:
     get: Callable[[dict[int, Any], list[int]], Any] = importlib.import_module("dask.threaded").get
 
     def run(graph: Graph) -> None:
-        needed_by_others = {it for needed in graph for it in needed}
+        needed_by_others = {value for needed in graph for value in needed}
         # dask runs what is asked for and what that needs.
-        last = [it for it in range(len(graph)) if it not in needed_by_others]
+        last = [index for index in range(len(graph)) if index not in needed_by_others]
         get({number: (_nothing, *needed) for number, needed in enumerate(graph)}, last)
 
     return run
@@ -224,7 +224,7 @@ def asyncio_tasks(graph: Graph) -> None:
 async def _make_and_await_tasks(graph: Graph) -> None:
     tasks: list[asyncio.Task[None]] = []
     for needed in graph:
-        tasks.append(asyncio.create_task(_node([tasks[it] for it in needed])))
+        tasks.append(asyncio.create_task(_node([tasks[value] for value in needed])))
     for task in tasks:
         await task
 
@@ -314,7 +314,9 @@ def run(contenders: dict[str, Contender], plan: Plan) -> tuple[Table, list[str]]
         for size, each in by_size.items():
             table.add(f"{shape} {size:,}", **_cells(each), **_ratios(each))
             absent = [name for name in contenders if name not in each]
-            remarks += [f"{shape} {size:,}: {it} left out, {plan.patience:.0f} s a run would not do" for it in absent]
+            remarks += [
+                f"{shape} {size:,}: {value} left out, {plan.patience:.0f} s a run would not do" for value in absent
+            ]
             slow |= {name for name, taken in each.items() if taken > SLOW}
         flatness[shape] = _cells(_flatness(by_size, list(contenders)))
     for shape, ratios in flatness.items():
@@ -332,7 +334,7 @@ def _cells(numbers: dict[str, float]) -> dict[str, Cell]:
 
 
 def _ratios(numbers: dict[str, float]) -> dict[str, Cell]:
-    return {f"machine_{it}": numbers["machine"] / numbers[it] for it in ("dask", "asyncio") if it in numbers}
+    return {f"machine_{name}": numbers["machine"] / numbers[name] for name in ("dask", "asyncio") if name in numbers}
 
 
 def _flatness(by_size: dict[int, dict[str, float]], contenders: Sequence[str]) -> dict[str, float]:

@@ -76,7 +76,11 @@ def compare(
         expected = results(op, tensors, attributes, scalars)
     except (TypeError, ZeroDivisionError):
         return  # not an op of these operands
-    given = [(laid,) for laid in in_layouts(tensors[0])] if len(tensors) == 1 else [[it.to("cuda") for it in tensors]]
+    given = (
+        [(laid,) for laid in in_layouts(tensors[0])]
+        if len(tensors) == 1
+        else [[tensor.to("cuda") for tensor in tensors]]
+    )
     for on_device in given:
         found = results(op, tuple(on_device), attributes, scalars)
         for have, want in zip(found, expected, strict=True):

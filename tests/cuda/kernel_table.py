@@ -149,7 +149,7 @@ def _calls_of(op: str, dtypes: Sequence[str]) -> Iterator[tuple[str, Callable[[]
 
 
 def _optimizers() -> list[str]:
-    found = [name for name, it in vars(optim).items() if isinstance(it, type) and issubclass(it, optim.Optimizer)]
+    found = [name for name, var in vars(optim).items() if isinstance(var, type) and issubclass(var, optim.Optimizer)]
     return sorted([_OPTIMIZER + name for name in found if name != "Optimizer"])
 
 
@@ -240,7 +240,9 @@ def families(kernels: dict[str, str], usages: dict[str, Usage]) -> list[Family]:
 
 
 def _family(name: str, keys: Sequence[str], kernels: dict[str, str], usages: dict[str, Usage]) -> Family:
-    each = {(kernels[key], it): usages[f"{key} {it}"] for key in keys for it in ARCHITECTURES}
+    each = {
+        (kernels[key], architecture): usages[f"{key} {architecture}"] for key in keys for architecture in ARCHITECTURES
+    }
     heaviest = max(each, key=lambda which: (each[which].registers, which))
     most = Usage(*np.max(np.array(list(each.values())), axis=0).tolist())
     return Family(name, len(keys), most, f"{heaviest[0]}, sm_{heaviest[1]}")
@@ -254,7 +256,7 @@ def page(kept: Kept, ops: Iterable[str], dtypes: Sequence[str]) -> str:
     spilling = [family.name for family in table if family.most.spilled]
     heaviest = sorted(table, key=lambda family: (-family.most.registers, family.name))[:_HEAVIEST]
     errors = [error for each in found for error in each.errors]
-    architectures = ", ".join([f"sm_{it}" for it in ARCHITECTURES])
+    architectures = ", ".join([f"sm_{architecture}" for architecture in ARCHITECTURES])
     compiler = ".".join(map(str, nvrtc.library().version))
     lines = [
         "# Registers and shared memory of CUDA kernels",
@@ -302,7 +304,7 @@ def _lines_of_stand_ins(found: Sequence[OpFound]) -> list[str]:
         return ["None."]
     lines = ["| op | of dtypes | functions |", "|---|---|---|"]
     return lines + [
-        f"| {op} | {', '.join([it for it in DTYPES if it in dtypes[op]])} | {', '.join(sorted(functions[op]))} |"
+        f"| {op} | {', '.join([name for name in DTYPES if name in dtypes[op]])} | {', '.join(sorted(functions[op]))} |"
         for op in sorted(dtypes)
     ]
 

@@ -115,7 +115,7 @@ def test_shapes(shape: tuple[int, int, int]) -> None:
     rows, inner, columns = shape
     dtype = np.dtype(np.float32)
     shapes = (rows, inner), (inner, columns), (rows, columns)
-    for arrays in each_laid_out([numbers(it, dtype, seed) for seed, it in enumerate(shapes)]):
+    for arrays in each_laid_out([numbers(value, dtype, seed) for seed, value in enumerate(shapes)]):
         check(arrays)
 
 
@@ -411,7 +411,7 @@ def test_all_that_is_used_of_the_bindings_is_there() -> None:
         for attribute, width in FakeCublasLt.widths[getattr(FakeCublasLt, enumeration)].items():
             assert np.dtype(dtype_of(attribute)).itemsize == width
     fake = FakeCublasLt().library
-    for name in [it for it in used() if it.count(".") == 2 or it.startswith("types")]:
+    for name in [entry for entry in used() if entry.count(".") == 2 or entry.startswith("types")]:
         module, *rest = name.split(".")
         have, want = getattr(library, module), getattr(fake, module)
         for part in rest:
@@ -433,7 +433,9 @@ def test_functions_of_the_bindings_take_our_arguments() -> None:
             function = getattr(library.lt, ast.unparse(node.func).removeprefix("lt."))
             inside = function.__doc__.strip().split("\n")[0].partition("(")[2].partition(")")[0]
             assert not node.keywords
-            assert len(node.args) == len([it for it in inside.split(",") if it.strip()]), ast.unparse(node.func)
+            assert len(node.args) == len([value for value in inside.split(",") if value.strip()]), ast.unparse(
+                node.func
+            )
             looked_at += 1
     assert looked_at >= 6
 

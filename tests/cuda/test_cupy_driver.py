@@ -80,7 +80,9 @@ def test_a_name_is_there(name: str) -> None:
     found(name)
 
 
-@pytest.mark.parametrize(("name", "call"), calls(), ids=lambda it: it if isinstance(it, str) else str(it.lineno))
+@pytest.mark.parametrize(
+    ("name", "call"), calls(), ids=lambda name: name if isinstance(name, str) else str(name.lineno)
+)
 def test_arguments_are_taken(name: str, call: ast.Call) -> None:
     known = signature(found(name))
     if known is None:

@@ -121,7 +121,7 @@ def sample(dtype: flow.dtype = flow.float32) -> flow.Tensor:
     return flow.tensor(np.arange(12).reshape(3, 4) % 5).to(dtype)
 
 
-@pytest.mark.parametrize("dtype", flow.dtypes.ALL, ids=lambda it: it.name)
+@pytest.mark.parametrize("dtype", flow.dtypes.ALL, ids=lambda x: x.name)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_round_trip_shares_memory(dtype: flow.dtype, layout: str) -> None:
     with emulated("lazy"):

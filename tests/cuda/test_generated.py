@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.emulated, pytest.mark.host]
 
 
 def _step(op: str, *operands: int, scalars: tuple[Any, ...] = (), attributes: tuple[Any, ...] = ()) -> Any:
-    return op, attributes, tuple([encoded(it) for it in scalars]), operands
+    return op, attributes, tuple([encoded(scalar) for scalar in scalars]), operands
 
 
 def _fused(
@@ -67,7 +67,9 @@ def test_every_rule_has_the_bits_of_c(dtype: str, compiled: None) -> None:
 )
 def test_functions_of_the_library_are_nearly_right(op: str, dtype: str) -> None:
     operands = [hard_numbers((3001,), dtype, seed) for seed in range(2 if op in {"hypot", "atan2"} else 1)]
-    expected = _fused([_step(op, *range(len(operands)))], [0], [it.astype(np.float64) for it in operands], "cpu")[0]
+    expected = _fused(
+        [_step(op, *range(len(operands)))], [0], [operand.astype(np.float64) for operand in operands], "cpu"
+    )[0]
     with emulated("lazy"):
         (found,) = _fused([_step(op, *range(len(operands)))], [0], operands, "cuda")
     assert found.dtype == dtype

@@ -51,8 +51,10 @@ def _gradients(function: Function, tensors: Sequence[flow.Tensor]) -> list[flow.
 
 def _both(function: Function, arrays: Sequence[NDArray[Any]]) -> tuple[list[NDArray[Any]], list[NDArray[Any]]]:
     """The results of `_gradients` on the CPU and on an emulated device, where arrays lie in memory with gaps."""
-    expected = [result.numpy() for result in _gradients(function, [flow.tensor(it, device="cpu") for it in arrays])]
-    spread = [flow.tensor(np.stack([it, it], -1), device="cuda")[..., 1] for it in arrays]
+    expected = [
+        result.numpy() for result in _gradients(function, [flow.tensor(array, device="cpu") for array in arrays])
+    ]
+    spread = [flow.tensor(np.stack([array, array], -1), device="cuda")[..., 1] for array in arrays]
     found = [result.to("cpu").numpy() for result in _gradients(function, spread)]
     return expected, found
 

@@ -66,9 +66,9 @@ def test_a_row_that_does_not_count_may_be_nan() -> None:
 def test_scores_and_classes_lie_as_they_like(laid: str) -> None:
     scores, target = values(0, (4, 3, 5), "float32"), on_cpu(np.arange(20).reshape(4, 5) % 3)
     if laid == "apart":
-        given = [flow.stack([it, it], -1).to("cuda")[..., 1] for it in (scores, target)]
+        given = [flow.stack([value, value], -1).to("cuda")[..., 1] for value in (scores, target)]
     else:
-        given = [it.transpose(0, -1).contiguous().to("cuda").transpose(0, -1) for it in (scores, target)]
+        given = [value.transpose(0, -1).contiguous().to("cuda").transpose(0, -1) for value in (scores, target)]
     for op in ("nll_loss", "cross_entropy"):
         expected = results(op, (scores, target), _Options(), ())
         for have, want in zip(results(op, tuple(given), _Options(), ()), expected, strict=True):
@@ -148,7 +148,7 @@ def test_normalization_of_nothing(shape: tuple[int, ...]) -> None:
 
 def test_normalized_arrays_and_parameters_lie_as_they_like() -> None:
     array, weight = values(1, (4, 3, 5), "float32"), values(2, (5,), "float32")
-    gapped = [flow.stack([it, it], -1).to("cuda")[..., 1] for it in (array, weight)]
+    gapped = [flow.stack([value, value], -1).to("cuda")[..., 1] for value in (array, weight)]
     turned = [array.transpose(0, 2).contiguous().to("cuda").transpose(0, 2), weight.to("cuda").flip(0).flip(0)]
     for op, attributes in (("layer_norm", ((5,), (1e-3, True, False))), ("batch_norm", (1e-3, False, False))):
         operands = (array, weight)[: 2 if op == "layer_norm" else 1]
@@ -257,7 +257,7 @@ def test_attention_and_its_gradients(p: float, keeps: bool, mask: str, dtype: st
         out, kept = results("scaled_dot_product_attention", operands, options, place)
         gradients = values(7, out.shape, dtype), values(8, (2, 3, 4, 7), dtype)
         for present in ((True, False), (True, True), (False, True)):
-            given = [it for it, there in zip(gradients, present, strict=True) if there]
+            given = [gradient for gradient, there in zip(gradients, present, strict=True) if there]
             rest = operands[:3] if keeps else operands
             wanted = (True, True, True, mask == "numbers")[: len(operands)]
             attributes = options, present, wanted
@@ -277,7 +277,7 @@ def test_attention_to_and_of_nothing() -> None:
 
 def test_queries_and_keys_lie_as_they_like() -> None:
     operands = tuple([values(seed, (2, 4, 3, 5), "float32") for seed in range(3)])
-    turned = [it.transpose(1, 2).contiguous().to("cuda").transpose(1, 2) for it in operands]
+    turned = [operand.transpose(1, 2).contiguous().to("cuda").transpose(1, 2) for operand in operands]
     options: Any = (0.4, True, 0.3, True)
     expected = results("scaled_dot_product_attention", operands, options, _PLACE)
     for have, want in zip(

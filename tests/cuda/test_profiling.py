@@ -27,7 +27,9 @@ def test_what_a_device_computes_has_a_track_of_its_own(race_check: bool) -> None
         names = [event.name for event in computed]
         assert {"softmax", "cumsum"} <= set(names)
         assert any("launch_lazy_job" in name for name in names)
-        assert {"cuda:0:compute on the device", "cuda:0:device_to_host on the device"} <= {it.track for it in computed}
+        assert {"cuda:0:compute on the device", "cuda:0:device_to_host on the device"} <= {
+            value.track for value in computed
+        }
         runs = {event.number: event for event in prof.events() if event.kind == "run"}
         for track in {event.track for event in computed}:
             ends = [event.end for event in computed if event.track == track]

@@ -18,14 +18,14 @@ def test_large_numbers(name: str) -> None:
     x = flow.tensor(numbers, dtype=getattr(flow, name), device="cuda")
     assert x.tolist() == numbers
     assert flow.full((2,), most, dtype=x.dtype, device="cuda").tolist() == [most, most]
-    assert (x * x).tolist() == [it * it % (most + 1) for it in numbers]
-    assert (x - half).tolist() == [(it - half) % (most + 1) for it in numbers]
-    assert (x // 3).tolist() == [it // 3 for it in numbers]
-    assert (x % 7).tolist() == [it % 7 for it in numbers]
-    assert (x >> 1).tolist() == [it >> 1 for it in numbers]
+    assert (x * x).tolist() == [number * number % (most + 1) for number in numbers]
+    assert (x - half).tolist() == [(number - half) % (most + 1) for number in numbers]
+    assert (x // 3).tolist() == [number // 3 for number in numbers]
+    assert (x % 7).tolist() == [number % 7 for number in numbers]
+    assert (x >> 1).tolist() == [number >> 1 for number in numbers]
     assert (x >= half).tolist() == [False, True, True]
     assert x.clamp(min=half).tolist() == [half, most, half]
-    assert x.to(flow.float64).tolist() == [float(it) for it in numbers]
+    assert x.to(flow.float64).tolist() == [float(number) for number in numbers]
     assert (x.amax().item(), x.amin().item(), x.argmax().item(), x.argmin().item()) == (most, 5, 1, 0)
     assert x.sort().values.tolist() == sorted(numbers)
     assert x.sum(dtype=flow.uint64).item() == sum(numbers) % 2**64

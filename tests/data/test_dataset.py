@@ -34,9 +34,12 @@ Point = namedtuple("Point", "x y")
 def test_tensor_dataset() -> None:
     dataset = TensorDataset(flow.arange(6).reshape(3, 2), flow.tensor([5.0, 6.0, 7.0]))
     assert len(dataset) == 3
-    assert [it.tolist() for it in dataset[1]] == [[2, 3], 6.0]
-    assert [[it.tolist() for it in row] for row in dataset.__getitems__([2, -3])] == [[[4, 5], 7.0], [[0, 1], 5.0]]
-    assert [[it.tolist() for it in row] for row in DataLoader(dataset, 2)] == [
+    assert [tensor.tolist() for tensor in dataset[1]] == [[2, 3], 6.0]
+    assert [[tensor.tolist() for tensor in row] for row in dataset.__getitems__([2, -3])] == [
+        [[4, 5], 7.0],
+        [[0, 1], 5.0],
+    ]
+    assert [[tensor.tolist() for tensor in row] for row in DataLoader(dataset, 2)] == [
         [[[0, 1], [2, 3]], [5.0, 6.0]],
         [[[4, 5]], [7.0]],
     ]
@@ -46,7 +49,7 @@ def test_tensor_dataset() -> None:
 
 def test_concatenating_and_chaining() -> None:
     both: Any = ConcatDataset([[1, 2], [], [3]])
-    assert [both[it] for it in (0, 1, 2, -1, -3)] == [1, 2, 3, 3, 1]
+    assert [both[value] for value in (0, 1, 2, -1, -3)] == [1, 2, 3, 3, 1]
     assert len(both) == 3
     assert both.cumulative_sizes == [2, 2, 3]
     for index in (3, -4):
@@ -78,7 +81,7 @@ def test_stack_dataset_and_subset() -> None:
 @pytest.mark.parametrize(("lengths", "sizes"), [([7, 3], [7, 3]), ([0.5, 0.25, 0.25], [6, 2, 2]), ([10], [10])])
 def test_random_split(lengths: list[float], sizes: list[int]) -> None:
     parts = random_split(range(10), lengths, flow.Generator().manual_seed(1))
-    assert [len(it) for it in parts] == sizes
+    assert [len(value) for value in parts] == sizes
     found = [sample for part in parts for sample in part.indices]
     assert sorted(found) == list(range(10))
     again = random_split(range(10), lengths, flow.Generator().manual_seed(1))
@@ -118,7 +121,7 @@ def _plain(batch: Any) -> Any:
         return str(batch.dtype).split(".")[1], batch.tolist()
     if isinstance(batch, dict):
         return {key: _plain(value) for key, value in batch.items()}
-    return [_plain(it) for it in batch] if isinstance(batch, (list, tuple)) else batch
+    return [_plain(entry) for entry in batch] if isinstance(batch, (list, tuple)) else batch
 
 
 def test_default_convert() -> None:

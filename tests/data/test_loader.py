@@ -70,7 +70,7 @@ def test_the_order_and_the_random_numbers_do_not_depend_on_the_workers(way: Way)
     def run(num_workers: int, seed: int) -> list[Any]:
         generator = flow.Generator().manual_seed(seed)
         loader = DataLoader(Noise(20), 3, shuffle=True, num_workers=num_workers, generator=generator)
-        return [[(it.tolist(), noise.tolist()) for it, noise in way(loader)] for _ in range(2)]
+        return [[(tensor.tolist(), noise.tolist()) for tensor, noise in way(loader)] for _ in range(2)]
 
     first = run(0, 1)
     assert first[0] != first[1]
@@ -99,17 +99,26 @@ def test_what_workers_are_told() -> None:
     assert infos(0) == [None] * 8
     two, four = infos(2), infos(4)
     assert [(number, count) for number, count, _, _ in two] == [(0, 2), (0, 2), (1, 2), (1, 2)] * 2
-    assert {it[2] for it in two} < {it[2] for it in four}
-    assert {it[3] for it in two} == {"thread"}
+    assert {value[2] for value in two} < {value[2] for value in four}
+    assert {value[3] for value in two} == {"thread"}
     assert data.get_worker_info() is None
 
 
 def test_iterable_datasets_are_shared_among_workers() -> None:
-    assert [it.tolist() for it in DataLoader(Shares(7), 3)] == [[0, 1, 2], [3, 4, 5], [6]]
-    found = [it.tolist() for it in DataLoader(Shares(7), 2, num_workers=2)]
+    assert [tensor.tolist() for tensor in DataLoader(Shares(7), 3)] == [[0, 1, 2], [3, 4, 5], [6]]
+    found = [tensor.tolist() for tensor in DataLoader(Shares(7), 2, num_workers=2)]
     assert found == [[0, 2], [1, 3], [4, 6], [5]]
-    assert [it.tolist() for it in DataLoader(Shares(7), 2, num_workers=2, drop_last=True)] == [[0, 2], [1, 3], [4, 6]]
-    assert [it.tolist() for it in DataLoader(Shares(4, all_to_first=True), 1, num_workers=3)] == [[0], [1], [2], [3]]
+    assert [tensor.tolist() for tensor in DataLoader(Shares(7), 2, num_workers=2, drop_last=True)] == [
+        [0, 2],
+        [1, 3],
+        [4, 6],
+    ]
+    assert [tensor.tolist() for tensor in DataLoader(Shares(4, all_to_first=True), 1, num_workers=3)] == [
+        [0],
+        [1],
+        [2],
+        [3],
+    ]
     assert list(DataLoader(Shares(3), None)) == [0, 1, 2]
     assert len(DataLoader(Shares(7), 3)) == 3
     assert len(DataLoader(Shares(7), 3, drop_last=True)) == 2
@@ -128,7 +137,7 @@ def test_out_of_order(way: Way) -> None:
             return index
 
     dataset = FirstLate(6)
-    found = [int(it.item()) for it in way(DataLoader(dataset, 1, num_workers=2, in_order=False))]
+    found = [int(tensor.item()) for tensor in way(DataLoader(dataset, 1, num_workers=2, in_order=False))]
     assert sorted(found) == list(range(6))
     assert found[:3] == [1, 3, 4]
 
@@ -269,7 +278,7 @@ def test_break_ends_the_workers(persistent: bool) -> None:
 def test_close_waits_for_the_workers() -> None:
     with contextlib.closing(iter(DataLoader(Squares(1000), num_workers=2))) as batches:
         next(batches)
-    assert [it.name for it in threading.enumerate() if it.name.startswith("vmflow-data")] == []
+    assert [value.name for value in threading.enumerate() if value.name.startswith("vmflow-data")] == []
     with pytest.raises(StopIteration):
         next(batches)
 
@@ -279,7 +288,7 @@ async def test_aclose_waits_for_the_workers() -> None:
         batches: Any = aiter(DataLoader(Squares(1000), num_workers=num_workers))
         async with contextlib.aclosing(batches):
             await anext(batches)
-        assert [it.name for it in threading.enumerate() if it.name.startswith("vmflow-data")] == []
+        assert [value.name for value in threading.enumerate() if value.name.startswith("vmflow-data")] == []
         with pytest.raises(StopAsyncIteration):
             await anext(batches)
 
@@ -373,8 +382,8 @@ def test_iterations_at_once_are_independent(persistent: bool) -> None:
         one, other = iter(loader), iter(loader)
         if interleaved:
             pairs = list(zip(one, other, strict=True))
-            return [[int(it[0][1].item()) for it in pairs], [int(it[1][1].item()) for it in pairs]]
-        return [[int(index.item()) for _, index in it] for it in (one, other)]
+            return [[int(pair[0][1].item()) for pair in pairs], [int(pair[1][1].item()) for pair in pairs]]
+        return [[int(index.item()) for _, index in value] for value in (one, other)]
 
     interleaved = order(flow.Generator().manual_seed(1), True)
     assert interleaved == order(flow.Generator().manual_seed(1), False)
@@ -444,7 +453,7 @@ def test_any_loader(
 
     until = length if bad is None or bad >= length else bad // 2 * 2
     left = leave_after is not None and max(leave_after, 1) <= until
-    run: Callable[[DataLoader], None] = (lambda it: asyncio.run(consume(it))) if asynchronous else iterate
+    run: Callable[[DataLoader], None] = (lambda x: asyncio.run(consume(x))) if asynchronous else iterate
     if until < length and not left:
         with pytest.raises(KeyError):
             run(loader)
@@ -503,7 +512,7 @@ def test_wrong_types() -> None:
 
 def test_a_list_is_a_dataset_and_other_samplers_do() -> None:
     loader = DataLoader([1.5, 2.5, 3.5], 2)
-    assert [it.tolist() for it in loader] == [[1.5, 2.5], [3.5]]
+    assert [tensor.tolist() for tensor in loader] == [[1.5, 2.5], [3.5]]
     assert next(iter(loader)).dtype is flow.float64
     chosen = DataLoader(Squares(), batch_sampler=[[3, 1], [2]], num_workers=1)
     assert [indices.tolist() for _, indices in chosen] == [[3, 1], [2]]

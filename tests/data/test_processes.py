@@ -34,13 +34,13 @@ def test_batches_plainly_and_awaiting() -> None:
     batches = loader(Squares(9, size=5000), num_workers=2, persistent_workers=True, worker_init_fn=mark)
     for _ in range(2):
         found = list(batches)
-        assert [it.tolist() for _, it in found] == [[0, 1], [2, 3], [4, 5], [6, 7], [8]]
+        assert [tensor.tolist() for _, tensor in found] == [[0, 1], [2, 3], [4, 5], [6, 7], [8]]
         np.testing.assert_array_equal(found[1][0].numpy(), np.repeat([[4.0], [9.0]], 5000, 1))
         found[1][0].add_(1)
         assert found[1][0][0, 0].item() == 5
 
     async def collect() -> list[Any]:
-        return [it.tolist() async for _, it in batches]
+        return [tensor.tolist() async for _, tensor in batches]
 
     assert asyncio.run(collect()) == [[0, 1], [2, 3], [4, 5], [6, 7], [8]]
 
@@ -52,9 +52,9 @@ def test_as_threads_do() -> None:
         more: dict[str, Any] = {"num_workers": 1, "worker_kind": kind, "generator": flow.Generator().manual_seed(4)}
         noise = DataLoader(Noise(6), 2, shuffle=True, **more)
         infos = DataLoader(Infos(2), 2, collate_fn=same, **more)
-        found.append(([(i.tolist(), n.tolist()) for i, n in noise], [it[:3] for it in next(iter(infos))]))
+        found.append(([(i.tolist(), n.tolist()) for i, n in noise], [value[:3] for value in next(iter(infos))]))
     assert found[0] == found[1]
-    assert [it.tolist() for it in loader(Shares(5), num_workers=1)] == [[0, 1], [2, 3], [4]]
+    assert [tensor.tolist() for tensor in loader(Shares(5), num_workers=1)] == [[0, 1], [2, 3], [4]]
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_closing_ends_a_process_that_is_stuck(tmp_path: Path, how: str) -> None:
 
 def test_forked_processes() -> None:
     batches = loader(Squares(4), multiprocessing_context="fork")
-    assert [it.tolist() for _, it in batches] == [[0, 1], [2, 3]]
+    assert [tensor.tolist() for _, tensor in batches] == [[0, 1], [2, 3]]
 
 
 # How programs end

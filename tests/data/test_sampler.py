@@ -41,7 +41,7 @@ def test_a_seed_gives_an_order(make: Any) -> None:
     assert first[0] != first[1]
     assert orders(1) == first
     assert orders(2) != first
-    assert {type(it) for it in first[0]} == {int}
+    assert {type(value) for value in first[0]} == {int}
 
 
 @pytest.mark.parametrize("make", SEEDED)
@@ -86,7 +86,7 @@ def test_weighted_random_sampler(kind: Any) -> None:
 def test_batch_sampler() -> None:
     assert list(BatchSampler(range(5), 2, False)) == [[0, 1], [2, 3], [4]]
     assert list(BatchSampler(range(5), 2, True)) == [[0, 1], [2, 3]]
-    assert [len(BatchSampler(range(5), 2, it)) for it in (False, True)] == [3, 2]
+    assert [len(BatchSampler(range(5), 2, number)) for number in (False, True)] == [3, 2]
 
 
 @pytest.mark.parametrize("shuffle", [False, True])
@@ -95,8 +95,8 @@ def test_batch_sampler() -> None:
 )
 def test_distributed_sampler(shuffle: bool, length: int, drop_last: bool) -> None:
     ranks = [DistributedSampler(range(length), 4, rank, shuffle, seed=3, drop_last=drop_last) for rank in range(4)]
-    shares = [list(it) for it in ranks]
-    assert [len(it) for it in shares] == [len(it) for it in ranks] == [len(shares[0])] * 4
+    shares = [list(value) for value in ranks]
+    assert [len(value) for value in shares] == [len(value) for value in ranks] == [len(shares[0])] * 4
     counts = Counter(index for share in shares for index in share)
     if drop_last:
         assert sum(counts.values()) == length // 4 * 4

@@ -110,7 +110,7 @@ def _agree(
         numbers = [result.detach().numpy()]
         if differentiable and result.requires_grad:
             grads = library.autograd.grad((result * result).sum(), parameters, allow_unused=True)
-            numbers += [np.zeros(1) if it is None else it.numpy() for it in grads]
+            numbers += [np.zeros(1) if grad is None else grad.numpy() for grad in grads]
         found.append(numbers)
     assert len(found[0]) == len(found[1])
     for have, want in zip(*found, strict=True):
@@ -175,7 +175,7 @@ def test_samples_have_the_moments(name: str) -> None:
         generator.manual_seed(11)
         sample = distribution.sample((20000,)).numpy().astype(float)
     if "categorical" in name:
-        shares = np.stack([(sample == it).mean(0) for it in range(4)], -1)
+        shares = np.stack([(sample == index).mean(0) for index in range(4)], -1)
         np.testing.assert_allclose(shares, distribution.probs.numpy(), atol=0.02)
         return
     spread = distribution.stddev.numpy()
@@ -202,7 +202,7 @@ def test_gradients_flow_through_samples(name: str) -> None:
         assert want is not None
         # Which triangle a gradient falls into is of no interest.
         whole = name in ("covariance", "precision") and have.shape == (2, 2)
-        one, other = [(it + it.mT if whole else it).numpy() for it in (have, want)]
+        one, other = [(value + value.mT if whole else value).numpy() for value in (have, want)]
         np.testing.assert_allclose(one, other, atol=0.06 * np.abs(other).max())
 
 
@@ -528,7 +528,7 @@ def test_mixtures_as_in_pytorch() -> None:
         density = single.log_prob(values)
         results = [density, single.cdf(values), single.mean, single.variance, rows.log_prob(t(REALS)), rows.mean]
         results += [rows.variance, *library.autograd.grad(density.sum(), [loc, logits])]
-        found.append([it.detach().numpy() for it in results])
+        found.append([result.detach().numpy() for result in results])
         assert tuple(rows.sample((4,)).shape) == (4, 3, 2)
         assert tuple(single.expand((5, 3)).sample((4,)).shape) == (4, 5, 3)
     for have, want in zip(*found, strict=True):

@@ -94,8 +94,8 @@ class Bench:
         instruction = self.instructions[name] = Instruction(
             self.stream(on),
             Step(name, barrier, preschedulable, None if follows is None else self.stream(follows), fusable, prepares),
-            tuple([self.storage(it) for it in reads]),
-            tuple([self.storage(it) for it in writes]),
+            tuple([self.storage(read) for read in reads]),
+            tuple([self.storage(write) for write in writes]),
             cost,
             mode=Mode(scope=Scope(priority=priority)) if priority else None,
         )
@@ -119,7 +119,7 @@ class Bench:
             [self.instructions[name] for name in unrun], lambda policy: failed.append(policy.name)
         )
         self.engine.check_invariants()
-        assert failed == [it.name for it in forgotten]
+        assert failed == [value.name for value in forgotten]
         return failed
 
     # Decisions
@@ -131,29 +131,29 @@ class Bench:
         for instruction in launched:
             if instruction.members is not None:
                 self.instructions[_name(instruction)] = instruction
-        return [_name(it) for it in launched]
+        return [_name(value) for value in launched]
 
     def erased(self) -> list[str]:
         """What the last turn erased."""
-        return [it.name for it in self.engine.erased]
+        return [value.name for value in self.engine.erased]
 
     def state(self, name: str) -> str:
         return STATE_NAMES[self.instructions[name].state]
 
     def lively(self) -> list[str]:
-        return [_name(it) for it in self.engine.lively]
+        return [_name(value) for value in self.engine.lively]
 
     def writer(self, storage: str) -> str | None:
         writer = self.storage(storage).writer
         return None if writer is None else _name(writer)
 
     def readers(self, storage: str) -> list[str]:
-        return [_name(it) for it in self.storage(storage).readers or {}]
+        return [_name(reader) for reader in self.storage(storage).readers or {}]
 
     def drain(self) -> None:
         """Finish everything, the youngest first, and see that nothing is left."""
         while True:
-            running = [it for it in self.engine.lively if it.state == LAUNCHED]
+            running = [value for value in self.engine.lively if value.state == LAUNCHED]
             for instruction in reversed(running):
                 self.engine.completed(instruction)
             if not (self.turn() or running or self.engine.has_work()):
@@ -164,7 +164,7 @@ class Bench:
 
 
 def _name(instruction: Instruction) -> str:
-    return "+".join(it.name for it in members_of([instruction]))
+    return "+".join(value.name for value in members_of([instruction]))
 
 
 def engine_source() -> str:

@@ -124,13 +124,19 @@ class Simulation:
 
         self.instructions = [
             Instruction(
-                streams[it.stream],
-                Step(f"{it.kind} {number}", it.kind == FENCE, it.kind not in (HOST, FENCE), None, it.fusable),
-                accesses(it.reads),
-                accesses(it.writes),
+                streams[operation.stream],
+                Step(
+                    f"{operation.kind} {number}",
+                    operation.kind == FENCE,
+                    operation.kind not in (HOST, FENCE),
+                    None,
+                    operation.fusable,
+                ),
+                accesses(operation.reads),
+                accesses(operation.writes),
                 mode=Mode(scope=Scope(priority=choose.choice((-1, 0, 1, 5)))) if urgent else None,
             )
-            for number, it in enumerate(program.operations)
+            for number, operation in enumerate(program.operations)
         ]
         self.numbers = {instruction: number for number, instruction in enumerate(self.instructions)}
         # What is reported when an operation has ended: itself, or what stands for it if it is the last of those.
@@ -181,7 +187,7 @@ class Simulation:
                 self.read(number)
                 self.write(number)
             elif kind == FENCE:
-                late = [it for it in self.instructions[:number] if it.state != ERASED]
+                late = [value for value in self.instructions[:number] if value.state != ERASED]
                 assert not late, f"{instruction} went before {late}"
             if kind != STEP:
                 self.reportable.append(number)
@@ -232,9 +238,9 @@ class Simulation:
         assert sorted(self.launched) == list(range(len(self.instructions))), "each is launched once"
         for stream, ordered in enumerate(self.program.sequential):
             if ordered:
-                there = [it for it in self.launched if self.program.operations[it].stream == stream]
+                there = [value for value in self.launched if self.program.operations[value].stream == stream]
                 assert there == sorted(there), "a sequential stream keeps program order"
-        fences = [it for it in self.launched if self.program.operations[it].kind == FENCE]
+        fences = [value for value in self.launched if self.program.operations[value].kind == FENCE]
         assert fences == sorted(fences)
         assert not self.engine.active_streams
         assert not self.engine.has_work()

@@ -90,7 +90,7 @@ def test_one_storage_written_many_times_has_one_writer() -> None:
         launched += engine.schedule()
     assert state.writer is launched[-1]
     assert not state.readers
-    assert all(it.on_launch is None and it.on_finish is None for it in launched), "no edges on one stream"
+    assert all(value.on_launch is None and value.on_finish is None for value in launched), "no edges on one stream"
     for instruction in launched:
         engine.completed(instruction)
     engine.schedule()
@@ -108,7 +108,7 @@ def test_edges_go_when_their_source_does() -> None:
     bench.finish("write")
     bench.turn()
     assert bench.instructions["write"].on_finish is None
-    assert all(it.waits == 0 for it in readers)
+    assert all(reader.waits == 0 for reader in readers)
     bench.drain()
 
 

@@ -21,15 +21,15 @@ def test_neighbours_on_one_stream_are_fused(bench: Bench) -> None:
     bench.issue("two", reads="x", writes="y", fusable=True)
     bench.issue("three", reads="xy", writes="z", fusable=True)
     assert bench.turn() == ["one+two+three"]
-    assert [bench.writer(it) for it in "xyz"] == ["one+two+three"] * 3
-    assert {bench.state(it) for it in ("one", "two", "three")} == {"LAUNCHED"}
+    assert [bench.writer(value) for value in "xyz"] == ["one+two+three"] * 3
+    assert {bench.state(name) for name in ("one", "two", "three")} == {"LAUNCHED"}
     bench.finish("one+two+three")
-    assert {bench.state(it) for it in ("one", "two", "three")} == {"DONE"}
-    assert all(bench.instructions[it].policy is None for it in ("one", "two", "three"))
+    assert {bench.state(name) for name in ("one", "two", "three")} == {"DONE"}
+    assert all(bench.instructions[name].policy is None for name in ("one", "two", "three"))
     assert bench.turn() == []
     assert bench.erased() == ["one", "two", "three"]
-    assert {bench.state(it) for it in ("one", "two", "three")} == {"ERASED"}
-    assert [bench.writer(it) for it in "xyz"] == [None] * 3
+    assert {bench.state(name) for name in ("one", "two", "three")} == {"ERASED"}
+    assert [bench.writer(value) for value in "xyz"] == [None] * 3
 
 
 def test_one_alone_stays_alone(bench: Bench) -> None:
@@ -170,9 +170,9 @@ def test_members_are_forgotten_with_it(bench: Bench) -> None:
     bench.turn()
     forgotten = bench.engine.abandon([bench.instructions["three"]], lambda policy: None)
     bench.engine.check_invariants()
-    assert [it.name for it in forgotten] == ["three", "one", "two"]
-    assert {bench.state(it) for it in ("one", "two", "three")} == {"ERASED"}
-    assert all(bench.instructions[it].policy is None for it in ("one", "two", "three"))
+    assert [value.name for value in forgotten] == ["three", "one", "two"]
+    assert {bench.state(name) for name in ("one", "two", "three")} == {"ERASED"}
+    assert all(bench.instructions[name].policy is None for name in ("one", "two", "three"))
 
 
 def test_the_story_tells_of_members(bench: Bench) -> None:

@@ -417,7 +417,7 @@ def test_a_script_notices(mutation: Mutation) -> None:
         _run(mutation.script, bench)
 
 
-@pytest.mark.parametrize("mutation", [it for it in MUTATIONS if it.in_programs], ids=_named)
+@pytest.mark.parametrize("mutation", [mutation for mutation in MUTATIONS if mutation.in_programs], ids=_named)
 def test_random_programs_notice(mutation: Mutation) -> None:
     with pytest.raises(FAILS):
         _run_programs(SEEDS, mutation.old, mutation.new)

@@ -77,17 +77,17 @@ def test_all_who_ask_a_storage_for_what_orders_it_get_the_same() -> None:
 
     def ask() -> list[Dependence]:
         begin.wait()
-        return [it.dependence for it in storages]
+        return [storage.dependence for storage in storages]
 
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
         with ThreadPoolExecutor(4) as pool:
-            found = [it.result() for it in [pool.submit(ask) for _ in range(4)]]
+            found = [value.result() for value in [pool.submit(ask) for _ in range(4)]]
     finally:
         sys.setswitchinterval(before)
     for each, *others in zip(*found, strict=True):
-        assert all(it is each for it in others)
+        assert all(other is each for other in others)
 
 
 def test_what_orders_a_storage_belongs_to_its_machine() -> None:

@@ -29,7 +29,7 @@ def test_the_programs_contain_what_they_are_to_test() -> None:
         program = simulation.program
         kinds |= {operation.kind for operation in program.operations}
         sequential += any(program.sequential)
-        launched_of = [[it.serial for it in turn.launched] for turn in simulation.engine.story.turns]
+        launched_of = [[value.serial for value in turn.launched] for turn in simulation.engine.story.turns]
         prescheduled += any(len(launched) > 1 for launched in launched_of)
         fused += simulation.fused > 0
         out_of_order += simulation.launched != sorted(simulation.launched)

@@ -95,7 +95,7 @@ class Program:
 
     def binary(self) -> None:
         tensor, array = self.pick()
-        other, other_array = self.pick(lambda it: it.dtype == array.dtype and _broadcast(it.shape, array.shape))
+        other, other_array = self.pick(lambda x: x.dtype == array.dtype and _broadcast(x.shape, array.shape))
         name, function = self.choose.choice(
             (("add", np.add), ("sub", np.subtract), ("mul", np.multiply), ("maximum", np.maximum))
         )
@@ -103,20 +103,20 @@ class Program:
             self.keep(getattr(tensor, name)(other), np.array(function(array, other_array)))
 
     def reduce(self) -> None:
-        tensor, array = self.pick(lambda it: it.ndim > 0)
+        tensor, array = self.pick(lambda x: x.ndim > 0)
         if array.ndim:
             axis = self.choose.randrange(array.ndim)
             wide = np.int64 if array.dtype.kind in "iu" else array.dtype
             self.keep(tensor.sum(axis), np.array(array.sum(axis, dtype=wide)))
 
     def join(self) -> None:
-        tensor, array = self.pick(lambda it: it.ndim > 0)
+        tensor, array = self.pick(lambda x: x.ndim > 0)
         if array.ndim:
             self.keep(flow.cat((tensor, tensor), 0), np.concatenate((array, array), 0))
 
     def cast(self) -> None:
         tensor, array = self.pick()
-        dtype = self.choose.choice([it for it in DTYPES if _castable(array.dtype, it.numpy)])
+        dtype = self.choose.choice([value for value in DTYPES if _castable(array.dtype, value.numpy)])
         if dtype.numpy != array.dtype:
             self.keep(tensor.to(dtype), array.astype(dtype.numpy))
 
@@ -162,8 +162,8 @@ class Program:
     # Changes in place
 
     def change(self) -> None:
-        tensor, array = self.pick(lambda it: it.flags.writeable)
-        other, other_array = self.pick(lambda it: _castable(it.dtype, array.dtype) and _fits_into(it, array))
+        tensor, array = self.pick(lambda x: x.flags.writeable)
+        other, other_array = self.pick(lambda x: _castable(x.dtype, array.dtype) and _fits_into(x, array))
         if not (_castable(other_array.dtype, array.dtype) and _fits_into(other_array, array)):
             return
         kind = self.choose.randrange(6)

@@ -141,7 +141,7 @@ def test_abandoning_empties_what_is_ready(bench: Bench) -> None:
     bench.issue("urgent", "a", priority=3)
     bench.turn()
     dropped = bench.engine.abandon([], lambda policy: None)
-    assert {it.name for it in dropped} == {"ready", "urgent"}
+    assert {value.name for value in dropped} == {"ready", "urgent"}
     bench.engine.check_invariants()
     bench.finish("running")
     bench.turn()

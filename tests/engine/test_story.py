@@ -150,10 +150,10 @@ def test_an_unfinished_program_replays_to_the_same_state() -> None:
     bench.barrier("fence")
     bench.turn()
     again = replay(_recorded(bench.engine))
-    assert [(it.name, it.state, it.waits) for it in again.lively] == [
-        (it.name, it.state, it.waits) for it in bench.engine.lively
+    assert [(value.name, value.state, value.waits) for value in again.lively] == [
+        (value.name, value.state, value.waits) for value in bench.engine.lively
     ]
-    assert [it.name for it in again.barriers] == ["fence"]
+    assert [barrier.name for barrier in again.barriers] == ["fence"]
     bench.drain()
 
 
@@ -277,14 +277,14 @@ def test_the_story_keeps_no_array_alive(turning: VirtualMachine) -> None:
             y[0].add_(1)
             total = total + y.sum()
             total.item()
-            arrays += [weakref.ref(it._blob.storage.array) for it in (x, y, total)]
+            arrays += [weakref.ref(tensor._blob.storage.array) for tensor in (x, y, total)]
             del y
         flow.synchronize()
         engine = turning.engine
         assert len(engine.story.events("add_scalar")) > 0, "the story remembers these ops"
         del x, total
         flow.synchronize()  # memory goes back in order, by an instruction
-        assert all(it() is None for it in arrays)
+        assert all(array() is None for array in arrays)
     finally:
         gc.enable()
 

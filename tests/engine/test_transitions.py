@@ -306,8 +306,8 @@ def test_abandon_forgets_all_that_has_not_begun() -> None:
     bench.issue("pending", "a", writes="z")
     forgotten = bench.abandon("behind")
     assert forgotten == ["behind", "waiting", "fence", "pending"], "predecessors first"
-    assert {bench.state(it) for it in forgotten} == {"ERASED"}
-    assert all(bench.instructions[it].policy is None for it in forgotten)
+    assert {bench.state(value) for value in forgotten} == {"ERASED"}
+    assert all(bench.instructions[value].policy is None for value in forgotten)
     assert bench.lively() == ["running"]
     assert (bench.writer("x"), bench.writer("y"), bench.readers("x")) == ("running", None, [])
     bench.finish("running")

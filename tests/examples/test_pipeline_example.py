@@ -26,7 +26,7 @@ async def test_pipeline(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
         panels = await example.main(6, 3, 0, tmp_path, size=4, width=32)
     one, many = panels.values()
     for recorded in (one, many):
-        assert [len(it) for it in recorded.slices.values()] == [6, 6, 6]
+        assert [len(slice_) for slice_ in recorded.slices.values()] == [6, 6, 6]
         assert all([0 < recorded.busy(stage) < 1 for stage in recorded.slices])
         for stages in zip(*recorded.slices.values(), strict=True):
             load, copy, compute = stages

@@ -96,7 +96,7 @@ async def test_fastapi() -> None:
             assert answer.status_code == 200
             with flow.no_grad():
                 wanted = (await example.model(flow.tensor(samples))).tolist()
-            assert answer.json() == [pytest.approx(it, abs=1e-5) for it in wanted]
+            assert answer.json() == [pytest.approx(value, abs=1e-5) for value in wanted]
             assert example.session.statistics.batches.batches < 20
             answer = await client.post("/classify", json=[[1.0]])
             assert (answer.status_code, answer.json()["title"]) == (422, "InvalidInput")

@@ -63,7 +63,7 @@ def bits(tensor: Tensor) -> Bits:
 
 
 def _all_bits(results: Any, state: Sequence[Tensor]) -> list[Bits]:
-    return [bits(it) for it in (*args_tree.flatten(results)[1], *state)]
+    return [bits(value) for value in (*args_tree.flatten(results)[1], *state)]
 
 
 def eagerly(program: Program, make_state: Callable[[], list[Tensor]], rounds: Sequence[Sequence[Any]]) -> Any:
@@ -91,7 +91,10 @@ def as_graph(
 
 def _copies(rounds: Sequence[Sequence[Any]]) -> list[list[Any]]:
     # A program may change its arguments, which a graph does not hand on.
-    return [[it.clone() if isinstance(it, Tensor) else it for it in arguments] for arguments in rounds]
+    return [
+        [argument.clone() if isinstance(argument, Tensor) else argument for argument in arguments]
+        for arguments in rounds
+    ]
 
 
 def agreed(

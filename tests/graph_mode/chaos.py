@@ -118,7 +118,7 @@ def make_round(seed: int, mode: str) -> Round:
             for _ in range(count)
         ]
     )
-    programs = tuple([_program(choose, len(it), choose.randint(3, 22), machines) for it in graphs])
+    programs = tuple([_program(choose, len(graph), choose.randint(3, 22), machines) for graph in graphs])
     gather, window = choose.choice((1, 32, 1 << 60)), choose.choice((1, 8, 64))
     race_check = choose.random() < 0.25
     return Round(seed, mode, surroundings, graphs, programs, faults, abort, gather, window, race_check, machines)
@@ -248,14 +248,14 @@ def _call_eagerly(net: Net, optimizer: Any, x: flow.Tensor, index: flow.Tensor) 
 def _packed(parts: list[Any]) -> list[flow.Tensor]:
     """The results of all micro-batches, one after the other."""
     found = zip(*[_leaves(part) for part in parts], strict=True)
-    return [flow.stack(list(it)) if it[0].ndim == 0 else flow.cat(list(it)) for it in found]
+    return [flow.stack(list(value)) if value[0].ndim == 0 else flow.cat(list(value)) for value in found]
 
 
 def _copied(tree: Any) -> Any:
     if isinstance(tree, dict):
-        return {name: it.clone() for name, it in tree.items()}
+        return {name: value.clone() for name, value in tree.items()}
     if isinstance(tree, (tuple, list)):
-        return [it.clone() for it in tree]
+        return [tensor.clone() for tensor in tree]
     return tree.clone()
 
 
@@ -342,10 +342,10 @@ class Player:
         elif kind == "misfit":
             self._misfit(which)
         elif kind == "read params":
-            self.results[position] = [it.detach().clone() for it in self.nets[which].parameters()]
+            self.results[position] = [parameter.detach().clone() for parameter in self.nets[which].parameters()]
             return position
         elif kind in ("read", "drop", "glance"):
-            left = [it for it in self.results if it not in self.found]
+            left = [result for result in self.results if result not in self.found]
             chosen = left[step.detail % len(left)] if left else None
             if kind == "read":
                 return chosen
@@ -364,7 +364,7 @@ class Player:
     def glanced(self, position: int) -> flow.Tensor | None:
         """What is awaited at this step, and given up."""
         step = self.steps[position]
-        left = [it for it in self.results if it not in self.found]
+        left = [result for result in self.results if result not in self.found]
         return self.results[left[step.detail % len(left)]][0] if step.kind == "glance" and left else None
 
     def _call(self, position: int, which: int) -> None:
@@ -427,7 +427,7 @@ class Player:
     def rest(self) -> list[int]:
         """What is left to read in the end; the others never are."""
         choose = random.Random(self.round.seed)
-        return [it for it in self.results if it not in self.found and choose.random() < 0.8]
+        return [result for result in self.results if result not in self.found and choose.random() < 0.8]
 
 
 def _places(mode: str, number: int) -> tuple[str, str]:
@@ -450,10 +450,10 @@ def play_plainly(player: Player) -> None:
     for position in range(len(player.steps)):
         chosen = player.take(position)
         if chosen is not None:
-            player.found[chosen] = [_value(it.numpy) for it in player.results[chosen]]
+            player.found[chosen] = [_value(result.numpy) for result in player.results[chosen]]
     if not player.round.abort or not player.graphed:
         for chosen in player.rest():
-            player.found[chosen] = [_value(it.numpy) for it in player.results[chosen]]
+            player.found[chosen] = [_value(result.numpy) for result in player.results[chosen]]
 
 
 async def _read(player: Player, chosen: int) -> None:
@@ -599,7 +599,7 @@ def _play(rounds: Round, machines: tuple[VirtualMachine, ...]) -> list[Player]:
                 thread.start()
             for thread in threads:
                 thread.join(6 * PATIENCE)
-                check(not thread.is_alive(), f"a thread hangs\n{[it.snapshot() for it in machines]!r}")
+                check(not thread.is_alive(), f"a thread hangs\n{[value.snapshot() for value in machines]!r}")
             for player in players:
                 if player.failed is not None:
                     raise player.failed
@@ -667,7 +667,7 @@ def _read_what_is_left(players: list[Player]) -> None:
     """Of a machine that is closed; nothing may wait for ever."""
     for player in players:
         for chosen in player.rest():
-            player.found[chosen] = [_value(it.numpy) for it in player.results[chosen]]
+            player.found[chosen] = [_value(result.numpy) for result in player.results[chosen]]
 
 
 def _compare(rounds: Round, players: list[Player], torn: set[str]) -> Counter[str]:
@@ -691,7 +691,7 @@ def _judge(rounds: Round, player: Player, figures: Counter[str], torn: set[str])
             continue
         oracle.take(position)
         if position in oracle.results:
-            want[position] = [_value(it.numpy) for it in oracle.results[position]]
+            want[position] = [_value(result.numpy) for result in oracle.results[position]]
     unknown = [
         number
         for number, names in enumerate(player.names)
@@ -703,7 +703,7 @@ def _judge(rounds: Round, player: Player, figures: Counter[str], torn: set[str])
             _only_faults(rounds, values, figures)
             continue
         # A launch fails as a whole.
-        errors = [it for it in want[position] if isinstance(it, BaseException)]
+        errors = [value for value in want[position] if isinstance(value, BaseException)]
         if errors and step.kind in ("call", "shared", "scoped"):
             want[position] = errors[:1] * len(values)
         for number, (have, wanted) in enumerate(zip(values, want[position], strict=True)):
@@ -765,7 +765,7 @@ def _leave_nothing(machines: tuple[VirtualMachine, ...], runtimes: list[GraphRun
             check(machine.races.detector.races == [], f"races: {machine.races.detector.races}")
         machine.close()
     gc.collect()
-    for device, allocator in [it for machine in machines for it in machine.memory.allocators.items()]:
+    for device, allocator in [value for machine in machines for value in machine.memory.allocators.items()]:
         allocator.check_invariants()
         allocator.largest(1)  # takes back what was dropped without being freed
         left = allocator.statistics()["allocated_bytes.all.current"]

@@ -55,7 +55,7 @@ class Called(nn.Graph):
     def __init__(self, call: Callable[..., Any], *modules: nn.Module) -> None:
         super().__init__()
         self.call = call
-        self.modules_used = nn.ModuleList([it.eval() for it in modules])
+        self.modules_used = nn.ModuleList([module.eval() for module in modules])
 
     def build(self, *args: Any) -> Any:
         return self.call(*args)
@@ -179,8 +179,8 @@ def saved(folder: Path, name: str, graph: nn.Graph, args: tuple[flow.Tensor, ...
     """The graph, saved in a folder."""
     graph(*args)
     flow.save(graph, folder)
-    files = {it.name: json.loads(it.read_text()) for it in folder.glob("*.json")}
-    return Seed(name, files, folder / "tensors.safetensors", tuple([it.numpy().copy() for it in args]))
+    files = {value.name: json.loads(value.read_text()) for value in folder.glob("*.json")}
+    return Seed(name, files, folder / "tensors.safetensors", tuple([arg.numpy().copy() for arg in args]))
 
 
 # Changes
@@ -247,9 +247,9 @@ def _exchange(draw: random.Random, job: Any) -> None:
 
 
 def _all_metas(job: Any) -> list[Any]:
-    found = [it["meta"] for it in job["buffers"].values()]
+    found = [value["meta"] for value in job["buffers"].values()]
     for op in job["ops"]:
-        found += [it["meta"] for it in (*op["inputs"], *op["outputs"])]
+        found += [entry["meta"] for entry in (*op["inputs"], *op["outputs"])]
     return found
 
 
@@ -301,7 +301,7 @@ def _rename(draw: random.Random, job: Any) -> None:
     """Another op of the same graph, or of the table."""
     from vmflow.ops.table import OPS
 
-    names = [it["op"] for it in job["ops"]] if draw.random() < 0.4 else list(OPS)
+    names = [value["op"] for value in job["ops"]] if draw.random() < 0.4 else list(OPS)
     draw.choice(job["ops"])["op"] = draw.choice(names)
 
 
@@ -393,7 +393,7 @@ def outcome(seed: Seed, files: dict[str, Any], folder: Path) -> str:
     except (ValueError, DeviceUnavailable, MemoryError, FileNotFoundError) as error:
         return f"load {type(error).__name__}"
     try:
-        result = loaded(*[flow.tensor(it) for it in seed.args])
+        result = loaded(*[flow.tensor(arg) for arg in seed.args])
         for each in args_tree.flatten(result)[1]:
             each.numpy()
     except (*ALLOWED, RuntimeError) as error:
@@ -405,7 +405,7 @@ def outcome(seed: Seed, files: dict[str, Any], folder: Path) -> str:
 
 def _draw(seeds: list[Seed], base: int, number: int) -> tuple[Seed, str, dict[str, Any]]:
     draw = random.Random(f"{base} {number}")
-    composed = [it for it in seeds if not it.name.startswith("op ")]
+    composed = [value for value in seeds if not value.name.startswith("op ")]
     seed = draw.choice(composed if draw.random() < 0.5 else seeds)
     return seed, *changed(seed, draw)
 

@@ -14,7 +14,7 @@ def unordered(job: Job, plan: Plan) -> list[tuple[str, str]]:
         places.update({position: (task, place) for place, position in enumerate(chain.ops)})
     after = _reached(plan)
     found = []
-    within = [pair for pair in dependences(job.ops) if not any([job.ops[it].kind in BOUNDARY for it in pair])]
+    within = [pair for pair in dependences(job.ops) if not any([job.ops[value].kind in BOUNDARY for value in pair])]
     for one, other in within:
         (task, place), (later_task, later_place) = places[one], places[other]
         if later_task not in after[task] and not (task == later_task and place < later_place):

@@ -42,7 +42,7 @@ def programs(draw: st.DrawFn, at_most: int = 12) -> Program:
         outputs: list[int] = []
         for _ in range(draw(st.sampled_from([1, 1, 1, 2]))):
             outputs.append(len(nbytes))
-            sizes = [nbytes[it] for it in inputs] or [100]
+            sizes = [nbytes[operand] for operand in inputs] or [100]
             nbytes[outputs[-1]] = draw(st.sampled_from(sizes * 3) | st.sampled_from([0, 1, 64, 65, 300, 1000]))
             if draw(st.integers(0, 7)) == 0:
                 pinned.append(outputs[-1])

@@ -93,7 +93,7 @@ class GraphProgram:
 
     def __call__(self, state: Sequence[Tensor], *arguments: Any) -> Any:
         tensors = args_tree.flatten(arguments)[1]
-        run = Run(our_library(), {f"x{at}": it for at, it in enumerate(tensors)})
+        run = Run(our_library(), {f"x{at}": tensor for at, tensor in enumerate(tensors)})
         for step in self.steps:
             run.step(step)
         return _nested(self.results, run.tensors)
@@ -108,7 +108,13 @@ def _nested(nest: Nest, tensors: dict[str, Tensor]) -> Any:
         return tensors[nest]
     kind, parts = nest
     made = [_nested(part, tensors) for part in parts]
-    return {str(at): it for at, it in enumerate(made)} if kind == "dict" else list(made) if kind == "list" else (*made,)
+    return (
+        {str(at): value for at, value in enumerate(made)}
+        if kind == "dict"
+        else list(made)
+        if kind == "list"
+        else (*made,)
+    )
 
 
 class _Maker(Maker):
@@ -129,7 +135,7 @@ class _Maker(Maker):
                 # Of a program that fails there is nothing to compare.
                 self.steps.pop()
                 self.run.tensors, self.refused = before, False
-        names = [name for name, it in self.run.tensors.items() if isinstance(it, Tensor)]
+        names = [name for name, tensor in self.run.tensors.items() if isinstance(tensor, Tensor)]
         chosen = self.rng.sample(names[3:] or names, min(len(names[3:] or names), self.rng.randint(1, 4)))
         return GraphProgram(given, tuple(self.steps), self._nest(chosen), writes)
 
@@ -141,7 +147,7 @@ class _Maker(Maker):
         return self.rng.choice(["tuple", "list", "dict"]), (names[0], self._nest(names[1:]))
 
     def _normalized(self) -> None:
-        name = self._one(lambda it: len(it.shape) > 0 and it.shape[-1] > 0 and not it.dtype.is_complex)
+        name = self._one(lambda tensor: len(tensor.shape) > 0 and tensor.shape[-1] > 0 and not tensor.dtype.is_complex)
         if name is not None:
             if self.rng.random() < 0.5:
                 self._add("method", (name,), "softmax", -1)
@@ -149,13 +155,13 @@ class _Maker(Maker):
                 self._add("layer_norm", (name,))
 
     def _indexed(self) -> None:
-        name = self._one(lambda it: len(it.shape) > 0 and it.shape[0] > 0)
+        name = self._one(lambda tensor: len(tensor.shape) > 0 and tensor.shape[0] > 0)
         if name is not None:
             places = tuple([self.rng.randrange(self.run.tensors[name].shape[0]) for _ in range(3)])
             self._add("by_index", (name,), "index_select", 0, places)
 
     def _chosen(self) -> None:
-        name = self._one(lambda it: not it.dtype.is_complex)
+        name = self._one(lambda tensor: not tensor.dtype.is_complex)
         if name is not None:
             self._add("chosen", (name, self._like(name)))
 
@@ -238,10 +244,10 @@ class GraphCheck:
     ) -> str | None:
         ordered = [given.made(layout).clone() for given, layout in zip(program.given, layouts, strict=True)]
         expected = _called(lambda *given: program((), *given), _in_containers(ordered))
-        wanted = [bits(it) for it in expected]
+        wanted = [bits(value) for value in expected]
         for name, way in ways.items():
             self.counts["calls compared to the bit"] += 1
-            if [bits(it) for it in _called(way, program.arguments(layouts))] != wanted:
+            if [bits(value) for value in _called(way, program.arguments(layouts))] != wanted:
                 return f"{name} differs from eager ops"
         try:
             eager = _called(lambda *given: program((), *given), program.arguments(layouts))

@@ -86,7 +86,7 @@ def by_hand(
         else:
             scaler.step(optimizer)
             scaler.update()
-    return [it.numpy() for it in losses], [it.numpy() for it in outputs]
+    return [value.numpy() for value in losses], [output.numpy() for output in outputs]
 
 
 def same_state(one: nn.Module, other: nn.Module) -> None:
@@ -113,9 +113,9 @@ def test_a_graph_does_what_the_loop_does(make: Callable[[Any], optim.Optimizer],
     flow.manual_seed(5)
     call = graph.run_by_vm if by_vm else graph
     results = [call(x, y) for x, y in batches()]
-    np.testing.assert_array_equal(np.concatenate([it[0].numpy() for it in results]), np.array(losses))
+    np.testing.assert_array_equal(np.concatenate([result[0].numpy() for result in results]), np.array(losses))
     np.testing.assert_array_equal(
-        np.concatenate([it[1]["out"].numpy() for it in results]), np.concatenate(outputs), strict=True
+        np.concatenate([result[1]["out"].numpy() for result in results]), np.concatenate(outputs), strict=True
     )
     assert tuple(results[0][0].shape) == (STEPS,)
     same_state(eager, shared)
@@ -123,7 +123,7 @@ def test_a_graph_does_what_the_loop_does(make: Callable[[Any], optim.Optimizer],
 
 def test_clipped_and_scaled() -> None:
     eager, shared = model(), model()
-    groups = [{"params": list(it.parameters()), "clip_grad_max_norm": 0.05} for it in (eager, shared)]
+    groups = [{"params": list(value.parameters()), "clip_grad_max_norm": 0.05} for value in (eager, shared)]
     scalers = [flow.amp.GradScaler(init_scale=64.0, growth_interval=2) for _ in range(2)]
     flow.manual_seed(5)
     losses, _ = by_hand(eager, sgd([groups[0]]), clip=True, scaler=scalers[0])
@@ -137,13 +137,13 @@ def test_clipped_and_scaled() -> None:
 
 def test_the_next_launch_sees_the_step() -> None:
     given = batches(20)
-    waiting, overlapping = [Train(it, sgd(it.parameters())) for it in (model(), model())]
+    waiting, overlapping = [Train(value, sgd(value.parameters())) for value in (model(), model())]
     flow.manual_seed(5)
     waited = [waiting(x, y)[0].numpy() for x, y in given]
     flow.manual_seed(5)
     results = [overlapping(x, y)[0] for x, y in given]  # none is waited for before the next call
     assert overlapping.plan.launches_at_once == 1
-    np.testing.assert_array_equal([it.numpy() for it in results], waited)
+    np.testing.assert_array_equal([result.numpy() for result in results], waited)
     same_state(waiting.model.origin, overlapping.model.origin)
 
 
@@ -157,7 +157,7 @@ def test_the_job() -> None:
     assert [op.op for op in computing(job) if op.phase == "step"] == ["SGD.step"]
     assert {draw.phase for draw in job.draws} == {"micro"}
     kinds = [task.kind for task in graph.plan.tasks]
-    assert sorted(it for it in kinds if it in ("unpack", "acc", "pack")) == ["acc", "pack", "unpack"]
+    assert sorted(kind for kind in kinds if kind in ("unpack", "acc", "pack")) == ["acc", "pack", "unpack"]
     gathered = next(op for op in job.ops if op.kind == "accumulate")
     assert len(gathered.inputs) == 5  # all parameters but the frozen one
 
@@ -189,8 +189,8 @@ def test_results_of_all_kinds_are_packed() -> None:
     want = [args for part in parts(x) for args in [views(linear, part)]]
     for found in (graph(x), graph.run_by_vm(x)):
         transposed, first, (one, other), same, weight, constant = found
-        np.testing.assert_array_equal(transposed.numpy(), np.concatenate([it[0].numpy() for it in want]))
-        np.testing.assert_array_equal(first.numpy(), np.array([it[1].numpy() for it in want]))
+        np.testing.assert_array_equal(transposed.numpy(), np.concatenate([value[0].numpy() for value in want]))
+        np.testing.assert_array_equal(first.numpy(), np.array([value[1].numpy() for value in want]))
         np.testing.assert_array_equal(one.numpy(), 2 * x.numpy())
         np.testing.assert_array_equal(other.numpy(), 2 * x.numpy())
         np.testing.assert_array_equal(same.numpy(), x.numpy())
@@ -267,7 +267,7 @@ def test_a_step_cannot_read_what_is_not_accumulated() -> None:
     gradients = next(op for op in job.ops if op.kind == "accumulate")
     names = {made.buffer: given for given, made in zip(gradients.inputs, gradients.outputs, strict=True)}
     careless = tuple(
-        [attrs.evolve(op, inputs=tuple([names.get(it.buffer, it) for it in op.inputs])) for op in kept],
+        [attrs.evolve(op, inputs=tuple([names.get(operand.buffer, operand) for operand in op.inputs])) for op in kept],
     )
     with pytest.raises(ValueError, match="made in the phase 'micro'; it must be accumulated"):
         attrs.evolve(job, ops=careless).check()
@@ -312,7 +312,7 @@ class Across(nn.Graph):
 @pytest.mark.parametrize("slots", [1, 2, 3])
 def test_over_two_devices(slots: int) -> None:
     eager, shared = model().to("sim"), model().to("sim")
-    made = [sgd([{"params": list(it.parameters()), "clip_grad_max_norm": 0.5}]) for it in (eager, shared)]
+    made = [sgd([{"params": list(value.parameters()), "clip_grad_max_norm": 0.5}]) for value in (eager, shared)]
     given = [(x.cpu(), y.cpu()) for x, y in batches()]
     flow.manual_seed(5)
     losses: list[Any] = []
@@ -327,7 +327,7 @@ def test_over_two_devices(slots: int) -> None:
     graph = Across(shared, made[1], slots)
     flow.manual_seed(5)
     found = [graph(x, y) for x, y in given]  # without waiting in between
-    assert [it for loss, _ in found for it in loss.tolist()] == losses
+    assert [value for loss, _ in found for value in loss.tolist()] == losses
     assert found[0][1].device.type == "sim"
     same_state(eager, shared)
 
@@ -343,6 +343,6 @@ def test_stages_and_micro_batches() -> None:
         blocks[number].config.set_stage(stage)
     flow.manual_seed(5)
     found = [graph(x, y)[0] for x, y in batches()]
-    np.testing.assert_array_equal(np.concatenate([it.numpy() for it in found]), np.array(losses))
+    np.testing.assert_array_equal(np.concatenate([tensor.numpy() for tensor in found]), np.array(losses))
     same_state(eager, shared)
     assert len({op.stage for op in graph.full_job.ops}) == 2

@@ -102,7 +102,7 @@ async def test_results_of_every_kind_can_be_awaited() -> None:
         if kind == "tensor":
             assert result.tolist() == [2, 2]
         elif kind == "tuple":
-            assert [it.tolist() for it in result] == [[2, 2], [3, 3]]
+            assert [tensor.tolist() for tensor in result] == [[2, 2], [3, 3]]
         elif kind == "list":
             assert (result[0].tolist(), result[1][0].tolist()) == ([2, 2], [3, 3])
         else:
@@ -156,7 +156,7 @@ async def test_the_argument_can_be_written_after_the_call() -> None:
     for _ in range(5):
         results.append(double(x))
         x += 1
-    assert [(await it).tolist() for it in results] == [[2.0 * number] * 3 for number in range(5)]
+    assert [(await result).tolist() for result in results] == [[2.0 * number] * 3 for number in range(5)]
 
 
 # Given up
@@ -257,7 +257,7 @@ async def test_priorities_do_not_mix_launches_up() -> None:
     for number in range(12):
         with flow.scope(priority=number % 3 - 1):
             results.append(count(flow.ones(1)))
-    found = sorted([(await it).item() for it in results])
+    found = sorted([(await result).item() for result in results])
     assert found == list(range(1, 13))
     assert weight.item() == 12
 
@@ -395,7 +395,7 @@ async def test_launches_with_the_results_of_others() -> None:
         y = other(y)
     for _ in range(2):
         z = other(one(z) + 1)
-    assert [(await it).item() for it in (x, y, z)] == [81, 24, (4 * 5 * 3 + 1) * 6]
+    assert [(await value).item() for value in (x, y, z)] == [81, 24, (4 * 5 * 3 + 1) * 6]
 
 
 async def test_a_launch_with_the_result_of_a_failed_one() -> None:

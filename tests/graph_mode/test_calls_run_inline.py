@@ -340,7 +340,7 @@ async def test_old_weights_are_not_kept() -> None:
 
 def test_a_graph_that_is_gone_leaves_nothing_to_the_collector(machine: VirtualMachine) -> None:
     graph = ready(Product(), flow.ones(4, 3))
-    (runtime,) = [weakref.ref(it) for it in machine.graphs.values()]
+    (runtime,) = [weakref.ref(value) for value in machine.graphs.values()]
     with no_collections():
         del graph
         assert runtime() is None

@@ -57,7 +57,7 @@ def _tokens(text: str) -> Iterator[str]:
 def _text(token: str) -> str:
     if not token.startswith('"'):
         return token
-    return re.sub(r"\\(.)", lambda it: "\n" if it.group(1) == "n" else it.group(1), token[1:-1])
+    return re.sub(r"\\(.)", lambda x: "\n" if x.group(1) == "n" else x.group(1), token[1:-1])
 
 
 def _block(tokens: list[str], at: int, picture: Picture, inside: list[str]) -> int:
@@ -131,7 +131,7 @@ def test_a_job_shows_ops_in_their_modules_and_what_flows_between_them() -> None:
     assert flows >= {("op3", "op4"), ("op4", "op5"), ("op5", "op6"), ("op6", "op7"), ("op6", "op8")}
     assert ("op7", "op9") in flows
     assert ("op0", "op3") in flows
-    assert {it for flow_ in flows for it in flow_} <= picture.nodes.keys()
+    assert {value for flow_ in flows for value in flow_} <= picture.nodes.keys()
 
 
 def test_a_training_step_writes_back_to_its_variables() -> None:
@@ -153,25 +153,25 @@ def test_names_of_all_kinds_are_quoted() -> None:
 def test_a_plan_shows_tasks_by_stream_and_registers_with_their_slots() -> None:
     plan = compiled(Train(), flow.ones(5, 3)).plan
     picture = parsed(plan.to_dot())
-    assert picture.nodes.keys() == {f"task{it.id}" for it in plan.tasks}
-    assert sorted([it for those in picture.clusters.values() for it in those]) == sorted(picture.nodes)
+    assert picture.nodes.keys() == {f"task{task.id}" for task in plan.tasks}
+    assert sorted([value for those in picture.clusters.values() for value in those]) == sorted(picture.nodes)
     assert len(picture.clusters) == 3  # the source, the sink, and the stream between them
     expected = [
-        (f"task{it.producer}", f"task{consumer}", f"register {it.id} x {it.count}", it.control)
-        for it in plan.registers
-        for consumer in it.consumers
+        (f"task{register.producer}", f"task{consumer}", f"register {register.id} x {register.count}", register.control)
+        for register in plan.registers
+        for consumer in register.consumers
     ]
     assert picture.edges == expected
 
 
 def test_registers_that_hold_data_tell_how_much() -> None:
     plan = compiled(Forward(lambda x: (x.to("sim:0") + 1).to("cpu") * 2), flow.ones(100, device="cpu")).plan
-    data = [it for it in plan.registers if it.id in plan.contents]
+    data = [register for register in plan.registers if register.id in plan.contents]
     assert data
     picture = parsed(plan_to_dot(plan))
     labels = {label for _, _, label, dashed in picture.edges if not dashed}
-    assert labels == {f"register {it.id} x {it.count}\n{plan.contents[it.id].nbytes} bytes" for it in data}
-    assert all([isinstance(it, RegisterDescriptor) for it in data])
+    assert labels == {f"register {datum.id} x {datum.count}\n{plan.contents[datum.id].nbytes} bytes" for datum in data}
+    assert all([isinstance(datum, RegisterDescriptor) for datum in data])
     assert any(["sim" in label for label in picture.clusters])
 
 

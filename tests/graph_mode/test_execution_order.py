@@ -52,8 +52,8 @@ def _least_peak(program: Program) -> int:
             if position in done or not needs <= done:
                 continue
             op = program.ops[position]
-            waiting = {it for other in done for it in program.ops[other].outputs if readers[it] - done}
-            live = sum(-(-program.nbytes[it] // 64) * 64 for it in waiting | {*op.outputs})
+            waiting = {output for other in done for output in program.ops[other].outputs if readers[output] - done}
+            live = sum(-(-program.nbytes[output] // 64) * 64 for output in waiting | {*op.outputs})
             peaks.append(max(live, from_here(done | {position})))
         return min(peaks, default=0)
 
@@ -80,7 +80,7 @@ def test_orders_are_possible_and_need_no_more(
     assert sorted(order) == list(range(len(program.ops)))
     place = {position: at for at, position in enumerate(order)}
     for position, needs in enumerate(_before(program.ops, edges)):
-        assert all(place[it] < place[position] for it in needs)
+        assert all(place[need] < place[position] for need in needs)
     assert _peak(program, order, kept) <= _peak(program, range(len(order)), kept)
     assert order == execution_order(program.ops, edges, program.nbytes, prefer, program.pinned, kept)
 

@@ -32,14 +32,14 @@ def test_they_are_recorded_in_order() -> None:
     assert job.inputs == tuple([op.outputs[0].buffer for op in job.ops[:2]]) == (0, 1)
     assert job.variables() == [job.buffers[op.outputs[0].buffer] for op in job.ops[2:4]]
     assert job.outputs == tuple([op.inputs[0] for op in job.ops[-3:]])
-    assert [it.strides for it in job.outputs] == [(1,), None, None]
+    assert [output.strides for output in job.outputs] == [(1,), None, None]
 
 
 def test_they_belong_to_no_task_and_cost_nothing() -> None:
     graph = agreed(lambda state, x: (x * state[0], x), flow.ones(4), state=lambda: [flow.ones(4)])
     job = graph.full_job
     (chain,) = graph.plan.chains.values()
-    assert [job.ops[it] for it in chain.ops] == computing(job)
+    assert [job.ops[value] for value in chain.ops] == computing(job)
     assert (chain.inputs, chain.outputs) == (job.inputs, (0, 1))
     assert {cost_of(op) for op in job.ops if op.kind in BOUNDARY} == {0}
 

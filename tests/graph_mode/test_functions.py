@@ -386,7 +386,7 @@ def test_a_train_function_trains_under_no_grad_too() -> None:
 
 def test_several_optimizers() -> None:
     one, other = values(3).requires_grad_(), values(3, seed=1).requires_grad_()
-    before = [it.detach().numpy().copy() for it in (one, other)]
+    before = [tensor.detach().numpy().copy() for tensor in (one, other)]
     optimizers = [flow.optim.SGD([one], lr=1.0), flow.optim.SGD([other], lr=2.0)]
     schedule = flow.optim.lr_scheduler.StepLR(optimizers[1], step_size=1, gamma=0.5)
 

@@ -35,24 +35,24 @@ def _name(call: str) -> str:
 
 def _prepared(call: str) -> tuple[Callable[..., Any], Callable[[], list[flow.Tensor]]]:
     """The call as a function of its operands, which also gives the gradients, if there are any; and the operands."""
-    arrays = {name: it for name, it in operands().items() if re.search(rf"\b{name}\b", call)}
+    arrays = {name: operand for name, operand in operands().items() if re.search(rf"\b{name}\b", call)}
 
     def evaluated(*given: flow.Tensor, graded: bool = True) -> Any:
         named = {
-            name: it.detach().requires_grad_() if graded and _fractional(name, arrays[name]) else it
-            for name, it in zip(arrays, given, strict=True)
+            name: tensor.detach().requires_grad_() if graded and _fractional(name, arrays[name]) else tensor
+            for name, tensor in zip(arrays, given, strict=True)
         }
         result = eval(call, {**namespaces(flow), **named, "float": float})
-        traced = [it for it in flattened(result) if isinstance(it, flow.Tensor) and it.requires_grad]
+        traced = [tensor for tensor in flattened(result) if isinstance(tensor, flow.Tensor) and tensor.requires_grad]
         if not traced:
             return result
-        total = flow.stack([_weighted(it) for it in traced]).sum()
-        wanted = [it for it in named.values() if it.requires_grad]
+        total = flow.stack([_weighted(entry) for entry in traced]).sum()
+        wanted = [value for value in named.values() if value.requires_grad]
         gradients = flow.autograd.grad(total, wanted, allow_unused=True)
-        return result, [it for it in gradients if it is not None]
+        return result, [gradient for gradient in gradients if gradient is not None]
 
     def given() -> list[flow.Tensor]:
-        return [flow.tensor(it) for it in arrays.values()]
+        return [flow.tensor(array) for array in arrays.values()]
 
     try:
         evaluated(*given())

@@ -64,7 +64,7 @@ def _changed(function: Built, *args: flow.Tensor) -> tuple[list[str], list[str]]
 
 def _bits(results: Any) -> list[bytes]:
     several = results if isinstance(results, Sequence) else [results]
-    return [it.detach().numpy().tobytes() for it in several]
+    return [tensor.detach().numpy().tobytes() for tensor in several]
 
 
 def _agree(function: Built, *args: flow.Tensor) -> None:
@@ -94,7 +94,7 @@ def test_the_program_is_plain_data() -> None:
         (1,),
     )
     assert decoded(op.attributes[0][0][2][0]) == 2.0
-    assert [it.meta.shape for it in op.inputs] == [(2, 3), (3,)]
+    assert [operand.meta.shape for operand in op.inputs] == [(2, 3), (3,)]
     assert op.scalars == ()
     assert op.line.startswith(__file__)
 
@@ -337,7 +337,7 @@ def _program(choices: Sequence[tuple[int, int, int]], picks: Sequence[int]) -> B
                     values.append(BINARY[which - len(UNARY)](one, other))
             except (TypeError, ValueError, IndexError, RuntimeError):
                 continue
-        return [values[-1], *[values[it % len(values)] for it in picks]]
+        return [values[-1], *[values[pick % len(values)] for pick in picks]]
 
     return function
 
@@ -380,6 +380,6 @@ def _held(job: Job, fused: JobOp) -> int:
     made = set(fused.writes())
     last = max([position for position, op in enumerate(job.ops) if made & set(op.writes())])
     later = {buffer for op in job.ops[last:] for buffer in op.reads()}
-    read = [job.buffers[it] for it in set(fused.reads()) - later]
-    over = [it for it in read if it.role in ("temporary", "input")]
-    return workspace_of(fused) + sum([aligned(it.meta.nbytes, ALIGNMENT) for it in over])
+    read = [job.buffers[value] for value in set(fused.reads()) - later]
+    over = [value for value in read if value.role in ("temporary", "input")]
+    return workspace_of(fused) + sum([aligned(value.meta.nbytes, ALIGNMENT) for value in over])

@@ -29,17 +29,17 @@ def _update(name: str, reads: list[int], writes: list[int], *, story: list[str],
                 out += given
 
     kind = name.rstrip("0123456789")
-    inputs, outputs = [tuple([Operand(it, VECTOR) for it in those]) for those in (reads, writes)]
+    inputs, outputs = [tuple([Operand(value, VECTOR) for value in those]) for those in (reads, writes)]
     return JobOp(kind, inputs, outputs, kind="update", cost=10, overwrites=overwrites, update=kernel)
 
 
 def _call(op: str, reads: list[int], write: int) -> JobOp:
-    return JobOp(op, tuple([Operand(it, VECTOR) for it in reads]), (Operand(write, VECTOR),))
+    return JobOp(op, tuple([Operand(read, VECTOR) for read in reads]), (Operand(write, VECTOR),))
 
 
 def _job(ops: list[JobOp], variables: list[int]) -> Job:
     used = {operand.buffer for op in ops for operand in (*op.inputs, *op.outputs)}
-    buffers = {it: Buffer(it, VECTOR, "variable" if it in variables else "temporary") for it in used}
+    buffers = {value: Buffer(value, VECTOR, "variable" if value in variables else "temporary") for value in used}
     job = Job("test", buffers, between_feeds_and_fetches(ops, buffers))
     job.check()
     return job
@@ -53,12 +53,12 @@ def _run(job: Job) -> dict[int, list[float]]:
     """What the variables are afterwards."""
     arrays = {number: np.array([number + 1, -number], np.float32) for number in job.buffers}
     for op in computing(job):
-        inputs, outputs = [[arrays[it.buffer] for it in those] for those in (op.inputs, op.outputs)]
+        inputs, outputs = [[arrays[value.buffer] for value in those] for those in (op.inputs, op.outputs)]
         if op.update is not None:
             op.update(inputs, outputs)
         else:
             outputs[0][:] = op.infer().kernel.function(*inputs, None)
-    return {it.id: arrays[it.id].tolist() for it in job.variables()}
+    return {variable.id: arrays[variable.id].tolist() for variable in job.variables()}
 
 
 def _same(ops: list[JobOp], variables: list[int]) -> list[str]:
@@ -75,8 +75,8 @@ def test_neighbours_become_one() -> None:
     ops = [_update("step1", [2], [0], story=story), _update("step2", [3, 2], [1], story=story)]
     job = _job(ops, [0, 1, 2, 3])
     (op,) = computing(fuse_updates(job))
-    assert [it.buffer for it in op.inputs] == [2, 3, 2]
-    assert [it.buffer for it in op.outputs] == [0, 1]
+    assert [operand.buffer for operand in op.inputs] == [2, 3, 2]
+    assert [output.buffer for output in op.outputs] == [0, 1]
     assert op.cost == 20
     assert _same(ops, [0, 1, 2, 3]) == ["step"]
     assert story == ["step1", "step2"] * 2
@@ -154,7 +154,11 @@ class _Train(nn.Graph):
         return loss
 
     def parameters(self) -> list[bytes]:
-        return [it.detach().numpy().tobytes() for part in (self.one, self.two) for it in part.origin.parameters()]
+        return [
+            parameter.detach().numpy().tobytes()
+            for part in (self.one, self.two)
+            for parameter in part.origin.parameters()
+        ]
 
 
 @pytest.mark.parametrize("clip", [False, True])
@@ -164,7 +168,7 @@ def test_two_optimizers_do_what_they_did(clip: bool) -> None:
     for x in batches:
         assert fused(x).item() == apart(x).item()
         assert fused.parameters() == apart.parameters()
-    steps = [[op.op for op in it.full_job.ops if op.kind == "update"] for it in (fused, apart)]
+    steps = [[op.op for op in value.full_job.ops if op.kind == "update"] for value in (fused, apart)]
     assert len(steps[0]) <= len(steps[1])
     if not clip:
         assert (len(steps[0]), len(steps[1])) == (1, 2)

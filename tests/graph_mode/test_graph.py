@@ -89,7 +89,7 @@ def batches(count: int, seed: int = 0) -> list[tuple[flow.Tensor, flow.Tensor]]:
 
 def copy_of(model: nn.Module, make: Callable[[], nn.Module]) -> nn.Module:
     other = make()
-    other.load_state_dict({name: it.clone() for name, it in model.state_dict().items()})
+    other.load_state_dict({name: value.clone() for name, value in model.state_dict().items()})
     return other
 
 
@@ -111,22 +111,22 @@ def eager_steps(
 
 
 OPTIMIZERS: dict[str, Callable[[Any], Any]] = {
-    "sgd": lambda it: flow.optim.SGD(it, lr=0.1),
-    "momentum": lambda it: flow.optim.SGD(it, lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.01),
-    "adam": lambda it: flow.optim.Adam(it, lr=0.01),
-    "amsgrad": lambda it: flow.optim.Adam(it, lr=0.01, amsgrad=True),
-    "adamw": lambda it: flow.optim.AdamW(it, lr=0.01),
-    "adagrad": lambda it: flow.optim.Adagrad(it, lr=0.1, lr_decay=0.1),
-    "adadelta": lambda it: flow.optim.Adadelta(it),
-    "rmsprop": lambda it: flow.optim.RMSprop(it, lr=0.01, momentum=0.5, centered=True),
-    "nadam": lambda it: flow.optim.NAdam(it, lr=0.01),
-    "radam": lambda it: flow.optim.RAdam(it, lr=0.01),
-    "adamax": lambda it: flow.optim.Adamax(it, lr=0.01),
-    "rprop": lambda it: flow.optim.Rprop(it, lr=0.01),
-    "lamb": lambda it: flow.optim.LAMB(it, lr=0.01),
-    "lr_tensor": lambda it: flow.optim.SGD(it, lr=flow.tensor(0.1)),
-    "groups": lambda it: flow.optim.Adam([{"params": list(it)[:2], "lr": 0.05}, {"params": list(it)[2:]}], lr=0.01),  # type: ignore[arg-type]
-    "clipped": lambda it: flow.optim.SGD([{"params": it, "clip_grad_max_norm": 0.1}], lr=0.1),
+    "sgd": lambda x: flow.optim.SGD(x, lr=0.1),
+    "momentum": lambda x: flow.optim.SGD(x, lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.01),
+    "adam": lambda x: flow.optim.Adam(x, lr=0.01),
+    "amsgrad": lambda x: flow.optim.Adam(x, lr=0.01, amsgrad=True),
+    "adamw": lambda x: flow.optim.AdamW(x, lr=0.01),
+    "adagrad": lambda x: flow.optim.Adagrad(x, lr=0.1, lr_decay=0.1),
+    "adadelta": lambda x: flow.optim.Adadelta(x),
+    "rmsprop": lambda x: flow.optim.RMSprop(x, lr=0.01, momentum=0.5, centered=True),
+    "nadam": lambda x: flow.optim.NAdam(x, lr=0.01),
+    "radam": lambda x: flow.optim.RAdam(x, lr=0.01),
+    "adamax": lambda x: flow.optim.Adamax(x, lr=0.01),
+    "rprop": lambda x: flow.optim.Rprop(x, lr=0.01),
+    "lamb": lambda x: flow.optim.LAMB(x, lr=0.01),
+    "lr_tensor": lambda x: flow.optim.SGD(x, lr=flow.tensor(0.1)),
+    "groups": lambda x: flow.optim.Adam([{"params": list(x)[:2], "lr": 0.05}, {"params": list(x)[2:]}], lr=0.01),  # type: ignore[arg-type]
+    "clipped": lambda x: flow.optim.SGD([{"params": x, "clip_grad_max_norm": 0.1}], lr=0.1),
 }
 
 
@@ -141,20 +141,20 @@ def test_training_with_each_optimizer_is_as_eager_training(name: str) -> None:
     found = [graph(*batch).item() for batch in data[:4]] + [graph.run_by_vm(*batch).item() for batch in data[4:]]
     assert found == eager_steps(twin, OPTIMIZERS[name](list(twin.parameters())), None, data)
     assert_same(dict(model.state_dict()), dict(twin.state_dict()))
-    assert all(it.grad is None for it in model.parameters())
+    assert all(parameter.grad is None for parameter in model.parameters())
 
 
 LR = flow.optim.lr_scheduler
 SCHEDULES: dict[str, Callable[[Any], Any]] = {
-    "cosine": lambda it: LR.CosineAnnealingLR(it, T_max=6),
-    "linear": lambda it: LR.LinearLR(it, start_factor=0.2, total_iters=4),
-    "step": lambda it: LR.StepLR(it, step_size=2, gamma=0.5),
-    "exponential": lambda it: LR.ExponentialLR(it, gamma=0.8),
-    "lambda": lambda it: LR.LambdaLR(it, lambda step: 1 / (step + 1)),
-    "one_cycle": lambda it: LR.OneCycleLR(it, max_lr=0.3, total_steps=10, cycle_momentum=False),
-    "restarts": lambda it: LR.CosineAnnealingWarmRestarts(it, T_0=2),
-    "sequence": lambda it: LR.SequentialLR(
-        it, [LR.ConstantLR(it, factor=0.1, total_iters=2), LR.ExponentialLR(it, gamma=0.9)], milestones=[2]
+    "cosine": lambda x: LR.CosineAnnealingLR(x, T_max=6),
+    "linear": lambda x: LR.LinearLR(x, start_factor=0.2, total_iters=4),
+    "step": lambda x: LR.StepLR(x, step_size=2, gamma=0.5),
+    "exponential": lambda x: LR.ExponentialLR(x, gamma=0.8),
+    "lambda": lambda x: LR.LambdaLR(x, lambda step: 1 / (step + 1)),
+    "one_cycle": lambda x: LR.OneCycleLR(x, max_lr=0.3, total_steps=10, cycle_momentum=False),
+    "restarts": lambda x: LR.CosineAnnealingWarmRestarts(x, T_0=2),
+    "sequence": lambda x: LR.SequentialLR(
+        x, [LR.ConstantLR(x, factor=0.1, total_iters=2), LR.ExponentialLR(x, gamma=0.9)], milestones=[2]
     ),
 }
 
@@ -184,8 +184,8 @@ def test_other_settings_of_optimizers_are_part_of_the_graph() -> None:
     """This schedule changes the momentum as well: each call builds the graph anew."""
     model = mlp()
     twin = copy_of(model, mlp)
-    optimizer, other = [flow.optim.SGD(it.parameters(), lr=0.1, momentum=0.9) for it in (model, twin)]
-    schedule, same = [LR.OneCycleLR(it, max_lr=0.3, total_steps=10) for it in (optimizer, other)]
+    optimizer, other = [flow.optim.SGD(value.parameters(), lr=0.1, momentum=0.9) for value in (model, twin)]
+    schedule, same = [LR.OneCycleLR(value, max_lr=0.3, total_steps=10) for value in (optimizer, other)]
     graph = Train(model, loss_of, optimizer, schedule)
     data = batches(3)
     assert [graph(*batch).item() for batch in data] == eager_steps(twin, other, same, data)
@@ -241,18 +241,20 @@ def test_a_train_and_an_eval_graph_share_a_module() -> None:
         model.eval()
         seen.append(predict(x))
         assert_same(seen[-1], model(x))
-    assert len({it.detach().numpy().tobytes() for it in seen}) == 4
+    assert len({tensor.detach().numpy().tobytes() for tensor in seen}) == 4
 
 
 def test_eager_gradients_are_not_touched() -> None:
     model = mlp()
     loss_of(model, *batches(1)[0]).backward()
-    before = [it.grad.clone() for it in model.parameters()]  # type: ignore[union-attr]
-    kept = [it.grad for it in model.parameters()]
+    before = [parameter.grad.clone() for parameter in model.parameters()]  # type: ignore[union-attr]
+    kept = [parameter.grad for parameter in model.parameters()]
     graph = Train(model, loss_of, flow.optim.SGD(model.parameters(), lr=0.1))
     for batch in batches(3):
         graph(*batch)
-    assert all(one is other for one, other in zip([it.grad for it in model.parameters()], kept, strict=True))
+    assert all(
+        one is other for one, other in zip([parameter.grad for parameter in model.parameters()], kept, strict=True)
+    )
     assert_same(kept, before)
 
 
@@ -277,7 +279,7 @@ def test_state_is_saved_and_training_goes_on_exactly() -> None:
         assert_same(other(*batch), graph(*batch))
     assert_same(dict(other_model.state_dict()), dict(model.state_dict()))
     with pytest.raises(KeyError, match="'model' is missing"):
-        other.load_state_dict({name: it for name, it in state.items() if name != "model"})
+        other.load_state_dict({name: value for name, value in state.items() if name != "model"})
     with pytest.raises(KeyError, match="'more' is not part of the graph"):
         other.load_state_dict({**state, "more": {}})
 
@@ -293,7 +295,7 @@ def test_nested_arguments_and_results() -> None:
         return {"total": total * scale, "both": [total, (pair.right, "text")], "pair": Pair(total, None)}, 3
 
     def given() -> tuple[Any, Any]:
-        x = [flow.full((2, 3), float(it)) for it in range(5)]
+        x = [flow.full((2, 3), float(index)) for index in range(5)]
         return ({"a": x[0], "b": [x[1], x[2]]}, Pair(x[3], x[4])), {"options": {"negate": True}, "scale": 0.5}
 
     args, kwargs = given()
@@ -455,17 +457,18 @@ def test_a_failed_build_leaves_no_trace(known: bool) -> None:
     schedule = LR.StepLR(optimizer, 1)
     graph = Train(model, loss, optimizer, schedule)
     mode = MODE.get()
-    gradients = [it.grad for it in model.parameters()]
-    values = {name: it.clone() for name, it in model.state_dict().items()}
+    gradients = [entry.grad for entry in model.parameters()]
+    values = {name: entry.clone() for name, entry in model.state_dict().items()}
     state = {
-        it: {name: (value, value.clone()) for name, value in optimizer.state[it].items()} for it in optimizer.state
+        entry: {name: (value, value.clone()) for name, value in optimizer.state[entry].items()}
+        for entry in optimizer.state
     }
-    versions = [it._blob.storage.version for it in model.state_dict().values()]
+    versions = [entry._blob.storage.version for entry in model.state_dict().values()]
     random = flow.get_rng_state().numpy().tobytes()
     with pytest.raises(KeyError, match="in build"):
         graph(*batches(1)[0])
     assert MODE.get() is mode
-    assert all(one is other for one, other in zip([it.grad for it in model.parameters()], gradients, strict=True))
+    assert all(one is other for one, other in zip([entry.grad for entry in model.parameters()], gradients, strict=True))
     assert optimizer.param_groups[0]["lr"] == 0.1
     assert schedule.last_epoch == 0
     assert optimizer.state.keys() == state.keys()
@@ -475,7 +478,7 @@ def test_a_failed_build_leaves_no_trace(known: bool) -> None:
             assert optimizer.state[parameter][name] is tensor
             assert_same(tensor, value)
     assert flow.get_rng_state().numpy().tobytes() == random
-    assert [it._blob.storage.version for it in model.state_dict().values()] == versions
+    assert [entry._blob.storage.version for entry in model.state_dict().values()] == versions
     assert_same(dict(model.state_dict()), values)
     assert not graph.is_compiled
     fails = False
@@ -577,7 +580,7 @@ def test_tensors_of_closures_become_variables() -> None:
         assert_same(graph(x), x * scale + column)
         scale.add_(1)
         whole.mul_(2)
-    assert sorted(it.name for it in graph.job.variables()) == ["free_0", "free_1"]
+    assert sorted(variable.name for variable in graph.job.variables()) == ["free_0", "free_1"]
 
 
 def test_a_graph_writes_its_variables() -> None:
@@ -827,7 +830,7 @@ def test_frozen_unused_and_tied_parameters() -> None:
 
     model = Odd()
     twin = copy_of(model, Odd)
-    start = {name: it.clone() for name, it in model.state_dict().items()}
+    start = {name: value.clone() for name, value in model.state_dict().items()}
     data = batches(4)
     graph = Train(model, loss_of, flow.optim.Adam(model.parameters(), lr=0.05))
     found = [graph(*batch).item() for batch in data]
@@ -836,7 +839,7 @@ def test_frozen_unused_and_tied_parameters() -> None:
     for name in ("frozen.weight", "frozen.bias", "unused.weight", "unused.bias"):
         assert_same(model.state_dict()[name], start[name])
     assert model.first.weight is model.tied.weight
-    assert sorted(it.name for it in graph.job.variables() if "frozen" in it.name) == [
+    assert sorted(variable.name for variable in graph.job.variables() if "frozen" in variable.name) == [
         "model.frozen.bias",
         "model.frozen.weight",
     ]
@@ -858,8 +861,8 @@ def test_gradients_over_parts_add_up() -> None:
         loss = loss_of(twin, x[3:], y[3:])
         loss.backward()
         with flow.no_grad():
-            for it in twin.parameters():
-                it -= 0.1 * it.grad  # type: ignore[misc, operator]
+            for parameter in twin.parameters():
+                parameter -= 0.1 * parameter.grad  # type: ignore[misc, operator]
         assert_same(found, loss)
 
 
@@ -869,7 +872,7 @@ def test_gradients_of_parameters_can_be_returned_and_arguments_may_require_them(
     def call(x: flow.Tensor) -> Any:
         loss = model(x).square().sum()
         loss.backward()
-        return loss, [it.grad for it in model.parameters()]
+        return loss, [parameter.grad for parameter in model.parameters()]
 
     graph = Of(call, model)
     x = flow.randn(4, 6)
@@ -878,7 +881,7 @@ def test_gradients_of_parameters_can_be_returned_and_arguments_may_require_them(
     model.zero_grad()
     expected = model(x).square().sum()
     expected.backward()
-    assert_same([loss, found], [expected, [it.grad for it in model.parameters()]])
+    assert_same([loss, found], [expected, [value.grad for value in model.parameters()]])
     again = graph(x)[1]
     assert_same(again, found)
 

@@ -45,7 +45,7 @@ def test_sharing_is_allowed_and_never_raises_the_bound(program: Program, alignme
     plain = lifetimes(program.ops, program.nbytes, program.pinned, later)
     shared = lifetimes(program.ops, program.nbytes, program.pinned, later, shares)
     assert lower_bound(shared, alignment) <= lower_bound(plain, alignment)
-    by_id = {it.id: it for it in plain}
+    by_id = {value.id: value for value in plain}
     for output, giver in shares.items():
         op = program.ops[by_id[output].first]
         assert by_id[giver].last == by_id[output].first >= later.get(giver, 0)

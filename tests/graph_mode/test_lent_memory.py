@@ -48,7 +48,7 @@ class Ended:
 
 
 def arrays(result: Any) -> list[Any]:
-    return [it.detach().numpy().copy() for it in (result if isinstance(result, (tuple, list)) else (result,))]
+    return [tensor.detach().numpy().copy() for tensor in (result if isinstance(result, (tuple, list)) else (result,))]
 
 
 def address(tensor: flow.Tensor) -> int:
@@ -118,9 +118,9 @@ def test_one_buffer_returned_twice() -> None:
     x = large()
     found = graph(x)
     assert lent(graph) == (1, 1)
-    assert len({address(it) for it in found}) == 3
-    for it in found:
-        assert np.array_equal(it.numpy().reshape(-1), x.numpy().reshape(-1) + 1)
+    assert len({address(value) for value in found}) == 3
+    for tensor in found:
+        assert np.array_equal(tensor.numpy().reshape(-1), x.numpy().reshape(-1) + 1)
 
 
 def test_results_that_are_arguments_or_views_of_them_have_memory_of_their_own() -> None:

@@ -78,7 +78,7 @@ def convolution_gradients(x: flow.Tensor) -> Any:
 
 def where(text: str, op: str) -> int:
     """The place of an op in a job."""
-    found = [place for place, it in enumerate(Job.from_json(text).ops) if it.op == op]
+    found = [place for place, value in enumerate(Job.from_json(text).ops) if value.op == op]
     return found[0]
 
 

@@ -28,7 +28,7 @@ def _on_the_simulated_device() -> Iterator[None]:
 
 def beside_the_plan(graph: Step) -> int:
     """What a call takes that is not the plan's: its result, and what is constant."""
-    constants = [it.meta.nbytes for it in graph.full_job.buffers.values() if it.role == "constant"]
+    constants = [buffer.meta.nbytes for buffer in graph.full_job.buffers.values() if buffer.role == "constant"]
     return LOSS + sum(constants)
 
 
@@ -82,7 +82,9 @@ def test_later_calls_take_nothing_but_their_results() -> None:
         return loss
 
     assert call().item() > 0
-    assert [(it.peak, it.kept) for it in (graph_memory.footprint(call) for _ in range(3))] == [(LOSS, LOSS)] * 3
+    assert [(value.peak, value.kept) for value in (graph_memory.footprint(call) for _ in range(3))] == [
+        (LOSS, LOSS)
+    ] * 3
     before = flow.memory_stats("sim")["requested_bytes.all.current"]
     planned = graph.plan.nbytes
     graph.close()
@@ -105,7 +107,7 @@ def test_what_is_measured_is_what_was_asked_for() -> None:
 
 def test_a_trained_model_has_its_state_before_anything_is_measured() -> None:
     subject: Trained = graph_memory.trained(MODELS["MLP"])
-    parameters = sum([it.numel() * 4 for it in subject.model.module.parameters()])
+    parameters = sum([parameter.numel() * 4 for parameter in subject.model.module.parameters()])
     measured = subject.eager()
     # Two moments for each parameter; and the gradients are what a step leaves.
     assert measured.lives >= 3 * parameters

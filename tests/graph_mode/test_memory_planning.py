@@ -97,8 +97,10 @@ def test_layouts_are_sound(buffers: list[Buffer], alignment: int, strategy: str 
     check(layout, buffers, alignment)
     assert _overlapping(layout, buffers, alignment) == []
     assert all(offset % alignment == 0 for offset in layout.offsets.values())
-    assert all(layout.offsets[it.id] == layout.offsets[it.shares] for it in buffers if it.shares is not None)
-    assert all(layout.offsets[it.id] + it.nbytes <= layout.nbytes for it in buffers)
+    assert all(
+        layout.offsets[buffer.id] == layout.offsets[buffer.shares] for buffer in buffers if buffer.shares is not None
+    )
+    assert all(layout.offsets[buffer.id] + buffer.nbytes <= layout.nbytes for buffer in buffers)
 
 
 @given(_buffers(), st.sampled_from([1, 64, 512]))
@@ -109,7 +111,7 @@ def test_layouts_are_between_the_bound_and_the_sum(buffers: list[Buffer], alignm
     assert bound == max((moment.nbytes for moment in timeline(buffers, alignment)), default=0)
     for strategy in STRATEGIES:
         nbytes = plan(buffers, [strategy], 0, alignment).nbytes
-        assert bound <= nbytes <= sum(_rounded(it.nbytes, alignment) for it in buffers)
+        assert bound <= nbytes <= sum(_rounded(buffer.nbytes, alignment) for buffer in buffers)
 
 
 @given(_buffers(), st.randoms(use_true_random=False))
@@ -137,10 +139,10 @@ def test_the_check_finds_what_is_wrong_and_nothing_else(
     """With buffers moved at random, each chain as a whole and as large as its largest."""
     largest: dict[int | None, int] = {}
     heads: dict[int, int] = {}
-    for buffer in sorted(buffers, key=lambda it: _depth(it, buffers)):
+    for buffer in sorted(buffers, key=lambda x: _depth(x, buffers)):
         heads[buffer.id] = buffer.id if buffer.shares is None else heads[buffer.shares]
         largest[heads[buffer.id]] = max(largest.get(heads[buffer.id], 0), buffer.nbytes)
-    whole = [attrs.evolve(it, nbytes=largest[heads[it.id]]) for it in buffers]
+    whole = [attrs.evolve(value, nbytes=largest[heads[value.id]]) for value in buffers]
     at = {head: alignment * data.draw(st.integers(0, 3000 // alignment)) for head in set(heads.values())}
     offsets = {name: at[head] for name, head in heads.items()}
     layout = Layout(offsets, 3000 + 2 * 2048, "by chance")
@@ -156,7 +158,7 @@ def test_the_check_finds_what_is_wrong_and_nothing_else(
 
 def _depth(buffer: Buffer, buffers: Sequence[Buffer]) -> int:
     """How many have had its memory before."""
-    by_id = {it.id: it for it in buffers}
+    by_id = {value.id: value for value in buffers}
     depth = 0
     while buffer.shares is not None:
         buffer = by_id[buffer.shares]
@@ -170,14 +172,14 @@ def _depth(buffer: Buffer, buffers: Sequence[Buffer]) -> int:
 def _smallest(buffers: Sequence[Buffer]) -> int:
     """The best of first fit in every order: the order of the offsets in a smallest layout is one of them."""
     bound = lower_bound(buffers)
-    best = sum(_rounded(it.nbytes, 64) for it in buffers)
+    best = sum(_rounded(value.nbytes, 64) for value in buffers)
 
     def go_on(placed: list[tuple[int, int, Buffer]], left: list[Buffer], top: int) -> None:
         nonlocal best
         if not left:
             best = min(best, top)
         for buffer in left:
-            near = [it for it in placed if it[2].first <= buffer.last and buffer.first <= it[2].last]
+            near = [value for value in placed if value[2].first <= buffer.last and buffer.first <= value[2].last]
             size = _rounded(buffer.nbytes, 64)
             at = min(
                 at
@@ -185,7 +187,7 @@ def _smallest(buffers: Sequence[Buffer]) -> int:
                 if all(at >= end or at + size <= begin for begin, end, _ in near)
             )
             if best > bound and at + size < best:
-                others = [it for it in left if it is not buffer]
+                others = [value for value in left if value is not buffer]
                 go_on([*placed, (at, at + size, buffer)], others, max(top, at + size))
 
     go_on([], list(buffers), 0)
@@ -203,9 +205,9 @@ def _small_case(seed: int) -> list[Buffer]:
 @pytest.mark.slow
 def test_small_cases_come_out_as_small_as_can_be() -> None:
     cases = [_small_case(seed) for seed in range(200)]
-    smallest = [_smallest(it) for it in cases]
-    assert [plan(it, search_steps=200).nbytes for it in cases] == smallest
-    without = [plan(it, search_steps=0).nbytes / least - 1 for it, least in zip(cases, smallest, strict=True)]
+    smallest = [_smallest(case) for case in cases]
+    assert [plan(case, search_steps=200).nbytes for case in cases] == smallest
+    without = [plan(case, search_steps=0).nbytes / least - 1 for case, least in zip(cases, smallest, strict=True)]
     assert min(without) == 0
     assert 0 < sum(without) / len(without) < 0.005
 
@@ -222,10 +224,10 @@ def test_the_search_finds_what_no_strategy_does() -> None:
     assert found >= above / 2 > 0
 
 
-@pytest.mark.parametrize("strategy", [it for it in STRATEGIES if it.endswith(("start", "end"))])
+@pytest.mark.parametrize("strategy", [strategy for strategy in STRATEGIES if strategy.endswith(("start", "end"))])
 def test_buffers_of_one_size_leave_no_gap_in_order_of_steps(strategy: str) -> None:
     """As colouring intervals from left to right does, or from right to left."""
-    buffers = [attrs.evolve(it, nbytes=1000) for it in _random_buffers(200, 30, seed=1)]
+    buffers = [attrs.evolve(buffer, nbytes=1000) for buffer in _random_buffers(200, 30, seed=1)]
     nbytes = plan(buffers, [strategy], search_steps=0).nbytes
     assert nbytes == lower_bound(buffers)
 
@@ -242,7 +244,7 @@ def test_a_training_step_is_close_to_the_bound(layers: int, in_place: bool) -> N
     # One by one, these find it as well; the others do not have to.
     for strategy in ("first fit by start", "best fit by size", "first fit by peak"):
         assert plan(buffers, [strategy], 0).nbytes <= 1.15 * lower_bound(buffers)
-    assert sum(it.nbytes for it in buffers) > 2 * layout.nbytes
+    assert sum(buffer.nbytes for buffer in buffers) > 2 * layout.nbytes
 
 
 @pytest.mark.parametrize("strategy", ["first fit by size", "best fit by lifetime", "best fit by peak"])
@@ -312,7 +314,7 @@ def test_steps_may_be_far_apart_or_negative() -> None:
 
 def test_the_timeline_tells_what_begins_and_ends() -> None:
     buffers = [Buffer(0, 64, 0, 4), Buffer(1, 65, 2, 4, None), Buffer(2, 64, 4, 6, shares=0)]
-    assert [(it.step, it.nbytes, it.begin, it.end) for it in timeline(buffers)] == [
+    assert [(value.step, value.nbytes, value.begin, value.end) for value in timeline(buffers)] == [
         (0, 64, (0,), ()),
         (2, 192, (1,), ()),
         (4, 192, (2,), (0, 1)),

@@ -166,7 +166,7 @@ def test_gradients_that_are_not_finite_skip_the_step(by_vm: bool) -> None:
         # The statistics would be no numbers ever after.
         for module in (eager[0], shared[0]):
             list(module.children())[1].eval()
-        before = [it.detach().numpy() for it in shared[0].parameters()]
+        before = [parameter.detach().numpy() for parameter in shared[0].parameters()]
         flow.manual_seed(step)
         eager_step(*eager, (x, y), None, scalers[0])
         flow.manual_seed(step)

@@ -30,13 +30,13 @@ def _marks(row: Row) -> list[pytest.MarkDecorator]:
 @pytest.mark.parametrize("row", _named(ROWS))
 def test_an_op_gives_the_same_in_a_graph(row: Row) -> None:
     arrays = row.operands(row.usual(), row.dtypes[0])
-    check_in_graph(row.call, lambda: [flow.tensor(it) for it in arrays])
+    check_in_graph(row.call, lambda: [flow.tensor(array) for array in arrays])
 
 
 @pytest.mark.parametrize("row", _named([row for row in ROWS if row.order]))
 def test_its_gradients_do(row: Row) -> None:
     arrays = row.operands(row.usual(), "float64")
-    check_in_graph(_gradients(row.call, row.order), lambda: [flow.tensor(it) for it in arrays])
+    check_in_graph(_gradients(row.call, row.order), lambda: [flow.tensor(array) for array in arrays])
 
 
 @pytest.mark.parametrize("name", sorted(test_coverage.MADE))
@@ -72,11 +72,11 @@ def _gradients(call: Callable[..., Any], order: int) -> Callable[..., Any]:
     """The gradients of a call by its operands, and by those again if it can be differentiated twice."""
 
     def gradients(*given: flow.Tensor) -> list[flow.Tensor]:
-        operands = [it.detach().requires_grad_() for it in given]
-        results = [it for it in flattened(call(*operands)) if it.requires_grad]
-        found = _of(flow.stack([_weighted(it) for it in results]).sum(), operands, order > 1)
+        operands = [tensor.detach().requires_grad_() for tensor in given]
+        results = [tensor for tensor in flattened(call(*operands)) if tensor.requires_grad]
+        found = _of(flow.stack([_weighted(result) for result in results]).sum(), operands, order > 1)
         if order > 1:
-            total = flow.stack([it.square().sum() for it in found]).sum()
+            total = flow.stack([value.square().sum() for value in found]).sum()
             if total.requires_grad:
                 found += _of(total, operands, False)
         return found
@@ -91,4 +91,4 @@ def _weighted(result: flow.Tensor) -> flow.Tensor:
 
 def _of(total: flow.Tensor, operands: list[flow.Tensor], further: bool) -> list[flow.Tensor]:
     found = flow.autograd.grad(total, operands, allow_unused=True, create_graph=further)
-    return [it for it in found if it is not None]
+    return [value for value in found if value is not None]

@@ -72,28 +72,28 @@ def same(one: Any, other: Any) -> None:
 
 
 MADE: dict[str, Callable[[Any], optim.Optimizer]] = {
-    "SGD": lambda it: optim.SGD(it, lr=0.1),
-    "SGD with momentum": lambda it: optim.SGD(it, lr=0.1, momentum=0.9, dampening=0.1, weight_decay=0.01),
-    "SGD with Nesterov's": lambda it: optim.SGD(it, lr=0.1, momentum=0.9, nesterov=True),
-    "Adam": lambda it: optim.Adam(it, lr=0.01, weight_decay=0.1),
-    "Adam with amsgrad": lambda it: optim.Adam(it, lr=0.01, amsgrad=True),
-    "AdamW": lambda it: optim.AdamW(it, lr=0.01),
-    "AdamW with a rate in a tensor": lambda it: optim.AdamW(it, lr=flow.tensor(0.01)),
-    "NAdam": lambda it: optim.NAdam(it, lr=0.01),
-    "RAdam": lambda it: optim.RAdam(it, lr=0.01),
-    "ASGD": lambda it: optim.ASGD(it, lr=0.1, lambd=0.1, t0=2),
-    "Adamax": lambda it: optim.Adamax(it, lr=0.01),
-    "Adadelta": lambda it: optim.Adadelta(it, lr=1.0),
-    "Adagrad": lambda it: optim.Adagrad(it, lr=0.01, lr_decay=0.1),
-    "RMSprop": lambda it: optim.RMSprop(it, lr=0.01, momentum=0.5, centered=True),
-    "Rprop": lambda it: optim.Rprop(it, lr=0.01),
-    "LAMB": lambda it: optim.LAMB(it, lr=0.01, weight_decay=0.01),
-    "Adafactor": lambda it: optim.Adafactor(it, lr=0.01),
+    "SGD": lambda x: optim.SGD(x, lr=0.1),
+    "SGD with momentum": lambda x: optim.SGD(x, lr=0.1, momentum=0.9, dampening=0.1, weight_decay=0.01),
+    "SGD with Nesterov's": lambda x: optim.SGD(x, lr=0.1, momentum=0.9, nesterov=True),
+    "Adam": lambda x: optim.Adam(x, lr=0.01, weight_decay=0.1),
+    "Adam with amsgrad": lambda x: optim.Adam(x, lr=0.01, amsgrad=True),
+    "AdamW": lambda x: optim.AdamW(x, lr=0.01),
+    "AdamW with a rate in a tensor": lambda x: optim.AdamW(x, lr=flow.tensor(0.01)),
+    "NAdam": lambda x: optim.NAdam(x, lr=0.01),
+    "RAdam": lambda x: optim.RAdam(x, lr=0.01),
+    "ASGD": lambda x: optim.ASGD(x, lr=0.1, lambd=0.1, t0=2),
+    "Adamax": lambda x: optim.Adamax(x, lr=0.01),
+    "Adadelta": lambda x: optim.Adadelta(x, lr=1.0),
+    "Adagrad": lambda x: optim.Adagrad(x, lr=0.01, lr_decay=0.1),
+    "RMSprop": lambda x: optim.RMSprop(x, lr=0.01, momentum=0.5, centered=True),
+    "Rprop": lambda x: optim.Rprop(x, lr=0.01),
+    "LAMB": lambda x: optim.LAMB(x, lr=0.01, weight_decay=0.01),
+    "Adafactor": lambda x: optim.Adafactor(x, lr=0.01),
 }
 
 
 def test_all_optimizers_are_here() -> None:
-    public = {name for name, it in vars(optim).items() if isinstance(it, type) and issubclass(it, optim.Optimizer)}
+    public = {name for name, var in vars(optim).items() if isinstance(var, type) and issubclass(var, optim.Optimizer)}
     # Muon is for matrices alone; see the tests of optimizers.
     assert public - {"Optimizer", "LBFGS", "Muon"} == {name.split()[0] for name in MADE}
 
@@ -139,7 +139,7 @@ def test_a_state_dict_goes_round(name: str, through: str) -> None:
 
 def test_loading_what_was_remembered_before_the_first_step() -> None:
     """The graph has been built, so that there is a running sum, but no step has been added to it."""
-    eager, shared = [(it, MADE["SGD with momentum"](it.parameters())) for it in (model(), model())]
+    eager, shared = [(value, MADE["SGD with momentum"](value.parameters())) for value in (model(), model())]
     eager_step(*eager)
     graph = Train(*shared)
     graph._compile(*batch())
@@ -159,7 +159,7 @@ def test_groups_are_clipped_each_for_itself() -> None:
         ]
 
     eager, shared = model(), model()
-    optimizers = [optim.SGD(groups(it), lr=0.1, momentum=0.9) for it in (eager, shared)]
+    optimizers = [optim.SGD(groups(value), lr=0.1, momentum=0.9) for value in (eager, shared)]
     graph = Train(shared, optimizers[1])
     for _ in range(STEPS):
         np.testing.assert_array_equal(graph(*batch()).numpy(), eager_step(eager, optimizers[0], clip=True))
@@ -167,29 +167,29 @@ def test_groups_are_clipped_each_for_itself() -> None:
 
 
 SCHEDULES: dict[str, Callable[[optim.Optimizer], Any]] = {
-    "StepLR": lambda it: schedules.StepLR(it, 2, 0.5),
-    "CosineAnnealingLR": lambda it: schedules.CosineAnnealingLR(it, 4),
-    "LinearLR": lambda it: schedules.LinearLR(it, 0.3, total_iters=3),
-    "ExponentialLR": lambda it: schedules.ExponentialLR(it, 0.8),
-    "LambdaLR": lambda it: schedules.LambdaLR(it, lambda epoch: 1 / (epoch + 1)),
-    "SequentialLR": lambda it: schedules.SequentialLR(
-        it, [schedules.ConstantLR(it, 0.1, 2), schedules.ExponentialLR(it, 0.9)], [2]
+    "StepLR": lambda x: schedules.StepLR(x, 2, 0.5),
+    "CosineAnnealingLR": lambda x: schedules.CosineAnnealingLR(x, 4),
+    "LinearLR": lambda x: schedules.LinearLR(x, 0.3, total_iters=3),
+    "ExponentialLR": lambda x: schedules.ExponentialLR(x, 0.8),
+    "LambdaLR": lambda x: schedules.LambdaLR(x, lambda epoch: 1 / (epoch + 1)),
+    "SequentialLR": lambda x: schedules.SequentialLR(
+        x, [schedules.ConstantLR(x, 0.1, 2), schedules.ExponentialLR(x, 0.9)], [2]
     ),
-    "WarmUpLR": lambda it: schedules.WarmUpLR(schedules.CosineAnnealingLR(it, 5), 0.1, 3),
-    "ChainedScheduler": lambda it: schedules.ChainedScheduler(
-        [schedules.ConstantLR(it, 0.5, 2), schedules.ExponentialLR(it, 0.9)]
+    "WarmUpLR": lambda x: schedules.WarmUpLR(schedules.CosineAnnealingLR(x, 5), 0.1, 3),
+    "ChainedScheduler": lambda x: schedules.ChainedScheduler(
+        [schedules.ConstantLR(x, 0.5, 2), schedules.ExponentialLR(x, 0.9)]
     ),
     # These change the momentum as well, so that the graph is built anew.
-    "OneCycleLR": lambda it: schedules.OneCycleLR(it, 0.2, total_steps=10),
-    "CyclicLR": lambda it: schedules.CyclicLR(it, 0.01, 0.1, 3, cycle_momentum=True),
+    "OneCycleLR": lambda x: schedules.OneCycleLR(x, 0.2, total_steps=10),
+    "CyclicLR": lambda x: schedules.CyclicLR(x, 0.01, 0.1, 3, cycle_momentum=True),
 }
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_schedules(name: str) -> None:
     eager, shared = model(), model()
-    optimizers = [optim.SGD(it.parameters(), lr=0.1, momentum=0.9) for it in (eager, shared)]
-    by_hand, given = [SCHEDULES[name](it) for it in optimizers]
+    optimizers = [optim.SGD(value.parameters(), lr=0.1, momentum=0.9) for value in (eager, shared)]
+    by_hand, given = [SCHEDULES[name](optimizer) for optimizer in optimizers]
     graph = Train(shared, optimizers[1], given)
     for _ in range(7):
         assert graph.learning_rates() == [group["lr"] for group in optimizers[0].param_groups]
@@ -203,7 +203,7 @@ def test_schedules(name: str) -> None:
 
 def test_rates_and_settings_that_are_changed_by_hand() -> None:
     eager, shared = model(), model()
-    optimizers = [optim.SGD(it.parameters(), lr=0.1, momentum=0.9) for it in (eager, shared)]
+    optimizers = [optim.SGD(entry.parameters(), lr=0.1, momentum=0.9) for entry in (eager, shared)]
     graph = Train(shared, optimizers[1])
     graph(*batch()).numpy()
     eager_step(eager, optimizers[0])
@@ -230,7 +230,8 @@ def test_a_schedule_that_needs_a_measure_is_refused() -> None:
 def test_two_optimizers() -> None:
     modules: list[Any] = [model(), model()]
     pairs = [
-        (optim.SGD(it[0].parameters(), lr=0.1, momentum=0.9), optim.Adam(it[2].parameters(), lr=0.01)) for it in modules
+        (optim.SGD(module[0].parameters(), lr=0.1, momentum=0.9), optim.Adam(module[2].parameters(), lr=0.01))
+        for module in modules
     ]
     graph = Train(modules[1], pairs[1][0])
     graph.add_optimizer(pairs[1][1])

@@ -39,7 +39,7 @@ def test_scalars_differ_by_type_and_sign() -> None:
     graph = agreed(program, _x(), setting=ALONE)
     assert len(names(graph.full_job)) == 4
     assert exact((1, (0.0,))) == exact((1, (0.0,)))
-    assert len({exact(it) for it in (1, 1.0, True, 1 + 0j, complex(1, -0.0), (1,))}) == 6
+    assert len({exact(value) for value in (1, 1.0, True, 1 + 0j, complex(1, -0.0), (1,))}) == 6
     assert exact(float("nan")) == exact(float("nan"))
 
 
@@ -102,7 +102,7 @@ def test_what_is_large_and_made_of_nothing_is_made_again() -> None:
     size = SMALL // 4 + 1
 
     def program(state: list[Tensor], x: Tensor) -> Any:
-        return [x[0, 0] + flow.ones(it, device=x.device) for it in (size, size, 3, 3)]
+        return [x[0, 0] + flow.ones(value, device=x.device) for value in (size, size, 3, 3)]
 
     graph = agreed(program, _x(), setting=ALONE)
     assert names(graph.full_job) == ["fill", "add", "fill", "add", "fill", "add"]

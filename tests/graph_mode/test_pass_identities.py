@@ -146,7 +146,7 @@ def test_arithmetic_that_changes_nothing() -> None:
     def program(state: list[Tensor], x: Tensor) -> Any:
         y = x.abs()
         kept = [y * 1, 1.0 * y, y / 1, y - 0, y + -0.0, y.neg().neg()]
-        return [it.sin() for it in kept]
+        return [value.sin() for value in kept]
 
     graph = agreed(program, _x(), setting=ALONE)
     assert names(graph.full_job) == ["abs", "sin", "sin", "sin", "sin", "sin", "sin"]

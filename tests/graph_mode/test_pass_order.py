@@ -24,8 +24,8 @@ def _x() -> Tensor:
 
 
 def _wide_and_narrow(state: list[Tensor], x: Tensor) -> Any:
-    wide = [x[0, 0] + flow.full((1000,), float(it), device=x.device) for it in range(4)]
-    return flow.stack([it.sum() for it in wide]).sum()
+    wide = [x[0, 0] + flow.full((1000,), float(index), device=x.device) for index in range(4)]
+    return flow.stack([tensor.sum() for tensor in wide]).sum()
 
 
 def test_memory_first_lets_less_live_at_a_time() -> None:
@@ -62,7 +62,7 @@ def test_readers_and_writers_stay_in_their_order(order: Literal["memory", "speed
 def test_random_ops_take_their_own_numbers_wherever_they_run() -> None:
     def program(state: list[Tensor], x: Tensor) -> Any:
         drawn = [flow.rand(1000, device=x.device) for _ in range(3)]
-        return flow.stack([it.sum() for it in drawn])
+        return flow.stack([tensor.sum() for tensor in drawn])
 
     graph = agreed(program, _x(), setting=ALONE)
     assert names(graph.job) != names(graph.full_job)
@@ -89,7 +89,7 @@ def test_updates_wait_for_all_who_read_the_variable(order: Literal["memory", "sp
     _, total = graph(_x())
     assert float(total) == before
     flow_ = flow_of(graph.full_job)
-    weight = next(it.id for it in graph.full_job.variables() if it.name == "model.weight")
+    weight = next(variable.id for variable in graph.full_job.variables() if variable.name == "model.weight")
     _, update = flow_.writers[weight]
     assert len(flow_.readers[weight]) >= 3
     assert max(flow_.readers[weight]) == update
@@ -103,15 +103,15 @@ _META = meta((4,), flow.float32, flow.device("cpu"))
 
 def _job(*ops: tuple[tuple[int, ...], tuple[int, ...]], partly: tuple[int, ...] = ()) -> Job:
     """Ops that read and write these buffers; 0 and 1 are variables."""
-    numbers = {it for reads, writes in ops for it in (*reads, *writes)}
-    buffers = {it: Buffer(it, _META, "variable" if it < 2 else "temporary") for it in numbers}
+    numbers = {read for reads, writes in ops for read in (*reads, *writes)}
+    buffers = {number: Buffer(number, _META, "variable" if number < 2 else "temporary") for number in numbers}
 
     def operands(chosen: tuple[int, ...], position: int) -> tuple[Operand, ...]:
         strides = (1,) if position in partly else None
-        return tuple([Operand(it, _META, strides) for it in chosen])
+        return tuple([Operand(value, _META, strides) for value in chosen])
 
     made = [
-        JobOp("exp", tuple([Operand(it, _META) for it in reads]), operands(writes, position))
+        JobOp("exp", tuple([Operand(read, _META) for read in reads]), operands(writes, position))
         for position, (reads, writes) in enumerate(ops)
     ]
     return Job("by hand", buffers, tuple(made))
@@ -126,12 +126,12 @@ def test_dependences() -> None:
 def test_versions() -> None:
     job = _job(((0,), (2,)), ((2,), (0,)), ((0,), (2,)), ((2,), (0,)), partly=(2,))
     flow_ = flow_of(job)
-    assert [flow_.version(0, it) for it in range(5)] == [(0, 0), (0, 0), (0, 1), (0, 1), (0, 2)]
-    assert [flow_.version(2, it) for it in range(5)] == [(2, 0), (2, 1), (2, 1), (2, 2), (2, 2)]
+    assert [flow_.version(0, index) for index in range(5)] == [(0, 0), (0, 0), (0, 1), (0, 1), (0, 2)]
+    assert [flow_.version(2, index) for index in range(5)] == [(2, 0), (2, 1), (2, 1), (2, 2), (2, 2)]
     assert flow_.producer((2, 2)) is job.ops[2]
     assert flow_.producer((0, 0)) is None
     assert flow_.readers == {0: [0, 2], 2: [1, 2, 3]}
-    assert [flow_.last_use(it) for it in (0, 2, 9)] == [3, 3, -1]
+    assert [flow_.last_use(number) for number in (0, 2, 9)] == [3, 3, -1]
 
 
 def test_the_check_of_an_order_finds_what_is_wrong() -> None:

@@ -27,7 +27,7 @@ ACTIVATIONS: list[Callable[[Tensor], Tensor]] = [
 def _tensors(dtype: flow.dtype = flow.float32) -> list[Tensor]:
     """A batch, a weight and a bias."""
     random = np.random.default_rng(0)
-    return [flow.tensor(random.standard_normal(it).astype(np.float32)).to(dtype) for it in ((9, 5), (7, 5), (7,))]
+    return [flow.tensor(random.standard_normal(value).astype(np.float32)).to(dtype) for value in ((9, 5), (7, 5), (7,))]
 
 
 def test_a_bias_goes_with_the_activation() -> None:
@@ -39,7 +39,7 @@ def test_a_bias_goes_with_the_activation() -> None:
     assert names(graph.full_job) == ["linear", "add", "relu"]
     product, addition, _ = computing(graph.full_job)
     (layer, _) = computing(graph.job)
-    assert [it.meta.shape for it in product.inputs] == [(9, 5), (7, 5)]
+    assert [operand.meta.shape for operand in product.inputs] == [(9, 5), (7, 5)]
     assert addition.inputs == (product.outputs[0], layer.inputs[2])
     assert addition.outputs == layer.outputs
     fused = agreed(program, *_tensors(), setting=FUSED)
@@ -47,7 +47,7 @@ def test_a_bias_goes_with_the_activation() -> None:
     assert [step[0] for step in computing(fused.full_job)[1].attributes[0]] == ["add", "relu"]
 
 
-@pytest.mark.parametrize("activation", ACTIVATIONS, ids=lambda it: it.__name__)
+@pytest.mark.parametrize("activation", ACTIVATIONS, ids=lambda x: x.__name__)
 @pytest.mark.parametrize("dtype", [flow.float32, flow.float64])
 def test_a_training_step_computes_the_same(activation: Callable[[Tensor], Tensor], dtype: flow.dtype) -> None:
     def program(state: list[Tensor], x: Tensor) -> Any:
@@ -59,7 +59,7 @@ def test_a_training_step_computes_the_same(activation: Callable[[Tensor], Tensor
     x, *_ = _tensors(dtype)
 
     def state() -> list[Tensor]:
-        return [it.requires_grad_() for it in _tensors(dtype)[1:]]
+        return [tensor.requires_grad_() for tensor in _tensors(dtype)[1:]]
 
     agreed(program, x, state=state, setting=FUSED, rounds=1)
 

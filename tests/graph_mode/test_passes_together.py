@@ -39,7 +39,7 @@ def _bounded(tensor: Tensor, dtype: dtypes.dtype) -> Tensor:
 def _halve(inputs: list[Any], outputs: list[Any]) -> None:
     for out in outputs:
         if out.dtype.kind != "b":
-            out[...] = out * out.dtype.type(1) + sum([(it != 0).sum() for it in inputs])
+            out[...] = out * out.dtype.type(1) + sum([(operand != 0).sum() for operand in inputs])
         else:
             np.logical_not(out, out)
 
@@ -105,7 +105,7 @@ def _program(steps: list[Step], results: list[int]) -> Callable[..., Any]:
                 except (TypeError, ValueError, RuntimeError, IndexError):
                     # Does not fit in shape or dtype, which a graph has to find just as well.
                     continue
-        handed_out = [known[-1 - it % len(known)] for it in results]
+        handed_out = [known[-1 - result % len(known)] for result in results]
         return {"first": handed_out[0], "others": (handed_out[1:], [{"last": handed_out[-1]}])}
 
     return program

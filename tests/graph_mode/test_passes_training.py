@@ -67,7 +67,7 @@ def _batches() -> list[tuple[Tensor, Tensor]]:
 
 
 def _state(model: flow.nn.Module) -> list[Bits]:
-    return [bits(it) for it in model.state_dict().values()]
+    return [bits(value) for value in model.state_dict().values()]
 
 
 def _eagerly(make: Callable[[flow.nn.Module], flow.optim.Optimizer]) -> list[Any]:
@@ -128,7 +128,11 @@ def test_updates_come_behind_all_who_read_what_they_change(setting: str) -> None
     _, graph = _as_graph(_adam, SETTINGS[setting])
     job = graph.full_job
     versions = flow_of(job)
-    weights = [it.id for it in job.variables() if it.name.endswith("weight") and it.name.startswith("model")]
+    weights = [
+        variable.id
+        for variable in job.variables()
+        if variable.name.endswith("weight") and variable.name.startswith("model")
+    ]
     assert len(weights) == 4
     for weight in weights:
         _, update = versions.writers[weight]

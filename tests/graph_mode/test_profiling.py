@@ -29,7 +29,7 @@ class There(nn.Graph):
 
 def acts(trace: Any, graph: nn.Graph) -> list[Any]:
     """The slices in which a graph has computed; they are named for its task where it has several."""
-    return [it for it in of(trace, "run") if it["name"].partition(":")[0] == graph.name]
+    return [value for value in of(trace, "run") if value["name"].partition(":")[0] == graph.name]
 
 
 @pytest.mark.host
@@ -43,9 +43,9 @@ async def test_what_a_graph_does_is_on_the_tracks_of_its_streams(tmp_path: Path)
                 await graph(flow.ones(4))
     trace = exported(prof, tmp_path)
     names = track_names(trace)
-    found = {names[it["pid"], it["tid"]] for it in acts(trace, graph)}
-    assert any("cpu" in it for it in found)
-    assert any("sim" in it for it in found)
+    found = {names[act["pid"], act["tid"]] for act in acts(trace, graph)}
+    assert any("cpu" in value for value in found)
+    assert any("sim" in value for value in found)
     per_launch = len([task for task in graph.plan.tasks if task.id in graph.plan.chains])
     assert per_launch > 1
     assert len(acts(trace, graph)) == 3 * per_launch
@@ -63,7 +63,7 @@ async def test_launches_have_arrows_and_lines(tmp_path: Path) -> None:
     assert len(launches) == 1
     assert "test_profiling.py" in launches[0]["args"]["line"]
     led = [[slice_at(trace, end)["name"] for end in chain] for chain in arrows(trace)]
-    assert any(it[0] == it[1] == f"launch_lazy_job: {graph.name}" for it in led), led
+    assert any(value[0] == value[1] == f"launch_lazy_job: {graph.name}" for value in led), led
     assert chains(trace)
     assert acts(trace, graph)
 
@@ -77,7 +77,9 @@ def test_in_a_script(tmp_path: Path) -> None:
     trace = exported(prof, tmp_path)
     assert len(acts(trace, graph)) == 3
     # No span is left open: every launch has ended.
-    assert all(it["args"]["state"] in ("ran", "deferred") for it in of(trace, "run", f"launch_lazy_job: {graph.name}"))
+    assert all(
+        value["args"]["state"] in ("ran", "deferred") for value in of(trace, "run", f"launch_lazy_job: {graph.name}")
+    )
 
 
 @pytest.mark.not_on_cuda

@@ -55,7 +55,7 @@ def compared(
         flow.manual_seed(2)
         story = [graph(x).numpy() for _ in range(3)]
         story.append(graph.run_by_vm(x).numpy())
-        story += [it.numpy() for it in graph.model.origin.state_dict().values()]
+        story += [value.numpy() for value in graph.model.origin.state_dict().values()]
         stories.append(story)
         graphs.append(graph)
     for one, other in zip(*stories, strict=True):
@@ -80,7 +80,7 @@ def test_the_job_before_and_after() -> None:
     assert before[: len(forward)] == forward == after[: len(forward)]
     # What leaves the block is still there, so that its last two ops need not be repeated.
     assert after[len(forward) :].count("linear") == 1
-    assert [it for it in after[len(forward) :] if it in forward][:3] == ["linear", "relu", "dropout"]
+    assert [value for value in after[len(forward) :] if value in forward][:3] == ["linear", "relu", "dropout"]
     assert len(after) == len(before) + 3
     repeated = [op for op in graph.full_job.ops if op.op == "dropout"]
     assert [op.scalars for op in repeated] == [repeated[0].scalars] * 2
@@ -95,7 +95,7 @@ def test_without_checkpointing_the_job_stays_as_it_is() -> None:
 @pytest.mark.parametrize(
     "paths",
     [["1"], ["", "1"], ["1", "1.1"], ["0", "1", "2"]],
-    ids=lambda paths: "+".join(it or "model" for it in paths),
+    ids=lambda paths: "+".join(path or "model" for path in paths),
 )
 def test_nested_blocks(paths: list[str]) -> None:
     def make() -> nn.Module:
@@ -251,7 +251,7 @@ def grown(nest: Any) -> nn.Module:
     """The modules of a nest; a list within is a block that is called twice if its length is odd."""
     if isinstance(nest, int):
         return PIECES[nest]()
-    inner = Residual(nn.Sequential(*[grown(it) for it in nest]))
+    inner = Residual(nn.Sequential(*[grown(value) for value in nest]))
     return nn.Sequential(inner, inner) if len(nest) % 2 else inner
 
 

@@ -50,7 +50,7 @@ def trained(
     flow.manual_seed(2)
     story = [graph(x) for _ in range(3)]
     story += [graph.run_by_vm(x), *graph.model.origin.state_dict().values()]
-    return graph, [bits(it) for it in story]
+    return graph, [bits(value) for value in story]
 
 
 def eagerly(make: Callable[[], nn.Module], x: flow.Tensor) -> list[Bits]:
@@ -66,7 +66,7 @@ def eagerly(make: Callable[[], nn.Module], x: flow.Tensor) -> list[Bits]:
         optimizer.step()
         optimizer.zero_grad()
         story.append(bits(loss))
-    return story + [bits(it) for it in module.state_dict().values()]
+    return story + [bits(value) for value in module.state_dict().values()]
 
 
 def compared(
@@ -90,7 +90,7 @@ def added(plain: Job, job: Job) -> list[JobOp]:
 def normalised(width: int = 32) -> nn.Module:
     """Four times a normalisation and products, added to what went in."""
     layers = [nn.Sequential(nn.LayerNorm(width), nn.Linear(width, width), nn.Linear(width, width)) for _ in range(4)]
-    return nn.Sequential(*[Residual(it) for it in layers])
+    return nn.Sequential(*[Residual(layer) for layer in layers])
 
 
 def test_the_job_before_and_after() -> None:
@@ -104,9 +104,9 @@ def test_the_job_before_and_after() -> None:
         reader = ops[ops.index(op) + 1]
         assert reader.op == "linear_gradient"
         assert op.outputs[0].buffer in reader.reads()
-        original = next(it for it in ops if it.op == "layer_norm" and it.module == op.module)
+        original = next(value for value in ops if value.op == "layer_norm" and value.module == op.module)
         assert (op.inputs, op.attributes, op.scalars) == (original.inputs, original.attributes, original.scalars)
-        assert [it.op for it in ops if original.outputs[0].buffer in it.reads()] == ["linear"]
+        assert [value.op for value in ops if original.outputs[0].buffer in value.reads()] == ["linear"]
     # Without the copies it is the job it was, but for what reads them.
     assert [op.name for op in ops if op not in again] == [op.name for op in plain.full_job.ops]
 
@@ -138,7 +138,7 @@ def test_what_does_not_live_at_the_peak_is_kept() -> None:
 def test_a_mask_is_drawn_once() -> None:
     def make() -> nn.Module:
         blocks = [nn.Sequential(nn.LayerNorm(32), nn.Dropout(0.3), nn.Linear(32, 32)) for _ in range(4)]
-        return nn.Sequential(*[Residual(it) for it in blocks])
+        return nn.Sequential(*[Residual(block) for block in blocks])
 
     plain, graph = compared(make, numbers(256, 32))
     again = [op for op in added(plain.full_job, graph.full_job) if op.op == "dropout"]

@@ -189,7 +189,7 @@ def test_arguments_are_given_back_in_any_order() -> None:
             given += [2.0, 0.5**call]
             early.mul_(0.5)
         with flow.no_grad():
-            expected = [graph.net(flow.full((1, 2), it)).numpy() for it in given]
+            expected = [graph.net(flow.full((1, 2), value)).numpy() for value in given]
             for found, wanted in zip(results, expected, strict=True):
                 assert found.numpy().tobytes() == wanted.tobytes()
 
@@ -212,7 +212,7 @@ def test_two_threads_that_call_first_build_once() -> None:
     for thread in threads:
         thread.join(PATIENCE)
     assert len(found) == 4
-    assert len([it for it in machine.graphs.values() if it.name == graph.name]) == 1
+    assert len([value for value in machine.graphs.values() if value.name == graph.name]) == 1
 
 
 class _Recorder:
@@ -252,8 +252,8 @@ def test_a_machine_is_not_kept_by_its_graphs() -> None:
     runtime = machine.graphs[graph._forms[0]]
     assert runtime.machine is machine
     held = graph._forms[0]
-    assert not any([it is machine or it is runtime for it in vars(held).values()])
-    assert all([isinstance(it, Storage) for it in held._variables.storages.values()])
+    assert not any([var is machine or var is runtime for var in vars(held).values()])
+    assert all([isinstance(storage, Storage) for storage in held._variables.storages.values()])
 
 
 @pytest.mark.parametrize("size", [4, 200])
@@ -274,7 +274,7 @@ def test_a_launch_that_is_over_keeps_nothing(size: int, fails: bool, monkeypatch
     with no_collections():
         x = flow.ones(size, size)
         result = graph(x)
-        kept = [weak_storage(it) for it in (x, result)]
+        kept = [weak_storage(value) for value in (x, result)]
         current_machine().drain()
         if fails:
             failure = result._blob.storage.failure
@@ -284,7 +284,7 @@ def test_a_launch_that_is_over_keeps_nothing(size: int, fails: bool, monkeypatch
             del failure
         del x, result
         current_machine().drain()
-        assert [it() for it in kept] == [None, None]
+        assert [value() for value in kept] == [None, None]
 
 
 def _closed_under_way(monkeypatch: pytest.MonkeyPatch, look: Callable[[GraphRuntime, flow.Tensor], None]) -> None:
@@ -510,7 +510,7 @@ def test_what_is_issued_from_within_behind_the_end_is_dropped() -> None:
     machine.close()
     late = _Late()
     machine.issue_from_within(Instruction(machine.stream(Device("cpu")), late))
-    assert [type(it.error) for it in late.failures] == [VirtualMachineClosed]
+    assert [type(failure.error) for failure in late.failures] == [VirtualMachineClosed]
     assert machine.engine.idle()
 
 
@@ -521,5 +521,5 @@ def test_what_is_issued_from_within_while_the_machine_ends_is_dropped(monkeypatc
     # The last thing that is done under the lock.
     monkeypatch.setattr(machine.back_pressure, "wake", lambda: machine.issue_from_within(Instruction(stream, late)))
     machine.close()
-    assert [type(it.error) for it in late.failures] == [VirtualMachineClosed]
+    assert [type(failure.error) for failure in late.failures] == [VirtualMachineClosed]
     assert machine.engine.idle()

@@ -95,10 +95,12 @@ def test_a_saved_job_is_what_would_be_recorded(file: str, kind: type[nn.Graph], 
     assert comparable(job) == comparable(recorded(kind(), *(arguments() if kind is Predict else (flow.ones(4, 3),))))
     said = json.loads(text)
     assert job.inputs == tuple(said["inputs"])
-    assert [it.buffer for it in job.outputs] == [it["buffer"] for it in said["outputs"]]
+    assert [output.buffer for output in job.outputs] == [entry["buffer"] for entry in said["outputs"]]
     assert len(job.outputs) == results
-    roles = {int(number): it.get("role") for number, it in said["buffers"].items()}
-    assert [it.id for it in job.variables()] == [number for number, role in roles.items() if role == "variable"]
+    roles = {int(number): value.get("role") for number, value in said["buffers"].items()}
+    assert [variable.id for variable in job.variables()] == [
+        number for number, role in roles.items() if role == "variable"
+    ]
     assert Job.from_json(job.to_json()) == job
 
 

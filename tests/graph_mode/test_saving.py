@@ -190,7 +190,7 @@ def test_variables_of_all_kinds(folder: Path) -> None:
     others = [flow.tensor([1 + 2j]), flow.tensor([True]), flow.tensor(3, dtype=flow.int8), flow.zeros(0, 2)]
 
     def build(x: flow.Tensor) -> Any:
-        return turned + x, [it.clone() for it in others], rows
+        return turned + x, [other.clone() for other in others], rows
 
     graph = Forward(build)
     expected = bits(graph(flow.ones(4 - 1, 3, dtype=flow.bfloat16)))
@@ -328,17 +328,17 @@ def damaged(model: Model, folder: Path) -> Path:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda it: it.pop("model.head.bias"), r"the tensor 'model\.head\.bias' is missing"),
-        (lambda it: it.update(more=flow.ones(1)), r"there is no use for the tensor 'more'"),
+        (lambda x: x.pop("model.head.bias"), r"the tensor 'model\.head\.bias' is missing"),
+        (lambda x: x.update(more=flow.ones(1)), r"there is no use for the tensor 'more'"),
         (
-            lambda it: it.update({"model.head.bias": flow.ones(6)}),
+            lambda x: x.update({"model.head.bias": flow.ones(6)}),
             r"the tensor 'model\.head\.bias' is float32\[6\], and float32\[5\] is needed",
         ),
         (
-            lambda it: it.update({"model.scale": flow.ones(1, dtype=flow.float64)}),
+            lambda x: x.update({"model.scale": flow.ones(1, dtype=flow.float64)}),
             r"the tensor 'model\.scale' is float64\[1\], and float32\[1\] is needed",
         ),
-        (lambda it: it.update({"form_0.constant_0": flow.ones(4)}), r"the tensor 'form_0\.constant_0' is float32\[4\]"),
+        (lambda x: x.update({"form_0.constant_0": flow.ones(4)}), r"the tensor 'form_0\.constant_0' is float32\[4\]"),
     ],
 )
 def test_tensors_that_do_not_fit_are_named(damaged: Path, change: Any, message: str) -> None:
@@ -399,11 +399,11 @@ def test_state_dicts_that_do_not_fit_change_nothing(damaged: Path) -> None:
     loaded = flow.load_graph(damaged)
     state = {name: tensor.clone() for name, tensor in loaded.state_dict().items()}
     with pytest.raises(KeyError, match=r"'model\.scale' is missing"):
-        loaded.load_state_dict({name: it for name, it in state.items() if name != "model.scale"})
+        loaded.load_state_dict({name: value for name, value in state.items() if name != "model.scale"})
     with pytest.raises(KeyError, match="'more' is not part of the graph"):
         loaded.load_state_dict({**state, "more": flow.ones(1)})
     with pytest.raises(ValueError, match=r"'model\.scale' is float32\[1\], and float32\[2\] was given"):
-        loaded.load_state_dict({**{name: it + 1 for name, it in state.items()}, "model.scale": flow.ones(2)})
+        loaded.load_state_dict({**{name: value + 1 for name, value in state.items()}, "model.scale": flow.ones(2)})
     assert bits(list(loaded.state_dict().values())) == bits(list(state.values()))
 
 
@@ -464,7 +464,7 @@ def test_nothing_is_saved_of_the_machine(model: Model, folder: Path, tmp_path: P
     assert f"{outside}:2, in double" in recorded
     assert "functions.py:2, in double" in loaded_lines
     here = os.path.join("tests", "graph_mode", "test_saving.py")
-    assert any([it.startswith(f"{here}:") for it in loaded_lines])
+    assert any([line.startswith(f"{here}:") for line in loaded_lines])
     root = str(Path(__file__).parents[2])
     for file in folder.iterdir():
         content = file.read_bytes().decode("latin-1")
@@ -491,13 +491,13 @@ def test_a_graph_can_be_loaded_onto_another_device(model: Model, folder: Path, w
     expected = graph(x)
     loaded = flow.load_graph(folder, map_location=where)
     found = loaded(x.to(where))
-    assert [it.device for it in found] == [flow.device(where)] * 3
+    assert [tensor.device for tensor in found] == [flow.device(where)] * 3
     if x.device.type == "cuda":
         for one, other in zip(found, expected, strict=True):
             np.testing.assert_allclose(one.numpy(), other.to("cpu").numpy(), rtol=1e-5)
     else:
         assert bits(found) == bits(expected)
-    assert {it.device for it in loaded.state_dict().values()} == {flow.device(where)}
+    assert {value.device for value in loaded.state_dict().values()} == {flow.device(where)}
     if x.device is not flow.device(where):
         with pytest.raises(ValueError, match="save the graph after a call with such arguments"):
             loaded(x)

@@ -74,7 +74,7 @@ def read_again(made: CompiledGraph) -> CompiledGraph:
 
 
 def bits(value: Any) -> list[bytes]:
-    return [it.detach().numpy().tobytes() for it in args_tree.flatten(value)[1]]
+    return [tensor.detach().numpy().tobytes() for tensor in args_tree.flatten(value)[1]]
 
 
 # Every op
@@ -84,11 +84,11 @@ def differentiated(row: Row) -> Any:
     """The row's call with its gradients, so that the ops of backward passes are recorded as well."""
 
     def call(*operands: flow.Tensor) -> Any:
-        inputs = [it.detach().requires_grad_() for it in operands if it.dtype.is_floating_point]
+        inputs = [operand.detach().requires_grad_() for operand in operands if operand.dtype.is_floating_point]
         if not row.order or not inputs:
             return row.call(*operands)
         left = iter(inputs)
-        result = row.call(*[next(left) if it.dtype.is_floating_point else it for it in operands])
+        result = row.call(*[next(left) if operand.dtype.is_floating_point else operand for operand in operands])
         # Without a gradient, some ops are others.
         return row.call(*operands), result, flow.autograd.grad(result.sum(), inputs, allow_unused=True)
 
@@ -106,8 +106,8 @@ def check_round_trip(graph: nn.Graph, *args: flow.Tensor) -> None:
             raise
         return  # an index that is a mask, on a device
     text = made.job.to_json()
-    for it in computing(made.job):
-        OPS[it.op].forget()  # in which a named tuple counts as any tuple
+    for value in computing(made.job):
+        OPS[value.op].forget()  # in which a named tuple counts as any tuple
     back = Job.from_json(text, made.job.constants)
     assert back == made.job
     assert list(map(repr, back.ops)) == list(map(repr, made.job.ops))
@@ -128,7 +128,7 @@ def check_round_trip(graph: nn.Graph, *args: flow.Tensor) -> None:
 )
 def test_a_job_with_any_op_comes_back_and_runs_the_same(op: str) -> None:
     for row in ROWS[op]:
-        operands = [flow.tensor(it) for it in row.operands(row.usual(), row.dtypes[0])]
+        operands = [flow.tensor(operand) for operand in row.operands(row.usual(), row.dtypes[0])]
         check_round_trip(Forward(differentiated(row)), *operands)
 
 

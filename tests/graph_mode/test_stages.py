@@ -56,12 +56,12 @@ def test_stages_are_tasks_on_streams_of_their_own_and_agree_with_eager_code() ->
     model = Stages()
     graph = Pipeline(model)
     given = [flow.randn(3, 4) for _ in range(12)]
-    results = [graph(it) for it in given]
+    results = [graph(value) for value in given]
     with flow.no_grad():
         for x, result in zip(given, results, strict=True):
             assert (result.numpy() == model(x).numpy()).all()
-    assert [it.stream for it in graph.plan.chains.values()] == ["compute", "compute:1", "compute:2"]
-    names = {it.name for it in current_machine().streams()}
+    assert [chain.stream for chain in graph.plan.chains.values()] == ["compute", "compute:1", "compute:2"]
+    names = {stream.name for stream in current_machine().streams()}
     device = flow.zeros(()).device
     assert {f"{device}:compute:1", f"{device}:compute:2"} <= names
     assert f"{device}:compute:1" in repr(current_machine().snapshot())
@@ -103,12 +103,17 @@ def test_what_the_backward_pass_needs_has_slots_for_all_that_is_in_the_pipeline(
     graph._compile(flow.randn(3, 4))
     plan = graph.plan
     stages = {task: int(chain.stream.partition(":")[2] or 0) for task, chain in plan.chains.items()}
-    backward = {task for task, it in plan.chains.items() if any([graph.full_job.ops[op].backward for op in it.ops])}
+    backward = {
+        task for task, value in plan.chains.items() if any([graph.full_job.ops[op].backward for op in value.ops])
+    }
     kept = [
-        it.count
-        for it in plan.registers
-        if it.producer in stages and stages[it.producer] == 0 and it.producer not in backward and not it.control
-        if set(it.consumers) & backward
+        register.count
+        for register in plan.registers
+        if register.producer in stages
+        and stages[register.producer] == 0
+        and register.producer not in backward
+        and not register.control
+        if set(register.consumers) & backward
     ]
     assert kept
     assert all([count >= 6 for count in kept])
@@ -172,9 +177,9 @@ def test_acts_of_one_stage_do_not_overlap_and_others_do() -> None:
     graph._compile(flow.randn(3, 4))
     acts = simulate(graph.plan.tasks, graph.plan.registers, _durations(graph.plan), 10)
     for task in graph.plan.chains:
-        mine = [it for it in acts if it.task == task]
-        assert [it.begin for it in mine[1:]] == [it.end for it in mine[:-1]]
-    assert len({it.task for it in acts if it.begin == 5.0}) == 3
+        mine = [act for act in acts if act.task == task]
+        assert [value.begin for value in mine[1:]] == [value.end for value in mine[:-1]]
+    assert len({act.task for act in acts if act.begin == 5.0}) == 3
 
 
 @pytest.mark.host

@@ -24,9 +24,9 @@ def test_op_by_op(layout: str) -> None:
     graph = ProgramGraph(program, ())
     graph(flow.ones(3, 2))
     x = given.made(layout)
-    wanted = [bits(it) for it in program([], x)]
-    assert [bits(it) for it in graph(x)] == wanted
-    assert [bits(it) for it in graph.run_by_vm(x)] == wanted
+    wanted = [bits(value) for value in program([], x)]
+    assert [bits(value) for value in graph(x)] == wanted
+    assert [bits(value) for value in graph.run_by_vm(x)] == wanted
 
 
 def test_a_buffer_that_is_made_twice_in_what_is_fused() -> None:

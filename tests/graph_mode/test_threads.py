@@ -70,7 +70,7 @@ def test_steps_from_several_threads_are_all_taken() -> None:
         return [step(flow.ones(1))[1].item() for _ in range(25)]
 
     seen = at_once(4, work)
-    assert sorted([it for each in seen for it in each]) == [-float(it) for it in reversed(range(100))]
+    assert sorted([value for each in seen for value in each]) == [-float(index) for index in reversed(range(100))]
     assert weight.item() == -100
     assert schedule.last_epoch == 100
     for each in seen:
@@ -95,7 +95,7 @@ def test_one_thread_builds_and_the_others_wait() -> None:
 def test_graphs_over_one_module_are_built_one_at_a_time() -> None:
     """Each puts gradients and learning rates of its own into what they share."""
     layer = nn.Linear(3, 1)
-    before = [it.detach().numpy().copy() for it in layer.parameters()]
+    before = [value.detach().numpy().copy() for value in layer.parameters()]
     optimizer = flow.optim.SGD(layer.parameters(), lr=0.25)
     for parameter in layer.parameters():
         parameter.grad = flow.ones_like(parameter)
@@ -177,7 +177,7 @@ def test_draws_are_never_handed_out_twice() -> None:
     drawn = nn.Graph.trace(lambda x: flow.rand_like(x))
     drawn(flow.ones(64))
     found = at_once(4, lambda number: [tuple(drawn(flow.ones(64)).tolist()) for _ in range(10)])
-    assert len({it for each in found for it in each}) == 40
+    assert len({value for each in found for value in each}) == 40
 
 
 # Dropped
@@ -239,4 +239,4 @@ def test_it_is_dropped_by_another_thread() -> None:
 
     at_once(2, lambda number: drop() if number else call())
     holder.clear()
-    assert [it.tolist() for it in results] == [[2, 2]] * 50
+    assert [result.tolist() for result in results] == [[2, 2]] * 50

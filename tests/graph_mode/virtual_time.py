@@ -32,7 +32,7 @@ def simulate(
 ) -> list[Act]:
     """All acts of so many launches, by their ends; those without a duration take no time and are left out."""
     system = ActorSystem(tasks, registers, {})
-    streams: dict[int, deque[Action]] = {it: deque() for it in system.threads}
+    streams: dict[int, deque[Action]] = {value: deque() for value in system.threads}
     begun: dict[int, tuple[float, float]] = {}
     acts: list[Act] = []
     now = 0.0
@@ -48,14 +48,14 @@ def simulate(
         system.launch(piece)
     system.close()
     while True:
-        while any([system.has_work(it) for it in system.threads]):
+        while any([system.has_work(value) for value in system.threads]):
             for thread, stream in streams.items():
                 stream.extend(system.turn(thread))
                 if stream and thread not in begun:
                     begun[thread] = (now, now + duration(stream[0]))
         if not begun:
             break
-        thread = min(begun, key=lambda it: begun[it][1])
+        thread = min(begun, key=lambda x: begun[x][1])
         begin, now = begun.pop(thread)
         action = streams[thread].popleft()
         if action.actor is not None and action.actor.id in durations:
@@ -74,5 +74,5 @@ def makespan(plan: Plan, durations: Mapping[int, float], launches: int) -> float
 
 def with_slots(plan: Plan, slots: int) -> Plan:
     """The same plan with other counts of what holds data."""
-    registers = [it if it.control else attrs.evolve(it, count=slots) for it in plan.registers]
+    registers = [register if register.control else attrs.evolve(register, count=slots) for register in plan.registers]
     return attrs.evolve(plan, registers=tuple(registers))

@@ -84,6 +84,6 @@ def steps_apart(one: Array, other: Array) -> int:
     numbers = np.isfinite(one) & np.isfinite(other)
     np.testing.assert_array_equal(one[~numbers], other[~numbers])
     word = np.dtype(f"i{one.itemsize}")
-    ordered = [it[numbers].view(word).astype(np.int64) for it in (one, other)]
-    ordered = [np.where(it < 0, np.iinfo(word).min - it, it) for it in ordered]
+    ordered = [value[numbers].view(word).astype(np.int64) for value in (one, other)]
+    ordered = [np.where(value < 0, np.iinfo(word).min - value, value) for value in ordered]
     return int(np.abs(ordered[0] - ordered[1]).max(initial=0))

@@ -60,7 +60,7 @@ CALLS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
 def computed(name: str, moved: Callable[[Any], Any]) -> list[bytes]:
     """What a function makes of arrays that lie as `moved` has them, three times: the third time as it is remembered."""
     call, arrays = CALLS[name]
-    tensors = [flow.from_numpy(moved(it.copy())) for it in arrays]
+    tensors = [flow.from_numpy(moved(array.copy())) for array in arrays]
     return [call(*tensors).numpy().tobytes() for _ in range(3)]
 
 
@@ -68,9 +68,9 @@ def computed(name: str, moved: Callable[[Any], Any]) -> list[bytes]:
 @pytest.mark.parametrize("name", sorted(CALLS))
 def test_results_are_those_of_arrays_that_lie_well(name: str, compiled: None) -> None:
     """Also of a call that was remembered for arrays that do."""
-    expected = computed(name, lambda it: it)
+    expected = computed(name, lambda x: x)
     assert computed(name, at_odd_address) == expected
-    assert computed(name, lambda it: it) == expected
+    assert computed(name, lambda x: x) == expected
 
 
 def test_a_graph_takes_arguments_at_odd_addresses(compiled: None) -> None:

@@ -29,7 +29,7 @@ def normal(shape: Sequence[int], seed: int) -> Array:
 
 def expected(operands: Sequence[Array], by_result: Array, causal: bool, factor: float) -> list[Array]:
     """The result and its gradients by query, key and value."""
-    query, key, value, by_result = [it.astype(np.float64) for it in (*operands, by_result)]
+    query, key, value, by_result = [operand.astype(np.float64) for operand in (*operands, by_result)]
     scores = query @ key.swapaxes(-1, -2) * factor
     if causal:
         scores = np.where(np.tri(*scores.shape[-2:], dtype=np.bool_), scores, -np.inf)
@@ -43,18 +43,18 @@ def expected(operands: Sequence[Array], by_result: Array, causal: bool, factor: 
 
 def found(operands: Sequence[Array | flow.Tensor], by_result: Array, causal: bool, factor: float) -> list[Array]:
     """The same by vmflow."""
-    tensors = [it if isinstance(it, flow.Tensor) else flow.tensor(it) for it in operands]
-    query, key, value = [it.detach().requires_grad_() for it in tensors]
+    tensors = [operand if isinstance(operand, flow.Tensor) else flow.tensor(operand) for operand in operands]
+    query, key, value = [tensor.detach().requires_grad_() for tensor in tensors]
     result = attend(query, key, value, is_causal=causal, scale=factor)
     result.backward(flow.tensor(by_result))
-    return [result.detach().numpy(), *[it.grad.numpy() for it in (query, key, value) if it.grad is not None]]
+    return [result.detach().numpy(), *[entry.grad.numpy() for entry in (query, key, value) if entry.grad is not None]]
 
 
 def check(
     operands: Sequence[Array | flow.Tensor], by_result: Array, causal: bool, factor: float, within: float = 2e-5
 ) -> None:
     """Whether both are the same."""
-    arrays = [it.numpy() if isinstance(it, flow.Tensor) else it for it in operands]
+    arrays = [operand.numpy() if isinstance(operand, flow.Tensor) else operand for operand in operands]
     wanted = expected(arrays, by_result, causal, factor)
     for one, other in zip(found(operands, by_result, causal, factor), wanted, strict=True):
         np.testing.assert_allclose(one, other, rtol=within, atol=within)
@@ -139,7 +139,7 @@ def test_only_the_gradients_that_are_wanted() -> None:
     query, key, value, by_result = [normal((3, 20, 8), seed) for seed in range(4)]
     wanted = expected([query, key, value], by_result, True, 8**-0.5)[1:]
     for place in range(3):
-        operands = [flow.tensor(it, requires_grad=at == place) for at, it in enumerate((query, key, value))]
+        operands = [flow.tensor(entry, requires_grad=at == place) for at, entry in enumerate((query, key, value))]
         attend(operands[0], operands[1], operands[2], is_causal=True).backward(flow.tensor(by_result))
         gradient = operands[place].grad
         assert gradient is not None

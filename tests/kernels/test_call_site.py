@@ -117,7 +117,7 @@ class TestAgain:
     def test_threads_of_the_program_share_a_site(self) -> None:
         single, wrong = exp_in_c(), []
         given = [hard_numbers((500 + number % 7,), seed=number) for number in range(21)]
-        expected: list[Any] = [exp_in_c().call([it], None) for it in given]
+        expected: list[Any] = [exp_in_c().call([value], None) for value in given]
 
         def work(start: int) -> None:
             for number in range(2000):

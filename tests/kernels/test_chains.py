@@ -32,11 +32,11 @@ BINARY = frozenset(
 
 
 def _step(op: str, *operands: int, attributes: tuple[Any, ...] = (), scalars: tuple[Any, ...] = ()) -> Any:
-    return op, attributes, tuple([encoded(it) for it in scalars]), operands
+    return op, attributes, tuple([encoded(scalar) for scalar in scalars]), operands
 
 
 def _kernel(steps: Sequence[Any], outputs: Sequence[int], arrays: Sequence[Array]) -> FusedKernel:
-    metas = tuple([meta(it.shape, from_numpy(it.dtype), flow.device("cpu")) for it in arrays])
+    metas = tuple([meta(array.shape, from_numpy(array.dtype), flow.device("cpu")) for array in arrays])
     return FusedKernel(infer_fused(tuple(steps), tuple(outputs), metas).details, metas)
 
 
@@ -92,9 +92,9 @@ def test_numbers_among_the_operands(reverse: bool, dtype: str, scalar: float, co
 @pytest.mark.parametrize("dtype", sorted(C_TYPES))
 def test_casts(dtype: str, compiled: None) -> None:
     arrays = [hard_numbers((515,), dtype)]
-    unsaid = [it for it in C_TYPES if dtype.startswith("float") and it.strip("u").startswith("int")]
-    targets = [it for it in sorted(C_TYPES) if it not in unsaid]
-    steps = [_step("cast", 0, attributes=(by_name(it),)) for it in targets]
+    unsaid = [type_ for type_ in C_TYPES if dtype.startswith("float") and type_.strip("u").startswith("int")]
+    targets = [type_ for type_ in sorted(C_TYPES) if type_ not in unsaid]
+    steps = [_step("cast", 0, attributes=(by_name(target),)) for target in targets]
     for to, (expected, found) in zip(targets, _both(steps, range(len(steps)), arrays), strict=True):
         assert same_bits(expected, found), to
     # What becomes of a fraction out of range, C does not say.
@@ -162,7 +162,7 @@ SHAPES = (
 
 @pytest.mark.parametrize("shapes", SHAPES)
 def test_broadcasting(shapes: tuple[tuple[int, ...], ...], compiled: None) -> None:
-    arrays = [hard_numbers(it, seed=seed) for seed, it in enumerate(shapes)]
+    arrays = [hard_numbers(shape, seed=seed) for seed, shape in enumerate(shapes)]
     ((expected, found),) = _both([_step("mul", 0, 1), _step("add", 2, 1)][:1], [0], arrays)
     assert same_bits(expected, found)
 
@@ -184,13 +184,13 @@ def test_any_layout(
         own = [1 if ones >> axis & 1 else size for axis, size in enumerate(shape)][leading % (len(shape) + 1) :]
         array = hard_numbers(tuple(own), seed=seed + number)
         if number == 0:
-            axes = [it for it in order if it < array.ndim]
+            axes = [value for value in order if value < array.ndim]
             array = array.transpose(np.argsort(axes)).copy().transpose(axes)
         elif array.ndim:
             array = np.repeat(array, abs(step), -1)[..., ::step]
         arrays.append(array)
     steps = [_step("add", 0, 1), _step("maximum", 2, 0), _step("gt", 3, 1)]
-    if np.broadcast_shapes(*[it.shape for it in arrays]) != arrays[0].shape:
+    if np.broadcast_shapes(*[value.shape for value in arrays]) != arrays[0].shape:
         steps = [_step("add", 0, 1), _step("mul", 2, 2), _step("gt", 3, 1)]
     kernel = _kernel(steps, [1, 2], arrays)
     expected, found = in_both_ways(lambda: _results(kernel, arrays))
@@ -216,7 +216,7 @@ def test_rows_with_gaps_between_them_are_not(compiled: None) -> None:
 def test_more_loops_than_there_are() -> None:
     shape = (2,) * 6
     alternating = tuple([1 if axis % 2 else 2 for axis in range(6)])
-    arrays = [np.empty(it, np.float32) for it in (shape, alternating, shape)]
+    arrays = [np.empty(value, np.float32) for value in (shape, alternating, shape)]
     assert layout_of(arrays, shape) is None
 
 
@@ -266,7 +266,7 @@ def test_results_may_be_written_past_the_cache(
     expected = _results(_kernel(steps, range(5), arrays), arrays)
     monkeypatch.setattr(loops, "streamed_from", lambda: 0)
     kernel = _kernel(steps, range(5), arrays)
-    outs = [_at_a_line(it, shift) for it in expected]
+    outs = [_at_a_line(value, shift) for value in expected]
     assert kernel.native(arrays, outs) is not None
     _run(kernel, arrays, outs)
     for one, other in zip(expected, outs, strict=True):
@@ -293,7 +293,7 @@ def test_functions_are_close_to_double_precision(compiled: None) -> None:
 
 def test_a_chain_makes_what_its_ops_make(compiled: None) -> None:
     """However the arrays lie, also where the chain is left to numpy because of gaps."""
-    names = sorted(it for it in INEXACT if it != "gelu_gradient")
+    names = sorted(entry for entry in INEXACT if entry != "gelu_gradient")
     plain, row = hard_numbers((70, 90)), hard_numbers((70,), seed=1)
     for array in (plain.T, np.repeat(plain, 2, 0)[::2].T, np.repeat(plain.T, 3, 1)[:, ::3], plain.T.copy()):
         steps = [_step("mul", 0, 1), *[_step(name, 2 + place) for place, name in enumerate(names)]]

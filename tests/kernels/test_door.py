@@ -29,8 +29,8 @@ KERNELS = "vmflow.kernels"
 # The modules that others may import, beside the problems.
 DOOR = frozenset(
     {
-        f"{KERNELS}.{it}"
-        for it in (
+        f"{KERNELS}.{name}"
+        for name in (
             *("choosing", "generation", "intra_op", "codegen", "blas_core", "host_numbers", "updates", "copies"),
             "replaying",
         )
@@ -58,7 +58,7 @@ FROM_OUTSIDE = {
     ),
     # Windows are made of numbers alone, once, in double precision.
     "vmflow.ops.creation.windows": frozenset(
-        {f"np.{it}" for it in ("abs", "arange", "cos", "i0", "maximum", "ones", "pi", "sqrt")}
+        {f"np.{name}" for name in ("abs", "arange", "cos", "i0", "maximum", "ones", "pi", "sqrt")}
     ),
     "vmflow.ops.indexing.index_expression": frozenset({"np.asarray", "np.int64"}),
 }
@@ -66,8 +66,8 @@ FROM_OUTSIDE = {
 # What kernels may import of vmflow beside each other: vocabulary, and what tensors are made of.
 BELOW = frozenset(
     {
-        f"vmflow.{it}"
-        for it in ("dtypes", "devices", "errors", "forking", "native", "instructions.blob", "instructions.op_call")
+        f"vmflow.{name}"
+        for name in ("dtypes", "devices", "errors", "forking", "native", "instructions.blob", "instructions.op_call")
     }
 )
 
@@ -102,8 +102,8 @@ def _comes_in_elsewhere(it: Import) -> bool:
 
 
 def test_others_come_in_by_the_door() -> None:
-    wrong = [it for name in MODULES for it in _imports(name) if _comes_in_elsewhere(it)]
-    assert not wrong, "\n".join([f"{it.importer}:{it.line} imports {it.imported}" for it in wrong])
+    wrong = [import_ for name in MODULES for import_ in _imports(name) if _comes_in_elsewhere(import_)]
+    assert not wrong, "\n".join([f"{value.importer}:{value.line} imports {value.imported}" for value in wrong])
 
 
 def test_of_threads_others_know_the_number() -> None:
@@ -140,7 +140,11 @@ def test_who_issues_updates_computes_nothing() -> None:
         # The lengths of sequences that are packed are looked at, and not changed in place.
         if any([_within(name, package) for package in UPDATING]) and name != "vmflow.nn.utils.rnn":
             nodes = ast.walk(ast.parse(path.read_text()))
-            used = {ast.unparse(it) for it in nodes if isinstance(it, ast.Attribute) and ast.unparse(it.value) == "np"}
+            used = {
+                ast.unparse(node)
+                for node in nodes
+                if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "np"
+            }
             assert used <= NAMED, name
 
 
@@ -171,24 +175,24 @@ def test_nobody_else_names_what_is_inside() -> None:
 
 def test_kernels_know_nothing_of_those_who_call_them() -> None:
     wrong = [
-        it
+        import_
         for name in MODULES
         if _within(name, KERNELS)
-        for it in _imports(name)
-        if it.imported.split(".")[0] == "vmflow"
-        and not _within(it.imported, KERNELS)
-        and it.imported not in BELOW
-        and not (_within(name, f"{KERNELS}.cuda") and _within(it.imported, "vmflow.streams.cuda"))
+        for import_ in _imports(name)
+        if import_.imported.split(".")[0] == "vmflow"
+        and not _within(import_.imported, KERNELS)
+        and import_.imported not in BELOW
+        and not (_within(name, f"{KERNELS}.cuda") and _within(import_.imported, "vmflow.streams.cuda"))
     ]
-    assert not wrong, "\n".join([f"{it.importer}:{it.line} imports {it.imported}" for it in wrong])
+    assert not wrong, "\n".join([f"{value.importer}:{value.line} imports {value.imported}" for value in wrong])
 
 
 def test_problems_are_of_no_device() -> None:
     for name in MODULES:
         if _within(name, f"{KERNELS}.problems"):
-            for it in _imports(name):
-                assert not _within(it.imported, f"{KERNELS}.numpy"), name
-                assert not _within(it.imported, f"{KERNELS}.native"), name
+            for import_ in _imports(name):
+                assert not _within(import_.imported, f"{KERNELS}.numpy"), name
+                assert not _within(import_.imported, f"{KERNELS}.native"), name
 
 
 def test_every_op_has_a_kernel_on_the_host() -> None:
@@ -223,9 +227,9 @@ def test_every_rule_has_settings_and_a_kernel_on_the_host() -> None:
     rules = updates._RULES["vmflow.kernels.numpy"]
     assert set(problems.COSTS) <= set(rules)
     named = {"zero", "unscale", "assign"}
-    for it in vars(problems).values():
-        if isinstance(it, type) and it.__module__ == problems.__name__:
-            named.update(re.findall(r'^The rule "(\w+)"', it.__doc__ or ""))
+    for var in vars(problems).values():
+        if isinstance(var, type) and var.__module__ == problems.__name__:
+            named.update(re.findall(r'^The rule "(\w+)"', var.__doc__ or ""))
     assert named == set(rules)
 
 

@@ -44,7 +44,7 @@ def test_how_an_array_lies_does_not_matter(name: str) -> None:
     assert single is not None
     given = [hard_numbers((60, 50), seed=seed) for seed in range(SINGLE[name])]
     whole = single.call(given, None)
-    apart = single.call([np.asfortranarray(it) for it in given], None)
+    apart = single.call([np.asfortranarray(value) for value in given], None)
     assert whole is not None
     assert apart is not None
     assert same_bits(whole, apart)
@@ -53,7 +53,7 @@ def test_how_an_array_lies_does_not_matter(name: str) -> None:
     assert elsewhere is not None
     assert elsewhere is not room
     assert same_bits(whole, elsewhere)
-    assert single.call([it.astype(np.float64) for it in given], None) is None
+    assert single.call([value.astype(np.float64) for value in given], None) is None
 
 
 @pytest.mark.parametrize("name", sorted(SINGLE))
@@ -115,7 +115,7 @@ def test_reductions_of_rows(name: str, length: int, count: int, threads: None) -
             result = in_c.call(matrix)
             assert result is not None
             found.append(result)
-    assert all([same_bits(it, found[0]) for it in found])
+    assert all([same_bits(value, found[0]) for value in found])
     expected = OF_ROWS[name](matrix.astype(np.float64))
     np.testing.assert_allclose(found[0], expected, rtol=max(1e-6, 6e-8 * length) if name == "products" else 1e-6)
     assert _reduction(name, matrix).call(matrix.astype(np.float64)) is None
@@ -150,7 +150,7 @@ def test_a_row_is_reduced_up_to_its_end_and_not_further() -> None:
 @pytest.mark.parametrize("op", [functional.softmax, functional.log_softmax])
 def test_softmax(op: Any, shape: tuple[int, int]) -> None:
     given = [_random(shape) * 20, hard_numbers(shape)]
-    results = in_both_ways(lambda: [op(flow.tensor(it), -1).numpy() for it in given])
+    results = in_both_ways(lambda: [op(flow.tensor(value), -1).numpy() for value in given])
     for values, expected, found in zip(given, *results, strict=True):
         exact = op(flow.tensor(values.astype(np.float64)), -1).numpy()
         # Of numbers up to 3e38 a row's largest, or a class that is 1e38 behind it, says nothing of digits.
@@ -227,8 +227,8 @@ def test_layer_norm(shape: tuple[int, int], parameters: str) -> None:
         bias = flow.tensor(_random((features,), 2, dtype)).requires_grad_() if parameters == "both" else None
         y = functional.layer_norm(x, (features,), weight, bias, 1e-3)
         y.backward(flow.tensor(_random(shape, 3, dtype)))
-        leaves = [it for it in (x, weight, bias) if it is not None]
-        return [y.detach().numpy(), *[it.grad.numpy() for it in leaves if it.grad is not None]]
+        leaves = [value for value in (x, weight, bias) if value is not None]
+        return [y.detach().numpy(), *[leaf.grad.numpy() for leaf in leaves if leaf.grad is not None]]
 
     expected, found = in_both_ways(compute)
     for exact, numpys, ours in zip(compute("float64"), expected, found, strict=True):
@@ -246,7 +246,7 @@ def test_layer_norm_of_what_is_not_a_number() -> None:
     np.testing.assert_allclose(expected[[0, 3]], found[[0, 3]], rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("shape", [it for it in SHAPES if it[1] < 2000])
+@pytest.mark.parametrize("shape", [shape for shape in SHAPES if shape[1] < 2000])
 def test_bias_of_a_dense_layer(shape: tuple[int, int]) -> None:
     outputs = shape[1]
 
@@ -310,8 +310,8 @@ def test_steps_are_the_same_to_the_bit(name: str, dtype: str) -> None:
             for parameter in parameters:
                 parameter.grad = flow.tensor(hard_numbers(tuple(parameter.shape), dtype, step))
             optimizer.step()
-        state = [it.numpy() for one in optimizer.state.values() for it in one.values()]
-        return [*[it.detach().numpy() for it in parameters], *state]
+        state = [value.numpy() for one in optimizer.state.values() for value in one.values()]
+        return [*[entry.detach().numpy() for entry in parameters], *state]
 
     for expected, found in zip(*in_both_ways(compute), strict=True):
         assert same_bits(expected, found)
@@ -333,7 +333,7 @@ def test_small_parameters_take_their_steps_together(name: str) -> None:
                 if number or step:
                     parameter.grad = flow.tensor(_random(tuple(parameter.shape), step, parameter.dtype.name))
             optimizer.step()
-        return [it.detach().numpy() for it in parameters]
+        return [value.detach().numpy() for value in parameters]
 
     for expected, found in zip(*in_both_ways(compute), strict=True):
         assert same_bits(expected, found)
@@ -363,7 +363,7 @@ def test_c_may_be_switched_off_between_two_steps_of_a_graph(name: str, compiled:
         for mode in modes:
             LOADER.mode = mode
             _numpy(graph(flow.tensor(_random((4, 6)))))
-        return [it.detach().numpy() for it in layer.parameters()]
+        return [value.detach().numpy() for value in layer.parameters()]
 
     expected = trained(["off"] * 6)
     for one, other in zip(trained(["wait", "wait", "off", "off", "wait", "wait"]), expected, strict=True):

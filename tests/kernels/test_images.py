@@ -65,14 +65,14 @@ def _results(shape: Shape, numbers: Callable[[tuple[int, ...], int], flow.Tensor
         numbers((shape.groups * shape.filters, shape.channels, *shape.kernel), 1),
         *([numbers((shape.groups * shape.filters,), 2)] if with_bias else []),
     ]
-    leaves = [it.requires_grad_() for it in leaves]
+    leaves = [leaf.requires_grad_() for leaf in leaves]
     convolve: Any = functional.conv1d if len(shape.size) == 1 else functional.conv2d
     bias = leaves[2] if with_bias else None
     result = convolve(
         leaves[0], leaves[1], bias, shape.stride, shape.padding, shape.dilation, shape.groups
     )  # fmt: skip
     result.backward(numbers(tuple(result.shape), 3))
-    return [result.detach().numpy(), *[it.grad.numpy() for it in leaves if it.grad is not None]]
+    return [result.detach().numpy(), *[leaf.grad.numpy() for leaf in leaves if leaf.grad is not None]]
 
 
 @given(shapes(), st.booleans())
@@ -127,7 +127,7 @@ def test_operands_with_gaps() -> None:
         result = functional.conv2d(leaves[0], leaves[1].flip(2))
         turned = _whole((4, 5, 16, 9), 2).permute(0, 1, 3, 2)
         result.backward(turned[..., ::2])
-        return [result.detach().numpy(), *[it.grad.numpy() for it in leaves if it.grad is not None]]
+        return [result.detach().numpy(), *[leaf.grad.numpy() for leaf in leaves if leaf.grad is not None]]
 
     for one, other in zip(*in_both_ways(compute), strict=True):
         assert same_bits(one, other)
@@ -148,7 +148,7 @@ def test_columns_are_kept_only_where_numpy_needs_them() -> None:
 
     def ops_and_results() -> tuple[list[str], list[Array]]:
         graph = Gradients()
-        results = [it.detach().numpy() for it in graph(x)]
+        results = [tensor.detach().numpy() for tensor in graph(x)]
         return [op.op for op in graph.job.ops], results
 
     (before, _), (names, of_graph) = in_both_ways(ops_and_results)
@@ -166,9 +166,9 @@ def test_a_graph_of_a_process_without_c_runs_on_in_one_with_it() -> None:
     x, weight = _whole((3, 2, 9, 9), 0), _whole((4, 2, 3, 3), 1).requires_grad_()
     result = functional.conv2d(x, weight)
     LOADER.mode = "wait"
-    gradients = [flow.autograd.grad(it.sum(), [weight])[0] for it in (result, functional.conv2d(x, weight))]
-    assert all([it is not None for it in gradients])
-    assert same_bits(*[it.numpy() for it in gradients if it is not None])
+    gradients = [flow.autograd.grad(tensor.sum(), [weight])[0] for tensor in (result, functional.conv2d(x, weight))]
+    assert all([gradient is not None for gradient in gradients])
+    assert same_bits(*[gradient.numpy() for gradient in gradients if gradient is not None])
 
 
 @pytest.mark.parametrize("mode", ["off", "wait"])
@@ -190,7 +190,7 @@ def windows(draw: st.DrawFn) -> dict[str, Any]:
     rank = draw(st.integers(1, 2))
     kernel = draw(_sizes(rank, 1, 4))
     dilation = draw(_sizes(rank, 1, 3) if draw(st.booleans()) else st.just((1,) * rank))
-    padding = tuple([draw(st.integers(0, it // 2)) for it in kernel])
+    padding = tuple([draw(st.integers(0, value // 2)) for value in kernel])
     reach = [spread * (taps - 1) + 1 for spread, taps in zip(dilation, kernel, strict=True)]
     size = [far + draw(st.integers(0, 21)) for far in reach]
     return {
@@ -246,7 +246,7 @@ def test_batch_norm(shape: tuple[int, ...], parameters: str) -> None:
         weight, bias = leaves[1:] or (None, None)
         result = functional.batch_norm(leaves[0], None, None, weight, bias, training=True, eps=1e-3)
         result.backward(numbers(shape, 3).detach())
-        return [result.detach().numpy(), *[it.grad.numpy() for it in leaves if it.grad is not None]]
+        return [result.detach().numpy(), *[leaf.grad.numpy() for leaf in leaves if leaf.grad is not None]]
 
     expected, found = in_both_ways(compute)
     for exact, numpys, ours in zip(compute("float64"), expected, found, strict=True):

@@ -47,7 +47,7 @@ def _of_several_threads(compute: Callable[[], Array]) -> Array:
     for number in (1, 2, 3):
         flow.set_num_threads(number)
         found += [compute(), compute()]
-    assert all([same_bits(it, found[0]) for it in found])
+    assert all([same_bits(value, found[0]) for value in found])
     return found[0]
 
 
@@ -77,7 +77,7 @@ def test_scatter(shape: tuple[int, ...], places: tuple[int, ...], dim: int, op: 
     assert expected.dtype == found.dtype
 
 
-@pytest.mark.parametrize("dtype", [it for it in DTYPES if it != "bool"])
+@pytest.mark.parametrize("dtype", [dtype for dtype in DTYPES if dtype != "bool"])
 @pytest.mark.parametrize("shape", [(7,), (300, 200), (40, 33, 5)])
 @pytest.mark.parametrize("places", [(3,), (900,), (20, 4), (0,)])
 def test_rows_are_added(shape: tuple[int, ...], places: tuple[int, ...], dtype: str, threads: None) -> None:

@@ -127,7 +127,7 @@ def test_a_piece_that_is_cut_itself_is_computed_by_one() -> None:
         done.append((outer, number, threading.current_thread().name))
 
     intra_op.run(lambda outer: intra_op.run(inner, [(outer, 0), (outer, 1)]), [(0,), (1,)])
-    assert sorted([it[:2] for it in done]) == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert sorted([value[:2] for value in done]) == [(0, 0), (0, 1), (1, 0), (1, 1)]
     for outer in range(2):
         assert len({who for which, _, who in done if which == outer}) == 1
 

@@ -317,7 +317,7 @@ def test_old_libraries_go_first(tmp_path: Path) -> None:
         os.utime(path, (number, number))
     with cache.open_folder(str(tmp_path)) as folder:
         cache.trim(folder, 250, keep="0.so")
-    assert sorted([it.name for it in tmp_path.iterdir()]) == ["0.so", "4.so"]
+    assert sorted([value.name for value in tmp_path.iterdir()]) == ["0.so", "4.so"]
 
 
 def test_no_folder_at_all(tmp_path: Path, works: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -376,7 +376,7 @@ def test_two_processes_at_once(folder: Path, works: None) -> None:
             out, complaint = process.communicate(timeout=100)
         assert process.returncode == 0, complaint
         assert int(out) >= 1
-    assert {it.suffix for it in folder.iterdir()} == {".so"}
+    assert {value.suffix for value in folder.iterdir()} == {".so"}
 
 
 def test_a_child_compiles_what_its_parent_has_begun(

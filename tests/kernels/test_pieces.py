@@ -189,7 +189,7 @@ SHAPES: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = (
 def _operands(one: tuple[int, ...], other: tuple[int, ...], seed: int = 0) -> list[flow.Tensor]:
     x, y = numbers(one, seed=seed), numbers(other, seed=seed + 1)
     mask, whole = numbers(one, "bool", seed + 2), numbers(one, "int64", seed + 3)
-    return [flow.tensor(it) for it in (x, y, np.abs(x), mask, whole)]
+    return [flow.tensor(value) for value in (x, y, np.abs(x), mask, whole)]
 
 
 @pytest.mark.parametrize("shapes", SHAPES)
@@ -198,7 +198,7 @@ def test_elementwise_ops(shapes: tuple[tuple[int, ...], tuple[int, ...]], cuts: 
     check(lambda: [op(*operands).numpy() for op in ELEMENTWISE.values()], cuts)
 
 
-@pytest.mark.parametrize("name", [it for it in ELEMENTWISE if it != "out with gaps"])
+@pytest.mark.parametrize("name", [value for value in ELEMENTWISE if value != "out with gaps"])
 def test_each_is_cut(name: str, cuts: list[int]) -> None:
     operands = _operands((64, 128), (128,))
     check(lambda: [ELEMENTWISE[name](*operands).numpy()], cuts)
@@ -258,12 +258,13 @@ def test_any_shape_and_layout(
     operands = _operands(tuple(shape), tuple(other), seed)
     if layout == "transposed":
         operands = [
-            it.transpose(0, -1).contiguous().transpose(0, -1) if it.ndim == len(shape) else it for it in operands
+            operand.transpose(0, -1).contiguous().transpose(0, -1) if operand.ndim == len(shape) else operand
+            for operand in operands
         ]
     elif layout == "with gaps":
-        operands = [flow.stack([it, it], -1)[..., 1] for it in operands]
+        operands = [flow.stack([operand, operand], -1)[..., 1] for operand in operands]
     elif layout == "backwards":
-        operands = [it.flip(0) if it.ndim else it for it in operands]
+        operands = [operand.flip(0) if operand.ndim else operand for operand in operands]
     check(lambda: [ELEMENTWISE[name](*operands).numpy()], cuts, cut=False)
 
 
@@ -305,14 +306,17 @@ def test_gradients_of_rows(shape: tuple[int, int], cuts: list[int]) -> None:
 
     def compute() -> list[Array]:
         x, weight, bias, offset = (
-            flow.tensor(np.random.default_rng(3).standard_normal(it).astype(np.float32)).requires_grad_()
-            for it in (shape, (features,), (features,), (features,))
+            flow.tensor(np.random.default_rng(3).standard_normal(value).astype(np.float32)).requires_grad_()
+            for value in (shape, (features,), (features,), (features,))
         )
         y = functional.layer_norm(x, (features,), weight, bias) + functional.softmax(x, -1) * functional.gelu(x)
         y = functional.linear(y.relu(), flow.eye(features), offset)
         loss = functional.cross_entropy(y, target) + functional.cross_entropy(y, target, reduction="sum")
         loss.backward()
-        return [loss.detach().numpy(), *[it.grad.numpy() for it in (x, weight, bias, offset) if it.grad is not None]]
+        return [
+            loss.detach().numpy(),
+            *[tensor.grad.numpy() for tensor in (x, weight, bias, offset) if tensor.grad is not None],
+        ]
 
     check(compute, cuts)
 
@@ -354,7 +358,7 @@ def test_optimizers(name: str, dtype: str, cuts: list[int], monkeypatch: pytest.
                 gradient = random.standard_normal(tuple(parameter.shape)).astype(dtype)
                 parameter.grad = flow.tensor(gradient)
             optimizer.step()
-        return [it.detach().numpy() for it in parameters]
+        return [value.detach().numpy() for value in parameters]
 
     check(compute, cuts)
 
@@ -386,7 +390,7 @@ def test_gradients_in_the_memory_of_other_parameters(cuts: list[int]) -> None:
         optimizer = flow.optim.SGD(parameters, lr=0.1)
         for _ in range(20):
             optimizer.step()
-        return [it.detach().numpy() for it in parameters]
+        return [value.detach().numpy() for value in parameters]
 
     check(compute, cuts, cut=False)
 
@@ -405,11 +409,11 @@ class Chain(flow.nn.Graph):
 
 @pytest.mark.parametrize("shape", [(64, 128), (2, 5000), (5000, 2), (3, 40, 50), (1, 7777)])
 def test_graphs(shape: tuple[int, ...], cuts: list[int]) -> None:
-    operands = [flow.tensor(numbers(it, seed=6)) for it in (shape, shape[-1:], (*shape[:-1], 1))]
+    operands = [flow.tensor(numbers(value, seed=6)) for value in (shape, shape[-1:], (*shape[:-1], 1))]
     graph = Chain()
 
     def compute() -> list[Array]:
-        return [it.numpy() for it in graph(*operands)]
+        return [tensor.numpy() for tensor in graph(*operands)]
 
     # The same graph, whose calls are bound anew for each number.
     check(compute, cuts)
@@ -437,6 +441,6 @@ def test_a_training_step(cuts: list[int]) -> None:
         step = Step()
         x, target = flow.randn(200, 64), flow.randint(0, 64, (200,))
         losses = [step(x, target).numpy() for _ in range(3)]
-        return [*losses, *[it.detach().numpy() for it in model.parameters()]]
+        return [*losses, *[parameter.detach().numpy() for parameter in model.parameters()]]
 
     check(compute, cuts)

@@ -59,7 +59,7 @@ class Gradients(nn.Graph):
 
 
 def _arrays(tensors: Sequence[Tensor | None]) -> list[Array]:
-    return [it.detach().numpy() for it in tensors if it is not None]
+    return [tensor.detach().numpy() for tensor in tensors if tensor is not None]
 
 
 def _check(graph: Gradients, model: nn.Module, x: Tensor) -> None:
@@ -93,7 +93,9 @@ def test_memory_that_is_elsewhere_is_found() -> None:
 
 def _is_placed(op: JobOp) -> bool:
     placed = op.infer().kernel.placed
-    given, made = [[np.zeros(it.meta.shape, it.meta.dtype.numpy) for it in those] for those in (op.inputs, op.outputs)]
+    given, made = [
+        [np.zeros(value.meta.shape, value.meta.dtype.numpy) for value in those] for those in (op.inputs, op.outputs)
+    ]
     return placed is not None and bool(placed(given, made, None))
 
 

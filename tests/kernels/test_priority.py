@@ -88,7 +88,7 @@ def test_whoever_waits_has_it_compiled_at_the_usual_priority(
     assert library is not None
     assert library.loaded is not None
     usual = [os.nice(0), os.sched_getscheduler(0) if hasattr(os, "sched_getscheduler") else 0]
-    assert (tmp_path / "log").read_text().split() == [str(it) for it in usual]
+    assert (tmp_path / "log").read_text().split() == [str(value) for value in usual]
 
 
 def test_nothing_is_compiled_in_the_first_second(tmp_path: Path, compiler: Callable[[str], None]) -> None:

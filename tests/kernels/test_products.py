@@ -176,7 +176,7 @@ def test_a_layer_computes_the_same_by_itself_and_within_a_graph(batch: int, trai
 
     def gradients(given: flow.Tensor) -> list[flow.Tensor]:
         found = layer(given)
-        wanted = [it for it in (layer.weight, layer.bias) if it.requires_grad]
+        wanted = [tensor for tensor in (layer.weight, layer.bias) if tensor.requires_grad]
         return [found, *flow.autograd.grad((found * found).sum(), wanted)]
 
     class Gradients(nn.Graph):
@@ -185,12 +185,14 @@ def test_a_layer_computes_the_same_by_itself_and_within_a_graph(batch: int, trai
 
     graph = Gradients()
     alone = gradients(given)
-    weight, bias = [it.detach().numpy().astype(np.float64) for it in (layer.weight, layer.bias)]
+    weight, bias = [tensor.detach().numpy().astype(np.float64) for tensor in (layer.weight, layer.bias)]
     expected = given.numpy().astype(np.float64) @ weight.T + bias
     np.testing.assert_allclose(alone[0].numpy(force=True), expected, rtol=1e-4, atol=1e-4)
     flat = 2 * expected.reshape(-1, 120)
     by_hand = [flat.T @ given.numpy().reshape(-1, 300), flat.sum(0)]
-    for found, wanted in zip(alone[1:], [it for it, has in zip(by_hand, trained, strict=True) if has], strict=True):
+    for found, wanted in zip(
+        alone[1:], [value for value, has in zip(by_hand, trained, strict=True) if has], strict=True
+    ):
         np.testing.assert_allclose(found.numpy(force=True), wanted, rtol=1e-3, atol=2e-2)
     for one, other in zip(alone, graph(given), strict=True):
         assert same_bits(one.numpy(force=True), other.numpy(force=True))
@@ -308,7 +310,7 @@ def test_what_is_added_is_not_taken_for_where_sums_go() -> None:
 def test_two_threads_of_the_program_multiply_at_once(threads: None) -> None:
     flow.set_num_threads(2)
     operands = [(normal((90, 200), seed), normal((200, 70), seed + 9)) for seed in range(4)]
-    expected = [multiplied(*it) for it in operands]
+    expected = [multiplied(*operand) for operand in operands]
     wrong: list[int] = []
 
     def work(number: int) -> None:
@@ -364,7 +366,7 @@ class TestWho:
     def test_matmul(
         self, asked: list[Any], first: tuple[int, ...], second: tuple[int, ...], dtype: str, is_asked: bool
     ) -> None:
-        left, right = [flow.tensor(normal(it, 3).astype(dtype)) for it in (first, second)]
+        left, right = [flow.tensor(normal(value, 3).astype(dtype)) for value in (first, second)]
         found = flow.matmul(left, right)
         expected = np.matmul(left.numpy().astype("complex128"), right.numpy().astype("complex128"))
         assert found.shape == expected.shape
@@ -403,7 +405,7 @@ class TestWho:
         outer = normal((120, 100), 2)
         y = flow.nn.functional.linear(x.requires_grad_(), w.requires_grad_(), b)
         turned = flow.tensor(np.ascontiguousarray(outer.T)).T
-        found = [flow.autograd.grad(y, [x, w, b], [it], retain_graph=True) for it in (flow.tensor(outer), turned)]
+        found = [flow.autograd.grad(y, [x, w, b], [value], retain_graph=True) for value in (flow.tensor(outer), turned)]
         for one, other in zip(*found, strict=True):
             assert one is not None
             assert other is not None
@@ -432,7 +434,7 @@ def test_a_layers_gradients_are_the_same_however_that_of_its_result_lies() -> No
     found = []
     for slope in (flow.tensor(gradient), flow.tensor(np.repeat(gradient, 2, 1))[:, ::2]):
         result = flow.nn.functional.linear(x, weight, bias)
-        found.append([it.numpy() for it in flow.autograd.grad(result, leaves, [slope]) if it is not None])
+        found.append([tensor.numpy() for tensor in flow.autograd.grad(result, leaves, [slope]) if tensor is not None])
     for one, other in zip(*found, strict=True):
         assert same_bits(one, other)
 

@@ -42,7 +42,7 @@ def test_running_sums_and_products(shape: tuple[int, ...], dim: int, op: str, dt
                 flow.set_num_threads(number)
                 found += [getattr(x, op)(dim).numpy() for _ in range(2)]  # the second time as it was remembered
                 found.append(getattr(flow, op)(x, dim, out=flow.empty_like(getattr(x, op)(dim))).numpy())
-            assert all([same_bits(it, found[0]) for it in found])
+            assert all([same_bits(value, found[0]) for value in found])
             return found[0]
 
         expected, found = in_both_ways(compute)

@@ -85,9 +85,9 @@ HAPPENINGS = (
     made_anew,
 )
 KINDS: dict[str, Callable[[Parameters], Optimizer]] = {
-    "SGD": lambda it: SGD(it, lr=0.1, momentum=0.9),
+    "SGD": lambda x: SGD(x, lr=0.1, momentum=0.9),
     "Adam": Adam,
-    "AdamW": lambda it: AdamW(it, lr=0.5, weight_decay=0.9),
+    "AdamW": lambda x: AdamW(x, lr=0.5, weight_decay=0.9),
 }
 
 
@@ -100,7 +100,8 @@ def test_steps_are_those_of_numpy(
         LOADER.mode = mode
         random = np.random.default_rng(1)
         parameters = [
-            flow.tensor(random.standard_normal(it).astype("float32")).requires_grad_() for it in ((5,), (4, 3), (70,))
+            flow.tensor(random.standard_normal(value).astype("float32")).requires_grad_()
+            for value in ((5,), (4, 3), (70,))
         ]
         optimizer = kind(parameters)
         for step in range(6):
@@ -109,7 +110,7 @@ def test_steps_are_those_of_numpy(
             if step in (2, 4):
                 optimizer = happening(parameters, optimizer)
             optimizer.step()
-        return [it.detach().numpy() for it in parameters]
+        return [value.detach().numpy() for value in parameters]
 
     for one, other in zip(trained("wait"), trained("off"), strict=True):
         np.testing.assert_allclose(one, other, rtol=2e-6, atol=1e-7)
@@ -138,7 +139,7 @@ def test_every_element_is_in_one_part(sizes: list[int], groups: int) -> None:
         if count:
             assert start + count <= sizes[owner]
             counted[owner][start : start + count] += 1
-    assert all([(it == 1).all() for it in counted])
+    assert all([(value == 1).all() for value in counted])
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
@@ -151,13 +152,13 @@ def test_parts_and_threads_make_no_difference(
         flow.set_num_threads(count)
         random = np.random.default_rng(1)
         sizes = (3, 4096, 4097, 70001, 1, 20000)
-        parameters = [flow.tensor(random.standard_normal(it).astype(dtype)).requires_grad_() for it in sizes]
+        parameters = [flow.tensor(random.standard_normal(size).astype(dtype)).requires_grad_() for size in sizes]
         optimizer = kind(parameters)
         for _ in range(3):
             for parameter in parameters:
                 parameter.grad = flow.tensor(random.standard_normal(tuple(parameter.shape)).astype(dtype))
             optimizer.step()
-        return [it.detach().numpy() for it in parameters]
+        return [value.detach().numpy() for value in parameters]
 
     expected = trained("off", 1)
     for count in (1, 2, 3):
@@ -182,7 +183,7 @@ def test_two_steps_of_one_group_at_a_time() -> None:
     """As of two graphs, each on a machine and a thread of its own."""
     steps = Steps("sgd_steps")
     (one, other), gradient = (np.ones(5, np.float32), np.ones(5, np.float32)), np.ones(5, np.float32)
-    begun = [steps.begin([[it]], [it_gradient]) for it, it_gradient in ((one, gradient), (other, gradient * 2))]
+    begun = [steps.begin([[value]], [it_gradient]) for value, it_gradient in ((one, gradient), (other, gradient * 2))]
     for step in begun:
         assert step is not None
         step.take((), 0.5, 0.0, False)

@@ -148,7 +148,11 @@ def _of_helpers(line: str) -> list[str]:
         for task in TASKS.iterdir():
             with suppress(FileNotFoundError, ProcessLookupError):  # of a thread that has ended meanwhile
                 if (task / "comm").read_text().strip() == "vmflow-kernel":
-                    told = dict(it.split(":", 1) for it in (task / "status").read_text().splitlines() if ":" in it)
+                    told = dict(
+                        splitline.split(":", 1)
+                        for splitline in (task / "status").read_text().splitlines()
+                        if ":" in splitline
+                    )
                     found.append(told[line].strip())
         return len(found) == helpers()
 
@@ -172,16 +176,16 @@ def _until(condition: Callable[[], bool]) -> None:
 def test_helpers_sleep_when_there_is_nothing_to_do_and_are_woken() -> None:
     assert compute()
     for _ in range(3):
-        _until(lambda: all([it.startswith("S") for it in _of_helpers("State")]))
+        _until(lambda: all([helper.startswith("S") for helper in _of_helpers("State")]))
         assert compute(1_000_000)
 
 
 @pytest.mark.skipif(not TASKS.exists(), reason="only Linux tells of threads")
 def test_helpers_leave_signals_to_others_but_not_those_of_their_own_faults() -> None:
     assert compute()
-    blocked = [int(it, 16) for it in _of_helpers("SigBlk")]
-    assert all([it & 1 << signal.SIGINT - 1 for it in blocked])
-    assert not any([it & 1 << signal.SIGSEGV - 1 for it in blocked])
+    blocked = [int(helper, 16) for helper in _of_helpers("SigBlk")]
+    assert all([value & 1 << signal.SIGINT - 1 for value in blocked])
+    assert not any([value & 1 << signal.SIGSEGV - 1 for value in blocked])
 
 
 @pytest.mark.skipif(not TASKS.exists(), reason="only Linux tells of threads")

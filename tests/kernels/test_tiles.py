@@ -113,7 +113,7 @@ def test_gelu_of_float64_keeps_its_digits() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-@pytest.mark.parametrize("function", [flow.erf, flow.sigmoid, F.gelu, F.silu], ids=lambda it: it.__name__)
+@pytest.mark.parametrize("function", [flow.erf, flow.sigmoid, F.gelu, F.silu], ids=lambda x: x.__name__)
 def test_half_precision_is_rounded_once(function: Callable[[flow.Tensor], flow.Tensor], dtype: str) -> None:
     numbers = flow.linspace(-6, 6, 1001).to(getattr(flow, dtype))
     found = function(numbers)
@@ -125,7 +125,7 @@ def test_half_precision_is_rounded_once(function: Callable[[flow.Tensor], flow.T
 def test_tiles_meet(count: int) -> None:
     numbers = np.linspace(-3, 3, count).astype(np.float32)
     whole = flow.erf(flow.tensor(numbers)).numpy()
-    pieces = [flow.erf(flow.tensor(it)).numpy() for it in np.array_split(numbers, 7)]
+    pieces = [flow.erf(flow.tensor(value)).numpy() for value in np.array_split(numbers, 7)]
     np.testing.assert_array_equal(whole, np.concatenate(pieces))
 
 
@@ -145,7 +145,7 @@ def test_a_step_sees_all_operands_alike() -> None:
     seen: list[tuple[Any, ...]] = []
 
     def step(first: Array, second: Array, out: Array, *scratch: Array) -> None:
-        seen.append(tuple([(it.dtype.name, it.size) for it in (first, second, out, *scratch)]))
+        seen.append(tuple([(tensor.dtype.name, tensor.size) for tensor in (first, second, out, *scratch)]))
         np.add(first, second, out)
 
     kernel = in_tiles(step, 2, single=True)

@@ -26,7 +26,7 @@ def printed(name: str, library: str) -> str:
     tensor = __import__(library).tensor
     for model in models:
         # Strict: a parameter that one library names otherwise is an error.
-        model.load_state_dict({name: tensor(it) for name, it in _weights(model).items()})
+        model.load_state_dict({name: tensor(weight) for name, weight in _weights(model).items()})
     with contextlib.redirect_stdout(io.StringIO()) as text:
         script.train(*models)
     return text.getvalue()

@@ -19,7 +19,7 @@ STEPS = 8
 def test_eval_graphs_compute_what_the_model_does(name: str) -> None:
     module = loaded({"lenet": LENET, "resnet18": RESNET18, "gpt2": GPT2, "sequence": SEQUENCE}[name], "vmflow")
     model = module.build().eval()
-    given = [flow.tensor(it) for it in module.inputs(np.random.default_rng(2))]
+    given = [flow.tensor(operand) for operand in module.inputs(np.random.default_rng(2))]
     with flow.no_grad():
         expected = model(*given)
     exact, fused = Of(model, model), Of(model, model)
@@ -57,14 +57,14 @@ def test_training_by_graphs_has_the_losses_of_eager_training(name: str, fusion: 
     batches = [draw(random) for _ in range(STEPS)]
     training = loaded(TRAINING, "vmflow")
     model, twin = loaded(source, "vmflow").build(), loaded(source, "vmflow").build()
-    twin.load_state_dict({name: it.clone() for name, it in model.state_dict().items()})
+    twin.load_state_dict({name: value.clone() for name, value in model.state_dict().items()})
     expected = training.train(twin, getattr(training, loss), batches, **settings)
     model.train()
     group = {"params": model.parameters(), "clip_grad_max_norm": settings.get("max_norm")}
     optimizer = flow.optim.AdamW([group], lr=settings["lr"], weight_decay=settings.get("weight_decay", 0.0))
     schedule = flow.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=STEPS)
     graph = Train(model, getattr(training, loss), optimizer, schedule, fusion)
-    found = [graph(*[flow.tensor(it) for it in batch]).item() for batch in batches]
+    found = [graph(*[flow.tensor(entry) for entry in batch]).item() for batch in batches]
     if fusion:
         np.testing.assert_allclose(found, expected, rtol=1e-5)
     else:

@@ -32,8 +32,8 @@ def twins(source: str) -> tuple[Any, Any, Any]:
 @pytest.mark.parametrize("training", [False, True], ids=["eval", "train"])
 def test_forward_agrees(name: str, training: bool) -> None:
     theirs, ours, arrays = twins(SOURCES[name])
-    expected = theirs.train(training)(*[torch.from_numpy(it) for it in arrays])
-    found = ours.train(training)(*[flow.tensor(it) for it in arrays])
+    expected = theirs.train(training)(*[torch.from_numpy(array) for array in arrays])
+    found = ours.train(training)(*[flow.tensor(array) for array in arrays])
     np.testing.assert_allclose(found.detach().numpy(), expected.detach().numpy(), atol=1e-4, rtol=1e-4)
     named = dict(ours.named_buffers())
     for buffer, value in theirs.named_buffers():
@@ -45,9 +45,9 @@ def test_forward_agrees(name: str, training: bool) -> None:
 def test_gradients_agree(name: str, training: bool) -> None:
     """In float64: rounding in float32 decides which of the units near zero pass a gradient on."""
     theirs, ours, arrays = twins(SOURCES[name])
-    arrays = [it.astype(np.float64) if it.dtype.kind == "f" else it for it in arrays]
-    expected = theirs.double().train(training)(*[torch.from_numpy(it) for it in arrays])
-    found = ours.double().train(training)(*[flow.tensor(it) for it in arrays])
+    arrays = [array.astype(np.float64) if array.dtype.kind == "f" else array for array in arrays]
+    expected = theirs.double().train(training)(*[torch.from_numpy(array) for array in arrays])
+    found = ours.double().train(training)(*[flow.tensor(array) for array in arrays])
     weight = np.random.default_rng(3).standard_normal(tuple(expected.shape))
     (expected * torch.from_numpy(weight)).sum().backward()
     (found * flow.tensor(weight)).sum().backward()
@@ -61,8 +61,8 @@ def test_gradients_agree(name: str, training: bool) -> None:
 @pytest.mark.parametrize("name", SOURCES)
 def test_structure_and_names_agree(name: str) -> None:
     theirs, ours, _ = twins(SOURCES[name])
-    assert [it for it, _ in ours.named_modules()] == [it for it, _ in theirs.named_modules()]
-    assert [it for it, _ in ours.named_parameters()] == [it for it, _ in theirs.named_parameters()]
+    assert [value for value, _ in ours.named_modules()] == [value for value, _ in theirs.named_modules()]
+    assert [value for value, _ in ours.named_parameters()] == [value for value, _ in theirs.named_parameters()]
     assert list(ours.state_dict()) == list(theirs.state_dict())
     assert repr(ours) == repr(theirs)
 

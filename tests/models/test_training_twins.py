@@ -45,7 +45,7 @@ def series_batches(steps: int) -> Batches:
     series = np.sin(at / 9) + 0.5 * np.sin(at / 31) + 0.05 * order.standard_normal(4000)
     windows = np.lib.stride_tricks.sliding_window_view(series.astype(np.float32), 25)
     chosen = order.integers(0, len(windows), (steps, 32))
-    return [(windows[it, :-1, None].copy(), windows[it, -1].copy()) for it in chosen]
+    return [(windows[value, :-1, None].copy(), windows[value, -1].copy()) for value in chosen]
 
 
 def curves(source: str, loss: str, batches: Batches, **settings: Any) -> tuple[list[float], list[float]]:

@@ -77,7 +77,7 @@ def _inputs(t: Any) -> list[Any]:
 
 def _saved(t: Any) -> list[Any]:
     x = _leaf(t, 3)
-    with t.autograd.graph.saved_tensors_hooks(lambda it: it * 2, lambda it: it.detach().clone()):
+    with t.autograd.graph.saved_tensors_hooks(lambda value: value * 2, lambda tensor: tensor.detach().clone()):
         y = (x * x).sum() + x.exp().sum()
     y.backward()
     return [x.grad]
@@ -105,7 +105,7 @@ def _together(t: Any) -> list[Any]:
     handle = t.autograd.graph.register_multi_grad_hook([x, w, other], seen.append)
     (x * w).sum().backward()
     handle.remove()
-    with t.autograd.graph.register_multi_grad_hook((x, w), lambda it: seen.append(it.shape[0]), mode="any"):
+    with t.autograd.graph.register_multi_grad_hook((x, w), lambda tensor: seen.append(tensor.shape[0]), mode="any"):
         (x * w * other).sum().backward()
     (x * w).sum().backward()
     return seen
@@ -169,7 +169,7 @@ def _called(name: str) -> Any:
             warnings.simplefilter("ignore", FutureWarning)  # PyTorch calls one of the names old
             result = function(layer, weights, (t.ones(1, 2),), strict=True)
         result.sum().backward()
-        return [result, *[it.grad for it in weights.values()], layer.weight.grad]
+        return [result, *[weight.grad for weight in weights.values()], layer.weight.grad]
 
     return call
 
@@ -177,16 +177,16 @@ def _called(name: str) -> Any:
 def _stacked(t: Any) -> list[Any]:
     layers = [t.nn.BatchNorm1d(2) for _ in range(3)]
     parameters, buffers = t.func.stack_module_state(layers)
-    return [parameters, buffers, [it.requires_grad for it in parameters.values()]]
+    return [parameters, buffers, [parameter.requires_grad for parameter in parameters.values()]]
 
 
 def _checked(t: Any) -> list[bool]:
     x = _leaf(t, 3)
     settings: dict[str, Any] = {"check_undefined_grad": True, "check_grad_dtypes": True, "check_batched_grad": False}
     return [
-        t.autograd.gradcheck(lambda it: (it * it).sin(), (x,), fast_mode=fast, masked=False, **settings)
+        t.autograd.gradcheck(lambda value: (value * value).sin(), (x,), fast_mode=fast, masked=False, **settings)
         and t.autograd.gradgradcheck(
-            lambda it: (it * it).sin(), (x,), gen_non_contig_grad_outputs=True, fast_mode=fast, **settings
+            lambda value: (value * value).sin(), (x,), gen_non_contig_grad_outputs=True, fast_mode=fast, **settings
         )
         for fast in (False, True)
     ]

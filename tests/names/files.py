@@ -109,7 +109,7 @@ def _drawn(t: Any) -> Any:
         t.bernoulli(t.ones(5), out=t.empty(5)),
         t.multinomial(t.ones(5), 5, out=t.empty(5, dtype=t.int64)),
     ]
-    kinds = [[str(it.dtype).split(".")[1], list(it.shape)] for it in results]
+    kinds = [[str(result.dtype).split(".")[1], list(result.shape)] for result in results]
     return [kinds, results[1] is wide, results[5].sort()[0], results[6], results[7].sort()[0]]
 
 

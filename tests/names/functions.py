@@ -33,7 +33,7 @@ def _function(name: str, *args: Any) -> Call:
         found = t
         for part in name.split("."):
             found = getattr(found, part)
-        return found(*[t.tensor(it) if isinstance(it, list) else it for it in args])
+        return found(*[t.tensor(arg) if isinstance(arg, list) else arg for arg in args])
 
     return call
 
@@ -42,7 +42,7 @@ def _method(name: str, *args: Any) -> Call:
     """A call of a method of the first operand; lists become tensors."""
 
     def call(t: Any) -> Any:
-        first, *others = [t.tensor(it) if isinstance(it, list) else it for it in args]
+        first, *others = [t.tensor(arg) if isinstance(arg, list) else arg for arg in args]
         return getattr(first, name)(*others)
 
     return call
@@ -57,7 +57,7 @@ def _in_place(name: str, *args: Any) -> Call:
     """Both the function and the method, each on a tensor of its own; what they return is the tensor itself."""
 
     def call(t: Any) -> Any:
-        operands = [t.tensor(it) if isinstance(it, list) else it for it in args]
+        operands = [t.tensor(arg) if isinstance(arg, list) else arg for arg in args]
         first, second = operands[0].clone(), operands[0].clone()
         same = getattr(t, name)(first, *operands[1:]) is first, getattr(second, name)(*operands[1:]) is second
         return [first, second, *same]
@@ -146,7 +146,7 @@ def _activated(name: str) -> Callable[[], Any]:
         "softplus": np.log1p(np.exp(x)),
         "softsign": x / (1 + np.abs(x)),
         "selu": 1.0507009873554805 * np.where(x > 0, x, 1.6732632423543772 * np.expm1(x)),
-        "gelu": x * (1 + np.array([[erf(it * sqrt(0.5)) for it in row] for row in X])) / 2,
+        "gelu": x * (1 + np.array([[erf(value * sqrt(0.5)) for value in row] for row in X])) / 2,
     }
     return lambda: found[name].astype(np.float32)
 

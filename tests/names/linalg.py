@@ -112,7 +112,9 @@ CASES: Final = [
     Case("svd", lambda t: quiet(lambda: [t.svd(_matrix(t, 4, 3))[1], t.svd(_matrix(t, 4, 3), compute_uv=False)])),
     Case(
         "svd",
-        lambda t: quiet(lambda: [list(it.shape) for some in (True, False) for it in t.svd(_matrix(t, 2, 4, 3), some)]),
+        lambda t: quiet(
+            lambda: [list(tensor.shape) for some in (True, False) for tensor in t.svd(_matrix(t, 2, 4, 3), some)]
+        ),
     ),
     Case("Tensor.svd", lambda t: quiet(lambda: _matrix(t, 4, 3).svd().S)),
     Case(

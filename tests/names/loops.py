@@ -28,7 +28,7 @@ def roi_align(
     height, width = images.shape[2:]
     result = np.zeros((len(regions), images.shape[1], rows, columns))
     for number, (sample, *corners) in enumerate(regions):
-        left, top, right, bottom = [it * scale - (0.5 if aligned else 0) for it in corners]
+        left, top, right, bottom = [corner * scale - (0.5 if aligned else 0) for corner in corners]
         tall, wide = bottom - top, right - left
         if not aligned:
             tall, wide = max(tall, 1), max(wide, 1)

@@ -107,7 +107,11 @@ def _filled(t: Any, name: str, shape: tuple[int, ...], arguments: tuple[float, .
         warnings.simplefilter("always")
         found = getattr(t.nn.init, name)(t.zeros(shape), *arguments)
     random = name not in ("constant", "eye", "dirac")
-    return [[it.category.__name__ for it in told], list(found.shape), float(found.abs().max()) > 0 if random else found]
+    return [
+        [value.category.__name__ for value in told],
+        list(found.shape),
+        float(found.abs().max()) > 0 if random else found,
+    ]
 
 
 def _hardtanh(t: Any) -> Any:
@@ -280,9 +284,9 @@ def _with_norm(t: Any) -> Any:
 
 def _fused(t: Any, function: str, layer: Any, bn: Any, **keywords: Any) -> Any:
     for part in (layer, bn):
-        for number, it in enumerate([*part.parameters(), *part.buffers()]):
-            if it.is_floating_point():
-                it.data = t.arange(float(it.numel())).reshape(tuple(it.shape)) / (number + 3) + 0.5
+        for number, parameter in enumerate([*part.parameters(), *part.buffers()]):
+            if parameter.is_floating_point():
+                parameter.data = t.arange(float(parameter.numel())).reshape(tuple(parameter.shape)) / (number + 3) + 0.5
     made = getattr(t.nn.utils, function)(layer.eval(), bn.eval(), **keywords)
     return [made.weight, made.bias]
 

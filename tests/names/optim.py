@@ -14,7 +14,7 @@ def _trained(name: str, **settings: Any) -> Call:
 
     def call(t: Any) -> list[Any]:
         generator = np.random.default_rng(0)
-        parameters = [t.tensor(generator.normal(size=it), requires_grad=True) for it in ((3, 4), (4, 2))]
+        parameters = [t.tensor(generator.normal(size=value), requires_grad=True) for value in ((3, 4), (4, 2))]
         optimizer = getattr(t.optim, name)(parameters, **settings)
         for _ in range(5):
             for parameter in parameters:
@@ -93,7 +93,7 @@ CASES: Final = [
     Case(
         "optim.lr_scheduler.PolynomialLR",
         _rates("PolynomialLR", 4, 0.02, 2.0, False),
-        lambda: [0.08 * (1 - min(it, 4) / 4) ** 2 + 0.02 for it in range(8)],
+        lambda: [0.08 * (1 - min(index, 4) / 4) ** 2 + 0.02 for index in range(8)],
     ),
     Case("optim.lr_scheduler.CosineAnnealingWarmRestarts", _rates("CosineAnnealingWarmRestarts", 2, 2, 0.01)),
     Case(

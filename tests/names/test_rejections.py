@@ -33,7 +33,7 @@ def evaluated(call: str, library: Any) -> Any:
     names = {"t": library, "F": nn.functional, "L": library.linalg, "nn": nn, "U": nn.utils, "I": nn.init}
     names |= {"optim": library.optim, "LR": library.optim.lr_scheduler, "D": library.distributions}
     names |= {"G": library.fft, "data": library.utils.data, "lin": nn.Linear(3, 2)}
-    names |= {name: library.tensor(it) for name, it in ARRAYS.items() if re.search(rf"\b{name}\b", call)}
+    names |= {name: library.tensor(array) for name, array in ARRAYS.items() if re.search(rf"\b{name}\b", call)}
     result = eval(call, names)
     for part in result if isinstance(result, (tuple, list)) else (result,):
         if isinstance(part, library.Tensor):

@@ -36,10 +36,15 @@ def test_results_and_gradients(head_bias: bool, batch: bool) -> None:
         x = lib.tensor(values).requires_grad_()
         output, loss = layer(x, lib.tensor(targets))
         loss.backward()
-        result = [output, loss, x.grad, *[it.grad for it in layer.parameters() if it.grad is not None]]
+        result = [
+            output,
+            loss,
+            x.grad,
+            *[parameter.grad for parameter in layer.parameters() if parameter.grad is not None],
+        ]
         rows = x if batch else x.unsqueeze(0)  # which PyTorch's wants
         result += [layer.log_prob(rows), layer.predict(rows)]
-        found.append([it.detach().numpy() for it in result])
+        found.append([tensor.detach().numpy() for tensor in result])
     # PyTorch leaves out clusters without rows, whose gradients are zero here.
     places = range(len(found[1])) if batch else (0, 1, 2, 3, -2, -1)
     for one, other in [(found[0][place], found[1][place]) for place in places]:

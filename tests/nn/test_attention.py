@@ -29,10 +29,10 @@ def _compare(mine: list[Any], theirs: list[Any]) -> None:
 def _run(module: Any, network: Any, arrays: list[Any], call: Any) -> list[Any]:
     """Results, and the gradients of leaves and parameters."""
     network.zero_grad()
-    leaves = [module.tensor(it, requires_grad=True) for it in arrays]
-    results = [it for it in call(module, network, *leaves) if it is not None]
-    sum((it * module.tensor(_numbers(*it.shape, seed=9))).sum() for it in results).backward()
-    return [*results, *[it.grad for it in (*leaves, *network.parameters())]]
+    leaves = [module.tensor(array, requires_grad=True) for array in arrays]
+    results = [value for value in call(module, network, *leaves) if value is not None]
+    sum((result * module.tensor(_numbers(*result.shape, seed=9))).sum() for result in results).backward()
+    return [*results, *[leaf.grad for leaf in (*leaves, *network.parameters())]]
 
 
 def _copied(mine: nn.Module, others: Any) -> None:
@@ -138,8 +138,8 @@ def test_layers_against_pytorch(name: str, options: dict[str, Any]) -> None:
     arrays = [_numbers(5, 2, 8)] if "Encoder" in name else [_numbers(5, 2, 8), _numbers(6, 2, 8)]
     _compare(
         *[
-            _run(module, it, arrays, lambda _, it, *leaves: [it(*leaves)])
-            for module, it in ((flow, model), (torch, other))
+            _run(module, value, arrays, lambda _, x, *leaves: [x(*leaves)])
+            for module, value in ((flow, model), (torch, other))
         ]
     )
 
@@ -194,7 +194,7 @@ def test_the_future_has_no_say() -> None:
     mask = nn.Transformer.generate_square_subsequent_mask(5)
     assert mask.numpy().tolist() == np.where(CAUSAL, -np.inf, 0).tolist()
     for arguments in ({"mask": mask}, {"mask": flow.tensor(CAUSAL)}, {"mask": mask, "is_causal": True}):
-        before, after = (model(flow.tensor(it), **arguments).detach().numpy() for it in (x, changed))
+        before, after = (model(flow.tensor(value), **arguments).detach().numpy() for value in (x, changed))
         np.testing.assert_array_equal(before[:, :3], after[:, :3])
         assert (before[:, 3:] != after[:, 3:]).any()
 

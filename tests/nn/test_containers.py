@@ -171,7 +171,7 @@ def test_parameter_list() -> None:
     assert isinstance(made[1], nn.Parameter)
     made.append(flow.zeros(1))
     made[2] = flow.ones(4)
-    assert [tuple(it.shape) for it in made] == [(2,), (1, 3), (4,)]
+    assert [tuple(tensor.shape) for tensor in made] == [(2,), (1, 3), (4,)]
     assert list(made.state_dict()) == ["0", "1", "2"]
     assert len(list(made.parameters())) == 3
     assert repr(made[:2]) == (

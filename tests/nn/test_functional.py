@@ -95,9 +95,9 @@ SIGNATURES = {
 def test_signatures_are_pytorchs(name: str) -> None:
     parameters = inspect.signature(getattr(F, name)).parameters.values()
     shown = [
-        it.name if it.default is it.empty else f"{it.name}={it.default!r}"
-        for it in parameters
-        if it.name not in ("data_format", "addend", "generator", "size_average", "reduce")
+        parameter.name if parameter.default is parameter.empty else f"{parameter.name}={parameter.default!r}"
+        for parameter in parameters
+        if parameter.name not in ("data_format", "addend", "generator", "size_average", "reduce")
     ]  # which are OneFlow's, or deprecated, and by keyword only
     assert ", ".join(shown) == SIGNATURES[name]
 
@@ -108,7 +108,9 @@ def test_a_small_network_learns() -> None:
     images = flow.tensor(generator.standard_normal((24, 1, 8, 8)).astype(np.float32))
     labels = flow.tensor(np.arange(24) % 3)
     shapes = [(6, 1, 3, 3), (6,), (6,), (6,), (3, 6 * 4 * 4), (3,)]
-    weights = [flow.tensor(generator.standard_normal(it).astype(np.float32) * 0.3, requires_grad=True) for it in shapes]
+    weights = [
+        flow.tensor(generator.standard_normal(shape).astype(np.float32) * 0.3, requires_grad=True) for shape in shapes
+    ]
     running = flow.zeros(6), flow.ones(6)
 
     def loss(training: bool) -> flow.Tensor:
@@ -220,7 +222,7 @@ def test_attention(kind: str, scale: float | None) -> None:
         return F.scaled_dot_product_attention(q, k, v, given, scale=scale)
 
     expected = attention(q, k, v, added, 5**-0.5 if scale is None else scale)
-    np.testing.assert_allclose(function(*[flow.tensor(it) for it in (q, k, v)]).numpy(), expected, rtol=1e-10)
+    np.testing.assert_allclose(function(*[flow.tensor(value) for value in (q, k, v)]).numpy(), expected, rtol=1e-10)
     check_gradients(function, q, k, v)
 
 
@@ -252,7 +254,7 @@ def test_attention_drops_weights() -> None:
 
 
 def test_attention_in_half_precision() -> None:
-    q, k, v = (flow.tensor(it, dtype=flow.float16) for it in arrays_for(9, (3, 8), (4, 8), (4, 2)))
+    q, k, v = (flow.tensor(value, dtype=flow.float16) for value in arrays_for(9, (3, 8), (4, 8), (4, 2)))
     mask = flow.tensor(MASKS["bool"])
     result = F.scaled_dot_product_attention(q, k, v, mask)
     assert result.dtype is flow.float16

@@ -32,9 +32,9 @@ def model() -> nn.Sequential:
 def test_the_result_is_that_of_a_module_with_these_tensors() -> None:
     mine, other = model(), model()
     x = flow.randn(5, 3)
-    before = {name: it.clone() for name, it in mine.state_dict().items()}
+    before = {name: value.clone() for name, value in mine.state_dict().items()}
     state = {**dict(other.named_parameters()), **dict(other.named_buffers())}
-    result = functional_call(mine, {name: it.clone() for name, it in state.items()}, (x,))
+    result = functional_call(mine, {name: value.clone() for name, value in state.items()}, (x,))
     np.testing.assert_array_equal(result.numpy(), other(x).numpy())
     for name, tensor in mine.state_dict().items():
         np.testing.assert_array_equal(tensor.numpy(), before[name].numpy())
@@ -42,11 +42,11 @@ def test_the_result_is_that_of_a_module_with_these_tensors() -> None:
 
 def test_gradients_go_to_what_is_given_and_buffers_change_in_place() -> None:
     mine = model()
-    weights = {name: it.detach().clone().requires_grad_() for name, it in mine.named_parameters()}
-    buffers = {name: it.clone() for name, it in mine.named_buffers()}
+    weights = {name: tensor.detach().clone().requires_grad_() for name, tensor in mine.named_parameters()}
+    buffers = {name: tensor.clone() for name, tensor in mine.named_buffers()}
     functional_call(mine, [weights, buffers], flow.randn(5, 3)).sum().backward()
-    assert all(it.grad is not None for it in weights.values())
-    assert all(it.grad is None for it in mine.parameters())
+    assert all(weight.grad is not None for weight in weights.values())
+    assert all(parameter.grad is None for parameter in mine.parameters())
     assert buffers["1.num_batches_tracked"].item() == 1
     assert dict(mine.named_buffers())["1.num_batches_tracked"].item() == 0
 
@@ -99,7 +99,7 @@ def test_what_is_refused() -> None:
     x = flow.ones(1, 2)
     weight = flow.ones(1, 2)
     with pytest.raises(TypeError, match="expected a module, got function"):
-        functional_call(lambda it: it, {}, x)  # type: ignore[arg-type]
+        functional_call(lambda value: value, {}, x)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="expected a dict of tensors, or several, got list"):
         functional_call(layer, [weight], x)  # type: ignore[list-item]
     with pytest.raises(TypeError, match="'weight' must be a tensor, not int"):
@@ -165,8 +165,11 @@ def test_the_state_of_several_models() -> None:
     models = [nn.Linear(2, 3) for _ in range(4)]
     parameters, buffers = stack_module_state(models)
     assert buffers == {}
-    assert {name: tuple(it.shape) for name, it in parameters.items()} == {"weight": (4, 3, 2), "bias": (4, 3)}
-    assert all(it.requires_grad and it.is_leaf for it in parameters.values())
+    assert {name: tuple(parameter.shape) for name, parameter in parameters.items()} == {
+        "weight": (4, 3, 2),
+        "bias": (4, 3),
+    }
+    assert all(parameter.requires_grad and parameter.is_leaf for parameter in parameters.values())
     np.testing.assert_array_equal(parameters["weight"][2].detach().numpy(), models[2].weight.detach().numpy())
     stacked, tracked = stack_module_state([nn.BatchNorm1d(2).requires_grad_(False)] * 2)
     assert not stacked["weight"].requires_grad

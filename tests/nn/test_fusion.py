@@ -14,8 +14,8 @@ from vmflow.nn import utils
 
 def trained(bn: Any, features: int) -> Any:
     """With statistics and parameters that are not the usual ones."""
-    for it in (*bn.parameters(), bn.running_mean):
-        nn.init.normal_(it)
+    for parameter in (*bn.parameters(), bn.running_mean):
+        nn.init.normal_(parameter)
     nn.init.uniform_(bn.running_var, 0.5, 2.0)
     assert bn.num_features == features
     return bn.eval()

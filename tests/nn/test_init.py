@@ -70,7 +70,7 @@ def test_trunc_normal() -> None:
     assert values.max() <= 3
     # Mean and variance of the normal distribution cut at one half standard deviation below and one above.
     low, high = -0.5, 1.0
-    density = [math.exp(-it * it / 2) / math.sqrt(2 * math.pi) for it in (low, high)]
+    density = [math.exp(-value * value / 2) / math.sqrt(2 * math.pi) for value in (low, high)]
     mass = 0.5 * (math.erf(high / math.sqrt(2)) - math.erf(low / math.sqrt(2)))
     shift = (density[0] - density[1]) / mass
     spread = 1 + (low * density[0] - high * density[1]) / mass - shift**2
@@ -93,7 +93,7 @@ def test_normal_quantile_against_the_standard_library() -> None:
     probabilities = np.concatenate(
         [np.linspace(0.001, 0.999, 500), 10.0 ** -np.arange(3, 300, 11), 1 - 10.0 ** -np.arange(3, 15)]
     )
-    expected = [NormalDist().inv_cdf(it) for it in probabilities]
+    expected = [NormalDist().inv_cdf(probability) for probability in probabilities]
     np.testing.assert_allclose(normal_quantile(probabilities), expected, rtol=1e-13)
     np.testing.assert_array_equal(normal_quantile(np.array([0.0, 1.0])), [-np.inf, np.inf])
 
@@ -225,6 +225,6 @@ def test_old_names_warn_at_the_line_that_calls_them() -> None:
         weight = flow.zeros(3, 3)
         with pytest.warns(FutureWarning, match=f"use the new one|{name}_") as told:
             assert getattr(init, name)(weight) is weight
-        assert [it.filename for it in told] == [__file__]
+        assert [value.filename for value in told] == [__file__]
         assert weight.abs().sum().item() > 0
     assert init.xavier_uniform.__name__ == "xavier_uniform"

@@ -85,7 +85,9 @@ IDS = [f"{name}-{number}" for number, (name, *_) in enumerate(LAYERS)]
 
 
 def build(lib: Any, name: str, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-    given = {key: lib.tensor(it) if isinstance(it, np.ndarray) else it for key, it in keywords.items()}
+    given = {
+        key: lib.tensor(keyword) if isinstance(keyword, np.ndarray) else keyword for key, keyword in keywords.items()
+    }
     return getattr(lib.nn, name)(*arguments, **given).double()
 
 
@@ -103,24 +105,26 @@ def test_results_and_reprs_are_those_of_pytorch(
         first = lib.tensor(inputs[0])
         if inputs[0].dtype.kind == "f":
             first.requires_grad_()
-        result = layer(first, *[lib.tensor(it) for it in inputs[1:]])
+        result = layer(first, *[lib.tensor(operand) for operand in inputs[1:]])
         values = np.array(result.detach().numpy())
         (result * lib.tensor(numbers(9, *result.shape))).sum().backward()
-        gradients = [it.grad.numpy() for it in (first, *layer.parameters()) if it.requires_grad]
+        gradients = [parameter.grad.numpy() for parameter in (first, *layer.parameters()) if parameter.requires_grad]
         found.append([values, *gradients])
     # PyTorch computes two of the activations with constants of single precision.
     for mine, other in zip(*found, strict=True):
         np.testing.assert_allclose(mine, other, rtol=1e-7, atol=1e-9)
 
 
-@pytest.mark.parametrize("name", sorted({it[0] for it in LAYERS} | {"RReLU", "AlphaDropout", "FeatureAlphaDropout"}))
+@pytest.mark.parametrize(
+    "name", sorted({layer[0] for layer in LAYERS} | {"RReLU", "AlphaDropout", "FeatureAlphaDropout"})
+)
 def test_arguments_are_those_of_pytorch(name: str) -> None:
     # Data formats are OneFlow's, by keyword only.
     skipped = ("args", "kwargs", "settings", "data_format")
     wanted = inspect.signature(getattr(torch.nn, name)).parameters.values()
     found = inspect.signature(getattr(nn, name)).parameters.values()
-    expected = [(it.name, it.default) for it in wanted if it.name not in skipped]
-    assert [(it.name, it.default) for it in found if it.name not in skipped] == expected
+    expected = [(value.name, value.default) for value in wanted if value.name not in skipped]
+    assert [(value.name, value.default) for value in found if value.name not in skipped] == expected
 
 
 @pytest.mark.parametrize("name", ["Dropout1d", "Dropout2d", "Dropout3d", "AlphaDropout", "FeatureAlphaDropout"])

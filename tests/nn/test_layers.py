@@ -144,8 +144,10 @@ def test_state_dict_names_are_those_of_pytorch() -> None:
 
     ours, theirs = build(nn).state_dict(), build(torch.nn).state_dict()
     assert list(ours) == list(theirs)
-    assert [tuple(it.shape) for it in ours.values()] == [tuple(it.shape) for it in theirs.values()]
-    assert [it.dtype.name for it in ours.values()] == [str(it.dtype).removeprefix("torch.") for it in theirs.values()]
+    assert [tuple(our.shape) for our in ours.values()] == [tuple(their.shape) for their in theirs.values()]
+    assert [our.dtype.name for our in ours.values()] == [
+        str(their.dtype).removeprefix("torch.") for their in theirs.values()
+    ]
 
 
 # Losses
@@ -339,7 +341,7 @@ def test_embedding_settings_are_those_of_pytorch() -> None:
         )
         result = layer(lib.tensor([[0, 1, 1], [2, 1, 2]]))
         result.sum().backward()
-        found.append([it.detach().numpy() for it in (result, layer.weight, layer.weight.grad)])
+        found.append([tensor.detach().numpy() for tensor in (result, layer.weight, layer.weight.grad)])
     for have, want in zip(*found, strict=True):
         np.testing.assert_allclose(have, want, rtol=1e-6)
 
@@ -432,6 +434,6 @@ def test_old_names_of_the_limits_of_hardtanh() -> None:
     with pytest.warns(FutureWarning, match="m.._value is the old name of m.._val") as told:
         layer = nn.Hardtanh(min_value=-3.0, max_value=2.0)
     assert (layer.min_val, layer.max_val) == (-3, 2)
-    assert {it.filename for it in told} == {__file__}
+    assert {value.filename for value in told} == {__file__}
     with pytest.warns(FutureWarning), pytest.raises(ValueError, match="not below"):
         nn.Hardtanh(max_value=-1.0)

@@ -34,8 +34,8 @@ def test_layers_become_those_of_pytorch(kind: str, rank: int) -> None:
     assert type(ours) is getattr(nn, name)
     assert repr(ours) == repr(theirs)
     np.testing.assert_allclose(found.detach().numpy(), expected.detach().numpy(), rtol=1e-4, atol=1e-5)
-    assert {key: list(it.shape) for key, it in ours.state_dict().items()} == {
-        key: list(it.shape) for key, it in theirs.state_dict().items()
+    assert {key: list(entry.shape) for key, entry in ours.state_dict().items()} == {
+        key: list(entry.shape) for key, entry in theirs.state_dict().items()
     }
 
 
@@ -57,25 +57,25 @@ def test_parameters_stay_the_same_objects() -> None:
 
 def test_what_is_done_to_all_members() -> None:
     layer = nn.LazyBatchNorm1d().to_empty(device=flow.ones(1).device).requires_grad_(False).to(flow.float64)
-    assert [repr(it) for it in layer.parameters()] == ["<UninitializedParameter>"] * 2
+    assert [repr(parameter) for parameter in layer.parameters()] == ["<UninitializedParameter>"] * 2
     assert layer.has_uninitialized_params()
     layer(flow.ones(2, 3, dtype=flow.float64))
     assert not layer.weight.requires_grad
     assert type(layer.running_mean) is nn.Buffer
-    assert {it.dtype for it in (layer.weight, layer.running_mean)} == {flow.float64}
+    assert {tensor.dtype for tensor in (layer.weight, layer.running_mean)} == {flow.float64}
 
 
 def test_what_has_no_shape_says_so() -> None:
     layer = nn.LazyBatchNorm1d()
     assert repr(layer.weight) == "<UninitializedParameter>"
-    for it in (layer.weight, layer.running_mean):
+    for tensor in (layer.weight, layer.running_mean):
         with pytest.raises(RuntimeError, match="there is no shape before its module has seen an input"):
-            it.shape  # noqa: B018
+            tensor.shape  # noqa: B018
     with pytest.raises(ValueError, match="buffers are not trained"):
         nn.UninitializedBuffer(True)
 
 
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda it: pickle.loads(pickle.dumps(it))])
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
 def test_copies_are_lazy_too(copied: Any) -> None:
     net = nn.Sequential(nn.LazyLinear(3, dtype=flow.float64), nn.LazyBatchNorm1d(dtype=flow.float64))
     again = copied(net)

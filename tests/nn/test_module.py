@@ -594,7 +594,7 @@ def test_repr_is_a_tree() -> None:
     assert repr(nn.Module()) == "Module()"
 
 
-@pytest.mark.parametrize("again", [copy.deepcopy, lambda it: pickle.loads(pickle.dumps(it))])
+@pytest.mark.parametrize("again", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
 def test_copies_are_whole_and_independent(again: Any) -> None:
     net = nn.Sequential(Scaled(), Scaled())
     net[1].scale = net[0].scale

@@ -394,7 +394,7 @@ def test_hooks_on_registration_may_exchange_what_is_registered() -> None:
             net.add_module("last", lib.nn.Tanh())
         assert isinstance(net.more, lib.nn.Identity)
         assert isinstance(net.last, lib.nn.Identity)
-        with everywhere.register_module_parameter_registration_hook(lambda module, name, it: it.requires_grad_(False)):
+        with everywhere.register_module_parameter_registration_hook(lambda module, name, x: x.requires_grad_(False)):
             net.extra = lib.nn.Parameter(lib.ones(1))
         assert not net.extra.requires_grad
         found.append(sorted(seen))

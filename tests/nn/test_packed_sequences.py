@@ -22,13 +22,13 @@ def _sequences() -> list[Any]:
 def test_padding_and_back() -> None:
     arrays = _sequences()
     for batch_first in (True, False):
-        padded = rnn.pad_sequence([flow.tensor(it) for it in arrays], batch_first, -1.0)
+        padded = rnn.pad_sequence([flow.tensor(value) for value in arrays], batch_first, -1.0)
         assert padded.shape == ((3, 4, 2) if batch_first else (4, 3, 2))
         for found, array in zip(rnn.unpad_sequence(padded, LENGTHS, batch_first), arrays, strict=True):
             np.testing.assert_array_equal(found.numpy(), array)
         ends = (padded if batch_first else padded.transpose(0, 1)).numpy()
         assert all((ends[place, length:] == -1).all() for place, length in enumerate(LENGTHS))
-    left = rnn.pad_sequence([flow.tensor(it) for it in arrays], True, padding_side="left").numpy()
+    left = rnn.pad_sequence([flow.tensor(value) for value in arrays], True, padding_side="left").numpy()
     assert all(
         (left[place, 4 - length :] == array).all()
         for place, (length, array) in enumerate(zip(LENGTHS, arrays, strict=True))
@@ -38,7 +38,7 @@ def test_padding_and_back() -> None:
 
 @pytest.mark.parametrize("batch_first", [True, False])
 def test_packing_and_back(batch_first: bool) -> None:
-    tensors = [flow.tensor(it) for it in _sequences()]
+    tensors = [flow.tensor(sequence) for sequence in _sequences()]
     padded = rnn.pad_sequence(tensors, batch_first).requires_grad_()
     packed = rnn.pack_padded_sequence(padded, flow.tensor(LENGTHS), batch_first, enforce_sorted=False)
     assert packed.batch_sizes.tolist() == [3, 2, 1, 1]
@@ -63,7 +63,7 @@ def test_packing_and_back(batch_first: bool) -> None:
 
 def test_sequences_at_once() -> None:
     arrays = _sequences()
-    packed = rnn.pack_sequence([flow.tensor(it) for it in arrays], enforce_sorted=False)
+    packed = rnn.pack_sequence([flow.tensor(value) for value in arrays], enforce_sorted=False)
     for found, array in zip(rnn.unpack_sequence(packed), arrays, strict=True):
         np.testing.assert_array_equal(found.numpy(), array)
     moved = packed.to(flow.float64)

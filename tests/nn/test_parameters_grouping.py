@@ -22,7 +22,9 @@ def test_training_is_as_without(zeroing: str) -> None:
     ours = net()
     other = copy.deepcopy(ours)
     group = ContiguousParamsGroup([list(ours.parameters())])
-    assert [it.shape for it in group.grouped_parameters] == [(1536,)]  # each begins at a multiple of 512 bytes
+    assert [parameter.shape for parameter in group.grouped_parameters] == [
+        (1536,)
+    ]  # each begins at a multiple of 512 bytes
     optimizers = [
         flow.optim.Adam(group.grouped_parameters, lr=0.1),
         flow.optim.Adam(other.parameters(), lr=0.1),
@@ -67,12 +69,12 @@ def test_what_shares_a_buffer() -> None:
     layers[2].bias.requires_grad_(False)
     lists = [[*layers[0].parameters(), *layers[1].parameters()], [*layers[2].parameters(), layers[0].bias]]
     group = ContiguousParamsGroup(lists)
-    assert [(it.dtype, it.numel()) for it in group.grouped_parameters] == [
+    assert [(parameter.dtype, parameter.numel()) for parameter in group.grouped_parameters] == [
         (flow.float32, 256),
         (flow.float64, 128),
         (flow.float32, 128),
     ]
-    assert [it.numel() for it in ContiguousParamsGroup(layers[0].weight).grouped_parameters] == [128]
+    assert [parameter.numel() for parameter in ContiguousParamsGroup(layers[0].weight).grouped_parameters] == [128]
     assert ContiguousParamsGroup([]).grouped_parameters == []
 
 

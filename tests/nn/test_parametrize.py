@@ -81,7 +81,7 @@ def test_several_are_applied_in_turn() -> None:
     parametrize.register_parametrization(layer, "weight", Squared())
     found = layer.parametrizations.weight
     assert len(found) == 2
-    assert [type(it) for it in found] == [Doubled, Squared]
+    assert [type(value) for value in found] == [Doubled, Squared]
     assert type(found[:1]) is nn.ModuleList
     np.testing.assert_allclose(layer.weight.detach().numpy(), (found.original.detach().numpy() * 2) ** 2, rtol=1e-6)
     with pytest.raises(RuntimeError, match="Squared defines none"):
@@ -145,7 +145,7 @@ def test_removing() -> None:
         parametrize.remove_parametrizations(layer, "weight")
 
 
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda it: pickle.loads(pickle.dumps(it))], ids=["copy", "pickle"])
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))], ids=["copy", "pickle"])
 def test_copies_stand_alone(copied: Any) -> None:
     layer = doubled()
     again = copied(layer)

@@ -103,7 +103,7 @@ def test_what_is_left(name: str) -> None:
         result = layer(lib.tensor(x))
         (result**2).sum().backward()
         values = [result.detach().numpy(), layer.weight.detach().numpy(), layer.bias.detach().numpy()]
-        gradients = {key: it.grad.numpy() for key, it in layer.named_parameters()}
+        gradients = {key: tensor.grad.numpy() for key, tensor in layer.named_parameters()}
         pruned = library.is_pruned(layer)
         found.append((state, values, gradients, pruned, library.is_pruned(lib.nn.Sequential(layer))))
     (state, values, gradients, *pruned), (wanted, expected, others, *truth) = found
@@ -169,7 +169,7 @@ def test_a_tensor_that_belongs_to_no_module() -> None:
     assert x.tolist() == [1, -3, 2]
 
 
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda it: pickle.loads(pickle.dumps(it))], ids=["copy", "pickle"])
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))], ids=["copy", "pickle"])
 def test_copies(copied: Any) -> None:
     layer = prune.l1_unstructured(layer_of(flow), "weight", 0.5)
     again = copied(layer)

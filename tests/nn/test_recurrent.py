@@ -33,7 +33,7 @@ def _copied(mine: nn.Module, others: Any) -> None:
 
 def _all(result: Any) -> list[Any]:
     """The tensors in nested tuples."""
-    return [it for part in result for it in _all(part)] if isinstance(result, tuple) else [result]
+    return [value for part in result for value in _all(part)] if isinstance(result, tuple) else [result]
 
 
 def _compare(mine: list[Any], theirs: list[Any]) -> None:
@@ -43,7 +43,7 @@ def _compare(mine: list[Any], theirs: list[Any]) -> None:
 
 def _backward(module: Any, results: list[Any]) -> None:
     """Through fixed weights of every result."""
-    sum((it * module.tensor(_numbers(*it.shape, seed=9))).sum() for it in results).backward()
+    sum((result * module.tensor(_numbers(*result.shape, seed=9))).sum() for result in results).backward()
 
 
 @pytest.mark.parametrize(("name", "options"), KINDS, ids=str)
@@ -63,7 +63,7 @@ def test_networks_against_pytorch(name: str, options: dict[str, Any], form: str)
         given = [_numbers(layers * (1 + both), *([] if form == "single" else [3]), width) for width in states]
         inputs, results = [], []
         for module, network in ((flow, model), (torch, other)):
-            leaves = [module.tensor(it, requires_grad=True) for it in (_numbers(*shape), *given)]
+            leaves = [module.tensor(value, requires_grad=True) for value in (_numbers(*shape), *given)]
             source: Any = leaves[0]
             if form == "packed":
                 source = module.nn.utils.rnn.pack_padded_sequence(source, [3, 6, 2], enforce_sorted=False)
@@ -76,8 +76,10 @@ def test_networks_against_pytorch(name: str, options: dict[str, Any], form: str)
             inputs.append(leaves)
             results.append(found)
         _compare(*results)
-        _compare(*[[it.grad for it in leaves] for leaves in inputs])
-        _compare([it.grad for it in model.parameters()], [it.grad for it in other.parameters()])
+        _compare(*[[leaf.grad for leaf in leaves] for leaves in inputs])
+        _compare(
+            [parameter.grad for parameter in model.parameters()], [parameter.grad for parameter in other.parameters()]
+        )
 
 
 @pytest.mark.parametrize(
@@ -96,7 +98,7 @@ def test_cells_against_pytorch(name: str, options: dict[str, Any], biased: bool)
             source = module.tensor(_numbers(*shape), requires_grad=True)
             after = network(source, network(source))
             _backward(module, _all(after))
-            results.append([*_all(after), source.grad, *[it.grad for it in network.parameters()]])
+            results.append([*_all(after), source.grad, *[parameter.grad for parameter in network.parameters()]])
         _compare(*results)
 
 
@@ -137,8 +139,8 @@ def test_the_number_of_instructions_does_not_grow_with_the_steps(name: str, monk
         model(x)[0].sum().backward()
         flow.synchronize()
         # Memory of earlier results may go back in between, by an instruction each.
-        names = [it.name for turn in story.turns for it in turn.absorbed]
-        counts.append(len([it for it in names if it != "release_tensor"]))
+        names = [value.name for turn in story.turns for value in turn.absorbed]
+        counts.append(len([value for value in names if value != "release_tensor"]))
         model.zero_grad()
     assert counts[0] == counts[1] < 12
 
@@ -189,7 +191,7 @@ def test_it_learns_to_tell_the_first_of_a_sequence() -> None:
 
 def test_attributes_and_representation() -> None:
     model = nn.LSTM(4, 5, 2, bidirectional=True, proj_size=3)
-    assert [len(it) for it in model.all_weights] == [5] * 4
+    assert [len(weight) for weight in model.all_weights] == [5] * 4
     assert model.all_weights[1][0] is model.weight_ih_l0_reverse
     assert repr(model) == "LSTM(4, 5, proj_size=3, num_layers=2, bidirectional=True)"
     assert repr(nn.GRUCell(2, 3, bias=False)) == "GRUCell(2, 3, bias=False)"

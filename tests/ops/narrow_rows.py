@@ -52,7 +52,7 @@ ATTENDED: Final[tuple[Shapes, ...]] = (
     ((3, 4), (0, 4), (0, 2)),
     ((0, 4), (5, 4), (5, 2)),
 )
-MASKED: Final[tuple[Shapes, ...]] = tuple([(*it, (it[0][-2], it[1][-2])) for it in ATTENDED])
+MASKED: Final[tuple[Shapes, ...]] = tuple([(*value, (value[0][-2], value[1][-2])) for value in ATTENDED])
 
 
 def _gelu_gradient(gradient: Array, x: Array) -> Array:
@@ -64,7 +64,7 @@ def widely(call: Callable[..., flow.Tensor]) -> Callable[..., Array]:
     """What the call gives for the widest dtype, as an oracle for the others."""
 
     def oracle(*arrays: Array) -> Array:
-        return np.asarray(call(*[flow.tensor(it) for it in arrays]).detach().numpy())
+        return np.asarray(call(*[flow.tensor(array) for array in arrays]).detach().numpy())
 
     return oracle
 
@@ -81,7 +81,7 @@ def gradient_of(call: Callable[..., flow.Tensor], place: int = 0, smooth: bool =
     """
 
     def gradient(*tensors: flow.Tensor) -> flow.Tensor:
-        leaves = [it.detach().requires_grad_() for it in tensors]
+        leaves = [tensor.detach().requires_grad_() for tensor in tensors]
         result = call(*leaves)
         found = flow.autograd.grad((result * result).sum(), leaves, create_graph=smooth)[place]
         assert found is not None
@@ -262,12 +262,12 @@ def _recurrences(kind: str) -> list[Row]:
     name, label = f"{family}_layer", f"-{activation}" if activation else ""
 
     def call(*operands: flow.Tensor) -> flow.Tensor:
-        return flow.cat([it.reshape(-1) for it in recurrent_layer(layer, *operands)])
+        return flow.cat([tensor.reshape(-1) for tensor in recurrent_layer(layer, *operands)])
 
     def composed(*operands: flow.Tensor) -> flow.Tensor:
-        return flow.cat([it.reshape(-1) for it in composed_layer(layer, *operands)])
+        return flow.cat([tensor.reshape(-1) for tensor in composed_layer(layer, *operands)])
 
-    shapes = tuple([_recurrent_shapes(layer, *it) for it in ((3, 2, 3, 2), (3, 0, 3, 2), (1, 1, 1, 1))])
+    shapes = tuple([_recurrent_shapes(layer, *value) for value in ((3, 2, 3, 2), (3, 0, 3, 2), (1, 1, 1, 1))])
     options: dict[str, Any] = {"shapes": shapes, "domain": ((-1.0, 1.0),), "tolerance": 3e-2}
     small = _recurrent_shapes(layer, 2, 1, 2, 1)
     return [
@@ -312,7 +312,7 @@ _BAGS: Final = ((2, 0), (), (1,), (0, 1, 2), ())
 
 
 def _largest_of_bags(weight: flow.Tensor) -> flow.Tensor:
-    named = flow.tensor([it for bag in _BAGS for it in bag])
+    named = flow.tensor([value for bag in _BAGS for value in bag])
     starts = flow.tensor([sum([len(bag) for bag in _BAGS[:number]]) for number in range(len(_BAGS))])
     return F.embedding_bag(named, weight, starts, mode="max")
 

@@ -155,7 +155,7 @@ class KernelContract:
         def wrapped(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
             self.seen.add(op.name)
             inferred = infer(attributes, metas, kinds)
-            self.ran.setdefault(op.name, set()).update([(it.dtype.name, tuple(it.shape)) for it in metas])
+            self.ran.setdefault(op.name, set()).update([(meta.dtype.name, tuple(meta.shape)) for meta in metas])
             assert inferred.cost >= 0
             if inferred.outputs[0].device.type == "cuda":
                 return inferred  # its kernels launch, and only read what is on the device
@@ -176,7 +176,7 @@ class KernelContract:
             copies = [array.copy(order="C") for array in arrays]
             fresh = kernel(*copies, *scalars, None)
             self._inspect(op, inferred, metas, copies, fresh)
-            given = [np.zeros(it.shape, it.dtype.numpy) for it in inferred.outputs]
+            given = [np.zeros(output.shape, output.dtype.numpy) for output in inferred.outputs]
             returned = kernel(*copies, *scalars, tuple(given) if inferred.several else given[0])
             self._same(op, fresh, returned, "with and without a destination")
             for array, copy in zip(arrays, copies, strict=True):
@@ -317,14 +317,14 @@ class Row:
 
     def usual(self) -> Shapes:
         """The first combination of shapes that are neither empty nor 0-d, or the first if all are."""
-        return next((it for it in self.shapes if all(math.prod(shape) > 1 for shape in it)), self.shapes[0])
+        return next((value for value in self.shapes if all(math.prod(shape) > 1 for shape in value)), self.shapes[0])
 
 
 def _rotated(choices: list[dict[str, flow.Tensor]]) -> Iterator[list[flow.Tensor]]:
     """Each layout of the first operand together with another of the next."""
-    count = max([len(it) for it in choices], default=1)
+    count = max([len(choice) for choice in choices], default=1)
     for turn in range(count):
-        yield [list(it.values())[(turn + place) % len(it)] for place, it in enumerate(choices)]
+        yield [list(choice.values())[(turn + place) % len(choice)] for place, choice in enumerate(choices)]
 
 
 RowTest = Callable[[Row, KernelContract], None]

@@ -868,11 +868,11 @@ def evaluated(
     call: str, library: Any, tensor: Callable[[Any], Any], with_gradients: bool = True
 ) -> tuple[list[Any], dict[str, Any]]:
     """The results, flattened, and the gradients of the operands for a weighted sum of those."""
-    arrays = {name: it for name, it in operands().items() if re.search(rf"\b{name}\b", call)}
-    given = {name: tensor(it) for name, it in arrays.items()}
-    for name, it in given.items():
+    arrays = {name: operand for name, operand in operands().items() if re.search(rf"\b{name}\b", call)}
+    given = {name: tensor(array) for name, array in arrays.items()}
+    for name, value in given.items():
         if with_gradients and arrays[name].dtype.kind == "f" and name != "fixed":
-            it.requires_grad_()
+            value.requires_grad_()
     results = list(_flattened(eval(call, {**namespaces(library), **given, "float": float})))
     total: Any = None
     random = np.random.default_rng(3)
@@ -883,8 +883,10 @@ def evaluated(
     if total is not None:
         total.backward()
     # None, where a result does not depend on an operand, is as good as zeros.
-    zeros = {name: np.zeros(it.shape) for name, it in arrays.items() if given[name].requires_grad}
-    return results, zeros | {name: it.grad.numpy(force=True) for name, it in given.items() if it.grad is not None}
+    zeros = {name: np.zeros(array.shape) for name, array in arrays.items() if given[name].requires_grad}
+    return results, zeros | {
+        name: value.grad.numpy(force=True) for name, value in given.items() if value.grad is not None
+    }
 
 
 def _flattened(result: Any) -> Any:

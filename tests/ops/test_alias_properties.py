@@ -39,7 +39,7 @@ def _slice(draw: st.DrawFn, size: int) -> slice:
 
 
 def _divided(count: int) -> list[tuple[int, ...]]:
-    pairs = [(it, count // it) for it in range(1, count + 1) if count % it == 0] if count else [(0, 3)]
+    pairs = [(index, count // index) for index in range(1, count + 1) if count % index == 0] if count else [(0, 3)]
     return [(count,), (1, count), *pairs]
 
 
@@ -104,7 +104,7 @@ def _derive(draw: st.DrawFn, source: Pair) -> Pair:
         return Pair(tensor.expand(shape), np.broadcast_to(array, shape), False)
     if kind == "unfold":
         size = draw(st.integers(0, array.shape[0]))
-        windows = [array[it : it + size] for it in range(array.shape[0] - size + 1)]
+        windows = [array[value : value + size] for value in range(array.shape[0] - size + 1)]
         strides = (array.strides[0], *array.strides[1:], array.strides[0])
         shape = (len(windows), *array.shape[1:], size)
         return Pair(tensor.unfold(0, size, 1), np.lib.stride_tricks.as_strided(array, shape, strides), False)
@@ -316,13 +316,13 @@ def _overtaken(steps: list[Step]) -> bool:
     """
     for place, step in enumerate(steps):
         later = steps[place + 1 :]
-        if not any(it.kind in WRITES for it in later):
+        if not any(value.kind in WRITES for value in later):
             return False
         if step.kind == "read square":
             return True
         if step.kind == "tanh":
-            until = next((after for after, it in enumerate(later) if _writes_all(it)), len(later))
-            if until == len(later) or any(it.kind in READS for it in later[:until]):
+            until = next((after for after, value in enumerate(later) if _writes_all(value)), len(later))
+            if until == len(later) or any(value.kind in READS for value in later[:until]):
                 return True
     return False
 
@@ -339,9 +339,9 @@ def _leaves() -> tuple[Array, Array]:
 
 
 def _gradients(function: Callable[..., flow.Tensor]) -> list[Array]:
-    first, second = [flow.tensor(it, requires_grad=True) for it in _leaves()]
+    first, second = [flow.tensor(leaf, requires_grad=True) for leaf in _leaves()]
     function(first * 1, second).backward()
-    return [np.zeros(SHAPE) if it.grad is None else it.grad.numpy() for it in (first, second)]
+    return [np.zeros(SHAPE) if tensor.grad is None else tensor.grad.numpy() for tensor in (first, second)]
 
 
 @pytest.mark.slow
@@ -362,7 +362,7 @@ def test_gradients_are_those_of_the_program_that_copies(steps: list[Step]) -> No
 @settings(_seeded, max_examples=100)
 def test_gradients_and_errors_are_those_of_pytorch(steps: list[Step]) -> None:
     torch = pytest.importorskip("torch")
-    first, second = [torch.tensor(it, requires_grad=True) for it in _leaves()]
+    first, second = [torch.tensor(value, requires_grad=True) for value in _leaves()]
     if _overtaken(steps):
         with pytest.raises(RuntimeError, match="modified by an inplace operation"):
             _in_place(torch, first * 1, second, steps).backward()

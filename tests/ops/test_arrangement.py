@@ -34,7 +34,7 @@ def test_at_least_so_many_dimensions(name: str, contract: KernelContract) -> Non
 
 def test_joins(contract: KernelContract) -> None:
     for arrays in ([NUMBER, NUMBER], [VECTOR, VECTOR], [MATRIX, MATRIX], [CUBE, CUBE]):
-        tensors = [flow.tensor(it) for it in arrays]
+        tensors = [flow.tensor(array) for array in arrays]
         check(flow.dstack(tensors), np.dstack(arrays), "float64")
         if arrays[0].ndim:
             check(flow.column_stack(tensors), np.column_stack(arrays), "float64")
@@ -51,7 +51,7 @@ def test_blocks_along_a_diagonal(contract: KernelContract) -> None:
     expected[:3, :4] = MATRIX
     expected[3, 4:8] = VECTOR
     expected[4, 8] = NUMBER
-    check(flow.block_diag(*[flow.tensor(it) for it in (MATRIX, VECTOR, NUMBER)]), expected, "float64")
+    check(flow.block_diag(*[flow.tensor(value) for value in (MATRIX, VECTOR, NUMBER)]), expected, "float64")
     check(flow.block_diag(), np.zeros((1, 0)), "float32")
     check(flow.block_diag(flow.tensor([1]), flow.tensor([2.5])), [[1, 0], [0, 2.5]], "float32")
     check(flow.block_diag(flow.zeros(0, 2), flow.ones(1, 1)), [[0, 0, 1]], "float32")
@@ -102,7 +102,7 @@ def test_on_diagonals(contract: KernelContract) -> None:
 
 
 def test_products_and_combinations(contract: KernelContract) -> None:
-    vectors = [flow.tensor(it) for it in ([1, 2], [3], [4, 5, 6])]
+    vectors = [flow.tensor(value) for value in ([1, 2], [3], [4, 5, 6])]
     check(flow.cartesian_prod(*vectors), list(itertools.product([1, 2], [3], [4, 5, 6])), "int64")
     check(flow.cartesian_prod(vectors[0]), [1, 2], "int64")
     check(flow.cartesian_prod(vectors[0], vectors[0][:0]), np.zeros((0, 2)), "int64")

@@ -28,7 +28,7 @@ attention_with_weights: Any = attention.attention_with_weights
 def _oracle(q: Array, k: Array, v: Array, allowed: Array | None, added: Array | None, scale: float) -> Array:
     result = np.zeros((*np.broadcast_shapes(q.shape[:-2], k.shape[:-2], v.shape[:-2]), q.shape[-2], v.shape[-1]))
     full = (*result.shape[:-1], k.shape[-2])
-    q, k, v = (np.broadcast_to(it, (*result.shape[:-2], *it.shape[-2:])) for it in (q, k, v))
+    q, k, v = (np.broadcast_to(tensor, (*result.shape[:-2], *tensor.shape[-2:])) for tensor in (q, k, v))
     allowed = None if allowed is None else np.broadcast_to(allowed, full)
     added = None if added is None else np.broadcast_to(added, full)
     for place in np.ndindex(result.shape[:-1]):
@@ -59,7 +59,7 @@ def test_attention(shapes: Any, masking: str) -> None:
         added = arrays_for(3, scores)[0]
     mask = None if masking in ("none", "causal") else flow.tensor(allowed if added is None else added)
     result = scaled_dot_product_attention(
-        *[flow.tensor(it) for it in (q, k, v)], mask, is_causal=masking == "causal", scale=0.3
+        *[flow.tensor(value) for value in (q, k, v)], mask, is_causal=masking == "causal", scale=0.3
     )
     np.testing.assert_allclose(result.numpy(), _oracle(q, k, v, allowed, added, 0.3), rtol=1e-12, atol=1e-12)
 
@@ -86,7 +86,7 @@ def test_gradients_of_gradients(masking: str) -> None:
 )
 def test_a_recorded_backward_pass_with_a_mask_of_another_dtype(dtype: flow.dtype, masked: flow.dtype) -> None:
     arrays = arrays_for(7, (3, 2), (4, 2), (4, 1), (3, 4))
-    q, k, v = (flow.tensor(it).to(dtype).requires_grad_() for it in arrays[:3])
+    q, k, v = (flow.tensor(array).to(dtype).requires_grad_() for array in arrays[:3])
     mask = flow.tensor(arrays[3]).to(masked).requires_grad_()
     total = scaled_dot_product_attention(q, k, v, mask).sum()
     plain = flow.autograd.grad(total, (q, k, v, mask), retain_graph=True)
@@ -102,7 +102,7 @@ def test_gradients_through_the_weights() -> None:
     q, k, v = arrays_for(5, (2, 3, 2), (2, 4, 2), (2, 4, 1))
 
     def both(*operands: flow.Tensor) -> flow.Tensor:
-        return flow.cat([it.reshape(-1) for it in attention_with_weights(*operands, None, 0.0)])
+        return flow.cat([weight.reshape(-1) for weight in attention_with_weights(*operands, None, 0.0)])
 
     check_gradients(both, q, k, v, second=True)
     check_gradients(lambda a, b: attention_with_weights(a, b, flow.tensor(v), None, 0.0)[1], q, k)
@@ -118,10 +118,12 @@ def test_dropout_is_the_same_backward_and_in_the_weights() -> None:
     check_gradients(dropping, q, k, v)
     check_gradients(lambda *it: dropping(*it)[:, :1, :1], q, k, v, second=True)
     flow.manual_seed(3)
-    result, weights = attention_with_weights(*[flow.tensor(it) for it in (q, k, v)], None, 0.4)
+    result, weights = attention_with_weights(*[flow.tensor(value) for value in (q, k, v)], None, 0.4)
     np.testing.assert_allclose(result.numpy(), weights.numpy() @ v, rtol=1e-12, atol=1e-12)
     assert 0.2 < (weights.numpy() == 0).mean() < 0.6
-    everything = scaled_dot_product_attention(*[flow.tensor(it, requires_grad=True) for it in (q, k, v)], dropout_p=1.0)
+    everything = scaled_dot_product_attention(
+        *[flow.tensor(value, requires_grad=True) for value in (q, k, v)], dropout_p=1.0
+    )
     assert not everything.detach().numpy().any()
     everything.sum().backward()
 
@@ -170,7 +172,7 @@ def test_bad_arguments(error: type[Exception], message: str, call: Any) -> None:
 def _all_of_it(shapes: Any, masking: str, p: float) -> list[Array]:
     """The result and all gradients."""
     flow.manual_seed(5)
-    operands = [flow.tensor(it, requires_grad=True) for it in arrays_for(6, *shapes)]
+    operands = [flow.tensor(value, requires_grad=True) for value in arrays_for(6, *shapes)]
     scores = (shapes[0][-2], shapes[1][-2])
     random = np.random.default_rng(7)
     mask = None
@@ -183,7 +185,7 @@ def _all_of_it(shapes: Any, masking: str, p: float) -> list[Array]:
         operands.append(mask)
     result = scaled_dot_product_attention(*operands[:3], mask, p, masking == "causal")
     weighted = result * flow.tensor(random.standard_normal(tuple(result.shape)))
-    return [it.numpy() for it in (result.detach(), *flow.autograd.grad(weighted.sum(), operands))]
+    return [tensor.numpy() for tensor in (result.detach(), *flow.autograd.grad(weighted.sum(), operands))]
 
 
 @pytest.mark.parametrize(
@@ -206,12 +208,12 @@ def test_blocks_make_no_difference(
 
 
 def test_many_probabilities_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    q, k, v = (flow.tensor(it) for it in arrays_for(1, (2, 6, 4), (2, 6, 4), (2, 6, 4)))
+    q, k, v = (flow.tensor(value) for value in arrays_for(1, (2, 6, 4), (2, 6, 4), (2, 6, 4)))
     kept = [attention._attend(q, k, v, None, (0.5, False, 0.0), weights)[1] for weights in (True, False)]
-    assert [it.shape for it in kept] == [(2, 6, 6), (2, 6, 6)]
+    assert [tensor.shape for tensor in kept] == [(2, 6, 6), (2, 6, 6)]
     monkeypatch.setattr(attention, "KEPT_BYTES", 8 * 2 * 6 * 6 - 1)
     kept = [attention._attend(q, k, v, None, (0.5, False, 0.0), weights)[1] for weights in (True, False)]
-    assert [it.shape for it in kept] == [(2, 6, 6), (2, 6)]
+    assert [tensor.shape for tensor in kept] == [(2, 6, 6), (2, 6)]
 
 
 def test_what_is_causal_is_left_out() -> None:

@@ -113,7 +113,7 @@ def test_changes_through_views_are_differentiated_as_in_pytorch(function: Callab
         r = m.tensor(sample((5,), "float64", 2), requires_grad=True)
         result = function(m, x, r)
         grads = m.autograd.grad(result, [x, r], allow_unused=True)
-        found.append([result.detach(), *[it for it in grads if it is not None]])
+        found.append([result.detach(), *[grad for grad in grads if grad is not None]])
     assert len(found[0]) == len(found[1])
     for have, want in zip(*found, strict=True):
         np.testing.assert_allclose(have.numpy(), want.resolve_conj().numpy(), rtol=1e-10)

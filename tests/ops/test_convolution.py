@@ -62,7 +62,9 @@ CASES: list[tuple[Any, ...]] = [
 def test_conv2d(case: tuple[Any, ...]) -> None:
     samples, channels, height, width, filters, kernel, stride, padding, dilation, groups = case
     x, w, b = arrays_for(1, (samples, channels, height, width), (filters, channels // groups, *kernel), (filters,))
-    step, margin, spread = [it if isinstance(it, tuple) else (it, it) for it in (stride, padding, dilation)]
+    step, margin, spread = [
+        value if isinstance(value, tuple) else (value, value) for value in (stride, padding, dilation)
+    ]
     expected = looped(x, w, b, step, margin, margin, spread, groups)
     result = conv2d(flow.tensor(x), flow.tensor(w), flow.tensor(b), stride, padding, dilation, groups)
     np.testing.assert_allclose(result.numpy(), expected, rtol=1e-12, atol=1e-12)
@@ -80,7 +82,7 @@ def test_any_geometry(data: st.DataObject) -> None:
     groups, samples = draw(1, 2), draw(0, 9)
     kernel, dilation = (draw(1, 3), draw(1, 3)), (draw(1, 2), draw(1, 2))
     stride, padding = (draw(1, 3), draw(1, 3)), (draw(0, 2), draw(0, 2))
-    size = [max(1, dilation[it] * (kernel[it] - 1) + 1 - 2 * padding[it]) + draw(0, 3) for it in (0, 1)]
+    size = [max(1, dilation[number] * (kernel[number] - 1) + 1 - 2 * padding[number]) + draw(0, 3) for number in (0, 1)]
     x, w = arrays_for(3, (samples, groups * draw(1, 2), *size), (groups * draw(1, 2), 1, *kernel))
     w = np.repeat(w, x.shape[1] // groups, axis=1)
     result = conv2d(flow.tensor(x), flow.tensor(w), None, stride, padding, dilation, groups)
@@ -93,7 +95,7 @@ def test_any_geometry(data: st.DataObject) -> None:
 def test_same_keeps_the_size(kernel: Pair, dilation: int) -> None:
     x, w = arrays_for(2, (2, 2, 5, 6), (3, 2, *kernel))
     result = conv2d(flow.tensor(x), flow.tensor(w), padding="same", dilation=dilation)
-    total = [dilation * (it - 1) for it in kernel]
+    total = [dilation * (value - 1) for value in kernel]
     before, behind = (total[0] // 2, total[1] // 2), (-(-total[0] // 2), -(-total[1] // 2))
     assert result.shape == (2, 3, 5, 6)
     expected = looped(x, w, None, (1, 1), before, behind, (dilation, dilation), 1)
@@ -101,7 +103,7 @@ def test_same_keeps_the_size(kernel: Pair, dilation: int) -> None:
 
 
 def test_valid_is_no_padding() -> None:
-    x, w = (flow.tensor(it) for it in arrays_for(2, (2, 2, 5, 6), (3, 2, 3, 3)))
+    x, w = (flow.tensor(value) for value in arrays_for(2, (2, 2, 5, 6), (3, 2, 3, 3)))
     np.testing.assert_array_equal(conv2d(x, w, padding="valid").numpy(), conv2d(x, w).numpy())
 
 
@@ -128,7 +130,7 @@ def test_a_small_buffer_gives_the_same(samples: int, monkeypatch: pytest.MonkeyP
     """Columns are made in pieces; each way of cutting the batch must give the same three products."""
 
     def products() -> list[Array]:
-        x, w = (flow.tensor(it, requires_grad=True) for it in arrays_for(6, (samples, 2, 5, 5), (3, 2, 3, 3)))
+        x, w = (flow.tensor(value, requires_grad=True) for value in arrays_for(6, (samples, 2, 5, 5), (3, 2, 3, 3)))
         y = conv2d(x, w, padding=1)
         (y * y).sum().backward()
         assert x.grad is not None
@@ -146,7 +148,7 @@ def test_a_small_buffer_gives_the_same(samples: int, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("dtype", [flow.float16, flow.bfloat16])
 def test_half_precision_computes_in_single(dtype: flow.dtype) -> None:
-    x, w, b = (flow.tensor(it, dtype=dtype) for it in arrays_for(7, (8, 16, 5, 5), (2, 16, 3, 3), (2,)))
+    x, w, b = (flow.tensor(value, dtype=dtype) for value in arrays_for(7, (8, 16, 5, 5), (2, 16, 3, 3), (2,)))
     result = conv2d(x, w, b)
     assert result.dtype is dtype
     single = conv2d(x.float(), w.float(), b.float())
@@ -175,7 +177,7 @@ def test_pointwise_gradients() -> None:
 
 def test_third_derivative() -> None:
     """The third derivative of sum(conv(x t, w t) ** 2) by t is 24 t sum(conv ** 2)."""
-    x, w = (flow.tensor(it) for it in arrays_for(10, (2, 2, 4, 4), (2, 2, 3, 3)))
+    x, w = (flow.tensor(entry) for entry in arrays_for(10, (2, 2, 4, 4), (2, 2, 3, 3)))
     t = flow.tensor(1.5, dtype=flow.float64, requires_grad=True)
     y = conv2d(x * t, w * t, padding=1, stride=2)
     value = (y * y).sum()
@@ -188,7 +190,7 @@ def test_third_derivative() -> None:
 
 
 def test_only_the_gradients_asked_for() -> None:
-    x, w = (flow.tensor(it) for it in arrays_for(11, (2, 2, 4, 4), (2, 2, 3, 3)))
+    x, w = (flow.tensor(value) for value in arrays_for(11, (2, 2, 4, 4), (2, 2, 3, 3)))
     w.requires_grad_()
     conv2d(x, w).sum().backward()
     assert x.grad is None

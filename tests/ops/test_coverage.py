@@ -34,7 +34,7 @@ ROWS: Final[dict[str, list[Row]]] = {}
 for _each in (*test_registry.ROWS, *narrow_rows.ROWS):
     ROWS.setdefault(_each.op, []).append(_each)
 
-NAMES: Final = tuple([it.name for it in dtypes.ALL])
+NAMES: Final = tuple([value.name for value in dtypes.ALL])
 NUMBERS: Final = NAMES[1:]
 FRACTIONS: Final = ("float16", "bfloat16", "float32", "float64")
 
@@ -180,7 +180,7 @@ def _squared(call: Callable[..., flow.Tensor]) -> Callable[..., flow.Tensor]:
 def _message(row: Row, shapes: Shapes, dtype: str) -> str | None:
     """What a call says when it refuses operands; None if it does not."""
     try:
-        row.call(*[flow.tensor(it) for it in row.operands(shapes, dtype)]).detach().numpy()
+        row.call(*[flow.tensor(operand) for operand in row.operands(shapes, dtype)]).detach().numpy()
     except (TypeError, ValueError, IndexError, RuntimeError) as error:
         return str(error)
     return None
@@ -201,7 +201,9 @@ def test_an_op_is_right_in_each_dtype_and_kind_of_shape_or_refuses_it(op: str, c
         row.check_forward()
     ran = contract.ran.get(op, set())
     _check_dtypes(op, {dtype for dtype, _ in ran}, contract)
-    _check_shapes(op, {shape for _, shape in ran} or {it for row in ROWS[op] for shapes in row.shapes for it in shapes})
+    _check_shapes(
+        op, {shape for _, shape in ran} or {value for row in ROWS[op] for shapes in row.shapes for value in shapes}
+    )
 
 
 def _check_dtypes(op: str, ran: set[str], contract: KernelContract) -> None:
@@ -212,18 +214,18 @@ def _check_dtypes(op: str, ran: set[str], contract: KernelContract) -> None:
     for dtype in sorted(set(NAMES) - listed):
         for row in ROWS[op]:
             contract.ran.clear()
-            for it in OPS.values():
-                it.forget()
+            for value in OPS.values():
+                value.forget()
             message = _message(row, row.usual(), dtype)
             if message is None:
                 # The call may have made another dtype of it.
-                ran = {it for it, _ in contract.ran.get(op, ())}
+                ran = {value for value, _ in contract.ran.get(op, ())}
                 if ran & {dtype, ""}:
                     taken.add(dtype)
                 continue
             # A call may make integers of bools before the op sees them.
             names = (dtype, "int64") if dtype == "bool" else (dtype,)
-            assert any([it in message for it in names]), f"{op} refuses {dtype} without naming it: {message}"
+            assert any([name in message for name in names]), f"{op} refuses {dtype} without naming it: {message}"
     assert taken == {*MADE_OF_OTHERS.get(op, ())}, f"{op} takes dtypes for which it has no row, or is not in the table"
 
 

@@ -307,9 +307,9 @@ def test_eye(contract: KernelContract) -> None:
         ((5, 0, -2), [5, 3, 1], "int64"),
         ((1, 2, 0.3), [1.0, 1.3, 1.6, 1.9], "float32"),
         ((1.0, 1.4, 0.1), [1.0, 1.1, 1.2, 1.3], "float32"),
-        ((0, 1, 0.1), [it / 10 for it in range(10)], "float32"),
+        ((0, 1, 0.1), [index / 10 for index in range(10)], "float32"),
         ((0, -1, -0.25), [0, -0.25, -0.5, -0.75], "float32"),
-        ((1 << 62, (1 << 62) + 3), [(1 << 62) + it for it in range(3)], "int64"),
+        ((1 << 62, (1 << 62) + 3), [(1 << 62) + index for index in range(3)], "int64"),
         ((-(1 << 62), 1 << 62, 1 << 61), [-(1 << 62), -(1 << 61), 0, 1 << 61], "int64"),
         ((True,), [0], "int64"),
         ((np.int64(3),), [0, 1, 2], "int64"),
@@ -387,13 +387,13 @@ def takes(function: Any, name: str) -> bool:
 def test_what_takes_requires_grad_takes_pin_memory() -> None:
     """It is one list with PyTorch's of what makes tensors."""
     named = {name: getattr(flow, name) for name in dir(flow) if not name.startswith("_")}
-    public = {name: it for name, it in named.items() if inspect.isfunction(it)}
+    public = {name: value for name, value in named.items() if inspect.isfunction(value)}
     # Of memory that is there already PyTorch's take it neither.
     shares = {"asarray", "frombuffer"}
-    assert {name for name, it in public.items() if takes(it, "requires_grad")} - shares <= set(MAKERS)
-    assert {name for name, it in public.items() if takes(it, "pin_memory")} == set(MAKERS)
-    methods = {name: it for name, it in vars(flow.Tensor).items() if inspect.isfunction(it)}
-    assert {name for name, it in methods.items() if takes(it, "pin_memory")} == set(METHODS)
+    assert {name for name, value in public.items() if takes(value, "requires_grad")} - shares <= set(MAKERS)
+    assert {name for name, value in public.items() if takes(value, "pin_memory")} == set(MAKERS)
+    methods = {name: var for name, var in vars(flow.Tensor).items() if inspect.isfunction(var)}
+    assert {name for name, method in methods.items() if takes(method, "pin_memory")} == set(METHODS)
     for name in ("fftfreq", "rfftfreq"):
         assert getattr(flow.fft, name)(4, pin_memory=True).tolist() == getattr(flow.fft, name)(4).tolist()
 

@@ -29,9 +29,9 @@ def by_enumeration(logs: Array, target: list[int], blank: int = 0) -> float:
     """The loss of one case, over all sequences of classes that merge into the target."""
     total = 0.0
     for path in itertools.product(range(logs.shape[1]), repeat=logs.shape[0]):
-        merged = [it for it, _ in itertools.groupby(path)]
-        if [it for it in merged if it != blank] == target:
-            total += math.exp(sum(logs[step, it] for step, it in enumerate(path)))
+        merged = [value for value, _ in itertools.groupby(path)]
+        if [value for value in merged if value != blank] == target:
+            total += math.exp(sum(logs[step, value] for step, value in enumerate(path)))
     return -math.log(total) if total else math.inf
 
 
@@ -51,7 +51,7 @@ def test_cases_use_their_own_lengths() -> None:
     times = [5, 3, 0, 4]
     want = [by_enumeration(logs[:count, case], targets[case]) for case, count in enumerate(times)]
     assert want[2] == 0
-    lengths = [len(it) for it in targets]
+    lengths = [len(target) for target in targets]
     losses = F.ctc_loss(flow.tensor(logs), flow.tensor(padded), times, lengths, reduction="none")
     np.testing.assert_allclose(losses.numpy(), want, rtol=1e-12)
     joined = flow.tensor(list(itertools.chain(*targets)))
@@ -82,7 +82,7 @@ def test_results_and_gradients_are_those_of_pytorch(zero_infinity: bool, reducti
     found = []
     for lib in (flow, torch):
         source = lib.tensor(logs, requires_grad=True)
-        given = [lib.tensor(it) for it in (targets, times, lengths)]
+        given = [lib.tensor(value) for value in (targets, times, lengths)]
         loss = lib.nn.functional.ctc_loss(source, *given, reduction=reduction, zero_infinity=zero_infinity)
         (loss * 1.5).sum().backward()
         found.append((loss.detach().numpy(), source.grad.numpy()))

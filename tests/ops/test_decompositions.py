@@ -334,7 +334,7 @@ def test_powers_of_matrices(n: int, contract: KernelContract) -> None:
 def test_the_exponential_of_large_matrices(contract: KernelContract) -> None:
     turn = np.array([[0.0, -1.0], [1.0, 0.0]])
     angles = np.array([0.1, 3.0, 200.0])
-    expected = [[[math.cos(it), -math.sin(it)], [math.sin(it), math.cos(it)]] for it in angles]
+    expected = [[[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]] for angle in angles]
     check(flow.matrix_exp(flow.tensor(turn * angles[:, None, None])), expected, "float64", tolerance=1e-11)
     check_gradients(linalg.matrix_exp, sample((2, 3, 3), "float64"), second=True)
 

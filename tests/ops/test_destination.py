@@ -188,13 +188,13 @@ def test_several_results_in_given_memory(
 ) -> None:
     x, _ = _operands()
     expected = call(x)
-    out = tuple([flow.zeros_like(it) for it in expected])
+    out = tuple([flow.zeros_like(value) for value in expected])
     found = call(x, out=out)
     assert type(found) is type(expected)
     for have, target, want in zip(found, out, expected, strict=True):
         assert have is target
         check(have, values(want), want.dtype.name)
-    untouched = [*[flow.zeros_like(it) for it in expected[:-1]], flow.zeros(7, 5, dtype=expected[-1].dtype)]
+    untouched = [*[flow.zeros_like(value) for value in expected[:-1]], flow.zeros(7, 5, dtype=expected[-1].dtype)]
     with pytest.raises(RuntimeError, match="does not fit the tensor of shape"):
         call(x, out=untouched)
     check(untouched[0], np.zeros(expected[0].shape), expected[0].dtype.name)

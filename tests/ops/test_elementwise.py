@@ -57,7 +57,7 @@ def _pair(
     function = getattr(flow, name)
     options.setdefault("dtypes", ALL)
     domain = options.setdefault("domain", ((-3.0, 3.0),))
-    numbers = {**options, "dtypes": tuple([it for it in options["dtypes"] if it != "bool"])}
+    numbers = {**options, "dtypes": tuple([option for option in options["dtypes"] if option != "bool"])}
     single = {**numbers, "domain": domain[:1]}
     reversed_ = {**numbers, "domain": domain[-1:]}
     # Of a bool and an integer comes what comes of two integers.
@@ -403,14 +403,15 @@ def test_rounded_division_of_large_integers_is_exact(contract: KernelContract) -
     numbers = [(1 << 62) + 1, -(1 << 62) - 1, (1 << 53) + 1, -7, 7, 0]
     for divisor in (3, -3, 1, -1, 7):
         truncated = [
-            int(math.copysign(1, it) * math.copysign(1, divisor)) * (abs(it) // abs(divisor)) for it in numbers
+            int(math.copysign(1, number) * math.copysign(1, divisor)) * (abs(number) // abs(divisor))
+            for number in numbers
         ]
         check(flow.div(flow.tensor(numbers), divisor, rounding_mode="trunc"), truncated, "int64")
-        floored = [it // divisor for it in numbers]
+        floored = [number // divisor for number in numbers]
         check(flow.div(flow.tensor(numbers), divisor, rounding_mode="floor"), floored, "int64")
         check(flow.tensor(numbers).div_(divisor, rounding_mode="trunc"), truncated, "int64")
-        check(flow.tensor(numbers) % divisor, [it % divisor for it in numbers], "int64")
-        rest = [it - divisor * quotient for it, quotient in zip(numbers, truncated, strict=True)]
+        check(flow.tensor(numbers) % divisor, [number % divisor for number in numbers], "int64")
+        rest = [number - divisor * quotient for number, quotient in zip(numbers, truncated, strict=True)]
         check(flow.fmod(flow.tensor(numbers), divisor), rest, "int64")
 
 
@@ -503,7 +504,7 @@ def test_gradient_of_extrema_is_shared_by_equals_and_given_to_nan() -> None:
         second = _tensor([2.0, 2.0, 2.0, 1.0], "float64").requires_grad_()
         function(first, second).sum().backward()
         check(first.grad, expected, "float64")
-        check(second.grad, [*[1 - it for it in expected[:3]], 1.0], "float64")
+        check(second.grad, [*[1 - value for value in expected[:3]], 1.0], "float64")
         first = _tensor([3.0, 2.0, 1.0], "float64").requires_grad_()
         function(first, 2.0).sum().backward()
         check(first.grad, expected[:3], "float64")
@@ -636,7 +637,7 @@ def test_copy_from_itself_and_from_numbers(contract: KernelContract) -> None:
 
 
 def test_alpha_and_combined_forms(contract: KernelContract) -> None:
-    x, y, z = [flow.tensor(it) for it in arrays_for(0, (3,), (3,), (3,))]
+    x, y, z = [flow.tensor(value) for value in arrays_for(0, (3,), (3,), (3,))]
     check(flow.add(x, y, alpha=2), values(x) + 2 * values(y), "float64")
     check(flow.sub(x, y, alpha=0.5), values(x) - 0.5 * values(y), "float64")
     check(x.clone().add_(y, alpha=3), values(x) + 3 * values(y), "float64")
@@ -738,8 +739,8 @@ def test_in_place_forms_write_where_they_are_and_have_gradients(
     def given(tensor: flow.Tensor) -> list[Any]:
         made = name in ("lerp", "addcmul", "addcdiv")
         return [
-            tensor * it if made and place < 2 and not (name == "lerp" and place) else it
-            for place, it in enumerate(arguments)
+            tensor * argument if made and place < 2 and not (name == "lerp" and place) else argument
+            for place, argument in enumerate(arguments)
         ]
 
     expected = values(getattr(flow.tensor(array), name)(*given(flow.tensor(array))))

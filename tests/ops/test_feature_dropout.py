@@ -87,7 +87,7 @@ def test_alpha_dropout_keeps_mean_and_variance(p: float) -> None:
     result = F.alpha_dropout(flow.tensor(x), p, training=True).numpy()
     assert abs(result.mean()) < 0.02
     assert abs(result.var() - 1) < 0.03
-    value, count = max(zip(*np.unique(result, return_counts=True), strict=True), key=lambda it: it[1])
+    value, count = max(zip(*np.unique(result, return_counts=True), strict=True), key=lambda operand: operand[1])
     assert value == result.min() or value < 0
     assert abs(count / x.size - p) < 0.01
 

@@ -55,14 +55,14 @@ Found = list[np.ndarray[Any, Any]]
 def tensors_for(name: str, dtype: str, shape: tuple[int, ...] = (3, 50)) -> list[flow.Tensor]:
     count = int(np.prod(shape))
     arrays = [hard_numbers((count,), dtype, seed).reshape(shape) for seed in range(CALLS[name][0])]
-    return [flow.tensor(it, requires_grad=True) for it in arrays]
+    return [flow.tensor(array, requires_grad=True) for array in arrays]
 
 
 def everything(call: Callable[..., flow.Tensor], tensors: list[flow.Tensor], numbers: tuple[Any, ...]) -> Found:
     """The result and the gradients by all tensors."""
     result = call(*tensors, *numbers)
     gradients = flow.autograd.grad(result, tensors, result.detach().cos())
-    return [it.detach().numpy() for it in (result, *gradients) if it is not None]
+    return [gradient.detach().numpy() for gradient in (result, *gradients) if gradient is not None]
 
 
 def test_every_formula_is_tested() -> None:
@@ -84,11 +84,13 @@ def test_half_precision_is_rounded_once(name: str) -> None:
     formula, numbers = FORMULAS[name], CALLS[name][1]
     for dtype in ("float16", "bfloat16"):
         tensors = [flow.tensor(sample((40,), dtype, seed), requires_grad=True) for seed in range(CALLS[name][0])]
-        wide = formula(*[it.detach().float() for it in tensors], *numbers)
+        wide = formula(*[tensor.detach().float() for tensor in tensors], *numbers)
         result = formula(*tensors, *numbers)
         assert result.dtype is tensors[0].dtype
         assert same_bits(result.detach().numpy(), wide.to(result.dtype).numpy())
-        assert all([it.dtype is result.dtype for it in flow.autograd.grad(result.sum(), tensors) if it is not None])
+        assert all(
+            [value.dtype is result.dtype for value in flow.autograd.grad(result.sum(), tensors) if value is not None]
+        )
 
 
 @pytest.mark.parametrize("name", ["mish", "squared_difference"])
@@ -98,7 +100,7 @@ def test_layouts(name: str) -> None:
     for label, tensor in layouts(array):
         tensors = [tensor.requires_grad_(), *[flow.tensor(array.copy()) for _ in range(CALLS[name][0] - 1)]]
         result = formula(*tensors, *numbers)
-        expected = formula.by_steps(*[flow.tensor(it.detach().numpy()) for it in tensors], *numbers)
+        expected = formula.by_steps(*[flow.tensor(value.detach().numpy()) for value in tensors], *numbers)
         assert same_bits(result.detach().numpy(), expected.numpy()), label
         assert result.is_contiguous()
 
@@ -122,8 +124,8 @@ def test_only_the_gradients_that_are_wanted_are_found() -> None:
     one, other = flow.tensor([1.0, 5.0], requires_grad=True), flow.tensor([0.5, 2.0], requires_grad=True)
     for wanted in ([one], [other], [other, one]):
         found = flow.autograd.grad(F.smooth_l1_loss(one, other, "sum"), wanted)
-        expected = [[0.5, 1.0] if it is one else [-0.5, -1.0] for it in wanted]
-        assert [it.tolist() for it in found if it is not None] == expected
+        expected = [[0.5, 1.0] if value is one else [-0.5, -1.0] for value in wanted]
+        assert [tensor.tolist() for tensor in found if tensor is not None] == expected
     F.huber_loss(one, one, "sum").backward()
     assert one.grad is not None
     assert one.grad.tolist() == [0.0, 0.0]
@@ -150,7 +152,7 @@ def test_what_is_changed_before_the_backward_pass_is_noticed() -> None:
 
 def test_numbers_of_one_value_and_of_different_kinds_or_signs_are_told_apart() -> None:
     x = flow.tensor([0.0, 1.0])
-    assert [np.signbit(F.threshold(x, 0.5, it).numpy()[0]) for it in (0.0, -0.0, 0)] == [False, True, False]
+    assert [np.signbit(F.threshold(x, 0.5, value).numpy()[0]) for value in (0.0, -0.0, 0)] == [False, True, False]
     assert F.leaky_relu(-x, 1).tolist() == F.leaky_relu(-x, 1.0).tolist() == [0.0, -1.0]
 
 

@@ -67,10 +67,14 @@ def compare(
     function: str, arrays: list[Array], arguments: tuple[Any, ...] = (), tolerance: float = 1e-9, **keywords: Any
 ) -> None:
     """Call both with these arrays; gradients flow into those that are floating-point."""
-    ours: list[Any] = [flow.tensor(it, requires_grad=it.dtype.kind == "f") for it in arrays]
-    theirs: list[Any] = [torch.tensor(it, requires_grad=it.dtype.kind == "f") for it in arrays]
-    mine = {key: flow.tensor(it) if isinstance(it, np.ndarray) else it for key, it in keywords.items()}
-    others = {key: torch.tensor(it) if isinstance(it, np.ndarray) else it for key, it in keywords.items()}
+    ours: list[Any] = [flow.tensor(array, requires_grad=array.dtype.kind == "f") for array in arrays]
+    theirs: list[Any] = [torch.tensor(array, requires_grad=array.dtype.kind == "f") for array in arrays]
+    mine = {
+        key: flow.tensor(keyword) if isinstance(keyword, np.ndarray) else keyword for key, keyword in keywords.items()
+    }
+    others = {
+        key: torch.tensor(keyword) if isinstance(keyword, np.ndarray) else keyword for key, keyword in keywords.items()
+    }
     result = getattr(F, function)(*ours, *arguments, **mine)
     expected = getattr(torch.nn.functional, function)(*theirs, *arguments, **others)
     assert tuple(result.shape) == tuple(expected.shape)
@@ -85,7 +89,7 @@ def compare(
             np.testing.assert_allclose(have, wanted, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize(("name", "arguments", "keywords"), [*ACTIVATIONS, *PLAIN], ids=lambda it: str(it))
+@pytest.mark.parametrize(("name", "arguments", "keywords"), [*ACTIVATIONS, *PLAIN], ids=lambda name: str(name))
 @pytest.mark.parametrize("array", [X, BENDS, np.zeros((2, 0))], ids=["usual", "bends", "empty"])
 def test_activations(name: str, arguments: tuple[Any, ...], keywords: dict[str, Any], array: Array) -> None:
     # PyTorch computes these two with constants of single precision.
@@ -102,7 +106,7 @@ def test_dimensions_of_glu_and_softmin() -> None:
     assert F.softmin(flow.tensor([1, 2]), 0, dtype=flow.float64).dtype is flow.float64
 
 
-@pytest.mark.parametrize(("name", "arguments", "keywords"), [*ACTIVATIONS, *PLAIN], ids=lambda it: str(it))
+@pytest.mark.parametrize(("name", "arguments", "keywords"), [*ACTIVATIONS, *PLAIN], ids=lambda name: str(name))
 @pytest.mark.parametrize("kind", ["float16", "bfloat16"])
 def test_activations_of_half_precision_are_rounded_once(
     name: str, arguments: tuple[Any, ...], keywords: dict[str, Any], kind: str
@@ -115,7 +119,7 @@ def test_activations_of_half_precision_are_rounded_once(
     np.testing.assert_allclose(result.float().numpy(), exact.float().numpy(), rtol=limit, atol=1e-5)
 
 
-@pytest.mark.parametrize(("name", "arguments", "keywords"), [*ACTIVATIONS, *PLAIN], ids=lambda it: str(it))
+@pytest.mark.parametrize(("name", "arguments", "keywords"), [*ACTIVATIONS, *PLAIN], ids=lambda name: str(name))
 def test_activations_refuse_integers(name: str, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
     if name in ("relu", "hardtanh", "softmin"):
         return  # these have their own rules
@@ -123,7 +127,7 @@ def test_activations_refuse_integers(name: str, arguments: tuple[Any, ...], keyw
         getattr(F, name)(flow.tensor([[1, 2]]), *arguments, **keywords)
 
 
-@pytest.mark.parametrize(("name", "arguments", "keywords"), ACTIVATIONS, ids=lambda it: str(it))
+@pytest.mark.parametrize(("name", "arguments", "keywords"), ACTIVATIONS, ids=lambda name: str(name))
 def test_activations_in_place(name: str, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
     function = getattr(F, name)
     leaf = flow.tensor(X, requires_grad=True)
@@ -233,7 +237,7 @@ CASES: list[tuple[str, list[Array], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
-@pytest.mark.parametrize(("name", "arrays", "keywords"), CASES, ids=[f"{it[0]}-{n}" for n, it in enumerate(CASES)])
+@pytest.mark.parametrize(("name", "arrays", "keywords"), CASES, ids=[f"{case[0]}-{n}" for n, case in enumerate(CASES)])
 def test_losses(name: str, arrays: list[Array], keywords: dict[str, Any], reduction: str) -> None:
     free = arrays[:-1] if name not in ("triplet_margin_loss", "triplet_margin_with_distance_loss") else arrays
     if name == "gaussian_nll_loss":
@@ -241,10 +245,13 @@ def test_losses(name: str, arrays: list[Array], keywords: dict[str, Any], reduct
     fixed = [] if len(free) == len(arrays) else [arrays[-1]]
 
     def call(lib: Any, functions: Any) -> tuple[Any, list[Any]]:
-        inputs = [lib.tensor(it, requires_grad=True) for it in free]
-        given = {key: lib.tensor(it) if isinstance(it, np.ndarray) else it for key, it in keywords.items()}
+        inputs = [lib.tensor(value, requires_grad=True) for value in free]
+        given = {
+            key: lib.tensor(keyword) if isinstance(keyword, np.ndarray) else keyword
+            for key, keyword in keywords.items()
+        }
         function = getattr(functions, name)
-        return function(*inputs, *[lib.tensor(it) for it in fixed], reduction=reduction, **given), inputs
+        return function(*inputs, *[lib.tensor(value) for value in fixed], reduction=reduction, **given), inputs
 
     result, mine = call(flow, F)
     expected, others = call(torch, torch.nn.functional)
@@ -258,14 +265,14 @@ def test_losses(name: str, arrays: list[Array], keywords: dict[str, Any], reduct
             np.testing.assert_allclose(found.grad.numpy(), reference.grad.numpy(), rtol=1e-8, atol=1e-10)
 
 
-@pytest.mark.parametrize("name", sorted({it[0] for it in CASES} | {"ctc_loss"}))
+@pytest.mark.parametrize("name", sorted({case[0] for case in CASES} | {"ctc_loss"}))
 def test_an_unknown_reduction_is_refused(name: str) -> None:
     if name == "ctc_loss":
         arrays: list[Array] = [numbers(0, 4, 1, 3), np.array([[1]]), np.array([4]), np.array([1])]
     else:
-        arrays = next(it[1] for it in CASES if it[0] == name)
+        arrays = next(case[1] for case in CASES if case[0] == name)
     with pytest.raises(ValueError, match=f"{name}: reduction must be one of mean, sum, none"):
-        getattr(F, name)(*[flow.tensor(it) for it in arrays], reduction="average")
+        getattr(F, name)(*[flow.tensor(array) for array in arrays], reduction="average")
 
 
 @pytest.mark.parametrize(
@@ -290,7 +297,7 @@ def test_an_unknown_reduction_is_refused(name: str) -> None:
 )
 def test_values_that_do_not_fit(name: str, arrays: list[Array], keywords: dict[str, Any], complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
-        getattr(F, name)(*[flow.tensor(it) for it in arrays], **keywords)
+        getattr(F, name)(*[flow.tensor(array) for array in arrays], **keywords)
 
 
 def test_class_indices_that_do_not_fit() -> None:
@@ -377,8 +384,8 @@ def test_bilinear_refuses() -> None:
 @pytest.mark.parametrize(
     "name",
     sorted(
-        {it[0] for it in [*ACTIVATIONS, *PLAIN]}
-        | {it[0] for it in CASES}
+        {activation[0] for activation in [*ACTIVATIONS, *PLAIN]}
+        | {case[0] for case in CASES}
         | {"prelu", "gumbel_softmax", "alpha_dropout", "dropout1d", "dropout2d", "dropout3d", "feature_alpha_dropout"}
         | {"bilinear", "embedding_bag", "ctc_loss"}
     ),
@@ -390,7 +397,11 @@ def test_signatures_are_pytorchs_without_what_is_deprecated(name: str) -> None:
     except ValueError:
         pytest.skip("PyTorch does not tell")
     skipped = ("size_average", "reduce")
-    wanted = [(it.name, it.kind, it.default) for it in expected.parameters.values() if it.name not in skipped]
+    wanted = [
+        (parameter.name, parameter.kind, parameter.default)
+        for parameter in expected.parameters.values()
+        if parameter.name not in skipped
+    ]
     ours = inspect.signature(getattr(F, name)).parameters.values()
-    found = [(it.name, it.kind, it.default) for it in ours if it.name not in skipped]
+    found = [(our.name, our.kind, our.default) for our in ours if our.name not in skipped]
     assert found == wanted

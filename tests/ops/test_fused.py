@@ -26,7 +26,7 @@ Array = NDArray[Any]
 
 
 def _step(op: str, *operands: int, attributes: tuple[Any, ...] = (), scalars: tuple[Any, ...] = ()) -> Step:
-    return op, attributes, tuple([encoded(it) for it in scalars]), operands
+    return op, attributes, tuple([encoded(scalar) for scalar in scalars]), operands
 
 
 # The ops of one operand.
@@ -81,18 +81,18 @@ def _alone(steps: Sequence[Step], outputs: Sequence[int], arrays: Sequence[Array
     """Each step by itself."""
     values = list(arrays)
     for name, attributes, scalars, operands in steps:
-        given = [values[it] for it in operands]
-        numbers = [decoded(it) for it in scalars]
-        metas, kinds = _metas(given), tuple([type(it) for it in numbers])
+        given = [values[operand] for operand in operands]
+        numbers = [decoded(scalar) for scalar in scalars]
+        metas, kinds = _metas(given), tuple([type(number) for number in numbers])
         plan = OPS[name].plan((metas, attributes, kinds, None), attributes, metas, kinds)
         out = np.empty(plan.outputs[0].shape, plan.outputs[0].dtype.numpy)
         with np.errstate(all="ignore"):
             values.append(np.asarray(plan.kernel.function(*given, *numbers, out)))
-    return [values[len(arrays) + it] for it in outputs]
+    return [values[len(arrays) + output] for output in outputs]
 
 
 def _metas(arrays: Sequence[Array]) -> tuple[TensorMeta, ...]:
-    return tuple([meta(it.shape, from_numpy(it.dtype), flow.device("cpu")) for it in arrays])
+    return tuple([meta(array.shape, from_numpy(array.dtype), flow.device("cpu")) for array in arrays])
 
 
 def _kernel(steps: tuple[Step, ...], outputs: tuple[int, ...], metas: tuple[TensorMeta, ...]) -> Kernel:
@@ -162,8 +162,8 @@ def test_every_op_that_may_be_a_step_is_equal_in_tiles(op: str, dtype: str, monk
     count, scalars = {"where": (3, ()), "clamp": (1, (-1.0, 1.5))}.get(op, takes)
     operands = [x > 0, x, x[::-1]] if op == "where" else [x, _numbers((1003,), dtype, 1)][:count]
     if op.startswith("bitwise_") or op in ("gcd", "lcm"):
-        operands = [np.abs(it).astype(np.int32) for it in operands]
-        scalars = tuple([int(it) for it in scalars])
+        operands = [np.abs(operand).astype(np.int32) for operand in operands]
+        scalars = tuple([int(scalar) for scalar in scalars])
     _check((_step(op, *range(count), attributes=attributes, scalars=scalars),), (0,), operands)
 
 
@@ -193,7 +193,7 @@ def test_scalars_come_back_as_they_were(value: Any) -> None:
 
 
 def test_scalars_that_are_equal_and_not_the_same_are_told_apart() -> None:
-    assert len({encoded(it) for it in (1, 1.0, True, 1 + 0j)}) == 4
+    assert len({encoded(entry) for entry in (1, 1.0, True, 1 + 0j)}) == 4
     assert encoded(0.0) != encoded(-0.0)
     nan = float("nan")
     for value in (nan, -nan):
@@ -212,7 +212,7 @@ def test_steps_of_several_shapes_are_refused() -> None:
 
 
 def test_a_chain_works_in_one_tile() -> None:
-    steps = (_step("exp", 0), *[_step("add", it, 0) for it in range(1, 8)])
+    steps = (_step("exp", 0), *[_step("add", index, 0) for index in range(1, 8)])
     kernel = _kernel(steps, (7,), _metas([_numbers((1 << 16,))]))
     assert kernel.scratch == fused.TILE
     small = _kernel(steps, (7,), _metas([_numbers((100,))]))
@@ -271,7 +271,7 @@ def test_it_keeps_the_contract_of_kernels(shapes: tuple[tuple[int, ...], ...], o
     contract = KernelContract()
     kernel = _kernel(STEPS, outputs, metas).function  # as the contract has it
     kernel(x, y, None)
-    out = [np.empty(shapes[0], np.float32 if it < 3 else bool) for it in outputs]
+    out = [np.empty(shapes[0], np.float32 if output < 3 else bool) for output in outputs]
     kernel(x.T.copy().T, y[::-1][::-1] if y.ndim else y, tuple(out) if len(outputs) > 1 else out[0])
     assert not contract.broken
 

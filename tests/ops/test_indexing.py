@@ -62,7 +62,7 @@ PAIRED = ((3, 4), (2, 4))
 NUMERIC = (*FRACTIONAL, *INTEGERS)
 
 SMALL: tuple[Shapes, ...] = (((5,),), ((),), ((0,),), ((3, 0),), ((3, 4),))
-TWO_SMALL: tuple[Shapes, ...] = tuple([(it, it) for (it,) in SMALL])
+TWO_SMALL: tuple[Shapes, ...] = tuple([(value, value) for (value,) in SMALL])
 
 
 ROWS_OF_FOUR: tuple[Shapes, ...] = (((4,),), ((3, 4),), ((0, 4),))
@@ -336,8 +336,8 @@ def _oracle(array: Array, index: tuple[Any, ...]) -> tuple[Array, tuple[Any, ...
 
     numpy counts an integer as an index array where there are others; PyTorch applies it first, as here.
     """
-    consumed = sum([0 if it is None or it is Ellipsis or isinstance(it, bool) else 1 for it in index])
-    if Ellipsis not in [it for it in index if not isinstance(it, np.ndarray)]:
+    consumed = sum([0 if value is None or value is Ellipsis or isinstance(value, bool) else 1 for value in index])
+    if Ellipsis not in [value for value in index if not isinstance(value, np.ndarray)]:
         index = (*index, Ellipsis)
     first: list[Any] = []
     then: list[Any] = []
@@ -362,7 +362,7 @@ def _oracle(array: Array, index: tuple[Any, ...]) -> tuple[Array, tuple[Any, ...
 
 
 def _as_tensors(index: tuple[Any, ...]) -> tuple[Any, ...]:
-    return tuple([flow.tensor(it) if isinstance(it, np.ndarray) else it for it in index])
+    return tuple([flow.tensor(value) if isinstance(value, np.ndarray) else value for value in index])
 
 
 def _indexed(index: tuple[Any, ...], array: Array) -> Array | None:
@@ -398,7 +398,7 @@ def test_writing(index: tuple[Any, ...], data: st.DataObject) -> None:
         return
     shape = indexed.shape
     form = data.draw(st.sampled_from(["number", "0-d", "full", "tail", "ones"]))
-    arrays = [it for it in index if isinstance(it, np.ndarray) and it.dtype.kind == "i"]
+    arrays = [entry for entry in index if isinstance(entry, np.ndarray) and entry.dtype.kind == "i"]
     # Of values for one place, which comes last is nobody's promise.
     if arrays or form == "number":
         form = form if form in ("number", "0-d") else "0-d"

@@ -104,10 +104,10 @@ def _consumed(item: Any) -> int:
 
 def _named(shape: tuple[int, ...], index: tuple[Any, ...]) -> Array | None:
     """The positions that an expression names, or None if its index tensors do not broadcast."""
-    rest = len(shape) - sum([_consumed(it) for it in index])
+    rest = len(shape) - sum([_consumed(value) for value in index])
     first: list[Any] = []
     then: list[Any] = []
-    for item in index if Ellipsis in [it for it in index if it is Ellipsis] else (*index, Ellipsis):
+    for item in index if Ellipsis in [value for value in index if value is Ellipsis] else (*index, Ellipsis):
         if item is Ellipsis:
             first += [slice(None)] * rest
             then += [slice(None)] * rest
@@ -132,7 +132,7 @@ def _named(shape: tuple[int, ...], index: tuple[Any, ...]) -> Array | None:
 
 def _ours(index: tuple[Any, ...]) -> Any:
     """The expression as it is given to vmflow; a single item not always as a tuple."""
-    made = tuple([_made(it) for it in index])
+    made = tuple([_made(value) for value in index])
     return made[0] if len(made) == 1 else made
 
 
@@ -228,7 +228,7 @@ def test_gradients(case: tuple[tuple[int, ...], tuple[Any, ...]], data: st.DataO
     summed = weights.reshape(-1)[chosen]
     narrow = value.reshape(value.shape[max(value.ndim - chosen.ndim, 0) :])
     summed = summed.sum(tuple(range(chosen.ndim - narrow.ndim)))
-    summed = summed.sum(tuple([it for it, size in enumerate(narrow.shape) if size == 1]), keepdims=True)
+    summed = summed.sum(tuple([entry for entry, size in enumerate(narrow.shape) if size == 1]), keepdims=True)
     check(_or_zeros(put, given_value), summed.reshape(value.shape), "float64", tolerance=1e-12)
 
 
@@ -246,7 +246,9 @@ def test_shapes_and_elements_are_those_of_pytorch(case: tuple[tuple[int, ...], t
     if chosen is None:
         return
     array = np.arange(math.prod(shape)).reshape(shape)
-    theirs = tuple([torch.tensor(it.array.astype(_theirs(it))) if isinstance(it, Given) else it for it in index])
+    theirs = tuple(
+        [torch.tensor(value.array.astype(_theirs(value))) if isinstance(value, Given) else value for value in index]
+    )
     check(flow.tensor(array)[_ours(index)], torch.tensor(array)[theirs].numpy(), "int64")
 
 

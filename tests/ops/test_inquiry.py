@@ -79,7 +79,7 @@ def test_broadcast_shapes() -> None:
 def test_names_of_types(contract: KernelContract) -> None:
     assert flow.zeros(1).type() == "vmflow.FloatTensor"
     assert flow.zeros(1, dtype=flow.bool).type() == "vmflow.BoolTensor"
-    assert len({flow.zeros(1, dtype=it).type() for it in dtypes.ALL}) == len(dtypes.ALL)
+    assert len({flow.zeros(1, dtype=value).type() for value in dtypes.ALL}) == len(dtypes.ALL)
     check(flow.ones(2).type(flow.int64), [1, 1], "int64")
 
 
@@ -99,7 +99,7 @@ def test_new_tensors_like_another(contract: KernelContract) -> None:
         tensor.new_empty(1, requires_grad=True),
         tensor.new_tensor([1], requires_grad=True),
     )
-    assert all(it.requires_grad and it.is_leaf for it in leaves)
+    assert all(leaf.requires_grad and leaf.is_leaf for leaf in leaves)
     for made in (tensor.new_zeros(1, device="sim"), tensor.new_empty(1, device="sim")):
         assert made.device.type == "sim"
     check(tensor.new_tensor([1], device="sim"), [1], "float64")
@@ -195,7 +195,9 @@ def _torch_calls() -> list[tuple[str, Callable[[Any, Any], Any], Array]]:
     ]
 
 
-@pytest.mark.parametrize(("name", "call", "array"), _torch_calls(), ids=lambda it: it if isinstance(it, str) else "")
+@pytest.mark.parametrize(
+    ("name", "call", "array"), _torch_calls(), ids=lambda name: name if isinstance(name, str) else ""
+)
 def test_same_as_pytorch(name: str, call: Callable[[Any, Any], Any], array: Array) -> None:
     torch = pytest.importorskip("torch")
     found, expected = call(flow, flow.tensor(array)), call(torch, torch.tensor(array))

@@ -47,7 +47,7 @@ def test_a_single_output() -> None:
 )
 def test_only_the_gradients_asked_for(wanted: tuple[bool, bool, bool]) -> None:
     arrays = arrays_for(3, (4, 3), (2, 3), (2,))
-    tensors = [flow.tensor(it, requires_grad=want) for it, want in zip(arrays, wanted, strict=True)]
+    tensors = [flow.tensor(array, requires_grad=want) for array, want in zip(arrays, wanted, strict=True)]
     linear(*tensors).sum().backward()
     expected = [np.tile(arrays[1].sum(0), (4, 1)), np.tile(arrays[0].sum(0), (2, 1)), np.full(2, 4.0)]
     for tensor, want, value in zip(tensors, wanted, expected, strict=True):
@@ -58,7 +58,7 @@ def test_only_the_gradients_asked_for(wanted: tuple[bool, bool, bool]) -> None:
 
 def test_strided_operands() -> None:
     x, w, g = arrays_for(4, (3, 4, 5), (3, 2), (5, 4, 2))
-    source, weight = (flow.tensor(it, requires_grad=True) for it in (x, w))
+    source, weight = (flow.tensor(value, requires_grad=True) for value in (x, w))
     result = linear(source.permute(2, 1, 0), weight.T)
     np.testing.assert_allclose(result.detach().numpy(), x.transpose(2, 1, 0) @ w, rtol=1e-12)
     (result.permute(1, 0, 2) * flow.tensor(g.transpose(1, 0, 2).copy())).sum().backward()
@@ -86,7 +86,7 @@ def test_half_precision_adds_up_in_single(dtype: flow.dtype) -> None:
 def test_complex_operands() -> None:
     generator = np.random.default_rng(5)
     x, w = (generator.standard_normal((2, *shape)) for shape in ((4, 3), (2, 3)))
-    source, weight = (flow.tensor(it[0] + 1j * it[1], requires_grad=True) for it in (x, w))
+    source, weight = (flow.tensor(value[0] + 1j * value[1], requires_grad=True) for value in (x, w))
     result = linear(source, weight)
     np.testing.assert_allclose(result.detach().numpy(), (x[0] + 1j * x[1]) @ (w[0] + 1j * w[1]).T, rtol=1e-12)
     result.backward(flow.ones(4, 2, dtype=flow.complex128))
@@ -118,11 +118,11 @@ def test_dtypes_must_agree_and_be_numbers() -> None:
 @pytest.mark.host_arrays
 def test_a_result_with_gaps_is_written_where_it_is_wanted() -> None:
     x, weight, bias = flow.ones(2, 3, 4), flow.ones(5, 4), flow.ones(5)
-    metas = tuple([it._blob.meta for it in (x, weight, bias)])
+    metas = tuple([tensor._blob.meta for tensor in (x, weight, bias)])
     out = np.zeros((2, 3, 10), np.float32)[..., ::2]
     result = (
         OPS["linear"]
         .plan((metas, (), (), None), (), metas, ())
-        .kernel.function(*[it.numpy() for it in (x, weight, bias)], out)
+        .kernel.function(*[tensor.numpy() for tensor in (x, weight, bias)], out)
     )
     np.testing.assert_array_equal(result, np.full((2, 3, 5), 5.0))

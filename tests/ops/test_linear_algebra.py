@@ -189,8 +189,8 @@ EQUATIONS: list[tuple[str, Shapes]] = [
 def test_einsum(equation: str, shapes: Shapes, contract: KernelContract) -> None:
     arrays = [sample(shape, "float64", seed) for seed, shape in enumerate(shapes)]
     expected = np.einsum(equation, *arrays)
-    check(flow.einsum(equation, *[flow.tensor(it) for it in arrays]), expected, "float64", tolerance=1e-12)
-    turned = [flow.tensor(np.array(it.T, order="C")).T for it in arrays]
+    check(flow.einsum(equation, *[flow.tensor(array) for array in arrays]), expected, "float64", tolerance=1e-12)
+    turned = [flow.tensor(np.array(array.T, order="C")).T for array in arrays]
     check(flow.einsum(equation, turned), expected, "float64", tolerance=1e-12)  # type: ignore[arg-type]
     check_gradients(lambda *operands: flow.einsum(equation, *operands), *arrays, second=len(arrays) < 3)
 

@@ -22,10 +22,10 @@ def image() -> flow.Tensor:
 
 def test_formats_are_four_objects() -> None:
     assert repr(flow.channels_last) == "vmflow.channels_last"
-    for it in (flow.channels_last, flow.channels_last_3d, flow.contiguous_format, flow.preserve_format):
-        assert isinstance(it, flow.memory_format)
-        assert copy.deepcopy(it) is it
-        assert pickle.loads(pickle.dumps(it)) is it
+    for value in (flow.channels_last, flow.channels_last_3d, flow.contiguous_format, flow.preserve_format):
+        assert isinstance(value, flow.memory_format)
+        assert copy.deepcopy(value) is value
+        assert pickle.loads(pickle.dumps(value)) is value
 
 
 def test_a_copy_in_a_format_has_the_values_and_a_gradient() -> None:
@@ -131,7 +131,7 @@ def test_modules_in_a_format_train_as_others() -> None:
             model(image().to(memory_format=format)).square().mean().backward()
             optimizer.step()
         assert weight.is_contiguous(memory_format=format)
-        found.append([it.detach().numpy() for it in model.parameters()])
+        found.append([parameter.detach().numpy() for parameter in model.parameters()])
         model.double().to(memory_format=flow.preserve_format)
     for mine, other in zip(*found, strict=True):
         np.testing.assert_allclose(mine, other, 1e-4, 1e-5)

@@ -48,8 +48,8 @@ def by_sample(x: Array, dims: int, eps: float = 1e-5) -> Array:
 @pytest.mark.parametrize("affine", [(True, True), (True, False), (False, True), (False, False)])
 def test_batch_norm(shape: tuple[int, ...], affine: tuple[bool, bool]) -> None:
     x, w, b = arrays_for(1, shape, shape[1:2], shape[1:2])
-    weight, bias = (it if given else None for it, given in zip((w, b), affine, strict=True))
-    scale, shift = (None if it is None else flow.tensor(it) for it in (weight, bias))
+    weight, bias = (value if given else None for value, given in zip((w, b), affine, strict=True))
+    scale, shift = (None if value is None else flow.tensor(value) for value in (weight, bias))
     result = batch_norm(flow.tensor(x + 3), None, None, scale, shift, training=True)
     np.testing.assert_allclose(result.numpy(), by_channel(x + 3, weight, bias), rtol=1e-10, atol=1e-12)
 
@@ -118,7 +118,7 @@ def test_the_fused_gradient_is_the_recorded_one() -> None:
         lambda x, w: layer_norm(x.transpose(1, 2), 2, w),
     ]
     for function in functions:
-        tensors = [flow.tensor(it, requires_grad=True) for it in (x, w)]
+        tensors = [flow.tensor(value, requires_grad=True) for value in (x, w)]
         loss = (function(*tensors) ** 3).sum()
         fused = flow.autograd.grad(loss, tensors, retain_graph=True)
         recorded = flow.autograd.grad(loss, tensors, create_graph=True)
@@ -221,7 +221,7 @@ def test_half_precision_computes_in_single(function: Any, dtype: flow.dtype, siz
 def test_half_input_with_single_parameters() -> None:
     x, w, b = arrays_for(16, (8, 4), (4,), (4,))
     half = flow.tensor(x, dtype=flow.float16, requires_grad=True)
-    weight, bias = (flow.tensor(it, dtype=flow.float32, requires_grad=True) for it in (w, b))
+    weight, bias = (flow.tensor(value, dtype=flow.float32, requires_grad=True) for value in (w, b))
     batch_norm(half, flow.zeros(4), flow.ones(4), weight, bias, training=True).float().sum().backward()
     assert weight.grad is not None
     assert weight.grad.dtype is flow.float32

@@ -32,7 +32,7 @@ def test_constant(data: st.DataObject, value: float | None) -> None:
         pairs.append((max(before, 0), max(after, 0)))
         cut.append(slice(max(-before, 0), size + min(after, 0)))
         given.append((before, after))
-    result = pad(flow.tensor(x), [it for both in reversed(given) for it in both], value=value)
+    result = pad(flow.tensor(x), [entry for both in reversed(given) for entry in both], value=value)
     expected = np.pad(x[tuple(cut)], pairs, constant_values=value or 0)
     np.testing.assert_array_equal(result.numpy(), expected)
 

@@ -65,4 +65,4 @@ def test_far_from_zero_nothing_overflows(function: Callable[..., flow.Tensor]) -
     result.sum().backward()
     assert x.grad is not None
     assert np.isfinite(result.detach().numpy()).all()
-    assert all(math.isfinite(it) for it in x.grad.tolist())
+    assert all(math.isfinite(value) for value in x.grad.tolist())

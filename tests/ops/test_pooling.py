@@ -37,7 +37,10 @@ def windows(
     x: Array, kernel: Pair, stride: Pair, padding: Pair, dilation: Pair, ceil_mode: bool
 ) -> Iterator[tuple[tuple[int, ...], list[Pair], int]]:
     """For each element of the output: its index, its pixels within the image, and how many lie in image or padding."""
-    sizes = [count(x.shape[it + 2], kernel[it], stride[it], padding[it], dilation[it], ceil_mode) for it in (0, 1)]
+    sizes = [
+        count(x.shape[number + 2], kernel[number], stride[number], padding[number], dilation[number], ceil_mode)
+        for number in (0, 1)
+    ]
     for n, c, r, s in np.ndindex(x.shape[0], x.shape[1], *sizes):
         pixels: list[Pair] = []
         within = 0
@@ -60,7 +63,7 @@ def looped_max(x: Array, kernel: Pair, stride: Pair, padding: Pair, dilation: Pa
                 best = pixel
         values[place] = x[place[:2] + best]
         indices[place] = best[0] * x.shape[3] + best[1]
-    shape = tuple(max(it[axis] for it in values) + 1 for axis in range(4))
+    shape = tuple(max(value[axis] for value in values) + 1 for axis in range(4))
     return np.array(list(values.values()), x.dtype).reshape(shape), np.array(list(indices.values())).reshape(shape)
 
 
@@ -71,7 +74,7 @@ def looped_mean(
     for place, pixels, within in windows(x, kernel, stride, padding, (1, 1), ceil_mode):
         total = sum(float(x[place[:2] + pixel]) for pixel in pixels)
         found[place] = total / (override or (within if with_padding else len(pixels)))
-    return np.array(list(found.values())).reshape(tuple(max(it[axis] for it in found) + 1 for axis in range(4)))
+    return np.array(list(found.values())).reshape(tuple(max(value[axis] for value in found) + 1 for axis in range(4)))
 
 
 def pairs(data: st.DataObject, low: int, high: int) -> Pair:
@@ -94,9 +97,9 @@ def images(draw: st.DrawFn) -> Array:
 @given(x=images(), data=st.data(), ceil_mode=st.booleans())
 def test_max_pool2d(x: Array, data: st.DataObject, ceil_mode: bool) -> None:
     kernel, stride, dilation = pairs(data, 1, 3), pairs(data, 1, 3), pairs(data, 1, 2)
-    reach = [dilation[it] * (kernel[it] - 1) + 1 for it in (0, 1)]
+    reach = [dilation[number] * (kernel[number] - 1) + 1 for number in (0, 1)]
     padding = (data.draw(st.integers(0, reach[0] // 2)), data.draw(st.integers(0, reach[1] // 2)))
-    assume(all(reach[it] <= x.shape[it + 2] for it in (0, 1)))
+    assume(all(reach[number] <= x.shape[number + 2] for number in (0, 1)))
     values, indices = max_pool2d(flow.tensor(x), kernel, stride, padding, dilation, ceil_mode, True)
     expected, places = looped_max(x, kernel, stride, padding, dilation, ceil_mode)
     np.testing.assert_array_equal(values.numpy(), expected)
@@ -112,7 +115,7 @@ def test_max_pool2d(x: Array, data: st.DataObject, ceil_mode: bool) -> None:
 def test_max_pool2d_of_what_is_not_finite(planes: int, kernel: Any, stride: Any, padding: Any) -> None:
     generator = np.random.default_rng(5)
     x = generator.choice([np.nan, -np.inf, np.inf, 1.0, 2.0], (planes, 1, 6, 6))
-    both = [it if isinstance(it, tuple) else (it, it) for it in (kernel, stride or kernel, padding)]
+    both = [value if isinstance(value, tuple) else (value, value) for value in (kernel, stride or kernel, padding)]
     values, indices = max_pool2d(flow.tensor(x), kernel, stride, padding, return_indices=True)
     expected, places = looped_max(x, both[0], both[1], both[2], (1, 1), False)
     np.testing.assert_array_equal(values.numpy(), expected)
@@ -165,7 +168,7 @@ def test_overlapping_windows_add_their_gradients() -> None:
 @given(x=images(), data=st.data(), ceil_mode=st.booleans(), with_padding=st.booleans())
 def test_avg_pool2d(x: Array, data: st.DataObject, ceil_mode: bool, with_padding: bool) -> None:
     kernel, stride = pairs(data, 1, 3), pairs(data, 1, 3)
-    assume(all(kernel[it] <= x.shape[it + 2] for it in (0, 1)))
+    assume(all(kernel[number] <= x.shape[number + 2] for number in (0, 1)))
     padding = (data.draw(st.integers(0, kernel[0] // 2)), data.draw(st.integers(0, kernel[1] // 2)))
     override = data.draw(st.sampled_from([None, 3]))
     result = avg_pool2d(flow.tensor(x), kernel, stride, padding, ceil_mode, with_padding, override)

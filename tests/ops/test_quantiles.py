@@ -112,9 +112,9 @@ def test_mode(dtype: str, contract: KernelContract) -> None:
         for dim in (0, 1):
             expected = [_most_frequent(row) for row in (wide if dim else wide.T)]
             values, indices = tensor.mode(dim)
-            check(values, [it[0] for it in expected], dtype)
-            check(indices, [it[1] for it in expected], "int64")
-            check(flow.mode(tensor, dim, True).values, np.expand_dims([it[0] for it in expected], dim), dtype)
+            check(values, [value[0] for value in expected], dtype)
+            check(indices, [value[1] for value in expected], "int64")
+            check(flow.mode(tensor, dim, True).values, np.expand_dims([value[0] for value in expected], dim), dtype)
     check(flow.tensor(3).mode().values, 3, "int64")
     check(flow.zeros(0, 2).mode().values, np.zeros(0), "float32")
 

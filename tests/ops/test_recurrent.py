@@ -76,10 +76,10 @@ def _oracle(layer: Layer, operands: list[Array]) -> list[Array]:
     starts = np.concatenate([[0], np.cumsum(sizes)])
     flat = source.reshape(-1, source.shape[-1])
     results = np.zeros((len(flat), initial[0].shape[1]))
-    last = [it.copy() for it in initial]
+    last = [entry.copy() for entry in initial]
     for sequence in range(sizes[0]):
         places = [start + sequence for start, size in zip(starts[:-1], sizes, strict=True) if sequence < size]
-        state = [it[sequence] for it in initial]
+        state = [entry[sequence] for entry in initial]
         for place in reversed(places) if layer.reverse else places:
             state = _step(layer, flat[place], state, weights)
             results[place] = state[0]
@@ -91,7 +91,7 @@ def _oracle(layer: Layer, operands: list[Array]) -> list[Array]:
 @pytest.mark.parametrize("layer", LAYERS, ids=str)
 def test_against_single_sequences(layer: Layer) -> None:
     arrays = _operands(layer)
-    tensors = [flow.tensor(it) for it in arrays]
+    tensors = [flow.tensor(array) for array in arrays]
     for results in (recurrent_layer(layer, *tensors), composed_layer(layer, *tensors)):
         for found, expected in zip(results, _oracle(layer, arrays), strict=True):
             np.testing.assert_allclose(found.numpy(), expected, rtol=1e-12, atol=1e-12)
@@ -99,7 +99,7 @@ def test_against_single_sequences(layer: Layer) -> None:
 
 def _together(layer: Layer) -> Callable[..., flow.Tensor]:
     """All results as one vector."""
-    return lambda *operands: flow.cat([it.reshape(-1) for it in recurrent_layer(layer, *operands)])
+    return lambda *operands: flow.cat([tensor.reshape(-1) for tensor in recurrent_layer(layer, *operands)])
 
 
 @pytest.mark.parametrize("layer", LAYERS, ids=str)
@@ -121,9 +121,9 @@ def test_only_some_results_and_operands(layer: Layer) -> None:
         for result in range(1 + layer.states):
             gradients: list[Any] = []
             for run in (recurrent_layer, composed_layer):
-                tensors = [flow.tensor(it, requires_grad=at == place) for at, it in enumerate(arrays)]
+                tensors = [flow.tensor(array, requires_grad=at == place) for at, array in enumerate(arrays)]
                 (run(layer, *tensors)[result] ** 2).sum().backward()
-                assert [it.grad is not None for it in tensors] == [at == place for at in range(len(arrays))]
+                assert [tensor.grad is not None for tensor in tensors] == [at == place for at in range(len(arrays))]
                 gradients.append(tensors[place].grad)
             np.testing.assert_allclose(gradients[0].numpy(), gradients[1].numpy(), rtol=1e-10, atol=1e-12)
 
@@ -132,14 +132,18 @@ def test_only_some_results_and_operands(layer: Layer) -> None:
 def test_strided_operands_and_an_empty_batch(kind: str) -> None:
     layer = Layer(kind, False, True, False)
     arrays = _operands(layer)
-    plain = recurrent_layer(layer, *[flow.tensor(it) for it in arrays])
-    strided = [flow.tensor(np.ascontiguousarray(it.T)).permute(*range(it.ndim - 1, -1, -1)) for it in arrays]
+    plain = recurrent_layer(layer, *[flow.tensor(array) for array in arrays])
+    strided = [flow.tensor(np.ascontiguousarray(array.T)).permute(*range(array.ndim - 1, -1, -1)) for array in arrays]
     for found, expected in zip(recurrent_layer(layer, *strided), plain, strict=True):
         np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=1e-12)
-    operands = [flow.tensor(it, requires_grad=True) for it in arrays]
-    nobody = [operands[0][:, :0], *[it[:0] for it in operands[1 : 1 + layer.states]], *operands[1 + layer.states :]]
+    operands = [flow.tensor(array, requires_grad=True) for array in arrays]
+    nobody = [
+        operands[0][:, :0],
+        *[operand[:0] for operand in operands[1 : 1 + layer.states]],
+        *operands[1 + layer.states :],
+    ]
     results = recurrent_layer(layer, *nobody)
-    assert [tuple(it.shape) for it in results] == [(4, 0, HIDDEN), *[(0, HIDDEN)] * layer.states]
+    assert [tuple(result.shape) for result in results] == [(4, 0, HIDDEN), *[(0, HIDDEN)] * layer.states]
     results[0].sum().backward()
     weight = operands[-1].grad
     assert weight is not None
@@ -150,9 +154,13 @@ def test_strided_operands_and_an_empty_batch(kind: str) -> None:
 @pytest.mark.parametrize("kind", ["rnn_tanh", "lstm", "gru"])
 def test_a_recorded_backward_pass_of_an_empty_batch(kind: str, reverse: bool) -> None:
     layer = Layer(kind, reverse, True, False)
-    operands = [flow.tensor(it, requires_grad=True) for it in _operands(layer)]
-    nobody = [operands[0][:, :0], *[it[:0] for it in operands[1 : 1 + layer.states]], *operands[1 + layer.states :]]
-    total = flow.cat([it.reshape(-1) for it in recurrent_layer(layer, *nobody)]).pow(2).sum()
+    operands = [flow.tensor(value, requires_grad=True) for value in _operands(layer)]
+    nobody = [
+        operands[0][:, :0],
+        *[value[:0] for value in operands[1 : 1 + layer.states]],
+        *operands[1 + layer.states :],
+    ]
+    total = flow.cat([tensor.reshape(-1) for tensor in recurrent_layer(layer, *nobody)]).pow(2).sum()
     found = flow.autograd.grad(total, operands, create_graph=True)
     for gradient, operand in zip(found, operands, strict=True):
         assert gradient is not None
@@ -164,8 +172,8 @@ def test_a_recorded_backward_pass_of_an_empty_batch(kind: str, reverse: bool) ->
 @pytest.mark.parametrize("kind", ["rnn_relu", "lstm", "gru"])
 def test_half_precision_is_rounded_once(kind: str, dtype: flow.dtype) -> None:
     layer = Layer(kind, False, True, False)
-    half = [flow.tensor(it).to(dtype).requires_grad_() for it in _operands(layer)]
-    single = [it.detach().float().requires_grad_() for it in half]
+    half = [flow.tensor(operand).to(dtype).requires_grad_() for operand in _operands(layer)]
+    single = [tensor.detach().float().requires_grad_() for tensor in half]
     results, expected = recurrent_layer(layer, *half), recurrent_layer(layer, *single)
     for found, wide in zip(results, expected, strict=True):
         assert found.dtype is dtype
@@ -181,12 +189,12 @@ def test_half_precision_is_rounded_once(kind: str, dtype: flow.dtype) -> None:
 
 def test_extreme_sums_saturate() -> None:
     layer = Layer("lstm", False, False, False)
-    arrays = [it * 1e4 for it in _operands(layer)]
-    operands = [flow.tensor(it, dtype=flow.float32, requires_grad=True) for it in arrays]
+    arrays = [operand * 1e4 for operand in _operands(layer)]
+    operands = [flow.tensor(array, dtype=flow.float32, requires_grad=True) for array in arrays]
     results = recurrent_layer(layer, *operands)
     results[0].sum().backward()
-    assert all(np.isfinite(it.detach().numpy()).all() for it in results)
-    assert all(it.grad is not None and np.isfinite(it.grad.numpy()).all() for it in operands)
+    assert all(np.isfinite(result.detach().numpy()).all() for result in results)
+    assert all(operand.grad is not None and np.isfinite(operand.grad.numpy()).all() for operand in operands)
 
 
 @pytest.mark.parametrize(
@@ -204,15 +212,15 @@ def test_extreme_sums_saturate() -> None:
     ],
 )
 def test_shapes_that_do_not_fit(layer: Layer, place: int, shape: tuple[int, ...], message: str) -> None:
-    operands = [flow.tensor(it) for it in _operands(layer)]
+    operands = [flow.tensor(operand) for operand in _operands(layer)]
     operands[place] = flow.zeros(shape, dtype=flow.float64)
     with pytest.raises(ValueError, match=message):
         recurrent_layer(layer, *operands)
 
 
 def test_dtypes_must_agree_and_be_floating() -> None:
-    operands = [flow.tensor(it) for it in _operands(LAYERS[0])]
+    operands = [flow.tensor(operand) for operand in _operands(LAYERS[0])]
     with pytest.raises(TypeError, match="rnn_tanh: expected floating-point tensors of one dtype, got float32, float64"):
         recurrent_layer(LAYERS[0], operands[0].float(), *operands[1:])
     with pytest.raises(TypeError, match=r"rnn_tanh: .*int64"):
-        recurrent_layer(LAYERS[0], *[it.long() for it in operands])
+        recurrent_layer(LAYERS[0], *[operand.long() for operand in operands])

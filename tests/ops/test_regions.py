@@ -83,7 +83,7 @@ def test_deformed_convolutions(own: int, groups: int, masked: bool, contract: Ke
 
 
 def test_without_offsets_it_is_a_convolution(contract: KernelContract) -> None:
-    images, offset, weight, bias, _ = [flow.tensor(it) for it in _operands(1, 1, (3, 3), (6, 5))]
+    images, offset, weight, bias, _ = [flow.tensor(operand) for operand in _operands(1, 1, (3, 3), (6, 5))]
     plain = flow.nn.functional.conv2d(images, weight, bias, padding=1)
     check(deform_conv2d(images, offset * 0, weight, bias, padding=1), plain.numpy(), "float64", tolerance=1e-12)
     # Moved by one pixel to the right: the window of the place before.
@@ -91,7 +91,7 @@ def test_without_offsets_it_is_a_convolution(contract: KernelContract) -> None:
     found = deform_conv2d(images, shifted, weight, bias, padding=1)
     check(found[..., :-1], plain[..., 1:].numpy(), "float64", tolerance=1e-12)
     half = deform_conv2d(images.half(), offset.half(), weight.half(), bias.half(), padding=1)
-    images, offset, weight, bias = [it.half().double() for it in (images, offset, weight, bias)]
+    images, offset, weight, bias = [value.half().double() for value in (images, offset, weight, bias)]
     wide = deform_conv2d(images, offset, weight, bias, padding=1)
     check(half, wide.numpy(), "float16", tolerance=2e-2)
 

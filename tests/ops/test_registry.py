@@ -166,7 +166,7 @@ def test_each_row_runs_the_op_it_is_for(contract: KernelContract) -> None:
         contract.seen.clear()
         for op in OPS.values():
             op.forget()
-        row.call(*[flow.tensor(it) for it in row.operands(row.usual(), row.dtypes[0])])
+        row.call(*[flow.tensor(operand) for operand in row.operands(row.usual(), row.dtypes[0])])
         flow.synchronize()
         assert row.op in contract.seen, str(row)
 

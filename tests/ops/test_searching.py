@@ -35,7 +35,7 @@ def _row(right: bool) -> Row:
         "searchsorted",
         lambda x: flow.searchsorted(flow.tensor(SORTED).to(x.dtype), x, right=right),
         lambda x: np.searchsorted(SORTED, x, "right" if right else "left"),
-        tuple([it for it in ORDERED if it not in (*UNSIGNED, "bool")]),
+        tuple([value for value in ORDERED if value not in (*UNSIGNED, "bool")]),
         result="int64",
         shapes=MATRIX,
         label="-right" if right else "",

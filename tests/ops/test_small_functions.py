@@ -84,7 +84,7 @@ def test_mantissas_and_exponents_of_all_powers_of_two(dtype: str) -> None:
     assert mantissa.dtype is kind
     assert exponent.dtype is flow.int32
     assert set(mantissa.double().tolist()) == {0.5, -0.5}
-    assert exponent.tolist() == [math.frexp(it)[1] for it in given.double().tolist()]
+    assert exponent.tolist() == [math.frexp(value)[1] for value in given.double().tolist()]
     ends = flow.tensor([0.0, math.inf, -math.inf]).to(kind)
     assert flow.frexp(ends).mantissa.double().tolist() == [0.0, math.inf, -math.inf]
     assert flow.frexp(ends).exponent.tolist() == [0, 0, 0]

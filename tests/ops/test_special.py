@@ -282,8 +282,8 @@ def test_incomplete_gamma_functions_everywhere(contract: KernelContract) -> None
     for large in (1e4, 1e6 - 1, 1e6 + 1, 1e10):
         points = large + np.array([-4.0, -0.5, 0.0, 2.0]) * math.sqrt(large)
         lower, higher = [
-            values(it(flow.tensor([large], dtype=flow.float64), flow.tensor(points)))
-            for it in (flow.igamma, flow.igammac)
+            values(value(flow.tensor([large], dtype=flow.float64), flow.tensor(points)))
+            for value in (flow.igamma, flow.igammac)
         ]
         assert np.abs(lower + higher - 1).max() < 1e-15
         middle = 0.5 + 1 / (3 * math.sqrt(2 * math.pi * large))  # up to a multiple of large ** -1.5
@@ -291,7 +291,7 @@ def test_incomplete_gamma_functions_everywhere(contract: KernelContract) -> None
         assert (np.diff(lower) > 0).all()
     ends = [(0.0, 1.0, 1.0), (0.0, 0.0, NAN), (1.0, 0.0, 0.0), (INF, 1.0, 0.0), (1.0, INF, 1.0), (INF, INF, NAN)]
     ends += [(-1.0, 1.0, NAN), (1.0, -1.0, NAN), (NAN, 1.0, NAN), (1.0, NAN, NAN)]
-    first, second, expected = (np.array(it) for it in zip(*ends, strict=True))
+    first, second, expected = (np.array(value) for value in zip(*ends, strict=True))
     check(flow.igamma(flow.tensor(first), flow.tensor(second)), expected, "float64")
     check(flow.igammac(flow.tensor(first), flow.tensor(second)), 1 - expected, "float64")
     for function in (flow.igamma, flow.igammac):

@@ -33,7 +33,7 @@ GEOMETRIES = ((3, 4), (2, 1), 1), ((3, 4), (4, 1), 0)
 
 def _seen(array: Array, size: tuple[int, ...], stride: tuple[int, ...], offset: int = 0) -> Array:
     flat = np.ascontiguousarray(array).reshape(-1)
-    return np.lib.stride_tricks.as_strided(flat[offset:], size, [it * flat.itemsize for it in stride]).copy()
+    return np.lib.stride_tricks.as_strided(flat[offset:], size, [value * flat.itemsize for value in stride]).copy()
 
 
 def _respread_oracle(x: Array) -> Array:
@@ -121,7 +121,7 @@ def test_gradient_of_as_strided_of_what_shares_memory(contract: KernelContract) 
 def test_windows(contract: KernelContract) -> None:
     array = sample((2, 7), "float64")
     for _, tensor in layouts(array):
-        check(tensor.unfold(1, 3, 2), np.stack([array[:, it : it + 3] for it in (0, 2, 4)], 1), "float64")
+        check(tensor.unfold(1, 3, 2), np.stack([array[:, number : number + 3] for number in (0, 2, 4)], 1), "float64")
         check(tensor.unfold(-1, 2, 4), np.stack([array[:, :2], array[:, 4:6]], 1), "float64")
         check(tensor.unfold(0, 2, 1), array.T[None], "float64")
         check(tensor.unfold(0, 0, 1), np.zeros((3, 7, 0)), "float64")

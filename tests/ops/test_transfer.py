@@ -10,7 +10,7 @@ import vmflow as flow
 DTYPES = (flow.float32, flow.float64, flow.bfloat16, flow.int64, flow.uint8, flow.bool_, flow.complex64)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=lambda it: it.name)
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda x: x.name)
 @pytest.mark.parametrize("shape", [(), (0, 3), (5,), (200, 201)], ids=str)
 def test_there_and_back(dtype: flow.dtype, shape: tuple[int, ...]) -> None:
     array = np.random.default_rng(0).integers(0, 2, shape).astype(dtype.numpy)

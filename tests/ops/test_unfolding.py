@@ -56,7 +56,7 @@ def test_gradients() -> None:
 
 
 def test_a_convolution_is_a_product_with_columns() -> None:
-    x, w = (flow.tensor(it) for it in arrays_for(5, (2, 3, 5, 5), (4, 3, 3, 3)))
+    x, w = (flow.tensor(value) for value in arrays_for(5, (2, 3, 5, 5), (4, 3, 3, 3)))
     product = w.reshape(4, -1) @ unfold(x, 3, padding=1)
     np.testing.assert_allclose(product.numpy(), conv2d(x, w, padding=1).flatten(2).numpy(), rtol=1e-10, atol=1e-12)
 

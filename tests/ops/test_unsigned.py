@@ -31,7 +31,7 @@ def test_all_values_are_held(name: str) -> None:
     assert "".join(repr(tensor.cpu()).split()) == f"tensor({_numbers(name)},dtype=vmflow.{name})".replace(" ", "")
     assert flow.iinfo(tensor.dtype).max == most
     assert flow.iinfo(tensor.dtype).min == 0
-    assert tensor.to(flow.float64).tolist() == [float(it) for it in _numbers(name)]
+    assert tensor.to(flow.float64).tolist() == [float(number) for number in _numbers(name)]
     assert tensor.to(flow.int64).to(tensor.dtype).tolist() == _numbers(name)
 
 
@@ -39,16 +39,16 @@ def test_all_values_are_held(name: str) -> None:
 def test_arithmetic_wraps_around(name: str) -> None:
     tensor, size = _tensor(name), MOST[name] + 1
     numbers = _numbers(name)
-    assert (tensor + tensor).tolist() == [2 * it % size for it in numbers]
-    assert (tensor * tensor).tolist() == [it * it % size for it in numbers]
-    assert (-tensor).tolist() == [-it % size for it in numbers]
-    assert (~tensor).tolist() == [size - 1 - it for it in numbers]
-    assert (tensor - 6).tolist() == [(it - 6) % size for it in numbers]
-    assert (tensor // 3).tolist() == [it // 3 for it in numbers]
-    assert (tensor % 7).tolist() == [it % 7 for it in numbers]
-    assert (tensor >> 1).tolist() == [it >> 1 for it in numbers]
-    assert (tensor << 1).tolist() == [2 * it % size for it in numbers]
-    assert (tensor**2).tolist() == [it * it % size for it in numbers]
+    assert (tensor + tensor).tolist() == [2 * number % size for number in numbers]
+    assert (tensor * tensor).tolist() == [number * number % size for number in numbers]
+    assert (-tensor).tolist() == [-number % size for number in numbers]
+    assert (~tensor).tolist() == [size - 1 - number for number in numbers]
+    assert (tensor - 6).tolist() == [(number - 6) % size for number in numbers]
+    assert (tensor // 3).tolist() == [number // 3 for number in numbers]
+    assert (tensor % 7).tolist() == [number % 7 for number in numbers]
+    assert (tensor >> 1).tolist() == [number >> 1 for number in numbers]
+    assert (tensor << 1).tolist() == [2 * number % size for number in numbers]
+    assert (tensor**2).tolist() == [number * number % size for number in numbers]
     assert abs(tensor).tolist() == numbers
 
 

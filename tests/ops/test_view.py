@@ -158,7 +158,7 @@ def _factorings(size: int, draw: st.DrawFn) -> list[int]:
     """A shape of so many elements."""
     shape: list[int] = []
     while size > 1 and draw(st.booleans()):
-        factor = draw(st.sampled_from([it for it in range(1, size + 1) if size % it == 0]))
+        factor = draw(st.sampled_from([index for index in range(1, size + 1) if size % index == 0]))
         shape.append(factor)
         size //= factor
     shape.append(size)
@@ -172,7 +172,7 @@ def _factorings(size: int, draw: st.DrawFn) -> list[int]:
 def test_reshapes_are_views_exactly_where_numpy_makes_them(data: st.DataObject) -> None:
     array = data.draw(_strided())
     new = data.draw(st.composite(lambda draw: _factorings(array.size, draw))()) if array.size else [0, 3]
-    strides = [it // array.itemsize for it in array.strides]
+    strides = [stride // array.itemsize for stride in array.strides]
     found = reshaped_strides(array.shape, tuple(strides), tuple(new))
     reshaped = array.reshape(new)
     if not array.size:
@@ -180,7 +180,7 @@ def test_reshapes_are_views_exactly_where_numpy_makes_them(data: st.DataObject) 
         return
     assert (found is not None) == np.shares_memory(reshaped, array)
     if found is not None:
-        seen = np.lib.stride_tricks.as_strided(array, new, [it * array.itemsize for it in found])
+        seen = np.lib.stride_tricks.as_strided(array, new, [value * array.itemsize for value in found])
         np.testing.assert_array_equal(seen, reshaped)
 
 
@@ -246,10 +246,10 @@ def test_splits(contract: KernelContract) -> None:
         (tensor[:0].split(0), [0]),
         (tensor[:0].chunk(3), [0, 0, 0]),
     ):
-        assert [it.shape[0] for it in pieces] == bounds
+        assert [piece.shape[0] for piece in pieces] == bounds
         check(flow.cat(pieces), array[: sum(bounds)], "float64")
-    assert [it.shape for it in tensor.split(1, dim=1)] == [(5, 1)] * 2
-    assert [it.item() for it in tensor.unbind(1)[1][:2]] == [1.0, 3.0]
+    assert [value.shape for value in tensor.split(1, dim=1)] == [(5, 1)] * 2
+    assert [value.item() for value in tensor.unbind(1)[1][:2]] == [1.0, 3.0]
     assert tensor[:0].unbind() == ()
     assert len(list(tensor)) == 5
     check_gradients(lambda x: x.split([1, 2])[1] * 2 + x.chunk(3)[0], *arrays_for(0, (3, 2)))
@@ -260,7 +260,7 @@ def test_grids_and_uneven_pieces(contract: KernelContract) -> None:
     x, y, z = np.arange(3.0), np.arange(2.0), np.arange(4.0)
     for indexing in ("ij", "xy"):
         for arrays in ([x], [x, y], [x, y, z]):
-            tensors = [flow.tensor(it) for it in arrays]
+            tensors = [flow.tensor(value) for value in arrays]
             for found, expected in zip(
                 flow.meshgrid(*tensors, indexing=indexing), np.meshgrid(*arrays, indexing=indexing), strict=True
             ):
@@ -268,7 +268,7 @@ def test_grids_and_uneven_pieces(contract: KernelContract) -> None:
     first, second = flow.meshgrid([flow.tensor(x), flow.tensor(5.0)])
     check(first, x[:, None], "float64")
     check(second, np.full((3, 1), 5.0), "float32")
-    assert [it.shape for it in flow.meshgrid(flow.zeros(0), flow.zeros(2))] == [(0, 2)] * 2
+    assert [tensor.shape for tensor in flow.meshgrid(flow.zeros(0), flow.zeros(2))] == [(0, 2)] * 2
     array = np.arange(14.0).reshape(7, 2)
     for sections in (1, 2, 3, 7, 9, [2, 5], [5, 2], [-3], [0, 20]):
         pieces = flow.tensor_split(flow.tensor(array), sections)

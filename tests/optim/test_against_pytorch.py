@@ -69,7 +69,7 @@ def slopes_of(step: int, dtype: Any) -> list[Any]:
 def trajectory(lib: Any, name: str, arguments: dict[str, Any], dtype: Any, steps: int = 20) -> tuple[list[Any], Any]:
     """The parameters after so many steps in two groups, and the optimizer."""
     generator = np.random.default_rng(0)
-    parameters = [lib.tensor(np.asarray(generator.normal(size=it), dtype), requires_grad=True) for it in SHAPES]
+    parameters = [lib.tensor(np.asarray(generator.normal(size=shape), dtype), requires_grad=True) for shape in SHAPES]
     groups = [{"params": parameters[:2]}, {"params": parameters[2:], "lr": 0.03}]
     optimizer = getattr(lib.optim, name)(groups, **arguments)
     for step in range(steps):
@@ -192,7 +192,7 @@ def _adamax(p: Any, g: Any, s: dict[str, Any], t: int) -> Any:
 
 
 def _nadam(p: Any, g: Any, s: dict[str, Any], t: int) -> Any:
-    now, ahead = (0.9 * (1 - 0.5 * 0.96 ** (it * 4e-3)) for it in (t, t + 1))
+    now, ahead = (0.9 * (1 - 0.5 * 0.96 ** (value * 4e-3)) for value in (t, t + 1))
     s["k"] = np.float32(s.get("k", np.float32(1)) * np.float32(now))
     product = float(s["k"])
     s["m"] = 0.9 * s.get("m", 0) + 0.1 * g

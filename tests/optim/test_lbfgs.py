@@ -40,7 +40,7 @@ def minimized(lib: Any, arguments: dict[str, Any], steps: int) -> tuple[list[Any
     optimizer = lib.optim.LBFGS(parameters, **arguments)
     closure = closure_of(lib, parameters, optimizer)
     losses = [float(optimizer.step(closure).detach()) for _ in range(steps)]
-    return [it.detach().numpy() for it in parameters], losses, optimizer
+    return [parameter.detach().numpy() for parameter in parameters], losses, optimizer
 
 
 @pytest.mark.parametrize("arguments", SEARCHES)
@@ -51,7 +51,7 @@ def test_trajectories_are_those_of_pytorch(arguments: dict[str, Any]) -> None:
     np.testing.assert_allclose(losses, wanted, rtol=1e-7)
     for have, want in zip(found, expected, strict=True):
         np.testing.assert_allclose(have, want, rtol=1e-7, atol=1e-9)
-    kept, remembered = (next(iter(it.state.values())) for it in (mine, other))
+    kept, remembered = (next(iter(value.state.values())) for value in (mine, other))
     assert kept.keys() == remembered.keys() - {"al"}
     for key in ("func_evals", "n_iter"):
         assert kept[key] == remembered[key]
@@ -68,7 +68,7 @@ def test_going_on_from_a_state_dict() -> None:
     arguments = {"line_search_fn": "strong_wolfe", "max_iter": 3}
     expected, _, _ = minimized(flow, arguments, 4)
     half, _, optimizer = minimized(flow, arguments, 2)
-    parameters = [flow.tensor(it, requires_grad=True) for it in half]
+    parameters = [flow.tensor(value, requires_grad=True) for value in half]
     other = optim.LBFGS(parameters)
     other.load_state_dict(optimizer.state_dict())
     for _ in range(2):

@@ -34,7 +34,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("CyclicLR", {"base_lr": 0.01, "max_lr": 0.1, "step_size_up": 5, "mode": "exp_range", "gamma": 0.99}),
     (
         "CyclicLR",
-        {"base_lr": 0.01, "max_lr": 0.1, "step_size_up": 5, "scale_fn": lambda it: 1 / it, "cycle_momentum": False},
+        {"base_lr": 0.01, "max_lr": 0.1, "step_size_up": 5, "scale_fn": lambda x: 1 / x, "cycle_momentum": False},
     ),
     ("OneCycleLR", {"max_lr": 1.0, "total_steps": 400}),
     ("OneCycleLR", {"max_lr": [1.0, 2.0], "epochs": 4, "steps_per_epoch": 100, "anneal_strategy": "linear"}),
@@ -54,7 +54,7 @@ def rates(optimizer: Any, scheduler: Any, epochs: int) -> list[list[float]]:
     found = []
     for _ in range(epochs):
         found.append([float(group["lr"]) for group in optimizer.param_groups])
-        assert found[-1] == [float(it) for it in scheduler.get_last_lr()]
+        assert found[-1] == [float(value) for value in scheduler.get_last_lr()]
         found[-1] += [group["momentum"] for group in optimizer.param_groups]
         optimizer.step()
         scheduler.step()
@@ -76,7 +76,7 @@ def test_a_rate_is_a_function_of_the_step(name: str, arguments: dict[str, Any]) 
     optimizer = optimizer_of(flow)
     scheduler = getattr(lr_scheduler, name)(optimizer, **arguments)
     known = [scheduler.rates_at(epoch) for epoch in range(200)]
-    np.testing.assert_allclose([it[:2] for it in rates(optimizer, scheduler, 200)], known, rtol=1e-9, atol=1e-14)
+    np.testing.assert_allclose([rate[:2] for rate in rates(optimizer, scheduler, 200)], known, rtol=1e-9, atol=1e-14)
     scheduler.step(5)
     assert scheduler.get_last_lr() == known[5]
     assert scheduler.last_epoch == 5
@@ -147,27 +147,29 @@ def test_plateaus_are_those_of_pytorch(arguments: dict[str, Any]) -> None:
 def test_oneflows_schedules() -> None:
     def first(make: Any, epochs: int) -> list[float]:
         optimizer = optim.SGD([flow.zeros(1)], lr=0.001)
-        return [it[0] for it in rates(optimizer, make(optimizer), epochs)]
+        return [rate[0] for rate in rates(optimizer, make(optimizer), epochs)]
 
-    warm = first(lambda it: lr_scheduler.WarmUpLR(it, 0.5, 5, "constant"), 7)
+    warm = first(lambda x: lr_scheduler.WarmUpLR(x, 0.5, 5, "constant"), 7)
     np.testing.assert_allclose(warm, [0.0005] * 5 + [0.001] * 2)
-    warm = first(lambda it: lr_scheduler.WarmUpLR(it, warmup_factor=0.5, warmup_iters=5), 7)
+    warm = first(lambda x: lr_scheduler.WarmUpLR(x, warmup_factor=0.5, warmup_iters=5), 7)
     np.testing.assert_allclose(warm, [0.0005, 0.0006, 0.0007, 0.0008, 0.0009, 0.001, 0.001])
 
     def behind(prefix: bool) -> Any:
-        return lambda it: lr_scheduler.WarmupLR(
-            lr_scheduler.CosineDecayLR(it, decay_steps=5, alpha=0.1), 0.5, 2, warmup_prefix=prefix
+        return lambda x: lr_scheduler.WarmupLR(
+            lr_scheduler.CosineDecayLR(x, decay_steps=5, alpha=0.1), 0.5, 2, warmup_prefix=prefix
         )
 
-    decay = [0.001 * (0.45 * (1 + math.cos(math.pi * min(it, 5) / 5)) + 0.1) for it in range(9)]
-    np.testing.assert_allclose(first(lambda it: lr_scheduler.CosineDecayLR(it, 5, 0.1), 9), decay)
+    decay = [0.001 * (0.45 * (1 + math.cos(math.pi * min(index, 5) / 5)) + 0.1) for index in range(9)]
+    np.testing.assert_allclose(first(lambda x: lr_scheduler.CosineDecayLR(x, 5, 0.1), 9), decay)
     np.testing.assert_allclose(first(behind(False), 9), [0.0005, (0.0005 + decay[2]) / 2, *decay[2:]])
     np.testing.assert_allclose(first(behind(True), 9), [0.0005, 0.00075, *decay[:7]])
-    down = first(lambda it: lr_scheduler.PolynomialLR(it, decay_batch=4, power=2), 7)
-    np.testing.assert_allclose(down, [0.0009 * (1 - min(it, 4) / 4) ** 2 + 0.0001 for it in range(7)])
-    cycle = first(lambda it: lr_scheduler.PolynomialLR(it, decay_batch=4, end_learning_rate=0.0, cycle=True), 9)
+    down = first(lambda x: lr_scheduler.PolynomialLR(x, decay_batch=4, power=2), 7)
+    np.testing.assert_allclose(down, [0.0009 * (1 - min(index, 4) / 4) ** 2 + 0.0001 for index in range(7)])
+    cycle = first(lambda x: lr_scheduler.PolynomialLR(x, decay_batch=4, end_learning_rate=0.0, cycle=True), 9)
     lengths = [4, 4, 4, 4, 4, 8, 8, 8, 8]
-    np.testing.assert_allclose(cycle, [0.001 * (1 - it / length) for it, length in enumerate(lengths)], atol=1e-15)
+    np.testing.assert_allclose(
+        cycle, [0.001 * (1 - value / length) for value, length in enumerate(lengths)], atol=1e-15
+    )
 
 
 def test_the_first_beta_is_a_momentum_too() -> None:
@@ -186,11 +188,11 @@ def test_the_first_beta_is_a_momentum_too() -> None:
 def test_rates_by_hand() -> None:
     optimizer = optimizer_of(flow)
     scheduler = lr_scheduler.StepLR(optimizer, 2)
-    assert [it[0] for it in rates(optimizer, scheduler, 5)] == pytest.approx([0.1, 0.1, 0.01, 0.01, 0.001])
+    assert [rate[0] for rate in rates(optimizer, scheduler, 5)] == pytest.approx([0.1, 0.1, 0.01, 0.01, 0.001])
     optimizer = optimizer_of(flow)
     cosine = lr_scheduler.CosineAnnealingLR(optimizer, 4)
     expected = [0.1 * (1 + math.cos(math.pi * epoch / 4)) / 2 for epoch in range(10)]
-    np.testing.assert_allclose([it[0] for it in rates(optimizer, cosine, 10)], expected, atol=1e-15)
+    np.testing.assert_allclose([rate[0] for rate in rates(optimizer, cosine, 10)], expected, atol=1e-15)
 
 
 def test_two_schedules_go_together() -> None:
@@ -213,7 +215,7 @@ async def test_a_tensor_as_learning_rate_is_changed_in_place_without_waiting(
     for group in optimizer.param_groups:
         group["lr"] = await flow.tensor(group["lr"], dtype=flow.float64)
         tensors.append(group["lr"])
-    schedulers = [getattr(lr_scheduler, name)(it, **arguments) for it in (optimizer, plain)]
+    schedulers = [getattr(lr_scheduler, name)(value, **arguments) for value in (optimizer, plain)]
     for _ in range(6):
         for scheduler in schedulers:
             scheduler.step()
@@ -258,36 +260,38 @@ def named(schedule: Any, *args: Any, **kwargs: Any) -> Any:
 
 def first_rates(make: Any, epochs: int) -> list[float]:
     optimizer = optim.SGD([flow.zeros(1)], lr=0.1)
-    return [it[0] for it in rates(optimizer, make(optimizer), epochs)]
+    return [rate[0] for rate in rates(optimizer, make(optimizer), epochs)]
 
 
 @pytest.mark.parametrize(
     "make",
     [
-        lambda it: named(lr_scheduler.PolynomialLR, it, decay_batch=4, end_learning_rate=0.02, power=2.0),
-        lambda it: named(lr_scheduler.PolynomialLR, it, 4, end_learning_rate=0.02, power=2.0),
-        lambda it: named(lr_scheduler.PolynomialLR, it, 4, 0.02, power=2),
-        lambda it: named(lr_scheduler.PolynomialLR, it, 4, 0.02, 2.0),
-        lambda it: named(lr_scheduler.PolynomialLR, it, 4, 0.02, 2, False),
-        lambda it: named(lr_scheduler.PolynomialLR, it, 4, 0.02, 2.0, False, -1),
-        lambda it: named(lr_scheduler.PolynomialLR, it, 4, 0.02, 2.0, cycle=False, last_step=-1, verbose=False),
+        lambda x: named(lr_scheduler.PolynomialLR, x, decay_batch=4, end_learning_rate=0.02, power=2.0),
+        lambda x: named(lr_scheduler.PolynomialLR, x, 4, end_learning_rate=0.02, power=2.0),
+        lambda x: named(lr_scheduler.PolynomialLR, x, 4, 0.02, power=2),
+        lambda x: named(lr_scheduler.PolynomialLR, x, 4, 0.02, 2.0),
+        lambda x: named(lr_scheduler.PolynomialLR, x, 4, 0.02, 2, False),
+        lambda x: named(lr_scheduler.PolynomialLR, x, 4, 0.02, 2.0, False, -1),
+        lambda x: named(lr_scheduler.PolynomialLR, x, 4, 0.02, 2.0, cycle=False, last_step=-1, verbose=False),
     ],
 )
 def test_the_form_of_oneflow_is_known_by_its_arguments(make: Any) -> None:
-    np.testing.assert_allclose(first_rates(make, 6), [0.08 * (1 - min(it, 4) / 4) ** 2 + 0.02 for it in range(6)])
+    np.testing.assert_allclose(first_rates(make, 6), [0.08 * (1 - min(index, 4) / 4) ** 2 + 0.02 for index in range(6)])
 
 
 @pytest.mark.parametrize(
     "make",
     [
-        lambda it: lr_scheduler.PolynomialLR(it, 4, 2.0),
-        lambda it: lr_scheduler.PolynomialLR(it, 4, 2.0, -1),
-        lambda it: lr_scheduler.PolynomialLR(it, total_iters=4, power=2.0, last_epoch=-1),
-        lambda it: lr_scheduler.PolynomialLR(it, 4, power=2.0),
+        lambda x: lr_scheduler.PolynomialLR(x, 4, 2.0),
+        lambda x: lr_scheduler.PolynomialLR(x, 4, 2.0, -1),
+        lambda x: lr_scheduler.PolynomialLR(x, total_iters=4, power=2.0, last_epoch=-1),
+        lambda x: lr_scheduler.PolynomialLR(x, 4, power=2.0),
     ],
 )
 def test_otherwise_it_is_that_of_pytorch(make: Any) -> None:
-    np.testing.assert_allclose(first_rates(make, 6), [0.1 * (1 - min(it, 4) / 4) ** 2 for it in range(6)], atol=1e-17)
+    np.testing.assert_allclose(
+        first_rates(make, 6), [0.1 * (1 - min(index, 4) / 4) ** 2 for index in range(6)], atol=1e-17
+    )
 
 
 def test_restarts_that_lose_height_and_come_to_an_end() -> None:
@@ -302,13 +306,13 @@ def test_restarts_that_lose_height_and_come_to_an_end() -> None:
         return lr_scheduler.CosineAnnealingWarmRestarts(it, 2, 2, 0.01, decay_rate=0.5, restart_limit=2)
 
     np.testing.assert_allclose(first_rates(make, 10), [wanted(epoch) for epoch in range(10)])
-    plain = first_rates(lambda it: lr_scheduler.CosineAnnealingWarmRestarts(it, 2, decay_rate=0.5), 6)
+    plain = first_rates(lambda x: lr_scheduler.CosineAnnealingWarmRestarts(x, 2, decay_rate=0.5), 6)
     np.testing.assert_allclose(plain, [0.1, 0.05, 0.05, 0.025, 0.025, 0.0125])
 
 
 def test_a_line_that_begins_at_zero() -> None:
-    found = first_rates(lambda it: lr_scheduler.LinearLR(it, 0.0, 1.0, 4), 7)
-    np.testing.assert_allclose(found, [0.1 * min(it, 4) / 4 for it in range(7)])
+    found = first_rates(lambda x: lr_scheduler.LinearLR(x, 0.0, 1.0, 4), 7)
+    np.testing.assert_allclose(found, [0.1 * min(index, 4) / 4 for index in range(7)])
 
 
 @pytest.mark.parametrize("by_position", [False, True])
@@ -321,9 +325,9 @@ def test_schedules_that_go_on_as_if_they_had_been_at_work_from_the_start(by_posi
         return lr_scheduler.SequentialLR(it, [warm, poly], [3], interval_rescaling=rescaling)
 
     warm = [0.0, 0.05, 0.1]
-    shared = first_rates(lambda it: make(it, False), 6)
+    shared = first_rates(lambda x: make(x, False), 6)
     np.testing.assert_allclose(shared, [*warm, *[0.1 * (1 - epoch / 8) for epoch in (3, 4, 5)]])
-    apart = first_rates(lambda it: make(it, [True]), 6)
+    apart = first_rates(lambda x: make(x, [True]), 6)
     np.testing.assert_allclose(apart, [*warm, *[0.1 * (1 - epoch / 8) for epoch in (0, 1, 2)]])
 
 

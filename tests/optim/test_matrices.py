@@ -26,7 +26,7 @@ SHAPES: dict[str, list[tuple[int, ...]]] = {
 
 def trained(lib: Any, name: str, arguments: dict[str, Any], dtype: Any, steps: int = 6) -> tuple[list[Any], Any]:
     generator = np.random.default_rng(0)
-    parameters = [lib.tensor(generator.normal(size=it).astype(dtype), requires_grad=True) for it in SHAPES[name]]
+    parameters = [lib.tensor(generator.normal(size=shape).astype(dtype), requires_grad=True) for shape in SHAPES[name]]
     optimizer = getattr(lib.optim, name)(
         [{"params": parameters[:2]}, {"params": parameters[2:], "lr": 0.03}], **arguments
     )
@@ -58,7 +58,7 @@ def test_trajectories_and_states_are_those_of_pytorch(name: str, arguments: dict
 @pytest.mark.parametrize(("name", "arguments"), SETTINGS)
 def test_going_on_from_a_state_dict(name: str, arguments: dict[str, Any]) -> None:
     parameters, optimizer = trained(flow, name, arguments, np.float32, 3)
-    others = [it.detach().clone().requires_grad_() for it in parameters]
+    others = [value.detach().clone().requires_grad_() for value in parameters]
     other = getattr(optim, name)([{"params": others[:2]}, {"params": others[2:]}])
     other.load_state_dict(optimizer.state_dict())
     for both, one in ((parameters, optimizer), (others, other)):
@@ -78,7 +78,7 @@ def test_a_step_may_find_out_late_that_it_is_not_wanted(name: str, arguments: di
     parameter.grad = flow.ones(2, 3) * flow.arange(3)
     optimizer.step_unless(flow.tensor(1.0))
     assert parameter.tolist() == [[1, 1, 1]] * 2
-    assert all(float(it.abs().max().item()) == 0 for it in optimizer.state[parameter].values())
+    assert all(float(value.abs().max().item()) == 0 for value in optimizer.state[parameter].values())
     optimizer.step_unless(flow.tensor(0.0))
     assert parameter.tolist() != [[1, 1, 1]] * 2
     assert parameter.grad_fn is None

@@ -42,7 +42,7 @@ def starting_values(dtype: Any = np.float64) -> list[np.ndarray]:
 
 def trajectory(lib: Any, make: Any, values: list[np.ndarray], steps: int = 20) -> list[np.ndarray]:
     """The values after so many steps on a loss that changes from step to step."""
-    parameters = [lib.tensor(it) for it in values]
+    parameters = [lib.tensor(value) for value in values]
     for parameter in parameters:
         parameter.requires_grad_()
     optimizer = make(parameters)
@@ -63,8 +63,8 @@ def trajectory(lib: Any, make: Any, values: list[np.ndarray], steps: int = 20) -
 def test_trajectories_are_those_of_pytorch(name: str, arguments: dict[str, Any]) -> None:
     torch = pytest.importorskip("torch")
     values = starting_values()
-    found = trajectory(flow, lambda it: getattr(optim, name)(it, **arguments), values)
-    expected = trajectory(torch, lambda it: getattr(torch.optim, name)(it, **arguments), values)
+    found = trajectory(flow, lambda value: getattr(optim, name)(value, **arguments), values)
+    expected = trajectory(torch, lambda value: getattr(torch.optim, name)(value, **arguments), values)
     for have, want in zip(found, expected, strict=True):
         np.testing.assert_allclose(have, want, rtol=1e-6, atol=1e-6)
 
@@ -75,8 +75,8 @@ def test_group_settings_are_those_of_pytorch(name: str) -> None:
     values = starting_values()
 
     def make(lib: Any) -> Any:
-        return lambda it: getattr(lib.optim, name)(
-            [{"params": it[:2], "lr": 0.2, "weight_decay": 0.5}, {"params": it[2:]}], lr=0.01
+        return lambda x: getattr(lib.optim, name)(
+            [{"params": x[:2], "lr": 0.2, "weight_decay": 0.5}, {"params": x[2:]}], lr=0.01
         )
 
     for have, want in zip(
@@ -101,14 +101,14 @@ def test_first_steps_by_hand() -> None:
     def close(found: float, expected: float) -> None:
         np.testing.assert_allclose(found, expected, rtol=1e-12)
 
-    close(one_step(lambda it: optim.SGD(it, lr=0.1)), 2 - 0.3)
-    close(one_step(lambda it: optim.SGD(it, lr=0.1, weight_decay=0.5)), 2 - 0.1 * 4)
-    close(one_step(lambda it: optim.SGD(it, lr=0.1, momentum=0.9, dampening=0.5), steps=2), 2 - 0.3 - 0.1 * (2.7 + 1.5))
-    close(one_step(lambda it: optim.SGD(it, lr=0.1, momentum=0.9, nesterov=True)), 2 - 0.1 * (3 + 2.7))
+    close(one_step(lambda x: optim.SGD(x, lr=0.1)), 2 - 0.3)
+    close(one_step(lambda x: optim.SGD(x, lr=0.1, weight_decay=0.5)), 2 - 0.1 * 4)
+    close(one_step(lambda x: optim.SGD(x, lr=0.1, momentum=0.9, dampening=0.5), steps=2), 2 - 0.3 - 0.1 * (2.7 + 1.5))
+    close(one_step(lambda x: optim.SGD(x, lr=0.1, momentum=0.9, nesterov=True)), 2 - 0.1 * (3 + 2.7))
     # Whatever the gradient, Adam's first step is as long as the learning rate.
-    close(one_step(lambda it: optim.Adam(it, lr=0.1, eps=0)), 1.9)
-    close(one_step(lambda it: optim.Adam(it, lr=0.1, eps=0, maximize=True)), 2.1)
-    close(one_step(lambda it: optim.AdamW(it, lr=0.1, eps=0, weight_decay=0.5)), 2 * 0.95 - 0.1)
+    close(one_step(lambda x: optim.Adam(x, lr=0.1, eps=0)), 1.9)
+    close(one_step(lambda x: optim.Adam(x, lr=0.1, eps=0, maximize=True)), 2.1)
+    close(one_step(lambda x: optim.AdamW(x, lr=0.1, eps=0, weight_decay=0.5)), 2 * 0.95 - 0.1)
 
 
 # Dtypes and layouts
@@ -127,7 +127,7 @@ def test_smaller_dtypes_follow_the_large_one(name: str, dtype: Any) -> None:
             parameter.grad = flow.tensor(slope, dtype=kind)
             optimizer.step()
         assert parameter.dtype is kind
-        assert all(it.dtype is kind for key, it in optimizer.state[parameter].items() if key != "step")
+        assert all(value.dtype is kind for key, value in optimizer.state[parameter].items() if key != "step")
         found.append(parameter.detach().double().numpy())
     tolerance = {"float32": 1e-6, "float16": 1e-2, "bfloat16": 5e-2}[dtype.name]
     np.testing.assert_allclose(found[0], found[1], atol=tolerance)
@@ -200,7 +200,7 @@ def test_pieces_cover_every_element_once(shape: list[int], size: int, kind: Any,
 def test_a_tensor_as_learning_rate(name: str) -> None:
     rate = flow.tensor(0.5, dtype=flow.float64)
     parameters = [flow.ones(2, dtype=flow.float64, requires_grad=True) for _ in range(2)]
-    optimizers = [getattr(optim, name)([it], lr=lr) for it, lr in zip(parameters, (rate, 0.5), strict=True)]
+    optimizers = [getattr(optim, name)([value], lr=lr) for value, lr in zip(parameters, (rate, 0.5), strict=True)]
     for factor in (1.0, 0.1):
         rate.fill_(0.5 * factor)
         optimizers[1].param_groups[0]["lr"] = 0.5 * factor
@@ -349,7 +349,7 @@ def test_zero_grad() -> None:
     parameters = [flow.ones(2, requires_grad=True) for _ in range(3)]
     for parameter in parameters[:2]:
         parameter.grad = flow.ones(2)
-    gradients = [it.grad for it in parameters]
+    gradients = [value.grad for value in parameters]
     optimizer = optim.SGD(parameters)
     with instructions_issued() as issued:
         optimizer.zero_grad(set_to_none=False)
@@ -358,7 +358,7 @@ def test_zero_grad() -> None:
         assert parameter.grad is gradient
         assert gradient is None or gradient.tolist() == [0, 0]
     optimizer.zero_grad()
-    assert all(it.grad is None for it in parameters)
+    assert all(value.grad is None for value in parameters)
 
 
 def test_zero_grad_forgets_how_a_gradient_was_made() -> None:
@@ -428,7 +428,7 @@ def test_a_list_of_parameters_that_is_a_module() -> None:
     assert optim.SGD(parameters).param_groups[0]["params"] == list(parameters)
 
 
-@pytest.mark.parametrize("name", sorted(name for name, it in vars(optim).items() if isinstance(it, type)))
+@pytest.mark.parametrize("name", sorted(name for name, var in vars(optim).items() if isinstance(var, type)))
 @pytest.mark.parametrize("params", [list, tuple, lambda: nn.ReLU().parameters(), lambda: [{"params": []}]])
 def test_without_parameters_a_step_does_nothing(name: str, params: Any) -> None:
     kind = getattr(optim, name)
@@ -546,7 +546,7 @@ def trained(name: str, arguments: dict[str, Any], steps: int) -> tuple[list[flow
 def train(parameters: list[flow.Tensor], optimizer: optim.Optimizer, steps: int) -> None:
     for _ in range(steps):
         optimizer.zero_grad()
-        sum([(it**3).sum() for it in parameters], start=flow.zeros(())).backward()
+        sum([(parameter**3).sum() for parameter in parameters], start=flow.zeros(())).backward()
         optimizer.step()
 
 
@@ -582,12 +582,12 @@ def test_a_state_dict_of_pytorch_is_understood() -> None:
     values = starting_values()
     made: dict[str, Any] = {}
     for lib in (torch, flow):
-        parameters = [lib.tensor(it) for it in values]
+        parameters = [lib.tensor(entry) for entry in values]
         for parameter in parameters:
             parameter.requires_grad_()
         made[lib.__name__] = (parameters, lib.optim.Adam(parameters, lr=0.1, amsgrad=True))
     for parameters, optimizer in made.values():
-        sum((it**2).sum() for it in parameters).backward()
+        sum((entry**2).sum() for entry in parameters).backward()
         optimizer.step()
     state = made["torch"][1].state_dict()
     state["state"] = {
@@ -612,28 +612,28 @@ def test_a_state_dict_of_pytorch_is_understood() -> None:
 def test_a_state_dict_that_does_not_fit_changes_nothing() -> None:
     _, optimizer = trained("Adam", {}, 1)
     state = optimizer.state_dict()
-    before = [dict(it) for it in optimizer.state.values()]
+    before = [dict(entry) for entry in optimizer.state.values()]
 
     def broken(change: Any) -> dict[str, Any]:
         copied: dict[str, Any] = {
             "state": {key: dict(value) for key, value in state["state"].items()},
-            "param_groups": [dict(it) for it in state["param_groups"]],
+            "param_groups": [dict(entry) for entry in state["param_groups"]],
         }
         change(copied)
         return copied
 
     for change, error, match in (
-        (lambda it: it["param_groups"].pop(), ValueError, "has 1 groups, the optimizer 2"),
-        (lambda it: it["param_groups"][0].update(params=[0, 5]), ValueError, "group 0 has 2 parameters"),
-        (lambda it: it["state"].update({9: {}}), ValueError, "parameter 9, which is in no group"),
+        (lambda x: x["param_groups"].pop(), ValueError, "has 1 groups, the optimizer 2"),
+        (lambda x: x["param_groups"][0].update(params=[0, 5]), ValueError, "group 0 has 2 parameters"),
+        (lambda x: x["state"].update({9: {}}), ValueError, "parameter 9, which is in no group"),
         (
-            lambda it: it["state"][1].update(exp_avg=flow.zeros(5)),
+            lambda x: x["state"][1].update(exp_avg=flow.zeros(5)),
             ValueError,
             r"'exp_avg' of parameter 1 has shape \[5\]",
         ),
-        (lambda it: it["state"][1].update(exp_avg=3), ValueError, "is int"),
-        (lambda it: it["param_groups"][0].update(eps=-1), ValueError, "eps"),
-        (lambda it: it.pop("state"), KeyError, "no 'state'"),
+        (lambda x: x["state"][1].update(exp_avg=3), ValueError, "is int"),
+        (lambda x: x["param_groups"][0].update(eps=-1), ValueError, "eps"),
+        (lambda x: x.pop("state"), KeyError, "no 'state'"),
     ):
         with pytest.raises(error, match=match):
             optimizer.load_state_dict(broken(change))
@@ -644,7 +644,7 @@ def test_a_state_dict_that_does_not_fit_changes_nothing() -> None:
 
 def test_loading_casts_to_the_parameters_dtype() -> None:
     parameters, optimizer = trained("Adam", {}, 1)
-    doubles = [it.detach().double().requires_grad_() for it in parameters]
+    doubles = [parameter.detach().double().requires_grad_() for parameter in parameters]
     other = optim.Adam([{"params": doubles[:1]}, {"params": doubles[1:]}])
     state = optimizer.state_dict()
     state["state"][0]["step"] = 1  # as older files have it
@@ -654,7 +654,7 @@ def test_loading_casts_to_the_parameters_dtype() -> None:
     assert other.state[doubles[0]]["step"].item() == 1
 
 
-@pytest.mark.parametrize("again", [copy.deepcopy, lambda it: pickle.loads(pickle.dumps(it))])
+@pytest.mark.parametrize("again", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
 def test_copies_belong_together(again: Any) -> None:
     parameters, optimizer = trained("Adam", {"lr": 0.01}, 2)
     others, other = again((parameters, optimizer))

@@ -24,14 +24,14 @@ def with_gradients(*arrays: Any) -> list[flow.Tensor]:
 
 
 def gradients(parameters: list[flow.Tensor]) -> list[np.ndarray]:
-    return [it.grad.numpy() for it in parameters if it.grad is not None]
+    return [parameter.grad.numpy() for parameter in parameters if parameter.grad is not None]
 
 
 @pytest.mark.parametrize("order", [1.0, 2.0, 2.5, math.inf])
 @pytest.mark.parametrize("limit", [0.5, 100.0])
 def test_clip_grad_norm(order: float, limit: float) -> None:
     arrays = [np.array([[3.0, -4.0], [0.5, 1.0]]), np.array(2.0), np.zeros((0, 2))]
-    norm = float(np.linalg.norm(np.concatenate([it.ravel() for it in arrays]), order))
+    norm = float(np.linalg.norm(np.concatenate([value.ravel() for value in arrays]), order))
     parameters = with_gradients(*arrays)
     found = utils.clip_grad_norm_(parameters, limit, order)
     assert found.dtype is flow.float64
@@ -92,7 +92,7 @@ def test_clip_grad_norm_of_one_and_of_none() -> None:
 
 def test_norms_apart_from_clipping() -> None:
     parameters = with_gradients(np.array([3.0, 4.0]), np.array([12.0]))
-    norm = utils.get_total_norm(gradient for it in parameters if (gradient := it.grad) is not None)
+    norm = utils.get_total_norm(gradient for parameter in parameters if (gradient := parameter.grad) is not None)
     assert norm.item() == 13
     assert utils.get_total_norm(flow.tensor([-3.0, 2.0]), math.inf).item() == 3
     utils.clip_grads_with_norm_(parameters, 6.5, norm)
@@ -114,7 +114,7 @@ async def test_clipping_does_not_wait() -> None:
 def test_clip_grad_value() -> None:
     parameters = with_gradients(np.array([-3.0, 0.5, 2.0]), np.array([9.0], np.float32))
     utils.clip_grad_value_(parameters, 1)
-    assert [it.tolist() for it in gradients(parameters)] == [[-1, 0.5, 1], [1]]
+    assert [gradient.tolist() for gradient in gradients(parameters)] == [[-1, 0.5, 1], [1]]
     utils.clip_grad_value_([], 1)
     with pytest.raises(TypeError, match="complex"):
         utils.clip_grad_value_(with_gradients(np.array([1j])), 1)

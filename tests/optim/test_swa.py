@@ -23,7 +23,7 @@ def test_the_plain_average_is_one_instruction() -> None:
             for number, parameter in enumerate(model.parameters()):
                 parameter.fill_(1.0 + number * step * step)
             model[1].running_mean.fill_(float(step))
-        seen.append([it.detach().numpy().copy() for it in model.parameters()])
+        seen.append([value.detach().numpy().copy() for value in model.parameters()])
         with instructions_issued() as issued:
             averaged.update_parameters(model)
         assert len(issued) == 1

@@ -69,4 +69,4 @@ class Exchange:
     @property
     def body(self) -> bytes:
         """Of the answer, as far as it was sent."""
-        return b"".join([it.get("body", b"") for it in self.sent[1:]])
+        return b"".join([value.get("body", b"") for value in self.sent[1:]])

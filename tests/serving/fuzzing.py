@@ -72,17 +72,17 @@ class Tally:
             before: the same, from before these requests.
         """
         found = []
-        for it in counts:
-            ends = sum([it[end] for end in ("done", "failed", "cancelled", "expired")])
-            if it["accepted"] != ends or it["queued"] or it["running"]:
-                found.append(f"accepted requests have not all come to one end: {it}")
+        for count in counts:
+            ends = sum([count[end] for end in ("done", "failed", "cancelled", "expired")])
+            if count["accepted"] != ends or count["queued"] or count["running"]:
+                found.append(f"accepted requests have not all come to one end: {count}")
         seen = {
-            "done": sum([it["done"] for it in counts]) - sum([it["done"] for it in before]),
-            "rejected": sum([_rejected(it) for it in counts]) - sum([_rejected(it) for it in before]),
-            "failed": sum([it["failed"] for it in counts]) - sum([it["failed"] for it in before]),
+            "done": sum([count["done"] for count in counts]) - sum([value["done"] for value in before]),
+            "rejected": sum([_rejected(count) for count in counts]) - sum([_rejected(value) for value in before]),
+            "failed": sum([count["failed"] for count in counts]) - sum([value["failed"] for value in before]),
         }
         wanted = {"done": self.served, "rejected": self.invalid, "failed": 0}
-        over = [seen[it] - wanted[it] for it in wanted]
+        over = [seen[value] - wanted[value] for value in wanted]
         if min(over) < 0 or sum(over) > self.unsure:
             found.append(f"sessions counted {seen}, clients {wanted} and {self.unsure} more that may be any")
         return found
@@ -103,7 +103,7 @@ def counts(server: Server) -> list[dict[str, Any]]:
 
     def quiet() -> Any:
         found = [server.json(path + "/stats") for path in _PATHS]
-        return found if not any([it["queued"] or it["running"] for it in found]) else None
+        return found if not any([value["queued"] or value["running"] for value in found]) else None
 
     found: list[dict[str, Any]] = until(quiet, "nothing is under way")
     return found

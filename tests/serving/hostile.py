@@ -62,8 +62,8 @@ _SCALARS: Final = st.one_of(
     st.integers(-300, 300).map(_number),
     st.floats().map(_number),
     st.integers(1, 600).map(lambda digits: b"9" * digits),
-    st.text(max_size=5).map(lambda it: json.dumps(it).encode()),
-    st.text(max_size=5).map(lambda it: b'"' + it.encode("utf-8", "surrogatepass") + b'"'),
+    st.text(max_size=5).map(lambda x: json.dumps(x).encode()),
+    st.text(max_size=5).map(lambda x: b'"' + x.encode("utf-8", "surrogatepass") + b'"'),
 )
 _KEYS: Final = st.sampled_from(rb'"inputs" "table" "scale" "Inputs" "" "\u0069nputs" inputs 1'.split(b" "))
 
@@ -244,12 +244,12 @@ _TYPES: Final = st.sampled_from(
     + [f"{JSON}; charset=utf-16", f'{JSON};charset="utf-8"', f"{JSON}, {NPY}", NPY.upper()]
 )
 _EXTRAS: Final = st.sampled_from(
-    [b"Accept: " + it for it in (b"*/*", b"text/html", b"*/*;q=0", b"a;q=x,,;", b"," * 300)]
-    + [b"Accept: " + it.encode() for it in (NPY, SAFETENSORS)]
-    + [b"X-Request-Timeout: " + it for it in (b"1000", b"0", b"nan", b"-1", b"1e3", b"9" * 300)]
-    + [b"X-Request-ID: " + it for it in (b"mine", b"x" * 200, b"\xe9", b"a b", b"")]
-    + [b"traceparent: " + it for it in (b"00-" + b"ab" * 16 + b"-" + b"cd" * 8 + b"-01", b"00-", b"\xff" * 60)]
-    + [b"Content-Encoding: " + it for it in (b"gzip", b"identity", b"br, gzip")]
+    [b"Accept: " + value for value in (b"*/*", b"text/html", b"*/*;q=0", b"a;q=x,,;", b"," * 300)]
+    + [b"Accept: " + value.encode() for value in (NPY, SAFETENSORS)]
+    + [b"X-Request-Timeout: " + value for value in (b"1000", b"0", b"nan", b"-1", b"1e3", b"9" * 300)]
+    + [b"X-Request-ID: " + value for value in (b"mine", b"x" * 200, b"\xe9", b"a b", b"")]
+    + [b"traceparent: " + value for value in (b"00-" + b"ab" * 16 + b"-" + b"cd" * 8 + b"-01", b"00-", b"\xff" * 60)]
+    + [b"Content-Encoding: " + value for value in (b"gzip", b"identity", b"br, gzip")]
     + [b"Expect: 100-continue", b"Content-Type: application/json", b"Upgrade: h2c", b"Connection: close"]
 )
 _PATHS: Final = st.sampled_from([ONE, NAMED])

@@ -103,16 +103,16 @@ def _hostile() -> Any:
         hostile.WIDE: serving.TensorSpec((hostile.WIDTH,)),
     }
     functions = {hostile.NAMED: lambda table, scale: table * scale.reshape(-1, 1, 1)}
-    sessions = {path: _session(functions.get(path, lambda x: x * 2), few, it) for path, it in inputs.items()}
+    sessions = {path: _session(functions.get(path, lambda x: x * 2), few, operand) for path, operand in inputs.items()}
 
     @asynccontextmanager
     async def living(application: Any) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
-            for it in sessions.values():
-                await stack.enter_async_context(it)
+            for session in sessions.values():
+                await stack.enter_async_context(session)
             yield
 
-    return Starlette(routes=[Mount(path, serving.app(it)) for path, it in sessions.items()], lifespan=living)
+    return Starlette(routes=[Mount(path, serving.app(session)) for path, session in sessions.items()], lifespan=living)
 
 
 async def work(receive: Any = None) -> None:

@@ -279,7 +279,7 @@ async def test_a_stream_is_events() -> None:
         answer = await post(application, GOOD, "/stream")
     assert answer.status == 200
     assert answer.headers["content-type"].startswith("text/event-stream")
-    assert events_of(answer.body) == [*[("message", {"place": it, "sum": 10}) for it in range(3)], ("end", {})]
+    assert events_of(answer.body) == [*[("message", {"place": index, "sum": 10}) for index in range(3)], ("end", {})]
 
 
 async def test_a_stream_of_nothing_ends() -> None:
@@ -489,7 +489,7 @@ async def test_metrics_add_up_at_every_moment() -> None:
         answers += [post(application, GOOD, x_request_timeout="0.000001") for _ in range(2)]
         answers += [post(application, b"[]"), post(application, GOOD, "/stream")]
         async with busy(session):
-            tasks = [asyncio.create_task(it) for it in answers]
+            tasks = [asyncio.create_task(answer) for answer in answers]
             for task in tasks:
                 task.add_done_callback(lambda _: None)
             leaving = Exchange(GOOD)
@@ -533,7 +533,7 @@ async def test_without_prometheus_client_the_rest_goes_on(monkeypatch: pytest.Mo
 
 
 def test_without_starlette_one_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [it for it in sys.modules if it.partition(".")[0] == "starlette"]:
+    for name in [module for module in sys.modules if module.partition(".")[0] == "starlette"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "starlette", None)
     with pytest.raises(ImportError, match=r"pip install '\.\[serve\]'"):
@@ -565,9 +565,9 @@ def test_the_description_follows_the_signature() -> None:
     assert bodies.NPY not in body
     json.dumps(document)
     references = set(re.findall(r'"#/([a-zA-Z/]+)"', json.dumps(document)))
-    for it in references:
+    for reference in references:
         part: Any = document
-        for key in it.split("/"):
+        for key in reference.split("/"):
             part = part[key]
     assert references
 
@@ -603,7 +603,7 @@ async def test_the_description_says_which_timeouts_are_taken(given: str, fits: b
 async def test_every_path_is_described() -> None:
     async with living(session_of(), drain_route=True) as application:
         document = json.loads((await get(application, "/openapi.json")).body)
-        paths = [it.path for it in application.routes]
+        paths = [route.path for route in application.routes]
     assert sorted(document["paths"]) == sorted(paths)
     async with living(session_of(), page=False) as application:
         assert (await get(application, "/")).status == 404
@@ -657,7 +657,7 @@ async def test_a_drain_is_seen_before_it_is_felt() -> None:
             assert not draining.done()
         answer = await draining
         assert json.loads(answer.body) == {"status": "draining", "drained": True}
-        assert [(await it).status for it in (waiting, late)] == [200, 200]
+        assert [(await value).status for value in (waiting, late)] == [200, 200]
         assert (await get(application, "/live")).status == 200
 
 

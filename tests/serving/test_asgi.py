@@ -118,7 +118,7 @@ async def test_messages_are_handed_on_and_no_more_than_one_is_read_ahead() -> No
                 await asyncio.sleep(0)
             asked.append(exchange.asked)
             found.append(await receive())
-        assert [(it["body"], it["more_body"]) for it in found] == [
+        assert [(value["body"], value["more_body"]) for value in found] == [
             (b"a", True),
             (b"b", True),
             (b"c", True),
@@ -457,4 +457,4 @@ async def test_a_mistake_is_told_though_the_answer_cannot_be_sent(
     with pytest.raises(ZeroDivisionError if others else OSError):
         await called(ErrorResponses(fails, others=others), Unreachable(), http_scope())
     # What goes on is for the server to log.
-    assert [it.exc_info[1] for it in caplog.records if it.exc_info] == ([] if others else [error])
+    assert [record.exc_info[1] for record in caplog.records if record.exc_info] == ([] if others else [error])

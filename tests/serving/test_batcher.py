@@ -32,7 +32,7 @@ class Device:
         self.abandoned = 0
 
     async def compute(self, requests: Sequence[Request], batch: Batch) -> list[int]:
-        numbers = [it.payload for it in requests]
+        numbers = [request.payload for request in requests]
         self.batches.append((asyncio.get_running_loop().time(), numbers))
         given_up = asyncio.Event()
         batch.abandon = given_up.set
@@ -103,7 +103,7 @@ async def test_what_comes_meanwhile_becomes_one_batch() -> None:
     batcher = batcher_of(device.compute)
     first = asyncio.create_task(ask(batcher, 0))
     await asyncio.sleep(0.1)
-    assert await asyncio.gather(*[ask(batcher, it) for it in range(1, 6)]) == [10, 20, 30, 40, 50]
+    assert await asyncio.gather(*[ask(batcher, index) for index in range(1, 6)]) == [10, 20, 30, 40, 50]
     assert await first == 0
     assert device.batches == [(0.0, [0]), (1.0, [1, 2, 3, 4]), (2.0, [5])]
 
@@ -112,7 +112,7 @@ async def test_what_comes_meanwhile_becomes_one_batch() -> None:
 async def test_what_comes_in_the_same_turn_goes_along() -> None:
     device, statistics = Device(), Statistics()
     batcher = batcher_of(device.compute, statistics)
-    assert await asyncio.gather(*[ask(batcher, it) for it in range(6)]) == [0, 10, 20, 30, 40, 50]
+    assert await asyncio.gather(*[ask(batcher, index) for index in range(6)]) == [0, 10, 20, 30, 40, 50]
     assert device.batches == [(0.0, [0, 1, 2, 3]), (1.0, [4, 5])]
     assert statistics.ends["done"] == 6
     assert statistics.waiting.count() == 6
@@ -135,12 +135,12 @@ class Quick:
         self.batches: list[list[int]] = []
 
     async def compute(self, requests: Sequence[Request], batch: Batch) -> list[int]:
-        self.batches.append([it.payload for it in requests])
+        self.batches.append([request.payload for request in requests])
         if self.slow >= len(self.batches):
             await asyncio.sleep(1.0)
         if -1 in self.batches[-1]:
             raise ValueError("cannot compute -1")
-        return [10 * it.payload for it in requests]
+        return [10 * request.payload for request in requests]
 
 
 @timed
@@ -168,7 +168,7 @@ async def test_where_several_come_nobody_hurries() -> None:
     device = Quick()
     batcher = batcher_of(device.compute, hurries=True)
     for _ in range(3):
-        await asyncio.gather(*[ask(batcher, it) for it in range(4)])
+        await asyncio.gather(*[ask(batcher, index) for index in range(4)])
     assert device.batches == [[0], [1, 2, 3], [0, 1, 2, 3], [0, 1, 2, 3]]
 
 
@@ -298,9 +298,9 @@ async def test_the_loop_gets_to_others_while_a_large_batch_is_delivered() -> Non
         await ask(batcher, number)
         seen.append(turns)
 
-    await asyncio.gather(*[one(it) for it in range(100)])
+    await asyncio.gather(*[one(index) for index in range(100)])
     assert [len(numbers) for _, numbers in device.batches] == [100]
-    assert max([seen.count(it) for it in seen]) <= 32
+    assert max([seen.count(value) for value in seen]) <= 32
     assert turns < 10
 
 
@@ -308,12 +308,12 @@ async def test_the_loop_gets_to_others_while_a_large_batch_is_delivered() -> Non
 async def test_closing_in_the_middle_of_a_delivery_loses_no_result() -> None:
     device, statistics = Device(), Statistics()
     batcher = batcher_of(device.compute, statistics, most=128, limit=128, limit_per_client=128)
-    tasks = [asyncio.create_task(ask(batcher, it)) for it in range(70)]
+    tasks = [asyncio.create_task(ask(batcher, index)) for index in range(70)]
     await asyncio.sleep(0.5)
     await tasks[1]  # of the second batch, the first to be told
     assert statistics.ends["done"] < 70
     await batcher.close()
-    assert await asyncio.gather(*tasks) == [10 * it for it in range(70)]
+    assert await asyncio.gather(*tasks) == [10 * index for index in range(70)]
     assert statistics.ends["done"] == 70
 
 
@@ -328,7 +328,7 @@ async def test_a_batch_on_this_thread_is_begun_when_a_turn_brings_nothing() -> N
     for _ in range(4):
         await asyncio.sleep(0)
     tasks.append(asyncio.create_task(ask(batcher, 5)))
-    assert await asyncio.gather(*tasks) == [10 * it for it in range(6)]
+    assert await asyncio.gather(*tasks) == [10 * index for index in range(6)]
     assert [numbers for _, numbers in device.batches] == [[0, 1, 2, 3, 4], [5]]
 
 
@@ -343,7 +343,9 @@ async def test_a_batch_that_takes_others_along_can_be_closed() -> None:
         for _ in range(turns):
             await asyncio.sleep(0)
         await batcher.close()
-        assert all([isinstance(it, (int, NotReady)) for it in await asyncio.gather(*tasks, return_exceptions=True)])
+        assert all(
+            [isinstance(value, (int, NotReady)) for value in await asyncio.gather(*tasks, return_exceptions=True)]
+        )
         assert batcher.running() == batcher.queued() == 0
 
 
@@ -356,8 +358,8 @@ async def test_results_of_a_wrong_number_are_an_error_of_each_request() -> None:
         statistics = Statistics()
         batcher = batcher_of(compute, statistics, hurries=hurries)
         for count in (1, 3):
-            found = await asyncio.gather(*[ask(batcher, it) for it in range(count)], return_exceptions=True)
-            assert [type(it) for it in found] == [ValueError] * count
+            found = await asyncio.gather(*[ask(batcher, index) for index in range(count)], return_exceptions=True)
+            assert [type(value) for value in found] == [ValueError] * count
         assert statistics.accepted == statistics.ends["failed"] == 4
 
 
@@ -365,7 +367,7 @@ async def test_results_of_a_wrong_number_are_an_error_of_each_request() -> None:
 async def test_several_places() -> None:
     device = Device()
     batcher = batcher_of(device.compute, places=2)
-    await asyncio.gather(*[ask(batcher, it) for it in range(7)])
+    await asyncio.gather(*[ask(batcher, index) for index in range(7)])
     assert device.batches == [(0.0, [0, 2, 3, 4]), (0.0, [1, 5, 6])]
 
 
@@ -381,7 +383,7 @@ async def test_waiting_for_company() -> None:
 
     assert list(await asyncio.gather(later(0, 1), later(0.2, 2), later(0.7, 3))) == [10, 20, 30]
     assert device.batches == [(0.5, [1, 2]), (1.5, [3])]
-    await asyncio.gather(*[ask(batcher, it) for it in range(4)])
+    await asyncio.gather(*[ask(batcher, index) for index in range(4)])
     assert device.batches[-1] == (2.5, [0, 1, 2, 3])  # enough for a whole one
     assert statistics.batches.begun == {"full": 1, "free": 0, "waited": 2}
 
@@ -394,9 +396,11 @@ async def test_a_deadline_in_the_queue_holds_while_the_device_is_busy() -> None:
     busy = asyncio.create_task(ask(batcher, 0))
     await asyncio.sleep(0)
     begin = asyncio.get_running_loop().time()
-    results = await asyncio.gather(*[ask(batcher, it, seconds=0.01) for it in range(1, 6)], return_exceptions=True)
+    results = await asyncio.gather(
+        *[ask(batcher, index, seconds=0.01) for index in range(1, 6)], return_exceptions=True
+    )
     assert asyncio.get_running_loop().time() == begin + 0.01
-    assert [type(it) for it in results] == [Expired] * 5
+    assert [type(result) for result in results] == [Expired] * 5
     assert "while the request waited" in str(results[0])
     assert await busy == 0
     assert device.batches == [(0.0, [0])]  # what has expired is never computed
@@ -452,7 +456,7 @@ async def test_one_of_a_batch_may_leave_and_the_others_stay() -> None:
     batcher = batcher_of(device.compute)
     busy = asyncio.create_task(ask(batcher, 0))
     await asyncio.sleep(0)
-    tasks = [asyncio.create_task(ask(batcher, it)) for it in (1, 2)]
+    tasks = [asyncio.create_task(ask(batcher, number)) for number in (1, 2)]
     await busy
     await asyncio.sleep(0.5)
     tasks[0].cancel()
@@ -468,8 +472,15 @@ async def test_one_that_cannot_be_computed_fails_alone() -> None:
     batcher = batcher_of(device.compute, statistics, most=8)
     busy = asyncio.create_task(ask(batcher, 0))
     await asyncio.sleep(0)
-    results = await asyncio.gather(*[ask(batcher, it) for it in range(1, 7)], return_exceptions=True)
-    assert [it if isinstance(it, int) else str(it) for it in results] == [10, 20, "cannot compute 3", 40, 50, 60]
+    results = await asyncio.gather(*[ask(batcher, index) for index in range(1, 7)], return_exceptions=True)
+    assert [result if isinstance(result, int) else str(result) for result in results] == [
+        10,
+        20,
+        "cannot compute 3",
+        40,
+        50,
+        60,
+    ]
     assert await busy == 0
     assert statistics.ends == {"done": 6, "failed": 1, "cancelled": 0, "expired": 0}
     assert await ask(batcher, 7) == 70
@@ -481,7 +492,7 @@ async def test_a_batch_that_does_not_fit_becomes_two() -> None:
     batcher = batcher_of(device.compute)
     busy = asyncio.create_task(ask(batcher, 0))
     await asyncio.sleep(0)
-    assert await asyncio.gather(*[ask(batcher, it) for it in range(1, 5)]) == [10, 20, 30, 40]
+    assert await asyncio.gather(*[ask(batcher, index) for index in range(1, 5)]) == [10, 20, 30, 40]
     await busy
     assert [numbers for _, numbers in device.batches] == [[0], [1, 2, 3, 4], [1, 2], [3, 4]]
 
@@ -491,7 +502,7 @@ async def test_who_is_refused_hears_when_to_come_again() -> None:
     device = Device()
     batcher = batcher_of(device.compute, most=1, limit=5)
     assert await ask(batcher, 0) == 0  # so that a second per batch is known
-    tasks = [asyncio.create_task(ask(batcher, it)) for it in range(6)]
+    tasks = [asyncio.create_task(ask(batcher, index)) for index in range(6)]
     await asyncio.sleep(0)
     with pytest.raises(Overloaded) as caught:
         await ask(batcher, 9)
@@ -519,7 +530,7 @@ async def test_holding() -> None:
 async def test_draining() -> None:
     device = Device()
     batcher = batcher_of(device.compute)
-    tasks = [asyncio.create_task(ask(batcher, it)) for it in range(3)]
+    tasks = [asyncio.create_task(ask(batcher, index)) for index in range(3)]
     await asyncio.sleep(0)
     batcher.refuse(Draining)
     with pytest.raises(Draining):
@@ -533,11 +544,11 @@ async def test_closing_leaves_nobody_waiting() -> None:
     device = Device()
     statistics = Statistics()
     batcher = batcher_of(device.compute, statistics, wait=0.1)
-    tasks = [asyncio.create_task(ask(batcher, it)) for it in range(8)]
+    tasks = [asyncio.create_task(ask(batcher, index)) for index in range(8)]
     await asyncio.sleep(0.2)
     await batcher.close()
     results = await asyncio.gather(*tasks, return_exceptions=True)
-    assert [type(it) for it in results] == [NotReady] * 8
+    assert [type(result) for result in results] == [NotReady] * 8
     assert "in the middle" in str(results[0])
     assert "before the request had its turn" in str(results[-1])
     assert reconciles(statistics, batcher)
@@ -624,8 +635,8 @@ def test_everything_at_once(seed: int) -> None:
                 assert isinstance(result, (Expired, Overloaded, asyncio.CancelledError))
         await batcher.until_idle()
         # Who is cancelled in the very moment in which the result is there does not get to see it.
-        late = statistics.ends["done"] - sum([isinstance(it, int) for it in results])
-        assert 0 <= late <= sum([isinstance(it, asyncio.CancelledError) for it in results])
+        late = statistics.ends["done"] - sum([isinstance(value, int) for value in results])
+        assert 0 <= late <= sum([isinstance(value, asyncio.CancelledError) for value in results])
         assert statistics.accepted == sum(statistics.ends.values())
         assert batcher.running() == 0
         assert asyncio.all_tasks() == {asyncio.current_task()}

@@ -114,8 +114,8 @@ def test_safetensors_of_the_library() -> None:
     arrays: dict[str, Any] = {"image": np.arange(4, dtype=np.float32).reshape(2, 2), "length": np.array(3, np.int64)}
     image, length = decoded(library.save(arrays, {"made": "by a test"}), bodies.SAFETENSORS, NAMED)
     assert (image.tolist(), length.item()) == ([[0, 1], [2, 3]], 3)
-    assert {name: it.tolist() for name, it in library.load(write_safetensors(arrays)).items()} == {
-        name: it.tolist() for name, it in arrays.items()
+    assert {name: value.tolist() for name, value in library.load(write_safetensors(arrays)).items()} == {
+        name: array.tolist() for name, array in arrays.items()
     }
 
 
@@ -125,9 +125,9 @@ def test_safetensors_by_place(signature: Signature) -> None:
         [np.ones((2, 2), np.float32)] if signature.single else [np.arange(5), np.zeros(3, ml_dtypes.bfloat16)]
     )
     found = decoded(
-        write_safetensors({str(it): array for it, array in enumerate(given)}), bodies.SAFETENSORS, signature
+        write_safetensors({str(value): array for value, array in enumerate(given)}), bodies.SAFETENSORS, signature
     )
-    assert [it.tolist() for it in found] == [it.tolist() for it in given]
+    assert [tensor.tolist() for tensor in found] == [tensor.tolist() for tensor in given]
 
 
 # What is not
@@ -297,7 +297,7 @@ SIZE = 1 << 20
         (bodies.JSON, lambda: b"\\" * SIZE),
         (bodies.JSON, lambda: b'{"inputs": [[1, 2], [3, ' + b"9" * SIZE + b"]]}"),
         (bodies.JSON, lambda: b'{"inputs": [[1, 2], [3, 1.' + b"9" * SIZE + b"]]}"),
-        (bodies.JSON, lambda: b"".join([b'{"%d":' % it for it in range(SIZE // 8)])),
+        (bodies.JSON, lambda: b"".join([b'{"%d":' % index for index in range(SIZE // 8)])),
         (bodies.JSON, lambda: b'{"inputs": [["' + b"x" * (SIZE // 2) + b'", ' + b'"",' * (SIZE // 8)),
         (bodies.JSON, lambda: b" " * SIZE),
         (bodies.NPY, lambda: b"\x93NUMPY\x02\x00" + SIZE.to_bytes(4, "little") + b"(" * SIZE),
@@ -352,7 +352,7 @@ JSON_PIECES = st.lists(st.sampled_from([*PIECES.split(), b"\xff"]), max_size=30)
 BODIES = st.one_of(
     st.binary(max_size=200),
     JSON_PIECES,
-    JSON_PIECES.map(lambda it: b'{"inputs":' + it + b"}"),
+    JSON_PIECES.map(lambda x: b'{"inputs":' + x + b"}"),
     st.builds(
         _mutated,
         st.sampled_from(sorted(WHOLE.values())),
@@ -381,7 +381,7 @@ def test_any_bytes_are_inputs_or_invalid(body: bytes, kind: str, signature: Sign
 
 
 @pytest.mark.slow
-@given(st.recursive(st.none() | st.integers() | st.floats() | st.text() | st.booleans(), lambda it: st.lists(it)))
+@given(st.recursive(st.none() | st.integers() | st.floats() | st.text() | st.booleans(), lambda x: st.lists(x)))
 @settings(max_examples=EXAMPLES // 15, deadline=None)
 def test_any_json_is_inputs_or_invalid(value: Any) -> None:
     body = json.dumps({"inputs": value}).encode()
@@ -403,8 +403,8 @@ def test_what_is_written_is_read(dtypes: list[Any], data: st.DataObject) -> None
         shape = data.draw(st.lists(st.integers(0, 3), max_size=3))
         arrays[f"{place}"] = np.arange(np.prod(shape, dtype=int)).reshape(shape).astype(dtype)
     found = read_safetensors(write_safetensors(arrays), len(arrays))
-    assert {name: (it.dtype, it.tolist()) for name, it in found.items()} == {
-        name: (it.dtype, it.tolist()) for name, it in arrays.items()
+    assert {name: (value.dtype, value.tolist()) for name, value in found.items()} == {
+        name: (entry.dtype, entry.tolist()) for name, entry in arrays.items()
     }
     for array in arrays.values():
         assert read_npy(write_npy(array)).tolist() == array.tolist()

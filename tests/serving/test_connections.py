@@ -201,7 +201,7 @@ def test_there_are_no_more_connections_than_descriptors(monkeypatch: pytest.Monk
     with pytest.raises(ValueError, match="positive"):
         connection_limit(0)
     for unlimited in (100_000, resource.RLIM_INFINITY):
-        monkeypatch.setattr(resource, "getrlimit", lambda which, it=unlimited: (it, it))
+        monkeypatch.setattr(resource, "getrlimit", lambda which, x=unlimited: (x, x))
         assert connection_limit(None) == connections.MOST
         assert connection_limit(5000) == 5000
 

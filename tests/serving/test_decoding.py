@@ -88,7 +88,7 @@ async def test_others_are_answered_meanwhile(gate: Gate) -> None:
         answer = await task
     assert answer.status == 200
     assert json.loads(answer.body)["outputs"] == [0.5] * (COUNT - 1) + [1]
-    assert [it.name for it in gate.threads] == ["large: body"]
+    assert [thread.name for thread in gate.threads] == ["large: body"]
 
 
 async def test_many_are_read_one_at_a_time(gate: Gate) -> None:
@@ -138,7 +138,7 @@ async def test_who_leaves_gives_up_the_reading_or_the_place_in_the_queue(first: 
     session = session_of()
     async with living(session) as application:
         exchanges = [Exchange(LARGE), Exchange(LARGE)]
-        tasks = [posting(application, it) for it in exchanges]
+        tasks = [posting(application, exchange) for exchange in exchanges]
         await until(lambda: gate.inside)
         exchanges[not first].leave()
         await tasks[not first]

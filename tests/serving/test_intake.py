@@ -75,7 +75,7 @@ async def test_the_deadline_counts_from_when_the_request_begins() -> None:
         async with busy(session) as batcher:
             begin = loop.time()
             never, late = Slow(), Slow(b'{"inputs": ')
-            tasks = [posting(application, it) for it in (never, late)]
+            tasks = [posting(application, value) for value in (never, late)]
             await asyncio.sleep(1.5)
             late.more(b"[[1, 2], [3, 4]]}")
             await until(lambda: batcher.queued() == 1)
@@ -122,7 +122,7 @@ async def test_a_full_queue_refuses_requests_before_their_bodies_have_come() -> 
     async with session_of(max_queue=4, max_queue_per_client=4) as session:
         application = serving.app(session)
         there = [Slow(b"{") for _ in range(5)]  # one of them would not wait
-        tasks = [posting(application, it) for it in there]
+        tasks = [posting(application, value) for value in there]
         await until(lambda: session.stats()["arriving"] == 5)
         refused = Slow(b"{")
         await posting(application, refused)
@@ -154,7 +154,7 @@ async def test_what_has_a_place_is_let_in_when_its_body_has_come() -> None:
     async with living(session) as application:
         async with busy(session) as batcher:
             slow = [Slow(b"{"), Slow(b"{")]
-            tasks = [posting(application, it) for it in slow]
+            tasks = [posting(application, value) for value in slow]
             await until(lambda: session.stats()["arriving"] == 2)
             with pytest.raises(Overloaded):
                 await session.run([[1, 2], [3, 4]])
@@ -162,13 +162,13 @@ async def test_what_has_a_place_is_let_in_when_its_body_has_come() -> None:
                 exchange.more(GOOD[1:])
             await until(lambda: batcher.queued() == 2)
         await asyncio.gather(*tasks)
-        assert [it.status for it in slow] == [200, 200]
+        assert [answer.status for answer in slow] == [200, 200]
 
 
 async def test_two_requests_at_once_are_served_though_one_may_wait() -> None:
     async with living(session_of(max_queue=1)) as application:
         answers = await asyncio.gather(post(application, GOOD), post(application, GOOD))
-        assert [it.status for it in answers] == [200, 200]
+        assert [answer.status for answer in answers] == [200, 200]
 
 
 async def test_a_drain_waits_for_bodies_that_are_on_their_way() -> None:
@@ -259,13 +259,15 @@ async def test_bodies_hold_no_more_than_their_budget() -> None:
         application = serving.app(session, body_budget=2 * most, body_timeout=5.0)
         part = b" " * 500_000
         exchanges = [Slow(part) for _ in range(40)]
-        tasks = [posting(application, it, client=f"192.0.2.{place // 10}") for place, it in enumerate(exchanges)]
+        tasks = [
+            posting(application, exchange, client=f"192.0.2.{place // 10}") for place, exchange in enumerate(exchanges)
+        ]
         await asyncio.sleep(1)
         found = json.loads((await called(application, Exchange(), http_scope("GET", "/stats"))).body)
         assert 2 * most - len(part) < found["arriving_bytes"] <= 2 * most
         assert found["arriving"] == found["arriving_bytes"] // len(part)
         await asyncio.gather(*tasks)
-        assert {it.status for it in exchanges} == {408, 503}
+        assert {exchange.status for exchange in exchanges} == {408, 503}
         found = json.loads((await called(application, Exchange(), http_scope("GET", "/stats"))).body)
         assert found["arriving_bytes"] == found["arriving"] == 0
         assert adds_up(session)
@@ -276,7 +278,7 @@ async def test_one_client_gets_half_of_the_bytes() -> None:
     most = bodies.body_limit(session.signature)
     async with living(session, body_budget=2 * most) as application:
         slow = [Slow(b" " * 500_000) for _ in range(20)]
-        tasks = [posting(application, it) for it in slow]
+        tasks = [posting(application, value) for value in slow]
         await until(lambda: session.statistics.rejected["overloaded"])
         scope = {**http_scope("POST", "/predict", {"content-type": bodies.NPY}), "client": ("192.0.2.9", 1)}
         assert (await called(application, Exchange(WIDE_BODY), scope)).status == 200

@@ -70,7 +70,7 @@ def test_drawing_a_digit(folder: Path, logs: Path, browser: Any) -> None:
         until(lambda: shown_count(browser, "done") == server.json("/stats")["done"], "the counts have followed")
         browser.find_element("id", "clear").click()
         assert text(browser, "#said") == ""
-        assert not [it for it in browser.get_log("browser") if it["level"] == "SEVERE"]
+        assert not [value for value in browser.get_log("browser") if value["level"] == "SEVERE"]
         server.told()
         server.ended()
         until(lambda: "no answer" in text(browser, "#state"), "the page says that nobody answers")

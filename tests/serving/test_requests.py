@@ -34,7 +34,7 @@ def put(queue: RequestQueue, name: str, **about: Any) -> Request:
 
 
 def names(requests: list[Request]) -> list[str]:
-    return [it.payload for it in requests]
+    return [request.payload for request in requests]
 
 
 @inside_a_loop
@@ -155,7 +155,7 @@ def test_everybody_comes_out_once_unless_they_leave(actions: list[tuple[Any, ...
                 key, priority, client = about
                 request = Request(serial, key, None, priority, client)
                 full = len(inside) >= 12
-                crowded = client is not None and sum([it.client == client for it in inside]) >= 8
+                crowded = client is not None and sum([value.client == client for value in inside]) >= 8
                 try:
                     queue.put(request, lambda: 1.0)
                 except Overloaded:
@@ -170,16 +170,16 @@ def test_everybody_comes_out_once_unless_they_leave(actions: list[tuple[Any, ...
                     queue.discard(inside.pop(about[0] % len(inside)), CANCELLED)
             else:
                 first = queue.peek()
-                best = min(inside, key=lambda it: (it.rank, it.payload), default=None)
+                best = min(inside, key=lambda x: (x.rank, x.payload), default=None)
                 assert (first[0] if first is not None else None) is best
                 alike = sorted(
-                    [it for it in inside if best is not None and it.key == best.key],
-                    key=lambda it: (it.rank, it.payload),
+                    [value for value in inside if best is not None and value.key == best.key],
+                    key=lambda x: (x.rank, x.payload),
                 )
                 assert queue.take(about[0]) == alike[: about[0]]
-                inside = [it for it in inside if it not in alike[: about[0]]]
+                inside = [value for value in inside if value not in alike[: about[0]]]
             assert len(queue) == len(inside)
-            assert sorted([it.payload for it in queue.waiting()]) == sorted([it.payload for it in inside])
+            assert sorted([value.payload for value in queue.waiting()]) == sorted([value.payload for value in inside])
 
     run(main())
 

@@ -80,7 +80,9 @@ def test_a_body_that_is_too_large_is_answered_and_takes_no_memory(chunked: bool,
 
 def _resident(server: Server) -> int:
     """Bytes of memory."""
-    (line,) = [it for it in Path(f"/proc/{server.process.pid}/status").read_text().split("\n") if "VmRSS" in it]
+    (line,) = [
+        value for value in Path(f"/proc/{server.process.pid}/status").read_text().split("\n") if "VmRSS" in value
+    ]
     return int(line.split()[1]) << 10
 
 
@@ -271,18 +273,18 @@ async def test_no_request_fails_while_servers_are_restarted(tmp_path: Path) -> N
         old = [await asyncio.to_thread(make) for _ in range(2)]
         proxy.servers = list(old)
         async with proxied(proxy) as port:
-            await proxy.until(lambda: all([proxy.is_ready(it) for it in old]))
+            await proxy.until(lambda: all([proxy.is_ready(value) for value in old]))
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(request("POST", "/stream", GOOD))
             assert b"200" in await reader.readline()
-            (streaming,) = [it for it in old if (await asyncio.to_thread(it.json, "/stats"))["running"]]
+            (streaming,) = [value for value in old if (await asyncio.to_thread(value.json, "/stats"))["running"]]
             clients = [asyncio.create_task(asks(port)) for _ in range(4)]
             for server in old:
                 server.told()
-                await proxy.until(lambda it=server: not proxy.is_ready(it))
+                await proxy.until(lambda x=server: not proxy.is_ready(x))
                 new = await asyncio.to_thread(make)
                 proxy.servers.append(new)
-                await proxy.until(lambda it=new: proxy.is_ready(it))
+                await proxy.until(lambda x=new: proxy.is_ready(x))
             before = len(statuses)
             await proxy.until(lambda: len(statuses) > before + 50)
             stop.set()

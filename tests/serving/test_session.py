@@ -66,7 +66,7 @@ async def test_results_are_nested_as_the_model_has_them_and_share_nothing() -> N
         )
     assert one["sum"] == 30
     assert two["sum"] == 14
-    assert [it.tolist() for it in two["parts"]] == [[3, 4], [2]]
+    assert [tensor.tolist() for tensor in two["parts"]] == [[3, 4], [2]]
     one["parts"][0][...] = 0
     assert two["parts"][0].base is None
 
@@ -80,8 +80,8 @@ async def test_dimensions_that_differ_are_padded_and_cut_back() -> None:
     inputs = TensorSpec((length,), flow.int64)
     async with InferenceSession(running_sums, inputs=inputs, outputs=[(length,), ()], max_batch=4) as session:
         found = await asyncio.gather(*[session.run(list(range(1, count + 1))) for count in (1, 2, 3, 5, 8, 3)])
-        assert [it[0].tolist() for it in found[:3]] == [[1], [1, 3], [1, 3, 6]]
-        assert [int(it[1]) for it in found] == [1, 3, 6, 15, 36, 6]
+        assert [value[0].tolist() for value in found[:3]] == [[1], [1, 3], [1, 3, 6]]
+        assert [int(value[1]) for value in found] == [1, 3, 6, 15, 36, 6]
         with pytest.raises(InvalidInput, match="length is 9"):
             await session.run([1] * 9)
         stats = session.stats()
@@ -152,7 +152,7 @@ async def test_every_response_is_of_one_version() -> None:
             assert round(float((await session.run(ones))[0]), 3) == version
         swapped.set()
         await asyncio.gather(*clients)
-        assert seen <= {float(it) for it in range(11)}
+        assert seen <= {float(index) for index in range(11)}
         assert session.stats()["failed"] == 0
         assert session.stats()["compiled"]["ready"] == 0
 
@@ -201,7 +201,7 @@ class Counter:
 async def test_a_stream() -> None:
     net = Counter()
     async with InferenceSession(net, inputs=TensorSpec((1,)), stream=counting) as session:
-        assert [it async for it in session.stream([4])] == [0, 1, 2, 3]
+        assert [value async for value in session.stream([4])] == [0, 1, 2, 3]
         assert net.closed == [4]
         assert session.stats()["done"] == 1
         assert session.stats()["streams"] == 1
@@ -237,8 +237,8 @@ async def test_a_stream_function_gets_the_inputs_of_one_request_as_they_were_giv
         assert task is not asyncio.current_task()
     single, several, named = found
     assert (single.shape, single.dtype) == ((3, 2), np.float32)
-    assert [it.shape for it in several] == [(3,), ()]
-    assert {name: it.dtype for name, it in named.items()} == {"text": np.float32, "scale": np.int64}
+    assert [tensor.shape for tensor in several] == [(3,), ()]
+    assert {name: value.dtype for name, value in named.items()} == {"text": np.float32, "scale": np.int64}
 
 
 @pytest.mark.parametrize("place", ["await", "yield"])
@@ -340,10 +340,10 @@ async def test_new_weights_wait_for_streams_and_single_requests_do_not() -> None
             waits = asyncio.ensure_future(anext(second))
             assert (await session.run(ones))[0] == pytest.approx(1)
             assert not swapping.done()
-            assert [it async for it in first] == [1, 1]
+            assert [value async for value in first] == [1, 1]
             assert await swapping == 1
             assert await waits == 2
-            assert [it async for it in second] == [2, 2]
+            assert [value async for value in second] == [2, 2]
 
 
 async def test_a_session_without_streams_says_so() -> None:
@@ -378,7 +378,7 @@ async def test_a_caller_that_is_cancelled_leaves_nothing() -> None:
         stats = session.stats()
         assert stats["accepted"] == stats["done"] + stats["cancelled"]
         assert stats["queued"] == stats["running"] == 0
-        assert sum([isinstance(it, np.ndarray) for it in results]) >= 10
+        assert sum([isinstance(result, np.ndarray) for result in results]) >= 10
 
 
 # Life
@@ -411,7 +411,7 @@ async def test_draining_finishes_and_takes_nothing_new() -> None:
         with pytest.raises(Draining):
             await session.run([1])
         assert not draining.done()
-        assert [it async for it in chunks] == [1, 2]
+        assert [chunk async for chunk in chunks] == [1, 2]
         assert await draining
         assert session.stats()["rejected"]["draining"] == 1
 
@@ -481,8 +481,8 @@ def test_plain_code_and_its_threads() -> None:
     with flow.no_grad():
         device = next(iter(net.parameters())).device
         wanted = net(flow.from_numpy(rows).to(device)).cpu().numpy()
-    np.testing.assert_allclose(np.stack([found[it] for it in range(40)]), wanted, rtol=1e-5, atol=1e-6)
-    assert not [it for it in threading.enumerate() if it.name.startswith("session")]
+    np.testing.assert_allclose(np.stack([found[index] for index in range(40)]), wanted, rtol=1e-5, atol=1e-6)
+    assert not [value for value in threading.enumerate() if value.name.startswith("session")]
     with pytest.raises(NotReady):
         session.run_sync(rows[0])
 
@@ -490,7 +490,7 @@ def test_plain_code_and_its_threads() -> None:
 def test_a_session_that_cannot_start_leaves_no_thread() -> None:
     with pytest.raises(ValueError, match="6"), InferenceSession(model(), inputs=TensorSpec((6,))):
         pass
-    assert not [it for it in threading.enumerate() if it.name.startswith("session")]
+    assert not [value for value in threading.enumerate() if value.name.startswith("session")]
 
 
 async def test_the_same_bits_among_any_neighbours() -> None:
@@ -499,7 +499,7 @@ async def test_the_same_bits_among_any_neighbours() -> None:
         assert len(session.batch_sizes) == 1
         alone = [(await session.run(row)).tobytes() for row in rows]
         together = await asyncio.gather(*[session.run(row) for row in rows])
-        assert [it.tobytes() for it in together] == alone
+        assert [value.tobytes() for value in together] == alone
 
 
 async def test_sums_over_the_batch_are_never_invariant_but_alone() -> None:
@@ -617,9 +617,9 @@ async def test_a_sample_that_the_model_cannot_take_fails_alone_with_its_own_erro
 
     async with InferenceSession(rooted, inputs=TensorSpec((1,)), graph=False, max_batch=8) as session:
         numbers = [4, 9, -1, 16, 25, 36]
-        found = await asyncio.gather(*[session.run([it]) for it in numbers], return_exceptions=True)
+        found = await asyncio.gather(*[session.run([number]) for number in numbers], return_exceptions=True)
         failed = found.pop(2)
-        assert [np.asarray(it).tolist() for it in found] == [[2], [3], [4], [5], [6]]
+        assert [np.asarray(value).tolist() for value in found] == [[2], [3], [4], [5], [6]]
         assert isinstance(failed, ArithmeticError)
         assert "gates.py" in "".join(failed.__notes__)  # where the op was issued
         assert session.stats()["failed"] == 1
@@ -673,12 +673,12 @@ async def test_results_of_a_quick_graph_lie_in_memory_of_their_own(quick: Quick)
     session, net, _ = quick
     for together in (1, 2, 1, 4, 3, 3, 1, 2, 4) * 2:
         rows = samples(together)
-        found = await asyncio.gather(*[session.run(it) for it in rows])
+        found = await asyncio.gather(*[session.run(row) for row in rows])
         np.testing.assert_allclose(found, await expected(net, rows), rtol=1e-5, atol=1e-6)
-        kept = [it.copy() for it in found]
+        kept = [value.copy() for value in found]
         found[0][:] = 0
         assert all([np.array_equal(a, b) for a, b in zip(found[1:], kept[1:], strict=True)])
-        assert all([it.base is None for it in found])
+        assert all([value.base is None for value in found])
 
 
 @pytest.mark.host
@@ -693,7 +693,9 @@ async def test_what_fails_is_tried_again_one_by_one(quick: Quick, monkeypatch: p
     # One alone, and four who come together.
     for together in (1, 4):
         calls.clear()
-        for outcome in await asyncio.gather(*[session.run(it) for it in samples(together)], return_exceptions=True):
+        for outcome in await asyncio.gather(
+            *[session.run(sample) for sample in samples(together)], return_exceptions=True
+        ):
             assert isinstance(outcome, ArithmeticError)
     assert calls.count("failed") == 1 + (1 + 1 + 1 + 1 + 1)
 

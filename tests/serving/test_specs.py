@@ -86,7 +86,7 @@ def test_padding() -> None:
     assert sizes == {"length": 5}
     to = signature.padded_sizes(sizes)
     assert to == {"length": 8}
-    tokens, mask = [spec.padded(it, to) for spec, it in zip(signature.specs, arrays, strict=True)]
+    tokens, mask = [spec.padded(array, to) for spec, array in zip(signature.specs, arrays, strict=True)]
     assert tokens.tolist() == [1, 2, 3, 4, 5, -1, -1, -1]
     assert mask.sum() == 10
     assert mask.shape == (8, 2)
@@ -96,8 +96,11 @@ def test_padding() -> None:
 
 def test_how_inputs_are_given() -> None:
     one, two = TensorSpec((1,)), TensorSpec((2,))
-    assert [it.tolist() for it in Signature([one, two]).arrays(([1], [2, 3]))[0]] == [[1], [2, 3]]
-    assert [it.tolist() for it in Signature({"b": one, "a": two}).arrays({"a": [2, 3], "b": [1]})[0]] == [[1], [2, 3]]
+    assert [array.tolist() for array in Signature([one, two]).arrays(([1], [2, 3]))[0]] == [[1], [2, 3]]
+    assert [array.tolist() for array in Signature({"b": one, "a": two}).arrays({"a": [2, 3], "b": [1]})[0]] == [
+        [1],
+        [2, 3],
+    ]
     for signature, given, message in (
         (Signature([one, two]), [[1]], "expected 2 inputs in a list"),
         (Signature([one, two]), {"a": [1]}, "expected 2 inputs in a list"),

@@ -87,7 +87,7 @@ def session_of(model: Any = tenfold, **about: Any) -> InferenceSession:
 
 
 def states(drawing: Drawing) -> Counter[str]:
-    return Counter([it.args["state"] for it in drawing.of("request")])
+    return Counter([value.args["state"] for value in drawing.of("request")])
 
 
 # The reader
@@ -117,7 +117,7 @@ NAMES = [
 def test_the_reader_sees_what_is_wrong(wrong: list[Chrome]) -> None:
     right = [{**SLICE, "ts": 11.0, "dur": 4.0}, {**ARROW, "ph": "s", "ts": 12.0}, {**ARROW, "ph": "f", "ts": 14.999}]
     drawing = Drawing({"otherData": {}, "traceEvents": [*NAMES, SLICE, *right]})
-    assert [it.inside for it in drawing.slices] == [None, drawing.slices[0]]
+    assert [slice_.inside for slice_ in drawing.slices] == [None, drawing.slices[0]]
     assert drawing.arrows == [[drawing.slices[1]] * 2]
     with pytest.raises((AssertionError, KeyError)):
         Drawing({"otherData": {}, "traceEvents": [*NAMES, SLICE, *wrong]})
@@ -155,12 +155,14 @@ def test_times_are_not_those_of_the_loop(tmp_path: Path) -> None:
     assert cancelled.args == {"state": "cancelled", "priority": 0}
     assert drawing.parts(cancelled) == ["waiting", "computing"]
     assert cancelled.end < others[0].begin
-    assert [[it.kind for it in drawing.way(it)] for it in (cancelled, *others)] == [
+    assert [[value.kind for value in drawing.way(other)] for other in (cancelled, *others)] == [
         [],
         *[["waiting", "batch", "computing"]] * 2,
     ]
-    assert [(it.name, it.args) for it in drawing.of("batch")] == [("batch 1", {"state": "done", "requests": 2})]
-    assert max([it.end for it in drawing.slices]) < 1e9
+    assert [(value.name, value.args) for value in drawing.of("batch")] == [
+        ("batch 1", {"state": "done", "requests": 2})
+    ]
+    assert max([slice_.end for slice_ in drawing.slices]) < 1e9
 
 
 async def test_one_request(tmp_path: Path) -> None:
@@ -178,26 +180,29 @@ async def test_one_request(tmp_path: Path) -> None:
         "batch": 1,
     }
     assert request.track == "requests"
-    assert [it.name.split()[0] for it in drawing.way(request)][:2] == ["waiting", "batch"]
+    assert [entry.name.split()[0] for entry in drawing.way(request)][:2] == ["waiting", "batch"]
     (batch,) = drawing.of("batch")
     assert (batch.name, batch.track) == ("batch 1", "batches")
     assert batch.args == {"state": "done", "requests": 1, "size": 1}
     values = {name: [value for _, value in series] for (process, name), series in drawing.counters.items()}
     assert values["waiting requests"] == [1, 0]
     assert values["computed requests"] == [0, 1, 0]
-    assert {it.name for it in prof.key_averages()} == {it.name for it in drawing.of("run")}
+    assert {average.name for average in prof.key_averages()} == {entry.name for entry in drawing.of("run")}
 
 
 async def test_a_stream(tmp_path: Path) -> None:
     gate = Held()
     async with session_of(gate, stream=gate.chunks) as session, profiler.profile() as prof:
-        assert [it async for it in session.stream([3])] == [3, 3, 3]
+        assert [value async for value in session.stream([3])] == [3, 3, 3]
         assert (await session.run([4])).tolist() == [4]
     drawing = drawn(prof, tmp_path)
     check_requests(drawing)
-    assert [(it.name, it.track) for it in drawing.of("batch")] == [("stream 1", "streams"), ("batch 2", "batches")]
+    assert [(value.name, value.track) for value in drawing.of("batch")] == [
+        ("stream 1", "streams"),
+        ("batch 2", "batches"),
+    ]
     assert drawing.of("batch")[0].args == {"state": "done", "requests": 1}
-    assert [it.kind for it in drawing.way(drawing.request(1))] == ["waiting", "batch", "run", "computing"]
+    assert [value.kind for value in drawing.way(drawing.request(1))] == ["waiting", "batch", "run", "computing"]
 
 
 async def ask(session: InferenceSession, number: int, **about: Any) -> str:
@@ -252,7 +257,7 @@ async def test_under_load(tmp_path: Path) -> None:
         assert drawing.parts(drawing.request(number)) == ["waiting", "computing"]
         assert drawing.way(drawing.request(number))[1].args["state"] == "cancelled"
     # As many lanes as there were requests at a time.
-    assert len({it.track for it in drawing.of("request")}) == 203
+    assert len({entry.track for entry in drawing.of("request")}) == 203
     assert drawing.counters["session session", "waiting requests"][-1][1] == 0
     assert drawing.counters["session session", "computed requests"][-1][1] == 0
     # With the stream, which waits for its turn only as long as it takes to begin it.
@@ -261,13 +266,13 @@ async def test_under_load(tmp_path: Path) -> None:
 
 def check_batches(drawing: Drawing) -> None:
     """One that failed was tried in halves, down to the request that cannot be computed."""
-    batches = {it.name: it for it in drawing.of("batch") if it.track != "streams"}
-    assert {it.track for it in batches.values()} == {"batches", "batches, 2"}
-    failed = [it for it in batches.values() if it.args["state"] == "failed"]
+    batches = {value.name: value for value in drawing.of("batch") if value.track != "streams"}
+    assert {value.track for value in batches.values()} == {"batches", "batches, 2"}
+    failed = [value for value in batches.values() if value.args["state"] == "failed"]
     assert len(failed) > 20
-    assert all([it.args["error"] == "ValueError: negative" for it in failed])
-    assert len([it for it in failed if it.args["requests"] == 1]) == 20
-    computed = sum([it.args["requests"] for it in batches.values() if it.args["state"] == "done"])
+    assert all([value.args["error"] == "ValueError: negative" for value in failed])
+    assert len([value for value in failed if value.args["requests"] == 1]) == 20
+    computed = sum([value.args["requests"] for value in batches.values() if value.args["state"] == "done"])
     assert computed == 140
     for request in drawing.of("request"):
         if request.args["state"] == "failed":
@@ -276,7 +281,7 @@ def check_batches(drawing: Drawing) -> None:
 
 
 async def _all(chunks: AsyncIterator[Any]) -> list[Any]:
-    return [it async for it in chunks]
+    return [chunk async for chunk in chunks]
 
 
 @pytest.mark.host
@@ -301,7 +306,10 @@ async def test_from_the_middle_to_the_middle(tmp_path: Path) -> None:
     drawing = drawn(prof, tmp_path)
     check_requests(drawing)
     before = "before the recording"
-    about = [(it.args["state"], it.args.get("arrived"), drawing.parts(it)) for it in map(drawing.request, range(1, 6))]
+    about = [
+        (entry.args["state"], entry.args.get("arrived"), drawing.parts(entry))
+        for entry in map(drawing.request, range(1, 6))
+    ]
     assert about == [
         ("done", before, ["computing"]),
         ("done", before, ["waiting", "computing"]),
@@ -309,9 +317,9 @@ async def test_from_the_middle_to_the_middle(tmp_path: Path) -> None:
         ("unfinished", None, ["waiting", "computing"]),
         ("unfinished", None, ["waiting"]),
     ]
-    ways = [[it.kind for it in drawing.way(drawing.request(number))] for number in range(1, 6)]
+    ways = [[entry.kind for entry in drawing.way(drawing.request(number))] for number in range(1, 6)]
     assert ways == [["batch", "computing"], *[["waiting", "batch", "run", "computing"]] * 3, []]
-    assert [(it.args["state"], it.args.get("begun")) for it in drawing.of("batch")] == [
+    assert [(entry.args["state"], entry.args.get("begun")) for entry in drawing.of("batch")] == [
         ("done", before),
         ("done", None),
         ("done", None),
@@ -332,12 +340,12 @@ async def test_no_more_than_max_events_are_kept(tmp_path: Path) -> None:
     assert drawing.about["dropped events"] == prof.dropped_events > 50
     requests = drawing.of("request")
     assert 1 <= len(requests) < 40
-    assert all([drawing.way(it)[-1].inside is it for it in requests])
+    assert all([drawing.way(request)[-1].inside is request for request in requests])
 
 
 async def test_two_sessions_of_one_name(tmp_path: Path) -> None:
     async with session_of(name="twin") as one, session_of(name="twin") as other, profiler.profile() as prof:
-        assert [it.tolist() for it in await asyncio.gather(one.run([1]), other.run([2]), other.run([3]))] == [
+        assert [tensor.tolist() for tensor in await asyncio.gather(one.run([1]), other.run([2]), other.run([3]))] == [
             [10],
             [20],
             [30],
@@ -345,7 +353,7 @@ async def test_two_sessions_of_one_name(tmp_path: Path) -> None:
     drawing = drawn(prof, tmp_path)
     check_requests(drawing)
     assert [len(drawing.of("request", name)) for name in ("session twin", "session twin (2)")] == [1, 2]
-    assert {it.name for it in drawing.of("request")} == {"request 1", "request 2"}
+    assert {value.name for value in drawing.of("request")} == {"request 1", "request 2"}
 
 
 async def test_two_recordings_at_once(tmp_path: Path) -> None:
@@ -356,7 +364,7 @@ async def test_two_recordings_at_once(tmp_path: Path) -> None:
         async with one, two:
             await session.run([1])
     ways = [drawing.way(drawing.request(1)) for drawing in (drawn(one, tmp_path), drawn(two, tmp_path))]
-    assert [[it.kind for it in way] for way in ways] == [
+    assert [[value.kind for value in way] for way in ways] == [
         ["waiting", "batch", "run", "computing"],
         ["waiting", "batch", "computing"],
     ]
@@ -391,7 +399,7 @@ def test_from_plain_code(tmp_path: Path) -> None:
 
 def _requests_alive() -> int:
     gc.collect()
-    return len([it for it in gc.get_objects() if type(it) is Request])
+    return len([thing for thing in gc.get_objects() if type(thing) is Request])
 
 
 @pytest.mark.parametrize("recorded", [True, False])
@@ -424,4 +432,4 @@ async def test_a_recording_that_has_ended_lets_go_of_what_goes_on() -> None:
         del task
         await asyncio.sleep(0)
         assert _requests_alive() == before
-        assert [it.args["state"] for it in prof.events() if it.kind == "request"] == ["unfinished"]
+        assert [event.args["state"] for event in prof.events() if event.kind == "request"] == ["unfinished"]

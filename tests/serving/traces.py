@@ -47,11 +47,11 @@ class Drawing:
     def __init__(self, trace: Chrome) -> None:
         self._events: list[Chrome] = trace["traceEvents"]
         self.about: Chrome = trace["otherData"]
-        self._processes = self._names("process_name", lambda it: it["pid"])
-        self._tracks = self._names("thread_name", lambda it: (it["pid"], it["tid"]))
+        self._processes = self._names("process_name", lambda x: x["pid"])
+        self._tracks = self._names("thread_name", lambda x: (x["pid"], x["tid"]))
         self.slices: list[Slice] = []
         self._by_track: dict[tuple[int, int], list[Slice]] = defaultdict(list)
-        for event in sorted([it for it in self._events if it["ph"] == "X"], key=_moment):
+        for event in sorted([value for value in self._events if value["ph"] == "X"], key=_moment):
             self._add(event)
         self.arrows = self._follow()
         self.counters: dict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
@@ -62,9 +62,9 @@ class Drawing:
                 series.append((_moment(event), event["args"]["value"]))
 
     def _names(self, kind: str, key: Any) -> dict[Any, str]:
-        events = [it for it in self._events if it["ph"] == "M" and it["name"] == kind]
-        found = {key(it): it["args"]["name"] for it in events}
-        assert len(found) == len(events) == len({(it["pid"], it["args"]["name"]) for it in events})
+        events = [event for event in self._events if event["ph"] == "M" and event["name"] == kind]
+        found = {key(event): event["args"]["name"] for event in events}
+        assert len(found) == len(events) == len({(event["pid"], event["args"]["name"]) for event in events})
         return found
 
     def _add(self, event: Chrome) -> None:
@@ -87,37 +87,37 @@ class Drawing:
                 chains[event["id"]].append(event)
         found: list[list[Slice]] = []
         for chain in chains.values():
-            assert [it["ph"] for it in chain] == ["s", *["t"] * (len(chain) - 2), "f"]
-            assert len({it["name"] for it in chain}) == 1
-            moments = [_moment(it) for it in chain]
+            assert [value["ph"] for value in chain] == ["s", *["t"] * (len(chain) - 2), "f"]
+            assert len({value["name"] for value in chain}) == 1
+            moments = [_moment(value) for value in chain]
             assert moments == sorted(moments)
-            through = [self._at((it["pid"], it["tid"]), _moment(it)) for it in chain]
+            through = [self._at((value["pid"], value["tid"]), _moment(value)) for value in chain]
             found.append(through)
             for place in through:
                 place.arrows.append(through)
         return found
 
     def _at(self, track: tuple[int, int], moment: int) -> Slice:
-        around = [it for it in self._by_track[track] if it.begin <= moment < max(it.end, it.begin + 1)]
+        around = [value for value in self._by_track[track] if value.begin <= moment < max(value.end, value.begin + 1)]
         assert around, f"no slice of {self._tracks[track]} is around {moment}"
         return around[-1]
 
     def of(self, kind: str, process: str | None = None) -> list[Slice]:
         """All of a kind, in one process or in all."""
-        return [it for it in self.slices if it.kind == kind and process in (None, it.process)]
+        return [slice_ for slice_ in self.slices if slice_.kind == kind and process in (None, slice_.process)]
 
     def request(self, number: int, process: str = "session session") -> Slice:
         """The slice of a request."""
-        (found,) = [it for it in self.of("request", process) if it.name == f"request {number}"]
+        (found,) = [value for value in self.of("request", process) if value.name == f"request {number}"]
         return found
 
     def parts(self, outer: Slice) -> list[str]:
         """What happened inside a slice."""
-        return [it.name for it in self.slices if it.inside is outer]
+        return [slice_.name for slice_ in self.slices if slice_.inside is outer]
 
     def way(self, request: Slice) -> list[Slice]:
         """The slices that a request's arrow leads through; none, if it has no arrow."""
-        ends = [it for it in self.arrows if it[-1] is request or it[-1].inside is request]
+        ends = [arrow for arrow in self.arrows if arrow[-1] is request or arrow[-1].inside is request]
         assert len(ends) <= 1
         return ends[0] if ends else []
 
@@ -131,18 +131,18 @@ def drawn(prof: profiler.profile, folder: Path) -> Drawing:
 
 def check_requests(drawing: Drawing) -> None:
     """What holds of every complete trace, whatever was recorded."""
-    batches = {(it.process, it.name): it for it in drawing.of("batch")}
+    batches = {(value.process, value.name): value for value in drawing.of("batch")}
     for request in drawing.of("request"):
-        parts = [it for it in drawing.slices if it.inside is request]
-        assert [it.name for it in parts] in (["waiting"], ["waiting", "computing"], ["computing"])
+        parts = [slice_ for slice_ in drawing.slices if slice_.inside is request]
+        assert [part.name for part in parts] in (["waiting"], ["waiting", "computing"], ["computing"])
         assert parts[0].begin == request.begin
         assert parts[-1].end == request.end
-        assert [it.end for it in parts[:-1]] == [it.begin for it in parts[1:]]
+        assert [part.end for part in parts[:-1]] == [part.begin for part in parts[1:]]
         way = drawing.way(request)
         assert bool(way) == ("batch" in request.args)
         if request.args["state"] == "done":
             check_way(request, way, batches)
-    for process in {it.process for it in drawing.of("request")}:
+    for process in {value.process for value in drawing.of("request")}:
         check_counters(drawing, process)
 
 
@@ -154,11 +154,11 @@ def check_way(request: Slice, way: list[Slice], batches: dict[tuple[str, str], S
     if "arrived" not in request.args:
         assert middle[0].name == "waiting"
         assert middle[0].inside is request
-    (batch,) = [it for it in middle if it.kind == "batch"]
+    (batch,) = [value for value in middle if value.kind == "batch"]
     number = request.args["batch"]
     assert batch in (batches.get((request.process, f"{kind} {number}")) for kind in ("batch", "stream"))
     if "begun" not in batch.args:
-        (run,) = [it for it in middle if it.kind == "run"]
+        (run,) = [value for value in middle if value.kind == "run"]
         assert run.args["scope"] == batch.name.split()[0]
         assert batch.begin <= run.begin <= batch.end
 
@@ -168,7 +168,7 @@ def check_counters(drawing: Drawing, process: str) -> None:
     for name, part in (("waiting requests", "waiting"), ("computed requests", "computing")):
         slices = drawing.of(part, process)
         for moment, value in drawing.counters[process, name]:
-            assert value == len([it for it in slices if it.begin <= moment < it.end]), (name, moment)
+            assert value == len([slice_ for slice_ in slices if slice_.begin <= moment < slice_.end]), (name, moment)
 
 
 def _moment(event: Chrome) -> int:

@@ -221,7 +221,7 @@ def test_the_best_fit_of_the_bin_is_taken(allocator: BinAllocator) -> None:
     ten = allocator.allocate(512 * 9 + 1)
     eight = allocator.allocate(512 * 8)
     twelve = allocator.allocate(512 * 11)
-    assert [place(it) for it in (ten, eight, twelve)] == [where[10], where[8], where[12]]
+    assert [place(value) for value in (ten, eight, twelve)] == [where[10], where[8], where[12]]
     assert twelve.nbytes == 512 * 12
     assert twelve.requested == 512 * 11
 
@@ -233,11 +233,11 @@ def test_of_equal_pieces_the_oldest_blocks_first_is_taken(allocator: BinAllocato
     order = list(pieces)
     random.Random(3).shuffle(order)
     # Every other one, so that they cannot merge.
-    for piece in [it for it in order if pieces.index(it) % 2 == 0]:
+    for piece in [value for value in order if pieces.index(value) % 2 == 0]:
         piece.free()
     allocator.check_invariants()
     again = [allocator.allocate(MIB - 512) for _ in range(3)]
-    assert [place(it) for it in again] == expected[::2]
+    assert [place(value) for value in again] == expected[::2]
 
 
 def test_a_larger_bin_serves_if_the_own_one_has_nothing_that_fits(allocator: BinAllocator) -> None:
@@ -642,11 +642,11 @@ def test_the_largest_are_named_largest_first(allocator: BinAllocator) -> None:
     live.pop(300 * KIB).free()
     del live[100]  # left by its destructor
     found = allocator.largest(10)
-    assert [(it.requested, it.owner) for it in found] == [
+    assert [(value.requested, value.owner) for value in found] == [
         (nbytes, f"owner of {nbytes}") for nbytes in (30 * MIB, 5 * MIB, 700, 600)
     ]
-    assert [it.nbytes for it in found] == [30 * MIB, 5 * MIB, 1024, 1024]
-    assert [it.requested for it in allocator.largest(2)] == [30 * MIB, 5 * MIB]
+    assert [value.nbytes for value in found] == [30 * MIB, 5 * MIB, 1024, 1024]
+    assert [value.requested for value in allocator.largest(2)] == [30 * MIB, 5 * MIB]
     assert allocator.largest(0) == []
 
 
@@ -682,18 +682,18 @@ def test_the_owner_is_forgotten_with_the_piece(allocator: BinAllocator, without_
 @pytest.mark.parametrize(
     ("spoil", "complaint"),
     [
-        (lambda it: it._bins[0].append((512, 99, next(iter(it._blocks.values())).first)), "bin 0 has 512 bytes at 99"),
-        (lambda it: it._bins[11].clear(), "the bins have 1 pieces, and 2 others"),
-        (lambda it: it._bins[3].append(it._bins[11].pop()), "which belong elsewhere"),
-        (lambda it: setattr(it, "_allocated", 0), "0 allocated bytes are counted, and 1024 found"),
-        (lambda it: setattr(it, "_live", 7), "7 allocations are counted, and 2 found"),
-        (lambda it: setattr(it, "_requested", 7), "7 requested bytes are counted"),
-        (lambda it: setattr(it, "_reserved", 7), "7 reserved bytes are counted"),
-        (lambda it: setattr(next(iter(it._blocks.values())).first, "nbytes", 1024), "does not begin where"),
-        (lambda it: setattr(next(iter(it._blocks.values())).first, "free", True), "are both free and were not merged"),
-        (lambda it: setattr(next(iter(it._blocks.values())).first, "next", None), "end at 512, not at 2097152"),
-        (lambda it: setattr(next(iter(it._blocks.values())).first.next, "previous", None), "does not know its"),
-        (lambda it: it._arrays.clear() or it._arrays.update({0: np.empty(5, np.uint8)}), "not at 2097152"),
+        (lambda x: x._bins[0].append((512, 99, next(iter(x._blocks.values())).first)), "bin 0 has 512 bytes at 99"),
+        (lambda x: x._bins[11].clear(), "the bins have 1 pieces, and 2 others"),
+        (lambda x: x._bins[3].append(x._bins[11].pop()), "which belong elsewhere"),
+        (lambda x: setattr(x, "_allocated", 0), "0 allocated bytes are counted, and 1024 found"),
+        (lambda x: setattr(x, "_live", 7), "7 allocations are counted, and 2 found"),
+        (lambda x: setattr(x, "_requested", 7), "7 requested bytes are counted"),
+        (lambda x: setattr(x, "_reserved", 7), "7 reserved bytes are counted"),
+        (lambda x: setattr(next(iter(x._blocks.values())).first, "nbytes", 1024), "does not begin where"),
+        (lambda x: setattr(next(iter(x._blocks.values())).first, "free", True), "are both free and were not merged"),
+        (lambda x: setattr(next(iter(x._blocks.values())).first, "next", None), "end at 512, not at 2097152"),
+        (lambda x: setattr(next(iter(x._blocks.values())).first.next, "previous", None), "does not know its"),
+        (lambda x: x._arrays.clear() or x._arrays.update({0: np.empty(5, np.uint8)}), "not at 2097152"),
     ],
 )
 def test_contradictions_are_found(spoil: Callable[[Any], object], complaint: str) -> None:
@@ -886,7 +886,7 @@ def test_a_destructor_frees_in_the_middle_of_a_change(
     assert len(counted) == 2
     allocator.check_invariants()
     assert allocator.statistics()["allocation.all.current"] == 1
-    assert sorted(it.requested for it in freed) == [100, 200]
+    assert sorted(value.requested for value in freed) == [100, 200]
     other.free()
     assert allocator.shrink() == 2 * MIB
 
@@ -1006,7 +1006,7 @@ class Model(RuleBasedStateMachine):
         self.refused: list[tuple[int, int]] = []
 
     def live_of(self, number: int) -> list[Allocation]:
-        return [it for it in self.live if it.allocator is self.allocators[number] and it.nbytes]
+        return [value for value in self.live if value.allocator is self.allocators[number] and value.nbytes]
 
     @rule(nbytes=SIZES, number=st.integers(0, 1))
     def allocate(self, nbytes: int, number: int) -> None:
@@ -1027,7 +1027,7 @@ class Model(RuleBasedStateMachine):
         marks(piece)[:] = piece.owner
         self.live.append(piece)
         self.ever[number] += piece.nbytes
-        self.peak[number] = max(self.peak[number], sum(it.nbytes for it in self.live_of(number)))
+        self.peak[number] = max(self.peak[number], sum(value.nbytes for value in self.live_of(number)))
         self.most[number] = max(self.most[number], len(self.live_of(number)))
 
     @precondition(lambda self: self.live)
@@ -1053,12 +1053,12 @@ class Model(RuleBasedStateMachine):
     @rule(number=st.integers(0, 1))
     def reset_peak(self, number: int) -> None:
         self.allocators[number].reset_peak()
-        self.peak[number] = sum(it.nbytes for it in self.live_of(number))
+        self.peak[number] = sum(value.nbytes for value in self.live_of(number))
         self.most[number] = len(self.live_of(number))
 
     @invariant()
     def nothing_overlaps_and_contents_are_preserved(self) -> None:
-        ranges = sorted((it.block.ctypes.data + it.offset, it.nbytes) for it in self.live if it.nbytes)
+        ranges = sorted((value.block.ctypes.data + value.offset, value.nbytes) for value in self.live if value.nbytes)
         for (start, nbytes), (following, _) in pairwise(ranges):
             assert start + nbytes <= following
         for piece in self.live:
@@ -1071,17 +1071,17 @@ class Model(RuleBasedStateMachine):
             allocator.check_invariants()
             live = self.live_of(number)
             found = allocator.statistics()
-            current = sum(it.nbytes for it in live)
+            current = sum(value.nbytes for value in live)
             assert found["allocated_bytes.all.current"] == current
             assert found["allocated_bytes.all.allocated"] == self.ever[number]
             assert found["allocated_bytes.all.freed"] == self.ever[number] - current
             assert found["allocated_bytes.all.peak"] == self.peak[number]
-            assert found["requested_bytes.all.current"] == sum(it.requested for it in live)
+            assert found["requested_bytes.all.current"] == sum(value.requested for value in live)
             assert found["allocation.all.current"] == len(live)
             assert found["allocation.all.peak"] == self.most[number]
             reserved += found["reserved_bytes.all.current"]
             largest = allocator.largest(len(live) + 1)
-            assert sorted(it.owner for it in largest) == sorted(it.owner for it in live)
+            assert sorted(value.owner for value in largest) == sorted(value.owner for value in live)
         assert all(asked == told for asked, told in self.refused)
         assert self.memory.used == reserved
         assert self.memory.limit is None or reserved <= self.memory.limit
@@ -1209,9 +1209,9 @@ def test_pieces_of_the_host_begin_at_different_places_of_a_page(nbytes: int) -> 
     """Where they begin at the same one, additions of arrays of a megabyte take up to a fifth longer."""
     allocator = BinAllocator(DeviceMemory("host", staggers=True))
     made = [allocator.allocate(nbytes) for _ in range(3)]
-    addresses = [it.array((nbytes,), np.dtype(np.uint8)).ctypes.data for it in made]
-    assert len({it % PAGE for it in addresses}) == 3
-    assert all([it % 64 == 0 for it in addresses])
+    addresses = [value.array((nbytes,), np.dtype(np.uint8)).ctypes.data for value in made]
+    assert len({address % PAGE for address in addresses}) == 3
+    assert all([address % 64 == 0 for address in addresses])
     allocator.check_invariants()
 
 
@@ -1223,7 +1223,7 @@ def test_as_many_fit_into_a_block_as_if_all_began_at_the_same_place(nbytes: int)
     block = memory.used
     others = [allocator.allocate(nbytes) for _ in range((2 if nbytes < MIB else 20) * MIB // nbytes - 1)]
     assert memory.used == block
-    assert {it.block.ctypes.data for it in others} == {first.block.ctypes.data}
+    assert {other.block.ctypes.data for other in others} == {first.block.ctypes.data}
     allocator.check_invariants()
 
 

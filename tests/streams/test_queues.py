@@ -66,8 +66,8 @@ def test_the_lowest_serial_comes_out_first(order: list[int], doings: list[str]) 
             out = queue.pop()
             assert out.behind is None
             assert out.serial not in waiting
-            assert all([out.serial < it for it in waiting])
-        assert sorted([it.serial for it in queue]) == sorted(waiting)
+            assert all([out.serial < value for value in waiting])
+        assert sorted([value.serial for value in queue]) == sorted(waiting)
         assert len(queue) == len(waiting)
         assert queue.is_empty() == (not waiting)
     queue.clear()

@@ -271,7 +271,7 @@ class Writer:
         self.steps.append(Step(kind, out, tuple(args), detail))
         return out
 
-    def pick(self, fits: Callable[[Known], bool] = lambda it: True) -> str | None:
+    def pick(self, fits: Callable[[Known], bool] = lambda x: True) -> str | None:
         found = [name for name, known in self.pool.items() if not known.huge and fits(known)]
         if not found:
             return None
@@ -299,14 +299,16 @@ class Writer:
         if first is None:
             return
         known = self.pool[first]
-        second = self.pick(lambda it: it[1:3] == known[1:3] and _broadcast(it.shape, known.shape) is not None)
+        second = self.pick(
+            lambda tensor: tensor[1:3] == known[1:3] and _broadcast(tensor.shape, known.shape) is not None
+        )
         shape = _broadcast(known.shape, self.pool[second].shape) if second is not None else None
         if second is not None and shape is not None:
             result = Known(shape, known.dtype, known.device)
             self.add("binary", result, (first, second), (self.choose.choice(list(BINARY)),))
 
     def reduce(self) -> None:
-        name = self.pick(lambda it: it.dtype == "int64" and len(it.shape) > 0)
+        name = self.pick(lambda tensor: tensor.dtype == "int64" and len(tensor.shape) > 0)
         if name is not None:
             known = self.pool[name]
             axis = self.choose.randrange(len(known.shape))
@@ -314,13 +316,16 @@ class Writer:
             self.add("sum", Known(shape, "int64", known.device), (name,), (axis,))
 
     def matmul(self) -> None:
-        first = self.pick(lambda it: it.dtype == "int64" and len(it.shape) == 2 and it.shape[0] < 10)
+        first = self.pick(lambda tensor: tensor.dtype == "int64" and len(tensor.shape) == 2 and tensor.shape[0] < 10)
         if first is None:
             return
         known = self.pool[first]
         second = self.pick(
-            lambda it: (
-                it[1:3] == known[1:3] and len(it.shape) == 2 and it.shape[0] == known.shape[1] and it.shape != BIG
+            lambda tensor: (
+                tensor[1:3] == known[1:3]
+                and len(tensor.shape) == 2
+                and tensor.shape[0] == known.shape[1]
+                and tensor.shape != BIG
             )
         )
         if second is not None:
@@ -352,7 +357,7 @@ class Writer:
             self.add(kind, known._replace(shape=(2, *shape), writeable=False), (name,), ((2, *shape),))
 
     def change(self) -> None:
-        target = self.pick(lambda it: it.writeable)
+        target = self.pick(lambda x: x.writeable)
         if target is None:
             return
         known = self.pool[target]
@@ -362,10 +367,10 @@ class Writer:
             return
         same_device = kind != "copy_"
         other = self.pick(
-            lambda it: (
-                it.dtype == known.dtype
-                and (it.device == known.device or not same_device)
-                and _broadcast(it.shape, known.shape) == known.shape
+            lambda tensor: (
+                tensor.dtype == known.dtype
+                and (tensor.device == known.device or not same_device)
+                and _broadcast(tensor.shape, known.shape) == known.shape
             )
         )
         if other is not None:
@@ -378,10 +383,10 @@ class Writer:
             self.add("free", None, (name,))
 
     def fail(self) -> None:
-        target = self.pick(lambda it: it.writeable)
+        target = self.pick(lambda x: x.writeable)
         if target is not None:
             known = self.pool[target]
-            other = self.pick(lambda it: it.device == known.device)
+            other = self.pick(lambda tensor: tensor.device == known.device)
             args = (target,) if other is None or self.choose.random() < 0.5 else (target, other)
             self.add("fail", None, args)
 
@@ -390,13 +395,13 @@ class Writer:
         source = self.pick()
         if source is not None:
             known = self.pool[source]
-            targets = [self.pick(lambda it: it.writeable and it[:3] == known[:3]) for _ in range(2)]
+            targets = [self.pick(lambda x: x.writeable and x[:3] == known[:3]) for _ in range(2)]
             names = [name for name in targets if name is not None]
             if len(names) == 2:
                 self.add("pair", None, (source, *names))
 
     def poke(self) -> None:
-        name = self.pick(lambda it: it.writeable)
+        name = self.pick(lambda x: x.writeable)
         if name is not None:
             self.add("poke", None, (name,), (self.choose.randrange(9),))
 
@@ -405,7 +410,7 @@ class Writer:
         names = [self.pick()]
         device = self.pool[names[0]].device if names[0] is not None else ""
         for _ in range(self.choose.randint(1, 2)):
-            names.append(self.pick(lambda it: it.writeable and it.device == device))
+            names.append(self.pick(lambda tensor: tensor.writeable and tensor.device == device))
         found = [name for name in names if name is not None]
         if len(found) == len(names):
             self.add("update", None, found)
@@ -454,12 +459,12 @@ class Writer:
         name = self.pick()
         if name is not None:
             known = self.pool[name]
-            device = self.choose.choice([it for it in self.devices if it != known.device])
+            device = self.choose.choice([value for value in self.devices if value != known.device])
             self.add("to", known._replace(device=device, writeable=True), (name,), (device,))
 
     def huge(self) -> None:
         device = self.choose.choice(SIMULATED)
-        source = self.pick(lambda it: it.device == "cpu" and it.dtype == "float32" and it.shape == ())
+        source = self.pick(lambda tensor: tensor.device == "cpu" and tensor.dtype == "float32" and tensor.shape == ())
         known = Known((HUGE + len(self.steps),), "float32", device, huge=True)
         if source is not None and self.choose.random() < 0.7:
             self.add("flood", known, (source,), (device, known.shape[0]))
@@ -485,7 +490,7 @@ class Writer:
         self.add("churn", Known((3,), "float32", device), detail=(device, self.choose.randrange(9)))
 
     def wait(self) -> None:
-        name = self.pick(lambda it: it.device != "cpu")
+        name = self.pick(lambda tensor: tensor.device != "cpu")
         if name is not None:
             kinds = ("compute", "host_to_device", "device_to_host")
             self.add(self.choose.choice(("wait", "event")), None, (name,), tuple(self.choose.sample(kinds, 2)))
@@ -815,7 +820,7 @@ class Player:
             getattr(args[0], kind)(args[1])
         elif kind == "fail":
             kernel = failing((self.number, index))
-            blobs = tuple([it._blob for it in args[1:]])
+            blobs = tuple([arg._blob for arg in args[1:]])
             physical_run(machine, lambda builder: builder.op_call("planted", kernel, blobs, (args[0]._blob,)))
         elif kind == "peek":
             blob = args[0]._blob
@@ -824,12 +829,12 @@ class Player:
             blob = args[0]._blob
             physical_run(machine, lambda builder: builder.access_blob_by_callback(blob, self.poking(step), "mut"))
         elif kind == "pair":
-            source, *targets = [it._blob for it in args]
+            source, *targets = [arg._blob for arg in args]
             physical_run(
                 machine, lambda builder: builder.op_call("pair", both, (source,), tuple(targets), several=True)
             )
         elif kind == "update":
-            blobs = tuple([it._blob for it in args])
+            blobs = tuple([arg._blob for arg in args])
             physical_run(machine, lambda builder: builder.multi_tensor_update("update", add_one, blobs[:1], blobs[1:]))
         elif kind == "barrier":
             physical_run(machine, lambda builder: builder.barrier(self.passing(index)))
@@ -871,9 +876,9 @@ class Player:
         # The trace is told of an instruction a moment before it is in the queue, and so before it is ahead of anything.
         queued = set(machine.engine.pending)
         before = [
-            it
-            for it in (list(trace.of.values()) if trace is not None else [])
-            if it.instruction.stream in streams and (it.instruction in queued or it.instruction.serial >= 0)
+            value
+            for value in (list(trace.of.values()) if trace is not None else [])
+            if value.instruction.stream in streams and (value.instruction in queued or value.instruction.serial >= 0)
         ]
 
         def callback() -> None:
@@ -1028,7 +1033,9 @@ class Reason(NamedTuple):
         if self.kind == "oom":
             return isinstance(error, OutOfMemory) and error.requested == self.what
         assert self.kind == "dead"
-        return isinstance(error, (Cancelled, DeadlineExceeded)) and any(f"'{it}'" in str(error) for it in self.what)
+        return isinstance(error, (Cancelled, DeadlineExceeded)) and any(
+            f"'{value}'" in str(error) for value in self.what
+        )
 
 
 # Any of these reasons may be the one; none if there is a value.
@@ -1056,13 +1063,13 @@ class Span:
         return found
 
     def dead(self, now: float) -> bool:
-        return any(it.cancelled or (it.deadline is not None and it.deadline <= now) for it in self.chain())
+        return any(value.cancelled or (value.deadline is not None and value.deadline <= now) for value in self.chain())
 
     def may_be_dead(self, now: float) -> bool:
-        return self.dead(now) or any(it.doomed for it in self.chain())
+        return self.dead(now) or any(value.doomed for value in self.chain())
 
     def reason(self) -> Reason:
-        return Reason("dead", tuple([it.name for it in self.chain()]))
+        return Reason("dead", tuple([value.name for value in self.chain()]))
 
 
 class Memory:
@@ -1283,7 +1290,7 @@ class Oracle:
         return self.compute(step, args)
 
     def compute(self, step: Step, args: list[Seen]) -> Seen:
-        arrays = [it.array for it in args]
+        arrays = [arg.array for arg in args]
         shape: tuple[int, ...]
         if step.kind == "unary":
             shape = arrays[0].shape
@@ -1322,8 +1329,8 @@ class Oracle:
     def update(self, args: list[Seen]) -> None:
         """A `MultiTensorUpdate`: all or nothing."""
         fate = self.fate()
-        found = [it.memory.poison for it in args if it.memory.poison]
-        lost = [it for it in found if not all(reason.is_dropping() for reason in it)]
+        found = [arg.memory.poison for arg in args if arg.memory.poison]
+        lost = [value for value in found if not all(reason.is_dropping() for reason in value)]
         for out in args[1:]:
             out.memory.writer = self.span
             if fate.reason is not None and not fate.dropped:
@@ -1361,7 +1368,7 @@ class Oracle:
             self.spans[step.out] = span
             self.stack.append(span)
         elif step.kind == "close":
-            while any(it is self.spans.get(step.out) for it in self.stack):
+            while any(value is self.spans.get(step.out) for value in self.stack):
                 self.stack.pop()
         elif step.kind in ("cancel", "cancel soon"):
             if step.out in self.spans:
@@ -1390,7 +1397,7 @@ class Oracle:
     def compare(self, found: Found, wanted: Seen) -> None:
         poison = wanted.memory.poison
         if found.error is not None:
-            if not any(it.explains(found.error) for it in poison):
+            if not any(value.explains(found.error) for value in poison):
                 raise Contradiction(f"{found.error!r} instead of {list(poison) or 'a value'}") from found.error
             return
         assert found.array is not None
@@ -1470,7 +1477,7 @@ def run(case: Case, forgiven: frozenset[str] = KNOWN) -> Counter[str]:
                 machine.close()
             for name in world.devices:
                 del stream_table._simulated[Device(name)], stream_table._memories[Device(name)]
-    others = [it for it in log.others if not (world.naps and it.startswith("nothing has ended"))]
+    others = [other for other in log.others if not (world.naps and other.startswith("nothing has ended"))]
     check(not others, f"logged: {others}")
     reported.check(log.errors)
     return figures
@@ -1534,21 +1541,25 @@ class Reported:
         self.planted: list[BaseException] = []
 
     def check(self, errors: list[BaseException]) -> None:
-        seen = {id(it) for it in self.raised}
-        counts = Counter([id(it) for it in errors])
-        errors = [it for it in errors if id(it) not in self.early]
+        seen = {id(value) for value in self.raised}
+        counts = Counter([id(value) for value in errors])
+        errors = [value for value in errors if id(value) not in self.early]
         for error in errors:
             check(id(error) not in seen, f"{error!r} was looked at, and reported as not looked at")
-            reasons = [it for it in self.assigned if it.explains(error)]
+            reasons = [value for value in self.assigned if value.explains(error)]
             # A device may fail at what has no result, too: giving memory back, for instance.  And there may have been
             # no memory for an upload before it was dropped.
             blameless = isinstance(error, DeviceFault) or (
-                isinstance(error, OutOfMemory) and _upload(error) and any(it.is_dropping() for it in self.assigned)
+                isinstance(error, OutOfMemory)
+                and _upload(error)
+                and any(value.is_dropping() for value in self.assigned)
             )
             check(bool(reasons) or blameless, f"{error!r} was reported, and spoiled nothing")
             for reason in reasons:
                 # One tensor may be refused memory twice; but getting it and filling it is one thing to the program.
-                like_it = [it for it in self.raised if reason.explains(it) and _upload(it) and _upload(error)]
+                like_it = [
+                    value for value in self.raised if reason.explains(value) and _upload(value) and _upload(error)
+                ]
                 check(not like_it, f"{error!r} was reported, and one like it was seen")
         for error in self.planted:
             due = id(error) not in seen or id(error) in self.early
@@ -1575,11 +1586,11 @@ def judge(case: Case, world: World, players: list[Player]) -> tuple[Counter[str]
     figures["errors seen"] = len(reported.raised)
     if world.trace is not None:
         records = list(world.trace.of.values())
-        reported.planted = [it.error for it in records if isinstance(it.error, Planted)]
+        reported.planted = [record.error for record in records if isinstance(record.error, Planted)]
         figures["instructions traced"] = len(records)
-        figures["dropped"] = sum(it.dropped for it in records)
-        figures["surely dropped"] = sum(it.must_drop for it in records)
-        figures["device faults"] = sum(isinstance(it.error, DeviceFault) for it in records)
+        figures["dropped"] = sum(record.dropped for record in records)
+        figures["surely dropped"] = sum(record.must_drop for record in records)
+        figures["device faults"] = sum(isinstance(record.error, DeviceFault) for record in records)
     for player in players:
         player.found.clear()
     for machine in world.all_machines():
@@ -1619,7 +1630,9 @@ def leave_nothing(world: World) -> None:
 
 
 def _allocated(machine: VirtualMachine) -> int:
-    return sum(it.statistics()["allocated_bytes.all.current"] for it in machine.memory.allocators.values())
+    return sum(
+        allocator.statistics()["allocated_bytes.all.current"] for allocator in machine.memory.allocators.values()
+    )
 
 
 # Many, and the smallest that fails

@@ -140,8 +140,8 @@ async def test_on_a_loop_for_as_much_as_the_machine_may_take_of_a_turn(monkeypat
     async with VirtualMachine("loop", cpu_worker="never", race_check=False) as machine:
         x = await flow.ones(3)
         await asyncio.sleep(0)
-        results = [x + it for it in range(2000)]
-        there = [it._blob.storage.array is not None for it in results]
+        results = [x + index for index in range(2000)]
+        there = [result._blob.storage.array is not None for result in results]
         # The clock goes on by ten microseconds each time, and the budget is a millisecond.
         assert sum(there) == 100
         assert there == sorted(there, reverse=True)

@@ -46,10 +46,10 @@ def machine(request: pytest.FixtureRequest) -> Iterator[VirtualMachine]:
 def chains(machine: VirtualMachine) -> list[str]:
     """The ops of each chain that was launched."""
     return [
-        " ".join([member.name.removesuffix("_scalar") for member in it.members])
+        " ".join([member.name.removesuffix("_scalar") for member in value.members])
         for turn in machine.engine.story.turns
-        for it in turn.launched
-        if it.members is not None and it.name == "chain"
+        for value in turn.launched
+        if value.members is not None and value.name == "chain"
     ]
 
 
@@ -145,7 +145,7 @@ def test_chains_have_an_end(machine: VirtualMachine) -> None:
     for _ in range(LONGEST + 3):
         y = y + 1
     np.testing.assert_allclose(y.numpy(), x.numpy() + LONGEST + 3, rtol=1e-6)
-    assert [len(it.split()) for it in chains(machine)] == [LONGEST, 3]
+    assert [len(chain.split()) for chain in chains(machine)] == [LONGEST, 3]
 
 
 def test_what_is_mostly_alone_waits_for_others_only_now_and_then(machine: VirtualMachine) -> None:
@@ -178,7 +178,7 @@ def test_gradients_are_the_same(machine: VirtualMachine) -> None:
     a, b = numbers(), numbers(1)
     found = []
     for width in (SIDE, 8):  # below a size nothing is chained
-        x, y = (flow.tensor(it[:width, :width].copy(), requires_grad=True) for it in (a, b))
+        x, y = (flow.tensor(value[:width, :width].copy(), requires_grad=True) for value in (a, b))
         z = flow.exp((x * y - 1) * 0.5) / (y * y + 1)
         (z * z).sum().backward()
         assert x.grad is not None
@@ -207,9 +207,9 @@ def test_a_dropped_scope_drops_its_chain_and_no_other(machine: VirtualMachine) -
         z = y * 2
         scope.cancel()
     kept = x * 3 + 1
-    for it in (y, z):
+    for tensor in (y, z):
         with pytest.raises(Cancelled):
-            it.numpy()
+            tensor.numpy()
     np.testing.assert_array_equal(kept.numpy(), x.numpy() * 3 + 1)
 
 
@@ -219,9 +219,9 @@ def test_a_failed_operand_spoils_only_what_depends_on_it(machine: VirtualMachine
     good = x + 1
     spoilt = good * bad
     also_good = good - 1
-    for it in (spoilt, spoilt + 1):
+    for tensor in (spoilt, spoilt + 1):
         with pytest.raises(IndexError):
-            it.numpy()
+            tensor.numpy()
     np.testing.assert_array_equal(also_good.numpy(), x.numpy() + 1 - 1)
 
 
@@ -237,10 +237,10 @@ def test_out_of_memory_in_the_middle_leaves_what_came_before(machine: VirtualMac
         made.append(made[-1] + number)
     wanted, there = x.numpy(), 0
     told: list[str] = []
-    for number, it in enumerate(made[1:]):
+    for number, tensor in enumerate(made[1:]):
         wanted = wanted + np.float32(number)
         try:
-            found = it.numpy()
+            found = tensor.numpy()
         except OutOfMemory as error:
             told += error.__notes__
             continue
@@ -248,7 +248,7 @@ def test_out_of_memory_in_the_middle_leaves_what_came_before(machine: VirtualMac
         assert there == number, "what comes behind a failure cannot be there"
         there += 1
     assert 1 <= there < 24
-    assert all(["add_scalar" in it or __file__ in it for it in told])
+    assert all(["add_scalar" in value or __file__ in value for value in told])
     flow.set_memory_limit(None, "cpu")
 
 
@@ -310,9 +310,9 @@ def test_a_kernel_that_fails_fails_all_and_says_which_line(
     monkeypatch.setattr(FusedKernel, "compute", run)
     y = x + 1
     z = y * 2
-    for it in (y, z):
+    for tensor in (y, z):
         with pytest.raises(MemoryError, match="no room for a tile") as caught:
-            it.numpy()
+            tensor.numpy()
     assert any([__file__ in note for note in caught.value.__notes__])
     assert chains(machine) == ["add mul"]
 
@@ -332,7 +332,7 @@ def test_coroutines_chain_and_the_loop_goes_on() -> None:
         async with VirtualMachine("served", cpu_worker="always") as machine:
             x = flow.ones(SIDE, SIDE)
             results = await asyncio.gather(*[_of_three(x, number) for number in range(4)])
-            assert [it[0, 0] for it in results] == [2.0 * number - 1 for number in range(4)]
+            assert [result[0, 0] for result in results] == [2.0 * number - 1 for number in range(4)]
             assert "mul sub" in chains(machine)[0]
 
     async def _of_three(x: flow.Tensor, number: int) -> Any:
@@ -420,7 +420,7 @@ def _run(program: list[tuple[str, int, int, bool]], values: list[flow.Tensor]) -
         recent = [*recent[-3:], made]
         if keep:
             kept.append(made)
-    return [it.numpy() for it in [*kept, recent[-1]]]
+    return [tensor.numpy() for tensor in [*kept, recent[-1]]]
 
 
 @pytest.mark.slow
@@ -440,7 +440,7 @@ def test_random_programs_make_what_single_ops_make(program: list[tuple[str, int,
                 patch.setattr(table, "CHAINED_FROM", 50_000)
                 for op in OPS.values():
                     op.forget()
-                found.append(_run(program, [flow.tensor(it) for it in arrays]))
+                found.append(_run(program, [flow.tensor(array) for array in arrays]))
             machine.drain()
             machine.engine.check_invariants()
         finally:

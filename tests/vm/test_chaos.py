@@ -275,7 +275,7 @@ def a_part_mends_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def without(self: OpCall) -> None:
         for blob in self.outputs:
-            if not any(blob.storage is it.storage for it in self.inputs) and blob.storage.array is not None:
+            if not any(blob.storage is operand.storage for operand in self.inputs) and blob.storage.array is not None:
                 blob.storage.failure = None
         compute(self)
 
@@ -286,7 +286,7 @@ def the_whole_mends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     compute = OpCall.compute
 
     def without(self: OpCall) -> None:
-        failures = [it.storage.failure for it in self.outputs]
+        failures = [output.storage.failure for output in self.outputs]
         compute(self)
         for blob, failure in zip(self.outputs, failures, strict=True):
             blob.storage.failure = blob.storage.failure or failure
@@ -372,7 +372,7 @@ def test_a_mistake_is_found(plant: Plant, mode: str, monkeypatch: pytest.MonkeyP
 def test_what_fails_is_made_small(monkeypatch: pytest.MonkeyPatch) -> None:
     shields_do_not_shield(monkeypatch)
     cases = (make_case(seed, "cpu") for seed in range(400))
-    failing = next(it for it in cases if it.setting.surroundings == "script" and fails(it) is not None)
+    failing = next(case for case in cases if case.setting.surroundings == "script" and fails(case) is not None)
     small = shrink(failing)
     assert fails(small) is not None
     assert len(small.programs[0]) <= 6 < len(failing.programs[0])

@@ -60,7 +60,7 @@ def test_the_issuer_sleeps_above_the_mark_until_there_is_half_as_much() -> None:
         assert closed.opened.is_set()
         assert max(sizes) <= 10
         assert len(stalled.messages) == 1
-        assert [it.item() for it in results] == [1.0] * 30
+        assert [result.item() for result in results] == [1.0] * 30
 
 
 def test_the_same_for_bytes() -> None:
@@ -75,7 +75,7 @@ def test_the_same_for_bytes() -> None:
         assert sizes[:10] == list(range(1, 11))
         assert sizes[10] <= 5
         assert max(sizes) <= 10
-        assert [it[0].item() for it in results] == [1.0] * 30
+        assert [result[0].item() for result in results] == [1.0] * 30
     assert outstanding_bytes(machine) == 0
 
 
@@ -127,7 +127,7 @@ def test_several_issuers_sleep_and_wake() -> None:
         thread.start()
     for thread in threads:
         thread.join(PATIENCE)
-    assert not any(it.is_alive() for it in threads)
+    assert not any(value.is_alive() for value in threads)
     assert errors == []
     # Each may be about to find out that it is too much.
     assert max(highest) <= 20 + 4
@@ -145,7 +145,7 @@ def test_what_a_kernel_issues_does_not_wait_for_itself() -> None:
 
     with entered(machine):
         call(issue).item()
-        assert [it.item() for it in results] == [1.0] * 10
+        assert [result.item() for result in results] == [1.0] * 10
 
 
 @pytest.mark.parametrize("end", ["close", "abort"])
@@ -208,7 +208,7 @@ async def test_checkpoint_waits_above_the_mark_until_there_is_half_as_much() -> 
             closed.open()
             assert await waiting <= 5
             assert machine.has_waiters() == 0
-        assert [(await it).item() for it in results] == [1.0] * 20
+        assert [(await result).item() for result in results] == [1.0] * 20
 
 
 async def checkpoint_then_count(machine: VirtualMachine) -> int:
@@ -245,7 +245,7 @@ async def test_a_cancelled_checkpoint_waits_no_more() -> None:
             assert machine.has_waiters() == 0
             closed.open()
             await flow.checkpoint()
-        assert [(await it).item() for it in results] == [1.0] * 5
+        assert [(await result).item() for result in results] == [1.0] * 5
 
 
 async def test_awaiting_a_result_waits_for_room_too() -> None:
@@ -303,8 +303,8 @@ async def test_the_warning_names_the_users_line_and_says_what_to_do() -> None:
                 warnings.simplefilter("always")
                 for _ in range(5):
                     x = x + 1  # the line
-            assert {it.lineno for it in caught} == {line_of("the line", __file__)}
-            assert {it.filename for it in caught} == {__file__}
+            assert {value.lineno for value in caught} == {line_of("the line", __file__)}
+            assert {value.filename for value in caught} == {__file__}
             message = str(caught[0].message)
             assert "'busy' has more work than it can take (high_water=3" in message
             assert "await vmflow.checkpoint()" in message

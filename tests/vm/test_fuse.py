@@ -52,7 +52,7 @@ def test_a_chain_is_launched_at_once(machine: VirtualMachine) -> None:
 def test_what_costs_more_is_launched_alone(machine: VirtualMachine) -> None:
     x = flow.ones(300, 300)
     (x + 1).sum().item()
-    assert [len(it) for it in launches(machine) if "add_scalar" in it] == [1]
+    assert [len(launch) for launch in launches(machine) if "add_scalar" in launch] == [1]
 
 
 def test_a_failure_spoils_what_depends_on_it_and_names_its_own_line(machine: VirtualMachine) -> None:
@@ -61,7 +61,7 @@ def test_a_failure_spoils_what_depends_on_it_and_names_its_own_line(machine: Vir
     worse = bad + 1
     good = x + 1
     assert good.tolist() == [2.0, 2.0, 2.0]
-    assert any("gather" in it and "add_scalar" in it for it in launches(machine))
+    assert any("gather" in launch and "add_scalar" in launch for launch in launches(machine))
     with pytest.raises(IndexError) as caught:
         worse.numpy()
     notes = "\n".join(caught.value.__notes__)
@@ -83,7 +83,7 @@ def test_members_keep_their_own_scopes(machine: VirtualMachine) -> None:
     assert kept.tolist() == [3.0, 3.0, 3.0]
     with pytest.raises(Cancelled, match="given up"):
         dropped.numpy()
-    assert any(it.count("mul_scalar") == 2 for it in launches(machine))
+    assert any(launch.count("mul_scalar") == 2 for launch in launches(machine))
 
 
 def test_what_is_cancelled_in_the_middle_stops_in_the_middle(machine: VirtualMachine) -> None:
@@ -109,7 +109,7 @@ async def test_members_are_awaited_one_by_one(machine: VirtualMachine) -> None:
         values: list[float] = result.tolist()
         return values
 
-    values = await asyncio.gather(*[value(it) for it in results])
+    values = await asyncio.gather(*[value(entry) for entry in results])
     assert values == [[1.0 + number] * 3 for number in range(6)]
     assert machine.has_waiters() == 0
 
@@ -162,7 +162,7 @@ def test_without_memory_for_one_member_the_others_go_on() -> None:
         assert second.cpu().tolist() == [2.0] * 4
         with pytest.raises(OutOfMemory, match=r"8\.00 MiB were requested"):
             huge.cpu().numpy()
-        assert all(len(it) == 1 for it in launches(machine)), "memory comes and goes between launches"
+        assert all(len(launch) == 1 for launch in launches(machine)), "memory comes and goes between launches"
     finally:
         flow.set_memory_limit(SIMULATED_BYTES, device)
         MODE.set(before)

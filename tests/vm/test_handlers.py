@@ -86,8 +86,8 @@ class Counter:
         self.known = flow.arange(4.0)
         self.count = flow.zeros(1)
         self.large = flow.ones(40_000)
-        for it in (self.known, self.count, self.large):
-            it.numpy()
+        for tensor in (self.known, self.count, self.large):
+            tensor.numpy()
 
     def __call__(self) -> None:
         self.count.add_(1)
@@ -234,7 +234,7 @@ def test_what_cannot_be_had_in_a_handler_says_so(default: flow.VirtualMachine) -
 
     at_every_point(make)
     assert refused
-    assert all(["cannot be waited for" in it for it in refused])
+    assert all(["cannot be waited for" in entry for entry in refused])
 
 
 def raising_kernel(array: Any, out: Any) -> Any:
@@ -276,7 +276,7 @@ def test_a_signal_in_a_kernel(default: flow.VirtualMachine, handled: list[float]
     """At once, and in a turn."""
     default.observers.inline = hurries
     results = [issue_raising(flow.ones(2)) for _ in range(2)]
-    assert [it.tolist() for it in results] == [[2.0, 2.0]] * 2
+    assert [result.tolist() for result in results] == [[2.0, 2.0]] * 2
     assert handled == [7.0, 8.0]
 
 

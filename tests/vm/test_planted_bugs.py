@@ -56,7 +56,7 @@ def races(machine: VirtualMachine) -> list[RaceDetected]:
 def filler(choose: random.Random) -> None:
     x = flow.ones(choose.choice((3, 50, 30_000)))
     for _ in range(choose.randrange(4)):
-        x = choose.choice((lambda it: it + 1, lambda it: it * 2, lambda it: it.cpu().to(DEVICE)))(x)
+        x = choose.choice((lambda value: value + 1, lambda value: value * 2, lambda tensor: tensor.cpu().to(DEVICE)))(x)
 
 
 def drive() -> None:
@@ -191,7 +191,7 @@ def run(program: Program, seed: int) -> None:
     current_machine().completion.synchronize()
 
 
-@pytest.mark.parametrize(("plant", "program"), PLANTED, ids=lambda it: it.__name__)
+@pytest.mark.parametrize(("plant", "program"), PLANTED, ids=lambda name: name.__name__)
 def test_the_detector_finds_it_under_every_seed(
     plant: Plant, program: Program, machine: VirtualMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -207,11 +207,11 @@ def test_the_detector_finds_it_under_every_seed(
     assert missed == []
 
 
-@pytest.mark.parametrize("program", dict.fromkeys([program for _, program in PLANTED]), ids=lambda it: it.__name__)
+@pytest.mark.parametrize("program", dict.fromkeys([program for _, program in PLANTED]), ids=lambda x: x.__name__)
 def test_nothing_is_found_where_nothing_is_wrong(program: Program, machine: VirtualMachine) -> None:
     """Else the test above would pass for the wrong reason."""
     for seed in SEEDS:
         program(random.Random(seed))
     flow.synchronize()
     assert races(machine) == []
-    assert all(it.state == ERASED for it in machine.engine.lively)
+    assert all(value.state == ERASED for value in machine.engine.lively)

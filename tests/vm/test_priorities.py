@@ -56,7 +56,7 @@ async def test_a_small_urgent_forward_overtakes_all_that_was_not_handed_over() -
             assert (await urgent).tolist() == [5.0]
         assert (await slow).tolist() == [50.0]
     # The gate alone is as much as is handed over at once.
-    assert record.ran == [f"urgent{it}" for it in range(5)] + [f"slow{it}" for it in range(50)]
+    assert record.ran == [f"urgent{index}" for index in range(5)] + [f"slow{index}" for index in range(50)]
 
 
 @pytest.mark.parametrize("worker", WHERE)
@@ -107,11 +107,11 @@ def test_below_the_ordinary() -> None:
     record = Record()
     with held(VirtualMachine(cpu_worker="always", gather=1)) as closed:
         with flow.scope(priority=-1):
-            background = [record.op(f"background{it}") for it in range(3)]
-        ordinary = [record.op(f"ordinary{it}") for it in range(3)]
+            background = [record.op(f"background{index}") for index in range(3)]
+        ordinary = [record.op(f"ordinary{index}") for index in range(3)]
         closed.open()
-        assert sum([it.item() for it in background + ordinary]) == 6
-    assert record.ran == [f"{name}{it}" for name in ("ordinary", "background") for it in range(3)]
+        assert sum([tensor.item() for tensor in background + ordinary]) == 6
+    assert record.ran == [f"{name}{index}" for name in ("ordinary", "background") for index in range(3)]
 
 
 def test_several_priorities_go_from_high_to_low() -> None:
@@ -126,7 +126,7 @@ def test_several_priorities_go_from_high_to_low() -> None:
         closed.open()
         for result in results:
             result.item()
-    assert record.ran == [str(it) for it in sorted(range(12), key=lambda it: (-priorities[it], it))]
+    assert record.ran == [str(index) for index in sorted(range(12), key=lambda index: (-priorities[index], index))]
 
 
 @pytest.mark.parametrize("priority", [None, 0, 3, -3])
@@ -136,11 +136,11 @@ def test_equals_keep_program_order(priority: int | None) -> None:
         held(VirtualMachine(cpu_worker="always", gather=1)) as closed,
         flow.scope(priority=priority),
     ):
-        results = [record.op(str(it)) for it in range(200)]
+        results = [record.op(str(index)) for index in range(200)]
         closed.open()
         for result in results:
             result.item()
-    assert record.ran == [str(it) for it in range(200)]
+    assert record.ran == [str(index) for index in range(200)]
 
 
 def test_an_inner_scope_may_change_it() -> None:
@@ -177,7 +177,7 @@ async def test_nothing_waits_for_ever(worker: str, steps: int) -> None:
     places = [place for place, name in enumerate(record.ran) if name == "low"]
     between = [later - earlier - 1 for earlier, later in zip([-1, *places], places, strict=False)]
     assert len(places) == 5
-    assert all(abs(it - steps * AGEING) <= 2 for it in between)
+    assert all(abs(value - steps * AGEING) <= 2 for value in between)
 
 
 def test_what_it_needs_comes_first() -> None:
@@ -191,7 +191,7 @@ def test_what_it_needs_comes_first() -> None:
         z = record.op("last", y)
         closed.open()
         assert [z.item(), other.item()] == [7.0, 1.0]
-    assert record.ran == ["other", *[f"slow{it}" for it in range(5)], "urgent", "last"]
+    assert record.ran == ["other", *[f"slow{index}" for index in range(5)], "urgent", "last"]
 
 
 @pytest.mark.parametrize("worker", WHERE)
@@ -200,8 +200,8 @@ async def test_results_do_not_depend_on_priorities(worker: str, seed: int) -> No
     """Random programs that also write in place, with random priorities, against numpy in program order."""
     generator = random.Random(seed)
     async with VirtualMachine(cpu_worker=worker):
-        tensors = [flow.full((3,), float(it)) for it in range(6)]
-        arrays = [np.full(3, float(it)) for it in range(6)]
+        tensors = [flow.full((3,), float(index)) for index in range(6)]
+        arrays = [np.full(3, float(index)) for index in range(6)]
         for _ in range(300):
             target, source = generator.randrange(6), generator.randrange(6)
             with flow.scope(priority=generator.randrange(-2, 3)):
@@ -233,7 +233,7 @@ async def test_each_stream_has_its_own_order() -> None:
             assert record.ran == []
             closed.open()
             await asyncio.gather(*slow, *urgent)
-    assert record.ran == ["urgent", *[f"slow{it}" for it in range(10)]]
+    assert record.ran == ["urgent", *[f"slow{index}" for index in range(10)]]
     assert on_device.ran == record.ran
 
 
@@ -257,7 +257,7 @@ def test_priorities_are_dropped_with_their_scope() -> None:
         scope.cancel()
         closed.open()
         assert slow.item() == 10.0
-        for it in urgent:
+        for tensor in urgent:
             with pytest.raises(flow.Cancelled):
-                it.item()
+                tensor.item()
     assert "urgent" not in record.ran

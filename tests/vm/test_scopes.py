@@ -396,7 +396,9 @@ async def test_what_has_begun_finishes_and_the_rest_is_dropped() -> None:
     assert ran == []
 
 
-@pytest.mark.parametrize("read", [lambda it: it.item(), lambda it: it.numpy(), lambda it: it.tolist(), bool])
+@pytest.mark.parametrize(
+    "read", [lambda tensor: tensor.item(), lambda tensor: tensor.numpy(), lambda tensor: tensor.tolist(), bool]
+)
 def test_every_way_of_looking_raises(read: Callable[[flow.Tensor], object]) -> None:
     with held(eager()) as closed:
         with flow.scope() as scope:
@@ -486,16 +488,16 @@ async def test_waiting_coroutines_are_told_at_once() -> None:
         with gate() as closed:
             with flow.scope() as outer, flow.scope():
                 results = [call(lambda: 1.0) for _ in range(5)]
-            waiting = [asyncio.create_task(awaited(it)) for it in [*results, results[0] + 0]]
+            waiting = [asyncio.create_task(awaited(result)) for result in [*results, results[0] + 0]]
             await closed.reached()
             await turns()
-            assert not any(it.done() for it in waiting)
+            assert not any(value.done() for value in waiting)
             outer.cancel()
             ended, rest = await asyncio.wait(waiting[:5], timeout=PATIENCE)
             assert len(ended) == 5
             assert not rest
             assert not closed.opened.is_set()
-            assert all(isinstance(it.exception(), flow.Cancelled) for it in ended)
+            assert all(isinstance(value.exception(), flow.Cancelled) for value in ended)
         # This one was issued outside of the scope, and hears of it in its turn.
         with pytest.raises(flow.Cancelled):
             await waiting[5]
@@ -633,7 +635,7 @@ async def test_what_was_dropped_is_not_logged_and_its_memory_is_free(
             scope.cancel()
             with pytest.raises(flow.Cancelled):
                 await parts[-1]
-            return [weak_storage(it) for it in parts]
+            return [weak_storage(part) for part in parts]
 
     async with VirtualMachine(cpu_worker=worker, gather=1) as machine:
         x = await flow.ones(LARGE)
@@ -645,7 +647,7 @@ async def test_what_was_dropped_is_not_logged_and_its_memory_is_free(
             # Memory goes back by instructions, which are issued in a turn: perhaps behind the barrier above.
             await flow.synchronize()
         assert allocated(machine) == before
-        assert [it() for it in storages] == [None] * 50
+        assert [storage() for storage in storages] == [None] * 50
     assert caplog.records == []
 
 
@@ -790,7 +792,7 @@ async def test_on_a_simulated_device(mode: str) -> None:
             scope.cancel()
             total = sum(parts, x)
         results = await asyncio.gather(*parts, total, return_exceptions=True)
-        assert all(isinstance(it, flow.Cancelled) for it in results)
+        assert all(isinstance(result, flow.Cancelled) for result in results)
         assert (first is None) == (ran == [])
         assert (await (x + 1).to("cpu")).tolist() == [2.0] * 4
 
@@ -1007,7 +1009,7 @@ class Training:
 
     def learned(self) -> Arrays:
         """Parameters and the optimizer's state; a state that does not exist yet is as good as zeros."""
-        arrays = [it.detach().numpy().copy() for it in self.model.parameters()]
+        arrays = [value.detach().numpy().copy() for value in self.model.parameters()]
         for parameter in self.model.parameters():
             remembered = self.optimizer.state[parameter]
             for name in ("momentum_buffer", "step", "exp_avg", "exp_avg_sq", "max_exp_avg_sq"):
@@ -1016,7 +1018,7 @@ class Training:
         return arrays
 
     def statistics(self) -> Arrays:
-        return [it.numpy().copy() for it in self.model.buffers()]
+        return [buffer.numpy().copy() for buffer in self.model.buffers()]
 
 
 def same(first: Arrays, second: Arrays) -> bool:

@@ -99,7 +99,7 @@ async def test_while_it_drains_nothing_new_is_taken_and_nothing_old_is_lost() ->
             closed.open()
             await shutting
     assert ran == ["accepted"] * 5
-    assert [it.is_ready() for it in accepted] == [True] * 5
+    assert [entry.is_ready() for entry in accepted] == [True] * 5
 
 
 async def test_an_in_place_op_that_was_refused_changes_nothing() -> None:
@@ -179,16 +179,16 @@ async def test_when_the_grace_is_over_what_has_not_begun_is_dropped() -> None:
         with gate() as closed:
             y = call(lambda: ran.append("late"))
             z = y + 1
-            waiting = [asyncio.create_task(value(it)) for it in (y, z)]
+            waiting = [asyncio.create_task(value(entry)) for entry in (y, z)]
             await closed.reached()
             await machine.shutdown(grace=0.01)
             assert machine.state == "aborted"
             assert not closed.opened.is_set()
-            for it in waiting:
+            for entry in waiting:
                 with pytest.raises(
                     flow.VirtualMachineClosed, match="dropped, because the virtual machine 'm' was closed"
                 ):
-                    await it
+                    await entry
     assert ran == []
 
 
@@ -259,7 +259,7 @@ async def test_aborting_waits_for_nothing() -> None:
     async with machine:
         with gate() as closed:
             y = closed.tensor + 1
-            waiting = [asyncio.create_task(value(it)) for it in (closed.tensor, y)]
+            waiting = [asyncio.create_task(value(entry)) for entry in (closed.tensor, y)]
             await closed.reached()
             await turns()
             machine.abort()
@@ -333,11 +333,11 @@ def test_closing_from_several_threads() -> None:
         open_when_closing(machine, closed)
         for thread in threads:
             thread.join(PATIENCE)
-        assert not any(it.is_alive() for it in threads)
+        assert not any(value.is_alive() for value in threads)
         assert machine.state == "closed"
-        for it in results:
+        for result in results:
             with pytest.raises(flow.VirtualMachineClosed):
-                it.item()
+                result.item()
 
 
 async def test_entering_a_machine_that_has_ended() -> None:
@@ -371,9 +371,9 @@ async def test_a_machine_may_end_within_a_scope() -> None:
             await closed.reached()
             machine.abort()
             scope.cancel()
-            for it in (first, second):
+            for value in (first, second):
                 with pytest.raises(flow.VirtualMachineClosed):
-                    await it
+                    await value
 
 
 # What exceptions tell
@@ -427,7 +427,7 @@ def test_the_name_of_a_module_is_that_of_its_place() -> None:
     assert alone.value.__notes__[-1] == "in module Failing"
     with pytest.raises(IndexError) as outside:
         flow.gather(flow.ones(3), 0, flow.tensor([7])).numpy()
-    assert not any(it.startswith("in module") for it in outside.value.__notes__)
+    assert not any(value.startswith("in module") for value in outside.value.__notes__)
 
 
 def test_a_module_that_is_gone_or_was_moved_is_named_by_its_kind() -> None:
@@ -489,7 +489,7 @@ def test_an_unseen_failure_of_a_cancelled_scope_is_still_an_error(caplog: pytest
         del bad, later
         flow.synchronize()
         gc.collect()
-    assert [type(it.exc_info[1]) for it in caplog.records if it.exc_info] == [ZeroDivisionError]
+    assert [type(record.exc_info[1]) for record in caplog.records if record.exc_info] == [ZeroDivisionError]
 
 
 @pytest.mark.parametrize("end", ["close", "leave"])
@@ -503,7 +503,7 @@ async def test_unseen_failures_are_logged_when_the_machine_ends(end: str, caplog
             await flow.synchronize()
             if end == "close":
                 machine.close()
-        assert [type(it.exc_info[1]) for it in caplog.records if it.exc_info] == [ZeroDivisionError]
+        assert [type(record.exc_info[1]) for record in caplog.records if record.exc_info] == [ZeroDivisionError]
         with pytest.raises(ZeroDivisionError):
             await bad
         del bad

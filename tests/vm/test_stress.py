@@ -93,7 +93,7 @@ def test_machines_that_come_and_go(seed: int) -> None:
                             shared[chance.randrange(len(shared))] = result
                         if chance.random() < 0.3:
                             raise KeyError("leave by an exception")
-                        await asyncio.gather(*[it.detach() for it in shared], return_exceptions=True)
+                        await asyncio.gather(*[tensor.detach() for tensor in shared], return_exceptions=True)
                 except KeyError:
                     pass
 

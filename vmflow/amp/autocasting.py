@@ -130,7 +130,7 @@ class Casts:
     def operands(self, name: str, inputs: tuple[Tensor, ...], mode: Mode) -> tuple[Tensor, ...]:
         """The operands to call the op with."""
         wanted = self._wanted(name, inputs)
-        return inputs if wanted is None else tuple([self._cast(it, wanted, mode) for it in inputs])
+        return inputs if wanted is None else tuple([self._cast(operand, wanted, mode) for operand in inputs])
 
     def call(self, name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of a function of several ops that counts as one, see `vmflow.ops.autocasting`."""
@@ -179,7 +179,7 @@ class Casts:
 
 
 def _widest(inputs: tuple[Tensor, ...]) -> DType | None:
-    present = [it._blob.meta.dtype for it in inputs if it._blob.meta.dtype.is_floating_point]
+    present = [operand._blob.meta.dtype for operand in inputs if operand._blob.meta.dtype.is_floating_point]
     return functools.reduce(dtypes.promote_types, present) if present else None
 
 
@@ -235,8 +235,8 @@ def custom_fwd(
         ctx._autocast = (on and cast_inputs is None, get_autocast_dtype(device_type))
         if not on or cast_inputs is None:
             return fwd(ctx, *args, **kwargs)
-        given = [_cast_all(it, device_type, cast_inputs) for it in args]
-        named = {key: _cast_all(it, device_type, cast_inputs) for key, it in kwargs.items()}
+        given = [_cast_all(arg, device_type, cast_inputs) for arg in args]
+        named = {key: _cast_all(kwarg, device_type, cast_inputs) for key, kwarg in kwargs.items()}
         with autocast(device_type, enabled=False):
             return fwd(ctx, *given, **named)
 
@@ -268,7 +268,7 @@ def _cast_all(value: Any, device_type: str, dtype: DType) -> Any:
         wanted = value.device.type == device_type and value.dtype in _CASTABLE
         return copying.cast(value, dtype) if wanted else value
     if isinstance(value, dict):
-        return {key: _cast_all(it, device_type, dtype) for key, it in value.items()}
+        return {key: _cast_all(entry, device_type, dtype) for key, entry in value.items()}
     if type(value) in (list, tuple):
-        return type(value)([_cast_all(it, device_type, dtype) for it in value])
+        return type(value)([_cast_all(entry, device_type, dtype) for entry in value])
     return value

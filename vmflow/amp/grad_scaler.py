@@ -90,7 +90,7 @@ class GradScaler:
         if isinstance(outputs, Tensor):
             return outputs * self._tensors(outputs.device)[0].clone().to(outputs.device)
         if isinstance(outputs, Iterable) and not isinstance(outputs, (str, bytes, Mapping)):
-            scaled = [self.scale(it) for it in outputs]
+            scaled = [self.scale(output) for output in outputs]
             return tuple(scaled) if isinstance(outputs, tuple) else scaled
         raise TypeError(f"GradScaler.scale: expected a tensor or several, got {type(outputs).__name__}")
 
@@ -107,7 +107,9 @@ class GradScaler:
         if stage != _READY:
             done = "unscale_() was" if stage == _UNSCALED else "step() was"
             raise RuntimeError(f"GradScaler.unscale_: {done} called for this optimizer since the last update()")
-        gradients = [it.grad for group in optimizer.param_groups for it in group["params"] if it.grad is not None]
+        gradients = [
+            value.grad for group in optimizer.param_groups for value in group["params"] if value.grad is not None
+        ]
         for gradient in gradients:
             if gradient.dtype is dtypes.float16:
                 raise ValueError("GradScaler.unscale_: gradients are in float16; keep the parameters in float32")
@@ -118,12 +120,12 @@ class GradScaler:
         """Divide them, by one instruction for each device; returns how many devices have one that is not finite."""
         scale, _ = self._tensors()
         findings: list[Tensor] = []
-        for device in dict.fromkeys([it.device for it in gradients]):
-            chosen = [it for it in gradients if it.device is device]
+        for device in dict.fromkeys([gradient.device for gradient in gradients]):
+            chosen = [gradient for gradient in gradients if gradient.device is device]
             with scope(shield=True):
                 # Not zero until they were looked at: if that is dropped, the gradients are not fit for a step.
                 findings.append(full((), 1.0, device=device, dtype=dtypes.float32))
-            size = sum([it.numel() for it in chosen])
+            size = sum([value.numel() for value in chosen])
             kernel = choose_update("unscale", device).kernel()
             issue_update(Update("unscale_", kernel, [scale.to(device)], [findings[-1], *chosen], size))
         total = zeros((), dtype=dtypes.float32, device=scale.device) if not findings else findings[0].to(scale.device)

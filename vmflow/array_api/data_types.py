@@ -13,13 +13,13 @@ from vmflow.ops.creation import creation
 from vmflow.tensors import Tensor
 
 _KINDS: Final[dict[str, Callable[[DType], bool]]] = {
-    "bool": lambda it: it.category == dtypes.BOOL,
-    "signed integer": lambda it: it.category == dtypes.INTEGER and it.is_signed,
-    "unsigned integer": lambda it: it.category == dtypes.INTEGER and not it.is_signed,
-    "integral": lambda it: it.category == dtypes.INTEGER,
-    "real floating": lambda it: it.category == dtypes.FLOATING,
-    "complex floating": lambda it: it.category == dtypes.COMPLEX,
-    "numeric": lambda it: it.category != dtypes.BOOL,
+    "bool": lambda value: value.category == dtypes.BOOL,
+    "signed integer": lambda value: value.category == dtypes.INTEGER and value.is_signed,
+    "unsigned integer": lambda value: value.category == dtypes.INTEGER and not value.is_signed,
+    "integral": lambda value: value.category == dtypes.INTEGER,
+    "real floating": lambda value: value.category == dtypes.FLOATING,
+    "complex floating": lambda value: value.category == dtypes.COMPLEX,
+    "numeric": lambda value: value.category != dtypes.BOOL,
 }
 
 
@@ -95,10 +95,10 @@ def result_type(*arrays_and_dtypes: Any) -> DType:
     Raises:
         ValueError: if none of them is a tensor or dtype.
     """
-    sized = [_dtype_of(it) for it in arrays_and_dtypes if isinstance(it, (Tensor, DType))]
+    sized = [_dtype_of(dtype) for dtype in arrays_and_dtypes if isinstance(dtype, (Tensor, DType))]
     if not sized:
         raise ValueError("result_type: expected at least one tensor or dtype")
-    numbers = [type(it) for it in arrays_and_dtypes if not isinstance(it, (Tensor, DType))]
+    numbers = [type(dtype) for dtype in arrays_and_dtypes if not isinstance(dtype, (Tensor, DType))]
     return reduce(dtypes.promote_scalar, numbers, reduce(dtypes.promote_types, sized))
 
 
@@ -112,14 +112,16 @@ def together(name: str, *operands: Any) -> list[Tensor]:
     Raises:
         TypeError: if none is a tensor, or one is neither.
     """
-    tensors = [it for it in operands if isinstance(it, Tensor)]
-    for it in operands:
-        if not isinstance(it, (Tensor, bool, int, float, complex)):
-            raise TypeError(f"{name}: expected tensors and Python numbers, got {type(it).__name__}")
+    tensors = [operand for operand in operands if isinstance(operand, Tensor)]
+    for operand in operands:
+        if not isinstance(operand, (Tensor, bool, int, float, complex)):
+            raise TypeError(f"{name}: expected tensors and Python numbers, got {type(operand).__name__}")
     if not tensors:
         raise TypeError(f"{name}: expected at least one tensor")
     kind = result_type(*operands)
     return [
-        it.to(kind) if isinstance(it, Tensor) else creation.full((), it, dtype=kind, device=tensors[0].device)
-        for it in operands
+        operand.to(kind)
+        if isinstance(operand, Tensor)
+        else creation.full((), operand, dtype=kind, device=tensors[0].device)
+        for operand in operands
     ]

@@ -55,7 +55,7 @@ class Information:
 
     def dtypes(self, *, device: Device | None = None, kind: str | tuple[str, ...] | None = None) -> dict[str, DType]:
         """The standard's dtypes that there are, all or of a kind."""
-        return {it.name: it for it in _STANDARD if kind is None or isdtype(it, kind)}
+        return {value.name: value for value in _STANDARD if kind is None or isdtype(value, kind)}
 
 
 def __array_namespace_info__() -> Information:

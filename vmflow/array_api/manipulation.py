@@ -29,8 +29,8 @@ def broadcast_to(x: Tensor, /, shape: tuple[int, ...]) -> Tensor:
 def concat(arrays: Sequence[Tensor], /, *, axis: int | None = 0) -> Tensor:
     """Joined along a dimension; flattened first if `axis` is None."""
     kind = result_type(*arrays)
-    parts = [it.to(kind) for it in arrays]
-    return flow.cat([it.reshape(-1) for it in parts]) if axis is None else flow.cat(parts, axis)
+    parts = [array.to(kind) for array in arrays]
+    return flow.cat([part.reshape(-1) for part in parts]) if axis is None else flow.cat(parts, axis)
 
 
 def expand_dims(x: Tensor, /, *, axis: int = 0) -> Tensor:
@@ -101,7 +101,7 @@ def squeeze(x: Tensor, /, axis: Axes) -> Tensor:
 def stack(arrays: Sequence[Tensor], /, *, axis: int = 0) -> Tensor:
     """Joined along a new dimension."""
     kind = result_type(*arrays)
-    return flow.stack([it.to(kind) for it in arrays], axis)
+    return flow.stack([array.to(kind) for array in arrays], axis)
 
 
 def tile(x: Tensor, repetitions: tuple[int, ...], /) -> Tensor:

@@ -126,7 +126,7 @@ def unique_all(x: Tensor, /) -> UniqueAll:
     found = np.unique_all(array)
     values = flow.tensor(found.values, dtype=x.dtype, device=x.device)
     others = (found.indices, found.inverse_indices, found.counts)
-    return UniqueAll(values, *[flow.tensor(it, dtype=flow.int64, device=x.device) for it in others])
+    return UniqueAll(values, *[flow.tensor(other, dtype=flow.int64, device=x.device) for other in others])
 
 
 def unique_counts(x: Tensor, /) -> UniqueCounts:

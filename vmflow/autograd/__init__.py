@@ -157,7 +157,7 @@ def grad(
     if materialize_grads and allow_unused is False:
         raise ValueError("grad: allow_unused=False contradicts materialize_grads=True, which gives zeros; leave it out")
     targets = _targets(inputs)
-    if materialize_grads and not all([isinstance(it, Tensor) for it in targets]):
+    if materialize_grads and not all([isinstance(value, Tensor) for value in targets]):
         raise RuntimeError("grad: materialize_grads=True needs tensors as inputs; a GradientEdge has no shape")
     wanted = [edge.place() for edge in _edges("grad", targets)]
     retain_graph = create_graph if retain_graph is None else retain_graph
@@ -211,7 +211,7 @@ def _batched(
         )
         for row in range(size)
     ]
-    columns = [[it for it in found if it is not None] for found in zip(*rows, strict=True)]
+    columns = [[value for value in found if value is not None] for found in zip(*rows, strict=True)]
     return [stack(found) if len(found) == size else None for found in columns]
 
 
@@ -253,7 +253,7 @@ def _final(outputs: tuple[Root, ...]) -> tuple[Root, ...]:
     recorder: Recorder | None = MODE.get().interpreter
     if recorder is None:
         return outputs
-    if not all([isinstance(it, Tensor) for it in outputs]):
+    if not all([isinstance(output, Tensor) for output in outputs]):
         raise RuntimeError("backward: within a graph, give tensors to differentiate instead of a GradientEdge")
     return recorder.final(cast("tuple[Tensor, ...]", outputs))
 
@@ -266,7 +266,7 @@ def _roots(outputs: tuple[Root, ...], gradients: Tensor | Sequence[Tensor | None
         given = (gradients,) if isinstance(gradients, Tensor) else tuple(gradients)
     if len(given) != len(outputs):
         raise RuntimeError(f"{len(outputs)} outputs were given and {len(given)} gradients")
-    check_history("backward", tuple([it for it in outputs if isinstance(it, Tensor)]))
+    check_history("backward", tuple([value for value in outputs if isinstance(value, Tensor)]))
     return [(_root(output), _gradient_of(output, gradient)) for output, gradient in zip(outputs, given, strict=True)]
 
 

@@ -386,7 +386,7 @@ def _with_hooks(autograd: AutogradMeta, gradient: Tensor) -> Tensor:
 
 def _leading_to(wanted: Iterable[Place], roots: Iterable[Edge], since: int) -> set[Node]:
     """The nodes, from `since` on, from which a backward step brings something towards `wanted`."""
-    targets: set[Node | AutogradMeta] = {it if isinstance(it, AutogradMeta) else it[0] for it in wanted}
+    targets: set[Node | AutogradMeta] = {value if isinstance(value, AutogradMeta) else value[0] for value in wanted}
     seen: set[Node] = set()
     stack = [edge.node for edge in roots if edge is not None and edge.node is not None]
     while stack:
@@ -395,7 +395,7 @@ def _leading_to(wanted: Iterable[Place], roots: Iterable[Edge], since: int) -> s
             seen.add(node)
             stack += [edge.node for edge in node.edges if edge is not None and edge.node is not None]
     useful: set[Node] = set()
-    for node in sorted(seen, key=lambda it: it.sequence):
+    for node in sorted(seen, key=lambda value: value.sequence):
         for edge in node.edges:
             if edge is not None and (edge in targets or edge.node in targets or edge.node in useful):
                 useful.add(node)

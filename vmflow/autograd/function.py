@@ -40,7 +40,7 @@ class FunctionContext:
 
     def mark_non_differentiable(self, *outputs: Tensor) -> None:
         """These outputs have no gradient."""
-        self._non_differentiable = {id(it) for it in outputs}
+        self._non_differentiable = {id(output) for output in outputs}
 
     def mark_dirty(self, *inputs: Tensor) -> None:
         """These inputs are changed in place by forward, and returned."""
@@ -65,7 +65,7 @@ class FunctionContext:
                 f"the backward pass went through {node.title} a second time, and what it saved was freed the first "
                 "time; pass retain_graph=True to the first backward()"
             )
-        return tuple([_unpack(it, node) for it in self._saved])
+        return tuple([_unpack(value, node) for value in self._saved])
 
 
 def _unpack(saved: SavedTensor | tuple[SavedTensor, int] | None, node: FunctionNode) -> Tensor | None:
@@ -87,7 +87,7 @@ class FunctionNode(Node):
         super().__init__(f"{function.__name__}Backward", edges, len(outputs))
         self.function = function
         self.context = context
-        self.output_metas = tuple([it._blob.meta for it in outputs])
+        self.output_metas = tuple([output._blob.meta for output in outputs])
         self.released = False
 
     def where(self) -> str:
@@ -102,7 +102,7 @@ class FunctionNode(Node):
             ]
         results = self.function.backward(self.context, *gradients)
         given = results if isinstance(results, tuple) else (results,)
-        if len(given) > len(self.edges) and all(it is None for it in given[len(self.edges) :]):
+        if len(given) > len(self.edges) and all(value is None for value in given[len(self.edges) :]):
             given = given[: len(self.edges)]
         if len(given) != len(self.edges):
             raise RuntimeError(
@@ -186,26 +186,28 @@ class Function:
         edges = tuple([edge_of(value) if isinstance(value, Tensor) else None for value in args])
         context = FunctionContext()
         context.needs_input_grad = tuple([edge is not None for edge in edges])
-        context.__dict__["_input_metas"] = tuple([it._blob.meta if isinstance(it, Tensor) else None for it in args])
+        context.__dict__["_input_metas"] = tuple([arg._blob.meta if isinstance(arg, Tensor) else None for arg in args])
         with no_grad():
             returned = cls.forward(context, *args, **kwargs)
         single = not isinstance(returned, tuple)
         outputs: list[Any] = [returned] if single else list(returned)
-        dirty = {id(it) for it in context._dirty}
-        as_is = {id(it) for it in given} - dirty
+        dirty = {id(entry) for entry in context._dirty}
+        as_is = {id(entry) for entry in given} - dirty
         if not (recording and any(context.needs_input_grad)):
-            outputs = [_as_it_is(it, recording) if id(it) in as_is else it for it in outputs]
+            outputs = [_as_it_is(entry, recording) if id(entry) in as_is else entry for entry in outputs]
         else:
             for tensor in context._dirty:
-                if any([it is not None and it.is_leaf and it.requires_grad for it in (tensor, tensor._base)]):
+                if any(
+                    [entry is not None and entry.is_leaf and entry.requires_grad for entry in (tensor, tensor._base)]
+                ):
                     raise changed_leaf(cls.__name__, tensor.shape)
                 tensor._blob.storage.history += 1
             # An input returned as it is must not have its own history overwritten.
-            outputs = [_as_it_is(it, False) if id(it) in as_is else it for it in outputs]
-            tensors = [it for it in outputs if isinstance(it, Tensor)]
+            outputs = [_as_it_is(entry, False) if id(entry) in as_is else entry for entry in outputs]
+            tensors = [entry for entry in outputs if isinstance(entry, Tensor)]
             node = FunctionNode(cls, context, edges, tensors)
             context._node = node
-            context._saved = [_pack(it, tensors) for it in context._to_save]
+            context._saved = [_pack(entry, tensors) for entry in context._to_save]
             for index, output in enumerate(tensors):
                 if output.dtype.category >= 2 and id(output) not in context._non_differentiable:
                     made = AutogradMeta(True, node, index, output._blob.storage.history)
@@ -273,8 +275,8 @@ def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
 
 def _end_at(node: FunctionNode, gradients: Sequence[Any], results: tuple[Any, ...]) -> None:
     """Let what `backward` has made of gradients lead to an error, if it would lead anywhere."""
-    edges = tuple([edge_of(it) if isinstance(it, Tensor) else None for it in gradients])
-    tensors = [it for it in results if isinstance(it, Tensor) and it.dtype.category >= 2]
+    edges = tuple([edge_of(gradient) if isinstance(gradient, Tensor) else None for gradient in gradients])
+    tensors = [result for result in results if isinstance(result, Tensor) and result.dtype.category >= 2]
     if any([edge is not None for edge in edges]):
         end = _Once(node.title, edges, len(tensors))
         for index, tensor in enumerate(tensors):

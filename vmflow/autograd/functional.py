@@ -28,7 +28,7 @@ def as_tensors(name: str, given: Any) -> tuple[Tensors, bool]:
     """
     if isinstance(given, Tensor):
         return (given,), True
-    if not isinstance(given, (tuple, list)) or not all([isinstance(it, Tensor) for it in given]):
+    if not isinstance(given, (tuple, list)) or not all([isinstance(value, Tensor) for value in given]):
         raise TypeError(f"{name}: expected a tensor or a tuple of tensors, got {type(given).__name__}")
     return tuple(given), False
 
@@ -36,8 +36,10 @@ def as_tensors(name: str, given: Any) -> tuple[Tensors, bool]:
 def _differentiable(given: Tensors, create_graph: bool) -> Tensors:
     """Stand-ins for the inputs, so that their own gradients are left alone."""
     if create_graph:
-        return tuple([it.view(it.shape) if it.requires_grad else it.detach().requires_grad_() for it in given])
-    return tuple([it.detach().requires_grad_() for it in given])
+        return tuple(
+            [value.view(value.shape) if value.requires_grad else value.detach().requires_grad_() for value in given]
+        )
+    return tuple([value.detach().requires_grad_() for value in given])
 
 
 def _gradients(name: str, outputs: Tensors, inputs: Tensors, by: Tensors, create_graph: bool, strict: bool) -> Tensors:
@@ -47,11 +49,13 @@ def _gradients(name: str, outputs: Tensors, inputs: Tensors, by: Tensors, create
         raise RuntimeError(f"{name}: a result does not depend on the inputs, which strict=True forbids")
     found: tuple[Tensor | None, ...] = (None,) * len(inputs)
     if pairs:
-        roots, weights = [it[0] for it in pairs], [it[1] for it in pairs]
+        roots, weights = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
         found = _autograd.grad(roots, inputs, weights, retain_graph=True, create_graph=create_graph, allow_unused=True)
-    if strict and None in [it if it is None else 0 for it in found]:
+    if strict and None in [value if value is None else 0 for value in found]:
         raise RuntimeError(f"{name}: the results do not depend on an input, which strict=True forbids")
-    return tuple([it.new_zeros(it.shape) if one is None else one for one, it in zip(found, inputs, strict=True)])
+    return tuple(
+        [operand.new_zeros(operand.shape) if one is None else one for one, operand in zip(found, inputs, strict=True)]
+    )
 
 
 def _weights(name: str, given: Any, like: Tensors) -> Tensors:
@@ -60,14 +64,14 @@ def _weights(name: str, given: Any, like: Tensors) -> Tensors:
             raise RuntimeError(f"{name}: v can be left out for a single element only")
         return (like[0].new_ones(like[0].shape),)
     weights, _ = as_tensors(name, given)
-    if [it.shape for it in weights] != [it.shape for it in like]:
-        shown = " and ".join([str([list(it.shape) for it in tensors]) for tensors in (weights, like)])
+    if [weight.shape for weight in weights] != [value.shape for value in like]:
+        shown = " and ".join([str([list(tensor.shape) for tensor in tensors]) for tensors in (weights, like)])
         raise RuntimeError(f"{name}: v must have the shapes of what it multiplies, got {shown}")
     return weights
 
 
 def _shown(results: Tensors, single: bool, create_graph: bool) -> Any:
-    shown = results if create_graph else tuple([it.detach() for it in results])
+    shown = results if create_graph else tuple([result.detach() for result in results])
     return shown[0] if single else shown
 
 
@@ -105,7 +109,7 @@ def jvp(
     with enable_grad():
         stand_ins = _differentiable(given, create_graph)
         outputs, single_output = as_tensors("jvp", func(*stand_ins))
-        weights = tuple([it.new_zeros(it.shape).requires_grad_() for it in outputs])
+        weights = tuple([output.new_zeros(output.shape).requires_grad_() for output in outputs])
         transposed = _gradients("jvp", outputs, stand_ins, weights, True, strict)
         found = _gradients("jvp", transposed, weights, _weights("jvp", v, stand_ins), create_graph, False)
     return _shown(outputs, single_output, create_graph), _shown(found, single_output, create_graph)
@@ -144,7 +148,7 @@ def jacobian(
         stand_ins = _differentiable(given, create_graph)
         outputs, single_output = as_tensors("jacobian", func(*stand_ins))
         found = [rows("jacobian", output, stand_ins, create_graph, strict) for output in outputs]
-    shown = tuple([_shown(it, single, create_graph) for it in found])
+    shown = tuple([_shown(value, single, create_graph) for value in found])
     return shown[0] if single_output else shown
 
 
@@ -154,8 +158,8 @@ def rows(name: str, output: Tensor, inputs: Tensors, create_graph: bool, strict:
     one = flat.new_ones(())
     each = [_gradients(name, (flat[place],), inputs, (one,), create_graph, strict) for place in range(flat.shape[0])]
     if not each:
-        return tuple([it.new_zeros((*output.shape, *it.shape)) for it in inputs])
-    return tuple([stack(list(it)).reshape((*output.shape, *it[0].shape)) for it in zip(*each, strict=True)])
+        return tuple([operand.new_zeros((*output.shape, *operand.shape)) for operand in inputs])
+    return tuple([stack(list(value)).reshape((*output.shape, *value[0].shape)) for value in zip(*each, strict=True)])
 
 
 def hessian(
@@ -185,7 +189,7 @@ def _one_element(name: str, result: Any) -> Tensors:
     outputs, _ = as_tensors(name, result)
     if len(outputs) != 1 or outputs[0].numel() != 1:
         raise RuntimeError(
-            f"{name}: the function must return a single element, not {[list(it.shape) for it in outputs]}"
+            f"{name}: the function must return a single element, not {[list(output.shape) for output in outputs]}"
         )
     return outputs
 

@@ -76,7 +76,7 @@ def gradcheck(
             "check_forward_ad, check_batched_forward_grad and check_backward_ad"
         )
     given: tuple[Any, ...] = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
-    moved = [place for place, it in enumerate(given) if isinstance(it, Tensor) and it.requires_grad]
+    moved = [place for place, value in enumerate(given) if isinstance(value, Tensor) and value.requires_grad]
     if not moved:
         raise ValueError("gradcheck: no input requires a gradient; make one with requires_grad=True")
     if any([given[place].dtype.is_complex for place in moved]):
@@ -105,7 +105,7 @@ def _compare(
     with enable_grad():
         outputs, _ = as_tensors("gradcheck", func(*given))
     wanted = [given[place] for place in moved]
-    checked = [number for number, it in enumerate(outputs) if it.dtype.is_floating_point]
+    checked = [number for number, output in enumerate(outputs) if output.dtype.is_floating_point]
     numerical = _differences(func, given, moved, checked, eps)
     for row, number in enumerate(checked):
         exact = _jacobian(outputs[number], wanted)
@@ -137,9 +137,9 @@ def _compare_along(
     random = np.random.default_rng(0)
     with enable_grad():
         outputs, _ = as_tensors("gradcheck", func(*given))
-    checked = [number for number, it in enumerate(outputs) if it.dtype.is_floating_point]
+    checked = [number for number, output in enumerate(outputs) if output.dtype.is_floating_point]
     wanted = [given[place] for place in moved]
-    ways = [_direction(random, it) for it in wanted]
+    ways = [_direction(random, value) for value in wanted]
     slopes = [_slopes(func, given, place, way, checked, eps) for place, way in zip(moved, ways, strict=True)]
     for row, number in enumerate(checked):
         weights = _direction(random, outputs[number])
@@ -179,11 +179,11 @@ def _slopes(
 def _pulled_back(output: Tensor, inputs: list[Tensor], weights: Array) -> list[Array]:
     """The gradients by the inputs, as vectors; zeros where there are none."""
     if not output.requires_grad:
-        return [np.zeros(it.numel()) for it in inputs]
+        return [np.zeros(operand.numel()) for operand in inputs]
     found = _autograd.grad(output, inputs, output.new_tensor(weights), retain_graph=True, allow_unused=True)
     return [
-        np.zeros(it.numel()) if one is None else one.detach().numpy().reshape(-1)
-        for one, it in zip(found, inputs, strict=True)
+        np.zeros(operand.numel()) if one is None else one.detach().numpy().reshape(-1)
+        for one, operand in zip(found, inputs, strict=True)
     ]
 
 
@@ -201,15 +201,15 @@ def _values(
 def _jacobian(output: Tensor, inputs: list[Tensor]) -> list[Array]:
     """By autograd, one matrix for each input: a row for each element of the output."""
     if not output.requires_grad:
-        return [np.zeros((output.numel(), it.numel())) for it in inputs]
+        return [np.zeros((output.numel(), operand.numel())) for operand in inputs]
     rows: list[list[Array]] = []
     for place in range(output.numel()):
         weights = np.zeros(output.numel())
         weights[place] = 1
         rows.append(_pulled_back(output, inputs, weights.reshape(tuple(output.shape))))
     if not rows:
-        return [np.zeros((0, it.numel())) for it in inputs]
-    return [np.stack(it) for it in zip(*rows, strict=True)]
+        return [np.zeros((0, operand.numel())) for operand in inputs]
+    return [np.stack(value) for value in zip(*rows, strict=True)]
 
 
 def _differences(
@@ -228,13 +228,14 @@ def _differences(
                 shifted[index] += step
                 ends.append(_values(func, given, place, shifted, checked))
             slopes.append([(above - below) / (2 * eps) for above, below in zip(*ends, strict=True)])
-        columns.append([np.stack(it, axis=1) for it in zip(*slopes, strict=True)] if slopes else [])
-    sizes = [len(it) for it in columns]
+        columns.append([np.stack(entry, axis=1) for entry in zip(*slopes, strict=True)] if slopes else [])
+    sizes = [len(entry) for entry in columns]
     if 0 in sizes:  # an input without elements has nothing to differ
         empty = [
-            it.reshape(-1, 1)[:, :0] for it in _values(func, given, moved[0], given[moved[0]].detach().numpy(), checked)
+            value.reshape(-1, 1)[:, :0]
+            for value in _values(func, given, moved[0], given[moved[0]].detach().numpy(), checked)
         ]
-        columns = [it or empty for it in columns]
+        columns = [entry or empty for entry in columns]
     return [[column[row] for column in columns] for row in range(len(checked))]
 
 
@@ -273,25 +274,31 @@ def gradgradcheck(
     given: tuple[Any, ...] = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
     with enable_grad():
         outputs, _ = as_tensors("gradgradcheck", func(*given))
-    places = [number for number, it in enumerate(outputs) if it.requires_grad]
+    places = [number for number, output in enumerate(outputs) if output.requires_grad]
     if grad_outputs is None:
         random = np.random.default_rng(0)
-        weights = [outputs[it].new_tensor(random.standard_normal(tuple(outputs[it].shape))) for it in places]
+        weights = [outputs[value].new_tensor(random.standard_normal(tuple(outputs[value].shape))) for value in places]
         if gen_non_contig_grad_outputs:
-            weights = [stack([it, it], -1)[..., 0].detach() for it in weights]
-        weights = [it.requires_grad_() for it in weights]
+            weights = [stack([weight, weight], -1)[..., 0].detach() for weight in weights]
+        weights = [weight.requires_grad_() for weight in weights]
     else:
         weights = list(as_tensors("gradgradcheck", grad_outputs)[0])
     count = len(given)
 
     def gradients(*arguments: Any) -> Any:
         with enable_grad():
-            wanted = [it for place, it in enumerate(arguments[:count]) if isinstance(it, Tensor) and it.requires_grad]
+            wanted = [
+                argument
+                for place, argument in enumerate(arguments[:count])
+                if isinstance(argument, Tensor) and argument.requires_grad
+            ]
             results, _ = as_tensors("gradgradcheck", func(*arguments[:count]))
             found = _autograd.grad(
-                [results[it] for it in places], wanted, arguments[count:], create_graph=True, allow_unused=True
+                [results[value] for value in places], wanted, arguments[count:], create_graph=True, allow_unused=True
             )
-        return tuple([it.new_zeros(it.shape) if one is None else one for one, it in zip(found, wanted, strict=True)])
+        return tuple(
+            [value.new_zeros(value.shape) if one is None else one for one, value in zip(found, wanted, strict=True)]
+        )
 
     return gradcheck(
         gradients,

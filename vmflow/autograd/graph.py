@@ -151,11 +151,11 @@ def increment_version(tensor: Tensor | Iterable[Tensor]) -> None:
         TypeError: if it is something else.
     """
     given = [tensor] if isinstance(tensor, Tensor) else list(tensor)
-    for position, it in enumerate(given):
-        if not isinstance(it, Tensor):
-            raise TypeError(f"increment_version: {position} is {type(it).__name__}, not a tensor")
-    for it in given:
-        it._blob.storage.version += 1
+    for position, value in enumerate(given):
+        if not isinstance(value, Tensor):
+            raise TypeError(f"increment_version: {position} is {type(value).__name__}, not a tensor")
+    for value in given:
+        value._blob.storage.version += 1
 
 
 class _Handles:

@@ -458,11 +458,11 @@ class OpNode(Node):
         self._second: Saved = saved(inputs[op.saves_inputs[1]], True) if count > 1 and self._looks_at(1) else NOTHING
         self._others: tuple[SavedTensor | None, ...] = ()
         if count > 2:
-            others = [(op.saves_inputs[it], self._looks_at(it)) for it in range(2, count)]
-            self._others = tuple([SavedTensor(inputs[it], True) if wanted else None for it, wanted in others])
+            others = [(op.saves_inputs[index], self._looks_at(index)) for index in range(2, count)]
+            self._others = tuple([SavedTensor(inputs[value], True) if wanted else None for value, wanted in others])
         self._outputs: tuple[SavedTensor, ...] = ()
         if op.saves_outputs:
-            self._outputs = tuple([SavedTensor(results[it], False, in_place) for it in op.saves_outputs])
+            self._outputs = tuple([SavedTensor(results[output], False, in_place) for output in op.saves_outputs])
         self.released = False
         self.code, self.last = origin.capture()
 
@@ -538,9 +538,13 @@ class OpNode(Node):
         blob = _blob_of(gradient)
         if blob.strides is not None:
             return True
-        shared = [_blob_of(it).storage for it in gradients if it is not None]
-        kept = [self._first, self._second, *[it.kept for it in (*self._others, *self._outputs) if it is not None]]
-        shared += [it[0].storage for it in kept if it[0] is not None]
+        shared = [_blob_of(value).storage for value in gradients if value is not None]
+        kept = [
+            self._first,
+            self._second,
+            *[other.kept for other in (*self._others, *self._outputs) if other is not None],
+        ]
+        shared += [value[0].storage for value in kept if value[0] is not None]
         return blob.storage in shared
 
     def release(self) -> None:
@@ -611,7 +615,9 @@ class PackingOpNode(OpNode):
             elif place == 1:
                 self._second = NOTHING
             else:
-                self._others = tuple([None if it == place - 2 else other for it, other in enumerate(self._others)])
+                self._others = tuple(
+                    [None if value == place - 2 else other for value, other in enumerate(self._others)]
+                )
         for place, saved_output in enumerate(self._outputs):
             saved_output.pack(results[op.saves_outputs[place]], packing, False)
 

@@ -188,12 +188,12 @@ def parameters(name: str, *given: Tensor | Number) -> tuple[Tensor, ...]:
     for value in given:
         if not isinstance(value, (Tensor, float, int)):
             raise TypeError(f"{name}: parameters are tensors or numbers, not {type(value).__name__}")
-    first = next((it for it in given if isinstance(it, Tensor)), None)
+    first = next((entry for entry in given if isinstance(entry, Tensor)), None)
     dtype = first.dtype if first is not None and first.dtype.is_floating_point else dtypes.get_default_dtype()
     device = None if first is None else first.device
-    made = [it if isinstance(it, Tensor) else tensor(float(it), dtype=dtype, device=device) for it in given]
-    shape = broadcast_shapes(name, *[tuple(it.shape) for it in made])
-    return tuple([it if tuple(it.shape) == shape else it.expand(shape) for it in made])
+    made = [entry if isinstance(entry, Tensor) else tensor(float(entry), dtype=dtype, device=device) for entry in given]
+    shape = broadcast_shapes(name, *[tuple(entry.shape) for entry in made])
+    return tuple([entry if tuple(entry.shape) == shape else entry.expand(shape) for entry in made])
 
 
 def one_of(name: str, **given: Tensor | Number | None) -> tuple[str, Any]:

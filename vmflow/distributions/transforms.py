@@ -232,11 +232,11 @@ class ComposeTransform(Transform):
 
     def __init__(self, parts: Sequence[Transform]) -> None:
         self.parts = list(parts)
-        self.event_dim = max([it.event_dim for it in self.parts], default=0)
-        self.bijective = all([it.bijective for it in self.parts])
+        self.event_dim = max([part.event_dim for part in self.parts], default=0)
+        self.bijective = all([part.bijective for part in self.parts])
         if self.parts:
             self.domain, self.codomain = self.parts[0].domain, self.parts[-1].codomain
-        self.sign = math.prod([it.sign for it in self.parts])
+        self.sign = math.prod([part.sign for part in self.parts])
 
     def _call(self, x: Tensor) -> Tensor:
         for part in self.parts:
@@ -285,7 +285,7 @@ class TransformedDistribution(Distribution):
                 raise TypeError(f"TransformedDistribution: expected transforms, got {type(part).__name__}")
         self.transforms = parts
         shape = own = (*base_distribution.batch_shape, *base_distribution.event_shape)
-        events = max([len(base_distribution.event_shape), *[it.event_dim for it in parts]])
+        events = max([len(base_distribution.event_shape), *[value.event_dim for value in parts]])
         if events > len(shape):
             raise ValueError(
                 f"TransformedDistribution: a transform takes {events} dimensions as a whole, and samples have the "
@@ -294,7 +294,7 @@ class TransformedDistribution(Distribution):
         # Parameters of transforms broadcast with those of the base.
         for part in parts:
             if isinstance(part, AffineTransform):
-                given = [tuple(it.shape) for it in (part.loc, part.scale) if isinstance(it, Tensor)]
+                given = [tuple(value.shape) for value in (part.loc, part.scale) if isinstance(value, Tensor)]
                 shape = broadcast_shapes("TransformedDistribution", shape, *given)
         if shape != own:
             base_distribution = base_distribution.expand(shape[: len(shape) - len(base_distribution.event_shape)])

@@ -287,7 +287,7 @@ def over_elements(kernel: Callable[..., Array], operands: Sequence[Any], out: Ar
     def part(start: int, stop: int) -> None:
         where: Any = (..., slice(start, stop), *[slice(None)] * behind)
         room = whole[where]
-        result = kernel(*[it[where] if has else it for it, has in zip(given, cut, strict=True)], room)
+        result = kernel(*[value[where] if has else value for value, has in zip(given, cut, strict=True)], room)
         if result is not room:
             np.copyto(room, result, casting="unsafe")
 

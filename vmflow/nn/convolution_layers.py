@@ -146,7 +146,7 @@ class Convolution(_Convolution):
             before, behind = around(self.padding, self.dilation, self.kernel_size)
         else:
             before = behind = self.padding
-        return [it for both in zip(reversed(before), reversed(behind), strict=True) for it in both]
+        return [value for both in zip(reversed(before), reversed(behind), strict=True) for value in both]
 
 
 class Conv1d(Convolution, rank=1):
@@ -234,7 +234,7 @@ class _Transposed(_Convolution):
             )
         ]
         extra = tuple([want - low for want, low in zip(wanted, least, strict=True)])
-        if any(not 0 <= it < stride for it, stride in zip(extra, self.stride, strict=True)):
+        if any(not 0 <= value < stride for value, stride in zip(extra, self.stride, strict=True)):
             most = [low + stride - 1 for low, stride in zip(least, self.stride, strict=True)]
             raise ValueError(
                 f"{name}: of an input of shape {list(input.shape)} the output can be from {least} to {most} large, not "

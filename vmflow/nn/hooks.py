@@ -253,7 +253,7 @@ class BackwardWatch:
 
 def _with_gradients(values: tuple[Any, ...]) -> list[int]:
     """The positions of the tensors into which gradients flow."""
-    return [position for position, it in enumerate(values) if isinstance(it, Tensor) and it.requires_grad]
+    return [position for position, value in enumerate(values) if isinstance(value, Tensor) and value.requires_grad]
 
 
 def _spread(gradients: Gradients, positions: list[int], count: int) -> Gradients:

@@ -314,7 +314,7 @@ class _LazyNormBase(LazyModuleMixin, _ChannelNorm):
             _materialize(self, dict.fromkeys(names, (self.num_features,)))
             self.reset_parameters()
         elif self.num_features == 0:  # the parameters have been loaded, or there are none
-            known = [it for it in (self.weight, self.running_mean) if it is not None]
+            known = [value for value in (self.weight, self.running_mean) if value is not None]
             self.num_features = known[0].shape[0] if known else self._features(input)
 
     def _features(self, input: Tensor) -> int:

@@ -111,7 +111,7 @@ class Module:
             if not self._modules and type(self).__module__.startswith("vmflow."):
                 # A layer asks its operand for what every tensor has: the operand is none.
                 given = error.obj
-                if not isinstance(given, Tensor) and any([it is given for it in (*args, *kwargs.values())]):
+                if not isinstance(given, Tensor) and any([arg is given for arg in (*args, *kwargs.values())]):
                     raise not_tensors(type(self).__name__, (*args, *kwargs.values())) from error
             raise
         finally:
@@ -678,7 +678,7 @@ class Module:
         Raises:
             RuntimeError: for a dtype without gradients, if a parameter requires one.
         """
-        if dst_type.category < dtypes.FLOATING and any([it.requires_grad for it in self.parameters()]):
+        if dst_type.category < dtypes.FLOATING and any([parameter.requires_grad for parameter in self.parameters()]):
             raise RuntimeError(
                 f"type: parameters that require gradients cannot be {dst_type.name}; call requires_grad_(False) first"
             )

@@ -138,12 +138,12 @@ class RNNBase(Module):
         batch = sizes[0] if sizes else rows.shape[1]
         state = self._initial(hx, batch, rows, single)
         if packed is not None and packed.sorted_indices is not None:
-            state = [index_select(it, 1, packed.sorted_indices) for it in state]
+            state = [index_select(value, 1, packed.sorted_indices) for value in state]
         result, last = self._run(rows, state, sizes)
         if packed is not None and packed.unsorted_indices is not None:
-            last = [index_select(it, 1, packed.unsorted_indices) for it in last]
+            last = [index_select(value, 1, packed.unsorted_indices) for value in last]
         if single:
-            result, last = result.squeeze(1), [it.squeeze(1) for it in last]
+            result, last = result.squeeze(1), [value.squeeze(1) for value in last]
         elif packed is None and self.batch_first:
             result = result.transpose(0, 1)
         shown: Any = result if packed is None else packed._replace(data=result)
@@ -178,14 +178,14 @@ class RNNBase(Module):
         if hx is None:
             return [rows.new_zeros(count, batch, width) for width in widths]
         given = list(hx) if both and isinstance(hx, (tuple, list)) else [hx]
-        if len(given) != len(widths) or not all(isinstance(it, Tensor) for it in given):
+        if len(given) != len(widths) or not all(isinstance(value, Tensor) for value in given):
             wanted = "a pair of state and cell" if both else "one tensor"
             raise TypeError(f"{name}: the initial state must be {wanted}, got {type(hx).__name__}")
-        for it, width in zip(given, widths, strict=True):
+        for value, width in zip(given, widths, strict=True):
             shape = (count, width) if single else (count, batch, width)
-            if tuple(it.shape) != shape:
-                raise ValueError(f"{name}: expected an initial state of shape {list(shape)}, got {list(it.shape)}")
-        return [it.unsqueeze(1) for it in given] if single else given
+            if tuple(value.shape) != shape:
+                raise ValueError(f"{name}: expected an initial state of shape {list(shape)}, got {list(value.shape)}")
+        return [value.unsqueeze(1) for value in given] if single else given
 
     def _run(self, rows: Tensor, state: list[Tensor], sizes: tuple[int, ...]) -> tuple[Tensor, list[Tensor]]:
         ended: list[tuple[Tensor, ...]] = []
@@ -196,13 +196,13 @@ class RNNBase(Module):
             for direction in self._directions():
                 parameters = [getattr(self, name) for name in self._names(number, direction)]
                 layer = Layer(self._kind, bool(direction), self.bias, bool(self.proj_size), sizes)
-                initial = [it[len(ended)] for it in state]
+                initial = [value[len(ended)] for value in state]
                 result, *last = recurrent_layer(layer, rows, *initial, *parameters)
                 results.append(result)
                 ended.append(tuple(last))
             rows = results[0] if len(results) == 1 else cat(results, -1)
         if len(ended) == 1:
-            return rows, [it.unsqueeze(0) for it in ended[0]]
+            return rows, [value.unsqueeze(0) for value in ended[0]]
         return rows, [stack([last[place] for last in ended]) for place in range(len(state))]
 
     def extra_repr(self) -> str:
@@ -358,17 +358,17 @@ class RNNCellBase(Module):
         shape = (*input.shape[:-1], self.hidden_size)
         if given is None:
             given = tuple([input.new_zeros(shape) for _ in range(count)])
-        if len(given) != count or any([tuple(it.shape) != shape for it in given]):
-            shapes = " and ".join([str(list(it.shape)) for it in given])
+        if len(given) != count or any([tuple(value.shape) != shape for value in given]):
+            shapes = " and ".join([str(list(value.shape)) for value in given])
             raise ValueError(f"{name}: expected a state of {count} of shape {list(shape)}, got {shapes}")
         rows, state = input, list(given)
         if input.ndim == 1:
-            rows, state = input.unsqueeze(0), [it.unsqueeze(0) for it in state]
+            rows, state = input.unsqueeze(0), [value.unsqueeze(0) for value in state]
         weights = [self.weight_ih, self.weight_hh]
         weights += [self.bias_ih, self.bias_hh] if self.bias else []
         layer = Layer(self._kind, False, self.bias, False)
         _, *after = recurrent_layer(layer, rows.unsqueeze(0), *state, *weights)
-        return [it.squeeze(0) for it in after] if input.ndim == 1 else after
+        return [value.squeeze(0) for value in after] if input.ndim == 1 else after
 
     def extra_repr(self) -> str:
         return f"{self.input_size}, {self.hidden_size}{unusual_settings(self, {'bias': True})}"

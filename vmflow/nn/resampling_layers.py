@@ -30,7 +30,7 @@ class Upsample(FunctionLayer, function=F.interpolate):
         recompute_scale_factor: bool | None = None,
     ) -> None:
         if isinstance(scale_factor, tuple):
-            scale_factor = tuple([float(it) for it in scale_factor])
+            scale_factor = tuple([float(value) for value in scale_factor])
         elif scale_factor is not None:
             scale_factor = float(scale_factor)
         super().__init__(

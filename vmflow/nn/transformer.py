@@ -118,9 +118,9 @@ class TransformerEncoderLayer(_Layer):
     ) -> Tensor:
         """(length, batch, d_model) to the same; masks as for `MultiheadAttention`."""
         x = self._residual(
-            src, self.norm1, lambda it: self._attend_to_itself(it, src_mask, src_key_padding_mask, is_causal)
+            src, self.norm1, lambda value: self._attend_to_itself(value, src_mask, src_key_padding_mask, is_causal)
         )
-        return self._residual(x, self.norm2, lambda it: self.dropout2(self._feed_forward(it)))
+        return self._residual(x, self.norm2, lambda value: self.dropout2(self._feed_forward(value)))
 
 
 class TransformerDecoderLayer(_Layer):
@@ -149,10 +149,10 @@ class TransformerDecoderLayer(_Layer):
             return result
 
         x = self._residual(
-            tgt, self.norm1, lambda it: self._attend_to_itself(it, tgt_mask, tgt_key_padding_mask, tgt_is_causal)
+            tgt, self.norm1, lambda value: self._attend_to_itself(value, tgt_mask, tgt_key_padding_mask, tgt_is_causal)
         )
         x = self._residual(x, self.norm2, attend_to_memory)
-        return self._residual(x, self.norm3, lambda it: self.dropout3(self._feed_forward(it)))
+        return self._residual(x, self.norm3, lambda value: self.dropout3(self._feed_forward(value)))
 
 
 def _is_causal(mask: Tensor | None, given: bool | None) -> bool:

@@ -39,14 +39,14 @@ def step_of(plan: OpPlan, attributes: Attributes, metas: Metas) -> OpStep | None
 def chain_kernel(calls: Sequence[Chainable], wanted: Sequence[int]) -> Callable[[], None] | None:
     """See `vmflow.instructions.chain.ChainKernel`."""
     given, steps = _steps(calls)
-    if any([it.storage.failure is not None or it.storage.array is None for it in given]):
+    if any([value.storage.failure is not None or value.storage.array is None for value in given]):
         return None
-    metas = tuple([it.meta for it in given])
-    kernel = _kernel(steps, tuple(wanted), metas, tuple([it.output.meta.dtype for it in calls]))
+    metas = tuple([value.meta for value in given])
+    kernel = _kernel(steps, tuple(wanted), metas, tuple([call.output.meta.dtype for call in calls]))
     if kernel is None:
         return None
-    arrays = [it.array() for it in given]
-    outs = tuple([calls[it].output.storage.array for it in wanted])
+    arrays = [value.array() for value in given]
+    outs = tuple([calls[value].output.storage.array for value in wanted])
     return lambda: kernel.function(*arrays, outs if len(outs) > 1 else outs[0])
 
 
@@ -61,8 +61,11 @@ def _steps(calls: Sequence[Chainable]) -> tuple[list[Blob], tuple[Step, ...]]:
     steps: list[Step] = []
     for call in calls:
         assert call.step is not None
-        operands = [len(given) + made[it.storage] if it.storage in made else given[_seen(it)][0] for it in call.inputs]
-        scalars = tuple([encoded(it) for it in call.scalars])
+        operands = [
+            len(given) + made[operand.storage] if operand.storage in made else given[_seen(operand)][0]
+            for operand in call.inputs
+        ]
+        scalars = tuple([encoded(scalar) for scalar in call.scalars])
         steps.append((call.name, call.step.attributes, scalars, tuple(operands)))
     return [blob for _, blob in given.values()], tuple(steps)
 
@@ -84,7 +87,7 @@ def _kernel(steps: tuple[Step, ...], wanted: tuple[int, ...], metas: Metas, made
         _kernels.clear()
     inferred = infer_fused(steps, wanted, metas)
     details: Fused = inferred.details._replace(occasional=True)
-    fits = tuple([it.output.dtype for it in details.steps]) == made
+    fits = tuple([step.output.dtype for step in details.steps]) == made
     problem = Problem("fused", "fused", (), metas, (), inferred.outputs, details)
     kernel = _kernels[key] = choose(problem, inferred.outputs[0].device) if fits else None
     return kernel

@@ -54,7 +54,7 @@ def delivered(name: str, out: Tensor, inputs: tuple[Any, ...], compute: Callable
         inputs: what the function was given; what is no tensor does not matter.
         compute: gives the result.
     """
-    check_destination(name, out, tuple([it for it in inputs if isinstance(it, _tensors.Tensor)]))
+    check_destination(name, out, tuple([operand for operand in inputs if isinstance(operand, _tensors.Tensor)]))
     result = compute()
     check_fits(name, result._blob.meta, out)
     return copy_(out, result)
@@ -72,7 +72,7 @@ def delivered_all(name: str, out: Any, inputs: tuple[Any, ...], compute: Callabl
     """
     if not isinstance(out, (tuple, list)):
         raise TypeError(f"{name}: out must be a tuple of tensors, not {type(out).__name__}")
-    tensors = tuple([it for it in inputs if isinstance(it, _tensors.Tensor)])
+    tensors = tuple([operand for operand in inputs if isinstance(operand, _tensors.Tensor)])
     for target in out:
         check_destination(name, target, tensors)
     results = compute()
@@ -93,9 +93,9 @@ def check_destination(name: str, out: Tensor, inputs: tuple[Tensor, ...]) -> Non
     for given in inputs:
         if not isinstance(given, _tensors.Tensor):
             raise not_tensors(name, (given,))
-    if any([it.device is not out.device for it in inputs]):
+    if any([operand.device is not out.device for operand in inputs]):
         raise TypeError(f"{name}: out is on {out.device}, but the result is not; make it there")
-    if MODE.get().grad and any([it.requires_grad for it in (out, *inputs)]):
+    if MODE.get().grad and any([operand.requires_grad for operand in (out, *inputs)]):
         raise RuntimeError(
             f"{name}: functions with out=... do not support automatic differentiation, but one of the tensors requires "
             "a gradient; detach() it, work under vmflow.no_grad(), or leave out=... away"

@@ -68,9 +68,9 @@ class Formula:
         tensors, numbers = arguments[: self._operands], arguments[self._operands :]
         mode = MODE.get()
         composed = mode.interpreter is not None or mode.autocast is not None
-        if composed or not _are_alike(tensors) or not all([isinstance(it, (int, float)) for it in numbers]):
+        if composed or not _are_alike(tensors) or not all([isinstance(number, (int, float)) for number in numbers]):
             return self.by_steps(*arguments)
-        return _interpreter.dispatch(self._op, tensors, tuple([encoded(it) for it in numbers]))
+        return _interpreter.dispatch(self._op, tensors, tuple([encoded(number) for number in numbers]))
 
     def _infer(self, attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
         from .recording import Recording  # which is slow to import, and few programs need
@@ -90,11 +90,11 @@ class Formula:
         return Recording(self._gradient.name).inferred(gradients, metas)
 
     def _gradients(self, node: OpNode, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        tensors = tuple([node.input(it) for it in range(self._operands)])
+        tensors = tuple([node.input(index) for index in range(self._operands)])
         mode = MODE.get()
         if mode.grad or mode.interpreter is not None:
             # By views, since hooks of the tensors themselves are not for what is found on the way.
-            tensors = tuple([it.view(it.shape) for it in tensors])
+            tensors = tuple([tensor.view(tensor.shape) for tensor in tensors])
             found = self._composed(gradient, tensors, node.needs, _numbers(node.attributes))
         else:
             found = _interpreter.dispatch_several(
@@ -109,7 +109,7 @@ class Formula:
         """The gradients that are needed, by one op after the other, which can be differentiated in turn."""
         with enable_grad():
             result = self.by_steps(*tensors, *numbers)
-            wanted = [it for it, needed in zip(tensors, needs, strict=True) if needed]
+            wanted = [tensor for tensor, needed in zip(tensors, needs, strict=True) if needed]
             return cast("tuple[Tensor, ...]", grad(result, wanted, gradient, create_graph=True))
 
 
@@ -121,7 +121,7 @@ def _in_single_precision(function: Callable[..., Tensor], operands: int) -> Call
             result = dtypes.promote_types(result, other.dtype)
         if not dtypes.is_half(result):
             return function(*arguments)
-        wide = [it.to(dtypes.float32) for it in tensors]
+        wide = [tensor.to(dtypes.float32) for tensor in tensors]
         return function(*wide, *arguments[operands:]).to(result)
 
     return computed
@@ -136,8 +136,8 @@ def _are_alike(tensors: Sequence[Tensor]) -> bool:
     first = tensors[0]._blob.meta
     if first.dtype.category != FLOATING or first.device.type not in ("cpu", "sim", "cuda"):
         return False
-    return all([it._blob.meta is first for it in tensors[1:]])
+    return all([tensor._blob.meta is first for tensor in tensors[1:]])
 
 
 def _numbers(attributes: Attributes) -> tuple[Any, ...]:
-    return tuple([decoded(it) for it in cast("tuple[tuple[str, ...], ...]", attributes)])
+    return tuple([decoded(value) for value in cast("tuple[tuple[str, ...], ...]", attributes)])

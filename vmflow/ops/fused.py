@@ -32,7 +32,7 @@ def can_fuse(op: str, given: Metas) -> bool:
         op: its name in the op table.
         given: the metas of its inputs.
     """
-    if op.removesuffix("_scalar") in _MAY_FAIL and all([it.dtype.category < FLOATING for it in given]):
+    if op.removesuffix("_scalar") in _MAY_FAIL and all([value.dtype.category < FLOATING for value in given]):
         return False
     return op in ELEMENTWISE or op in _OTHERS
 
@@ -46,9 +46,9 @@ def infer_fused(steps: tuple[Step, ...], outputs: tuple[int, ...], metas: Metas)
     known = list(metas)
     found: list[FusedStep] = []
     for name, attributes, scalars, operands in steps:
-        given = tuple([known[it] for it in operands])
-        numbers = tuple([decoded(it) for it in scalars])
-        plan = _plan(name, attributes, given, tuple([type(it) for it in numbers]))
+        given = tuple([known[operand] for operand in operands])
+        numbers = tuple([decoded(scalar) for scalar in scalars])
+        plan = _plan(name, attributes, given, tuple([type(number) for number in numbers]))
         (output,) = plan.outputs
         # Comparisons and sizes of complex numbers are not computed in the dtype of the result.
         compute = plan.details.compute if isinstance(plan.details, Elementwise) else output.dtype
@@ -58,8 +58,8 @@ def infer_fused(steps: tuple[Step, ...], outputs: tuple[int, ...], metas: Metas)
         if output.shape != found[0].output.shape:
             first = list(found[0].output.shape)
             raise ValueError(f"fused: all steps must have one shape, not {first} and {list(output.shape)}")
-    made = tuple([found[it].output for it in outputs])
-    total = sum([it.cost for it in found])
+    made = tuple([found[value].output for value in outputs])
+    total = sum([value.cost for value in found])
     return Inferred(made if len(made) > 1 else made[0], total, Fused(tuple(found), outputs))
 
 

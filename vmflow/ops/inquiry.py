@@ -94,8 +94,8 @@ def numel(input: Tensor) -> int:
 def result_type(tensor1: Tensor | Scalar, tensor2: Tensor | Scalar) -> DType:
     """The dtype that an op of these two, tensors or numbers, computes in."""
     given = (tensor1, tensor2)
-    metas = tuple([it._blob.meta for it in given if isinstance(it, _tensors.Tensor)])
-    kinds = tuple([type(number("result_type", it)) for it in given if not isinstance(it, _tensors.Tensor)])
+    metas = tuple([value._blob.meta for value in given if isinstance(value, _tensors.Tensor)])
+    kinds = tuple([type(number("result_type", value)) for value in given if not isinstance(value, _tensors.Tensor)])
     return result_dtype(metas, kinds)
 
 
@@ -119,7 +119,7 @@ def broadcast_shapes(*shapes: int | tuple[int, ...]) -> Size:
     """
     if not shapes:
         return Size(())
-    given = [sizes("broadcast_shapes", (cast("Any", it),)) for it in shapes]
+    given = [sizes("broadcast_shapes", (cast("Any", value),)) for value in shapes]
     if any([size < 0 for shape in given for size in shape]):
-        raise ValueError(f"broadcast_shapes: sizes cannot be negative, got {[list(it) for it in given]}")
+        raise ValueError(f"broadcast_shapes: sizes cannot be negative, got {[list(value) for value in given]}")
     return Size(_broadcast_shapes("broadcast_shapes", *given))

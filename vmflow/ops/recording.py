@@ -65,14 +65,14 @@ class Recording:
     def inferred(self, function: Callable[..., tuple[Tensor, ...]], metas: Metas) -> Inferred:
         """What a function of tensors of these metas does, as one kernel."""
         self._inputs = len(metas)
-        tensors = [self._unknown(number, it) for number, it in enumerate(metas)]
+        tensors = [self._unknown(number, meta) for number, meta in enumerate(metas)]
         before = MODE.get()
         MODE.set(Mode(interpreter=self, machine=before.machine, dtype=before.dtype))
         try:
-            results = function(*[it.requires_grad_() for it in tensors])
+            results = function(*[tensor.requires_grad_() for tensor in tensors])
         finally:
             MODE.set(before)
-        wanted = [self._operand(it) - len(metas) for it in results]
+        wanted = [self._operand(result) - len(metas) for result in results]
         if min(wanted) < 0 or len(set(wanted)) < len(wanted):
             raise self.refused("a result of its own for each")
         steps, outputs = _without_unused(self._steps, wanted, len(metas))
@@ -96,14 +96,19 @@ class Recording:
     def call(
         self, op: OpExpr, inputs: tuple[Tensor, ...], attributes: Attributes, scalars: tuple[Any, ...], mode: Mode
     ) -> tuple[Tensor, ...]:
-        metas = tuple([it._blob.meta for it in inputs])
+        metas = tuple([operand._blob.meta for operand in inputs])
         if not can_fuse(op.name, metas):
             raise self.refused(op.name)
-        operands = tuple([self._operand(it) for it in inputs])
-        step: Step = (op.name, cast("tuple[Any, ...]", attributes), tuple([encoded(it) for it in scalars]), operands)
+        operands = tuple([self._operand(operand) for operand in inputs])
+        step: Step = (
+            op.name,
+            cast("tuple[Any, ...]", attributes),
+            tuple([encoded(scalar) for scalar in scalars]),
+            operands,
+        )
         if step not in self._known:
             (output,) = _interpreter.plan_of(
-                op, tuple([it._blob for it in inputs]), attributes, scalars, mode.dtype
+                op, tuple([operand._blob for operand in inputs]), attributes, scalars, mode.dtype
             ).outputs
             self._known[step] = self._unknown(self._inputs + len(self._steps), output)
             self._steps.append(step)
@@ -151,10 +156,15 @@ def _without_unused(
     needed = set(wanted)
     for at in reversed(range(len(steps))):
         if at in needed:
-            needed.update([it - inputs for it in steps[at][3] if it >= inputs])
+            needed.update([step - inputs for step in steps[at][3] if step >= inputs])
     places = {at: place for place, at in enumerate(sorted(needed))}
     kept = [
-        (name, attributes, scalars, tuple([it if it < inputs else inputs + places[it - inputs] for it in operands]))
+        (
+            name,
+            attributes,
+            scalars,
+            tuple([operand if operand < inputs else inputs + places[operand - inputs] for operand in operands]),
+        )
         for name, attributes, scalars, operands in [steps[at] for at in places]
     ]
-    return tuple(kept), tuple([places[it] for it in wanted])
+    return tuple(kept), tuple([places[value] for value in wanted])

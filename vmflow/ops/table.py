@@ -111,14 +111,14 @@ class OpPlan(CallPlan):
     __slots__ = ("details", "kernel", "leased", "outputs", "spread", "step")
 
     def __init__(self, name: str, inferred: Inferred, kernel: Kernel) -> None:
-        allocates = any([places_memory(it) for it in inferred.outputs])
+        allocates = any([places_memory(output) for output in inferred.outputs])
         super().__init__(name, kernel.function, inferred.cost, inferred.several, allocates)
         self.outputs = inferred.outputs
         self.details = inferred.details
         self.kernel = kernel
         self.casts = kernel.casts
-        self.leased: int = sum([it.nbytes for it in self.outputs if it.nbytes >= LEASED_FROM])
-        may_chain = inferred.cost >= CHAINED_FROM or any([it.device.type == "cuda" for it in self.outputs])
+        self.leased: int = sum([output.nbytes for output in self.outputs if output.nbytes >= LEASED_FROM])
+        may_chain = inferred.cost >= CHAINED_FROM or any([output.device.type == "cuda" for output in self.outputs])
         self.step: Step | Literal[False] | None = None if may_chain else False
         self.spread: Any = None
 
@@ -247,7 +247,7 @@ class OpExpr:
             self.rule = rule
             self.saves_inputs = inputs
             self.saves_outputs = outputs
-            self.readers = tuple([readers.get(it) for it in inputs]) if readers else ()
+            self.readers = tuple([readers.get(operand) for operand in inputs]) if readers else ()
             return rule
 
         return declare

@@ -72,7 +72,7 @@ class LBFGS(Optimizer):
         check_not_negative("LBFGS", group, "lr", "tolerance_grad", "tolerance_change")
         if group["line_search_fn"] not in (None, "strong_wolfe"):
             raise ValueError(f"LBFGS: line_search_fn must be None or 'strong_wolfe', got {group['line_search_fn']!r}")
-        if any([it.is_complex() for it in group["params"]]):
+        if any([value.is_complex() for value in group["params"]]):
             raise TypeError("LBFGS: complex parameters are not supported; optimize their real and imaginary parts")
 
     def take_step(self, skip: Tensor | None, closure: Callable[[], Any] | None = None) -> Any:
@@ -152,8 +152,10 @@ class _Search:
         self.loss = float(loss)
         self.gradient = cat(
             [
-                zeros(it.numel(), dtype=it.dtype, device=it.device) if it.grad is None else it.grad.detach().reshape(-1)
-                for it in self.parameters
+                zeros(parameter.numel(), dtype=parameter.dtype, device=parameter.device)
+                if parameter.grad is None
+                else parameter.grad.detach().reshape(-1)
+                for parameter in self.parameters
             ]
         )
         return loss
@@ -190,7 +192,7 @@ class _Search:
     def search_line(self, direction: Tensor, slope: float, place: float) -> float:
         """Move along the direction, and return how far."""
         with scope(shield=True):
-            origin = cat([it.detach().reshape(-1) for it in self.parameters]).clone()
+            origin = cat([parameter.detach().reshape(-1) for parameter in self.parameters]).clone()
             length = _number(direction.abs().max())
 
         def look(distance: float) -> Point:

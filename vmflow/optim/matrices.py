@@ -64,7 +64,7 @@ class Adafactor(Optimizer):
     def check_group(self, group: dict[str, Any]) -> None:
         check_not_negative("Adafactor", group, "lr", "weight_decay")
         eps = group["eps"]
-        if not isinstance(eps, (tuple, list)) or len(eps) != 2 or not all([_is_least(it) for it in eps[1:]]):
+        if not isinstance(eps, (tuple, list)) or len(eps) != 2 or not all([_is_least(ep) for ep in eps[1:]]):
             raise ValueError(f"Adafactor: eps must be two numbers that are not negative, got {eps!r}")
         if eps[0] is not None and not _is_least(eps[0]):
             raise ValueError(f"Adafactor: eps must be two numbers that are not negative, got {eps!r}")
@@ -76,7 +76,7 @@ class Adafactor(Optimizer):
 
     def update(self, group: dict[str, Any]) -> Callable[[], Update] | None:
         parameters = with_gradients(group)
-        states = [self._state_of(it) for it in parameters]
+        states = [self._state_of(value) for value in parameters]
 
         def step() -> Update:
             values: list[Tensor] = []
@@ -202,7 +202,9 @@ class Muon(Optimizer):
 
     def update(self, group: dict[str, Any]) -> Callable[[], Update] | None:
         parameters = with_gradients(group)
-        buffers = [self._remembered(it, {"momentum_buffer": 0.0}, {})["momentum_buffer"] for it in parameters]
+        buffers = [
+            self._remembered(parameter, {"momentum_buffer": 0.0}, {})["momentum_buffer"] for parameter in parameters
+        ]
 
         def step() -> Update:
             pairs = [_muon(group, *each) for each in zip(parameters, buffers, strict=True)]
@@ -243,7 +245,7 @@ def _orthogonal(matrix: Tensor, coefficients: tuple[float, float, float], steps:
 
 
 def _check_real(name: str, group: dict[str, Any]) -> None:
-    if any([it.is_complex() for it in group["params"]]):
+    if any([value.is_complex() for value in group["params"]]):
         raise TypeError(f"{name}: complex parameters are not supported; optimize their real and imaginary parts")
 
 

@@ -54,7 +54,7 @@ COUNTS: Final = {"step": 0.0}
 
 def with_gradients(group: dict[str, Any]) -> list[Tensor]:
     """The parameters of a group that have a gradient."""
-    return [it for it in group["params"] if it.grad is not None]
+    return [value for value in group["params"] if value.grad is not None]
 
 
 def rate_of(group: dict[str, Any]) -> float | None:
@@ -113,7 +113,7 @@ class Optimizer:
             raise TypeError(f"{name}: a group must be a dict with the key 'params', got {param_group!r:.100}")
         params = param_group["params"]
         params = [params] if isinstance(params, Tensor) else listed(name, params)
-        seen = {id(it) for group in self.param_groups for it in group["params"]}
+        seen = {id(value) for group in self.param_groups for value in group["params"]}
         for position, parameter in enumerate(params):
             check_is_tensor(name, position, parameter)
             if not parameter.is_leaf:
@@ -177,21 +177,23 @@ class Optimizer:
         if not parameters:
             return None
         # An entry in the state keeps a parameter alive, hence none is made without need.
-        states = [self._remembered(it, shaped, counts) for it in parameters] if shaped or counts else []
-        inputs: list[Any] = [it.grad for it in parameters]
+        states = [self._remembered(parameter, shaped, counts) for parameter in parameters] if shaped or counts else []
+        inputs: list[Any] = [parameter.grad for parameter in parameters]
         if settings.lr is None:
             inputs.append(group["lr"])
         outputs = [*parameters]
         for name in (*shaped, *counts):
             outputs += [state[name] for state in states]
         kernel = self._rule_of(group, rule, parameters[0].device).kernel(settings)
-        elements = sum([it.numel() for it in parameters])
+        elements = sum([parameter.numel() for parameter in parameters])
         return Update(f"{type(self).__name__}.step", kernel, inputs, outputs, COSTS.get(rule, 1) * elements)
 
     def _assignment(self, group: dict[str, Any], values: list[Tensor], outputs: list[Tensor]) -> Update:
         """A step of a group that gives tensors new values, which ops have computed."""
         kernel = self._rule_of(group, "assign", outputs[0].device).kernel()
-        return Update(f"{type(self).__name__}.step", kernel, values, outputs, sum([it.numel() for it in outputs]) // 4)
+        return Update(
+            f"{type(self).__name__}.step", kernel, values, outputs, sum([output.numel() for output in outputs]) // 4
+        )
 
     def _rule_of(self, group: dict[str, Any], name: str, device: Device) -> Rule:
         """The rule of this name that changes a group's parameters: the same one at each step."""
@@ -298,7 +300,7 @@ class Optimizer:
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget the gradients, or set them to zero."""
-        zero_gradients([it for group in self.param_groups for it in group["params"]], set_to_none)
+        zero_gradients([value for group in self.param_groups for value in group["params"]], set_to_none)
 
     # Saving
 
@@ -312,7 +314,7 @@ class Optimizer:
         for group in self.param_groups:
             for parameter in group["params"]:
                 numbers[parameter] = len(numbers)
-            groups.append({**group, "params": [numbers[it] for it in group["params"]]})
+            groups.append({**group, "params": [numbers[value] for value in group["params"]]})
         state = {
             numbers[parameter]: dict(remembered)
             for parameter, remembered in self.state.items()
@@ -372,7 +374,7 @@ class Optimizer:
                 f"a tensor of shape {list(parameter.shape)} is needed"
             )
         if isinstance(value, list):
-            return [self._restored(number, key, it, parameter) for it in value]
+            return [self._restored(number, key, entry, parameter) for entry in value]
         if isinstance(value, Tensor) and (parameter.is_floating_point() or parameter.is_complex()):
             if key in self.shaped:
                 value = spread_like(value, parameter)
@@ -411,7 +413,7 @@ def _check_execution(name: str, execution: Mapping[str, Any]) -> None:
 
 def _copied(value: Any) -> Any:
     if isinstance(value, list):
-        return [_copied(it) for it in value]
+        return [_copied(entry) for entry in value]
     return value.detach().clone() if isinstance(value, Tensor) else value
 
 

@@ -107,7 +107,7 @@ class AveragedModel(Module):
         self.module = copy.deepcopy(model)
         if device is not None:
             self.module = self.module.to(device)
-        home = next((it.device for it in self.module.parameters()), device)
+        home = next((parameter.device for parameter in self.module.parameters()), device)
         self.register_buffer("n_averaged", zeros((), dtype=int64, device=home))
         self.avg_fn = avg_fn
         self.multi_avg_fn = multi_avg_fn
@@ -126,7 +126,7 @@ class AveragedModel(Module):
         pairs = [*averaged, *copied]
         outputs = [*[mine for mine, _ in pairs], self.n_averaged]
         kernel = choose_update("average", outputs[0].device).kernel(Averages(len(averaged), function.weight))
-        elements = sum([it.numel() for it in outputs])
+        elements = sum([output.numel() for output in outputs])
         issue_update(Update("AveragedModel.update", kernel, [theirs for _, theirs in pairs], outputs, 2 * elements))
 
     def _pairs(self, model: Module) -> tuple[list[tuple[Tensor, Tensor]], list[tuple[Tensor, Tensor]]]:
@@ -139,13 +139,13 @@ class AveragedModel(Module):
         return moved[0], moved[1]
 
     def _average_by_functions(self, pairs: list[tuple[Tensor, Tensor]]) -> None:
-        mine, theirs = [it for it, _ in pairs], [it for _, it in pairs]
+        mine, theirs = [value for value, _ in pairs], [value for _, value in pairs]
         with no_grad():
             if not self.n_averaged.item():
                 for old, new in pairs:
                     old.copy_(new)
             elif self.multi_avg_fn is not None:
-                self.multi_avg_fn([it.detach() for it in mine], theirs, self.n_averaged)
+                self.multi_avg_fn([value.detach() for value in mine], theirs, self.n_averaged)
             elif self.avg_fn is not None:
                 for old, new in pairs:
                     old.copy_(self.avg_fn(old.detach(), new, self.n_averaged))
@@ -159,11 +159,11 @@ def update_bn(loader: Iterable[Any], model: Module, device: Device | str | None 
         model: run in training mode, and put back into the mode it was in.
         device: to move the batches to.
     """
-    norms = [it for it in model.modules() if getattr(it, "running_mean", None) is not None]
+    norms = [module for module in model.modules() if getattr(module, "running_mean", None) is not None]
     if not norms:
         return
     was_training = model.training
-    momenta = [it.momentum for it in norms]
+    momenta = [value.momentum for value in norms]
     try:
         model.train()
         for norm in norms:

@@ -48,7 +48,7 @@ class KeyAverages:
     """A sequence of `Average`, the largest total first."""
 
     def __init__(self, averages: list[Average], waited: float) -> None:
-        self._averages = sorted(averages, key=lambda it: -it.total)
+        self._averages = sorted(averages, key=lambda average: -average.total)
         self._waited = waited
 
     def __iter__(self) -> Iterator[Average]:
@@ -76,13 +76,15 @@ class KeyAverages:
             raise ValueError(f"table: cannot sort by {sort_by!r}; known are {known}")
         if row_limit < -1:
             raise ValueError(f"table: row_limit must be a number of lines, or -1 for all, not {row_limit}")
-        ordered = sorted(self._averages, key=lambda it: getattr(it, key), reverse=key not in ("name", "stream"))
+        ordered = sorted(
+            self._averages, key=lambda average: getattr(average, key), reverse=key not in ("name", "stream")
+        )
         shown = ordered if row_limit == -1 else ordered[:row_limit]
-        total = sum([it.total for it in self._averages])
-        lines = _aligned([_COLUMNS, *[_row(it, total) for it in shown]])
+        total = sum([average.total for average in self._averages])
+        lines = _aligned([_COLUMNS, *[_row(value, total) for value in shown]])
         if len(shown) < len(ordered):
             lines.append(f"and {len(ordered) - len(shown)} more")
-        host = sum([it.host for it in self._averages])
+        host = sum([average.host for average in self._averages])
         lines.append(f"streams {_time(total)}; host {_time(host)} issuing, {_time(self._waited)} awaiting")
         return "\n".join(lines)
 

@@ -125,7 +125,7 @@ def _arrows(events: Iterable[Event], numbers: Iterator[int], places: _Places) ->
             waits.setdefault(event.number, []).append(event)
     for number in {**issues, **runs}:
         for wait in waits.get(number, [None]):
-            chain = [it for it in (issues.get(number), runs.get(number), wait) if it is not None]
+            chain = [value for value in (issues.get(number), runs.get(number), wait) if value is not None]
             yield from _chain("flow", chain, next(numbers), places)
 
 

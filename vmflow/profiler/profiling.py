@@ -84,7 +84,9 @@ class profile:
         max_events: int = 500_000,
     ) -> None:
         if machines is not None:
-            if not isinstance(machines, Sequence) or not all([isinstance(it, VirtualMachine) for it in machines]):
+            if not isinstance(machines, Sequence) or not all(
+                [isinstance(machine, VirtualMachine) for machine in machines]
+            ):
                 raise TypeError(f"profile: machines must be a list of virtual machines, not {machines!r}")
             if not machines or len(set(machines)) < len(machines):
                 raise ValueError(f"profile: machines must be some, and each only once; got {machines!r}")
@@ -308,7 +310,7 @@ class record_function:
         self._open: list[list[tuple[Recording, int]]] = []
 
     def __enter__(self) -> record_function:
-        self._open.append([(it, it.open_note("record_function", self.name)) for it in list(LISTENING)])
+        self._open.append([(value, value.open_note("record_function", self.name)) for value in list(LISTENING)])
         return self
 
     def __exit__(self, *about: object) -> None:

@@ -278,7 +278,7 @@ class MachineRecorder:
 
     def unfinished(self, end: int) -> list[tuple[Any, ...]]:
         """Records of the runs and waits under way as the recording ends.  Forgets every instruction."""
-        found = [self._run(it, begun, end, UNFINISHED, None) for it, begun in list(self._running.items())]
+        found = [self._run(value, begun, end, UNFINISHED, None) for value, begun in list(self._running.items())]
         found += [(Wait, *begun, end, False) for begun in list(self._waiting.values())]
         self._issued.clear()
         self._running.clear()

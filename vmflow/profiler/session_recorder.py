@@ -50,7 +50,7 @@ class SessionRecorder:
     def begun(self, requests: Iterable[Request]) -> None:
         """The turn of some requests has come."""
         # Again, as they may have arrived before the recording.
-        self._requests.update([(it.number, it) for it in requests])
+        self._requests.update([(request.number, request) for request in requests])
 
     def ended(self, request: Request, error: str | None, time: int) -> None:
         """The request has ended as its state says."""
@@ -73,8 +73,8 @@ class SessionRecorder:
 
     def unfinished(self, end: int) -> list[tuple[Any, ...]]:
         """Records of the requests and batches under way as the recording ends.  Forgets all of them."""
-        found = [self._request(it, end, UNFINISHED, None) for it in list(self._requests.values())]
-        found += [self._batch(it, begin, end, UNFINISHED, None) for it, begin in list(self._batches.values())]
+        found = [self._request(request, end, UNFINISHED, None) for request in list(self._requests.values())]
+        found += [self._batch(value, begin, end, UNFINISHED, None) for value, begin in list(self._batches.values())]
         self._requests.clear()
         self._batches.clear()
         return found

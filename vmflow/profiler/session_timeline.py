@@ -14,9 +14,9 @@ def session_events(trace: Trace) -> list[Event]:
     """A slice for each request, with its waiting and computing inside, and one for each batch; none overlap."""
     lanes = Lanes()
     made: list[Event] = []
-    for request in sorted(trace.requests, key=lambda it: (it.arrived, it.number)):
+    for request in sorted(trace.requests, key=lambda value: (value.arrived, value.number)):
         made += _request(trace, request, lanes)
-    for batch in sorted(trace.batches, key=lambda it: (it.begin, it.number)):
+    for batch in sorted(trace.batches, key=lambda value: (value.begin, value.number)):
         made.append(_batch(trace, batch, lanes))
     return made
 
@@ -91,19 +91,23 @@ def _changes(it: RequestRecord) -> list[tuple[int, int, int]]:
 
 def request_paths(trace: Trace, events: list[Event]) -> list[list[Event]]:
     """For each request that came to be computed: its waiting, its batch, the first instruction of that, and itself."""
-    found = {(it.process, it.kind, it.number): it for it in events if it.kind in ("request", "waiting", "batch")}
-    runs = {it.number: it for it in events if it.kind == "run"}
+    found = {
+        (value.process, value.kind, value.number): value
+        for value in events
+        if value.kind in ("request", "waiting", "batch")
+    }
+    runs = {value.number: value for value in events if value.kind == "run"}
     first = _first_runs(trace)
     paths: list[list[Event]] = []
-    for it in trace.requests:
-        if it.batch is None:
+    for request in trace.requests:
+        if request.batch is None:
             continue
-        process = trace.sessions[it.session]
+        process = trace.sessions[request.session]
         path = [
-            found.get((process, "waiting", it.number)),
-            found.get((process, "batch", it.batch)),
-            runs.get(first.get((it.session, it.batch), -1)),
-            found[process, "request", it.number],
+            found.get((process, "waiting", request.number)),
+            found.get((process, "batch", request.batch)),
+            runs.get(first.get((request.session, request.batch), -1)),
+            found[process, "request", request.number],
         ]
         paths.append([event for event in path if event is not None])
     return paths
@@ -111,7 +115,7 @@ def request_paths(trace: Trace, events: list[Event]) -> list[list[Event]]:
 
 def _first_runs(trace: Trace) -> dict[tuple[int, int], int]:
     """By session and number of each batch, the number of the first instruction that ran in its scope."""
-    batches = {it.scope: (it.session, it.number) for it in trace.batches if it.scope is not None}
+    batches = {value.scope: (value.session, value.number) for value in trace.batches if value.scope is not None}
     first: dict[tuple[int, int], tuple[int, int]] = {}
     for run in trace.runs:
         scope: Scope | None = run.scope

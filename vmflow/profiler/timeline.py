@@ -43,30 +43,30 @@ class _Builder:
         return [
             Event(
                 "issue",
-                it.name,
+                issue.name,
                 HOST,
-                tracks[it.track],
-                self.trace.at(it.begin),
-                self.trace.at(it.end),
-                it.number,
-                {"line": self._line(it.code, it.last)},
+                tracks[issue.track],
+                self.trace.at(issue.begin),
+                self.trace.at(issue.end),
+                issue.number,
+                {"line": self._line(issue.code, issue.last)},
             )
-            for it in self.trace.issues
+            for issue in self.trace.issues
         ]
 
     def _runs(self) -> list[Event]:
         made: list[Event] = []
-        for it in self.trace.runs:
-            args: dict[str, Any] = {"serial": it.serial, "state": it.state, "bytes": it.nbytes}
-            args["line"] = self._line(it.code, it.last)
-            if it.error is not None:
-                args["error"] = it.error
-            if it.scope is not None:
-                args["scope"] = it.scope.name or "scope"
-            if it.module is not None:
-                args["module"] = self._module(it.module)
-            begin, end = self.trace.at(it.begin), self.trace.at(it.end)
-            made.append(Event("run", it.name, self.machines[it.machine], it.stream, begin, end, it.number, args))
+        for run in self.trace.runs:
+            args: dict[str, Any] = {"serial": run.serial, "state": run.state, "bytes": run.nbytes}
+            args["line"] = self._line(run.code, run.last)
+            if run.error is not None:
+                args["error"] = run.error
+            if run.scope is not None:
+                args["scope"] = run.scope.name or "scope"
+            if run.module is not None:
+                args["module"] = self._module(run.module)
+            begin, end = self.trace.at(run.begin), self.trace.at(run.end)
+            made.append(Event("run", run.name, self.machines[run.machine], run.stream, begin, end, run.number, args))
         for gone in self.trace.abandoned:
             time = self.trace.at(gone.time)
             args = {"state": DROPPED, "line": self._line(gone.code, gone.last)}
@@ -76,37 +76,39 @@ class _Builder:
 
     def _computed(self) -> list[Event]:
         made: list[Event] = []
-        for it in self.trace.computed:
-            number = self.trace.number_of(it)
-            place = self.machines[it.machine], f"{it.stream} on the device"
-            times = self.trace.at(it.begin), self.trace.at(it.end)
+        for value in self.trace.computed:
+            number = self.trace.number_of(value)
+            place = self.machines[value.machine], f"{value.stream} on the device"
+            times = self.trace.at(value.begin), self.trace.at(value.end)
             made.append(
-                Event("compute", it.name, *place, *times, -1 if number is None else number, {"serial": it.serial})
+                Event("compute", value.name, *place, *times, -1 if number is None else number, {"serial": value.serial})
             )
         return made
 
     def _deferred(self) -> list[Event]:
-        finishes = {(it.machine, it.serial): it for it in self.trace.finishes}
+        finishes = {(value.machine, value.serial): value for value in self.trace.finishes}
         made: list[Event] = []
-        for it in self.trace.runs:
-            if it.state != DEFERRED:
+        for run in self.trace.runs:
+            if run.state != DEFERRED:
                 continue
-            finish = finishes.get((it.machine, it.serial))
-            args: dict[str, Any] = {"serial": it.serial, "state": "unfinished" if finish is None else "ran"}
+            finish = finishes.get((run.machine, run.serial))
+            args: dict[str, Any] = {"serial": run.serial, "state": "unfinished" if finish is None else "ran"}
             if finish is not None and finish.error is not None:
                 args.update(state="failed", error=finish.error)
-            begin, end = self.trace.at(it.begin), self.trace.at(self.trace.end if finish is None else finish.time)
-            made.append(Event("deferred", it.name, self.machines[it.machine], it.stream, begin, end, it.number, args))
+            begin, end = self.trace.at(run.begin), self.trace.at(self.trace.end if finish is None else finish.time)
+            made.append(
+                Event("deferred", run.name, self.machines[run.machine], run.stream, begin, end, run.number, args)
+            )
         return made
 
     def _waits(self) -> list[Event]:
         made: list[Event] = []
-        for it in self.trace.waits:
-            number = self.trace.number_of(it)
-            args: dict[str, Any] = {} if it.complete else {"state": "unfinished"}
-            begin, end = self.trace.at(it.begin), self.trace.at(it.end)
-            track = self.trace.tracks[it.track]
-            made.append(Event("await", it.name, HOST, track, begin, end, -1 if number is None else number, args))
+        for wait in self.trace.waits:
+            number = self.trace.number_of(wait)
+            args: dict[str, Any] = {} if wait.complete else {"state": "unfinished"}
+            begin, end = self.trace.at(wait.begin), self.trace.at(wait.end)
+            track = self.trace.tracks[wait.track]
+            made.append(Event("await", wait.name, HOST, track, begin, end, -1 if number is None else number, args))
         return made
 
     def _scopes(self) -> list[Event]:
@@ -117,7 +119,7 @@ class _Builder:
                 ends[scope] = end
                 scope = scope.outer
 
-        finishes = {(it.machine, it.serial): it.time for it in self.trace.finishes}
+        finishes = {(finish.machine, finish.serial): finish.time for finish in self.trace.finishes}
         for run in self.trace.runs:
             extend(run.scope, max(run.end, finishes.get((run.machine, run.serial), 0)))
         for wait in self.trace.waits:
@@ -137,16 +139,16 @@ class _Builder:
     def _notes(self) -> list[Event]:
         return [
             Event(
-                it.kind,
-                it.name,
+                note.kind,
+                note.name,
                 HOST,
-                f"{it.kind}s",
-                self.trace.at(it.begin),
-                self.trace.at(it.end),
+                f"{note.kind}s",
+                self.trace.at(note.begin),
+                self.trace.at(note.end),
                 -1,
-                {"by": self.trace.tracks[it.track]},
+                {"by": self.trace.tracks[note.track]},
             )
-            for it in self.trace.notes
+            for note in self.trace.notes
         ]
 
 

@@ -73,7 +73,7 @@ class DisconnectScope:
                 raise ValueError(f'on_disconnect must be "cancel" or "finish", not {policy!r}')
         self.app = app
         self._policy = on_disconnect
-        self._paths = dict(sorted(paths.items(), key=lambda it: -len(it[0])))
+        self._paths = dict(sorted(paths.items(), key=lambda path: -len(path[0])))
 
     async def __call__(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or self._policy_of(scope) == "finish":
@@ -103,8 +103,8 @@ class DisconnectScope:
 
     def _policy_of(self, scope: ASGIScope) -> Policy:
         path = scope["path"].removeprefix(scope.get("root_path", ""))  # where it is mounted
-        for it, policy in self._paths.items():
-            if path == it or (it.endswith("/") and path.startswith(it)):
+        for value, policy in self._paths.items():
+            if path == value or (value.endswith("/") and path.startswith(value)):
                 return policy
         return self._policy
 
@@ -291,7 +291,7 @@ class RequestScope:
         async def named(message: Message) -> None:
             if message["type"] == "http.response.start":
                 span.answered(message["status"])
-                others = [it for it in message.get("headers", ()) if it[0].lower() != b"x-request-id"]
+                others = [value for value in message.get("headers", ()) if value[0].lower() != b"x-request-id"]
                 message = {**message, "headers": [*others, raw]}
             await send(message)
 

@@ -453,7 +453,7 @@ class Batcher:
             begun: the rest of their computation, if that has begun.
             begin: when it has, on the loop's clock.
         """
-        wanted = [it for it in requests if it.state == RUNNING] if begun is None else requests
+        wanted = [value for value in requests if value.state == RUNNING] if begun is None else requests
         if not wanted:
             return
         if batch is None or len(wanted) < batch.requests:

@@ -55,8 +55,8 @@ _TURN: Final = 16 * _STRIDE
 
 # One that does not end reaches to the end, so that no place is looked at twice.
 _STRING: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
-_NOT_STRUCTURE: Final = bytes([it for it in range(256) if it not in b"[]{},:"])
-_DIGITS: Final = bytes([ord("0") if chr(it).isdecimal() and it < 128 else ord(" ") for it in range(256)])
+_NOT_STRUCTURE: Final = bytes([index for index in range(256) if index not in b"[]{},:"])
+_DIGITS: Final = bytes([ord("0") if chr(index).isdecimal() and index < 128 else ord(" ") for index in range(256)])
 _STEPS: Final = np.zeros(256, np.int8)
 _STEPS[[ord("["), ord("{")]] = 1
 _STEPS[[ord("]"), ord("}")]] = -1
@@ -150,8 +150,10 @@ def kind_of(headers: Headers) -> str:
     name = name.strip()
     if len(given) > 1 or name not in KINDS:
         raise UnknownKind(f"the body is {name[:80] or 'of no kind'!r}; taken are {', '.join(KINDS)}")
-    charset = [it.partition("=")[2].strip(' "') for it in parameters.split(";") if it.strip().startswith("charset=")]
-    if any([it not in ("utf-8", "utf8", "us-ascii") for it in charset]):
+    charset = [
+        entry.partition("=")[2].strip(' "') for entry in parameters.split(";") if entry.strip().startswith("charset=")
+    ]
+    if any([entry not in ("utf-8", "utf8", "us-ascii") for entry in charset]):
         raise UnknownKind("JSON is UTF-8, whatever else is said")
     return name
 
@@ -175,7 +177,7 @@ def inputs_of(body: bytes, kind: str, signature: Signature, pause: Pause | None 
         if len(signature.specs) != 1:
             raise InvalidInput(f"an npy file is one array, and {len(signature.specs)} inputs are expected")
         return signature.given([read_npy(body)])
-    arrays = {name: _widened(it) for name, it in read_safetensors(body, len(signature.specs)).items()}
+    arrays = {name: _widened(safetensor) for name, safetensor in read_safetensors(body, len(signature.specs)).items()}
     if signature.named:
         return arrays
     wanted = [str(place) for place in range(len(signature.specs))]
@@ -195,7 +197,7 @@ def _widened(array: Array) -> Array:
 
 def _from_json(body: bytes, signature: Signature, pause: Pause | None) -> Any:
     _count(body, signature)
-    finite = all([it.finite for it in signature.specs])
+    finite = all([spec.finite for spec in signature.specs])
     real = None if pause is None else _pausing(float, pause)
     try:
         found = json.loads(
@@ -231,7 +233,7 @@ def _count(body: bytes, signature: Signature) -> None:
     """Refuse what cannot be inputs, judging by brackets, commas, strings and digits; in linear time."""
     most = _most(tuple(signature.specs))
     # Before anything is split at them.
-    if body.count(b'"') > 2 * (len(signature.specs) + 2) + sum([it.count('"') for it in signature.names]):
+    if body.count(b'"') > 2 * (len(signature.specs) + 2) + sum([name.count('"') for name in signature.names]):
         raise InvalidInput("the body has more strings than there are names of inputs")
     bare, strings = _STRING.subn(b'"', body)
     structure = bare.translate(None, _NOT_STRUCTURE)
@@ -264,7 +266,7 @@ class _Most(NamedTuple):
 
 @cache
 def _most(specs: tuple[TensorSpec, ...]) -> _Most:
-    shapes = [it.largest() for it in specs]
+    shapes = [spec.largest() for spec in specs]
     # An array is one list of lists of lists: of so many as its first sizes say.
     lists = sum([math.prod(sizes[:place]) for sizes in shapes for place in range(len(sizes))])
     deepest = max([len(sizes) for sizes in shapes])
@@ -284,12 +286,12 @@ def accepted(headers: Headers) -> str:
     if not given.strip():
         return JSON
     ranges: dict[str, float] = {}
-    for it in given.split(",")[:100]:
-        name, *parameters = [part.strip() for part in it.split(";")]
+    for entry in given.split(",")[:100]:
+        name, *parameters = [part.strip() for part in entry.split(";")]
         ranges[name] = max([_quality(part) for part in parameters if part.startswith("q=")], default=1.0)
     best, most = JSON, 0.0
     for kind in KINDS:
-        wanted = [ranges[it] for it in (kind, kind.partition("/")[0] + "/*", "*/*") if it in ranges]
+        wanted = [ranges[entry] for entry in (kind, kind.partition("/")[0] + "/*", "*/*") if entry in ranges]
         if wanted and wanted[0] > most:
             best, most = kind, wanted[0]
     if not most:
@@ -326,7 +328,7 @@ async def encoded(result: Any, kind: str) -> bytes:
 
 def _named(value: Any, name: str) -> list[tuple[str, Array]]:
     if isinstance(value, dict):
-        return [it for key, inner in value.items() for it in _named(inner, f"{name}.{key}" if name else str(key))]
+        return [entry for key, inner in value.items() for entry in _named(inner, f"{name}.{key}" if name else str(key))]
     if isinstance(value, (tuple, list)):
         return _named(dict(enumerate(value)), name)
     if not isinstance(value, np.ndarray):

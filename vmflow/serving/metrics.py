@@ -63,7 +63,10 @@ class Metrics:
         yield self._gauge("requests_queued", "Requests that wait.", {(): now["queued"]})
         yield self._gauge("requests_running", "Requests that are computed.", {(): now["running"]})
         yield self._counter(
-            "computed", "Batches and streams computed.", {(kind,): it.batches for kind, it in work.items()}, "kind"
+            "computed",
+            "Batches and streams computed.",
+            {(kind,): value.batches for kind, value in work.items()},
+            "kind",
         )
         yield self._counter("samples", "Samples in computed batches.", {(): found.batches.samples})
         yield self._counter("places", "Places in begun batches, with padding.", {(): found.places})
@@ -73,7 +76,7 @@ class Metrics:
         yield self._gauge("ready", "Whether requests are taken.", {(): int(session.state == "ready")})
         yield self._histogram("waiting_seconds", "How long requests waited.", {(): found.waiting})
         yield self._histogram("serving_seconds", "How long requests took in all.", {(): found.serving})
-        computing: dict[tuple[str, ...], Histogram] = {(kind,): it.computing for kind, it in work.items()}
+        computing: dict[tuple[str, ...], Histogram] = {(kind,): value.computing for kind, value in work.items()}
         yield self._histogram("computing_seconds", "How long batches and streams took.", computing, "kind")
         yield self._histogram("loop_lag_seconds", "How late the event loop was.", {(): self._lag.late})
 
@@ -106,7 +109,7 @@ def _buckets(histogram: Histogram) -> list[tuple[str, int]]:
     """Prometheus counts in each bucket what is in those before, too."""
     found = []
     count = 0
-    for bound, own in zip([*[str(it) for it in BOUNDS], "+Inf"], histogram.counts, strict=True):
+    for bound, own in zip([*[str(value) for value in BOUNDS], "+Inf"], histogram.counts, strict=True):
         count += own
         found.append((bound, count))
     return found

@@ -55,7 +55,7 @@ def description(session: InferenceSession, most: int, paths: list[str]) -> dict[
     return {
         "openapi": "3.1.0",
         "info": {"title": session.name, "version": str(session.version)},
-        "paths": {path: it for path, it in described.items() if path in paths},
+        "paths": {path: value for path, value in described.items() if path in paths},
         "components": {
             "schemas": {"Problem": _PROBLEM},
             "headers": {"RequestID": _header("The name of the request.")},
@@ -119,7 +119,7 @@ def _binary(about: str) -> dict[str, Any]:
 
 
 def _body(signature: Signature) -> dict[str, Any]:
-    schemas = [_array(it) for it in signature.specs]
+    schemas = [_array(spec) for spec in signature.specs]
     if signature.single:
         inputs = schemas[0]
     elif signature.named:

@@ -188,7 +188,10 @@ def page(session: InferenceSession) -> str:
     signature = session.signature
     if signature.single and signature.specs[0].dtype.category == FLOATING:
         shape = signature.specs[0].shape
-        setup = {"image": _IMAGES.get(tuple([it if isinstance(it, int) else 0 for it in shape])), "rank": len(shape)}
+        setup = {
+            "image": _IMAGES.get(tuple([value if isinstance(value, int) else 0 for value in shape])),
+            "rank": len(shape),
+        }
     return _PAGE % {
         "name": html.escape(session.name),
         "style": _STYLE,

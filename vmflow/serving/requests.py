@@ -246,7 +246,7 @@ class RequestQueue:
         # Ended requests must not take the memory that the limit of waiting ones is to save.
         if self._stale > self._waiting + 64:
             for key, heap in list(self._heaps.items()):
-                heap[:] = [it for it in heap if it[2].state == QUEUED]
+                heap[:] = [value for value in heap if value[2].state == QUEUED]
                 heapify(heap)
                 if not heap:
                     del self._heaps[key]
@@ -254,7 +254,7 @@ class RequestQueue:
 
     def waiting(self) -> list[Request]:
         """All of them, in no order."""
-        return [it[2] for heap in self._heaps.values() for it in heap if it[2].state == QUEUED]
+        return [value[2] for heap in self._heaps.values() for value in heap if value[2].state == QUEUED]
 
     def _left(self, request: Request) -> None:
         self._waiting -= 1

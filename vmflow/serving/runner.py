@@ -86,7 +86,11 @@ class Runner:
         statistics: Statistics,
     ) -> None:
         sizes = tuple(batch_sizes)
-        if not sizes or list(sizes) != sorted(set(sizes)) or not all([type(it) is int and it > 0 for it in sizes]):
+        if (
+            not sizes
+            or list(sizes) != sorted(set(sizes))
+            or not all([type(size) is int and size > 0 for size in sizes])
+        ):
             raise ValueError(f"batch_sizes must be different positive integers, ascending, not {sizes}")
         if isinstance(model, (str, os.PathLike)):
             model = flow.load_graph(model)
@@ -97,14 +101,14 @@ class Runner:
             raise TypeError(f"expected a module, a function, a graph or a folder, got {type(model).__name__}")
         if inputs is None:
             raise TypeError("inputs must be given: only a saved graph tells what it takes")
-        if isinstance(model, Module) and any([it.training for it in model.modules()]):
+        if isinstance(model, Module) and any([module.training for module in model.modules()]):
             raise ValueError("the model is in training mode, in which layers such as dropout differ; call model.eval()")
         self.model = model
         self.signature = Signature(inputs)
         self.batch_sizes = sizes
         self._invariant = invariant
         self._statistics = statistics
-        self._cuts = None if outputs is None else [tuple(it) for it in outputs]
+        self._cuts = None if outputs is None else [tuple(output) for output in outputs]
         self._device = _device_of(model)
         self._called: Any = model
         self._served: _Served | None = None
@@ -143,13 +147,13 @@ class Runner:
         MODE.set(around.inferring(scope))
         try:
             tree, leaves = args_tree.flatten(self._call(self._inputs(payloads, size)))
-            arrays = [settled_array(it) for it in leaves]
-            if any([it is None for it in arrays]):
+            arrays = [settled_array(value) for value in leaves]
+            if any([array is None for array in arrays]):
                 # Not one after the other: parts are copied, and nothing must change them before the last is there.
-                leaves = [it.to(_HOST) for it in leaves]
+                leaves = [value.to(_HOST) for value in leaves]
                 for leaf in leaves:
                     await leaf
-                arrays = [it.numpy() for it in leaves]
+                arrays = [value.numpy() for value in leaves]
             elif here:
                 batch.pace = pace
         except BaseException as error:
@@ -176,7 +180,7 @@ class Runner:
         if size == 1 or first.nbytes * size <= _JOINED_HERE:
             return self._on_device(from_array(_stacked(arrays, size), _HOST))
         rest = [flow.from_numpy(np.zeros_like(first))] * (size - len(arrays))
-        return self._on_device(flow.stack([*[flow.from_numpy(it) for it in arrays], *rest]))
+        return self._on_device(flow.stack([*[flow.from_numpy(array) for array in arrays], *rest]))
 
     def _on_device(self, tensor: flow.Tensor) -> flow.Tensor:
         """`Tensor.to`, which to come to nothing takes longer than some ops."""
@@ -201,7 +205,9 @@ class Runner:
 
     def _cut(self, number: int, array: Array, sizes: Mapping[str, int]) -> Array:
         if self._cuts is not None:
-            array = array[tuple([slice(sizes[it.name] if isinstance(it, Dim) else it) for it in self._cuts[number]])]
+            array = array[
+                tuple([slice(sizes[cut.name] if isinstance(cut, Dim) else cut) for cut in self._cuts[number]])
+            ]
         return array.copy()
 
     # Warming up
@@ -244,7 +250,7 @@ class Runner:
     def _paddings(self) -> Iterator[dict[str, int]]:
         """All combinations of sizes to which the dimensions are padded."""
         dims = self.signature.dims
-        for sizes in product(*[it.sizes for it in dims.values()]):
+        for sizes in product(*[dim.sizes for dim in dims.values()]):
             yield dict(zip(dims, sizes, strict=True))
 
     def _check(self, leaves: Sequence[flow.Tensor], size: int, sizes: Mapping[str, int]) -> None:
@@ -258,13 +264,13 @@ class Runner:
                 )
             if self._cuts is None:
                 continue
-            wanted = [sizes.get(it.name) if isinstance(it, Dim) else it for it in self._cuts[number]]
+            wanted = [sizes.get(cut.name) if isinstance(cut, Dim) else cut for cut in self._cuts[number]]
             if list(shape[1:]) != wanted:
                 raise ValueError(f"result {number} has shape {list(shape)}; by outputs it is {[size, *wanted]}")
 
     def _invariant_size(self) -> int:
         for size in reversed(self.batch_sizes):
-            if all([self._is_invariant(size, it) for it in self._paddings()]):
+            if all([self._is_invariant(size, padding) for padding in self._paddings()]):
                 return size
         raise RuntimeError("batch_invariant: what a sample comes to depends on its neighbours for every size of batch")
 
@@ -361,9 +367,9 @@ def _told(graph: LoadedGraph) -> tuple[Specs, tuple[int, ...]]:
     tree: Tree | None = None
     for form in graph.forms():
         tree = form.tree
-        if not all([it.shape for it in form.metas]) or len({it.shape[0] for it in form.metas}) != 1:
+        if not all([meta.shape for meta in form.metas]) or len({meta.shape[0] for meta in form.metas}) != 1:
             raise ValueError(f"{graph.name}: its inputs have no batch as their first dimension, which a session needs")
-        found.add(tuple([(tuple(it.shape[1:]), it.dtype) for it in form.metas]))
+        found.add(tuple([(tuple(meta.shape[1:]), meta.dtype) for meta in form.metas]))
         sizes.add(form.metas[0].shape[0])
     if len(found) != 1:
         raise ValueError(f"{graph.name} was saved for inputs that differ in more than the batch; give inputs=")
@@ -372,7 +378,9 @@ def _told(graph: LoadedGraph) -> tuple[Specs, tuple[int, ...]]:
     args, kwargs = tree.children
     assert isinstance(args, Branch)
     assert isinstance(kwargs, Branch)
-    if not all([isinstance(it, Leaf) for it in (*args.children, *kwargs.children)]) or (args.keys and kwargs.keys):
+    if not all([isinstance(child, Leaf) for child in (*args.children, *kwargs.children)]) or (
+        args.keys and kwargs.keys
+    ):
         raise ValueError(
             f"{graph.name}: a session takes tensors by place or by name, and its inputs are nested or both"
         )

@@ -157,15 +157,15 @@ class InferenceSession:
 
     def stats(self) -> dict[str, Any]:
         """The counts of `Statistics`, and how many requests are on their way in, wait and are computed now."""
-        batchers = [it for it in (self._batches, self._streams) if it is not None]
+        batchers = [value for value in (self._batches, self._streams) if value is not None]
         self._runner.count_compilations()
         return {
             "state": self.state,
             "version": self.version,
             **self.statistics.as_dict(),
             "arriving": len(self.arrivals),
-            "queued": sum([it.queued() for it in batchers]),
-            "running": sum([it.running() for it in batchers]),
+            "queued": sum([batcher.queued() for batcher in batchers]),
+            "running": sum([batcher.running() for batcher in batchers]),
         }
 
     # Life
@@ -236,10 +236,10 @@ class InferenceSession:
                 try:
                     await self.arrivals.gone_in()
                 finally:
-                    for it in batchers:
-                        it.refuse(Draining)
-                for it in batchers:
-                    await it.until_idle()
+                    for batcher in batchers:
+                        batcher.refuse(Draining)
+                for batcher in batchers:
+                    await batcher.until_idle()
         except TimeoutError:
             return False
         return True
@@ -247,8 +247,8 @@ class InferenceSession:
     async def close(self) -> None:
         """End at once: what waits or is computed fails with `NotReady`."""
         self.state = "closed"
-        for it in self._batchers():
-            await it.close()
+        for batcher in self._batchers():
+            await batcher.close()
         self._runner.close()
 
     async def __aenter__(self) -> InferenceSession:
@@ -282,7 +282,7 @@ class InferenceSession:
             own.stop()
 
     def _batchers(self) -> list[Batcher]:
-        return [it for it in (self._batches, self._streams) if it is not None]
+        return [value for value in (self._batches, self._streams) if value is not None]
 
     # Requests
 
@@ -450,9 +450,9 @@ class InferenceSession:
             return  # which is said when they are looked at
         for value in values:
             several = isinstance(value, list | tuple) and len(value) and isinstance(value[0], Tensor)
-            for it in value if several else (value,):
-                if isinstance(it, Tensor):
-                    await it
+            for entry in value if several else (value,):
+                if isinstance(entry, Tensor):
+                    await entry
 
     def _deadline(self, timeout: float | None) -> float | None:
         if timeout is None:
@@ -469,8 +469,8 @@ class InferenceSession:
     # Computing
 
     def _compute(self, requests: Sequence[Request], batch: Batch) -> Coroutine[Any, Any, Sequence[Any]]:
-        priority = max([it.priority for it in requests])
-        return self._runner.compute([it.payload for it in requests], requests[0].key, priority, batch)
+        priority = max([request.priority for request in requests])
+        return self._runner.compute([request.payload for request in requests], requests[0].key, priority, batch)
 
     async def _run_stream(self, requests: Sequence[Request], batch: Batch) -> Sequence[Any]:
         (request,) = requests

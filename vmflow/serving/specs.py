@@ -41,7 +41,11 @@ class Dim:
 
     @sizes.validator
     def _check(self, attribute: object, sizes: tuple[int, ...]) -> None:
-        if not sizes or list(sizes) != sorted(set(sizes)) or not all([type(it) is int and it > 0 for it in sizes]):
+        if (
+            not sizes
+            or list(sizes) != sorted(set(sizes))
+            or not all([type(size) is int and size > 0 for size in sizes])
+        ):
             raise ValueError(f"Dim {self.name!r}: sizes must be different positive integers, ascending, not {sizes}")
 
     def padded(self, size: int) -> int | None:
@@ -68,9 +72,9 @@ class TensorSpec:
 
     @shape.validator
     def _check(self, attribute: object, shape: tuple[int | Dim, ...]) -> None:
-        for it in shape:
-            if not isinstance(it, Dim) and (type(it) is not int or it < 0):
-                raise ValueError(f"TensorSpec: a size must be an integer from 0 on or a Dim, not {it!r}")
+        for value in shape:
+            if not isinstance(value, Dim) and (type(value) is not int or value < 0):
+                raise ValueError(f"TensorSpec: a size must be an integer from 0 on or a Dim, not {value!r}")
 
     def array(self, name: str, value: Any, sizes: dict[str, int]) -> Array:
         """A copy of the value as an array, checked and not yet padded.
@@ -139,12 +143,12 @@ class TensorSpec:
         if array.shape == shape:
             return array
         made = np.full(shape, self.pad, self.dtype.numpy)
-        made[tuple([slice(it) for it in array.shape])] = array
+        made[tuple([slice(value) for value in array.shape])] = array
         return made
 
     def padded_shape(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
         """The shape with these sizes of the named dimensions."""
-        return tuple([sizes[it.name] if isinstance(it, Dim) else it for it in self.shape])
+        return tuple([sizes[value.name] if isinstance(value, Dim) else value for value in self.shape])
 
     def nbytes(self) -> int:
         """Of the largest that is taken."""
@@ -152,11 +156,11 @@ class TensorSpec:
 
     def largest(self) -> list[int]:
         """The shape with the largest sizes."""
-        return [it.sizes[-1] if isinstance(it, Dim) else it for it in self.shape]
+        return [value.sizes[-1] if isinstance(value, Dim) else value for value in self.shape]
 
     def shown(self) -> str:
         """The shape, for people."""
-        return "[" + ", ".join([it.name if isinstance(it, Dim) else str(it) for it in self.shape]) + "]"
+        return "[" + ", ".join([value.name if isinstance(value, Dim) else str(value) for value in self.shape]) + "]"
 
 
 def _about(name: str) -> str:
@@ -171,7 +175,7 @@ def _array_of(name: str, value: Any, spec: TensorSpec) -> Array:
         found = np.asarray(value, spec.dtype.numpy if isinstance(value, list) and not value else None)
     except (ValueError, TypeError, OverflowError) as error:
         raise InvalidInput(f"{_about(name)}expected numbers of shape {spec.shown()}: {error}") from None
-    if found.dtype == object and all([type(it) in (int, float, bool) for it in found.flat]):
+    if found.dtype == object and all([type(entry) in (int, float, bool) for entry in found.flat]):
         return _with_large_integers(name, found, spec)
     return found
 
@@ -212,7 +216,7 @@ class Signature:
         else:
             self.specs = tuple(inputs)
             self.names = tuple([f"inputs[{place}]" for place in range(len(self.specs))])
-        if not self.specs or not all([isinstance(it, TensorSpec) for it in self.specs]):
+        if not self.specs or not all([isinstance(value, TensorSpec) for value in self.specs]):
             raise TypeError("inputs must be a TensorSpec, or several in a sequence or by name")
         self.dims: dict[str, Dim] = {}
         for spec in self.specs:
@@ -231,7 +235,7 @@ class Signature:
             return (self.specs[0].array(self.names[0], inputs, sizes),), sizes
         values = self.values(inputs)
         return tuple(
-            [spec.array(name, it, sizes) for name, spec, it in zip(self.names, self.specs, values, strict=True)]
+            [spec.array(name, value, sizes) for name, spec, value in zip(self.names, self.specs, values, strict=True)]
         ), sizes
 
     def values(self, inputs: Any) -> Sequence[Any]:
@@ -245,7 +249,7 @@ class Signature:
         if self.named:
             if not isinstance(inputs, Mapping):
                 raise InvalidInput(f"expected inputs by name ({', '.join(self.names)}), got {type(inputs).__name__}")
-            wrong = sorted([str(it) for it in inputs.keys() ^ set(self.names)])
+            wrong = sorted([str(operand) for operand in inputs.keys() ^ set(self.names)])
             if wrong:
                 raise InvalidInput(
                     f"expected the inputs {', '.join(self.names)}; missing or unknown: {', '.join(wrong)}"

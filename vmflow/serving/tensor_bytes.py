@@ -63,7 +63,9 @@ _NAMES: Final[dict[str, Any]] = {
     "F32": np.float32,
     "F64": np.float64,
 }
-_WRITTEN: Final = {np.dtype(it): name for name, it in _NAMES.items() if name != "BOOL"} | {np.dtype(np.bool_): "BOOL"}
+_WRITTEN: Final = {np.dtype(value): name for name, value in _NAMES.items() if name != "BOOL"} | {
+    np.dtype(np.bool_): "BOOL"
+}
 
 
 class BadBytes(InvalidInput, status=400):
@@ -109,7 +111,7 @@ def _npy_header(header: str) -> tuple[str, bool, tuple[int, ...]]:
         place += 1
     if text[:1] != "{" or text[-1:] != "}" or found.keys() != _KINDS.keys() or inside[place:].strip():
         raise BadBytes("npy: the header is not that of an array of numbers")
-    sizes = tuple([int(it) for it in found["shape"].split(",") if it.strip()])
+    sizes = tuple([int(value) for value in found["shape"].split(",") if value.strip()])
     return found["descr"][1:-1], found["fortran_order"] == "True", sizes
 
 
@@ -195,7 +197,9 @@ def _entry(name: str, entry: Any) -> tuple[str, tuple[int, ...], tuple[int, int]
     if not isinstance(dtype, str) or dtype not in _NAMES:
         raise BadBytes(f"safetensors: tensor {name[:80]!r} is of a dtype that is not taken")
     for numbers in (shape, offsets):
-        if not isinstance(numbers, list) or not all([type(it) is int and 0 <= it < 1 << 60 for it in numbers]):
+        if not isinstance(numbers, list) or not all(
+            [type(number) is int and 0 <= number < 1 << 60 for number in numbers]
+        ):
             raise BadBytes(f"safetensors: shape and data_offsets of {name[:80]!r} must be lists of sizes")
     if len(offsets) != 2 or offsets[0] > offsets[1]:
         raise BadBytes(f"safetensors: data_offsets of {name[:80]!r} must be a begin and an end")
@@ -224,7 +228,7 @@ def write_safetensors(arrays: Mapping[str, Array]) -> bytes:
     parts: list[bytes] = []
     place = 0
     # The widest first, so that each lies at a multiple of its size.
-    for name, array in sorted(arrays.items(), key=lambda it: -it[1].itemsize):
+    for name, array in sorted(arrays.items(), key=lambda value: -value[1].itemsize):
         if array.dtype not in _WRITTEN:
             raise TypeError(f"safetensors has no word for {array.dtype}, which {name!r} is of")
         data = array.tobytes()

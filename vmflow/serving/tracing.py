@@ -83,13 +83,13 @@ class SessionTracing:
             recorder.batch_ended(batch, state, message, now)
 
     def _recorders(self) -> list[SessionRecorder]:
-        return [it.sessions.get(self._key) or self._recorder(it) for it in tuple(LISTENING)]
+        return [value.sessions.get(self._key) or self._recorder(value) for value in tuple(LISTENING)]
 
     def _recorder(self, recording: Recording) -> SessionRecorder:
         return recording.session(self._key, self.name, self._load)
 
     def _load(self) -> tuple[int, int]:
-        loads = [it() for it in self.loads]
+        loads = [load() for load in self.loads]
         return sum([waiting for waiting, _ in loads]), sum([computing for _, computing in loads])
 
 

@@ -203,13 +203,13 @@ class _CheckpointNode(Node):
         returned = _tensors(self._called_again(self.function))
         self._check(returned)
         results = [returned[at] for at in self.positions]
-        pairs = [(it, gradient) for it, gradient in zip(results, gradients, strict=True) if it is not None]
-        pairs = [(it, gradient) for it, gradient in pairs if _made_since(it, self.since)]
-        made = [it for it, _ in pairs]
+        pairs = [(result, gradient) for result, gradient in zip(results, gradients, strict=True) if result is not None]
+        pairs = [(value, gradient) for value, gradient in pairs if _made_since(value, self.since)]
+        made = [value for value, _ in pairs]
         boundary = {edge.place(): edge for edge in (*self.first_boundary, *_boundary(made, self.since))}
         self.edges = tuple(boundary.values())
         return run_backward(
-            [(edge_of(it), gradient) for it, gradient in pairs if gradient is not None],
+            [(edge_of(value), gradient) for value, gradient in pairs if gradient is not None],
             retain_graph=create_graph,
             create_graph=create_graph,
             wanted=list(boundary),
@@ -239,8 +239,8 @@ class _CheckpointNode(Node):
     def _metas(self, tensors: list[Tensor | None]) -> list[TensorMeta | None]:
         returned = len(tensors) // 2
         return [
-            it._blob.meta if it is not None and (at < returned or at in self.positions) else None
-            for at, it in enumerate(tensors)
+            tensor._blob.meta if tensor is not None and (at < returned or at in self.positions) else None
+            for at, tensor in enumerate(tensors)
         ]
 
     def _check(self, tensors: list[Tensor | None]) -> None:

@@ -123,7 +123,7 @@ def training_steps(findings: Findings, sizes: Sizes, torch: Any) -> None:
     """Training steps, eagerly and as graphs."""
     for name, network in networks(findings.task.small).items():
         contenders: dict[str, Callable[[], Any]] = {}
-        batch = [flow.tensor(it, device="cuda") for it in network.batch(0)]
+        batch = [flow.tensor(value, device="cuda") for value in network.batch(0)]
         for contender, as_graph in (("vmflow", False), ("vmflow, graph", True)):
             step = step_of(network, "cuda", as_graph)
             contenders[contender] = _repeated(partial(step, *batch), sizes.steps)
@@ -189,7 +189,7 @@ async def _polled(event: flow.cuda.Event) -> None:
 def synchronizations(findings: Findings, sizes: Sizes, torch: Any) -> None:
     """How often the host waits in a training step whose loss is not read."""
     for name, network in networks(findings.task.small).items():
-        batch = [flow.tensor(it, device="cuda") for it in network.batch(0)]
+        batch = [flow.tensor(value, device="cuda") for value in network.batch(0)]
         for as_graph in (False, True):
             step = step_of(network, "cuda", as_graph)
             for _ in range(3):

@@ -86,7 +86,7 @@ def step_of(torch: Any, network: Network, device: str = "cuda", capturable: bool
         for group in optimizer.param_groups:
             if "capturable" in group:
                 group["capturable"] = True
-    x, target = [torch.tensor(it, device=device) for it in network.batch(0)]
+    x, target = [torch.tensor(value, device=device) for value in network.batch(0)]
     return eager_training(model, optimizer, getattr(torch.nn.functional, network.loss), x, target)
 
 

@@ -52,7 +52,7 @@ def run(findings: Findings) -> None:
 def losses(network: Network, device: str, steps: int, as_graph: bool) -> tuple[list[float], list[str]]:
     """The losses of so many steps, and the sentences in which a graph tells how it is run."""
     step = step_of(network, device, as_graph)
-    batches = [[flow.tensor(it, device=device) for it in network.batch(seed)] for seed in range(_BATCHES)]
+    batches = [[flow.tensor(value, device=device) for value in network.batch(seed)] for seed in range(_BATCHES)]
     with told(step) as how:
         found = [step(*batches[number % _BATCHES]).item() for number in range(steps)]
     return found, how

@@ -287,7 +287,7 @@ def test_what_was_executed_and_accessed_is_counted() -> None:
     counters = run(load(source).kernels["kernel"], 1, 64, x, y)
     assert counters.instructions % 64 == 0
     assert counters.instructions >= 64 * 5
-    traffic = {name: (it.read, it.written) for name, it in counters.traffic.items()}
+    traffic = {name: (value.read, value.written) for name, value in counters.traffic.items()}
     assert traffic == {"shared": (0, 0), "local": (0, 0), "argument 0": (256, 0), "argument 1": (0, 256)}
 
 

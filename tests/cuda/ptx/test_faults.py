@@ -273,8 +273,8 @@ def test_a_misaligned_access() -> None:
 
 def regions(*arrays: Any) -> list[ptx.Region]:
     return [
-        ptx.Region((number + 1) * APART, it.view(np.uint8), True, f"argument {number}")
-        for number, it in enumerate(arrays)
+        ptx.Region((number + 1) * APART, array.view(np.uint8), True, f"argument {number}")
+        for number, array in enumerate(arrays)
     ]
 
 

@@ -48,9 +48,9 @@ class Sketch:
     ) -> Sketch:
         buffered = kind in ("wait_and_send_ids", "critical_section_wait_tick", "callback_notify")
         self.ids[name] = TaskId(ThreadId(rank, stream_index=on), len(self.ids)).encode()
-        produced = [self._write(name, it) for it in writes.split()]
-        for it in reads.split():
-            self.consumers.setdefault(it, []).append(name)
+        produced = [self._write(name, value) for value in writes.split()]
+        for value in reads.split():
+            self.consumers.setdefault(value, []).append(name)
         self.tasks.append(
             {
                 "name": name,
@@ -84,7 +84,7 @@ class Sketch:
             RegisterDescriptor(
                 number,
                 self.ids[self.producers[name]],
-                tuple([self.ids[it] for it in self.consumers.get(name, [])]),
+                tuple([self.ids[value] for value in self.consumers.get(name, [])]),
                 self.counts[name],
                 self.numbers[self.in_place[name]] if name in self.in_place else None,
                 name.startswith("!"),
@@ -92,16 +92,18 @@ class Sketch:
             for name, number in self.numbers.items()
         ]
         tasks = []
-        for it in self.tasks:
+        for task in self.tasks:
             consumed: dict[str, tuple[int, ...]] = {
-                read: (self.numbers[read],) for read in it["reads"] if not read.startswith("!")
+                read: (self.numbers[read],) for read in task["reads"] if not read.startswith("!")
             }
-            control = tuple([self.numbers[read] for read in it["reads"] if read.startswith("!")])
+            control = tuple([self.numbers[read] for read in task["reads"] if read.startswith("!")])
             if control:
                 consumed["in_control"] = control
-            produced = {written: (self.numbers[written],) for written in it["writes"]}
-            number = self.ids[it["name"]]
-            tasks.append(TaskDescriptor(number, it["kind"], produced, consumed, it["count"], it["buffer"], it["name"]))
+            produced = {written: (self.numbers[written],) for written in task["writes"]}
+            number = self.ids[task["name"]]
+            tasks.append(
+                TaskDescriptor(number, task["kind"], produced, consumed, task["count"], task["buffer"], task["name"])
+            )
         return tasks, registers
 
 
@@ -118,18 +120,18 @@ class Bench:
         tasks, registers = sketch.plan()
         # Here, since a broken class might refuse it for want of what is to be tested.
         check(tasks, registers)
-        self.names = {it.id: it.name for it in tasks}
+        self.names = {task.id: task.name for task in tasks}
         self.posted: list[Message] = []
         self.acted: list[str] = []
         self.system: Any = system_class(
             tasks,
             registers,
-            {it.id: self._act for it in tasks},
+            {task.id: self._act for task in tasks},
             lambda thread, message: self.posted.append(message),
             checked=True,
         )
-        self.threads = {it & 0x7FFF: it for it in self.system.threads}
-        self.flights: dict[int, list[Action]] = {it: [] for it in self.threads}
+        self.threads = {value & 0x7FFF: value for value in self.system.threads}
+        self.flights: dict[int, list[Action]] = {value: [] for value in self.threads}
         self.system.construct()
         self.settle()
         assert self.system.constructed()
@@ -151,7 +153,7 @@ class Bench:
         posted, self.posted = self.posted, []
         for message in posted:
             self.system.deliver(message.thread, message)
-        return [self.told(it) for it in posted]
+        return [self.told(value) for value in posted]
 
     def finish(self, on: int = 0, count: int = 1) -> None:
         """The oldest actions of a thread run and complete."""
@@ -177,14 +179,14 @@ class Bench:
         """The names of what one turn decides to run; "-" for what only keeps the order."""
         actions: list[Action] = self.system.turn(self.threads[on], limit)
         self.flights[on] += actions
-        return ["-" if it.actor is None else self.names[it.actor.id] for it in actions]
+        return ["-" if action.actor is None else self.names[action.actor.id] for action in actions]
 
     def told(self, message: Message) -> str:
         """A message in words."""
         if message.target < 0:
             return message.__repr__().split()[1]
         kind = ("full", "free", "eord")[message.kind]
-        name = {number: it for it, number in self.sketch.numbers.items()}[message.register]
+        name = {number: value for value, number in self.sketch.numbers.items()}[message.register]
         slot = f"[{message.slot}]" if self.sketch.counts[name] > 1 and message.kind != 2 else ""
         return f"{kind} {name}{slot} to {self.names[message.target]}"
 

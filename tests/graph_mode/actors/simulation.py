@@ -68,7 +68,7 @@ def random_sketch(chosen: random.Random, most: int = 3) -> Sketch:
     # What was gathered is often spread again, and joined with what has not been: for that counts have to suffice.
     planned: list[tuple[str, list[str], int]] = []
     for number in range(chosen.randint(1, 9)):
-        if planned and not any([it in sketch.in_place.values() for it in planned[0][1]]):
+        if planned and not any([value in sketch.in_place.values() for value in planned[0][1]]):
             kind, reads, count = planned.pop(0)
             out = named(rates[reads[0]] * (count if kind == "unpack" else 1))
             sketch.task(f"t{number}", kind, reads=" ".join(reads), writes=out + slots(), count=count, **place())
@@ -77,17 +77,17 @@ def random_sketch(chosen: random.Random, most: int = 3) -> Sketch:
             continue
         planned = []
         rate = rates[chosen.choice(list(rates))]
-        alike = [it for it, other in rates.items() if other == rate]
+        alike = [value for value, other in rates.items() if other == rate]
         # What lies over something must stay its only reader.
-        alike = [it for it in alike if it not in sketch.in_place.values()]
-        data = [it for it in alike if not it.startswith("!")]
+        alike = [value for value in alike if value not in sketch.in_place.values()]
+        data = [value for value in alike if not value.startswith("!")]
         if not data:
             continue
         kind = chosen.choice(["compute"] * 6 + ["acc", "pack", "repeat", "unpack", "identity", "tick"])
         if rate == 1 and chosen.random() < 0.1:
             kind = "critical_section_wait_tick"
         name = f"t{number}"
-        control = [it for it in alike if it.startswith("!") and chosen.random() < 0.5]
+        control = [value for value in alike if value.startswith("!") and chosen.random() < 0.5]
         if kind in ("acc", "pack", "repeat", "unpack", "identity"):
             reads = [chosen.choice(data)]
             count = chosen.randint(1, 3)
@@ -108,16 +108,16 @@ def random_sketch(chosen: random.Random, most: int = 3) -> Sketch:
             reads = chosen.sample(data, min(len(data), chosen.randint(1, 3)))
             count = 1
             outs = [named(rate) for _ in range(chosen.randint(0 if rates else 1, 2))]
-            written = " ".join([it + slots() for it in outs])
-            over = [it for it in reads if not sketch.consumers.get(it) and it not in repeated]
+            written = " ".join([value + slots() for value in outs])
+            over = [read for read in reads if not sketch.consumers.get(read) and read not in repeated]
             if kind == "compute" and over and outs and chosen.random() < 0.5:
-                written = " ".join([f"{outs[0]}@{over[0]}"] + [it + slots() for it in outs[1:]])
+                written = " ".join([f"{outs[0]}@{over[0]}"] + [value + slots() for value in outs[1:]])
         if chosen.random() < 0.2:
             written += f" {named(rate, control=True)}{slots()}"
         sketch.task(name, kind, reads=" ".join(reads + control), writes=written, count=count, **place())
-    at_once = [it for it, rate in rates.items() if rate == 1 and it not in sketch.in_place.values()]
+    at_once = [value for value, rate in rates.items() if rate == 1 and value not in sketch.in_place.values()]
     while at_once and (not sketch.consumers or chosen.random() < 0.5 or "sink0" not in sketch.ids):
-        name = f"sink{sum([it.startswith('sink') for it in sketch.ids])}"
+        name = f"sink{sum([id_.startswith('sink') for id_ in sketch.ids])}"
         reads = chosen.sample(at_once, min(len(at_once), chosen.randint(1, 2)))
         sketch.sink(name, reads=" ".join(reads), **place())
     return sketch
@@ -145,13 +145,13 @@ def with_enough_slots(sketch: Sketch) -> bool:
 
 def interpret(tasks: list[TaskDescriptor], registers: list[RegisterDescriptor], pieces: list[int]) -> dict[int, Any]:
     """What each sink gets, by task: a list of (piece, values), one after the other, without any actors."""
-    control = {it.id for it in registers if it.control}
+    control = {value.id for value in registers if value.control}
     tokens: dict[int, list[Value]] = {}
     results: dict[int, Any] = {}
     for task in tasks:  # a sketch is in topological order
         consumed = task.all_consumed()
-        acts = min([len(tokens[it]) for it in consumed], default=len(pieces))
-        columns = [tokens[it] for it in consumed if it not in control]
+        acts = min([len(tokens[value]) for value in consumed], default=len(pieces))
+        columns = [tokens[value] for value in consumed if value not in control]
         rows = [[column[number] for column in columns] for number in range(acts)]
         if KINDS[task.kind].buffered:
             rows = [[piece, *row] for piece, row in zip(pieces, rows, strict=False)]
@@ -164,7 +164,7 @@ def interpret(tasks: list[TaskDescriptor], registers: list[RegisterDescriptor], 
 
 def _produced(task: TaskDescriptor, number: int, rows: list[list[Value]]) -> list[Value]:
     n = task.count
-    groups = [rows[it : it + n] for it in range(0, len(rows) - n + 1, n)]
+    groups = [rows[value : value + n] for value in range(0, len(rows) - n + 1, n)]
     if task.kind == "acc":
         return [sum([mix(row[0]) for row in group]) % MODULUS for group in groups]
     if task.kind == "pack":
@@ -203,22 +203,22 @@ class Run:
     def __init__(self, sketch: Sketch, chosen: random.Random, pieces: int, system_class: Any = ActorSystem) -> None:
         self.chosen = chosen
         self.tasks, self.registers = sketch.plan()
-        self.kinds = {it.id: it for it in self.tasks}
+        self.kinds = {task.id: task for task in self.tasks}
         self.to_launch = deque(range(1, pieces + 1))
         self.kept: list[int] = []
-        self.results: dict[int, Any] = {it.id: [] for it in self.tasks if it.kind == "callback_notify"}
+        self.results: dict[int, Any] = {task.id: [] for task in self.tasks if task.kind == "callback_notify"}
         self.channels: dict[tuple[int, int], deque[Message]] = {}
         self.sender = -1
-        ranks = sorted({rank_of(it.id) for it in self.tasks})
-        acts = {it.id: self._end_act for it in self.tasks}
+        ranks = sorted({rank_of(task.id) for task in self.tasks})
+        acts = {task.id: self._end_act for task in self.tasks}
         self.systems: dict[int, Any] = {
             rank: system_class(
                 self.tasks, self.registers, acts, self._post, rank if len(ranks) > 1 else None, checked=True
             )
             for rank in ranks
         }
-        self.system_of = {it: system for system in self.systems.values() for it in system.threads}
-        self.streams: dict[int, deque[Action]] = {it: deque() for it in self.system_of}
+        self.system_of = {thread: system for system in self.systems.values() for thread in system.threads}
+        self.streams: dict[int, deque[Action]] = {value: deque() for value in self.system_of}
         # The acts that have begun and not ended, with the versions that they read.
         self.begun: dict[int, list[tuple[Cell, int]]] = {}
         self._lay_out()
@@ -227,7 +227,7 @@ class Run:
 
     def _lay_out(self) -> None:
         cells: dict[tuple[int, int], Cell] = {}
-        peers = {it.id: it.in_place for it in self.registers}
+        peers = {value.id: value.in_place for value in self.registers}
         for system in self.systems.values():
             for register in peers:
                 for slot in system.slots(register):
@@ -257,9 +257,9 @@ class Run:
 
     def _until_nothing_happens(self, close: float) -> None:
         while True:
-            steps: list[tuple[Any, ...]] = [(self._deliver, it) for it, queue in self.channels.items() if queue]
-            steps += [(self._turn, it) for it, system in self.system_of.items() if system.has_work(it)]
-            steps += [(self._advance, it) for it, stream in self.streams.items() if stream]
+            steps: list[tuple[Any, ...]] = [(self._deliver, value) for value, queue in self.channels.items() if queue]
+            steps += [(self._turn, value) for value, system in self.system_of.items() if system.has_work(value)]
+            steps += [(self._advance, value) for value, stream in self.streams.items() if stream]
             if close and self.to_launch and not self.closed:
                 steps.append((self._launch,))
             if close and self.chosen.random() < close and not self.closed:
@@ -308,8 +308,8 @@ class Run:
         self.system_of[thread].completed(thread)
 
     def _begin_act(self, action: Action) -> list[tuple[Cell, int]]:
-        inputs: list[Any] = [it.memory for it in action.inputs]
-        outputs: list[Any] = [it.memory for it in action.outputs]
+        inputs: list[Any] = [operand.memory for operand in action.inputs]
+        outputs: list[Any] = [output.memory for output in action.outputs]
         if action.actor is None or self._only_aliases(action):
             return []
         for cell in inputs + outputs:
@@ -328,8 +328,8 @@ class Run:
         if self._only_aliases(action):
             return
         task = self.kinds[action.actor.id]
-        cells: list[Any] = [it.memory for it in action.inputs]
-        inputs = [it.value for it in cells]
+        cells: list[Any] = [operand.memory for operand in action.inputs]
+        inputs = [value.value for value in cells]
         if KINDS[task.kind].buffered:
             inputs.insert(0, action.item)
         if task.kind == "callback_notify":

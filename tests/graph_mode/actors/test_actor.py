@@ -316,10 +316,10 @@ def _indices(bench: Bench, name: str) -> list[tuple[int, list[int], list[int]]]:
     """What all acts of a task are about: the index, the slots read and the slots written."""
     actor = bench.actor(name)
     return [
-        (it.index, [slot.slot for slot in it.inputs], [slot.slot for slot in it.outputs])
+        (flight.index, [slot.slot for slot in flight.inputs], [slot.slot for slot in flight.outputs])
         for flights in bench.flights.values()
-        for it in flights
-        if it.actor is actor
+        for flight in flights
+        if flight.actor is actor
     ]
 
 
@@ -407,7 +407,7 @@ def test_a_sink_gets_the_piece_of_its_launch(system: Any) -> None:
     bench.finish(0, 2)
     bench.deliver()
     assert bench.turn(1) == ["sink", "sink"]
-    assert [it.item for it in bench.flights[1]] == ["first", "second"]
+    assert [flight.item for flight in bench.flights[1]] == ["first", "second"]
     bench.end()
 
 

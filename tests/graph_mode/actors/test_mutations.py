@@ -331,7 +331,7 @@ def test_a_script_notices(mutation: Mutation) -> None:
         mutation.script(_broken(mutation))
 
 
-@pytest.mark.parametrize("mutation", [it for it in MUTATIONS if it.in_plans], ids=_named)
+@pytest.mark.parametrize("mutation", [mutation for mutation in MUTATIONS if mutation.in_plans], ids=_named)
 def test_random_plans_notice(mutation: Mutation) -> None:
     with pytest.raises(FAILS):
         _simulate_all(SEEDS, _broken(mutation))

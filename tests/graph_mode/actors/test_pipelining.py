@@ -27,9 +27,9 @@ def _time(slots: int) -> float:
     """How long the pieces take, on streams that each run one stage's act at a time."""
     sketch = _stages(slots)
     tasks, registers = sketch.plan()
-    stages = {it.id for it in tasks if it.name.startswith("stage")}
+    stages = {task.id for task in tasks if task.name.startswith("stage")}
     system = ActorSystem(tasks, registers, {})
-    streams: dict[int, deque[Action]] = {it: deque() for it in system.threads}
+    streams: dict[int, deque[Action]] = {value: deque() for value in system.threads}
     ends: dict[int, float] = {}
     now = 0.0
     system.construct()
@@ -39,7 +39,7 @@ def _time(slots: int) -> float:
     for piece in range(PIECES):
         system.launch(piece)
     while True:
-        while any([system.has_work(it) for it in system.threads]):
+        while any([system.has_work(value) for value in system.threads]):
             for thread in system.threads:
                 streams[thread].extend(system.turn(thread))
                 if streams[thread] and thread not in ends:
@@ -47,7 +47,7 @@ def _time(slots: int) -> float:
                     ends[thread] = now + (STEP if actor is not None and actor.id in stages else 0.0)
         if not ends:
             break
-        thread = min(ends, key=lambda it: ends[it])
+        thread = min(ends, key=lambda end: ends[end])
         now = ends.pop(thread)
         streams[thread].popleft()
         system.completed(thread)

@@ -48,10 +48,10 @@ def test_the_plans_contain_what_they_are_to_test() -> None:
         run = simulate(seed)
         for task in run.tasks:
             kinds[task.kind] = kinds.get(task.kind, 0) + 1
-        in_place += any([it.in_place is not None for it in run.registers])
-        shared += any([len(it.consumers) > 1 for it in run.registers])
+        in_place += any([register.in_place is not None for register in run.registers])
+        shared += any([len(register.consumers) > 1 for register in run.registers])
         two_ranks += len(run.systems) > 1
-        light += any([isinstance(it, LightActor) for it in run.systems[0]._made.actors.values()])
+        light += any([isinstance(actor, LightActor) for actor in run.systems[0]._made.actors.values()])
         early += bool(run.to_launch)
         discarded += len(run.kept) < run.systems[0].launched
         ahead += run.most_in_flight > 3

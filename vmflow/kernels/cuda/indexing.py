@@ -187,7 +187,9 @@ def _seen(whole: DeviceArray, part: Part) -> DeviceArray:
         return whole
     sizes, strides, offset = part
     size = whole.itemsize
-    return whole.strided(sizes, whole.dtype, 0 if 0 in sizes else offset * size, tuple([it * size for it in strides]))
+    return whole.strided(
+        sizes, whole.dtype, 0 if 0 in sizes else offset * size, tuple([stride * size for stride in strides])
+    )
 
 
 @builds("strided_put", package=PACKAGE)

@@ -47,7 +47,7 @@ def _call(function: str) -> Callable[..., str]:
 
 def _of_doubles(function: str) -> Callable[..., str]:
     """A call of a function that computes in float64, whatever the operands are."""
-    return lambda dtype, *operands: f"{function}({', '.join([f'(double){it}' for it in operands])})"
+    return lambda dtype, *operands: f"{function}({', '.join([f'(double){operand}' for operand in operands])})"
 
 
 def _joined(first: Rule | None, second: Rule) -> Rule:

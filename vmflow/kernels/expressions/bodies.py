@@ -84,7 +84,7 @@ def write_body(
         types: by dtype, the type of variables in the language; half precision, if it has any, is held in float32.
         rules: of the language, by op.
     """
-    if not all([it in types for it in inputs]):
+    if not all([operand in types for operand in inputs]):
         return None
     writer = _Writer(inputs, types, rules)
     for operation in operations:
@@ -156,7 +156,7 @@ class _Writer:
     def _values(self, operation: Operation, operands: Sequence[int]) -> list[str] | None:
         """The operands in the dtype to compute in."""
         arrays = [converted(*self._known[operand], operation.compute) for operand in operands]
-        numbers = [self._number(it, operation.compute) for it in operation.scalars]
+        numbers = [self._number(scalar, operation.compute) for scalar in operation.scalars]
         values = [*numbers, *arrays] if operation.reversed else [*arrays, *numbers]
         found = [value for value in values if value is not None]
         return found if len(found) == len(values) else None

@@ -42,7 +42,7 @@ def clear_of(out: Array, array: Array) -> bool:
 
 def cut_by_row(arrays: Sequence[Array]) -> team.Cut:
     """For kernels whose arguments begin with the addresses of what has something for each row, and how many rows."""
-    return team.Cut(len(arrays), tuple([(place, it.nbytes // len(it)) for place, it in enumerate(arrays)]))
+    return team.Cut(len(arrays), tuple([(place, array.nbytes // len(array)) for place, array in enumerate(arrays)]))
 
 
 class NativeCall(NamedTuple):
@@ -161,7 +161,7 @@ class Single(InC):
             return None
         alike = [*arrays] if len(arrays) == 1 else np.broadcast_arrays(*arrays)
         shape = alike[0].shape
-        given = [plain(it) for it in alike]
+        given = [plain(value) for value in alike]
         if out is None or not takes(out, shape) or not all([clear_of(out, array) for array in given]):
             out = np.empty(shape, SINGLE)
         self._call((*given, out)).make(self.site)

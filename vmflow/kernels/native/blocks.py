@@ -36,7 +36,7 @@ def in_streamed_blocks(read: Sequence[str], lines: Sequence[str], made: Sequence
 
 
 def _asking(how: str, pointers: Sequence[str]) -> list[str]:
-    return [f"will_{how}({it} + done, BLOCK * sizeof *{it});" for it in pointers]
+    return [f"will_{how}({pointer} + done, BLOCK * sizeof *{pointer});" for pointer in pointers]
 
 
 def _block_by_block(before: Sequence[str], lines: Sequence[str], behind: Sequence[str]) -> list[str]:

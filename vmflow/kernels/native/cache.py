@@ -78,7 +78,7 @@ def open_folder(path: str) -> Folder:
     so_far = "/"
     try:
         sticky = _check(above, so_far, False)
-        for name in [it for it in path.split("/") if it]:
+        for name in [value for value in path.split("/") if value]:
             so_far = os.path.join(so_far, name)
             with suppress(FileExistsError):
                 if not _is_there(name, above):

@@ -125,17 +125,17 @@ class _Call:
         self.dtype = arrays[-1].dtype
         # By their addresses they are told from others.
         self._dtypes = [array.dtype for array in arrays]
-        for place, it in zip(places, arrays, strict=True):
-            low, high = _extent(it)
+        for place, value in zip(places, arrays, strict=True):
+            low, high = _extent(value)
             words += [
                 place,
-                alignment(it.dtype) - 1,
-                id(it.dtype),
+                alignment(value.dtype) - 1,
+                id(value.dtype),
                 low,
                 high,
-                it.ndim,
-                *it.shape,
-                *it.strides,
+                value.ndim,
+                *value.shape,
+                *value.strides,
             ]
         self.again: Callable[[tuple[Array, ...]], bool] = _extension.remember(array("q", words).tobytes())
 
@@ -143,4 +143,4 @@ class _Call:
 def _extent(of: Array) -> tuple[int, int]:
     """The first byte of an array and the one behind the last, counted from its first element."""
     reaches = [(size - 1) * stride for size, stride in zip(of.shape, of.strides, strict=True)]
-    return sum([min(it, 0) for it in reaches]), sum([max(it, 0) for it in reaches]) + of.itemsize
+    return sum([min(reach, 0) for reach in reaches]), sum([max(reach, 0) for reach in reaches]) + of.itemsize

@@ -70,8 +70,8 @@ def write_loop(
     kinds = [*inputs, *[operations[number].result for number in outputs]]
     scalars_at = _ARRAYS_AT + len(kinds) * (1 + OUTER)
     before = [
-        f"const {C_TYPES[it.dtype]} s{number} = *(const {C_TYPES[it.dtype]} *)(block + {scalars_at + number});"
-        for number, it in enumerate(written.numbers)
+        f"const {C_TYPES[value.dtype]} s{number} = *(const {C_TYPES[value.dtype]} *)(block + {scalars_at + number});"
+        for number, value in enumerate(written.numbers)
     ]
     pointers: list[str] = []
     for number, dtype in enumerate(kinds):
@@ -156,7 +156,7 @@ def layout_of(arrays: Sequence[Any], shape: tuple[int, ...]) -> Layout | None:
     for axis in reversed(range(len(shape))):
         if shape[axis] == 1:
             continue
-        steps = [it[axis] for it in spread]
+        steps = [value[axis] for value in spread]
         if sizes and all([step == last * sizes[-1] for step, last in zip(steps, strides[-1], strict=True)]):
             sizes[-1] *= shape[axis]
             continue
@@ -166,7 +166,7 @@ def layout_of(arrays: Sequence[Any], shape: tuple[int, ...]) -> Layout | None:
         sizes, strides = [1], [[0] * len(arrays)]
     if len(sizes) > 1 + OUTER:
         return None
-    if any([step not in (0, it.itemsize) for step, it in zip(strides[0], arrays, strict=True)]):
+    if any([step not in (0, value.itemsize) for step, value in zip(strides[0], arrays, strict=True)]):
         return None
     still = tuple([step == 0 for step in strides[0]])
     padding = [0] * (OUTER - len(sizes) + 1)

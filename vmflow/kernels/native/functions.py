@@ -215,12 +215,15 @@ def source(library: str) -> str:
             text_of("rows.c").replace("LAYER_NORM_PART", str(LAYER_NORM_PART)),
             updates.replace("REAL", "float").replace("ROOT", "__builtin_sqrtf"),
             updates.replace("REAL", "double").replace("ROOT", "__builtin_sqrt"),
-            *[text_of("running.c").replace("TYPE", it).replace("WIDE", wide) for it, wide in _ACCUMULATED.items()],
+            *[
+                text_of("running.c").replace("TYPE", entry).replace("WIDE", wide)
+                for entry, wide in _ACCUMULATED.items()
+            ],
             *[_single(name) for name in SINGLE if name != "exp"],  # which rows.c has
         ]
     elif library == "indexing":
         parts += [text_of("indexing.c").replace("TYPE", kind) for kind in _NUMBERS]
-    names = [name for name, it in _DECLARED.items() if it.library == library]
+    names = [name for name, value in _DECLARED.items() if value.library == library]
     return "\n".join([*parts, *[_by_words(name) for name in names if _can_be_cut(name) and name not in _OF_WORDS]])
 
 
@@ -235,7 +238,7 @@ def _single(name: str) -> str:
         "LANES",
         f"for (int64_t i = done; i < n; i++) {line}",
     ]
-    lines = "".join([f"    {it}\n" for it in body])
+    lines = "".join([f"    {value}\n" for value in body])
     return f"void single_{name}({pointers}float *y, int64_t n) {{\n{lines}}}\n"
 
 

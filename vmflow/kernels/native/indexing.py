@@ -97,7 +97,7 @@ class _ByIndex(InC):
             (*map(address, arrays), outer, count, size, inner, inner, address(wrong)),
             cut,
             values.size * _WORK,
-            (*[arrays[it] for it in order], wrong),
+            (*[arrays[value] for value in order], wrong),
             places=(*order, 8),
             written=2,
         )

@@ -119,10 +119,10 @@ class FusedLoops:
         outputs: tuple[int, ...],
         work: float,
     ) -> None:
-        self._inputs = [it.dtype.name for it in inputs]
+        self._inputs = [operand.dtype.name for operand in inputs]
         self._operations = operations
         self._outputs = outputs
-        self._host = all([it.device.type in ("cpu", "sim") for it in inputs])
+        self._host = all([operand.device.type in ("cpu", "sim") for operand in inputs])
         self._work = work
         self._known: dict[_Key, _Form | None] = {}
         self._site = CallSite()
@@ -199,7 +199,7 @@ class SingleLoop:
     def __init__(self, operation: Operation, inputs: Sequence[str], output: TensorMeta, work: float) -> None:
         self._operation = operation
         self._inputs = inputs
-        self._dtypes = [by_name(it).numpy for it in inputs]
+        self._dtypes = [by_name(operand).numpy for operand in inputs]
         self._output = output
         self._work = work
         self._streams = (1 + len(inputs)) * output.nbytes >= streamed_from()

@@ -131,13 +131,13 @@ class MatrixProduct:
         if leading and right.ndim == 2 and left.flags.c_contiguous and out.flags.c_contiguous:
             rows, leading, of_left, of_out = left.size // depth, (), (depth, 1), columns
         strides = *of_left, *of_right, of_out
-        further = [(place, it) for place, it in ((_ADDED, added), (_SUMS, sums)) if it is not None]
+        further = [(place, value) for place, value in ((_ADDED, added), (_SUMS, sums)) if value is not None]
         words = [address(left), address(right), address(out), rows, columns, depth, *strides, 0, 0]
-        for place, it in further:
-            words[place] = address(it)
+        for place, value in further:
+            words[place] = address(value)
         if leading:
             spread = [np.broadcast_to(array, (*leading, *array.shape[-2:])) for array in (left, right, out)]
-            places = np.stack([places_of(it, leading) for it in spread], 1)
+            places = np.stack([places_of(value, leading) for value in spread], 1)
             given = np.array(words, np.int64)
             arguments = address(places), len(places), address(given)
             cut = team.Cut(1, ((0, places.strides[0]),))
@@ -147,7 +147,7 @@ class MatrixProduct:
             tuple(words),
             lambda: _cut(rows, columns, depth, strides, added is not None, sums is not None),
             work,
-            (left, right, *[it for _, it in further], out),
+            (left, right, *[value for _, value in further], out),
             places=(0, 1, *[place for place, _ in further], _RESULT),
             written=1 if sums is None else 2,
         )

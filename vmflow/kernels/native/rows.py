@@ -93,11 +93,11 @@ class LayerNorm(InC):
             The result, and the means and scales; None if that is not possible.
         """
         means, scales = np.empty(len(array), SINGLE), np.empty(len(array), SINGLE)
-        given = [it for it in (array, weight, bias) if it is not None]
+        given = [value for value in (array, weight, bias) if value is not None]
         if self.site.again((*given, out, means, scales)):
             return out, means, scales
         array, weight, bias = realigned(array), realigned(weight), realigned(bias)
-        given = [it for it in (array, weight, bias) if it is not None]
+        given = [value for value in (array, weight, bias) if value is not None]
         arrays = (*given, out, means, scales)
         if (
             not array.size
@@ -112,7 +112,7 @@ class LayerNorm(InC):
             lambda: cut_by_row(by_row),
             array.size * 2,
             arrays,
-            places=(0, *[place for place, it in ((6, weight), (7, bias)) if it is not None], 1, 2, 3),
+            places=(0, *[place for place, value in ((6, weight), (7, bias)) if value is not None], 1, 2, 3),
             written=3,
             in_place=True,
         ).make(self.site)
@@ -135,7 +135,7 @@ class LayerNormGradient(InC):
                 return None
             if not all([clear_of(out, array) for array in read]):
                 return None
-            places = [address(it) for it in (array, gradient, out, mean, scale)]
+            places = [address(value) for value in (array, gradient, out, mean, scale)]
             NativeCall(
                 self.kernel,
                 (*places, 0, len(parts), rows, features, _address(weight), address(parts)),

@@ -108,17 +108,19 @@ class _Layout:
         self._written = [ref(array) for column in written for array in column]
         first = written[0]
         dtype = self.dtype = first[0].dtype
-        elements = sum([it.size for it in first])
+        elements = sum([value.size for value in first])
         self.kernel = function(f"{name}_{_KINDS[dtype]}", elements) if dtype in _KINDS else None
         arrays = list(zip(*written, strict=True))
         if self.kernel is None:
             chosen = []
         elif chosen is None:
-            chosen = [place for place, row in enumerate(arrays) if all([_fits(it, dtype, row[0].size) for it in row])]
+            chosen = [
+                place for place, row in enumerate(arrays) if all([_fits(value, dtype, row[0].size) for value in row])
+            ]
         self.chosen = chosen
         self.sizes = [first[position].nbytes for position in chosen]
         self.ranges = sorted(
-            [(address(it), address(it) + it.nbytes) for row in chosen for it in arrays[row] if it.nbytes]
+            [(address(value), address(value) + value.nbytes) for row in chosen for value in arrays[row] if value.nbytes]
         )
         apart = all([end <= start for (_, end), (start, _) in pairwise(self.ranges)])
         # Where memory is shared, the steps are taken one after the other.
@@ -138,7 +140,7 @@ class _Layout:
 
     def is_of(self, written: Sequence[Sequence[Array]]) -> bool:
         """Whether it was made of these very arrays."""
-        return _are(self._written, [it for column in written for it in column])
+        return _are(self._written, [value for column in written for value in column])
 
     def writes(self, start: int, end: int) -> bool:
         """Whether any of what is written lies in between."""
@@ -215,7 +217,7 @@ class Step:
 
 def _are(known: Sequence[ref[Array]], arrays: Sequence[Array]) -> bool:
     """Whether what was known is these arrays, none of which has gone since."""
-    return len(known) == len(arrays) and all([it() is array for it, array in zip(known, arrays, strict=True)])
+    return len(known) == len(arrays) and all([value() is array for value, array in zip(known, arrays, strict=True)])
 
 
 def _fits(array: Array, dtype: np.dtype[Any], size: int) -> bool:

@@ -254,7 +254,7 @@ def _several_gradients(problem: Problem) -> Kernel:
 
     def kernel(gradient: Array, array: Array, weight: Array, out: Any) -> tuple[Array, ...]:
         if half:
-            gradient, array, weight = [it.astype("float32") for it in (gradient, array, weight)]
+            gradient, array, weight = [value.astype("float32") for value in (gradient, array, weight)]
         # In half precision `room_for` finds that it does not fit.
         place = out[0] if out is not None and wanted[0] else None
         found = gradients(gradient, *((None, array) if has_columns else (array, None)), weight, place)

@@ -93,9 +93,9 @@ def _offsets(fused: Fused, inputs: int, elements: int) -> tuple[list[int | None]
         ending = [number for number in read if last[number] == position and number not in outputs]
         if step.kernel.sharing:
             # In place; an operand of another dtype would be overwritten before it was read.
-            for it in [it for it in ending if steps[it].output.dtype is step.output.dtype][:1]:
-                release(it)
-                ending.remove(it)
+            for value in [value for value in ending if steps[value].output.dtype is step.output.dtype][:1]:
+                release(value)
+                ending.remove(value)
         if position in outputs:
             offsets.append(None)
         else:
@@ -106,8 +106,8 @@ def _offsets(fused: Fused, inputs: int, elements: int) -> tuple[list[int | None]
             offsets.append(free[size].pop())
             if last[position] == position:
                 ending.append(position)
-        for it in ending:
-            release(it)
+        for value in ending:
+            release(value)
     return offsets, nbytes
 
 
@@ -140,7 +140,7 @@ class FusedKernel:
             if fused.occasional
             else None
         )
-        widest = max([it.dtype.itemsize for it in (*metas, *[step.output for step in self._steps])])
+        widest = max([value.dtype.itemsize for value in (*metas, *[step.output for step in self._steps])])
         self._tile = max(1, TILE // widest // _WHOLE) * _WHOLE
         elements = min(numel, self._tile)
         self._offsets, self.scratch = _offsets(fused, len(metas), elements)
@@ -292,7 +292,7 @@ def tiles(
     for before in product(*[range(size) for size in merged[:axis]]):
         for start in range(0, merged[axis], length):
             where = (*before, slice(start, start + length))
-            pieces = [it[where] if it.ndim else it for it in views]
+            pieces = [view[where] if view.ndim else view for view in views]
             yield pieces[:count], pieces[count:], (min(length, merged[axis] - start), *merged[axis + 1 :])
 
 
@@ -301,8 +301,8 @@ def _merged(arrays: list[Array], shape: tuple[int, ...]) -> tuple[tuple[int, ...
     rank = len(shape)
     merged, strides = with_merged_dimensions(shape, [array.strides or (0,) * rank for array in arrays])
     views = [
-        np.lib.stride_tricks.as_strided(it, merged, have) if it.ndim else it
-        for it, have in zip(arrays, strides, strict=True)
+        np.lib.stride_tricks.as_strided(value, merged, have) if value.ndim else value
+        for value, have in zip(arrays, strides, strict=True)
     ]
     return merged, views
 

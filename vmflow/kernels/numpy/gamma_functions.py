@@ -81,7 +81,7 @@ def _upper_by_fraction(a: Array, x: Array) -> Array:
             continue
         result[active[~goes_on]] = (fraction * a)[~goes_on]
         active = active[goes_on]
-        a, b, numerator, inverse, fraction = (it[goes_on] for it in (a, b, numerator, inverse, fraction))
+        a, b, numerator, inverse, fraction = (value[goes_on] for value in (a, b, numerator, inverse, fraction))
     result[active] = fraction * a
     return result
 
@@ -104,7 +104,7 @@ def _upper_of_huge(a: Array, x: Array) -> Array:
 
 def _incomplete(first: Array, second: Array, upper: bool) -> Array:
     arrays = np.broadcast_arrays(first, second)
-    a, x = (np.asarray(it, np.float64).ravel() for it in arrays)
+    a, x = (np.asarray(array, np.float64).ravel() for array in arrays)
     below, above = (1.0, 0.0) if upper else (0.0, 1.0)
     result = np.full_like(a, np.nan)
     valid = (a >= 0) & (x >= 0)
@@ -144,7 +144,7 @@ FIRST_TERMS: Final = 12
 @computes("zeta")
 def _zeta(exponent: Array, start: Array, out: Array | None) -> Array:
     """By Euler's and Maclaurin's summation formula (25.11.5), from where its first terms are positive."""
-    s, q = (np.asarray(it, np.float64) for it in np.broadcast_arrays(exponent, start))
+    s, q = (np.asarray(array, np.float64) for array in np.broadcast_arrays(exponent, start))
     whole = q == np.rint(q)
     valid = (s > 1) & ((q > 0) | (~whole & (s == np.rint(s))))
     s_safe, place = np.where(valid, s, 2.0), np.where(valid, q, 1.0)

@@ -29,7 +29,7 @@ def _placed(array: Array, dims: tuple[int, ...], indices: tuple[Array, ...]) -> 
         else:
             before[dim], behind[dim] = int(index), None
     # With the ellipsis it is a view even if nothing is left of the shape.
-    return array[(*before, Ellipsis)], tuple([it for it in behind if it is not None])
+    return array[(*before, Ellipsis)], tuple([value for value in behind if value is not None])
 
 
 @builds("index")

@@ -62,7 +62,7 @@ def copies(mode: str, pair: tuple[int, int], length: int) -> list[tuple[slice, s
         stop = end - 2 - after
         left, right = slice(2 * before, before, -1), slice(end - 2, stop if stop >= 0 else None, -1)
         found = [(slice(0, before), left), (slice(end, length), right)]
-    return [it for it, size in zip(found, pair, strict=True) if size]
+    return [value for value, size in zip(found, pair, strict=True) if size]
 
 
 @kernel_of("pad_borders")

@@ -132,7 +132,7 @@ def _largest_and_where(
     best = _initial(array, window, axis)
     chosen = np.empty(best.shape, small)
     chosen[...] = planes.broadcast(_first_taps(window).astype(small), axis)
-    brought = [_initial(it, window, axis) for it in carried]
+    brought = [_initial(value, window, axis) for value in carried]
     for number in range(1, window.kernel):
         outside, inside = _tap(window, number)
         target, candidate = best[_at(axis, outside)], array[_at(axis, inside)]
@@ -328,7 +328,7 @@ def _mean_gradient(problem: Problem) -> Function:
 
 def _intervals(size: int, output: int) -> list[tuple[int, int]]:
     """Begin and end of each window; neighbours share an element where `output` does not divide `size`."""
-    return [(it * size // output, -(-(it + 1) * size // output)) for it in range(output)]
+    return [(index * size // output, -(-(index + 1) * size // output)) for index in range(output)]
 
 
 def _adaptive_mean(array: Array, sizes: Sequence[int]) -> Array:

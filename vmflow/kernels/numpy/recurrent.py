@@ -176,7 +176,7 @@ def _lstm_backward(steps: list[Step], had: _Passed) -> _Found:
     hidden = initial_cell.shape[1]
     bent = np.tanh(cells)
     sums = _lstm_factors(gates, bent, previous(cells, initial_cell, steps))
-    carried, carried_cell = [it.copy() for it in had.by_last]
+    carried, carried_cell = [value.copy() for value in had.by_last]
     room = np.empty_like(initial_cell)
     # With a projection: the gradient by the projected state after each step.
     kept = None if projection is None else np.empty((len(gates), carried.shape[1]), gates.dtype)
@@ -352,14 +352,14 @@ def _forward(problem: Problem) -> Function:
     rows, features, compute = prod(source.shape[:-1]), source.shape[-1], computes_in(source.dtype)
 
     def kernel(*arguments: Any) -> tuple[Array, ...]:
-        array, *rest = [it.astype(compute, copy=False) for it in arguments[:-1]]
+        array, *rest = [argument.astype(compute, copy=False) for argument in arguments[:-1]]
         initial, weights = layer.split(rest)
         states, *saved = _FORWARD[layer.kind](steps, array.reshape(rows, features), initial, weights)
         # The gates, which are kept first, are no state; the cells behind them are.
         finals = [last(every, first, steps) for every, first in zip((states, *saved[1:]), initial, strict=True)]
         shown = [states.reshape(output.shape), *finals]
-        kept = [it.reshape(*source.shape[:-1], it.shape[-1]) for it in saved]
-        return (*[it.astype(source.dtype.numpy, copy=False) for it in shown], *kept)
+        kept = [value.reshape(*source.shape[:-1], value.shape[-1]) for value in saved]
+        return (*[value.astype(source.dtype.numpy, copy=False) for value in shown], *kept)
 
     return kernel
 
@@ -378,10 +378,10 @@ def _passed(layer: Layer, steps: list[Step], rows: int, present: tuple[bool, ...
         initial,
         weights,
         states,
-        [it.reshape(rows, it.shape[-1]) for it in arrays[gradients + 1 : gradients + saved]],
+        [array.reshape(rows, array.shape[-1]) for array in arrays[gradients + 1 : gradients + saved]],
         previous(states, initial[0], steps),
         None if by_states is None else by_states.reshape(rows, shown),
-        [np.zeros_like(it) if have is None else have for have, it in zip(by_rest, initial, strict=True)],
+        [np.zeros_like(value) if have is None else have for have, value in zip(by_rest, initial, strict=True)],
     )
 
 
@@ -396,7 +396,7 @@ def _by_operands(layer: Layer, had: _Passed, found: _Found) -> list[Callable[[],
         matrix = had.weights.by_input
         return np.matmul(from_input, new_first(matrix) if layer.kind == "gru" else matrix)
 
-    makers: list[Callable[[], Any]] = [by_input, *[lambda it=it: it for it in by_initial]]
+    makers: list[Callable[[], Any]] = [by_input, *[lambda value=value: value for value in by_initial]]
     makers += [lambda: ordered(np.matmul(from_input.T, had.rows)), lambda: np.matmul(from_state.T, had.before)]
     if layer.biased:
         makers += [lambda: ordered(np.add.reduce(from_input, 0)), lambda: np.add.reduce(from_state, 0)]
@@ -418,10 +418,12 @@ def _backward(problem: Problem) -> Function:
     rows, compute, to = prod(source.shape[:-1]), computes_in(source.dtype), source.dtype.numpy
 
     def kernel(*arguments: Any) -> tuple[Array, ...]:
-        had = _passed(layer, steps, rows, present, [it.astype(compute, copy=False) for it in arguments[:-1]])
+        had = _passed(
+            layer, steps, rows, present, [argument.astype(compute, copy=False) for argument in arguments[:-1]]
+        )
         makers = _by_operands(layer, had, _BACKWARD[layer.kind](steps, had))
         made = [make() for make, want in zip(makers, wanted, strict=True) if want]
         results = zip(made, problem.outputs, strict=True)
-        return tuple([it.astype(to, copy=False).reshape(of.shape) for it, of in results])
+        return tuple([value.astype(to, copy=False).reshape(of.shape) for value, of in results])
 
     return kernel

@@ -106,7 +106,7 @@ def _resample(problem: Problem) -> Function:
     every: Sequence[Along]
     every, transposed = problem.attributes
     chooses = not transposed and every[0].filter.startswith("nearest")
-    tables = list(enumerate([table(it, transposed) for it in every], 2))[::-1]
+    tables = list(enumerate([table(value, transposed) for value in every], 2))[::-1]
     half = dtypes.is_half(source.dtype)
     compute = np.dtype(np.float32) if half else source.dtype.numpy
 

@@ -282,7 +282,7 @@ def derivative_of_cotangent(n: int) -> tuple[float, ...]:
     polynomial = np.polynomial.Polynomial([0.0, 1.0])
     for _ in range(n):
         polynomial = polynomial.deriv() * np.polynomial.Polynomial([-1.0, 0.0, -1.0])
-    return tuple([float(it) for it in polynomial.coef[::-1]])
+    return tuple([float(value) for value in polynomial.coef[::-1]])
 
 
 # Others

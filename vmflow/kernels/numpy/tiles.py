@@ -50,8 +50,8 @@ def in_tiles(step: Step, scratch: int, single: bool) -> Callable[..., Array]:
         work = [np.empty(length, compute) for _ in range(scratch + (len(arrays) + 1 if converts else 0))]
         for start in range(0, target.size, longest):
             piece = target[start : start + longest]
-            room = work if piece.size == length else [it[: piece.size] for it in work]
-            operands = [it[start : start + longest] for it in flat]
+            room = work if piece.size == length else [value[: piece.size] for value in work]
+            operands = [value[start : start + longest] for value in flat]
             if not converts:
                 step(*operands, piece, *room)
                 continue

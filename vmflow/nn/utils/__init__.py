@@ -72,7 +72,7 @@ def skip_init(module_cls: type[Made], *args: Any, **kwargs: Any) -> Made:
 
 def _gradients(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
     tensors = [parameters] if isinstance(parameters, Tensor) else list(parameters)
-    return [gradient for it in tensors if (gradient := it.grad) is not None]
+    return [gradient for tensor in tensors if (gradient := tensor.grad) is not None]
 
 
 def clip_grad_norm_(

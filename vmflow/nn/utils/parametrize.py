@@ -82,10 +82,10 @@ class ParametrizationList(ModuleList):
             self.is_tensor = isinstance(new, Tensor)
             given = [new] if isinstance(new, Tensor) else list(new)
             self.ntensors = len(given)
-            for it in given:
-                if not isinstance(it, Tensor):
+            for value in given:
+                if not isinstance(value, Tensor):
                     raise ValueError(
-                        f"{name}.right_inverse: expected a tensor or several, got one that is a {type(it).__name__}"
+                        f"{name}.right_inverse: expected a tensor or several, got one that is a {type(value).__name__}"
                     )
             if self.is_tensor and given[0].dtype != original.dtype:
                 raise ValueError(
@@ -100,8 +100,8 @@ class ParametrizationList(ModuleList):
                 original.data = given[0].detach().clone()
             _registered(self, "original", original)
         else:
-            for number, it in enumerate(given):
-                own = it.detach().clone()
+            for number, value in enumerate(given):
+                own = value.detach().clone()
                 made = Parameter(own, original.requires_grad) if isinstance(original, Parameter) else own
                 _registered(self, f"original{number}", made)
 
@@ -132,13 +132,13 @@ class ParametrizationList(ModuleList):
                 new = module.right_inverse(new)
             given = [new] if isinstance(new, Tensor) else list(new)
             originals = self._originals()
-            if len(given) != len(originals) or not all([isinstance(it, Tensor) for it in given]):
+            if len(given) != len(originals) or not all([isinstance(entry, Tensor) for entry in given]):
                 raise ValueError(f"right_inverse: expected {len(originals)} tensors, got {len(given)}: {new!r}")
-            for it, old in zip(given, originals, strict=True):
-                if it.dtype != old.dtype:
-                    raise ValueError(f"right_inverse: expected a tensor of {old.dtype.name}, got {it.dtype.name}")
-            for it, old in zip(given, originals, strict=True):
-                old.data = it.detach().clone()
+            for entry, old in zip(given, originals, strict=True):
+                if entry.dtype != old.dtype:
+                    raise ValueError(f"right_inverse: expected a tensor of {old.dtype.name}, got {entry.dtype.name}")
+            for entry, old in zip(given, originals, strict=True):
+                old.data = entry.detach().clone()
 
     def _originals(self) -> list[Tensor]:
         if self.is_tensor:
@@ -350,7 +350,7 @@ def remove_parametrizations(module: Changed, tensor_name: str, leave_parametrize
         if found.is_tensor:
             restored.data = value
         else:
-            trained = any([it.requires_grad for it in originals])
+            trained = any([original.requires_grad for original in originals])
             restored = Parameter(value, trained) if isinstance(restored, Parameter) else value
     del module.parametrizations[tensor_name]
     _give_class(module)

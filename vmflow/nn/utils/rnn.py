@@ -40,7 +40,9 @@ class PackedSequence(NamedTuple):
     def to(self, *args: Any, **kwargs: Any) -> PackedSequence:
         """With the data on another device or of another dtype; arguments as for `Tensor.to`."""
         data = self.data.to(*args, **kwargs)
-        moved = [None if it is None else it.to(data.device) for it in (self.sorted_indices, self.unsorted_indices)]
+        moved = [
+            None if value is None else value.to(data.device) for value in (self.sorted_indices, self.unsorted_indices)
+        ]
         return PackedSequence(data, self.batch_sizes, *moved)
 
 
@@ -50,7 +52,7 @@ def batch_sizes_of(packed: PackedSequence) -> tuple[int, ...]:
     Raises:
         ValueError: unless they are positive and never rise.
     """
-    sizes = tuple([int(it) for it in packed.batch_sizes.tolist()])
+    sizes = tuple([int(size) for size in packed.batch_sizes.tolist()])
     if not sizes or min(sizes) < 1 or any([after > before for before, after in pairwise(sizes)]):
         raise ValueError(f"PackedSequence: batch_sizes must be positive and never rise, got {list(sizes)}")
     return sizes
@@ -132,7 +134,7 @@ def pad_packed_sequence(
     order = None if sequence.unsorted_indices is None else np.array(sequence.unsorted_indices.tolist(), np.int64)
     position = np.arange(sizes[0]) if order is None else order
     starts = np.concatenate([[0], np.cumsum(sizes)])[:-1]
-    lengths = np.array([sum([size > it for size in sizes]) for it in position.tolist()], np.int64)
+    lengths = np.array([sum([size > value for size in sizes]) for value in position.tolist()], np.int64)
     there = np.arange(steps)[:, None] < lengths
     places = np.where(there, np.pad(starts, (0, steps - len(sizes)))[:, None] + position, 0)
     if batch_first:
@@ -171,12 +173,12 @@ def pad_sequence(
         raise TypeError(f"pad_sequence: padding_value must be a number, not {padding_value!r}")
     if padding_side not in ("left", "right"):
         raise ValueError(f"pad_sequence: padding_side must be 'left' or 'right', not {padding_side!r}")
-    longest = max([len(it) for it in given])
+    longest = max([len(value) for value in given])
     padded: list[Tensor] = []
-    for it in given:
-        missing = longest - len(it)
+    for value in given:
+        missing = longest - len(value)
         amount = (missing, 0) if padding_side == "left" else (0, missing)
-        padded.append(pad(it, [0, 0] * (it.ndim - 1) + list(amount), value=padding_value) if missing else it)
+        padded.append(pad(value, [0, 0] * (value.ndim - 1) + list(amount), value=padding_value) if missing else value)
     return stack(padded, 0 if batch_first else 1)
 
 
@@ -192,7 +194,7 @@ def unpad_sequence(
 def pack_sequence(sequences: Iterable[Tensor], enforce_sorted: bool = True) -> PackedSequence:
     """Pack sequences of different lengths, each (steps, ...); see `pack_padded_sequence`."""
     given = list(sequences)
-    return pack_padded_sequence(pad_sequence(given), [len(it) for it in given], enforce_sorted=enforce_sorted)
+    return pack_padded_sequence(pad_sequence(given), [len(value) for value in given], enforce_sorted=enforce_sorted)
 
 
 def unpack_sequence(packed_sequences: PackedSequence) -> list[Tensor]:

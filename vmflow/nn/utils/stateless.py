@@ -80,7 +80,7 @@ class _Place:
 
 def _joined(given: Any) -> dict[str, Tensor]:
     dicts = [given] if isinstance(given, Mapping) else given
-    if not isinstance(dicts, (list, tuple)) or not all([isinstance(it, Mapping) for it in dicts]):
+    if not isinstance(dicts, (list, tuple)) or not all([isinstance(dict_, Mapping) for dict_ in dicts]):
         raise TypeError(f"functional_call: expected a dict of tensors, or several, got {type(given).__name__}")
     found: dict[str, Tensor] = {}
     for part in dicts:

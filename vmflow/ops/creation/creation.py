@@ -312,9 +312,11 @@ def memory_layout(array: Array) -> tuple[Array, tuple[int, ...], int] | None:
     Only its layout and its address are looked at.
     """
     itemsize = array.dtype.itemsize
-    if not (array.flags.writeable and array.dtype.isnative) or any([it < 0 or it % itemsize for it in array.strides]):
+    if not (array.flags.writeable and array.dtype.isnative) or any(
+        [value < 0 or value % itemsize for value in array.strides]
+    ):
         return None
-    strides = tuple([it // itemsize for it in array.strides])
+    strides = tuple([value // itemsize for value in array.strides])
     block = array
     while isinstance(block.base, np.ndarray):
         block = block.base
@@ -573,9 +575,9 @@ def arange(
     if end is None:
         start, end = 0, start
     start, end, step = [
-        number("arange", it.item() if isinstance(it, _tensors.Tensor) else it) for it in (start, end, step)
+        number("arange", value.item() if isinstance(value, _tensors.Tensor) else value) for value in (start, end, step)
     ]
-    integers = all([isinstance(it, int) for it in (start, end, step)])
+    integers = all([isinstance(value, int) for value in (start, end, step)])
     if dtype is dtypes.bool_:
         raise TypeError("arange: there is no range of bools")
     if dtype is not None and dtype.category == dtypes.INTEGER and not integers:
@@ -667,7 +669,7 @@ def eye(
 
 @method()
 def __init__(self: Tensor, *data: Any, device: Device | str | None = None) -> None:
-    sizes_given = all(isinstance(it, int) for it in data) or (len(data) == 1 and isinstance(data[0], Size))
+    sizes_given = all(isinstance(datum, int) for datum in data) or (len(data) == 1 and isinstance(data[0], Size))
     if sizes_given:
         made = empty(*(data or (0,)), device=device)
     else:
@@ -735,7 +737,7 @@ def new_empty(
 @method()
 def new(self: Tensor, *data: Any) -> Tensor:
     """PyTorch's older word for `new_empty` of sizes, and for `new_tensor` of data."""
-    if all(isinstance(it, int) for it in data) or (len(data) == 1 and isinstance(data[0], Size)):
+    if all(isinstance(datum, int) for datum in data) or (len(data) == 1 and isinstance(data[0], Size)):
         return new_empty(self, *data) if data else new_empty(self, 0)
     return new_tensor(self, *data)
 

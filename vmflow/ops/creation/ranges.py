@@ -96,7 +96,9 @@ def triu_indices(
 def _triangle(
     name: str, row: int, col: int, offset: int, lower: bool, dtype: DType, device: Device | str | None
 ) -> Tensor:
-    row, col, offset = [whole_number(name, what, it) for what, it in (("row", row), ("col", col), ("offset", offset))]
+    row, col, offset = [
+        whole_number(name, what, value) for what, value in (("row", row), ("col", col), ("offset", offset))
+    ]
     if row < 0 or col < 0:
         raise ValueError(f"{name}: sizes cannot be negative, got {row} and {col}")
     if dtype not in (dtypes.int32, dtypes.int64):
@@ -148,10 +150,10 @@ def empty_strided(
         ValueError: if sizes or strides are negative, or not as many of one as of the other.
     """
     shape, strides = sizes("empty_strided", (tuple(size),)), sizes("empty_strided", (tuple(stride),))
-    if len(shape) != len(strides) or any([it < 0 for it in (*shape, *strides)]):
+    if len(shape) != len(strides) or any([value < 0 for value in (*shape, *strides)]):
         raise ValueError(
             f"empty_strided: as many sizes as strides are needed, none negative, got {list(shape)} and {list(strides)}"
         )
-    reach = 0 if 0 in shape else 1 + sum([(it - 1) * step for it, step in zip(shape, strides, strict=True)])
+    reach = 0 if 0 in shape else 1 + sum([(value - 1) * step for value, step in zip(shape, strides, strict=True)])
     made = as_strided(empty(reach, dtype=dtype, device=device), shape, strides)
     return made.requires_grad_() if requires_grad else made

@@ -40,8 +40,8 @@ def _check_divisor(name: str, input: Tensor | Scalar, other: Tensor | Scalar) ->
 
 def _common_dtype(*operands: Any) -> DType:
     return result_dtype(
-        tuple([it._blob.meta for it in operands if isinstance(it, _tensors.Tensor)]),
-        tuple([type(number("dtype", it)) for it in operands if not isinstance(it, _tensors.Tensor)]),
+        tuple([operand._blob.meta for operand in operands if isinstance(operand, _tensors.Tensor)]),
+        tuple([type(number("dtype", operand)) for operand in operands if not isinstance(operand, _tensors.Tensor)]),
     )
 
 
@@ -474,7 +474,7 @@ def float_power(input: Tensor | Scalar, exponent: Tensor | Scalar, *, out: Tenso
     tensor([0.5000, 0.3333], dtype=vmflow.float64)
     """
     double = dtypes.complex128 if _common_dtype(input, exponent).is_complex else dtypes.float64
-    base, power = (cast(it, double) if isinstance(it, _tensors.Tensor) else it for it in (input, exponent))
+    base, power = (cast(value, double) if isinstance(value, _tensors.Tensor) else value for value in (input, exponent))
     # A number that is no tensor must not be taken for an integer.
     widened: Any = float if double is dtypes.float64 else complex
     return pow(

@@ -52,8 +52,8 @@ def result_dtype(metas: Metas, kinds: Kinds = ()) -> DType:
     """The dtype that these tensors and numbers make together, as in PyTorch."""
     if len(metas) == 1 and not kinds:
         return metas[0].dtype
-    with_dims = [it.dtype for it in metas if it.shape]
-    without = [it.dtype for it in metas if not it.shape]
+    with_dims = [meta.dtype for meta in metas if meta.shape]
+    without = [meta.dtype for meta in metas if not meta.shape]
     ranked = _promote_all(with_dims)
     if ranked is None:
         ranked = _promote_all(without)
@@ -101,11 +101,11 @@ def elementwise(
 
     def infer(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
         device = common_device(name, metas)
-        shape = metas[0].shape if len(metas) == 1 else broadcast_shapes(name, *[it.shape for it in metas])
+        shape = metas[0].shape if len(metas) == 1 else broadcast_shapes(name, *[value.shape for value in metas])
         compute = result_dtype(metas, kinds)
         if not least <= compute.category <= most:
             raise TypeError(f"{name.removesuffix('_scalar')} is not defined for {compute.name} tensors")
-        if bools is not None and (bool in kinds or dtypes.bool_ in [it.dtype for it in metas]):
+        if bools is not None and (bool in kinds or dtypes.bool_ in [value.dtype for value in metas]):
             raise TypeError(f"{name.removesuffix('_scalar')} is not defined for bools; {bools}")
         if result == TO_FLOAT and compute.category < FLOATING:
             compute = dtypes.get_default_dtype()

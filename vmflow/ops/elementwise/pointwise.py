@@ -103,11 +103,14 @@ def into(
     As `dispatch_into`, but what the gradient needs of the target is kept as it was.
     """
     looks_back = op.saves_inputs or op.rule is None
-    if looks_back and MODE.get().grad and any([it.requires_grad for it in (target, *inputs)]):
+    if looks_back and MODE.get().grad and any([operand.requires_grad for operand in (target, *inputs)]):
         if op.rule is None:
             return copy_(target, _interpreter.dispatch(op, inputs, attributes, scalars))
         inputs = tuple(
-            [clone(it) if it is target and place in op.saves_inputs else it for place, it in enumerate(inputs)]
+            [
+                clone(operand) if operand is target and place in op.saves_inputs else operand
+                for place, operand in enumerate(inputs)
+            ]
         )
     return _interpreter.dispatch_into(op, target, inputs, attributes, scalars)
 

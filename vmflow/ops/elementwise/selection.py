@@ -39,7 +39,7 @@ def _infer_where(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred
     device = common_device("where", metas)
     if metas[0].dtype is not dtypes.bool_:
         raise TypeError(f"where: the condition must be a bool tensor, not {metas[0].dtype.name}")
-    shape = broadcast_shapes("where", *[it.shape for it in metas])
+    shape = broadcast_shapes("where", *[value.shape for value in metas])
     output = meta(shape, result_dtype(metas[1:], kinds), device)
     return Inferred(output, output.numel * CHEAP * 3)
 

@@ -206,15 +206,15 @@ def _plan(
         listed = list(dim) if isinstance(dim, Sequence) else [dim]
         if input.ndim == 0 and listed:
             raise IndexError(f"{name}: a 0-d tensor has no dimension to transform")
-        dims = tuple([normalize_dim(name, it, input.ndim) for it in listed])
+        dims = tuple([normalize_dim(name, value, input.ndim) for value in listed])
         if len(set(dims)) != len(dims):
             raise ValueError(f"{name}: dim {tuple(listed)} names one dimension twice")
     if chosen is None:
         return dims, [None] * len(dims)
     if len(chosen) != len(dims):
         raise ValueError(f"{name}: {len(chosen)} lengths {chosen} for {len(dims)} dimensions {dims}")
-    lengths = [length_of(name, it) for it in chosen]
-    return dims, [None if it == -1 else it for it in lengths]
+    lengths = [length_of(name, value) for value in chosen]
+    return dims, [None if length == -1 else length for length in lengths]
 
 
 def _fitted(name: str, input: Tensor, dims: Dims, lengths: Sequence[int | None]) -> Tensor:
@@ -363,10 +363,10 @@ def _shift_dims(name: str, input: Tensor, dim: Sequence[int] | int | None) -> Di
 def fftshift(input: Tensor, dim: Sequence[int] | int | None = None) -> Tensor:
     """With the frequency 0 in the middle of each of the dimensions, by default of all."""
     dims = _shift_dims("fftshift", input, dim)
-    return roll(input, tuple([input.shape[it] // 2 for it in dims]), dims) if dims else input.clone()
+    return roll(input, tuple([input.shape[value] // 2 for value in dims]), dims) if dims else input.clone()
 
 
 def ifftshift(input: Tensor, dim: Sequence[int] | int | None = None) -> Tensor:
     """The inverse of `fftshift`."""
     dims = _shift_dims("ifftshift", input, dim)
-    return roll(input, tuple([-(input.shape[it] // 2) for it in dims]), dims) if dims else input.clone()
+    return roll(input, tuple([-(input.shape[value] // 2) for value in dims]), dims) if dims else input.clone()

@@ -60,9 +60,9 @@ def _infer_scatter_slices(attributes: Attributes, metas: Metas, kinds: Kinds) ->
 def _check_slices(output: TensorMeta, axis: int, places: Sequence[tuple[int, int, int]], parts: Metas) -> None:
     """Raise unless these parts fill these slices, which are in order and within the output."""
     expected = [(*output.shape[:axis], length, *output.shape[axis + 1 :]) for _, length, _ in places]
-    if [tuple(it.shape) for it in parts] != expected:
+    if [tuple(part.shape) for part in parts] != expected:
         raise ValueError(
-            f"scatter_slices: parts of shapes {[list(it.shape) for it in parts]} do not fit {list(output.shape)} in "
+            f"scatter_slices: shapes {[list(part.shape) for part in parts]} do not fit {list(output.shape)} in "
             f"slices of lengths {[length for _, length, _ in places]} along dimension {axis}"
         )
     so_far = 0

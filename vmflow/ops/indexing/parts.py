@@ -32,7 +32,7 @@ def _parts(name: str, slice_tup_list: Sequence[Sequence[int | None]], shape: tup
     for size, given in zip(shape, [*slice_tup_list, *[(None,) * 3] * (len(shape) - len(slice_tup_list))], strict=True):
         if not isinstance(given, (tuple, list)) or len(given) != 3:
             raise ValueError(f"{name}: expected (start, stop, step) of each dimension, got {given!r}")
-        if any([it is not None and not hasattr(it, "__index__") for it in given]):
+        if any([value is not None and not hasattr(value, "__index__") for value in given]):
             raise TypeError(f"{name}: start, stop and step are integers or None, got {given!r}")
         if given[2] is not None and given[2] < 1:
             raise ValueError(f"{name}: a step must be positive, got {given[2]}")

@@ -27,14 +27,14 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
         IndexError: if there is no such dimension.
     """
     check_tensors("cosine_similarity", x1, x2)
-    for it in (x1, x2):
-        if it.dtype.category != FLOATING:
-            raise TypeError(f"cosine_similarity is not defined for {it.dtype.name} tensors; use .float() first")
+    for value in (x1, x2):
+        if value.dtype.category != FLOATING:
+            raise TypeError(f"cosine_similarity is not defined for {value.dtype.name} tensors; use .float() first")
     if not eps >= 0:
         raise ValueError(f"cosine_similarity: eps cannot be negative, got {eps}")
     # From the back: the tensors may differ in their number of dimensions.
     common = promote_types(x1.dtype, x2.dtype)
-    x1, x2 = [it if it.dtype is common else it.to(common) for it in (x1, x2)]
+    x1, x2 = [value if value.dtype is common else value.to(common) for value in (x1, x2)]
     rank = max(x1.ndim, x2.ndim)
     axis = normalize_dim("cosine_similarity", dim, rank)
     if rank:

@@ -70,7 +70,7 @@ def _parse(equation: str, operands: Sequence[Tensor]) -> tuple[list[Labels], Lab
     ellipsis: Labels = list(range(-hidden, 0))
     if not arrow:
         letters = given.replace("...", "").replace(",", "")
-        return inputs, ellipsis + sorted([it for it in set(letters) if letters.count(it) == 1])
+        return inputs, ellipsis + sorted([letter for letter in set(letters) if letters.count(letter) == 1])
     letters = wanted.replace("...", "", 1)
     if len(set(letters)) != len(letters) or not set(letters) <= set(given):
         raise ValueError(f"einsum: the output {wanted!r} of {equation!r} must name indices of the operands, each once")
@@ -108,14 +108,14 @@ def _without_repeats(tensor: Tensor, labels: Labels) -> tuple[Tensor, Labels]:
                     f"{tensor.shape[second]}"
                 )
             tensor = tensor.diagonal(0, first, second)
-            labels = [it for place, it in enumerate(labels) if place not in (first, second)] + [label]
+            labels = [value for place, value in enumerate(labels) if place not in (first, second)] + [label]
     return tensor, labels
 
 
 def _summed(tensor: Tensor, labels: Labels, kept: set[Label]) -> tuple[Tensor, Labels]:
     """Summed over the indices that are not kept."""
     dims = [place for place, label in enumerate(labels) if label not in kept]
-    return (sum_of(tensor, dims), [it for it in labels if it in kept]) if dims else (tensor, labels)
+    return (sum_of(tensor, dims), [value for value in labels if value in kept]) if dims else (tensor, labels)
 
 
 def _product(
@@ -124,19 +124,19 @@ def _product(
     """Two operands made one, as a batched matrix product, summed over the indices that nobody needs any more."""
     left, of_left = _summed(left, of_left, kept.union(of_right))
     right, of_right = _summed(right, of_right, kept.union(of_left))
-    batch = [it for it in of_left if it in of_right and it in kept]
-    inner = [it for it in of_left if it in of_right and it not in kept]
-    rows = [it for it in of_left if it not in of_right]
-    columns = [it for it in of_right if it not in of_left]
+    batch = [value for value in of_left if value in of_right and value in kept]
+    inner = [value for value in of_left if value in of_right and value not in kept]
+    rows = [value for value in of_left if value not in of_right]
+    columns = [value for value in of_right if value not in of_left]
 
     def shaped(tensor: Tensor, labels: Labels, *groups: Labels) -> Tensor:
         shared = {*batch, *inner}
-        ordered = permute(tensor, [labels.index(it) for group in groups for it in group])
-        ordered = expand(ordered, [sizes[it] if it in shared else -1 for group in groups for it in group])
+        ordered = permute(tensor, [labels.index(value) for group in groups for value in group])
+        ordered = expand(ordered, [sizes[value] if value in shared else -1 for group in groups for value in group])
         parts = iter(ordered.shape)
         return reshape(ordered, [prod([next(parts) for _ in group]) for group in groups])
 
     product = matmul(shaped(left, of_left, batch, rows, inner), shaped(right, of_right, batch, inner, columns))
     free = {label: size for label, size in zip(of_left, left.shape, strict=True) if label in rows}
     free.update({label: size for label, size in zip(of_right, right.shape, strict=True) if label in columns})
-    return product.reshape([free.get(it, sizes[it]) for it in (*batch, *rows, *columns)]), [*batch, *rows, *columns]
+    return product.reshape([free.get(row, sizes[row]) for row in (*batch, *rows, *columns)]), [*batch, *rows, *columns]

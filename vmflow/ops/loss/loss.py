@@ -78,8 +78,8 @@ def check_same(name: str, input: Tensor, target: Tensor) -> None:
 
 
 def _check_real(name: str, input: Tensor, target: Tensor) -> None:
-    for it in (input, target):
-        if it.dtype.is_complex:
+    for value in (input, target):
+        if value.dtype.is_complex:
             raise TypeError(f"{name} is not defined for complex tensors; compare vmflow.view_as_real() of them")
 
 
@@ -413,9 +413,9 @@ def kl_div(
         raise ValueError(f"kl_div: reduction must be one of {', '.join(REDUCTIONS)}, batchmean, not {reduction!r}")
     check_same("kl_div", input, target)
     log_target = flag("kl_div", "log_target", log_target)
-    for it in (input, target):
-        if it.dtype.category != FLOATING:
-            raise TypeError(f"kl_div is not defined for {it.dtype.name} tensors; convert with .float() first")
+    for value in (input, target):
+        if value.dtype.category != FLOATING:
+            raise TypeError(f"kl_div is not defined for {value.dtype.name} tensors; convert with .float() first")
     if log_target:
         losses = target.exp() * (target - input)
     else:

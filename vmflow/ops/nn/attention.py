@@ -44,16 +44,16 @@ _Options = tuple[float, bool, float, bool]
 
 
 def _leading(metas: Metas) -> tuple[int, ...]:
-    return broadcast_shapes(_NAME, *[tuple(it.shape[:-2]) for it in metas[:3]])
+    return broadcast_shapes(_NAME, *[tuple(meta.shape[:-2]) for meta in metas[:3]])
 
 
 def _check(metas: Metas) -> None:
     query, key, value, *masks = metas
-    if any([it.dtype is not query.dtype for it in (key, value)]) or query.dtype.category != FLOATING:
-        given = ", ".join([it.dtype.name for it in metas[:3]])
+    if any([entry.dtype is not query.dtype for entry in (key, value)]) or query.dtype.category != FLOATING:
+        given = ", ".join([meta.dtype.name for meta in metas[:3]])
         raise TypeError(f"{_NAME}: expected floating-point tensors of one dtype, got {given}; cast with .to()")
     if (
-        min([len(it.shape) for it in metas[:3]]) < 2
+        min([len(meta.shape) for meta in metas[:3]]) < 2
         or query.shape[-1] != key.shape[-1]
         or key.shape[-2] != value.shape[-2]
     ):
@@ -135,17 +135,19 @@ _BACKWARD = OpExpr(
 def _gradient(node: OpNode, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
     options = cast("_Options", node.attributes)
     operands = tuple([node.input(place) for place in range(len(node.metas))])
-    present = tuple([it is not None for it in gradients])
+    present = tuple([gradient is not None for gradient in gradients])
     if not is_grad_enabled():
-        given = [it for it in gradients if it is not None]
+        given = [gradient for gradient in gradients if gradient is not None]
         arguments = (*given, node.output(1), *(operands[:3] if options[3] else operands))
         attributes = (options, present, node.needs)
         found = iter(_interpreter.dispatch_several(_BACKWARD, arguments, attributes, node.scalars))
     else:
         results = _composed(options, operands, node.scalars)
-        pairs = [(result, it) for result, it in zip(results, gradients, strict=True) if it is not None]
-        wanted = [it for it, need in zip(operands, node.needs, strict=True) if need]
-        made = autograd.grad([it for it, _ in pairs], wanted, [it for _, it in pairs], create_graph=True)
+        pairs = [
+            (result, gradient) for result, gradient in zip(results, gradients, strict=True) if gradient is not None
+        ]
+        wanted = [operand for operand, need in zip(operands, node.needs, strict=True) if need]
+        made = autograd.grad([value for value, _ in pairs], wanted, [value for _, value in pairs], create_graph=True)
         found = iter(cast("tuple[Tensor, ...]", made))
     return tuple([next(found) if need else None for need in node.needs])
 
@@ -180,7 +182,7 @@ def _attend(
         weights: whether it is the probabilities that must be kept.
     """
     operands = (query, key, value) if mask is None else (query, key, value, mask)
-    metas = tuple([it._blob.meta for it in operands])
+    metas = tuple([operand._blob.meta for operand in operands])
     _check(metas)
     stretch: tuple[int, ...] = ()
     count = prod(_leading(metas)) * query.shape[-2] * key.shape[-2]

@@ -28,8 +28,8 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
         ValueError: for shapes that do not fit.
     """
     given = [input1, input2, weight, *([] if bias is None else [bias])]
-    if len({it.dtype for it in given}) != 1:
-        names = ", ".join([it.dtype.name for it in given])
+    if len({value.dtype for value in given}) != 1:
+        names = ", ".join([value.dtype.name for value in given])
         raise TypeError(f"bilinear: inputs, weight and bias must have one dtype, not {names}")
     if (
         weight.ndim != 3
@@ -40,7 +40,7 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
     ):
         raise ValueError(
             "bilinear: expected inputs (..., in1) and (..., in2), a weight (out, in1, in2) and a bias (out,), got "
-            + ", ".join([str(list(it.shape)) for it in given])
+            + ", ".join([str(list(value.shape)) for value in given])
         )
     out, first, second = weight.shape
     pairs = input1 @ weight.permute((1, 0, 2)).reshape((first, out * second))

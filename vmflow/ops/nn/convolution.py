@@ -90,7 +90,7 @@ def _common_dtype(name: str, metas: Metas) -> None:
     for other in metas[1:]:
         if other.dtype is not metas[0].dtype:
             raise TypeError(
-                f"{name}: expected one dtype, got {' and '.join(it.dtype.name for it in metas)}; cast with .to()"
+                f"{name}: expected one dtype, got {' and '.join(meta.dtype.name for meta in metas)}; cast with .to()"
             )
 
 
@@ -106,7 +106,7 @@ def _checked_geometry(window: _Window, metas: Metas) -> Geometry:
     common_device(name, metas)
     check_floating(name, source)
     _common_dtype(name, metas)
-    if {len(it) for it in window[:4]} != {rank}:
+    if {len(value) for value in window[:4]} != {rank}:
         raise ValueError(f"{name}: the windows {window} are not of {rank} dimensions")
     if len(source.shape) != rank + 2 or len(weight.shape) != rank + 2:
         raise ValueError(
@@ -338,7 +338,7 @@ def around(padding: str, dilation: Sizes, kernel: Sizes) -> tuple[Sizes, Sizes]:
         none = (0,) * len(kernel)
         return none, none
     total = [spread * (taps - 1) for spread, taps in zip(dilation, kernel, strict=True)]
-    return tuple([it // 2 for it in total]), tuple([it - it // 2 for it in total])
+    return tuple([value // 2 for value in total]), tuple([value - value // 2 for value in total])
 
 
 def _convolution(
@@ -496,7 +496,7 @@ def _transposed(
             f"groups={groups}; expected (samples, channels, {SPATIAL[rank]}) and (channels, filters / groups, "
             f"{SPATIAL[rank]}), with channels a multiple of the groups"
         )
-    if any(it >= max(one, other) for it, one, other in zip(extra, step, spread, strict=True)):
+    if any(value >= max(one, other) for value, one, other in zip(extra, step, spread, strict=True)):
         raise ValueError(f"{name}: output_padding {extra} must be less than the stride {step} or the dilation {spread}")
     filters = weight.shape[1] * parts
     if bias is not None and bias.shape != (filters,):

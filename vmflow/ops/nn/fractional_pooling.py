@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def _ratios(name: str, rank: int, given: Any) -> tuple[float, ...]:
     found = tuple(given) if isinstance(given, (tuple, list)) else (given,) * rank
-    if len(found) != rank or not all([isinstance(it, (int, float)) and 0 < it < 1 for it in found]):
+    if len(found) != rank or not all([isinstance(value, (int, float)) and 0 < value < 1 for value in found]):
         raise ValueError(f"{name}: output_ratio must be numbers between 0 and 1, one for each dimension, got {given!r}")
     return found
 

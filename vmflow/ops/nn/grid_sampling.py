@@ -141,9 +141,9 @@ def grid_sample(
     if mode == "bicubic":
         result = _bicubic(flat, places, size, padding_mode, corners)
     else:
-        places = [_bounded(it, length, padding_mode, corners) for it, length in zip(places, size, strict=True)]
+        places = [_bounded(place, length, padding_mode, corners) for place, length in zip(places, size, strict=True)]
         if mode == "nearest":
-            result = _values(flat, [round_half_even(it) for it in places], size)
+            result = _values(flat, [round_half_even(place) for place in places], size)
         else:
             result = linear_values(flat, places, size)
     return result.reshape(*input.shape[:2], *grid.shape[1:-1])
@@ -160,7 +160,7 @@ def linear_values(flat: Tensor, places: Sequence[Tensor], size: Sequence[int]) -
     Returns:
         (samples, channels, places).
     """
-    below = [floor(it.detach()) for it in places]
+    below = [floor(value.detach()) for value in places]
     behind = [place - low for place, low in zip(places, below, strict=True)]
     total: Tensor | None = None
     for corner in product((0, 1), repeat=len(size)):
@@ -176,7 +176,7 @@ def linear_values(flat: Tensor, places: Sequence[Tensor], size: Sequence[int]) -
 def _bicubic(
     flat: Tensor, places: Sequence[Tensor], size: Sequence[int], padding_mode: str, align_corners: bool
 ) -> Tensor:
-    below = [floor(it.detach()) for it in places]
+    below = [floor(value.detach()) for value in places]
     weights = [_cubic_weights(place - low) for place, low in zip(places, below, strict=True)]
     taps = [
         [_bounded(low + shift, length, padding_mode, align_corners) for shift in range(-1, 3)]
@@ -224,9 +224,10 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
         )
     spatial = list(size[2:])
     corners = align_corners is not None and flag("affine_grid", "align_corners", align_corners)
-    lines = [_line(it, corners, theta.dtype, theta.device) for it in spatial]
+    lines = [_line(value, corners, theta.dtype, theta.device) for value in spatial]
     across = [
-        line.reshape([-1 if it == axis else 1 for it in range(rank)]).expand(spatial) for axis, line in enumerate(lines)
+        line.reshape([-1 if index == axis else 1 for index in range(rank)]).expand(spatial)
+        for axis, line in enumerate(lines)
     ]
     base = stack([*reversed(across), theta.new_ones(*spatial)], -1)
     result = base.reshape(1, -1, rank + 1) @ theta.mT

@@ -67,7 +67,7 @@ def instance_norm(
             f"instance_norm: an image needs at least 2 elements, an input of shape {list(input.shape)} has {count}"
         )
     # Each sample's channels are channels of one large sample.
-    operands = [None if it is None else it.repeat(samples) for it in (weight, bias)]
+    operands = [None if value is None else value.repeat(samples) for value in (weight, bias)]
     together = input.reshape(1, samples * channels, *size)
     result, mean, variance = batch_statistics(together, operands[0], operands[1], eps)
     moved = [

@@ -35,9 +35,9 @@ def sizes(name: str, what: str, value: Any, least: int, rank: int) -> Sizes:
     given = tuple(value) if isinstance(value, (tuple, list)) else (value,)
     if len(given) == 1:
         given *= rank
-    if len(given) != rank or any(not hasattr(it, "__index__") or isinstance(it, bool) for it in given):
+    if len(given) != rank or any(not hasattr(entry, "__index__") or isinstance(entry, bool) for entry in given):
         raise TypeError(f"{name}: {what} must be an integer or {_EACH[rank]}, not {value!r}")
-    found = tuple([int(it) for it in given])
+    found = tuple([int(entry) for entry in given])
     if min(found) < least:
         raise ValueError(f"{name}: {what} must be at least {least}, got {value!r}")
     if max(found) > MOST_OF_WINDOWS:
@@ -61,7 +61,7 @@ def batched(rank: int, input: Tensor, function: Callable[[Tensor], Any]) -> Any:
     if input.ndim != rank + 1:
         return function(input)
     found = function(input.unsqueeze(0))
-    return tuple([it.squeeze(0) for it in found]) if isinstance(found, tuple) else found.squeeze(0)
+    return tuple([value.squeeze(0) for value in found]) if isinstance(found, tuple) else found.squeeze(0)
 
 
 def check_floating(name: str, source: TensorMeta) -> None:

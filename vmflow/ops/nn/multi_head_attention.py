@@ -143,18 +143,18 @@ def _mask(name: str, masks: Masks, projections: Projections, query: Tensor, key:
     if not given:
         return None
     added = (projections.bias_k is not None) + projections.add_zero_attn
-    if all(it.dtype is dtypes.bool_ for it in given):
+    if all(value.dtype is dtypes.bool_ for value in given):
         ignored = given[0] if len(given) == 1 else given[0] | given[1]
         allowed = ignored.logical_not()
         return pad(allowed, [0, added], value=True) if added else allowed
-    numbers = [_as_numbers(it, query.dtype) for it in given]
+    numbers = [_as_numbers(value, query.dtype) for value in given]
     total = numbers[0] if len(numbers) == 1 else numbers[0] + numbers[1]
     return pad(total, [0, added]) if added else total
 
 
 def _check_mask(name: str, what: str, mask: Tensor, shapes: list[tuple[int, ...]]) -> None:
     if tuple(mask.shape) not in shapes:
-        fitting = " or ".join([str(list(it)) for it in shapes])
+        fitting = " or ".join([str(list(shape)) for shape in shapes])
         raise ValueError(f"{name}: {what} must have shape {fitting}, got {list(mask.shape)}")
     if mask.dtype is not dtypes.bool_ and not mask.is_floating_point():
         raise TypeError(f"{name}: {what} must be of bools or numbers, not {mask.dtype.name}")
@@ -171,12 +171,12 @@ def check_operands(
 ) -> None:
     """Raise ValueError unless a query, a key and a value have these features, and fit each other."""
     query, key, value = operands
-    if query.ndim not in (2, 3) or any([it.ndim != query.ndim for it in operands]):
+    if query.ndim not in (2, 3) or any([operand.ndim != query.ndim for operand in operands]):
         fits = False
     else:
         batch = 0 if batch_first else 1
         length = 1 - batch if query.ndim == 3 else 0
-        fits = all([it.shape[-1] == size for it, size in zip(operands, features, strict=True)])
+        fits = all([operand.shape[-1] == size for operand, size in zip(operands, features, strict=True)])
         fits = fits and key.shape[length] == value.shape[length]
         fits = fits and (query.ndim == 2 or query.shape[batch] == key.shape[batch] == value.shape[batch])
     if not fits:

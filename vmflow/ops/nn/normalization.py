@@ -341,7 +341,7 @@ def _layer_norm_gradient(node: OpNode, gradient: Tensor, *_: Tensor) -> tuple[Te
 
 
 def _normalized_shape(name: str, input: Tensor, given: int | Sequence[int]) -> tuple[int, ...]:
-    shape = (given,) if isinstance(given, int) else tuple([int(it) for it in given])
+    shape = (given,) if isinstance(given, int) else tuple([int(value) for value in given])
     if not shape or tuple(input.shape[-len(shape) :]) != shape:
         raise ValueError(
             f"{name}: normalized_shape {list(shape)} must be the last dimensions of the input's shape "
@@ -431,7 +431,7 @@ def rms_norm(
     parameters = () if weight is None else (weight,)
     _check(
         "rms_norm",
-        tuple([it._blob.meta for it in (input, *parameters)]),
+        tuple([parameter._blob.meta for parameter in (input, *parameters)]),
         ["weight"][: len(parameters)],
         [shape] * len(parameters),
     )

@@ -40,7 +40,7 @@ def _windows(name: str, source: TensorMeta, shape: _Shape) -> tuple[Window, ...]
         ValueError: if none fits, or one lies wholly in the padding.
     """
     rank = len(shape.kernel)
-    if {len(it) for it in shape[:4]} != {rank}:
+    if {len(value) for value in shape[:4]} != {rank}:
         raise ValueError(f"{name}: the windows {shape} are not of {rank} dimensions")
     if len(source.shape) != rank + 2:
         raise ValueError(f"{name}: expected an input {layout(rank)}, got {list(source.shape)}")
@@ -48,16 +48,16 @@ def _windows(name: str, source: TensorMeta, shape: _Shape) -> tuple[Window, ...]
 
 
 def _output(windows: tuple[Window, ...], source: TensorMeta) -> TensorMeta:
-    size = [it.output for it in windows]
+    size = [window.output for window in windows]
     return meta((*source.shape[:2], *size), source.dtype, source.device)
 
 
 def _taps(windows: tuple[Window, ...]) -> int:
-    return sum([it.kernel for it in windows])
+    return sum([window.kernel for window in windows])
 
 
 def _window(name: str, source: TensorMeta, shape: _Shape, axis: int) -> Window:
-    kernel, stride, padding, dilation = [it[axis] for it in shape[:4]]
+    kernel, stride, padding, dilation = [value[axis] for value in shape[:4]]
     ceil_mode = shape.ceil_mode
     size = source.shape[axis + 2]
     reach = dilation * (kernel - 1) + 1

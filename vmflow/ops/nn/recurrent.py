@@ -35,11 +35,11 @@ def _check(layer: Layer, metas: Metas) -> None:
     name = layer.kind
     if name not in GATES or len(metas) != 3 + layer.states + 2 * layer.biased + layer.projected:
         raise ValueError(f"{name}: there is no such layer of {len(metas)} operands")
-    if any([not it.shape for it in metas]) or (layer.projected and name != "lstm"):
+    if any([not meta.shape for meta in metas]) or (layer.projected and name != "lstm"):
         raise ValueError(f"{name}: {list(metas)} are no operands of a layer")
     source = metas[0]
-    if any([it.dtype is not source.dtype for it in metas]) or source.dtype.category != FLOATING:
-        given = ", ".join([it.dtype.name for it in metas])
+    if any([meta.dtype is not source.dtype for meta in metas]) or source.dtype.category != FLOATING:
+        given = ", ".join([meta.dtype.name for meta in metas])
         raise TypeError(f"{name}: expected floating-point tensors of one dtype, got {given}; cast with .to()")
     rank = 2 if layer.sizes else 3
     if len(source.shape) != rank:
@@ -102,8 +102,8 @@ def _check_passed(layer: Layer, present: tuple[bool, ...], metas: Metas, operand
     saved: list[tuple[int, ...]] = [(*source.shape[:-1], shown)]
     saved += [(*source.shape[:-1], 4 * hidden)] if GATES[layer.kind] > 1 else []
     saved += [(*source.shape[:-1], hidden)] if GATES[layer.kind] == 4 else []
-    results = [saved[0], *[tuple(it.shape) for it in state]]
-    if len(present) != len(results) or any([it.dtype.category != FLOATING for it in metas]):
+    results = [saved[0], *[tuple(value.shape) for value in state]]
+    if len(present) != len(results) or any([meta.dtype.category != FLOATING for meta in metas]):
         raise ValueError(f"{layer.kind}: {list(metas)} are no gradients of its results")
     shapes = [shape for shape, there in zip(results, present, strict=True) if there] + saved
     for given, shape in zip(metas, shapes, strict=True):
@@ -120,7 +120,7 @@ def _infer_backward(attributes: Attributes, metas: Metas, kinds: Kinds) -> Infer
     _check_passed(layer, present, metas[: sum(present) + layer.saved], operands)
     steps, rows = len(layer.sizes) or source.shape[0], prod(source.shape[:-1])
     _, weights = layer.split(operands[1:])
-    results = tuple([it for it, want in zip(operands, wanted, strict=True) if want])
+    results = tuple([operand for operand, want in zip(operands, wanted, strict=True) if want])
     products = rows * (weights.by_input.numel + weights.by_state.numel)
     return Inferred(results, products * 2 * _PER_PRODUCT + steps * 10000)
 
@@ -142,9 +142,9 @@ def _gradient(node: OpNode, *gradients: Tensor | None) -> tuple[Tensor | None, .
     shown = gradients[: 1 + layer.states]
     if is_grad_enabled():
         return _recorded_gradient(layer, operands, node.needs, shown)
-    given = [it for it in shown if it is not None]
+    given = [value for value in shown if value is not None]
     saved = [node.output(place) for place in node.op.saves_outputs]
-    attributes = (tuple(layer), tuple([it is not None for it in shown]), node.needs)
+    attributes = (tuple(layer), tuple([value is not None for value in shown]), node.needs)
     op = _BACKWARD[_family(layer.kind)]
     found = iter(_interpreter.dispatch_several(op, (*given, *saved, *operands), attributes))
     return tuple([next(found) if need else None for need in node.needs])
@@ -160,11 +160,11 @@ def _recorded_gradient(
 ) -> tuple[Tensor | None, ...]:
     """The gradient of the layer run again in differentiable ops."""
     results = composed_layer(layer, *operands)
-    pairs = [(result, it) for result, it in zip(results, gradients, strict=True) if it is not None]
-    wanted = [it for it, need in zip(operands, needs, strict=True) if need]
+    pairs = [(result, gradient) for result, gradient in zip(results, gradients, strict=True) if gradient is not None]
+    wanted = [operand for operand, need in zip(operands, needs, strict=True) if need]
     found = iter(
         autograd.grad(
-            [result for result, _ in pairs], wanted, [it for _, it in pairs], create_graph=True, allow_unused=True
+            [result for result, _ in pairs], wanted, [value for _, value in pairs], create_graph=True, allow_unused=True
         )
     )
     return tuple([next(found) if need else None for need in needs])
@@ -210,19 +210,19 @@ def composed_layer(layer: Layer, *operands: Tensor) -> tuple[Tensor, ...]:
     for position, step in enumerate(steps):
         size = state[0].shape[0]
         if step.size < size:
-            state = [it[: step.size] for it in state]
+            state = [value[: step.size] for value in state]
         elif step.size > size:
-            state = [cat([it, first[size : step.size]]) for it, first in zip(state, initial, strict=True)]
+            state = [cat([value, first[size : step.size]]) for value, first in zip(state, initial, strict=True)]
         state = _STEPS[layer.kind](flat[step.rows], state, weights)
         every.append(state[0])
         ends = position + 1 == len(steps)
         size_after = 0 if ends else steps[position + 1].size
         # The sequences of an empty batch end too, though none is left out.
         if ends or size_after < step.size:
-            ended.append(tuple([it[size_after:] for it in state]))
+            ended.append(tuple([value[size_after:] for value in state]))
     if layer.reverse:
         every.reverse()
-    last = [cat([it[place] for it in reversed(ended)]) for place in range(layer.states)]
+    last = [cat([value[place] for value in reversed(ended)]) for place in range(layer.states)]
     return (cat(every).reshape(*source.shape[:-1], initial[0].shape[-1]), *last)
 
 

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 def _same_floats(name: str, **operands: Tensor | None) -> None:
     """Raise TypeError unless all are floating-point tensors of one dtype."""
-    given = {called: it for called, it in operands.items() if it is not None}
+    given = {called: operand for called, operand in operands.items() if operand is not None}
     check_tensors(name, *given.values())
     for tensor in given.values():
         check_floating(name, tensor._blob.meta)
-    if len({it.dtype for it in given.values()}) > 1:
-        listed = ", ".join([f"{called} {it.dtype.name}" for called, it in given.items()])
+    if len({value.dtype for value in given.values()}) > 1:
+        listed = ", ".join([f"{called} {value.dtype.name}" for called, value in given.items()])
         raise TypeError(f"{name}: expected one dtype, got {listed}; cast with .to()")
 
 

@@ -35,9 +35,9 @@ _How = tuple[tuple[Along, ...], bool]
 def _infer_resample(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     every, transposed = cast("_How", attributes)
     (source,) = metas
-    size = [it.source if transposed else it.target for it in every]
+    size = [value.source if transposed else value.target for value in every]
     output = meta((*source.shape[:2], *size), source.dtype, source.device)
-    taps = sum([it.taps(transposed) for it in every])
+    taps = sum([value.taps(transposed) for value in every])
     cost = (source.numel + output.numel) * taps * CHEAP * 4 + 10000
     return Inferred(output, cost)
 
@@ -68,18 +68,18 @@ _AREA: Final[dict[int, Any]] = {1: adaptive_avg_pool1d, 2: adaptive_avg_pool2d, 
 
 def _factors(rank: int, scale_factor: Any) -> tuple[float, ...]:
     given = tuple(scale_factor) if isinstance(scale_factor, (tuple, list)) else (scale_factor,) * rank
-    if len(given) != rank or any(isinstance(it, bool) or not isinstance(it, (int, float)) for it in given):
+    if len(given) != rank or any(isinstance(value, bool) or not isinstance(value, (int, float)) for value in given):
         raise TypeError(f"interpolate: scale_factor must be a number or {rank} of them, not {scale_factor!r}")
-    if any(not math.isfinite(it) or it <= 0 for it in given):
+    if any(not math.isfinite(value) or value <= 0 for value in given):
         raise ValueError(f"interpolate: scale_factor must be above 0, got {scale_factor!r}")
-    return tuple([float(it) for it in given])
+    return tuple([float(value) for value in given])
 
 
 def _check_mode(mode: str, rank: int, align_corners: bool | None, antialias: bool) -> None:
     if mode not in _MODES:
         raise ValueError(f"interpolate: mode must be one of {', '.join(_MODES)}, not {mode!r}")
     if rank not in _MODES[mode][1]:
-        dimensions = " or ".join([f"{it + 2}" for it in _MODES[mode][1]])
+        dimensions = " or ".join([f"{value + 2}" for value in _MODES[mode][1]])
         raise ValueError(
             f"interpolate: mode {mode!r} is for inputs (samples, channels, ...) of {dimensions} dimensions, got "
             f"{rank + 2}"
@@ -133,7 +133,7 @@ def interpolate(
     else:
         factors = _factors(rank, scale_factor)
         target = tuple([math.floor(have * factor) for have, factor in zip(given, factors, strict=True)])
-        steps = steps if recompute_scale_factor else tuple([1 / it for it in factors])
+        steps = steps if recompute_scale_factor else tuple([1 / value for value in factors])
     if not (all(given) and all(target)):
         raise ValueError(f"interpolate: cannot make {list(given)} elements into {list(target)}")
     if mode == "area":

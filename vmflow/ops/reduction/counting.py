@@ -148,7 +148,7 @@ def _infer_bincount(attributes: Attributes, metas: Metas, kinds: Kinds) -> Infer
     (length,) = cast("tuple[int]", attributes)
     _check_numbers(metas)
     source, *weights = metas
-    wide = dtypes.float32 if dtypes.float32 in [it.dtype for it in weights] else dtypes.float64
+    wide = dtypes.float32 if dtypes.float32 in [weight.dtype for weight in weights] else dtypes.float64
     return Inferred(meta((length,), wide if weights else dtypes.int64, source.device), source.numel * CHEAP * 10)
 
 
@@ -188,7 +188,7 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
         ValueError: if it is no vector, holds a negative number, or the weights or `minlength` do not fit.
     """
     operands = (input,) if weights is None else (input, weights)
-    _check_numbers(tuple([it._blob.meta for it in operands]))
+    _check_numbers(tuple([operand._blob.meta for operand in operands]))
     if whole_number("bincount", "minlength", minlength) < 0:
         raise ValueError(f"bincount: minlength cannot be negative, got {minlength}")
 
@@ -206,7 +206,7 @@ def _infer_histogram(attributes: Attributes, metas: Metas, kinds: Kinds) -> Infe
     for other in metas:
         if other.dtype is not source.dtype or other.dtype.category != FLOATING:
             raise TypeError(
-                f"{name}: expected floating-point tensors of one dtype, got {[it.dtype.name for it in metas]}"
+                f"{name}: expected floating-point tensors of one dtype, got {[value.dtype.name for value in metas]}"
             )
     if weighted and metas[1].shape != source.shape:
         raise ValueError(
@@ -251,7 +251,7 @@ def _histogram(
         raise ValueError(f"{name}: the number of bins must be positive, not {bins}")
     if not (math.isfinite(low) and math.isfinite(high) and low <= high):
         raise ValueError(f"{name}: the range must be finite and its end not below its start, got {low} to {high}")
-    operands = tuple([it.detach() for it in operands])
+    operands = tuple([operand.detach() for operand in operands])
     return _interpreter.dispatch_several(_HISTOGRAM, operands, (name, bins, low, high, weighted, bool(density)))
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 def _at_least(tensors: tuple[Any, ...], to_shape: Any) -> Any:
     given = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)) else tensors
-    results = tuple([reshape(it, to_shape(tuple(it.shape))) for it in given])
+    results = tuple([reshape(value, to_shape(tuple(value.shape))) for value in given])
     return results[0] if given is tensors and len(results) == 1 else results
 
 
@@ -73,7 +73,7 @@ def dstack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
 def column_stack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
     """Side by side; vectors become columns."""
     given = listed_tensors("column_stack", tensors)
-    return cat([reshape(it, (it.numel(), 1)) if it.ndim < 2 else it for it in given], 1)
+    return cat([reshape(value, (value.numel(), 1)) if value.ndim < 2 else value for value in given], 1)
 
 
 @function()
@@ -83,12 +83,14 @@ def block_diag(*tensors: Tensor) -> Tensor:
     Raises:
         ValueError: above two dimensions.
     """
-    if any([it.ndim > 2 for it in tensors]):
-        raise ValueError(f"block_diag: expected at most 2 dimensions, got shapes {[list(it.shape) for it in tensors]}")
+    if any([tensor.ndim > 2 for tensor in tensors]):
+        raise ValueError(
+            f"block_diag: expected at most 2 dimensions, got shapes {[list(tensor.shape) for tensor in tensors]}"
+        )
     if not tensors:
         return empty(1, 0)
-    blocks = [atleast_2d(it) for it in tensors]
-    width = sum([it.shape[1] for it in blocks])
+    blocks = [atleast_2d(tensor) for tensor in tensors]
+    width = sum([value.shape[1] for value in blocks])
     rows: list[Tensor] = []
     before = 0
     for block in blocks:
@@ -218,11 +220,11 @@ def cartesian_prod(*tensors: Tensor) -> Tensor:
     Raises:
         ValueError: if one is no vector, or none is given.
     """
-    if not tensors or any([it.ndim != 1 for it in tensors]):
-        raise ValueError(f"cartesian_prod: expected vectors, got shapes {[list(it.shape) for it in tensors]}")
+    if not tensors or any([tensor.ndim != 1 for tensor in tensors]):
+        raise ValueError(f"cartesian_prod: expected vectors, got shapes {[list(tensor.shape) for tensor in tensors]}")
     if len(tensors) == 1:
         return tensors[0]
-    return stack([ravel(it) for it in meshgrid(*tensors, indexing="ij")], 1)
+    return stack([ravel(value) for value in meshgrid(*tensors, indexing="ij")], 1)
 
 
 @function()

@@ -160,8 +160,8 @@ def map2_(self: Tensor, x: Tensor, y: Tensor, callable: Callable[[Any, Any, Any]
 
 
 def _replaced_by(name: str, function: Callable[..., Any], target: Tensor, *others: Tensor) -> Tensor:
-    if any([it.device.type != "cpu" for it in (target, *others)]):
+    if any([other.device.type != "cpu" for other in (target, *others)]):
         raise TypeError(f"{name}: Python functions are called for tensors on the CPU alone; move them with cpu()")
-    given = [it.detach().expand(target.shape).reshape(-1).tolist() for it in (target, *others)]
+    given = [other.detach().expand(target.shape).reshape(-1).tolist() for other in (target, *others)]
     values = [function(*each) for each in zip(*given, strict=True)]
     return copy_(target, new_tensor(values, dtype=target.dtype).reshape(target.shape))

@@ -44,12 +44,14 @@ def _infer_cat(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     first = metas[0].shape
     for other in metas:
         if len(other.shape) != len(first) or any(
-            size != expected for it, (size, expected) in enumerate(zip(other.shape, first, strict=False)) if it != axis
+            size != expected
+            for value, (size, expected) in enumerate(zip(other.shape, first, strict=False))
+            if value != axis
         ):
             raise ValueError(
                 f"cat: shapes {list(first)} and {list(other.shape)} must agree in all dimensions except {axis}"
             )
-    total = sum([it.shape[axis] for it in metas])
+    total = sum([value.shape[axis] for value in metas])
     output = meta(first[:axis] + (total,) + first[axis + 1 :], result_dtype(metas), device)
     return Inferred(output, output.numel * CHEAP)
 
@@ -83,12 +85,12 @@ def cat(tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor | None = None) -
         return delivered("cat", out, given, lambda: cat(given, dim))
     if not given:
         raise ValueError("cat: expected at least one tensor")
-    if any([it.ndim == 0 for it in given]):
+    if any([value.ndim == 0 for value in given]):
         raise ValueError("cat: 0-d tensors cannot be concatenated; use stack()")
-    counted = tuple([it for it in given if it.shape != (0,)])
+    counted = tuple([value for value in given if value.shape != (0,)])
     if len(counted) in (0, len(given)):
         return _interpreter.dispatch(_CAT, given, (normalize_dim("cat", dim, given[0].ndim),))
-    dtype = result_dtype(tuple([it._blob.meta for it in given]))
+    dtype = result_dtype(tuple([value._blob.meta for value in given]))
     return _interpreter.dispatch(_CAT, counted, (normalize_dim("cat", dim, counted[0].ndim),)).to(dtype)
 
 
@@ -104,14 +106,14 @@ def stack(tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor | None = None)
         if other.shape != given[0].shape:
             raise ValueError(f"stack: shapes {list(given[0].shape)} and {list(other.shape)} differ")
     axis = normalize_dim("stack", dim, given[0].ndim + 1)
-    return _interpreter.dispatch(_CAT, tuple([unsqueeze(it, axis) for it in given]), (axis,))
+    return _interpreter.dispatch(_CAT, tuple([unsqueeze(value, axis) for value in given]), (axis,))
 
 
 @function()
 @out_by_copy()
 def hstack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
     """Side by side: along the second dimension, or the first of vectors."""
-    given = [it.reshape(1) if it.ndim == 0 else it for it in listed_tensors("hstack", tensors)]
+    given = [tensor.reshape(1) if tensor.ndim == 0 else tensor for tensor in listed_tensors("hstack", tensors)]
     return cat(given, 0 if given and given[0].ndim == 1 else 1)
 
 
@@ -119,7 +121,9 @@ def hstack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
 @out_by_copy()
 def vstack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
     """One below the other; vectors become rows."""
-    return cat([it.reshape(1, -1) if it.ndim < 2 else it for it in listed_tensors("vstack", tensors)], 0)
+    return cat(
+        [tensor.reshape(1, -1) if tensor.ndim < 2 else tensor for tensor in listed_tensors("vstack", tensors)], 0
+    )
 
 
 def _infer_repeat(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
@@ -150,7 +154,7 @@ def repeat(input: Tensor, *repeats: Any, **named: Any) -> Tensor:
     times = sizes("repeat", repeats, named, "repeats")
     if len(times) < input.ndim:
         raise ValueError(f"repeat: {list(times)} has fewer numbers than the tensor's {input.ndim} dimensions")
-    if any(it < 0 for it in times):
+    if any(time_ < 0 for time_ in times):
         raise ValueError(f"repeat: numbers of repetitions cannot be negative, got {list(times)}")
     return _interpreter.dispatch(_REPEAT, (input,), (times,))
 
@@ -256,7 +260,7 @@ _ROLL = OpExpr("roll", _infer_moved, Form(1, tuple[tuple[int, ...], tuple[Dim, .
 @_ROLL.gradient()
 def _roll_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     shifts, dims = cast("tuple[tuple[int, ...], tuple[int, ...]]", node.attributes)
-    return (_interpreter.dispatch(_ROLL, (gradient,), (tuple([-it for it in shifts]), dims)),)
+    return (_interpreter.dispatch(_ROLL, (gradient,), (tuple([-shift for shift in shifts]), dims)),)
 
 
 @public()
@@ -266,7 +270,7 @@ def roll(input: Tensor, shifts: int | tuple[int, ...], dims: int | tuple[int, ..
     With `dims` None the flattened tensor is rolled.
     """
     amounts = (shifts,) if isinstance(shifts, int) else tuple(shifts)
-    amounts = tuple([whole_number("roll", "a shift", it) for it in amounts])
+    amounts = tuple([whole_number("roll", "a shift", amount) for amount in amounts])
     if dims is None:
         if len(amounts) != 1:
             raise ValueError(f"roll: {len(amounts)} shifts need as many dims")

@@ -98,9 +98,9 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
         raise ValueError(f"pad: mode must be one of constant, {', '.join(_REACH)}, not {mode!r}")
     if mode != "constant" and value not in (None, 0):
         raise ValueError(f"pad: mode {mode!r} takes no value, got {value}")
-    if any(not hasattr(it, "__index__") or isinstance(it, bool) for it in pad):
+    if any(not hasattr(entry, "__index__") or isinstance(entry, bool) for entry in pad):
         raise TypeError(f"pad: expected integers, got {list(pad)}")
-    given = [int(it) for it in pad]
+    given = [int(entry) for entry in pad]
     if len(given) % 2 or len(given) // 2 > input.ndim:
         raise ValueError(f"pad: expected at most {input.ndim} pairs of numbers, got {given}")
     if mode != "constant" and input.ndim - len(given) // 2 not in (1, 2):

@@ -127,7 +127,7 @@ def as_strided(input: Tensor, size: Sequence[int], stride: Sequence[int], storag
     )
     if len(shape) != len(strides):
         raise ValueError(f"as_strided: {len(shape)} sizes {list(shape)} need as many strides, got {list(strides)}")
-    if any([it < 0 for it in (*shape, *strides, offset)]):
+    if any([value < 0 for value in (*shape, *strides, offset)]):
         raise ValueError(
             f"as_strided: sizes, strides and offset cannot be negative, got {list(shape)}, {list(strides)} and {offset}"
         )
@@ -160,7 +160,7 @@ _UNFOLD = ViewExpr("unfold", _view_unfold)
 @_UNFOLD.gradient()
 def _unfold_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     axis, size, step = cast("tuple[int, int, int]", node.attributes)
-    starts, within = [beside(arange(it, device=gradient.device), gradient) for it in (gradient.shape[axis], size)]
+    starts, within = [beside(arange(value, device=gradient.device), gradient) for value in (gradient.shape[axis], size)]
     places = flatten(unsqueeze(starts * step, 1) + within)
     windows = flatten(movedim(gradient, -1, axis + 1), axis, axis + 1)
     zeros = gradient.new_zeros(tuple(node.meta(0).shape))
@@ -235,7 +235,7 @@ def slice_scatter(
     axis = normalize_dim("slice_scatter", dim, input.ndim)
     if input.ndim == 0:
         raise IndexError("slice_scatter: a 0-d tensor has no dimension to take a part of")
-    start, end = [None if it is None else whole_number("slice_scatter", "a limit", it) for it in (start, end)]
+    start, end = [None if value is None else whole_number("slice_scatter", "a limit", value) for value in (start, end)]
     if whole_number("slice_scatter", "the step", step) <= 0:
         raise ValueError(f"slice_scatter: the step must be positive, not {step}")
     shape = tuple(input.shape)

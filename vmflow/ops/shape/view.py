@@ -190,7 +190,7 @@ def unflatten(input: Tensor, dim: int, sizes: tuple[int, ...]) -> Tensor:
     """Split a dimension into several, of the given sizes; one may be -1."""
     axis = normalize_dim("unflatten", dim, input.ndim)
     shape = tuple(input.shape)
-    given = tuple([whole_number("unflatten", "a size", it) for it in sizes])
+    given = tuple([whole_number("unflatten", "a size", size) for size in sizes])
     parts = _resolve_shape("unflatten", given, shape[axis])
     return reshape(input, shape[:axis] + parts + shape[axis + 1 :])
 
@@ -349,8 +349,8 @@ def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
     """All of them expanded to the one shape they broadcast to."""
     if not tensors:
         return ()
-    shape = broadcast_shapes("broadcast_tensors", *[tuple(it.shape) for it in tensors])
-    return tuple([expand(it, shape) for it in tensors])
+    shape = broadcast_shapes("broadcast_tensors", *[tuple(tensor.shape) for tensor in tensors])
+    return tuple([expand(tensor, shape) for tensor in tensors])
 
 
 @function()
@@ -367,16 +367,16 @@ def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
     given: Any = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)) else tensors
     if indexing not in (None, "ij", "xy"):
         raise ValueError(f"meshgrid: indexing must be 'ij' or 'xy', not {indexing!r}")
-    if any([it.ndim > 1 for it in given]):
-        raise ValueError(f"meshgrid: expected vectors, got shapes {[list(it.shape) for it in given]}")
-    vectors = [reshape(it, (it.numel(),)) for it in given]
+    if any([value.ndim > 1 for value in given]):
+        raise ValueError(f"meshgrid: expected vectors, got shapes {[list(value.shape) for value in given]}")
+    vectors = [reshape(value, (value.numel(),)) for value in given]
     swapped = indexing == "xy" and len(vectors) > 1
     if swapped:
         vectors[:2] = vectors[1::-1]
-    shape = tuple([it.shape[0] for it in vectors])
+    shape = tuple([vector.shape[0] for vector in vectors])
     grid = [
-        expand(reshape(it, (1,) * axis + (-1 if it.numel() else 0,) + (1,) * (len(shape) - axis - 1)), shape)
-        for axis, it in enumerate(vectors)
+        expand(reshape(vector, (1,) * axis + (-1 if vector.numel() else 0,) + (1,) * (len(shape) - axis - 1)), shape)
+        for axis, vector in enumerate(vectors)
     ]
     if swapped:
         grid[:2] = grid[1::-1]
@@ -471,7 +471,7 @@ def split(
     axis = normalize_dim("split", dim, tensor.ndim)
     size = _size("split", tensor, axis)
     if isinstance(split_size_or_sections, (tuple, list)):
-        lengths = [whole_number("split", "a size", it) for it in split_size_or_sections]
+        lengths = [whole_number("split", "a size", section) for section in split_size_or_sections]
         if sum(lengths) != size or any(length < 0 for length in lengths):
             raise ValueError(f"split: sizes {lengths} do not add up to dimension {dim} of size {size}")
     else:
@@ -511,10 +511,10 @@ def tensor_split(
         count = whole_number("tensor_split", "the number of pieces", indices_or_sections)
         if count <= 0:
             raise ValueError(f"tensor_split: the number of pieces must be positive, not {count}")
-        cuts = [size // count * it + min(it, size % count) for it in range(1, count)]
+        cuts = [size // count * index + min(index, size % count) for index in range(1, count)]
     else:
-        given = [whole_number("tensor_split", "an index", it) for it in indices_or_sections]
-        cuts = [slice(it, None).indices(size)[0] for it in given]
+        given = [whole_number("tensor_split", "an index", section) for section in indices_or_sections]
+        cuts = [slice(value, None).indices(size)[0] for value in given]
     bounds = [0, *cuts, size]
     return tuple([sliced(input, axis, first, max(last - first, 0)) for first, last in pairwise(bounds)])
 

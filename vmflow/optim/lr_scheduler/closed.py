@@ -363,9 +363,9 @@ class MultiplicativeLR(_ByFunction):
     """
 
     def rate_at(self, epoch: int, base: float, group: int = 0) -> float:
-        return math.prod([self.lr_lambdas[group](it) for it in range(1, epoch + 1)], start=base)
+        return math.prod([self.lr_lambdas[group](index) for index in range(1, epoch + 1)], start=base)
 
     def get_lr(self) -> list[float]:
         if self.last_epoch == 0:
             return self.present()
-        return [rate * self.lr_lambdas[it](self.last_epoch) for it, rate in enumerate(self.present())]
+        return [rate * self.lr_lambdas[value](self.last_epoch) for value, rate in enumerate(self.present())]

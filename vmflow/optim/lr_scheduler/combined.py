@@ -22,19 +22,19 @@ class _Combined(LRScheduler):
         name = type(self).__name__
         if not schedulers:
             raise ValueError(f"{name}: needs at least one schedule")
-        for position, it in enumerate(schedulers):
-            if isinstance(it, ReduceLROnPlateau) or not isinstance(it, LRScheduler):
-                raise TypeError(f"{name}: schedule {position} is {type(it).__name__}, which cannot be combined")
+        for position, scheduler in enumerate(schedulers):
+            if isinstance(scheduler, ReduceLROnPlateau) or not isinstance(scheduler, LRScheduler):
+                raise TypeError(f"{name}: schedule {position} is {type(scheduler).__name__}, which cannot be combined")
         self.optimizer = optimizer or schedulers[0].optimizer
         check_optimizer(name, self.optimizer)
-        for position, it in enumerate(schedulers):
-            if it.optimizer is not self.optimizer:
+        for position, scheduler in enumerate(schedulers):
+            if scheduler.optimizer is not self.optimizer:
                 raise ValueError(f"{name}: schedule {position} belongs to another optimizer")
         self._schedulers = list(schedulers)
         self.base_lrs = [number(group["initial_lr"]) for group in self.optimizer.param_groups]
 
     def state_dict(self) -> dict[str, Any]:
-        return {**super().state_dict(), "_schedulers": [it.state_dict() for it in self._schedulers]}
+        return {**super().state_dict(), "_schedulers": [scheduler.state_dict() for scheduler in self._schedulers]}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         super().load_state_dict({key: value for key, value in state_dict.items() if key != "_schedulers"})
@@ -117,7 +117,7 @@ class SequentialLR(_Combined):
             raise ValueError(f"SequentialLR: the milestones must not go down, got {list(milestones)}")
         rescaled = True if interval_rescaling is None else interval_rescaling
         self._rescaled = [rescaled] * len(milestones) if isinstance(rescaled, bool) else list(rescaled)
-        if len(self._rescaled) != len(milestones) or not all([isinstance(it, bool) for it in self._rescaled]):
+        if len(self._rescaled) != len(milestones) or not all([isinstance(value, bool) for value in self._rescaled]):
             raise ValueError(
                 f"SequentialLR: interval_rescaling must be a bool, or one for each of {len(milestones)} milestones, "
                 f"got {rescaled!r}"

@@ -190,7 +190,7 @@ class OneCycleLR(_WithMomentum):
         """Between the corners, which are at the ends of the phases."""
         rise = self.pct_start * self.total_steps
         ends = [0.0, rise - 1, 2 * rise - 2][: len(corners) - 1] + [self.total_steps - 1.0]
-        phase = next((it for it in range(1, len(corners)) if epoch <= ends[it]), len(corners) - 1)
+        phase = next((index for index in range(1, len(corners)) if epoch <= ends[index]), len(corners) - 1)
         done = (epoch - ends[phase - 1]) / (ends[phase] - ends[phase - 1])
         start, end = corners[phase - 1], corners[phase]
         if self.anneal_strategy == "linear":

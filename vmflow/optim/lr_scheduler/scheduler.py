@@ -209,4 +209,4 @@ def per_group(name: str, optimizer: Optimizer, what: str, value: Any) -> list[An
 
 def _calls(value: Any) -> bool:
     """Whether it is a function, or a list of them, which cannot be saved."""
-    return callable(value) or (isinstance(value, list) and any([callable(it) for it in value]))
+    return callable(value) or (isinstance(value, list) and any([callable(entry) for entry in value]))

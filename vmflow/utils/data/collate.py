@@ -54,9 +54,9 @@ def default_collate(batch: Sequence[Any]) -> Any:
 
 
 def _stacked(arrays: Sequence[Any]) -> Any:
-    shapes = {np.shape(it) for it in arrays}
+    shapes = {np.shape(array) for array in arrays}
     if len(shapes) > 1:
-        found = ", ".join(str(list(it)) for it in sorted(shapes))
+        found = ", ".join(str(list(shape)) for shape in sorted(shapes))
         raise ValueError(f"default_collate: arrays at one place must have one shape, got {found}")
     stacked = np.stack(arrays)
     dtypes.from_numpy(stacked.dtype)  # raises for what no tensor can hold
@@ -82,8 +82,8 @@ def default_convert(data: Any) -> Any:
     if isinstance(data, Mapping):
         return _like(data, {key: default_convert(value) for key, value in data.items()})
     if isinstance(data, tuple):
-        converted = [default_convert(it) for it in data]
+        converted = [default_convert(datum) for datum in data]
         return type(data)(*converted) if hasattr(data, "_fields") else tuple(converted)
     if isinstance(data, list):
-        return [default_convert(it) for it in data]
+        return [default_convert(datum) for datum in data]
     return data

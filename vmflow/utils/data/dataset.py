@@ -60,16 +60,16 @@ class TensorDataset(Dataset[tuple[Tensor, ...]]):
     def __init__(self, *tensors: Tensor) -> None:
         if not tensors:
             raise ValueError("TensorDataset: expected at least one tensor")
-        for it in tensors:
-            if not isinstance(it, Tensor):
-                raise TypeError(f"TensorDataset: expected tensors, got {type(it).__name__}")
-        if any(it.ndim == 0 for it in tensors) or len({len(it) for it in tensors}) > 1:
-            shapes = ", ".join(str(list(it.shape)) for it in tensors)
+        for each in tensors:
+            if not isinstance(each, Tensor):
+                raise TypeError(f"TensorDataset: expected tensors, got {type(each).__name__}")
+        if any(tensor.ndim == 0 for tensor in tensors) or len({len(tensor) for tensor in tensors}) > 1:
+            shapes = ", ".join(str(list(tensor.shape)) for tensor in tensors)
             raise ValueError(f"TensorDataset: the tensors must agree in their first dimension, got shapes {shapes}")
         self.tensors = tensors
 
     def __getitem__(self, index: Any) -> tuple[Tensor, ...]:
-        return tuple(it[index] for it in self.tensors)
+        return tuple(tensor[index] for tensor in self.tensors)
 
     def __getitems__(self, indices: Sequence[int]) -> list[tuple[Tensor, ...]]:
         # One op for each tensor instead of one for each sample; unbinding makes views, which cost none.
@@ -78,7 +78,7 @@ class TensorDataset(Dataset[tuple[Tensor, ...]]):
             if not -length <= index < length:
                 raise IndexError(f"TensorDataset: index {index} is out of range for {length} samples")
         chosen = [index % length for index in indices]
-        columns = [unbind(index_select(it, 0, tensor(chosen, device=it.device))) for it in self.tensors]
+        columns = [unbind(index_select(value, 0, tensor(chosen, device=value.device))) for value in self.tensors]
         return list(zip(*columns, strict=True))
 
     def __len__(self) -> int:
@@ -96,7 +96,7 @@ class StackDataset(Dataset[Any]):
         if bool(args) == bool(kwargs):
             raise ValueError("StackDataset: give at least one dataset, and all by position or all by name")
         self.datasets: Any = args or kwargs
-        lengths = {len(it) for it in self._all()}
+        lengths = {len(value) for value in self._all()}
         if len(lengths) > 1:
             raise ValueError(f"StackDataset: the datasets must have one length, got {sorted(lengths)}")
 
@@ -135,10 +135,10 @@ class ConcatDataset(Dataset[Sample]):
         self.datasets = list(datasets)
         if not self.datasets:
             raise ValueError("ConcatDataset: expected at least one dataset")
-        for it in self.datasets:
-            if isinstance(it, IterableDataset):
+        for dataset in self.datasets:
+            if isinstance(dataset, IterableDataset):
                 raise TypeError("ConcatDataset: an IterableDataset has no indices; put it into a ChainDataset")
-        self.cumulative_sizes = list(itertools.accumulate(len(it) for it in self.datasets))
+        self.cumulative_sizes = list(itertools.accumulate(len(dataset) for dataset in self.datasets))
 
     def __getitem__(self, index: int) -> Any:
         length = len(self)
@@ -169,7 +169,7 @@ class ChainDataset(IterableDataset[Sample]):
             yield from dataset
 
     def __len__(self) -> int:
-        return sum(length_of("ChainDataset", it) for it in self.datasets)
+        return sum(length_of("ChainDataset", dataset) for dataset in self.datasets)
 
 
 class Subset(Dataset[Sample]):
@@ -181,11 +181,11 @@ class Subset(Dataset[Sample]):
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, list):
-            return self.dataset[[self.indices[it] for it in index]]
+            return self.dataset[[self.indices[value] for value in index]]
         return self.dataset[self.indices[index]]
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
-        return samples_of(self.dataset, [self.indices[it] for it in indices])
+        return samples_of(self.dataset, [self.indices[index] for index in indices])
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -223,10 +223,10 @@ def random_split(dataset: Any, lengths: Sequence[int | float], generator: Genera
 
 
 def _sizes(lengths: Sequence[int | float], total: int) -> list[int]:
-    if any(it < 0 for it in lengths):
+    if any(length < 0 for length in lengths):
         raise ValueError(f"random_split: lengths cannot be negative, got {list(lengths)}")
-    if math.isclose(sum(lengths), 1) and not any(it > 1 for it in lengths) and total != sum(lengths):
-        sizes = [math.floor(total * it) for it in lengths]
+    if math.isclose(sum(lengths), 1) and not any(length > 1 for length in lengths) and total != sum(lengths):
+        sizes = [math.floor(total * length) for length in lengths]
         for position in range(total - sum(sizes)):
             sizes[position % len(sizes)] += 1
         return sizes
@@ -235,4 +235,4 @@ def _sizes(lengths: Sequence[int | float], total: int) -> list[int]:
             f"random_split: lengths must add up to the {total} samples of the dataset, or fractions to 1; "
             f"{list(lengths)} add up to {sum(lengths)}"
         )
-    return [int(it) for it in lengths]
+    return [int(length) for length in lengths]

@@ -247,7 +247,7 @@ class Crew:
         self.join()  # each has posted its last letter, and is on its way out
 
     def _threads(self) -> list[ThreadWorker]:
-        return [it for it in self.workers if isinstance(it, ThreadWorker)]
+        return [worker for worker in self.workers if isinstance(worker, ThreadWorker)]
 
 
 _crews: weakref.WeakSet[Crew] = weakref.WeakSet()

@@ -69,7 +69,9 @@ def _plan_nadam(settings: NAdam, lr: float, counts: list[Array]) -> tuple[float,
     step, product = counts
     step += 1
     taken = float(step)
-    now, ahead = [settings.beta1 * (1 - 0.5 * 0.96 ** (it * settings.momentum_decay)) for it in (taken, taken + 1)]
+    now, ahead = [
+        settings.beta1 * (1 - 0.5 * 0.96 ** (value * settings.momentum_decay)) for value in (taken, taken + 1)
+    ]
     product *= now
     so_far = float(product)
     correction = sqrt(1 - settings.beta2**taken)

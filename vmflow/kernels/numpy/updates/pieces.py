@@ -73,4 +73,4 @@ def change_pieces(
         some(arrays)
         return
     flat = [array.reshape(-1) for array in arrays]
-    over(flat[0].size, flat[0].size * cost, lambda start, stop: some([it[start:stop] for it in flat]), PIECE)
+    over(flat[0].size, flat[0].size * cost, lambda start, stop: some([value[start:stop] for value in flat]), PIECE)
