@@ -252,6 +252,15 @@ INLINED double upper_gamma_of_huge(double a, double x) {{
     const double density = exp(-a * half_square) / sqrt(6.28318530717958647693 * a);
     return erfc(eta * sqrt(a * 0.5)) * 0.5 + density * correction;
 }}
+INLINED double upper_gamma_of_tiny(double a, double x) {{
+    const double exponent = a * (log(x) - {polynomial("a", gamma.LOG_GAMMA_BY_A)});
+    double total = 0, term = 1;
+    for (int k = 1; k < {gamma.ALTERNATING_TERMS}; k++) {{
+        term *= -x / k;
+        total += term / (a + k);
+    }}
+    return -expm1(exponent) - a * exp(exponent) * total;
+}}
 INLINED double incomplete_gamma(double a, double x, bool upper) {{
     const double below = upper ? 1 : 0, above = upper ? 0 : 1;
     if (!(a >= 0 && x >= 0)) return (double)NAN;
@@ -262,6 +271,7 @@ INLINED double incomplete_gamma(double a, double x, bool upper) {{
         const double found = upper_gamma_of_huge(a, x);
         return upper ? found : 1 - found;
     }}
+    if (upper && a < {gamma.TINY!r} && x < a + 1) return upper_gamma_of_tiny(a, x);
     if (x < a + 1) {{
         double total = 1, term = 1, place = a;
         for (int i = 0; i < {gamma.MOST_TERMS} && term > total * {gamma.SMALL!r}; i++) {{

@@ -27,6 +27,17 @@ NEARLY_ONE: Final = 2.0**-50
 # By powers of eta, highest first, the correction of the normal distribution (8.12.8), and what there is of 1 / a.
 CORRECTION: Final = (1 / 2835, 1 / 864, -2 / 135, 1 / 12, -1 / 3)
 NEXT_CORRECTION: Final = -1 / 540
+# Below this first operand, the upper function of x < a + 1 can be so small that `1 - lower` has few of its digits.
+TINY: Final = 0.1
+# By powers of a, highest first, log(gamma(1 + a)) / a (5.7.3): (-1) ** k * zeta(k) / k, and Euler's constant.
+LOG_GAMMA_BY_A: Final = (
+    *(-1.0000305882363070 / 15, 1.0000612481350587 / 14, -1.0001227133475785 / 13, 1.0002460865533080 / 12),
+    *(-1.0004941886041195 / 11, 1.0009945751278181 / 10, -1.0020083928260822 / 9, 1.0040773561979443 / 8),
+    *(-1.0083492773819228 / 7, 1.0173430619844491 / 6, -1.0369277551433699 / 5, 1.0823232337111382 / 4),
+    *(-1.2020569031595943 / 3, 1.6449340668482264 / 2, -0.5772156649015329),
+)
+# Terms of the alternating series of the upper function, for x < 1 + TINY.
+ALTERNATING_TERMS: Final = 20
 
 
 def _density(a: Array, x: Array) -> Array:
@@ -55,6 +66,16 @@ def _lower_by_series(a: Array, x: Array) -> Array:
             break
         active, term, place = active[goes_on], term[goes_on], place[goes_on]
     return total
+
+
+def _upper_of_tiny(a: Array, x: Array) -> Array:
+    """The upper function without a difference of nearly equal numbers (8.7.3), for ``a < TINY`` and ``x < a + 1``."""
+    exponent = a * (np.log(x) - polynomial(a, LOG_GAMMA_BY_A))
+    total, term = np.zeros_like(x), np.ones_like(x)
+    for k in range(1, ALTERNATING_TERMS):
+        term = term * (-x / k)
+        total += term / (a + k)
+    return np.asarray(-np.expm1(exponent) - a * np.exp(exponent) * total)
 
 
 def _upper_by_fraction(a: Array, x: Array) -> Array:
@@ -118,6 +139,10 @@ def _incomplete(first: Array, second: Array, upper: bool) -> Array:
     found = _upper_of_huge(a[chosen], x[chosen])
     result[chosen] = found if upper else 1.0 - found
     by_series = x < a + 1.0
+    if upper:
+        chosen = (plain & by_series & (a < TINY)).nonzero()[0]
+        result[chosen] = _upper_of_tiny(a[chosen], x[chosen])
+        plain &= ~(by_series & (a < TINY))
     chosen = (plain & ~huge & by_series).nonzero()[0]
     found = _density(a[chosen], x[chosen]) * _lower_by_series(a[chosen], x[chosen])
     result[chosen] = 1.0 - found if upper else found
