@@ -28,6 +28,20 @@ _OPERATORS = {f"__{prefix}{name}__" for name in _IN_PLACE for prefix in ("", "i"
 
 DECLARES = re.compile(r"^from (vmflow\.ops)?\.declaration import .*(public|function|method|METHODS)", re.MULTILINE)
 
+# Modules that are imported when one of their names is first looked up, since few programs need them.
+LATE = (
+    *("creation.ranges", "creation.windows"),
+    *("elementwise.closeness", "elementwise.floating_point", "elementwise.gamma_function", "elementwise.gating"),
+    *("elementwise.piecewise", "elementwise.special_functions"),
+    "fourier.short_time",
+    *("indexing.parts", "indexing.scatter_reduction"),
+    *("linalg.composed", "linalg.decompositions", "linalg.einsum", "linalg.matrix_functions", "linalg.pseudo_inverse"),
+    "linalg.triangular_factors",
+    *("nn.quantization", "nn.regions"),
+    *("reduction.counting", "reduction.ordering", "reduction.quantiles", "reduction.running", "reduction.searching"),
+    "reduction.statistics",
+)
+
 # Modules outside `vmflow.ops` that declare functions.
 OTHERS = ("autograd.methods", "pinning", "protocols", "random")
 
@@ -45,10 +59,11 @@ def declaring() -> list[str]:
 def functions() -> str:
     """The text of `vmflow/functions.py`."""
     declared = _tables().FUNCTIONS
-    lines = [f'"""The functions of `vmflow`.\n\n{NOTE}\n"""', "", "from typing import TYPE_CHECKING", ""]
+    lines = [f'"""The functions of `vmflow`.\n\n{NOTE}\n"""', "", "from typing import TYPE_CHECKING, Final", ""]
     for module in declaring():
         package, _, name = module.rpartition(".")
-        lines.append(f"from .{package} import {name} as {name}")
+        if module.removeprefix("ops.") not in LATE:
+            lines.append(f"from .{package} import {name} as {name}")
     homes = {name: _home(function) for name, function in declared.items()}
     lines += ["", "if TYPE_CHECKING:"]
     imports = sorted([(home, own, name) for name, (home, own) in homes.items()])
@@ -58,7 +73,18 @@ def functions() -> str:
     lines += [f"    {name} = Tensor.{name}" for name in in_place]
     lines += ["", "    __all__ = ["]  # without, type checkers would see the modules too
     lines += [f'        "{name}",' for name in sorted([*homes, *in_place])]
-    return "\n".join([*lines, "    ]"]) + "\n"
+    lines += ["    ]", "", "# By name, the modules that are imported when one of their names is first looked up.", ""]
+    callable_names = {name: declared.get(name) or _tables().METHODS[name] for name in [*declared, *in_place]}
+    lines += _late("LATE_FUNCTIONS", callable_names)
+    lines += ["", *_late("LATE_METHODS", _tables().METHODS)]
+    return "\n".join(lines) + "\n"
+
+
+def _late(table: str, declared: dict[str, Any]) -> list[str]:
+    """The lines of a table from names to the modules that are imported for them."""
+    homes = {name: _home(function)[0] for name, function in declared.items() if not isinstance(function, property)}
+    late = {name: home for name, home in sorted(homes.items()) if home.removeprefix("ops.") in LATE}
+    return [f"{table}: Final = {{", *[f'    "{name}": "vmflow.{home}",' for name, home in late.items()], "}"]
 
 
 def methods() -> str:

@@ -64,7 +64,6 @@ LATE = {
         *("vmflow.pytorch_files", "vmflow.storages"),
     ),
     "vmflow.nn.module": ("vmflow.distributed.sbp",),
-    "vmflow.ops.fourier.signal_methods": ("vmflow.ops.fourier.short_time",),
     "vmflow.nn.normalization_layers": ("vmflow.distributed.process",),
     "vmflow.transfers": ("vmflow.distributed.global_tensors",),
     "vmflow.protocols": (*_LOADED_BY_METHODS, "vmflow.distributed.global_tensors"),

@@ -95,7 +95,7 @@ newaxis = None  # as in NumPy: an index that adds an axis of size 1
 
 globals().update(_declaration.FUNCTIONS)
 globals().update(_declaration.in_place_functions())
-_declaration.give_methods(Tensor)
+_declaration.give_methods(Tensor, _functions.LATE_METHODS)
 
 if _TYPE_CHECKING:
     from . import (
@@ -194,33 +194,6 @@ if _TYPE_CHECKING:
         poisson_nll_loss as poisson_nll_loss,
         triplet_margin_loss as triplet_margin_loss,
     )
-    from .ops.creation.windows import (
-        bartlett_window as bartlett_window,
-        blackman_window as blackman_window,
-        hamming_window as hamming_window,
-        hann_window as hann_window,
-        kaiser_window as kaiser_window,
-    )
-    from .ops.fourier.short_time import istft as istft, stft as stft
-    from .ops.indexing.parts import (
-        batch_gather as batch_gather,
-        in_top_k as in_top_k,
-        slice as slice,
-        slice_update as slice_update,
-    )
-    from .ops.nn.quantization import (
-        fake_quantize_per_channel_affine as fake_quantize_per_channel_affine,
-        fake_quantize_per_tensor_affine as fake_quantize_per_tensor_affine,
-    )
-    from .ops.linalg.composed import vander as vander
-    from .ops.linalg.einsum import einsum as einsum
-    from .ops.nn.regions import roi_align as roi_align
-    from .ops.creation.ranges import (
-        empty_strided as empty_strided,
-        logspace as logspace,
-        tril_indices as tril_indices,
-        triu_indices as triu_indices,
-    )
     from .representation import (
         get_printoptions as get_printoptions,
         printoptions as printoptions,
@@ -287,16 +260,9 @@ _LAZY_NAMES = {
     "UntypedStorage": ".storages",
     "are_deterministic_algorithms_enabled": ".determinism",
     "autocast": ".amp.autocasting",
-    "bartlett_window": ".ops.creation.windows",
-    "batch_gather": ".ops.indexing.parts",
-    "blackman_window": ".ops.creation.windows",
     "clear_default_session": ".graph_mode.session",
     "default_session": ".graph_mode.session",
-    "einsum": ".ops.linalg.einsum",
     "empty_cache": ".memory",
-    "empty_strided": ".ops.creation.ranges",
-    "fake_quantize_per_channel_affine": ".ops.nn.quantization",
-    "fake_quantize_per_tensor_affine": ".ops.nn.quantization",
     "from_dlpack": ".exchange",
     "get_autocast_dtype": ".amp.autocasting",
     "get_deterministic_debug_mode": ".determinism",
@@ -304,16 +270,10 @@ _LAZY_NAMES = {
     "get_printoptions": ".representation",
     "global_function": ".graph_mode.functions",
     "is_autocast_enabled": ".amp.autocasting",
-    "hamming_window": ".ops.creation.windows",
-    "hann_window": ".ops.creation.windows",
-    "in_top_k": ".ops.indexing.parts",
-    "istft": ".ops.fourier.short_time",
-    "kaiser_window": ".ops.creation.windows",
     "is_deterministic_algorithms_warn_only_enabled": ".determinism",
     "is_storage": ".storages",
     "load": ".io",
     "load_graph": ".graph_mode.loading",
-    "logspace": ".ops.creation.ranges",
     "max_memory_allocated": ".memory",
     "memory_allocated": ".memory",
     "memory_reserved": ".memory",
@@ -322,7 +282,6 @@ _LAZY_NAMES = {
     "placement": ".distributed.placement",
     "printoptions": ".representation",
     "reset_peak_memory_stats": ".memory",
-    "roi_align": ".ops.nn.regions",
     "save": ".io",
     "set_default_tensor_type": ".typed_tensors",
     "set_deterministic_debug_mode": ".determinism",
@@ -330,12 +289,6 @@ _LAZY_NAMES = {
     "set_memory_limit": ".memory",
     "set_printoptions": ".representation",
     "show_config": ".info",
-    "slice": ".ops.indexing.parts",
-    "slice_update": ".ops.indexing.parts",
-    "stft": ".ops.fourier.short_time",
-    "tril_indices": ".ops.creation.ranges",
-    "triu_indices": ".ops.creation.ranges",
-    "vander": ".ops.linalg.composed",
     "use_deterministic_algorithms": ".determinism",
 }
 
@@ -399,8 +352,11 @@ def __getattr__(name: str) -> object:
     if name in _LAZY_NAMES:
         found = globals()[name] = getattr(_import_module(_LAZY_NAMES[name], __name__), name)
         return found
+    if name in _functions.LATE_FUNCTIONS:
+        declared = globals()[name] = _declaration.late_function(name, _functions.LATE_FUNCTIONS[name])
+        return declared
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), "graph", "sbp", *_LAZY_MODULES, *_LAZY_NAMES])
+    return sorted([*globals(), "graph", "sbp", *_LAZY_MODULES, *_LAZY_NAMES, *_functions.LATE_FUNCTIONS])

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import vmflow as _vmflow
+from vmflow.ops.linalg.einsum import einsum as _einsum
 from vmflow.tensors import Tensor as _Tensor
 
 _NAMES = ("EinopsError", "asnumpy", "einsum", "pack", "parse_shape", "rearrange", "reduce", "repeat", "unpack")
@@ -54,7 +55,7 @@ class _Methods:
     from_numpy = staticmethod(_vmflow.tensor)
     arange = staticmethod(_vmflow.arange)
     stack_on_zeroth_dimension = staticmethod(_vmflow.stack)
-    einsum = staticmethod(_vmflow.einsum)
+    einsum = staticmethod(_einsum)
 
     def to_numpy(self, x: _Tensor) -> Any:
         return x.detach().numpy()

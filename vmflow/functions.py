@@ -3,7 +3,7 @@
 Written by ``.ci/declarations.py`` from the declarations of the functions; see `vmflow.ops.declaration`.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from .autograd import methods as methods
 from .ops import conversion as conversion
@@ -11,41 +11,23 @@ from .ops import copying as copying
 from .ops.creation import creation as creation
 from .ops.elementwise import activation as activation
 from .ops.elementwise import arithmetic as arithmetic
-from .ops.elementwise import closeness as closeness
 from .ops.elementwise import comparison as comparison
 from .ops.elementwise import complex_parts as complex_parts
-from .ops.elementwise import floating_point as floating_point
-from .ops.elementwise import gamma_function as gamma_function
-from .ops.elementwise import gating as gating
-from .ops.elementwise import piecewise as piecewise
 from .ops.elementwise import pointwise as pointwise
 from .ops.elementwise import rounding as rounding
 from .ops.elementwise import selection as selection
-from .ops.elementwise import special_functions as special_functions
 from .ops.elementwise import transcendental as transcendental
-from .ops.fourier import signal_methods as signal_methods
 from .ops import in_place as in_place
 from .ops.indexing import gathering as gathering
 from .ops.indexing import index_expression as index_expression
 from .ops.indexing import indexing as indexing
-from .ops.indexing import scatter_reduction as scatter_reduction
 from .ops import inquiry as inquiry
-from .ops.linalg import decompositions as decompositions
 from .ops.linalg import linear_algebra as linear_algebra
-from .ops.linalg import matrix_functions as matrix_functions
 from .ops.linalg import matrix_products as matrix_products
-from .ops.linalg import pseudo_inverse as pseudo_inverse
-from .ops.linalg import triangular_factors as triangular_factors
 from .ops.reduction import composed_reduction as composed_reduction
-from .ops.reduction import counting as counting
 from .ops.reduction import extrema as extrema
-from .ops.reduction import ordering as ordering
-from .ops.reduction import quantiles as quantiles
 from .ops.reduction import reduction as reduction
-from .ops.reduction import running as running
 from .ops.reduction import running_sums as running_sums
-from .ops.reduction import searching as searching
-from .ops.reduction import statistics as statistics
 from .ops.shape import arrangement as arrangement
 from .ops.shape import flat_elements as flat_elements
 from .ops.shape import joining as joining
@@ -80,6 +62,15 @@ if TYPE_CHECKING:
     from .ops.creation.creation import tensor as tensor
     from .ops.creation.creation import zeros as zeros
     from .ops.creation.creation import zeros_like as zeros_like
+    from .ops.creation.ranges import empty_strided as empty_strided
+    from .ops.creation.ranges import logspace as logspace
+    from .ops.creation.ranges import tril_indices as tril_indices
+    from .ops.creation.ranges import triu_indices as triu_indices
+    from .ops.creation.windows import bartlett_window as bartlett_window
+    from .ops.creation.windows import blackman_window as blackman_window
+    from .ops.creation.windows import hamming_window as hamming_window
+    from .ops.creation.windows import hann_window as hann_window
+    from .ops.creation.windows import kaiser_window as kaiser_window
     from .ops.elementwise.activation import gelu as gelu
     from .ops.elementwise.activation import log_softmax as log_softmax
     from .ops.elementwise.activation import relu as relu
@@ -242,6 +233,8 @@ if TYPE_CHECKING:
     from .ops.elementwise.transcendental import sqrt as sqrt
     from .ops.elementwise.transcendental import tan as tan
     from .ops.elementwise.transcendental import xlogy as xlogy
+    from .ops.fourier.short_time import istft as istft
+    from .ops.fourier.short_time import stft as stft
     from .ops.indexing.gathering import gather as gather
     from .ops.indexing.gathering import scatter as scatter
     from .ops.indexing.gathering import scatter_add as scatter_add
@@ -253,6 +246,10 @@ if TYPE_CHECKING:
     from .ops.indexing.indexing import index_put as index_put
     from .ops.indexing.indexing import index_select as index_select
     from .ops.indexing.indexing import masked_select as masked_select
+    from .ops.indexing.parts import batch_gather as batch_gather
+    from .ops.indexing.parts import in_top_k as in_top_k
+    from .ops.indexing.parts import slice as slice
+    from .ops.indexing.parts import slice_update as slice_update
     from .ops.indexing.scatter_reduction import index_reduce as index_reduce
     from .ops.indexing.scatter_reduction import scatter_reduce as scatter_reduce
     from .ops.inquiry import broadcast_shapes as broadcast_shapes
@@ -267,6 +264,7 @@ if TYPE_CHECKING:
     from .ops.inquiry import is_tensor as is_tensor
     from .ops.inquiry import numel as numel
     from .ops.inquiry import result_type as result_type
+    from .ops.linalg.composed import vander as vander
     from .ops.linalg.decompositions import cholesky_inverse as cholesky_inverse
     from .ops.linalg.decompositions import cholesky_of as cholesky
     from .ops.linalg.decompositions import cholesky_solve as cholesky_solve
@@ -275,6 +273,7 @@ if TYPE_CHECKING:
     from .ops.linalg.decompositions import qr_of as qr
     from .ops.linalg.decompositions import slogdet as slogdet
     from .ops.linalg.decompositions import svd_of as svd
+    from .ops.linalg.einsum import einsum as einsum
     from .ops.linalg.linear_algebra import addbmm as addbmm
     from .ops.linalg.linear_algebra import addmm as addmm
     from .ops.linalg.linear_algebra import addmv as addmv
@@ -292,7 +291,6 @@ if TYPE_CHECKING:
     from .ops.linalg.linear_algebra import tensordot as tensordot
     from .ops.linalg.matrix_functions import matrix_exp as matrix_exp
     from .ops.linalg.matrix_functions import matrix_power as matrix_power
-    from .ops.linalg.matrix_functions import vander as vander
     from .ops.linalg.matrix_products import chain_matmul as chain_matmul
     from .ops.linalg.matrix_products import cross as cross
     from .ops.linalg.matrix_products import inner as inner
@@ -303,6 +301,9 @@ if TYPE_CHECKING:
     from .ops.linalg.triangular_factors import lu_packed as lu
     from .ops.linalg.triangular_factors import lu_unpack as lu_unpack
     from .ops.linalg.triangular_factors import solve_by_lu as lu_solve
+    from .ops.nn.quantization import fake_quantize_per_channel_affine as fake_quantize_per_channel_affine
+    from .ops.nn.quantization import fake_quantize_per_tensor_affine as fake_quantize_per_tensor_affine
+    from .ops.nn.regions import roi_align as roi_align
     from .ops.reduction.composed_reduction import count_nonzero as count_nonzero
     from .ops.reduction.composed_reduction import logsumexp as logsumexp
     from .ops.reduction.composed_reduction import nanmean as nanmean
@@ -658,6 +659,8 @@ if TYPE_CHECKING:
         "atleast_3d",
         "baddbmm",
         "baddbmm_",
+        "bartlett_window",
+        "batch_gather",
         "bernoulli",
         "bernoulli_",
         "bincount",
@@ -673,6 +676,7 @@ if TYPE_CHECKING:
         "bitwise_right_shift_",
         "bitwise_xor",
         "bitwise_xor_",
+        "blackman_window",
         "block_diag",
         "bmm",
         "broadcast_shapes",
@@ -748,8 +752,10 @@ if TYPE_CHECKING:
         "dot",
         "dsplit",
         "dstack",
+        "einsum",
         "empty",
         "empty_like",
+        "empty_strided",
         "eq",
         "eq_",
         "equal",
@@ -766,6 +772,8 @@ if TYPE_CHECKING:
         "expm1",
         "expm1_",
         "eye",
+        "fake_quantize_per_channel_affine",
+        "fake_quantize_per_tensor_affine",
         "fill",
         "fill_",
         "fix",
@@ -809,6 +817,8 @@ if TYPE_CHECKING:
         "greater_equal_",
         "gt",
         "gt_",
+        "hamming_window",
+        "hann_window",
         "hardshrink",
         "heaviside",
         "heaviside_",
@@ -825,6 +835,7 @@ if TYPE_CHECKING:
         "igammac",
         "igammac_",
         "imag",
+        "in_top_k",
         "index_add",
         "index_add_",
         "index_copy",
@@ -856,6 +867,8 @@ if TYPE_CHECKING:
         "isneginf",
         "isposinf",
         "isreal",
+        "istft",
+        "kaiser_window",
         "kron",
         "kthvalue",
         "lcm",
@@ -896,6 +909,7 @@ if TYPE_CHECKING:
         "logical_xor_",
         "logit",
         "logit_",
+        "logspace",
         "logsumexp",
         "lt",
         "lt_",
@@ -998,6 +1012,7 @@ if TYPE_CHECKING:
         "resolve_conj",
         "resolve_neg",
         "result_type",
+        "roi_align",
         "roll",
         "rot90",
         "round",
@@ -1037,7 +1052,9 @@ if TYPE_CHECKING:
         "sinc_",
         "sinh",
         "sinh_",
+        "slice",
         "slice_scatter",
+        "slice_update",
         "slogdet",
         "softmax",
         "softplus",
@@ -1054,6 +1071,7 @@ if TYPE_CHECKING:
         "stack",
         "std",
         "std_mean",
+        "stft",
         "sub",
         "sub_",
         "subtract",
@@ -1086,8 +1104,10 @@ if TYPE_CHECKING:
         "trapz",
         "tril",
         "tril_",
+        "tril_indices",
         "triu",
         "triu_",
+        "triu_indices",
         "true_divide",
         "true_divide_",
         "trunc",
@@ -1117,3 +1137,199 @@ if TYPE_CHECKING:
         "zeros",
         "zeros_like",
     ]
+
+# By name, the modules that are imported when one of their names is first looked up.
+
+LATE_FUNCTIONS: Final = {
+    "allclose": "vmflow.ops.elementwise.closeness",
+    "argsort": "vmflow.ops.reduction.ordering",
+    "argwhere": "vmflow.ops.reduction.counting",
+    "bartlett_window": "vmflow.ops.creation.windows",
+    "batch_gather": "vmflow.ops.indexing.parts",
+    "bincount": "vmflow.ops.reduction.counting",
+    "blackman_window": "vmflow.ops.creation.windows",
+    "bucketize": "vmflow.ops.reduction.searching",
+    "cdist": "vmflow.ops.reduction.statistics",
+    "celu": "vmflow.ops.elementwise.piecewise",
+    "celu_": "vmflow.ops.elementwise.piecewise",
+    "cholesky": "vmflow.ops.linalg.decompositions",
+    "cholesky_inverse": "vmflow.ops.linalg.decompositions",
+    "cholesky_solve": "vmflow.ops.linalg.decompositions",
+    "copysign": "vmflow.ops.elementwise.floating_point",
+    "copysign_": "vmflow.ops.elementwise.floating_point",
+    "corrcoef": "vmflow.ops.reduction.statistics",
+    "cov": "vmflow.ops.reduction.statistics",
+    "cummax": "vmflow.ops.reduction.running",
+    "cummin": "vmflow.ops.reduction.running",
+    "cumulative_trapezoid": "vmflow.ops.reduction.statistics",
+    "diff": "vmflow.ops.reduction.statistics",
+    "digamma": "vmflow.ops.elementwise.gamma_function",
+    "digamma_": "vmflow.ops.elementwise.gamma_function",
+    "dist": "vmflow.ops.reduction.statistics",
+    "einsum": "vmflow.ops.linalg.einsum",
+    "empty_strided": "vmflow.ops.creation.ranges",
+    "equal": "vmflow.ops.elementwise.closeness",
+    "fake_quantize_per_channel_affine": "vmflow.ops.nn.quantization",
+    "fake_quantize_per_tensor_affine": "vmflow.ops.nn.quantization",
+    "fmax": "vmflow.ops.elementwise.floating_point",
+    "fmin": "vmflow.ops.elementwise.floating_point",
+    "frexp": "vmflow.ops.elementwise.floating_point",
+    "gradient": "vmflow.ops.reduction.statistics",
+    "hamming_window": "vmflow.ops.creation.windows",
+    "hann_window": "vmflow.ops.creation.windows",
+    "hardshrink": "vmflow.ops.elementwise.piecewise",
+    "heaviside": "vmflow.ops.elementwise.floating_point",
+    "heaviside_": "vmflow.ops.elementwise.floating_point",
+    "histc": "vmflow.ops.reduction.counting",
+    "histogram": "vmflow.ops.reduction.counting",
+    "i0": "vmflow.ops.elementwise.special_functions",
+    "i0_": "vmflow.ops.elementwise.special_functions",
+    "igamma": "vmflow.ops.elementwise.special_functions",
+    "igamma_": "vmflow.ops.elementwise.special_functions",
+    "igammac": "vmflow.ops.elementwise.special_functions",
+    "igammac_": "vmflow.ops.elementwise.special_functions",
+    "in_top_k": "vmflow.ops.indexing.parts",
+    "index_reduce": "vmflow.ops.indexing.scatter_reduction",
+    "index_reduce_": "vmflow.ops.indexing.scatter_reduction",
+    "isclose": "vmflow.ops.elementwise.closeness",
+    "isin": "vmflow.ops.reduction.searching",
+    "istft": "vmflow.ops.fourier.short_time",
+    "kaiser_window": "vmflow.ops.creation.windows",
+    "kthvalue": "vmflow.ops.reduction.ordering",
+    "ldexp": "vmflow.ops.elementwise.floating_point",
+    "ldexp_": "vmflow.ops.elementwise.floating_point",
+    "lgamma": "vmflow.ops.elementwise.gamma_function",
+    "lgamma_": "vmflow.ops.elementwise.gamma_function",
+    "logcumsumexp": "vmflow.ops.reduction.running",
+    "logdet": "vmflow.ops.linalg.decompositions",
+    "logspace": "vmflow.ops.creation.ranges",
+    "lu": "vmflow.ops.linalg.triangular_factors",
+    "lu_solve": "vmflow.ops.linalg.triangular_factors",
+    "lu_unpack": "vmflow.ops.linalg.triangular_factors",
+    "matrix_exp": "vmflow.ops.linalg.matrix_functions",
+    "matrix_power": "vmflow.ops.linalg.matrix_functions",
+    "median": "vmflow.ops.reduction.ordering",
+    "mish": "vmflow.ops.elementwise.gating",
+    "mode": "vmflow.ops.reduction.quantiles",
+    "msort": "vmflow.ops.reduction.ordering",
+    "mvlgamma": "vmflow.ops.elementwise.special_functions",
+    "mvlgamma_": "vmflow.ops.elementwise.special_functions",
+    "nanmedian": "vmflow.ops.reduction.quantiles",
+    "nanquantile": "vmflow.ops.reduction.quantiles",
+    "nextafter": "vmflow.ops.elementwise.floating_point",
+    "nextafter_": "vmflow.ops.elementwise.floating_point",
+    "orgqr": "vmflow.ops.linalg.decompositions",
+    "pinverse": "vmflow.ops.linalg.pseudo_inverse",
+    "polygamma": "vmflow.ops.elementwise.gamma_function",
+    "polygamma_": "vmflow.ops.elementwise.gamma_function",
+    "positive": "vmflow.ops.elementwise.floating_point",
+    "prelu": "vmflow.ops.elementwise.piecewise",
+    "qr": "vmflow.ops.linalg.decompositions",
+    "quantile": "vmflow.ops.reduction.quantiles",
+    "roi_align": "vmflow.ops.nn.regions",
+    "rrelu": "vmflow.ops.elementwise.piecewise",
+    "rrelu_": "vmflow.ops.elementwise.piecewise",
+    "scatter_reduce": "vmflow.ops.indexing.scatter_reduction",
+    "scatter_reduce_": "vmflow.ops.indexing.scatter_reduction",
+    "searchsorted": "vmflow.ops.reduction.searching",
+    "selu": "vmflow.ops.elementwise.piecewise",
+    "selu_": "vmflow.ops.elementwise.piecewise",
+    "signbit": "vmflow.ops.elementwise.floating_point",
+    "slice": "vmflow.ops.indexing.parts",
+    "slice_update": "vmflow.ops.indexing.parts",
+    "slogdet": "vmflow.ops.linalg.decompositions",
+    "softsign": "vmflow.ops.elementwise.gating",
+    "sort": "vmflow.ops.reduction.ordering",
+    "stft": "vmflow.ops.fourier.short_time",
+    "svd": "vmflow.ops.linalg.decompositions",
+    "threshold": "vmflow.ops.elementwise.piecewise",
+    "threshold_": "vmflow.ops.elementwise.piecewise",
+    "topk": "vmflow.ops.reduction.ordering",
+    "trapezoid": "vmflow.ops.reduction.statistics",
+    "trapz": "vmflow.ops.reduction.statistics",
+    "tril_indices": "vmflow.ops.creation.ranges",
+    "triu_indices": "vmflow.ops.creation.ranges",
+    "unique": "vmflow.ops.reduction.counting",
+    "unique_consecutive": "vmflow.ops.reduction.counting",
+    "vander": "vmflow.ops.linalg.composed",
+}
+
+LATE_METHODS: Final = {
+    "allclose": "vmflow.ops.elementwise.closeness",
+    "argsort": "vmflow.ops.reduction.ordering",
+    "argwhere": "vmflow.ops.reduction.counting",
+    "bincount": "vmflow.ops.reduction.counting",
+    "cholesky": "vmflow.ops.linalg.decompositions",
+    "cholesky_inverse": "vmflow.ops.linalg.decompositions",
+    "cholesky_solve": "vmflow.ops.linalg.decompositions",
+    "copysign": "vmflow.ops.elementwise.floating_point",
+    "copysign_": "vmflow.ops.elementwise.floating_point",
+    "corrcoef": "vmflow.ops.reduction.statistics",
+    "cov": "vmflow.ops.reduction.statistics",
+    "cummax": "vmflow.ops.reduction.running",
+    "cummin": "vmflow.ops.reduction.running",
+    "diff": "vmflow.ops.reduction.statistics",
+    "digamma": "vmflow.ops.elementwise.gamma_function",
+    "digamma_": "vmflow.ops.elementwise.gamma_function",
+    "dist": "vmflow.ops.reduction.statistics",
+    "equal": "vmflow.ops.elementwise.closeness",
+    "fmax": "vmflow.ops.elementwise.floating_point",
+    "fmin": "vmflow.ops.elementwise.floating_point",
+    "frexp": "vmflow.ops.elementwise.floating_point",
+    "hardshrink": "vmflow.ops.elementwise.piecewise",
+    "heaviside": "vmflow.ops.elementwise.floating_point",
+    "heaviside_": "vmflow.ops.elementwise.floating_point",
+    "histc": "vmflow.ops.reduction.counting",
+    "histogram": "vmflow.ops.reduction.counting",
+    "i0": "vmflow.ops.elementwise.special_functions",
+    "i0_": "vmflow.ops.elementwise.special_functions",
+    "igamma": "vmflow.ops.elementwise.special_functions",
+    "igamma_": "vmflow.ops.elementwise.special_functions",
+    "igammac": "vmflow.ops.elementwise.special_functions",
+    "igammac_": "vmflow.ops.elementwise.special_functions",
+    "index_reduce": "vmflow.ops.indexing.scatter_reduction",
+    "index_reduce_": "vmflow.ops.indexing.scatter_reduction",
+    "isclose": "vmflow.ops.elementwise.closeness",
+    "istft": "vmflow.ops.fourier.short_time",
+    "kthvalue": "vmflow.ops.reduction.ordering",
+    "ldexp": "vmflow.ops.elementwise.floating_point",
+    "ldexp_": "vmflow.ops.elementwise.floating_point",
+    "lgamma": "vmflow.ops.elementwise.gamma_function",
+    "lgamma_": "vmflow.ops.elementwise.gamma_function",
+    "logcumsumexp": "vmflow.ops.reduction.running",
+    "logdet": "vmflow.ops.linalg.decompositions",
+    "lu": "vmflow.ops.linalg.triangular_factors",
+    "lu_solve": "vmflow.ops.linalg.triangular_factors",
+    "matrix_exp": "vmflow.ops.linalg.matrix_functions",
+    "matrix_power": "vmflow.ops.linalg.matrix_functions",
+    "median": "vmflow.ops.reduction.ordering",
+    "mish": "vmflow.ops.elementwise.gating",
+    "mode": "vmflow.ops.reduction.quantiles",
+    "msort": "vmflow.ops.reduction.ordering",
+    "mvlgamma": "vmflow.ops.elementwise.special_functions",
+    "mvlgamma_": "vmflow.ops.elementwise.special_functions",
+    "nanmedian": "vmflow.ops.reduction.quantiles",
+    "nanquantile": "vmflow.ops.reduction.quantiles",
+    "nextafter": "vmflow.ops.elementwise.floating_point",
+    "nextafter_": "vmflow.ops.elementwise.floating_point",
+    "orgqr": "vmflow.ops.linalg.decompositions",
+    "pinverse": "vmflow.ops.linalg.pseudo_inverse",
+    "polygamma": "vmflow.ops.elementwise.gamma_function",
+    "polygamma_": "vmflow.ops.elementwise.gamma_function",
+    "positive": "vmflow.ops.elementwise.floating_point",
+    "prelu": "vmflow.ops.elementwise.piecewise",
+    "qr": "vmflow.ops.linalg.decompositions",
+    "quantile": "vmflow.ops.reduction.quantiles",
+    "scatter_reduce": "vmflow.ops.indexing.scatter_reduction",
+    "scatter_reduce_": "vmflow.ops.indexing.scatter_reduction",
+    "selu": "vmflow.ops.elementwise.piecewise",
+    "signbit": "vmflow.ops.elementwise.floating_point",
+    "slogdet": "vmflow.ops.linalg.decompositions",
+    "softsign": "vmflow.ops.elementwise.gating",
+    "sort": "vmflow.ops.reduction.ordering",
+    "stft": "vmflow.ops.fourier.short_time",
+    "svd": "vmflow.ops.linalg.decompositions",
+    "topk": "vmflow.ops.reduction.ordering",
+    "unique": "vmflow.ops.reduction.counting",
+    "unique_consecutive": "vmflow.ops.reduction.counting",
+}

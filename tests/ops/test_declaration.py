@@ -13,6 +13,7 @@ from types import ModuleType
 import pytest
 
 import vmflow as flow
+from tests.support import run_program
 from vmflow.ops import declaration
 from vmflow.ops.declaration import FUNCTIONS, METHODS, attribute, function, method, public
 
@@ -53,7 +54,30 @@ def test_all_that_is_declared_is_there() -> None:
     for name in FUNCTIONS:
         assert callable(getattr(flow, name)), name
     for name, declared in METHODS.items():
+        found = getattr(flow.Tensor, name)
         assert vars(flow.Tensor)[name] is declared, name
+        assert isinstance(declared, property) or found is declared, name
+
+
+def test_methods_of_modules_that_are_imported_late() -> None:
+    """In a process of its own: whatever has been looked up there before is imported already."""
+    program = """
+        import sys
+        import vmflow as flow
+        module = "vmflow.ops.reduction.statistics"
+        assert module not in sys.modules
+        assert "corrcoef" in dir(flow)
+        class Special(flow.Tensor): pass
+        bound = Special([1.0, 3.0]).cov
+        assert module in sys.modules
+        assert bound().item() == 2
+        assert vars(flow.Tensor)["cov"] is flow.Tensor.cov is flow.cov
+        assert "cov" not in vars(Special)
+        assert flow.erfinv_ is flow.Tensor.erfinv_
+        from vmflow import cholesky
+        assert cholesky is flow.Tensor.cholesky
+    """
+    run_program(program)
 
 
 def test_a_function_has_all_its_names(tables: tuple[dict[str, object], dict[str, object]]) -> None:

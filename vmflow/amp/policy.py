@@ -33,6 +33,7 @@ LOWER: Final = _names("""
     scaled_dot_product_attention
 
     addbmm addmm addmv addr attention_with_weights baddbmm conv_transpose1d conv_transpose2d conv_transpose3d prelu
+    vecdot
 """)
 
 # Small differences of large numbers, large ranges, and long sums; and for linear algebra and Fourier transforms there

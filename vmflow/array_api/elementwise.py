@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import vmflow as flow
+from vmflow.ops.elementwise import floating_point
 from vmflow.tensors import Tensor
 
 from .data_types import together
@@ -63,7 +64,7 @@ negative = _unary("negative", flow.neg, "Negated.")
 positive = _unary("positive", flow.clone, "A copy.")
 real = _unary("real", flow.real, "Real parts.")
 reciprocal = _unary("reciprocal", flow.reciprocal, "1 / x.")
-signbit = _unary("signbit", flow.signbit, "Whether there is a minus sign, also of -0.0 and -nan.")
+signbit = _unary("signbit", floating_point.signbit, "Whether there is a minus sign, also of -0.0 and -nan.")
 sin = _unary("sin", flow.sin, "Sine.")
 sinh = _unary("sinh", flow.sinh, "Hyperbolic sine.")
 sqrt = _unary("sqrt", flow.sqrt, "Square root.")
@@ -81,7 +82,7 @@ bitwise_right_shift = _binary(
     "bitwise_right_shift", flow.bitwise_right_shift, "The bits of x1 moved down by x2 places, the sign repeated."
 )
 bitwise_xor = _binary("bitwise_xor", flow.bitwise_xor, "x1 ^ x2.")
-copysign = _binary("copysign", flow.copysign, "The size of x1 with the sign of x2.")
+copysign = _binary("copysign", floating_point.copysign, "The size of x1 with the sign of x2.")
 divide = _binary("divide", flow.div, "x1 / x2.")
 equal = _binary("equal", flow.eq, "x1 == x2.")
 floor_divide = _binary("floor_divide", flow.floor_divide, "x1 // x2.")
@@ -97,7 +98,7 @@ logical_xor = _binary("logical_xor", flow.logical_xor, "Whether exactly one is n
 maximum = _binary("maximum", flow.maximum, "The larger; nan if one is.")
 minimum = _binary("minimum", flow.minimum, "The smaller; nan if one is.")
 multiply = _binary("multiply", flow.mul, "x1 * x2.")
-nextafter = _binary("nextafter", flow.nextafter, "The next number that there is after x1, towards x2.")
+nextafter = _binary("nextafter", floating_point.nextafter, "The next number that there is after x1, towards x2.")
 not_equal = _binary("not_equal", flow.ne, "x1 != x2.")
 pow = _binary("pow", flow.pow, "x1 ** x2.")
 remainder = _binary("remainder", flow.remainder, "x1 % x2, with the sign of x2.")

@@ -7,7 +7,9 @@ and `vmflow.tensor_methods`, which ``.ci/declarations`` writes.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 if TYPE_CHECKING:
@@ -76,6 +78,16 @@ def attribute(name: str, setter: Callable[[Any, Any], None] | None = None) -> Ca
     return declare
 
 
+def declaring_module() -> str:
+    """The name of the module at whose top level the caller was called."""
+    frame = sys._getframe(1)
+    while frame.f_code.co_name != "<module>":
+        assert frame.f_back is not None
+        frame = frame.f_back
+    name: str = frame.f_globals["__name__"]
+    return name
+
+
 def _enter(table: dict[str, Any], declared: Any, others: tuple[str, ...], own: bool, numpy_names: bool) -> None:
     called = with_numpy_names(declared) if numpy_names else declared
     for name in (declared.__name__, *others) if own else others:
@@ -125,7 +137,43 @@ def in_place_functions() -> dict[str, Any]:
     }
 
 
-def give_methods(kind: type) -> None:
-    """Let a class, which is `Tensor`, have all methods that are declared."""
+def late_function(name: str, module: str) -> Any:
+    """A function, or an in-place method that may be called as a function, of a module that is imported for it."""
+    import_module(module)
+    return FUNCTIONS[name] if name in FUNCTIONS else METHODS[name]
+
+
+class LateMethod:
+    """A method of `Tensor` that few programs call: its module is imported when the method is first looked up.
+
+    Attributes:
+        kind: the class, in which the method takes this one's place.
+        name: of the method.
+        module: the module that declares it.
+    """
+
+    __slots__ = ("kind", "module", "name")
+
+    def __init__(self, kind: type, name: str, module: str) -> None:
+        self.kind = kind
+        self.name = name
+        self.module = module
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        import_module(self.module)
+        declared = METHODS[self.name]
+        setattr(self.kind, self.name, declared)
+        return declared.__get__(instance, owner)
+
+
+def give_methods(kind: type, late: Mapping[str, str]) -> None:
+    """Let a class, which is `Tensor`, have all methods that are declared, and those of modules not imported yet.
+
+    Args:
+        kind: the class.
+        late: the module of each method that is not declared yet.
+    """
+    for name, module in late.items():
+        setattr(kind, name, LateMethod(kind, name, module))
     for name, declared in METHODS.items():
         setattr(kind, name, declared)

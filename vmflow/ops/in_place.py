@@ -14,7 +14,7 @@ from vmflow.operands import changed_leaf, check_fits
 from vmflow.tensor_fields import new_alias
 
 from .copying import clone, copy_
-from .declaration import METHODS, Declared
+from .declaration import METHODS, Declared, declaring_module
 
 if TYPE_CHECKING:
     from vmflow.tensors import Tensor
@@ -74,6 +74,7 @@ def reseen_in_place(*others: str) -> Callable[[Declared], Declared]:
 
 
 def _enter(form: Callable[..., Tensor], name: str, others: tuple[str, ...]) -> None:
+    form.__module__ = declaring_module()
     form.__name__ = form.__qualname__ = f"{name}_"
     form.__doc__ = f"In-place `{name}`."
     for each in (name, *others):

@@ -171,7 +171,7 @@ def _zeta(exponent: Array, start: Array, out: Array | None) -> Array:
     """By Euler's and Maclaurin's summation formula (25.11.5), from where its first terms are positive."""
     s, q = (np.asarray(array, np.float64) for array in np.broadcast_arrays(exponent, start))
     whole = q == np.rint(q)
-    valid = (s > 1) & ((q > 0) | (~whole & (s == np.rint(s))))
+    valid = (s > 1) & ((q > 0) | (~whole & (q == q) & (s == np.rint(s))))
     s_safe, place = np.where(valid, s, 2.0), np.where(valid, q, 1.0)
     total = np.zeros_like(place)
     further = np.maximum(np.ceil(-place), 0.0) + FIRST_TERMS

@@ -9,6 +9,7 @@ from vmflow import dtypes, interpreter as _interpreter
 from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
 from vmflow.instructions.blob import TensorMeta
+from vmflow.ops.declaration import function
 from vmflow.ops.destination import out_as_made
 from vmflow.ops.elementwise.arithmetic import pow
 from vmflow.ops.elementwise.inference import CHEAP, number
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from vmflow.tensors import Tensor
 
 
+@function()
 @out_as_made()
 def logspace(
     start: float,
@@ -56,6 +58,7 @@ def logspace(
     return values.requires_grad_() if requires_grad else values
 
 
+@function()
 def tril_indices(
     row: int,
     col: int,
@@ -80,6 +83,7 @@ def tril_indices(
     return _triangle("tril_indices", row, col, offset, True, dtype, device)
 
 
+@function()
 def triu_indices(
     row: int,
     col: int,
@@ -135,6 +139,7 @@ _TRIANGLE_PLACES = OpExpr(
 )
 
 
+@function()
 def empty_strided(
     size: Sequence[int],
     stride: Sequence[int],

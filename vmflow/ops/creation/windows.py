@@ -25,6 +25,7 @@ from vmflow import dtypes
 from vmflow.devices import device as Device
 from vmflow.dtypes import FLOATING, dtype as DType
 from vmflow.instructions.blob import Array
+from vmflow.ops.declaration import function
 
 from .creation import tensor
 
@@ -59,6 +60,7 @@ def _window(
     return tensor(weights, dtype=kind, device=device, requires_grad=requires_grad, placement=placement, sbp=sbp)
 
 
+@function()
 def hann_window(
     window_length: int,
     periodic: bool = True,
@@ -84,6 +86,7 @@ def hann_window(
     )
 
 
+@function()
 def hamming_window(
     window_length: int,
     periodic: bool = True,
@@ -111,6 +114,7 @@ def hamming_window(
     )
 
 
+@function()
 def bartlett_window(
     window_length: int,
     periodic: bool = True,
@@ -136,6 +140,7 @@ def bartlett_window(
     )
 
 
+@function()
 def blackman_window(
     window_length: int,
     periodic: bool = True,
@@ -161,6 +166,7 @@ def blackman_window(
     )
 
 
+@function()
 def kaiser_window(
     window_length: int,
     periodic: bool = True,

@@ -5,7 +5,6 @@ A declaration gives the function of `vmflow`, the method of `Tensor`, the in-pla
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
@@ -13,7 +12,7 @@ from vmflow import interpreter as _interpreter, tensors as _tensors
 from vmflow.context import MODE
 from vmflow.operands import advice, described, not_tensors
 from vmflow.ops.copying import clone, copy_
-from vmflow.ops.declaration import METHODS, public
+from vmflow.ops.declaration import METHODS, declaring_module, public
 from vmflow.ops.destination import written
 from vmflow.ops.table import Attributes, OpExpr
 
@@ -228,7 +227,7 @@ def _published(
     function: Any, op: OpExpr | Binary, name: str, doc: str, also: tuple[str, ...], reflected: str | None = None
 ) -> Any:
     """The function with its name, as if it were written out in the module that declares it."""
-    function.__module__ = sys._getframe(2).f_globals["__name__"]
+    function.__module__ = declaring_module()
     function.__name__ = function.__qualname__ = name
     function.__code__ = function.__code__.replace(co_name=name, co_qualname=name)
     function.__doc__ = doc
@@ -271,6 +270,7 @@ def change_by_binary(op: Binary, check: Check | None = None, also: tuple[str, ..
 
 
 def _enter_form(form: Callable[..., Tensor], name: str, also: tuple[str, ...]) -> None:
+    form.__module__ = declaring_module()
     form.__name__ = form.__qualname__ = f"{name}_"
     form.__doc__ = f"In-place `{name}`."
     for each in (name, *[other for other in also if not other.startswith("__")]):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from vmflow import dtypes
 from vmflow.dtypes import COMPLEX, FLOATING
 from vmflow.ops.autocasting import autocast_as_op
+from vmflow.ops.declaration import public
 from vmflow.ops.elementwise.complex_parts import complex as complex_of, view_as_real
 from vmflow.ops.elementwise.pointwise import check_tensors
 from vmflow.ops.nn.unfolding import fold
@@ -65,6 +66,7 @@ def _one_dtype(name: str, input: Tensor, window: Tensor | None) -> tuple[Tensor,
     )
 
 
+@public()
 @autocast_as_op
 def stft(
     input: Tensor,
@@ -167,6 +169,7 @@ def _surrounded(pieces: Tensor, size: int) -> Tensor:
     return _by_parts(pieces, lambda part: padded(part, (missing // 2, missing - missing // 2)))
 
 
+@public()
 @autocast_as_op
 def istft(
     input: Tensor,

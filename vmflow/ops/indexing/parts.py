@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from vmflow import dtypes
+from vmflow.ops.declaration import function
 from vmflow.ops.elementwise.pointwise import check_tensors
 from vmflow.ops.shape.strided import slice_scatter
 from vmflow.ops.shape.view import sliced
@@ -41,6 +42,7 @@ def _parts(name: str, slice_tup_list: Sequence[Sequence[int | None]], shape: tup
     return found
 
 
+@function()
 def slice(input: Tensor, slice_tup_list: Sequence[Sequence[int | None]]) -> Tensor:
     """A part of each dimension, as ``input[start:stop:step, ...]``; a view.
 
@@ -62,6 +64,7 @@ def slice(input: Tensor, slice_tup_list: Sequence[Sequence[int | None]]) -> Tens
     return input.view(input.shape)
 
 
+@function()
 def slice_update(input: Tensor, update: Tensor, slice_tup_list: Sequence[Sequence[int | None]]) -> Tensor:
     """A copy of `input` with `update` in place of ``slice(input, slice_tup_list)``.
 
@@ -92,6 +95,7 @@ def slice_update(input: Tensor, update: Tensor, slice_tup_list: Sequence[Sequenc
     return result if parts else result.clone()
 
 
+@function()
 def batch_gather(input: Tensor, indices: Tensor) -> Tensor:
     """Lines of `input` at indices along the last dimension of these, apart for each element of those before it.
 
@@ -124,6 +128,7 @@ def batch_gather(input: Tensor, indices: Tensor) -> Tensor:
     return gather(input, axis, index)
 
 
+@function()
 def in_top_k(targets: Tensor, predictions: Tensor, k: int) -> Tensor:
     """Whether fewer than `k` classes are predicted with more than the target; a tie counts for the target.
 

@@ -10,6 +10,7 @@ from vmflow import dtypes
 from vmflow.dtypes import FLOATING
 from vmflow.ops.autocasting import autocast_as_op
 from vmflow.ops.creation.creation import arange
+from vmflow.ops.declaration import function
 from vmflow.ops.destination import out_by_copy
 from vmflow.ops.elementwise.arithmetic import conj_if_complex, pow
 from vmflow.ops.elementwise.pointwise import check_tensors
@@ -132,6 +133,7 @@ def linalg_vander(x: Tensor, *, N: int | None = None) -> Tensor:
     return _powers(x, count)
 
 
+@function()
 def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
     """The powers of each element of a vector, as rows.
 
@@ -143,6 +145,10 @@ def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
     Raises:
         TypeError: for bools.
         ValueError: unless it is a vector, and for a negative `N`.
+
+    >>> flow.vander(flow.tensor([2, 3]), 3)
+    tensor([[4, 2, 1],
+            [9, 3, 1]])
     """
     check_tensors("vander", x)
     count = (x.shape[0] if x.ndim else 0) if N is None else N
@@ -165,6 +171,7 @@ def _powers(x: Tensor, count: int) -> Tensor:
     return cat([ones, x.unsqueeze(-1).expand((*x.shape, count - 1)).cumprod(-1)], -1)
 
 
+@autocast_as_op
 @out_by_copy()
 def vecdot(x: Tensor, y: Tensor, *, dim: int = -1, out: Tensor | None = None) -> Tensor:
     """The sums of products along a dimension, those of `x` conjugated; the other dimensions broadcast.

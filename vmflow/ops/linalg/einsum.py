@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import TYPE_CHECKING
 
+from vmflow.ops.declaration import function
 from vmflow.ops.reduction.reduction import sum as sum_of
 from vmflow.ops.shape.view import expand, permute, reshape
 
@@ -19,6 +20,7 @@ Label = str | int
 Labels = list[Label]
 
 
+@function()
 def einsum(equation: str, *operands: Tensor) -> Tensor:
     """The sum, over all indices that are not in the output, of the products of the operands' elements.
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vmflow import interpreter as _interpreter
-from vmflow.ops.creation.creation import arange, eye
-from vmflow.ops.declaration import function, public
+from vmflow.ops.creation.creation import eye
+from vmflow.ops.declaration import public
 from vmflow.ops.destination import out_by_copy
 from vmflow.ops.elementwise.selection import where
 from vmflow.ops.shape.joining import cat
@@ -18,31 +18,6 @@ from .linear_algebra import inv, matmul
 if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
     from vmflow.tensors import Tensor
-
-
-@function()
-def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
-    """The powers of the elements of a vector: each row has those of one, from ``N - 1`` down to 0.
-
-    Args:
-        x: of one dimension.
-        N: how many powers, by default as many as elements.
-        increasing: whether they begin with 0.
-
-    Raises:
-        ValueError: for another number of dimensions, or if `N` is negative.
-
-    >>> flow.vander(flow.tensor([2, 3]), 3)
-    tensor([[4, 2, 1],
-            [9, 3, 1]])
-    """
-    if x.ndim != 1:
-        raise ValueError(f"vander: expected a vector, got shape {list(x.shape)}")
-    count = x.shape[0] if N is None else N
-    if count < 0:
-        raise ValueError(f"vander: N cannot be negative, got {N}")
-    powers = arange(count, device=x.device)
-    return x.unsqueeze(1) ** (powers if increasing else powers.flip(0))
 
 
 @public()

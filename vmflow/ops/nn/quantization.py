@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from vmflow import dtypes, tensors as _tensors
 from vmflow.dtypes import FLOATING
+from vmflow.ops.declaration import function
 from vmflow.ops.elementwise.selection import where
 from vmflow.ops.table import normalize_dim
 
@@ -137,6 +138,7 @@ def _straight_through(found: Tensor, input: Tensor, inside: Tensor | None = None
 # PyTorch's
 
 
+@function()
 def fake_quantize_per_tensor_affine(
     input: Tensor, scale: Tensor | float, zero_point: Tensor | int, quant_min: int, quant_max: int
 ) -> Tensor:
@@ -171,6 +173,7 @@ def fake_quantize_per_tensor_affine(
     return _rounded(input, step, zero, quant_min, quant_max)
 
 
+@function()
 def fake_quantize_per_channel_affine(
     input: Tensor, scale: Tensor, zero_point: Tensor, axis: int, quant_min: int, quant_max: int
 ) -> Tensor:

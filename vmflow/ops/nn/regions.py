@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from vmflow.ops.autocasting import autocast_as_op
 from vmflow.ops.creation.creation import arange
+from vmflow.ops.declaration import function
 from vmflow.ops.elementwise.pointwise import check_tensors
 from vmflow.ops.elementwise.rounding import ceil, floor
 from vmflow.ops.indexing.indexing import index_select
@@ -67,6 +68,7 @@ def _line_of_samples(
     return before, place - before, counts * share, most
 
 
+@function()
 @autocast_as_op
 def roi_align(
     x: Tensor,
