@@ -36,19 +36,43 @@ def _at_least(tensors: tuple[Any, ...], to_shape: Any) -> Any:
 
 @function()
 def atleast_1d(*tensors: Any) -> Any:
-    """The tensor, or each of several or of a list, with at least one dimension."""
+    """Give a tensor, or each of several or of a list, at least one dimension.
+
+    Raises:
+        AttributeError: if an argument is no tensor.
+
+    Example:
+        >>> flow.atleast_1d(flow.tensor(2))
+        tensor([2])
+    """
     return _at_least(tensors, lambda shape: shape or (1,))
 
 
 @function()
 def atleast_2d(*tensors: Any) -> Any:
-    """The tensor, or each of several or of a list, with at least two dimensions; a vector becomes a row."""
+    """Give a tensor, or each of several or of a list, at least two dimensions; a vector becomes a row.
+
+    Raises:
+        AttributeError: if an argument is no tensor.
+
+    Example:
+        >>> flow.atleast_2d(flow.tensor([1, 2]))
+        tensor([[1, 2]])
+    """
     return _at_least(tensors, lambda shape: (1,) * (2 - len(shape)) + shape)
 
 
 @function()
 def atleast_3d(*tensors: Any) -> Any:
-    """The tensor, or each of several or of a list, with at least three dimensions: a vector becomes (1, n, 1)."""
+    """Give a tensor, or each of several or of a list, at least three dimensions; a vector becomes (1, n, 1).
+
+    Raises:
+        AttributeError: if an argument is no tensor.
+
+    Example:
+        >>> flow.atleast_3d(flow.tensor([1, 2])).shape
+        vmflow.Size([1, 2, 1])
+    """
     return _at_least(tensors, _three)
 
 
@@ -64,24 +88,47 @@ def _three(shape: tuple[int, ...]) -> tuple[int, ...]:
 @function()
 @out_by_copy()
 def dstack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
-    """One behind the other: along the third dimension, which matrices and vectors are given."""
+    """Stack tensors along the third dimension, which vectors and matrices are given first.
+
+    Raises:
+        ValueError: if there is no tensor, or other sizes than the third differ.
+
+    Example:
+        >>> flow.dstack([flow.tensor([1, 2]), flow.tensor([3, 4])])
+        tensor([[[1, 3],
+                 [2, 4]]])
+    """
     return cat(atleast_3d(listed_tensors("dstack", tensors)), 2)
 
 
 @function()
 @out_by_copy()
 def column_stack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
-    """Side by side; vectors become columns."""
+    """Join tensors side by side; vectors become columns.
+
+    Raises:
+        ValueError: if there is no tensor, or numbers of rows differ.
+
+    Example:
+        >>> flow.column_stack([flow.tensor([1, 2]), flow.tensor([3, 4])])
+        tensor([[1, 3],
+                [2, 4]])
+    """
     given = listed_tensors("column_stack", tensors)
     return cat([reshape(value, (value.numel(), 1)) if value.ndim < 2 else value for value in given], 1)
 
 
 @function()
 def block_diag(*tensors: Tensor) -> Tensor:
-    """A matrix with the given ones along its diagonal and zeros elsewhere; a vector is a row, a number 1 x 1.
+    """Make a matrix with the tensors as blocks along its diagonal and zeros elsewhere; a vector is a row.
 
     Raises:
-        ValueError: above two dimensions.
+        ValueError: if a tensor has more than two dimensions.
+
+    Example:
+        >>> flow.block_diag(flow.tensor([[1, 2]]), flow.tensor(3))
+        tensor([[1, 2, 0],
+                [0, 0, 3]])
     """
     if any([tensor.ndim > 2 for tensor in tensors]):
         raise ValueError(
@@ -110,6 +157,10 @@ def split_with_sizes(input: Tensor, split_sizes: Sequence[int], dim: int = 0) ->
 
     Raises:
         ValueError: if they do not add up to the dimension's.
+
+    Example:
+        >>> flow.split_with_sizes(flow.arange(4), [1, 3])
+        (tensor([0]), tensor([1, 2, 3]))
     """
     return split(input, tuple(split_sizes), dim)
 
@@ -130,7 +181,13 @@ def hsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Ten
     """Cut the second dimension, or that of a vector, before each of the indices or into so many equal pieces.
 
     Raises:
-        ValueError: if pieces would not be equal, or for a 0-d tensor.
+        ValueError: if the pieces would not be equal, or for a 0-d tensor.
+
+    Example:
+        >>> flow.hsplit(flow.tensor([[1, 2], [3, 4]]), 2)
+        (tensor([[1],
+                [3]]), tensor([[2],
+                [4]]))
     """
     return _split_along("hsplit", input, indices_or_sections, 0 if input.ndim == 1 else 1, 1)
 
@@ -140,7 +197,11 @@ def vsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Ten
     """Cut the first dimension before each of the indices or into so many equal pieces.
 
     Raises:
-        ValueError: if pieces would not be equal, or below two dimensions.
+        ValueError: if the pieces would not be equal, or for less than two dimensions.
+
+    Example:
+        >>> flow.vsplit(flow.tensor([[1, 2], [3, 4]]), 2)
+        (tensor([[1, 2]]), tensor([[3, 4]]))
     """
     return _split_along("vsplit", input, indices_or_sections, 0, 2)
 
@@ -150,7 +211,11 @@ def dsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Ten
     """Cut the third dimension before each of the indices or into so many equal pieces.
 
     Raises:
-        ValueError: if pieces would not be equal, or below three dimensions.
+        ValueError: if the pieces would not be equal, or for less than three dimensions.
+
+    Example:
+        >>> flow.dsplit(flow.tensor([[[1, 2]]]), 2)
+        (tensor([[[1]]]), tensor([[[2]]]))
     """
     return _split_along("dsplit", input, indices_or_sections, 2, 3)
 
@@ -160,10 +225,15 @@ def dsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Ten
 
 @public()
 def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
-    """Turned `k` times by a quarter, from the first towards the second of two dimensions.
+    """Rotate by `k` quarter turns, from the first towards the second of two dimensions.
 
     Raises:
         ValueError: if `dims` are not two different dimensions.
+
+    Example:
+        >>> flow.rot90(flow.tensor([[1, 2], [3, 4]]))
+        tensor([[2, 4],
+                [1, 3]])
     """
     if len(dims) != 2:
         raise ValueError(f"rot90: expected two dims, got {list(dims)}")
@@ -180,16 +250,22 @@ def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
 
 @public()
 def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
-    """Matrices of zeros with the last dimension of `input` on a diagonal.
+    """Make matrices of zeros with the last dimension of `input` on a diagonal.
 
     Args:
         input: of at least one dimension.
         offset: which diagonal; above the main one if positive.
-        dim1, dim2: the result's dimensions that are the matrices'.
+        dim1, dim2: the result's dimensions that form the matrices.
 
     Raises:
         ValueError: if both dimensions are the same.
-        IndexError: for a 0-d tensor, or if the dimensions are not there.
+        IndexError: for a 0-d tensor, or if a dimension does not exist.
+
+    Example:
+        >>> flow.diag_embed(flow.tensor([1, 2]), offset=1)
+        tensor([[0, 1, 0],
+                [0, 0, 2],
+                [0, 0, 0]])
     """
     if input.ndim == 0:
         raise IndexError("diag_embed: a 0-d tensor has no dimension to put on a diagonal")
@@ -206,7 +282,16 @@ def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -
 
 @public()
 def diagflat(input: Tensor, offset: int = 0) -> Tensor:
-    """A matrix of zeros with all elements of `input` on a diagonal."""
+    """Make a matrix of zeros with all elements of `input` on a diagonal.
+
+    Raises:
+        TypeError: if the offset is no integer.
+
+    Example:
+        >>> flow.diagflat(flow.tensor([1, 2]))
+        tensor([[1, 0],
+                [0, 2]])
+    """
     return diag_embed(ravel(input), offset)
 
 
@@ -215,10 +300,17 @@ def diagflat(input: Tensor, offset: int = 0) -> Tensor:
 
 @function()
 def cartesian_prod(*tensors: Tensor) -> Tensor:
-    """All ways to take one element of each vector, as rows; of a single vector itself.
+    """List all ways to take one element of each vector, as rows; a single vector is returned itself.
 
     Raises:
-        ValueError: if one is no vector, or none is given.
+        ValueError: if a tensor is no vector, or there is none.
+
+    Example:
+        >>> flow.cartesian_prod(flow.tensor([1, 2]), flow.tensor([3, 4]))
+        tensor([[1, 3],
+                [1, 4],
+                [2, 3],
+                [2, 4]])
     """
     if not tensors or any([tensor.ndim != 1 for tensor in tensors]):
         raise ValueError(f"cartesian_prod: expected vectors, got shapes {[list(tensor.shape) for tensor in tensors]}")
@@ -229,7 +321,7 @@ def cartesian_prod(*tensors: Tensor) -> Tensor:
 
 @function()
 def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> Tensor:
-    """All ways to take `r` elements of a vector, in its order, as rows.
+    """List all ways to take `r` elements of a vector, in its order, as rows.
 
     Args:
         input: a vector.
@@ -237,7 +329,13 @@ def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> T
         with_replacement: whether an element may be taken several times.
 
     Raises:
-        ValueError: if it is no vector, or `r` is negative.
+        ValueError: if `input` is no vector, or `r` is negative.
+
+    Example:
+        >>> flow.combinations(flow.tensor([1, 2, 3]))
+        tensor([[1, 2],
+                [1, 3],
+                [2, 3]])
     """
     if input.ndim != 1:
         raise ValueError(f"combinations: expected a vector, got shape {list(input.shape)}")

@@ -34,11 +34,17 @@ def _check_index(name: str, index: Tensor) -> None:
 @public()
 @out_by_copy()
 def take(input: Tensor, index: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The elements at these places of the flattened tensor, in the shape of `index`; negative ones count from the end.
+    """Take the elements at the given places of the flattened tensor; the result has the shape of `index`.
+
+    Negative places count from the end.
 
     Raises:
-        TypeError: if the index is not of integers.
-        IndexError: if one of its elements is out of range, when the result is looked at.
+        TypeError: if the index holds no integers.
+        IndexError: if a place is out of range, when the result is read.
+
+    Example:
+        >>> flow.take(flow.tensor([[1, 2], [3, 4]]), flow.tensor([0, -1]))
+        tensor([1, 4])
     """
     _check_index("take", index)
     return getitem(ravel(input), index)
@@ -46,10 +52,10 @@ def take(input: Tensor, index: Tensor, *, out: Tensor | None = None) -> Tensor:
 
 @function()
 def unravel_index(indices: Tensor, shape: int | Sequence[int]) -> tuple[Tensor, ...]:
-    """The indices by dimension of elements that are counted through a tensor of that shape, its last dimension first.
+    """Convert indices into a flattened tensor of this shape to indices for each dimension.
 
     Args:
-        indices: integers of any shape, not negative; those beyond the tensor are not looked for.
+        indices: integers of any shape, not negative; no index is checked against the shape.
         shape: of the tensor.
 
     Returns:
@@ -57,10 +63,11 @@ def unravel_index(indices: Tensor, shape: int | Sequence[int]) -> tuple[Tensor, 
 
     Raises:
         TypeError: if the indices are no integers.
-        ValueError: for negative sizes.
+        ValueError: if a size is negative.
 
-    >>> flow.unravel_index(flow.tensor([4, 5]), (3, 2))
-    (tensor([2, 2]), tensor([0, 1]))
+    Example:
+        >>> flow.unravel_index(flow.tensor([4, 5]), (3, 2))
+        (tensor([2, 2]), tensor([0, 1]))
     """
     check_tensors("unravel_index", indices)
     if indices.dtype.category != INTEGER:
@@ -79,18 +86,23 @@ def unravel_index(indices: Tensor, shape: int | Sequence[int]) -> tuple[Tensor, 
 @copied_in_place()
 @autocast_as_op
 def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
-    """A copy of `input` with the elements of `source` at these places of the flattened tensor.
+    """Copy `input` with the elements of `source` at the given places of the flattened tensor.
 
     Args:
         input: of any shape.
-        index: integers; negative ones count from the end.  Of several elements for one place any may win.
-        source: as many elements, of the dtype of `input`.
-        accumulate: whether to add to what is there; each repetition of a place counts then.
+        index: integers; negative ones count from the end.  If a place occurs twice, either element may win.
+        source: as many elements as places, of the dtype of `input`.
+        accumulate: whether to add to the elements that are there; then each repetition of a place counts.
 
     Raises:
-        TypeError: if the index is not of integers, or dtypes differ.
+        TypeError: if the index holds no integers, or dtypes differ.
         ValueError: if there are not as many elements as places.
-        IndexError: if a place is out of range, when the result is looked at.
+        IndexError: if a place is out of range, when the result is read.
+
+    Example:
+        >>> flow.put(flow.zeros(2, 2), flow.tensor([0, -1]), flow.tensor([5.0, 6.0]))
+        tensor([[5., 0.],
+                [0., 6.]])
     """
     _check_index("put", index)
     if source.dtype is not input.dtype:
@@ -104,16 +116,20 @@ def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) 
 @copied_in_place()
 @autocast_as_op
 def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
-    """A copy of `input` with the elements of `source`, in order, where the bool `mask` holds; the two broadcast.
+    """Copy `input` with the elements of `source`, in order, where the bool `mask` holds; the two broadcast.
 
     Args:
         input: any tensor.
-        mask: of bools.
+        mask: a tensor of bools.
         source: of the dtype of `input`, with at least as many elements as the mask has true ones.
 
     Raises:
         TypeError: if the mask is no bool tensor, or dtypes differ.
-        IndexError: if there are too few elements, when the result is looked at.
+        IndexError: if `source` has too few elements, when the result is read.
+
+    Example:
+        >>> flow.masked_scatter(flow.zeros(3), flow.tensor([True, False, True]), flow.tensor([5.0, 6.0]))
+        tensor([5., 0., 6.])
     """
     if mask.dtype is not dtypes.bool_:
         raise TypeError(f"masked_scatter: the mask must be a bool tensor, not {mask.dtype.name}")
@@ -134,28 +150,45 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
 
 @method()
 def apply_(self: Tensor, callable: Callable[[Any], Any]) -> Tensor:
-    """Replace each element by what a Python function makes of it; waits for the values, and is slow.
+    """Replace each element by the result that a Python function returns for it; waits for the values, and is slow.
 
     Raises:
-        TypeError: unless the tensor is on the CPU.
+        TypeError: if the tensor is not on the CPU.
+
+    Example:
+        >>> flow.tensor([1.0, 2.0]).apply_(lambda element: element + 1)
+        tensor([2., 3.])
     """
     return _replaced_by("apply_", callable, self)
 
 
 @method()
 def map_(self: Tensor, tensor: Tensor, callable: Callable[[Any, Any], Any]) -> Tensor:
-    """As `apply_`, with a function of two elements: that of `tensor`, which broadcasts, is the second.
+    """Replace each element by ``callable(element, other)``, with the element of `tensor`, which broadcasts, as other.
 
     Raises:
-        TypeError: unless the tensors are on the CPU.
-        ValueError: if `tensor` does not broadcast to this one.
+        TypeError: if a tensor is not on the CPU.
+        ValueError: if `tensor` does not broadcast to the shape of this one.
+
+    Example:
+        >>> flow.tensor([1.0, 5.0]).map_(flow.tensor([3.0, 3.0]), max)
+        tensor([3., 5.])
     """
     return _replaced_by("map_", callable, self, tensor)
 
 
 @method()
 def map2_(self: Tensor, x: Tensor, y: Tensor, callable: Callable[[Any, Any, Any], Any]) -> Tensor:
-    """As `map_`, with two further tensors."""
+    """As `map_`, with a function of three elements and two further tensors, which broadcast to this one's shape.
+
+    Raises:
+        TypeError: if a tensor is not on the CPU.
+        ValueError: if `x` or `y` does not broadcast to the shape of this one.
+
+    Example:
+        >>> flow.tensor([1.0, 5.0]).map2_(flow.tensor([3.0, 3.0]), flow.tensor(4.0), max)
+        tensor([4., 5.])
+    """
     return _replaced_by("map2_", callable, self, x, y)
 
 

@@ -73,12 +73,17 @@ def _cat_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, ...]:
 
 @function("concat", "concatenate", numpy_names=True)
 def cat(tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor | None = None) -> Tensor:
-    """The tensors one after the other along `dim`; their other sizes must agree.
+    """Join tensors one after the other along `dim`; their other sizes must agree.
 
-    Dtypes promote.  A vector of no elements fits to any shape and adds nothing but its dtype, as in PyTorch.
+    Dtypes promote.  An empty vector fits any shape and adds only its dtype, as in PyTorch.
 
     Raises:
-        ValueError: if there is none, or shapes do not agree.
+        ValueError: if there is no tensor, a tensor has no dimension, or shapes do not agree.
+        IndexError: if the dimension does not exist.
+
+    Example:
+        >>> flow.cat([flow.tensor([1, 2]), flow.tensor([3])])
+        tensor([1, 2, 3])
     """
     given = listed_tensors("cat", tensors)
     if out is not None:
@@ -96,7 +101,17 @@ def cat(tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor | None = None) -
 
 @function(numpy_names=True)
 def stack(tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor | None = None) -> Tensor:
-    """The tensors, of one shape, along a new dimension."""
+    """Join tensors of one shape along a new dimension.
+
+    Raises:
+        ValueError: if there is no tensor, or shapes differ.
+        IndexError: if the new dimension is out of range.
+
+    Example:
+        >>> flow.stack([flow.tensor([1, 2]), flow.tensor([3, 4])])
+        tensor([[1, 2],
+                [3, 4]])
+    """
     given = listed_tensors("stack", tensors)
     if out is not None:
         return delivered("stack", out, given, lambda: stack(given, dim))
@@ -112,7 +127,16 @@ def stack(tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor | None = None)
 @function()
 @out_by_copy()
 def hstack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
-    """Side by side: along the second dimension, or the first of vectors."""
+    """Join tensors along the second dimension, vectors along the first.
+
+    Raises:
+        ValueError: if there is no tensor, or other sizes differ.
+
+    Example:
+        >>> flow.hstack([flow.tensor([[1], [2]]), flow.tensor([[3], [4]])])
+        tensor([[1, 3],
+                [2, 4]])
+    """
     given = [tensor.reshape(1) if tensor.ndim == 0 else tensor for tensor in listed_tensors("hstack", tensors)]
     return cat(given, 0 if given and given[0].ndim == 1 else 1)
 
@@ -120,7 +144,16 @@ def hstack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
 @function("row_stack")
 @out_by_copy()
 def vstack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
-    """One below the other; vectors become rows."""
+    """Join tensors along the first dimension; vectors become rows.
+
+    Raises:
+        ValueError: if there is no tensor, or other sizes differ.
+
+    Example:
+        >>> flow.vstack([flow.tensor([1, 2]), flow.tensor([3, 4])])
+        tensor([[1, 2],
+                [3, 4]])
+    """
     return cat(
         [tensor.reshape(1, -1) if tensor.ndim < 2 else tensor for tensor in listed_tensors("vstack", tensors)], 0
     )
@@ -150,7 +183,17 @@ def _repeat_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 
 @method()
 def repeat(input: Tensor, *repeats: Any, **named: Any) -> Tensor:
-    """Copies of the tensor side by side, this many times along each dimension; new dimensions go in front."""
+    """Repeat the tensor this many times along each dimension; new dimensions go in front.
+
+    Raises:
+        TypeError: if a number is no integer.
+        ValueError: if there are fewer numbers than dimensions, or one is negative.
+
+    Example:
+        >>> flow.tensor([1, 2]).repeat(2, 2)
+        tensor([[1, 2, 1, 2],
+                [1, 2, 1, 2]])
+    """
     times = sizes("repeat", repeats, named, "repeats")
     if len(times) < input.ndim:
         raise ValueError(f"repeat: {list(times)} has fewer numbers than the tensor's {input.ndim} dimensions")
@@ -161,7 +204,17 @@ def repeat(input: Tensor, *repeats: Any, **named: Any) -> Tensor:
 
 @public()
 def tile(input: Tensor, *dims: Any, **named: Any) -> Tensor:
-    """As `repeat`, but fewer numbers than dimensions are for the last ones."""
+    """As `repeat`, but fewer numbers than dimensions apply to the last ones.
+
+    Raises:
+        TypeError: if a number is no integer.
+        ValueError: if a number is negative.
+
+    Example:
+        >>> flow.tile(flow.tensor([[1], [2]]), (2,))
+        tensor([[1, 1],
+                [2, 2]])
+    """
     times = sizes("tile", dims, named, "dims")
     return repeat(input, (1,) * (input.ndim - len(times)) + times)
 
@@ -170,16 +223,20 @@ def tile(input: Tensor, *dims: Any, **named: Any) -> Tensor:
 def repeat_interleave(
     input: Tensor, repeats: int | Tensor, dim: int | None = None, *, output_size: int | None = None
 ) -> Tensor:
-    """Each element, or each slice along `dim`, as many times as `repeats` says, in a row.
+    """Repeat each element, or each slice along `dim`, `repeats` times in a row.
 
     Args:
         input: flattened if `dim` is None.
-        repeats: for all, or a vector with one number for each; for the latter's values it waits.
+        repeats: a number for all, or a vector with one number for each, whose values the function waits for.
         dim: the dimension.
-        output_size: what the numbers add up to; accepted for PyTorch's sake, which saves a wait by it.
+        output_size: the sum of the numbers; accepted for PyTorch's sake, which saves a wait by it.
 
     Raises:
-        ValueError: for negative numbers, or if there are not as many as slices.
+        ValueError: if a number is negative, or a vector has not one for each slice.
+
+    Example:
+        >>> flow.repeat_interleave(flow.tensor([5, 6]), flow.tensor([1, 2]))
+        tensor([5, 6, 6])
     """
     if dim is None:
         input, dim = input.reshape(input.numel()), 0
@@ -234,7 +291,16 @@ def _flip_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 
 @public()
 def flip(input: Tensor, *dims: Any, **named: Any) -> Tensor:
-    """A copy with the order along `dims`, given as ``flip(0, 1)`` or ``flip((0, 1))``, reversed."""
+    """Copy the tensor with the order along some dimensions, as ``flip(0, 1)`` or ``flip((0, 1))``, reversed.
+
+    Raises:
+        IndexError: if a dimension does not exist.
+        ValueError: if a dimension is named twice.
+
+    Example:
+        >>> flow.flip(flow.tensor([1, 2, 3]), (0,))
+        tensor([3, 2, 1])
+    """
     return _interpreter.dispatch(
         _FLIP, (input,), (normalize_dims("flip", sizes("flip", dims, named, "dims"), input.ndim),)
     )
@@ -242,13 +308,31 @@ def flip(input: Tensor, *dims: Any, **named: Any) -> Tensor:
 
 @public()
 def fliplr(input: Tensor) -> Tensor:
-    """A copy with the order along the second dimension reversed."""
+    """Copy the tensor with the order along the second dimension reversed.
+
+    Raises:
+        IndexError: if there are less than two dimensions.
+
+    Example:
+        >>> flow.fliplr(flow.tensor([[1, 2], [3, 4]]))
+        tensor([[2, 1],
+                [4, 3]])
+    """
     return flip(input, 1)
 
 
 @public()
 def flipud(input: Tensor) -> Tensor:
-    """A copy with the order along the first dimension reversed."""
+    """Copy the tensor with the order along the first dimension reversed.
+
+    Raises:
+        ValueError: for a 0-d tensor.
+
+    Example:
+        >>> flow.flipud(flow.tensor([[1, 2], [3, 4]]))
+        tensor([[3, 4],
+                [1, 2]])
+    """
     if input.ndim == 0:
         raise ValueError("flipud: a 0-d tensor has no dimension to turn round")
     return flip(input, 0)
@@ -265,9 +349,17 @@ def _roll_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 
 @public()
 def roll(input: Tensor, shifts: int | tuple[int, ...], dims: int | tuple[int, ...] | None = None) -> Tensor:
-    """The elements moved by `shifts` along `dims`, those falling off one end coming in at the other.
+    """Move the elements by `shifts` along `dims`; elements that leave at one end come in at the other.
 
     With `dims` None the flattened tensor is rolled.
+
+    Raises:
+        IndexError: if a dimension does not exist.
+        ValueError: if there are not as many shifts as dimensions.
+
+    Example:
+        >>> flow.roll(flow.tensor([1, 2, 3]), 1)
+        tensor([3, 1, 2])
     """
     amounts = (shifts,) if isinstance(shifts, int) else tuple(shifts)
     amounts = tuple([whole_number("roll", "a shift", amount) for amount in amounts])
@@ -287,10 +379,14 @@ def roll(input: Tensor, shifts: int | tuple[int, ...], dims: int | tuple[int, ..
 @public()
 @out_by_copy()
 def diag(input: Tensor, diagonal: int = 0, *, out: Tensor | None = None) -> Tensor:
-    """Of a vector the matrix with it on a diagonal; of a matrix a copy of that diagonal.
+    """Make a matrix with a vector on a diagonal, or copy that diagonal of a matrix.
 
     Raises:
         ValueError: for other than one or two dimensions.
+
+    Example:
+        >>> flow.diag(flow.tensor([[1, 2], [3, 4]]))
+        tensor([1, 4])
     """
     diagonal = whole_number("diag", "diagonal", diagonal)
     if input.ndim == 2:
@@ -321,7 +417,16 @@ def _triangle_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 @copied_in_place()
 @out_by_copy()
 def tril(input: Tensor, diagonal: int = 0, *, out: Tensor | None = None) -> Tensor:
-    """The matrices' lower triangles, zero above `diagonal` (0 is the main one, 1 the one above)."""
+    """The lower triangles of matrices: zero above `diagonal` (0 is the main one, 1 the one above).
+
+    Raises:
+        ValueError: if there are less than two dimensions.
+
+    Example:
+        >>> flow.tril(flow.tensor([[1, 2], [3, 4]]))
+        tensor([[1, 0],
+                [3, 4]])
+    """
     return _interpreter.dispatch(_TRIANGLE, (input,), (True, whole_number("tril", "diagonal", diagonal)))
 
 
@@ -329,5 +434,14 @@ def tril(input: Tensor, diagonal: int = 0, *, out: Tensor | None = None) -> Tens
 @copied_in_place()
 @out_by_copy()
 def triu(input: Tensor, diagonal: int = 0, *, out: Tensor | None = None) -> Tensor:
-    """The matrices' upper triangles, zero below `diagonal` (0 is the main one, 1 the one above)."""
+    """The upper triangles of matrices: zero below `diagonal` (0 is the main one, 1 the one above).
+
+    Raises:
+        ValueError: if there are less than two dimensions.
+
+    Example:
+        >>> flow.triu(flow.tensor([[1, 2], [3, 4]]))
+        tensor([[1, 2],
+                [0, 4]])
+    """
     return _interpreter.dispatch(_TRIANGLE, (input,), (False, whole_number("triu", "diagonal", diagonal)))

@@ -80,7 +80,7 @@ _REACH: dict[str, Any] = {
 
 
 def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Tensor:
-    """The tensor with elements added at its borders, or with negative numbers taken away.
+    """Add elements at the borders of a tensor, or remove some, where a number is negative.
 
     Args:
         input: to pad.
@@ -91,8 +91,12 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
 
     Raises:
         TypeError: if `pad` holds no integers.
-        ValueError: for an odd number of numbers, more pairs than dimensions, more taken away or reflected than there
-            is, an unknown mode, or a value where none is used.
+        ValueError: for an odd number of numbers, more pairs than dimensions, more elements removed or reflected than
+            there are, an unknown mode, or a value in a mode without one.
+
+    Example:
+        >>> flow.nn.functional.pad(flow.tensor([1, 2]), (1, 2), value=9)
+        tensor([9, 1, 2, 9, 9])
     """
     if mode not in ("constant", *_REACH):
         raise ValueError(f"pad: mode must be one of constant, {', '.join(_REACH)}, not {mode!r}")

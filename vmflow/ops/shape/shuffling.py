@@ -16,17 +16,23 @@ def _check_factor(name: str, word: str, factor: int) -> None:
 
 
 def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
-    """Channels spread over pixels (W. Shi et al., Real-Time Single Image and Video Super-Resolution, 2016).
+    """Rearrange channels as pixels (W. Shi et al., Real-Time Single Image and Video Super-Resolution, 2016).
 
     Args:
         input: (..., channels * upscale_factor ** 2, height, width).
-        upscale_factor: how many times as high and wide the image becomes.
+        upscale_factor: the factor by which height and width grow.
 
     Returns:
-        (..., channels, height * upscale_factor, width * upscale_factor).
+        A tensor of shape (..., channels, height * upscale_factor, width * upscale_factor).
 
     Raises:
-        TypeError, ValueError: if the factor is no positive integer, or its square does not divide the channels.
+        TypeError: if the factor is no integer.
+        ValueError: if the factor is not positive, or its square does not divide the channels.
+
+    Example:
+        >>> flow.pixel_shuffle(flow.arange(4).reshape(4, 1, 1), 2)
+        tensor([[[0, 1],
+                 [2, 3]]])
     """
     _check_factor("pixel_shuffle", "upscale_factor", upscale_factor)
     factor = upscale_factor
@@ -43,17 +49,22 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
 
 
 def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
-    """Pixels gathered in channels; undoes `pixel_shuffle`.
+    """Rearrange pixels as channels; the inverse of `pixel_shuffle`.
 
     Args:
         input: (..., channels, height * downscale_factor, width * downscale_factor).
-        downscale_factor: how many times as low and narrow the image becomes.
+        downscale_factor: the factor by which height and width shrink.
 
     Returns:
-        (..., channels * downscale_factor ** 2, height, width).
+        A tensor of shape (..., channels * downscale_factor ** 2, height, width).
 
     Raises:
-        TypeError, ValueError: if the factor is no positive integer, or does not divide height and width.
+        TypeError: if the factor is no integer.
+        ValueError: if the factor is not positive, or does not divide height and width.
+
+    Example:
+        >>> flow.pixel_unshuffle(flow.arange(4).reshape(1, 2, 2), 2).flatten()
+        tensor([0, 1, 2, 3])
     """
     _check_factor("pixel_unshuffle", "downscale_factor", downscale_factor)
     factor = downscale_factor
@@ -70,14 +81,19 @@ def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
 
 
 def channel_shuffle(input: Tensor, groups: int) -> Tensor:
-    """The channels dealt out so that each group gets some of every group (X. Zhang et al., ShuffleNet, 2018).
+    """Reorder channels so that each group gets some of every group (X. Zhang et al., ShuffleNet, 2018).
 
     Args:
-        input: (samples, channels, ...).
-        groups: into how many the channels are divided.
+        input: a tensor of shape (samples, channels, ...).
+        groups: the number of groups into which the channels are divided.
 
     Raises:
-        TypeError, ValueError: if `groups` is no positive integer, or does not divide the channels.
+        TypeError: if `groups` is no integer.
+        ValueError: if `groups` is not positive, or does not divide the channels.
+
+    Example:
+        >>> flow.channel_shuffle(flow.arange(4).reshape(1, 4, 1), 2).flatten()
+        tensor([0, 2, 1, 3])
     """
     _check_factor("channel_shuffle", "groups", groups)
     if input.ndim < 3 or input.shape[1] % groups:

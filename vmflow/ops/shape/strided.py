@@ -104,20 +104,27 @@ def _as_strided_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 @public()
 @reseen_in_place()
 def as_strided(input: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None) -> Tensor:
-    """A view with these sizes and strides, whatever the input's are.
+    """A view with these sizes and strides instead of the input's.
 
-    It stays within the memory that `input` itself spans, from its first to its last element; PyTorch lets it reach
-    everything `input` is a view of.  Several elements may lie in one place: what is then written to is up to chance.
+    The view stays within the memory that `input` itself spans, from its first to its last element; PyTorch lets it
+    reach the whole memory of the tensor that `input` is a view of.  Where several elements of the view share a place,
+    the result of writing is undefined.
 
     Args:
         input: any tensor.
         size: of the view.
         stride: in elements, for each dimension.
-        storage_offset: where in the storage the view's first element lies, in elements; by default as that of `input`.
+        storage_offset: the place of the view's first element in the storage, in elements; by default that of `input`.
 
     Raises:
-        ValueError: if sizes or strides are negative, or not as many of one as of the other.
+        ValueError: if sizes or strides are negative, or their numbers differ.
         RuntimeError: if the view would reach beyond the memory of `input`.
+
+    Example:
+        >>> flow.as_strided(flow.arange(4), (3, 2), (1, 1))
+        tensor([[0, 1],
+                [1, 2],
+                [2, 3]])
     """
     shape, strides = sizes("as_strided", (tuple(size),)), sizes("as_strided", (tuple(stride),))
     offset = (
@@ -169,16 +176,22 @@ def _unfold_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 
 @method()
 def unfold(input: Tensor, dimension: int, size: int, step: int) -> Tensor:
-    """A view of all windows of a dimension: which of them takes that dimension's place, what is in it comes last.
+    """A view of all windows along a dimension: it counts them, and a new last dimension holds their elements.
 
     Args:
         input: any tensor.
-        dimension: along which the windows lie.
+        dimension: the dimension along which the windows lie.
         size: of a window, in elements.
         step: from the start of one to the next, in elements.
 
     Raises:
         ValueError: if a window does not fit into the dimension, or the step is not positive.
+
+    Example:
+        >>> flow.arange(4).unfold(0, 2, 1)
+        tensor([[0, 1],
+                [1, 2],
+                [2, 3]])
     """
     axis = normalize_dim("unfold", dimension, input.ndim)
     length = input.shape[axis] if input.ndim else 1
@@ -202,11 +215,16 @@ def _replaced(name: str, input: Tensor, src: Tensor, part: Geometry) -> Tensor:
 
 @public()
 def select_scatter(input: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
-    """A copy of `input` with `src` in place of ``input.select(dim, index)``.
+    """Copy `input` with `src` in place of ``input.select(dim, index)``.
 
     Raises:
-        IndexError: if there is no such index.
+        IndexError: if the dimension or the index does not exist.
         ValueError: if the shape of `src` is not that of the part.
+
+    Example:
+        >>> flow.select_scatter(flow.zeros(2, 2), flow.ones(2), 0, 1)
+        tensor([[0., 0.],
+                [1., 1.]])
     """
     axis, place = place_in("select_scatter", input, dim, index)
     shape = tuple(input.shape)
@@ -227,10 +245,15 @@ def slice_scatter(
     *,
     out: Tensor | None = None,
 ) -> Tensor:
-    """A copy of `input` with `src` in place of ``input[start:end:step]`` of dimension `dim`.
+    """Copy `input` with `src` in place of ``input[start:end:step]`` of dimension `dim`.
 
     Raises:
+        IndexError: if the dimension does not exist.
         ValueError: if the shape of `src` is not that of the part, or the step is not positive.
+
+    Example:
+        >>> flow.slice_scatter(flow.zeros(4), flow.ones(2), start=1, end=3)
+        tensor([0., 1., 1., 0.])
     """
     axis = normalize_dim("slice_scatter", dim, input.ndim)
     if input.ndim == 0:
@@ -247,10 +270,15 @@ def slice_scatter(
 
 @public()
 def diagonal_scatter(input: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
-    """A copy of `input` with `src` in place of ``input.diagonal(offset, dim1, dim2)``.
+    """Copy `input` with `src` in place of ``input.diagonal(offset, dim1, dim2)``.
 
     Raises:
         ValueError: if the shape of `src` is not that of the diagonal, or both dimensions are the same.
+
+    Example:
+        >>> flow.diagonal_scatter(flow.zeros(2, 2), flow.tensor([1.0, 2.0]))
+        tensor([[1., 0.],
+                [0., 2.]])
     """
     first = normalize_dim("diagonal_scatter", dim1, input.ndim)
     second = normalize_dim("diagonal_scatter", dim2, input.ndim)
@@ -265,11 +293,15 @@ def diagonal_scatter(input: Tensor, src: Tensor, offset: int = 0, dim1: int = 0,
 def as_strided_scatter(
     input: Tensor, src: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
 ) -> Tensor:
-    """A copy of `input` with `src` in place of ``input.as_strided(size, stride, storage_offset)``.
+    """Copy `input` with `src` in place of ``input.as_strided(size, stride, storage_offset)``.
 
     Raises:
         ValueError: if `input` is not contiguous, or the shape of `src` is not `size`.
         RuntimeError: if the part would reach beyond `input`.
+
+    Example:
+        >>> flow.as_strided_scatter(flow.zeros(4), flow.ones(2), (2,), (2,))
+        tensor([1., 0., 1., 0.])
     """
     if not input.is_contiguous():
         raise ValueError(f"as_strided_scatter: the input's strides {list(input.stride())} leave gaps; use contiguous()")
@@ -285,10 +317,15 @@ def fill_diagonal_(input: Tensor, fill_value: float, wrap: bool = False) -> Tens
     Args:
         input: of two dimensions, or of more that have one size.
         fill_value: a number.
-        wrap: whether in a matrix with more rows than columns the diagonal begins anew, one row below its end.
+        wrap: whether the diagonal of a matrix with more rows than columns begins again one row below its end.
 
     Raises:
-        ValueError: for fewer dimensions, or for several sizes of more than two.
+        ValueError: for less than two dimensions, or more than two of different sizes.
+
+    Example:
+        >>> flow.zeros(2, 2).fill_diagonal_(5)
+        tensor([[5., 0.],
+                [0., 5.]])
     """
     if input.ndim < 2 or (input.ndim > 2 and len(set(input.shape)) > 1):
         raise ValueError(
@@ -310,10 +347,15 @@ def fill_diagonal_(input: Tensor, fill_value: float, wrap: bool = False) -> Tens
 def resize(input: Tensor, *shape: Any, memory_format: Any = None) -> Tensor:
     """`Tensor.resize_`: the same elements, in the order in which they lie in memory, in another shape.
 
-    What is there beyond them is whatever was in memory; then the tensor has memory of its own from now on.
+    Additional elements are uninitialized; then the tensor moves to memory of its own.
 
     Raises:
-        RuntimeError: for a tensor that requires a gradient.
+        RuntimeError: if the tensor requires a gradient.
+        TypeError: if a size is no integer.
+
+    Example:
+        >>> flow.arange(4).resize_(1, 3)
+        tensor([[0, 1, 2]])
     """
     if input.requires_grad:
         raise RuntimeError("resize_: a tensor that requires a gradient cannot be resized; detach() it first")
@@ -327,7 +369,15 @@ def resize(input: Tensor, *shape: Any, memory_format: Any = None) -> Tensor:
 
 @reseen_in_place()
 def resize_as(input: Tensor, the_template: Tensor, memory_format: Any = None) -> Tensor:
-    """`Tensor.resize_as_`: as `resize_` to the shape of another tensor."""
+    """`Tensor.resize_as_`: as `resize_` to the shape of another tensor.
+
+    Raises:
+        RuntimeError: if the tensor requires a gradient.
+
+    Example:
+        >>> flow.arange(4).resize_as_(flow.zeros(1, 3))
+        tensor([[0, 1, 2]])
+    """
     return resize(input, tuple(the_template.shape))
 
 
@@ -336,7 +386,11 @@ def set_(input: Tensor, source: Tensor) -> Tensor:
     """Share the memory of `source`, with its shape and strides, as ``input.data = source`` does.
 
     Raises:
-        TypeError: for another dtype or device, or if `source` is no tensor.
+        TypeError: if dtypes or devices differ, or `source` is no tensor.
+
+    Example:
+        >>> flow.zeros(3).set_(flow.tensor([1.0, 2.0]))
+        tensor([1., 2.])
     """
     check_tensors("set_", source)
     if source.dtype is not input.dtype or source.device is not input.device:

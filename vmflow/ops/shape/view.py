@@ -131,7 +131,19 @@ def _reshape_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 
 @public()
 def reshape(input: Tensor, *shape: Any, **named: Any) -> Tensor:
-    """The elements, in order, under another shape; one size may be -1.  A view where possible, else a copy."""
+    """Give the elements, in order, another shape; one size may be -1.
+
+    A view where the strides allow one, else a copy.
+
+    Raises:
+        TypeError: if a size is no integer.
+        ValueError: if the elements do not fill the shape.
+
+    Example:
+        >>> flow.arange(6).reshape(2, -1)
+        tensor([[0, 1, 2],
+                [3, 4, 5]])
+    """
     new = _resolve_shape("reshape", sizes("reshape", shape, named, "shape"), input.numel())
     if new == input.shape:
         return input
@@ -145,7 +157,14 @@ def view(input: Tensor, *size: Any, **named: Any) -> Tensor:
     """As `reshape`, but never a copy.
 
     Raises:
+        TypeError: if a size is no integer.
+        ValueError: if the elements do not fill the shape.
         RuntimeError: if the strides do not allow a view.
+
+    Example:
+        >>> flow.arange(6).view(2, 3)
+        tensor([[0, 1, 2],
+                [3, 4, 5]])
     """
     new = _resolve_shape("view", sizes("view", size, named), input.numel())
     if reshaped_strides(input.shape, input.stride(), new) is None:
@@ -158,25 +177,61 @@ def view(input: Tensor, *size: Any, **named: Any) -> Tensor:
 
 @method()
 def view_as(input: Tensor, other: Tensor) -> Tensor:
-    """`input` seen in the shape of `other`; see `view`."""
+    """View `input` in the shape of `other`; see `view`.
+
+    Raises:
+        ValueError: if the numbers of elements differ.
+        RuntimeError: if the strides do not allow a view.
+
+    Example:
+        >>> flow.arange(4).view_as(flow.zeros(2, 2))
+        tensor([[0, 1],
+                [2, 3]])
+    """
     return view(input, other.shape)
 
 
 @method()
 def reshape_as(input: Tensor, other: Tensor) -> Tensor:
-    """`input` in the shape of `other`; see `reshape`."""
+    """Give `input` the shape of `other`; see `reshape`.
+
+    Raises:
+        ValueError: if the numbers of elements differ.
+
+    Example:
+        >>> flow.arange(4).reshape_as(flow.zeros(2, 2))
+        tensor([[0, 1],
+                [2, 3]])
+    """
     return reshape(input, other.shape)
 
 
 @public()
 def ravel(input: Tensor) -> Tensor:
-    """All elements, in order, along one dimension."""
+    """Give the elements, in order, one dimension.
+
+    Raises:
+        AttributeError: if `input` is no tensor.
+
+    Example:
+        >>> flow.ravel(flow.tensor([[1, 2], [3, 4]]))
+        tensor([1, 2, 3, 4])
+    """
     return reshape(input, (-1,)) if input.numel() else reshape(input, (0,))
 
 
 @public()
 def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
-    """Merge the dimensions from `start_dim` to `end_dim`."""
+    """Merge the dimensions from `start_dim` to `end_dim`.
+
+    Raises:
+        IndexError: if a dimension does not exist.
+        ValueError: if `start_dim` comes after `end_dim`.
+
+    Example:
+        >>> flow.zeros(2, 3, 4).flatten(1).shape
+        vmflow.Size([2, 12])
+    """
     first = normalize_dim("flatten", start_dim, input.ndim)
     last = normalize_dim("flatten", end_dim, input.ndim)
     if first > last:
@@ -187,7 +242,18 @@ def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
 
 @public(numpy_names=True)
 def unflatten(input: Tensor, dim: int, sizes: tuple[int, ...]) -> Tensor:
-    """Split a dimension into several, of the given sizes; one may be -1."""
+    """Split a dimension into several of these sizes; one may be -1.
+
+    Raises:
+        IndexError: if the dimension does not exist.
+        TypeError: if a size is no integer.
+        ValueError: if the product of the sizes is not the dimension's size.
+
+    Example:
+        >>> flow.arange(4).unflatten(0, (2, 2))
+        tensor([[0, 1],
+                [2, 3]])
+    """
     axis = normalize_dim("unflatten", dim, input.ndim)
     shape = tuple(input.shape)
     given = tuple([whole_number("unflatten", "a size", size) for size in sizes])
@@ -198,7 +264,16 @@ def unflatten(input: Tensor, dim: int, sizes: tuple[int, ...]) -> Tensor:
 @public(numpy_names=True)
 @reseen_in_place()
 def squeeze(input: Tensor, dim: int | tuple[int, ...] | None = None) -> Tensor:
-    """Without the dimensions of size 1: all of them, or those of `dim` that have it."""
+    """Remove the dimensions of size 1: all, or those among `dim`.
+
+    Raises:
+        IndexError: if a dimension does not exist.
+        ValueError: if a dimension is named twice.
+
+    Example:
+        >>> flow.zeros(1, 2, 1).squeeze(0).shape
+        vmflow.Size([2, 1])
+    """
     chosen = normalize_dims("squeeze", dim, input.ndim)
     return reshape(input, tuple([size for axis, size in enumerate(input.shape) if axis not in chosen or size != 1]))
 
@@ -206,7 +281,16 @@ def squeeze(input: Tensor, dim: int | tuple[int, ...] | None = None) -> Tensor:
 @public(numpy_names=True)
 @reseen_in_place()
 def unsqueeze(input: Tensor, dim: int) -> Tensor:
-    """With a dimension of size 1 inserted before `dim`."""
+    """Insert a dimension of size 1 before `dim`.
+
+    Raises:
+        IndexError: if `dim` is out of range.
+
+    Example:
+        >>> flow.tensor([1, 2]).unsqueeze(1)
+        tensor([[1],
+                [2]])
+    """
     axis = normalize_dim("unsqueeze", dim, input.ndim + 1)
     shape = tuple(input.shape)
     return _interpreter.dispatch_view(_RESHAPE, input, (shape[:axis] + (1,) + shape[axis:],))
@@ -231,10 +315,15 @@ def _permute_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 
 @public()
 def permute(input: Tensor, *dims: Any, **named: Any) -> Tensor:
-    """The dimensions in another order.
+    """Reorder the dimensions.
 
     Raises:
         ValueError: if `dims` does not name each dimension once.
+        IndexError: if a dimension does not exist.
+
+    Example:
+        >>> flow.zeros(2, 3, 4).permute(2, 0, 1).shape
+        vmflow.Size([4, 2, 3])
     """
     given = sizes("permute", dims, named, "dims")
     if len(given) != input.ndim:
@@ -248,7 +337,16 @@ def permute(input: Tensor, *dims: Any, **named: Any) -> Tensor:
 @public("swapaxes", "swapdims")
 @reseen_in_place("swapaxes", "swapdims")
 def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
-    """Two dimensions exchanged."""
+    """Exchange two dimensions.
+
+    Raises:
+        IndexError: if a dimension does not exist.
+
+    Example:
+        >>> flow.transpose(flow.tensor([[1, 2], [3, 4]]), 0, 1)
+        tensor([[1, 3],
+                [2, 4]])
+    """
     if input.ndim == 0:
         normalize_dim("transpose", dim0, 0), normalize_dim("transpose", dim1, 0)
         return input
@@ -262,10 +360,15 @@ def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
 @public()
 @reseen_in_place()
 def t(input: Tensor) -> Tensor:
-    """The transpose of a matrix; a vector as it is.
+    """Transpose a matrix; a vector or a scalar stays as it is.
 
     Raises:
-        ValueError: above two dimensions.
+        ValueError: if there are more than two dimensions.
+
+    Example:
+        >>> flow.tensor([[1, 2], [3, 4]]).t()
+        tensor([[1, 3],
+                [2, 4]])
     """
     if input.ndim > 2:
         raise ValueError(f"t: expected at most 2 dimensions, got {input.ndim}; use transpose() or permute()")
@@ -274,13 +377,28 @@ def t(input: Tensor) -> Tensor:
 
 @attribute("T")
 def reversed_dims(input: Tensor) -> Tensor:
-    """All dimensions reversed."""
+    """The tensor with all dimensions in reverse order.
+
+    Example:
+        >>> flow.tensor([[1, 2], [3, 4]]).T
+        tensor([[1, 3],
+                [2, 4]])
+    """
     return _interpreter.dispatch_view(_PERMUTE, input, (tuple(range(input.ndim - 1, -1, -1)),))
 
 
 @public("moveaxis")
 def movedim(input: Tensor, source: int | tuple[int, ...], destination: int | tuple[int, ...]) -> Tensor:
-    """Move dimensions to other positions; the rest keep their order."""
+    """Move dimensions to other positions; the rest keep their order.
+
+    Raises:
+        IndexError: if a dimension does not exist.
+        ValueError: if a dimension is named twice, or there are not as many sources as destinations.
+
+    Example:
+        >>> flow.zeros(2, 3, 4).movedim(0, 2).shape
+        vmflow.Size([3, 4, 2])
+    """
     sources = (source,) if isinstance(source, int) else tuple(source)
     targets = (destination,) if isinstance(destination, int) else tuple(destination)
     if len(sources) != len(targets):
@@ -315,7 +433,17 @@ def _expand_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 
 @method()
 def expand(input: Tensor, *size: Any, **named: Any) -> Tensor:
-    """Dimensions of size 1 repeated without copying, and new ones in front; -1 keeps a size."""
+    """Repeat dimensions of size 1 without copying, and add dimensions in front; -1 keeps a size.
+
+    Raises:
+        TypeError: if a size is no integer.
+        ValueError: if the tensor does not broadcast to these sizes.
+
+    Example:
+        >>> flow.tensor([[1], [2]]).expand(-1, 3)
+        tensor([[1, 1, 1],
+                [2, 2, 2]])
+    """
     given = sizes("expand", size, named)
     shape = tuple(input.shape)
     extra = len(given) - len(shape)
@@ -334,19 +462,45 @@ def expand(input: Tensor, *size: Any, **named: Any) -> Tensor:
 
 @method()
 def expand_as(input: Tensor, other: Tensor) -> Tensor:
-    """`input` expanded to the shape of `other`."""
+    """Expand `input` to the shape of `other`; see `expand`.
+
+    Raises:
+        ValueError: if `input` does not broadcast to that shape.
+
+    Example:
+        >>> flow.tensor([1, 2]).expand_as(flow.zeros(2, 2))
+        tensor([[1, 2],
+                [1, 2]])
+    """
     return expand(input, other.shape)
 
 
 @public()
 def broadcast_to(input: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """`input` expanded to `shape`."""
+    """Expand `input` to `shape`; see `Tensor.expand`.
+
+    Raises:
+        ValueError: if `input` does not broadcast to that shape.
+
+    Example:
+        >>> flow.broadcast_to(flow.tensor([1, 2]), (2, 2))
+        tensor([[1, 2],
+                [1, 2]])
+    """
     return expand(input, shape)
 
 
 @function()
 def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """All of them expanded to the one shape they broadcast to."""
+    """Expand tensors to the shape to which they broadcast together.
+
+    Raises:
+        ValueError: if the shapes do not broadcast.
+
+    Example:
+        >>> flow.broadcast_tensors(flow.tensor([1, 2]), flow.tensor([[3]]))
+        (tensor([[1, 2]]), tensor([[3, 3]]))
+    """
     if not tensors:
         return ()
     shape = broadcast_shapes("broadcast_tensors", *[tuple(tensor.shape) for tensor in tensors])
@@ -362,7 +516,13 @@ def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
         indexing: "ij" (as for None) lets the first vector go along the first dimension, "xy" along the second.
 
     Raises:
-        ValueError: for more than one dimension, or another `indexing`.
+        ValueError: if a tensor has more than one dimension, or for another `indexing`.
+
+    Example:
+        >>> flow.meshgrid(flow.tensor([1, 2]), flow.tensor([3, 4]), indexing="ij")
+        (tensor([[1, 1],
+                [2, 2]]), tensor([[3, 4],
+                [3, 4]]))
     """
     given: Any = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)) else tensors
     if indexing not in (None, "ij", "xy"):
@@ -406,10 +566,14 @@ def sliced(input: Tensor, axis: int, start: int, length: int, step: int = 1) -> 
 
 @public(numpy_names=True)
 def narrow(input: Tensor, dim: int, start: int, length: int) -> Tensor:
-    """`length` elements of a dimension from `start`.
+    """View `length` elements of a dimension from `start`.
 
     Raises:
-        IndexError: if they are not all there.
+        IndexError: if the dimension or one of the elements does not exist.
+
+    Example:
+        >>> flow.narrow(flow.arange(5), 0, 1, 3)
+        tensor([1, 2, 3])
     """
     axis = normalize_dim("narrow", dim, input.ndim)
     size = _size("narrow", input, axis)
@@ -422,16 +586,28 @@ def narrow(input: Tensor, dim: int, start: int, length: int) -> Tensor:
 
 @public()
 def narrow_copy(input: Tensor, dim: int, start: int, length: int) -> Tensor:
-    """As `narrow`, with memory of its own."""
+    """Copy `length` elements of a dimension from `start`; see `narrow`.
+
+    Raises:
+        IndexError: if the dimension or one of the elements does not exist.
+
+    Example:
+        >>> flow.narrow_copy(flow.arange(5), 0, 1, 3)
+        tensor([1, 2, 3])
+    """
     return clone(narrow(input, dim, start, length))
 
 
 @public(numpy_names=True)
 def select(input: Tensor, dim: int, index: int) -> Tensor:
-    """One index of a dimension, which disappears.
+    """View one index of a dimension, which disappears.
 
     Raises:
-        IndexError: if there is no such index.
+        IndexError: if the dimension or the index does not exist.
+
+    Example:
+        >>> flow.select(flow.tensor([[1, 2], [3, 4]]), 1, 0)
+        tensor([1, 3])
     """
     axis, place = place_in("select", input, dim, index)
     shape = tuple(input.shape)
@@ -463,10 +639,15 @@ def _size(name: str, input: Tensor, axis: int) -> int:
 def split(
     tensor: Tensor, split_size_or_sections: int | list[int] | tuple[int, ...], dim: int = 0
 ) -> tuple[Tensor, ...]:
-    """Cut a dimension into pieces of one size (the last may be smaller) or of the given sizes.
+    """Cut a dimension into pieces of one size (the last may be smaller), or of a list of sizes.
 
     Raises:
-        ValueError: if the sizes do not add up, or one size is not positive.
+        IndexError: if the dimension does not exist.
+        ValueError: if the sizes do not add up to the dimension's, or one size is not positive.
+
+    Example:
+        >>> flow.split(flow.arange(5), 2)
+        (tensor([0, 1]), tensor([2, 3]), tensor([4]))
     """
     axis = normalize_dim("split", dim, tensor.ndim)
     size = _size("split", tensor, axis)
@@ -489,10 +670,17 @@ def split(
 
 @public("unsafe_chunk", numpy_names=True)
 def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
-    """Cut a dimension into at most `chunks` pieces of equal size (the last may be smaller); exactly so many of none.
+    """Cut a dimension into at most `chunks` pieces of equal size (the last may be smaller).
+
+    An empty dimension is cut into exactly that many.
 
     Raises:
+        IndexError: if the dimension does not exist.
         ValueError: if `chunks` is not positive.
+
+    Example:
+        >>> flow.chunk(flow.arange(5), 2)
+        (tensor([0, 1, 2]), tensor([3, 4]))
     """
     if whole_number("chunk", "the number of chunks", chunks) <= 0:
         raise ValueError(f"chunk: the number of chunks must be positive, not {chunks}")
@@ -504,7 +692,16 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
 def tensor_split(
     input: Tensor, indices_or_sections: int | tuple[int, ...] | list[int], dim: int = 0
 ) -> tuple[Tensor, ...]:
-    """Cut a dimension before each of the given indices, or into so many pieces whose sizes differ by at most one."""
+    """Cut a dimension before each of these indices, or into this many pieces whose sizes differ by at most one.
+
+    Raises:
+        IndexError: if the dimension does not exist.
+        ValueError: if the number of pieces is not positive.
+
+    Example:
+        >>> flow.tensor_split(flow.arange(5), 2)
+        (tensor([0, 1, 2]), tensor([3, 4]))
+    """
     axis = normalize_dim("tensor_split", dim, input.ndim)
     size = _size("tensor_split", input, axis)
     if isinstance(indices_or_sections, int):
@@ -521,7 +718,15 @@ def tensor_split(
 
 @public(numpy_names=True)
 def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
-    """The slices along a dimension, without it."""
+    """Split a tensor into the slices along a dimension, which disappears.
+
+    Raises:
+        IndexError: if the dimension does not exist.
+
+    Example:
+        >>> flow.unbind(flow.tensor([[1, 2], [3, 4]]))
+        (tensor([1, 2]), tensor([3, 4]))
+    """
     axis = normalize_dim("unbind", dim, input.ndim)
     return tuple([select(input, axis, index) for index in range(_size("unbind", input, axis))])
 
@@ -545,7 +750,16 @@ DIAGONAL = ViewExpr("diagonal", view_diagonal)
 
 @public()
 def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
-    """The diagonal of two dimensions, as the last one; `offset` > 0 is above the main diagonal."""
+    """View the diagonal of two dimensions as the last one; with `offset` > 0, one above the main diagonal.
+
+    Raises:
+        IndexError: if a dimension does not exist.
+        ValueError: if both dimensions are the same.
+
+    Example:
+        >>> flow.diagonal(flow.tensor([[1, 2], [3, 4]]))
+        tensor([1, 4])
+    """
     first = normalize_dim("diagonal", dim1, input.ndim)
     second = normalize_dim("diagonal", dim2, input.ndim)
     if first == second:
@@ -555,16 +769,26 @@ def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Te
 
 @attribute("mT")
 def mT(self: Tensor) -> Tensor:
-    """The last two dimensions exchanged."""
+    """The tensor with its last two dimensions exchanged.
+
+    Example:
+        >>> flow.tensor([[1, 2], [3, 4]]).mT
+        tensor([[1, 3],
+                [2, 4]])
+    """
     return transpose(self, -1, -2)
 
 
 @method()
 def sum_to_size(self: Tensor, *size: Any) -> Tensor:
-    """Summed over the dimensions along which a tensor of these sizes would have to be broadcast to this one.
+    """Sum over the dimensions along which a tensor of these sizes would have to be broadcast to this one.
 
     Raises:
-        ValueError: if it does not broadcast.
+        ValueError: if these sizes do not broadcast to the tensor's.
+
+    Example:
+        >>> flow.ones(2, 3).sum_to_size(1, 3)
+        tensor([[2., 2., 2.]])
     """
     wanted = sizes("sum_to_size", size)
     shape = tuple(self.shape)
