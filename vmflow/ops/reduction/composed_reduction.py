@@ -35,18 +35,25 @@ def var(
     correction: float | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
-    """The variance along `dim` (None: all), divided by the count less `correction`; nan where that is not positive.
+    """The variance along `dim` (None: all): the sum of squared deviations, divided by the count less `correction`.
+
+    nan where the divisor is not positive.
 
     Args:
         input: floating-point or complex; the variance of complex numbers is real.
         dim: the dimensions to reduce; a bool stands for `unbiased`, as in PyTorch.
-        unbiased: PyTorch's older word for a correction of 1 or 0.
+        unbiased: PyTorch's older argument: True is a correction of 1, False of 0.
         keepdim: whether the reduced dimensions stay, with size 1.
         correction: 1 by default.
 
     Raises:
         TypeError: for bools and integers.
         ValueError: if both `unbiased` and `correction` are given.
+        IndexError: if a dimension does not exist.
+
+    Example:
+        >>> flow.var(flow.tensor([1.0, 2.0, 3.0]))
+        tensor(1.)
     """
     if isinstance(dim, bool):
         dim, unbiased = None, dim
@@ -75,7 +82,15 @@ def std(
     correction: float | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
-    """The square root of `var`; where it is 0 its gradient is taken as 0."""
+    """The standard deviation, the square root of `var`, with its arguments; where it is 0 its gradient is taken as 0.
+
+    Raises:
+        TypeError, ValueError, IndexError: as `var`.
+
+    Example:
+        >>> flow.std(flow.tensor([[1.0, 2.0, 3.0], [0.0, 0.0, 0.0]]), dim=1)
+        tensor([1., 0.])
+    """
     spread = var(half_widened(input), dim, unbiased, keepdim, correction=correction)
     return _root(spread, 2).to(input.dtype.to_real())
 
@@ -98,7 +113,15 @@ def var_mean(
     *,
     correction: float | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """`var` and `mean`."""
+    """The pair (`var`, `mean`) along `dim`; the arguments are those of `var`.
+
+    Raises:
+        TypeError, ValueError, IndexError: as `var`.
+
+    Example:
+        >>> flow.var_mean(flow.tensor([1.0, 2.0, 3.0]))
+        (tensor(1.), tensor(2.))
+    """
     average = mean(input, None if isinstance(dim, bool) else dim, keepdim)
     return var(input, dim, unbiased, keepdim, correction=correction), average
 
@@ -112,7 +135,15 @@ def std_mean(
     *,
     correction: float | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """`std` and `mean`."""
+    """The pair (`std`, `mean`) along `dim`; the arguments are those of `var`.
+
+    Raises:
+        TypeError, ValueError, IndexError: as `var`.
+
+    Example:
+        >>> flow.std_mean(flow.tensor([1.0, 2.0, 3.0]))
+        (tensor(1.), tensor(2.))
+    """
     average = mean(input, None if isinstance(dim, bool) else dim, keepdim)
     return std(input, dim, unbiased, keepdim, correction=correction), average
 
@@ -135,7 +166,12 @@ def norm(
 
     Raises:
         TypeError: for bools and integers.
-        ValueError: for another string as `p`.
+        ValueError: if `p` is another string.
+        IndexError: if a dimension does not exist.
+
+    Example:
+        >>> flow.norm(flow.tensor([3.0, 4.0]))
+        tensor(5.)
     """
     if dtype is not None:
         input = input.to(dtype)
@@ -167,7 +203,7 @@ def norm(
 @copied_in_place()
 @out_by_copy()
 def renorm(input: Tensor, p: float, dim: int, maxnorm: float, *, out: Tensor | None = None) -> Tensor:
-    """`input`, whose parts along `dim` are scaled down to the p-norm `maxnorm` where theirs is larger.
+    """Scale the parts of `input` along `dim` down to the p-norm `maxnorm` where theirs is larger.
 
     Args:
         input: floating-point or complex, of at least two dimensions.
@@ -177,11 +213,12 @@ def renorm(input: Tensor, p: float, dim: int, maxnorm: float, *, out: Tensor | N
 
     Raises:
         TypeError: for integers.
-        ValueError: for fewer dimensions, or for a `p` or `maxnorm` out of range.
+        ValueError: for less than two dimensions, or a `p` or `maxnorm` out of range.
 
-    >>> flow.tensor([[3.0, 4.0], [0.3, 0.4]]).renorm(2, 0, 1)
-    tensor([[0.6000, 0.8000],
-            [0.3000, 0.4000]])
+    Example:
+        >>> flow.tensor([[3.0, 4.0], [0.3, 0.4]]).renorm(2, 0, 1)
+        tensor([[0.6000, 0.8000],
+                [0.3000, 0.4000]])
     """
     if input.ndim < 2:
         raise ValueError(f"renorm: expected at least two dimensions, got shape {list(input.shape)}")
@@ -197,7 +234,15 @@ def renorm(input: Tensor, p: float, dim: int, maxnorm: float, *, out: Tensor | N
 
 @public(numpy_names=True)
 def count_nonzero(input: Tensor, dim: Dims = None) -> Tensor:
-    """How many elements along `dim` (None: all) are not zero, int64."""
+    """The number of elements along `dim` (None: all) that are not zero, int64.
+
+    Raises:
+        IndexError: if a dimension does not exist.
+
+    Example:
+        >>> flow.count_nonzero(flow.tensor([[0, 1], [2, 3]]), dim=0)
+        tensor([1, 2])
+    """
     return number_of_nonzero(input) if dim is None else sum(input != 0, dim)
 
 
@@ -206,7 +251,15 @@ def count_nonzero(input: Tensor, dim: Dims = None) -> Tensor:
 def nansum(
     input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None, out: Tensor | None = None
 ) -> Tensor:
-    """The sum of what is not nan."""
+    """The sum along `dim` (None: all) of the elements that are not nan.
+
+    Raises:
+        IndexError: if a dimension does not exist.
+
+    Example:
+        >>> flow.nansum(flow.tensor([1.0, flow.nan, 2.0]))
+        tensor(3.)
+    """
     return sum(where(input.isnan(), 0, input), dim, keepdim, dtype=dtype)
 
 
@@ -215,7 +268,15 @@ def nansum(
 def nanmean(
     input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None, out: Tensor | None = None
 ) -> Tensor:
-    """The mean of what is not nan."""
+    """The mean along `dim` (None: all) of the elements that are not nan.
+
+    Raises:
+        IndexError: if a dimension does not exist.
+
+    Example:
+        >>> flow.nanmean(flow.tensor([1.0, flow.nan, 2.0]))
+        tensor(1.5000)
+    """
     return nansum(input, dim, keepdim, dtype=dtype) / sum(~input.isnan(), dim, keepdim)
 
 
@@ -224,10 +285,15 @@ def nanmean(
 def logsumexp(
     input: Tensor, dim: int | tuple[int, ...] | list[int], keepdim: bool = False, *, out: Tensor | None = None
 ) -> Tensor:
-    """``log(sum(exp(input)))`` along `dim`, without overflow; -inf of nothing.
+    """``log(sum(exp(input)))`` along `dim`, without overflow; -inf where there are no elements.
 
     Raises:
         TypeError: for complex tensors.
+        IndexError: if a dimension does not exist.
+
+    Example:
+        >>> flow.logsumexp(flow.tensor([1000.0, 1000.0]), 0)
+        tensor(1000.6932)
     """
     if input.dtype.is_complex:
         raise TypeError(f"logsumexp is not defined for {input.dtype.name} tensors")

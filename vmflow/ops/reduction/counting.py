@@ -40,7 +40,16 @@ if TYPE_CHECKING:
 
 @public()
 def argwhere(input: Tensor) -> Tensor:
-    """The indices of the non-zero elements as rows; see `nonzero`.  Waits for the tensor."""
+    """The indices of the non-zero elements, one row for each; see `nonzero`.  Waits for the tensor.
+
+    Raises:
+        AttributeError: if `input` is no tensor.
+
+    Example:
+        >>> flow.argwhere(flow.tensor([[0, 1], [2, 0]]))
+        tensor([[0, 1],
+                [1, 0]])
+    """
     return cast("Tensor", nonzero(input))
 
 
@@ -95,18 +104,22 @@ def unique(
 
     Args:
         input: of any real dtype.
-        sorted: accepted for PyTorch's sake; they always are.
-        return_inverse: whether to tell also, in the shape of `input`, which of them each element is.
-        return_counts: whether to tell also how often each occurs.
+        sorted: accepted for PyTorch's sake; the result is always sorted.
+        return_inverse: whether to return also, in the shape of `input`, the index of each element in the result.
+        return_counts: whether to return also the number of occurrences of each.
         dim: compares slices along this dimension instead of elements.
 
     Returns:
-        The distinct elements, or with one of the last two a tuple ``(elements, inverse, counts)`` of what was asked
-        for.
+        The distinct elements; if `return_inverse` or `return_counts` is true, a tuple ``(elements, inverse, counts)``
+        of the results that were asked for.
 
     Raises:
         TypeError: for complex numbers.
         ValueError: if slices have no elements.
+
+    Example:
+        >>> flow.unique(flow.tensor([3, 1, 3]), return_counts=True)
+        (tensor([1, 3]), tensor([1, 2]))
     """
     return _distinct("unique", input, dim, False, return_inverse, return_counts)
 
@@ -123,20 +136,25 @@ def _slices(name: str, input: Tensor, dim: int) -> int | None:
 def unique_consecutive(
     input: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
 ) -> Any:
-    """The elements without those that equal the one before.  Waits for the tensor.
+    """Remove each element that equals the one before.  Waits for the tensor.
 
     Args:
         input: of any real dtype.
-        return_inverse: whether to tell also, in the shape of `input`, which of them each element went into.
-        return_counts: whether to tell also how many went into each.
+        return_inverse: whether to return also, in the shape of `input`, the index in the result of each element's run.
+        return_counts: whether to return also the length of each run.
         dim: compares slices along this dimension instead of elements.
 
     Returns:
-        The elements left, or with one of the others a tuple ``(elements, inverse, counts)`` of what was asked for.
+        The remaining elements; if `return_inverse` or `return_counts` is true, a tuple ``(elements, inverse, counts)``
+        of the results that were asked for.
 
     Raises:
         TypeError: for complex numbers.
         ValueError: if slices have no elements.
+
+    Example:
+        >>> flow.unique_consecutive(flow.tensor([1, 1, 2, 1]))
+        tensor([1, 2, 1])
     """
     return _distinct("unique_consecutive", input, dim, True, return_inverse, return_counts)
 
@@ -176,16 +194,21 @@ _BINCOUNT = OpExpr("bincount", _infer_bincount, Form((1, 2), tuple[Size]), "sear
 
 @public()
 def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
-    """How often each number from 0 to the largest occurs.  Waits for the tensor.
+    """Count the occurrences of each number from 0 to the largest.  Waits for the tensor.
 
     Args:
         input: a vector of integers, none negative.
-        weights: what each counts for, else 1; of the same shape.  The sums are float32 for float32, else float64.
-        minlength: how many counts there are at least.
+        weights: the weight of each number, of the shape of `input`; 1 by default.  The sums are float32 for float32,
+            else float64.
+        minlength: the least number of counts.
 
     Raises:
-        TypeError: if the tensor is not of integers.
+        TypeError: if the tensor holds no integers.
         ValueError: if it is no vector, holds a negative number, or the weights or `minlength` do not fit.
+
+    Example:
+        >>> flow.bincount(flow.tensor([0, 2, 2]))
+        tensor([1, 0, 2])
     """
     operands = (input,) if weights is None else (input, weights)
     _check_numbers(tuple([operand._blob.meta for operand in operands]))
@@ -228,17 +251,21 @@ _HISTOGRAM = OpExpr(
 @public()
 @out_by_copy()
 def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0, *, out: Tensor | None = None) -> Tensor:
-    """How many elements lie in each of so many bins of equal width from `min` to `max`; others do not count.
+    """Count the elements in each of `bins` bins of equal width from `min` to `max`; others do not count.
 
     Args:
         input: of a floating-point dtype, which is also that of the result.
-        bins: how many.
-        min, max: the range; where both are equal, that of the elements.
+        bins: the number of bins.
+        min, max: the range; if both are equal, that of the elements.
 
     Raises:
         TypeError: if the tensor is not of a floating-point dtype.
-        ValueError: if `bins` is not positive, or `max` is below `min`; if the elements' range is to be taken and is
-            not finite, when the result is looked at.
+        ValueError: if `bins` is not positive, or `max` is below `min`; when the result is read, if the elements' own
+            range is used and is not finite.
+
+    Example:
+        >>> flow.histc(flow.tensor([0.0, 0.5, 3.5]), bins=2, min=0, max=4)
+        tensor([2., 1.])
     """
     return _histogram("histc", (input,), bins, (min, max), False, False)[0]
 
@@ -273,18 +300,22 @@ def histogram(
     density: bool = False,
     out: tuple[Tensor, Tensor] | None = None,
 ) -> Histogram:
-    """How many elements lie in each bin, and the bins' edges.
+    """Count the elements in each bin; returns the counts and the bins' edges.
 
     Args:
         input: of a floating-point dtype, which is also that of the results.
-        bins: how many of equal width, or an ascending vector of their edges.
-        range: of the bins, if it is not to be that of the elements; only where `bins` is a number.
-        weight: what each element counts for, else 1.
+        bins: a number of bins of equal width, or an ascending vector of their edges.
+        range: the range of the bins, by default that of the elements; only where `bins` is a number.
+        weight: the weight of each element, 1 by default.
         density: whether the result is divided so that its integral is 1.
 
     Raises:
         TypeError: if dtypes are not one floating-point dtype.
         ValueError: if bins, range or weights do not fit.
+
+    Example:
+        >>> flow.histogram(flow.tensor([0.0, 0.5, 3.5]), bins=2, range=(0.0, 4.0))
+        Histogram(hist=tensor([2., 1.]), bin_edges=tensor([0., 2., 4.]))
     """
     operands = (input,) if weight is None else (input, weight)
     if isinstance(bins, _tensors.Tensor):

@@ -27,8 +27,36 @@ if TYPE_CHECKING:
 
 # Of two
 
-maximum = binary("maximum", most=FLOATING, in_place=False, doc="The larger of two elements; nan if either is.")
-minimum = binary("minimum", most=FLOATING, in_place=False, doc="The smaller of two elements; nan if either is.")
+maximum = binary(
+    "maximum",
+    most=FLOATING,
+    in_place=False,
+    doc="""The larger of two elements; nan if either is.  The tensors broadcast.
+
+    Raises:
+        TypeError: for complex tensors.
+        ValueError: if the shapes do not broadcast.
+
+    Example:
+        >>> flow.maximum(flow.tensor([3, 2]), flow.tensor([4, 1]))
+        tensor([4, 2])
+    """,
+)
+minimum = binary(
+    "minimum",
+    most=FLOATING,
+    in_place=False,
+    doc="""The smaller of two elements; nan if either is.  The tensors broadcast.
+
+    Raises:
+        TypeError: for complex tensors.
+        ValueError: if the shapes do not broadcast.
+
+    Example:
+        >>> flow.minimum(flow.tensor([3, 2]), flow.tensor([4, 1]))
+        tensor([3, 1])
+    """,
+)
 
 
 @maximum.op.tensors.gradient(inputs=(0, 1))
@@ -98,7 +126,16 @@ _ARGMIN = _arg("argmin")
 
 @public(numpy_names=True)
 def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False, *, out: Tensor | None = None) -> Tensor:
-    """The index, int64, of the largest element along `dim`, or in the flattened tensor; the first of equal ones."""
+    """The index, int64, of the largest element along `dim`, or in the flattened tensor; the first of equal ones.
+
+    Raises:
+        TypeError: for complex tensors.
+        IndexError: if the dimension does not exist or has no elements.
+
+    Example:
+        >>> flow.argmax(flow.tensor([1, 5, 5]))
+        tensor(1)
+    """
     axis = None if dim is None else normalize_dim("argmax", dim, input.ndim)
     keepdim = flag("argmax", "keepdim", keepdim)
     if out is not None:
@@ -108,7 +145,16 @@ def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False, *, out:
 
 @public(numpy_names=True)
 def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False, *, out: Tensor | None = None) -> Tensor:
-    """The index, int64, of the smallest element along `dim`, or in the flattened tensor; the first of equal ones."""
+    """The index, int64, of the smallest element along `dim`, or in the flattened tensor; the first of equal ones.
+
+    Raises:
+        TypeError: for complex tensors.
+        IndexError: if the dimension does not exist or has no elements.
+
+    Example:
+        >>> flow.argmin(flow.tensor([[3, 1], [0, 2]]), dim=1)
+        tensor([1, 0])
+    """
     axis = None if dim is None else normalize_dim("argmin", dim, input.ndim)
     keepdim = flag("argmin", "keepdim", keepdim)
     if out is not None:
@@ -142,6 +188,14 @@ def max(
         keepdim: whether the dimension stays, with size 1.
         other: the other tensor, by its name.
         out: for the results: a pair of tensors if `dim` is a dimension, else one.
+
+    Raises:
+        TypeError: for complex tensors.
+        IndexError: if the dimension does not exist or has no elements.
+
+    Example:
+        >>> flow.max(flow.tensor([[3, 1], [0, 2]]), dim=1)
+        ValuesIndices(values=tensor([3, 2]), indices=tensor([0, 1]))
     """
     return _max_or_min("max", input, dim, keepdim, other, out, amax, argmax, maximum)
 
@@ -158,6 +212,14 @@ def min(
     """The smallest element; with `dim` a pair (values, indices); with another tensor the element-wise `minimum`.
 
     The arguments are those of `max`.
+
+    Raises:
+        TypeError: for complex tensors.
+        IndexError: if the dimension does not exist or has no elements.
+
+    Example:
+        >>> flow.min(flow.tensor([3, 1, 2]))
+        tensor(1)
     """
     return _max_or_min("min", input, dim, keepdim, other, out, amin, argmin, minimum)
 
@@ -203,5 +265,14 @@ class MinMax(NamedTuple):
 def aminmax(
     input: Tensor, *, dim: int | None = None, keepdim: bool = False, out: tuple[Tensor, Tensor] | None = None
 ) -> MinMax:
-    """`amin` and `amax`."""
+    """The pair (`amin`, `amax`) along `dim`, or of all elements.
+
+    Raises:
+        TypeError: for complex tensors.
+        IndexError: if the dimension does not exist.
+
+    Example:
+        >>> flow.aminmax(flow.tensor([3, 1, 2]))
+        MinMax(min=tensor(1), max=tensor(3))
+    """
     return MinMax(amin(input, dim, keepdim), amax(input, dim, keepdim))

@@ -35,13 +35,18 @@ def matrix_norm(
         ord: "fro" (the root of the sum of squares), "nuc" (the sum of singular values), 2 or -2 (the largest or
             smallest singular value), inf or -inf (the largest or smallest sum of a row's absolute values), 1 or -1 (of
             a column's).
-        dim: which two dimensions are the rows and columns.
-        keepdim: whether they stay, with size 1.
-        dtype: to which `A` is converted first.
+        dim: the dimensions of the rows and the columns.
+        keepdim: whether both dimensions stay, with size 1.
+        dtype: the dtype to which `A` is converted first.
 
     Raises:
-        TypeError, ValueError: for integers, another kind of dtype, another `ord`, and equal dimensions.
-        IndexError: for dimensions that do not exist, and no elements if `ord` is negative.
+        TypeError: for integers, or a dtype of another kind.
+        ValueError: for another `ord`, equal dimensions, or less than two dimensions.
+        IndexError: if a dimension does not exist.
+
+    Example:
+        >>> flow.linalg.matrix_norm(flow.tensor([[1.0, -2.0], [3.0, 4.0]]), ord=1)
+        tensor(6.)
     """
     keepdim = flag("matrix_norm", "keepdim", keepdim)
     if len(dim) != 2:
@@ -104,18 +109,23 @@ def vector_norm(
     dtype: DType | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
-    """The norm of the elements along `dim`, as of a vector; see `vmflow.norm`.
+    """The norm of the elements along `dim`, taken as a vector; see `vmflow.norm`.
 
     Args:
         x: floating-point or complex.
-        ord: the exponent; inf and -inf are the largest and the smallest absolute value, 0 counts what is not 0.
+        ord: the exponent; inf and -inf give the largest and the smallest absolute value, 0 the number of non-zero
+            elements.
         dim: one or several dimensions, by default all.
-        keepdim: whether they stay, with size 1.
-        dtype: to which `x` is converted first; of no less precision.
+        keepdim: whether the reduced dimensions stay, with size 1.
+        dtype: the dtype to which `x` is converted first; of no less precision.
 
     Raises:
         TypeError: for integers, a string as `ord`, and another kind of dtype.
-        IndexError: for dimensions that do not exist, and no elements if `ord` is negative or inf.
+        IndexError: if a dimension does not exist, or there are no elements and `ord` is negative or inf.
+
+    Example:
+        >>> flow.linalg.vector_norm(flow.tensor([3.0, -4.0]))
+        tensor(5.)
     """
     if isinstance(ord, str):
         raise TypeError(f"vector_norm: ord must be a number, not {ord!r}")
@@ -140,14 +150,20 @@ def linalg_norm(
 
     Args:
         A: floating-point or complex.
-        ord: see `vector_norm` and `matrix_norm`; without one, the root of the sum of squares.
-        dim: one dimension for vectors, two for matrices; without it, those of a 1-d or 2-d tensor, and without `ord`
-            either all of them.
+        ord: see `vector_norm` and `matrix_norm`; by default the root of the sum of squares.
+        dim: one dimension for vectors, two for matrices; by default those of a 1-d or 2-d tensor, and without `ord`
+            all.
         keepdim: whether the reduced dimensions stay, with size 1.
-        dtype: to which `A` is converted first.
+        dtype: the dtype to which `A` is converted first.
 
     Raises:
-        ValueError: for an `ord` without `dim` of a tensor that is neither 1-d nor 2-d.
+        ValueError: for an `ord` without `dim` of a tensor that is neither 1-d nor 2-d, or one that does not suit `dim`.
+        TypeError: for integers.
+        IndexError: if a dimension does not exist.
+
+    Example:
+        >>> flow.linalg.norm(flow.tensor([[3.0, 0.0], [0.0, 4.0]]))
+        tensor(5.)
     """
     if isinstance(dim, (tuple, list)) and len(dim) not in (1, 2):
         raise ValueError(f"linalg.norm: dim must be one or two dimensions, not {tuple(dim)}")

@@ -50,13 +50,21 @@ _ARGSORT = OpExpr("argsort", _infer_argsort, Form(1, tuple[Dim, bool]), "orderin
 def argsort(
     input: Tensor, dim: int = -1, descending: bool = False, *, stable: bool = False, out: Tensor | None = None
 ) -> Tensor:
-    """The indices, int64, that put the elements along `dim` in order.
+    """The indices, int64, that sort the elements along `dim`.
 
     Args:
         input: of any real dtype.
         dim: the dimension to sort along.
         descending: whether the largest comes first.
         stable: accepted for PyTorch's sake; equal elements always keep their order.
+
+    Raises:
+        TypeError: for complex tensors.
+        IndexError: if the dimension does not exist.
+
+    Example:
+        >>> flow.argsort(flow.tensor([3, 1, 2]))
+        tensor([1, 2, 0])
     """
     axis = normalize_dim("argsort", dim, input.ndim)
     return _interpreter.dispatch(_ARGSORT, (input,), (axis, flag("argsort", "descending", descending)))
@@ -72,7 +80,16 @@ def sort(
     stable: bool = False,
     out: tuple[Tensor, ...] | None = None,
 ) -> ValuesIndices:
-    """The elements along `dim` in order, and where they were; see `argsort`."""
+    """Sort the elements along `dim`; returns a pair (values, indices), the latter as of `argsort`.
+
+    Raises:
+        TypeError: for complex tensors.
+        IndexError: if the dimension does not exist.
+
+    Example:
+        >>> flow.sort(flow.tensor([3, 1, 2]))
+        ValuesIndices(values=tensor([1, 2, 3]), indices=tensor([1, 2, 0]))
+    """
     indices = argsort(input, dim, descending, stable=stable)
     return ValuesIndices(gather(input, dim, indices), indices)
 
@@ -80,7 +97,16 @@ def sort(
 @public()
 @out_by_copy()
 def msort(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The elements along the first dimension in ascending order."""
+    """Sort the elements along the first dimension in ascending order.
+
+    Raises:
+        TypeError: for complex tensors.
+
+    Example:
+        >>> flow.msort(flow.tensor([[3, 1], [0, 2]]))
+        tensor([[0, 1],
+                [3, 2]])
+    """
     return sort(input, 0).values
 
 
@@ -110,17 +136,23 @@ def topk(
     *,
     out: tuple[Tensor, ...] | None = None,
 ) -> ValuesIndices:
-    """The `k` largest elements along `dim` (or the smallest), and where they were.
+    """The `k` largest elements along `dim` (or the smallest), and their indices, as a pair (values, indices).
 
     Args:
         input: of any real dtype.
-        k: how many.
-        dim: the dimension to look along.
-        largest: whether the largest or the smallest.
-        sorted: accepted for PyTorch's sake; they always come in order, the most extreme first.
+        k: the number of elements.
+        dim: the dimension of the elements that are compared.
+        largest: False for the smallest elements.
+        sorted: accepted for PyTorch's sake; the elements always come in order, the most extreme first.
 
     Raises:
-        ValueError: if there are not so many.
+        TypeError: for complex tensors.
+        ValueError: if the dimension has less than `k` elements.
+        IndexError: if the dimension does not exist.
+
+    Example:
+        >>> flow.topk(flow.tensor([3, 1, 2]), 2)
+        ValuesIndices(values=tensor([3, 2]), indices=tensor([0, 2]))
     """
     axis = normalize_dim("topk", dim, input.ndim)
     flag("topk", "sorted", sorted)
@@ -155,10 +187,16 @@ def _of_rank(name: str, input: Tensor, place: int, dim: int, keepdim: bool, nan_
 def kthvalue(
     input: Tensor, k: int, dim: int = -1, keepdim: bool = False, *, out: tuple[Tensor, ...] | None = None
 ) -> ValuesIndices:
-    """The `k`-th smallest element along `dim`, counted from 1, and where it was.
+    """The `k`-th smallest element along `dim`, counted from 1, and its index, as a pair (values, indices).
 
     Raises:
-        ValueError: if there are not so many.
+        TypeError: for complex tensors.
+        ValueError: if the dimension has less than `k` elements.
+        IndexError: if the dimension does not exist.
+
+    Example:
+        >>> flow.kthvalue(flow.tensor([3, 1, 2]), 2)
+        ValuesIndices(values=tensor(2), indices=tensor(2))
     """
     axis = normalize_dim("kthvalue", dim, input.ndim)
     size = input.shape[axis] if input.ndim else 1
@@ -170,12 +208,15 @@ def kthvalue(
 @public(numpy_names=True)
 @outs_by_copy()
 def median(input: Tensor, dim: int | None = None, keepdim: bool = False, *, out: Any = None) -> Any:
-    """The median; with `dim` a pair (values, indices).  Of an even number of elements the lower of the middle two.
-
-    nan if any element is.
+    """The median; with `dim` a pair (values, indices).  For an even number of elements, the lower of the middle two.
 
     Raises:
-        IndexError: if a dimension has no element to choose.
+        TypeError: for complex tensors.
+        IndexError: if the dimension does not exist or has no elements.
+
+    Example:
+        >>> flow.median(flow.tensor([4, 1, 3, 2]))
+        tensor(2)
     """
     keepdim = flag("median", "keepdim", keepdim)
     if dim is None:

@@ -41,19 +41,26 @@ def quantile(
     interpolation: str = "linear",
     out: Tensor | None = None,
 ) -> Tensor:
-    """The elements below which the parts `q` of all lie, along `dim` or of the flattened tensor; nan if one is nan.
+    """Quantiles: the values below which the fractions `q` of the elements lie, along `dim` or of the flattened tensor.
+
+    nan if an element is nan.
 
     Args:
         input: of a floating-point dtype.
         q: from 0 to 1: a number, a 0-d tensor, or a vector, whose dimension comes first in the result.
-        dim: the dimension to look along.
+        dim: the dimension to reduce.
         keepdim: whether it is kept, with size 1.
-        interpolation: what to do between two elements: "linear", "lower", "higher", "midpoint" or "nearest".
+        interpolation: the choice between two elements: "linear", "lower", "higher", "midpoint" or "nearest".
 
     Raises:
         TypeError: if dtypes are not one floating-point dtype.
-        ValueError: if `q` is a number out of range or of more than one dimension, or there are no elements.
-        IndexError: if an element of a tensor `q` is out of range, when the result is looked at.
+        ValueError: if `q` is a number out of range or has more than one dimension, or there are no elements.
+        IndexError: if the dimension does not exist; when the result is read, if an element of a tensor `q` is out of
+            range.
+
+    Example:
+        >>> flow.quantile(flow.tensor([0.0, 1.0, 4.0]), 0.75)
+        tensor(2.5000)
     """
     return _quantile("quantile", input, q, dim, keepdim, interpolation)
 
@@ -70,7 +77,15 @@ def nanquantile(
     interpolation: str = "linear",
     out: Tensor | None = None,
 ) -> Tensor:
-    """As `quantile`, but of the elements that are not nan; nan if all are."""
+    """As `quantile`, over the elements that are not nan; nan if all are.
+
+    Raises:
+        TypeError, ValueError, IndexError: as `quantile`.
+
+    Example:
+        >>> flow.nanquantile(flow.tensor([0.0, flow.nan, 4.0]), 0.25)
+        tensor(1.)
+    """
     return _quantile("nanquantile", input, q, dim, keepdim, interpolation)
 
 
@@ -138,10 +153,15 @@ def _interpolated(rows: Tensor, parts: Tensor, interpolation: str, ignores_nan: 
 @public(numpy_names=True)
 @outs_by_copy()
 def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False, *, out: Any = None) -> Any:
-    """As `median`, but of the elements that are not nan; nan if all are.
+    """As `median`, over the elements that are not nan; nan if all are.
 
     Raises:
-        IndexError: if a dimension has no element to choose.
+        TypeError: for complex tensors.
+        IndexError: if the dimension does not exist or has no elements.
+
+    Example:
+        >>> flow.nanmedian(flow.tensor([flow.nan, 1.0, 2.0, 3.0]))
+        tensor(2.)
     """
     keepdim = flag("nanmedian", "keepdim", keepdim)
     if dim is None:
@@ -187,10 +207,15 @@ _MODE = OpExpr("mode", _infer_mode, Form(1, tuple[Dim]), "ordering")
 def mode(
     input: Tensor, dim: int = -1, keepdim: bool = False, *, out: tuple[Tensor, Tensor] | None = None
 ) -> ValuesIndices:
-    """The most frequent element along `dim`, and the last place where it is; of several the smallest.
+    """The most frequent element along `dim`, the smallest of several, and its last index, as a pair (values, indices).
 
     Raises:
-        IndexError: if the dimension has no element to choose.
+        TypeError: for complex tensors.
+        IndexError: if the dimension does not exist or has no elements.
+
+    Example:
+        >>> flow.mode(flow.tensor([2, 1, 2]))
+        ValuesIndices(values=tensor(2), indices=tensor(2))
     """
     axis = normalize_dim("mode", dim, input.ndim)
     keepdim = flag("mode", "keepdim", keepdim)

@@ -99,7 +99,16 @@ def _reduce(op: OpExpr, input: Tensor, dim: Dims, keepdim: bool, out: Tensor | N
 def sum(
     input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None, out: Tensor | None = None
 ) -> Tensor:
-    """The sum along `dim` (None: all), as `dtype`; without one, bools and integers sum to int64."""
+    """The sum along `dim` (None: all), as `dtype`; by default bools and integers sum to int64.
+
+    Raises:
+        IndexError: if a dimension does not exist.
+        ValueError: if a dimension is named twice.
+
+    Example:
+        >>> flow.sum(flow.tensor([[1, 2], [3, 4]]), dim=0)
+        tensor([4, 6])
+    """
     if dtype is None:
         return _reduce(_SUM, input, dim, keepdim, out)
     if out is not None:
@@ -111,7 +120,15 @@ def sum(
 def prod(
     input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None, out: Tensor | None = None
 ) -> Tensor:
-    """The product along `dim` (None: all), as `dtype`; without one, bools and integers multiply to int64."""
+    """The product along `dim` (None: all), as `dtype`; by default bools and integers multiply to int64.
+
+    Raises:
+        IndexError: if a dimension does not exist.
+
+    Example:
+        >>> flow.prod(flow.tensor([[1, 2], [3, 4]]), dim=1)
+        tensor([ 2, 12])
+    """
     if dtype is None:
         return _reduce(_PROD, input, dim, keepdim, out)
     if out is not None:
@@ -127,19 +144,43 @@ def mean(
 
     Raises:
         TypeError: for bools and integers.
+        IndexError: if a dimension does not exist.
+        ValueError: if a dimension is named twice.
+
+    Example:
+        >>> flow.mean(flow.tensor([[1.0, 2.0], [3.0, 4.0]]), dim=0)
+        tensor([2., 3.])
     """
     return _reduce(_MEAN, input if dtype is None else input.to(dtypes.checked("mean", dtype)), dim, keepdim, out)
 
 
 @public(numpy_names=True)
 def amax(input: Tensor, dim: Dims = None, keepdim: bool = False, *, out: Tensor | None = None) -> Tensor:
-    """The largest element along `dim`; equal ones share the gradient."""
+    """The largest element along `dim` (None: all); equal ones share the gradient.
+
+    Raises:
+        TypeError: for complex tensors.
+        IndexError: if a dimension does not exist.
+
+    Example:
+        >>> flow.amax(flow.tensor([[1, 2], [4, 3]]), dim=1)
+        tensor([2, 4])
+    """
     return _reduce(_AMAX, input, dim, keepdim, out)
 
 
 @public(numpy_names=True)
 def amin(input: Tensor, dim: Dims = None, keepdim: bool = False, *, out: Tensor | None = None) -> Tensor:
-    """The smallest element along `dim`; equal ones share the gradient."""
+    """The smallest element along `dim` (None: all); equal ones share the gradient.
+
+    Raises:
+        TypeError: for complex tensors.
+        IndexError: if a dimension does not exist.
+
+    Example:
+        >>> flow.amin(flow.tensor([[1, 2], [4, 3]]), dim=1)
+        tensor([1, 3])
+    """
     return _reduce(_AMIN, input, dim, keepdim, out)
 
 
@@ -150,7 +191,15 @@ def euclidean_norm(input: Tensor, dim: Dims = None, keepdim: bool = False) -> Te
 
 @public(numpy_names=True)
 def all(input: Tensor, dim: Dims = None, keepdim: bool = False, *, out: Tensor | None = None) -> Tensor:
-    """Whether all elements along `dim` are non-zero; of an empty `dim`, each for itself."""
+    """Whether all elements along `dim` (None: all) are non-zero; with an empty `dim`, each for itself.
+
+    Raises:
+        IndexError: if a dimension does not exist.
+
+    Example:
+        >>> flow.all(flow.tensor([[1, 2], [0, 3]]), dim=1)
+        tensor([ True, False])
+    """
     if dim == () or dim == []:
         return ne(input, 0, out=out)
     return _reduce(_ALL, input, dim, keepdim, out)
@@ -158,7 +207,15 @@ def all(input: Tensor, dim: Dims = None, keepdim: bool = False, *, out: Tensor |
 
 @public(numpy_names=True)
 def any(input: Tensor, dim: Dims = None, keepdim: bool = False, *, out: Tensor | None = None) -> Tensor:
-    """Whether an element along `dim` is non-zero; of an empty `dim`, each for itself."""
+    """Whether at least one element along `dim` (None: all) is non-zero; with an empty `dim`, each for itself.
+
+    Raises:
+        IndexError: if a dimension does not exist.
+
+    Example:
+        >>> flow.any(flow.tensor([[0, 0], [0, 3]]), dim=1)
+        tensor([False,  True])
+    """
     if dim == () or dim == []:
         return ne(input, 0, out=out)
     return _reduce(_ANY, input, dim, keepdim, out)

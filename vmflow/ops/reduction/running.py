@@ -50,10 +50,15 @@ def _chosen(op: OpExpr, input: Tensor, dim: int) -> ValuesIndices:
 @public(numpy_names=True)
 @outs_by_copy()
 def cummax(input: Tensor, dim: int, *, out: tuple[Tensor, Tensor] | None = None) -> ValuesIndices:
-    """The largest element so far along `dim`, and where it was: the last place of equal ones.
+    """The largest element so far along `dim`, and its index, the last of equal ones, as a pair (values, indices).
 
     Raises:
         TypeError: for complex tensors.
+        IndexError: if the dimension does not exist.
+
+    Example:
+        >>> flow.cummax(flow.tensor([1, 3, 2]), 0)
+        ValuesIndices(values=tensor([1, 3, 3]), indices=tensor([0, 1, 1]))
     """
     return _chosen(_CUMMAX, input, dim)
 
@@ -61,10 +66,15 @@ def cummax(input: Tensor, dim: int, *, out: tuple[Tensor, Tensor] | None = None)
 @public(numpy_names=True)
 @outs_by_copy()
 def cummin(input: Tensor, dim: int, *, out: tuple[Tensor, Tensor] | None = None) -> ValuesIndices:
-    """The smallest element so far along `dim`, and where it was: the last place of equal ones.
+    """The smallest element so far along `dim`, and its index, the last of equal ones, as a pair (values, indices).
 
     Raises:
         TypeError: for complex tensors.
+        IndexError: if the dimension does not exist.
+
+    Example:
+        >>> flow.cummin(flow.tensor([2, 3, 1]), 0)
+        ValuesIndices(values=tensor([2, 2, 1]), indices=tensor([0, 0, 2]))
     """
     return _chosen(_CUMMIN, input, dim)
 
@@ -104,5 +114,10 @@ def logcumsumexp(input: Tensor, dim: int, *, out: Tensor | None = None) -> Tenso
 
     Raises:
         TypeError: for bools, integers and complex tensors.
+        IndexError: if the dimension does not exist.
+
+    Example:
+        >>> flow.logcumsumexp(flow.tensor([0.0, 0.0]), 0)
+        tensor([0.0000, 0.6931])
     """
     return _interpreter.dispatch(_LOGCUMSUMEXP, (input,), (normalize_dim("logcumsumexp", dim, input.ndim),))

@@ -49,7 +49,15 @@ _CUMPROD = OpExpr("cumprod", _infer_running, Form(1, tuple[Dim, bool]), "running
 @public(numpy_names=True)
 @copied_in_place()
 def cumsum(input: Tensor, dim: int, *, dtype: DType | None = None, out: Tensor | None = None) -> Tensor:
-    """The running sum along `dim`, as `dtype`; without one, of bools and integers int64."""
+    """The running sum along `dim`, as `dtype`; by default int64 for bools and integers.
+
+    Raises:
+        IndexError: if the dimension does not exist.
+
+    Example:
+        >>> flow.cumsum(flow.tensor([1, 2, 3]), 0)
+        tensor([1, 3, 6])
+    """
     axis = normalize_dim("cumsum", dim, input.ndim)
     if out is not None and dtype is None:
         return written(_CUMSUM, out, (input,), (axis, False))
@@ -64,7 +72,15 @@ def cumsum(input: Tensor, dim: int, *, dtype: DType | None = None, out: Tensor |
 @public(numpy_names=True)
 @copied_in_place()
 def cumprod(input: Tensor, dim: int, *, dtype: DType | None = None, out: Tensor | None = None) -> Tensor:
-    """The running product along `dim`, as `dtype`; without one, of bools and integers int64."""
+    """The running product along `dim`, as `dtype`; by default int64 for bools and integers.
+
+    Raises:
+        IndexError: if the dimension does not exist.
+
+    Example:
+        >>> flow.cumprod(flow.tensor([1, 2, 3]), 0)
+        tensor([1, 2, 6])
+    """
     axis = normalize_dim("cumprod", dim, input.ndim)
     if out is not None and dtype is None:
         return written(_CUMPROD, out, (input,), (axis, False))

@@ -55,19 +55,23 @@ def searchsorted(
     sorter: Tensor | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
-    """Before which elements of an ascending sequence each value would have to be put to keep the order.
+    """Find the indices in an ascending sequence before which values can be inserted without breaking the order.
 
     Args:
         sorted_sequence: a vector, or sequences along the last dimension, each for the values in the same row.
         input: the values, or one number.
         out_int32: whether the result is int32 and not int64.
-        right: whether a value goes behind those that equal it, not before them.
-        side: "right" or "left", saying the same.
-        sorter: the indices that put the sequence in order, if it is not.
+        right: whether to insert a value behind elements that equal it, instead of before them.
+        side: "right" or "left", the same choice in words.
+        sorter: the indices that sort the sequence, if it is not sorted.
 
     Raises:
         ValueError: if shapes do not fit, or `side` contradicts `right`.
         TypeError: for complex numbers.
+
+    Example:
+        >>> flow.searchsorted(flow.tensor([1, 3, 5]), flow.tensor([3, 6]))
+        tensor([1, 3])
     """
     if side not in (None, "left", "right"):
         raise ValueError(f"searchsorted: side must be 'left' or 'right', not {side!r}")
@@ -100,7 +104,7 @@ def bucketize(
     right: bool = False,
     out: Tensor | None = None,
 ) -> Tensor:
-    """Between which of the ascending `boundaries` each value lies, counted from 0 for below the first.
+    """Find the interval between ascending `boundaries` in which each value lies; 0 is below the first.
 
     Args:
         input: the values, or one number.
@@ -111,6 +115,10 @@ def bucketize(
     Raises:
         ValueError: if `boundaries` is no vector.
         TypeError: for complex numbers.
+
+    Example:
+        >>> flow.bucketize(flow.tensor([0, 3, 6]), flow.tensor([1, 3, 5]))
+        tensor([0, 1, 3])
     """
     if boundaries.ndim != 1:
         raise ValueError(f"bucketize: the boundaries must be a vector, got shape {list(boundaries.shape)}")
@@ -137,13 +145,20 @@ def isin(
     invert: bool = False,
     out: Tensor | None = None,
 ) -> Tensor:
-    """For each of `elements` whether it is among `test_elements`.
+    """Whether each of `elements` is among `test_elements`; bools in the shape of `elements`.
 
     Args:
         elements: a tensor, or one number.
         test_elements: a tensor, or one number; not both may be numbers.
         assume_unique: accepted for PyTorch's sake.
-        invert: whether to tell which are not among them.
+        invert: whether to negate the result.
+
+    Raises:
+        TypeError: if both are numbers.
+
+    Example:
+        >>> flow.isin(flow.tensor([1, 2, 3]), flow.tensor([3, 1]))
+        tensor([ True, False,  True])
     """
     if isinstance(elements, _tensors.Tensor):
         test_elements = _beside(elements, test_elements, "isin")

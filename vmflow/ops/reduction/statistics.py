@@ -36,16 +36,21 @@ def diff(
     *,
     out: Tensor | None = None,
 ) -> Tensor:
-    """The differences of neighbours along `dim`, taken `n` times; of bools, whether they differ.
+    """The differences of neighbours along `dim`, taken `n` times; for bools, whether they differ.
 
     Args:
         input: of at least one dimension.
-        n: how many times, 0 or more; each leaves one element less.
-        dim: the dimension along which they are neighbours.
-        prepend, append: put before and behind `input` along `dim` first, unless `n` is 0.
+        n: the number of times, 0 or more; each leaves one element less.
+        dim: the dimension of the neighbours.
+        prepend, append: tensors that are joined to `input` along `dim` first, unless `n` is 0.
 
     Raises:
         ValueError: for a 0-d tensor or a negative `n`.
+        IndexError: if the dimension does not exist.
+
+    Example:
+        >>> flow.diff(flow.tensor([1, 4, 9]))
+        tensor([3, 5])
     """
     if input.ndim == 0:
         raise ValueError("diff: expected at least one dimension, got a 0-d tensor")
@@ -69,9 +74,17 @@ def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: Scalar = 1, dim: int = 
 
     Args:
         y: the values of the function.
-        x: where they were taken, of y's shape or a vector; without it, at steps of `dx`.
+        x: the points at which the values were taken, of y's shape or a vector; by default at distances of `dx`.
         dx: the distance of neighbours.
         dim: the dimension along which to integrate.
+
+    Raises:
+        IndexError: if the dimension does not exist.
+        ValueError: if the shape of `x` does not fit.
+
+    Example:
+        >>> flow.trapezoid(flow.tensor([1.0, 5.0, 10.0]))
+        tensor(10.5000)
     """
     axis = normalize_dim("trapezoid", dim, y.ndim)
     areas = _doubled_areas(y, x, axis)
@@ -82,8 +95,13 @@ def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: Scalar = 1, dim: int = 
 def cumulative_trapezoid(y: Tensor, x: Tensor | None = None, *, dx: Scalar = 1, dim: int = -1) -> Tensor:
     """As `trapezoid`, up to each point but the first: the result has one element less along `dim`.
 
-    >>> flow.cumulative_trapezoid(flow.tensor([1.0, 5.0, 10.0]))
-    tensor([ 3.0000, 10.5000])
+    Raises:
+        IndexError: if the dimension does not exist.
+        ValueError: if the shape of `x` does not fit.
+
+    Example:
+        >>> flow.cumulative_trapezoid(flow.tensor([1.0, 5.0, 10.0]))
+        tensor([ 3.0000, 10.5000])
     """
     axis = normalize_dim("cumulative_trapezoid", dim, y.ndim)
     areas = _doubled_areas(y, x, axis)
@@ -106,7 +124,7 @@ def _doubled_areas(y: Tensor, x: Tensor | None, axis: int) -> Tensor:
 def gradient(
     input: Tensor, *, spacing: Any = 1, dim: int | Sequence[int] | None = None, edge_order: int = 1
 ) -> tuple[Tensor, ...]:
-    """The derivatives of a function along dimensions, by differences of its values at neighbouring points.
+    """Estimate the derivatives of a function along dimensions from its values at neighbouring points.
 
     Inside they are of second order, also where the distances of neighbours differ.
 
@@ -124,8 +142,9 @@ def gradient(
         ValueError: for another `edge_order`, for a number of spacings that differs from that of the dimensions, and for
             dimensions with too few points.
 
-    >>> flow.gradient(flow.tensor([1.0, 4.0, 9.0]))
-    (tensor([3., 4., 5.]),)
+    Example:
+        >>> flow.gradient(flow.tensor([1.0, 4.0, 9.0]))
+        (tensor([3., 4., 5.]),)
     """
     if edge_order not in (1, 2):
         raise ValueError(f"gradient: edge_order must be 1 or 2, not {edge_order!r}")
@@ -176,10 +195,15 @@ def _derivative(input: Tensor, axis: int, step: Any, edge_order: int) -> Tensor:
 
 @public()
 def dist(input: Tensor, other: Tensor, p: float = 2) -> Tensor:
-    """The p-norm of ``input - other``, of all elements together; the tensors broadcast.
+    """The p-norm of ``input - other`` over all elements; the tensors broadcast.
 
     Raises:
         TypeError: for integers.
+        ValueError: if the shapes do not broadcast.
+
+    Example:
+        >>> flow.dist(flow.tensor([0.0, 0.0]), flow.tensor([3.0, 4.0]))
+        tensor(5.)
     """
     check_tensors("dist", input, other)
     return norm(input - other, p)
@@ -189,16 +213,22 @@ def dist(input: Tensor, other: Tensor, p: float = 2) -> Tensor:
 def cov(
     input: Tensor, *, correction: int = 1, fweights: Tensor | None = None, aweights: Tensor | None = None
 ) -> Tensor:
-    """The covariances of variables, one a row, of which each column is an observation.
+    """The covariance matrix of variables; each row is one, and each column an observation.
 
     Args:
         input: of at most two dimensions; a vector is one variable.
         correction: subtracted from the number of observations.
-        fweights: how often each observation was made, integers.
-        aweights: how much each observation matters, floating-point.  Neither is looked at for negative numbers.
+        fweights: the number of times that each observation was made, integers.
+        aweights: the importance of each observation, floating-point.  Neither is checked for negative numbers.
 
     Raises:
-        ValueError, TypeError: if the input or the weights have other shapes or dtypes.
+        ValueError: for more than two dimensions, or weights of another shape.
+        TypeError: for bools, or weights of another dtype.
+
+    Example:
+        >>> flow.cov(flow.tensor([[0.0, 2.0], [4.0, 0.0]]))
+        tensor([[ 2., -4.],
+                [-4.,  8.]])
     """
     correction = whole_number("cov", "correction", correction)
     if input.ndim > 2:
@@ -235,7 +265,17 @@ def cov(
 
 @public()
 def corrcoef(input: Tensor) -> Tensor:
-    """The correlation coefficients of variables, one a row; see `cov`."""
+    """The matrix of correlation coefficients of variables; each row is one.  See `cov`.
+
+    Raises:
+        ValueError: for more than two dimensions.
+        TypeError: for bools.
+
+    Example:
+        >>> flow.corrcoef(flow.tensor([[0.0, 2.0], [4.0, 0.0]]))
+        tensor([[ 1., -1.],
+                [-1.,  1.]])
+    """
     covariance = cov(input)
     if covariance.ndim == 0:
         return covariance / covariance
@@ -247,17 +287,22 @@ def corrcoef(input: Tensor) -> Tensor:
 @function()
 @autocast_as_op
 def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str = "use_mm_for_euclid_dist_if_necessary") -> Tensor:
-    """The distances of each row of `x1` from each row of `x2`: (..., n, k) and (..., m, k) give (..., n, m).
+    """The distances between the rows of `x1` and those of `x2`: (..., n, k) and (..., m, k) give (..., n, m).
 
     Args:
         x1, x2: floating-point; the dimensions in front broadcast.
-        p: of the norm; may be 0 and inf.
+        p: the exponent of the norm; may be 0 and inf.
         compute_mode: for p of 2, whether squares may be computed by a matrix product, which is faster and needs less
             memory but loses digits where points are close: "use_mm_for_euclid_dist", "donot_use_mm_for_euclid_dist", or
             "use_mm_for_euclid_dist_if_necessary", which does for more than 25 rows.
 
     Raises:
-        ValueError, TypeError: for shapes and dtypes that do not fit, a negative `p`, and another `compute_mode`.
+        ValueError: for shapes that do not fit, a negative `p`, and another `compute_mode`.
+        TypeError: if dtypes are not one floating-point dtype.
+
+    Example:
+        >>> flow.cdist(flow.tensor([[0.0, 0.0]]), flow.tensor([[3.0, 4.0], [0.0, 1.0]]))
+        tensor([[5., 1.]])
     """
     check_tensors("cdist", x1, x2)
     if x1.ndim < 2 or x2.ndim < 2 or x1.shape[-1] != x2.shape[-1]:
