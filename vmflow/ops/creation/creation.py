@@ -41,13 +41,28 @@ def chosen_device(device: Device | str | None) -> Device:
 
 @function()
 def set_default_device(device: Device | str | None) -> None:
-    """The device of new tensors, for this thread or task and the tasks it starts from now on; None is the CPU."""
+    """Set the device of new tensors, for this thread or task and the tasks it starts from now on; None is the CPU.
+
+    Raises:
+        ValueError: if the device's type is unknown.
+
+    Example:
+        >>> flow.set_default_device("meta")
+        >>> flow.zeros(2).device.type
+        'meta'
+        >>> flow.set_default_device(None)
+    """
     MODE.set(MODE.get().replace(device=None if device is None else chosen_device(device)))
 
 
 @function()
 def get_default_device() -> Device:
-    """The device of new tensors: that of a block ``with device(...)`` or of `set_default_device`, else the CPU."""
+    """The device of new tensors: that of a block ``with device(...)`` or of `set_default_device`, else the CPU.
+
+    Example:
+        >>> flow.get_default_device().type
+        'cpu'
+    """
     return MODE.get().device or Device("cpu")
 
 
@@ -60,7 +75,7 @@ def sized_meta(
     placement: Any = None,
     sbp: Any = None,
 ) -> TensorMeta:
-    """The sizes a function was called with, of the default dtype and on the default device unless others are given.
+    """The meta for the sizes that a function was called with, by default of the default dtype, on the default device.
 
     Args:
         name: of the function.
@@ -69,8 +84,12 @@ def sized_meta(
         placement, sbp: of a global tensor.
 
     Raises:
-        TypeError: without sizes, or for what are none.
-        ValueError: if one is negative.
+        TypeError: if there are no sizes, or one is no integer.
+        ValueError: if a size is negative.
+
+    Example:
+        >>> flow.random.sized_meta("zeros", (2, 3), None, None).shape
+        vmflow.Size([2, 3])
     """
     if named:
         placement, sbp = named.pop("placement", placement), named.pop("sbp", sbp)
@@ -92,7 +111,15 @@ def _dtype(name: str, dtype: DType | None) -> DType | None:
 
 
 def tracked(tensor: Tensor, requires_grad: bool) -> Tensor:
-    """The same tensor, which requires a gradient if that is asked for."""
+    """Let a tensor require a gradient if `requires_grad` is true; returns the tensor, of any shape.
+
+    Raises:
+        RuntimeError: if the dtype has no gradients.
+
+    Example:
+        >>> flow.random.tracked(flow.tensor([1.0]), True)
+        tensor([1.], requires_grad=True)
+    """
     return tensor.requires_grad_() if requires_grad else tensor
 
 
@@ -127,22 +154,27 @@ def tensor(
     placement: Any = None,
     sbp: Any = None,
 ) -> Tensor:
-    """A new tensor with a copy of `data`: a number, nested sequences of numbers, an array or a tensor.
+    """Make a tensor with a copy of `data`: a number, nested sequences of numbers, an array or a tensor.
 
-    Floats become the default dtype, integers int64; arrays and tensors keep theirs.  Of a global tensor, `data` is the
+    Floats become the default dtype, integers int64; arrays and tensors keep theirs.  For a global tensor, `data` is the
     whole, the same on all ranks.
 
     Args:
         data: the values.
-        dtype, device: of the result; by default as said above, and `vmflow.set_default_device`.
-        requires_grad: whether gradients flow into it.
+        dtype, device: of the result; by default as said above, and that of `vmflow.set_default_device`.
+        requires_grad: whether gradients are computed for it.
         pin_memory: accepted by all functions that make tensors, and without effect: vmflow does not pin host memory.
         placement, sbp: of a global tensor, see `Tensor.to_global`; both or none.
 
     Raises:
-        TypeError: if `data` holds something else than numbers.
+        TypeError: if `data` holds anything but numbers.
         ValueError: if nested sequences differ in length, or nan is to become an integer.
         OverflowError: if a number does not fit into an integer dtype.
+
+    Example:
+        >>> flow.tensor([[1, 2], [3, 4]])
+        tensor([[1, 2],
+                [3, 4]])
     """
     _dtype("tensor", dtype)
     if placement is not None or sbp is not None:
@@ -205,9 +237,16 @@ def _plain(data: Any, found: set[DType]) -> Any:
 
 @function()
 def as_tensor(data: Any, dtype: DType | None = None, device: Device | str | None = None) -> Tensor:
-    """`data` as a tensor, without a copy where it is one already or an array that `from_numpy` takes.
+    """Convert `data`, of any shape, to a tensor; tensors, and arrays that `from_numpy` takes, are not copied.
 
     Nor is memory of a CUDA device copied that comes with ``__cuda_array_interface__``.
+
+    Raises:
+        TypeError, ValueError, OverflowError: as `tensor`.
+
+    Example:
+        >>> flow.as_tensor([1, 2])
+        tensor([1, 2])
     """
     if isinstance(data, _tensors.Tensor):
         return data.to(device=device, dtype=dtype)
@@ -229,7 +268,7 @@ def asarray(
     copy: bool | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """`obj` as a tensor, without a copy where `as_tensor` makes none.
+    """Convert `obj` to a tensor, without a copy where `as_tensor` makes none.
 
     Args:
         obj: a tensor, an array, a buffer, numbers or sequences of them.
@@ -239,6 +278,11 @@ def asarray(
 
     Raises:
         ValueError: if a copy is needed and `copy` is False.
+        TypeError: if `obj` holds anything but numbers.
+
+    Example:
+        >>> flow.asarray([1, 2])
+        tensor([1, 2])
     """
     if isinstance(obj, (bytearray, memoryview)):
         obj = np.frombuffer(obj, np.uint8)
@@ -296,7 +340,15 @@ def scalar_tensor(
     requires_grad: bool = False,
     pin_memory: bool = False,
 ) -> Tensor:
-    """A number as a 0-d tensor, of the default dtype unless another is given."""
+    """Make a 0-d tensor of a number, by default of the default dtype.
+
+    Raises:
+        TypeError: if it is no number.
+
+    Example:
+        >>> flow.scalar_tensor(2)
+        tensor(2.)
+    """
     return full((), s, dtype=dtype or dtypes.get_default_dtype(), device=device, requires_grad=requires_grad)
 
 
@@ -335,15 +387,17 @@ def memory_layout(array: Array) -> tuple[Array, tuple[int, ...], int] | None:
 
 @function()
 def from_numpy(ndarray: Array) -> Tensor:
-    """A tensor that shares memory with a numpy array.
-
-    In-place ops on the tensor change the array when they run, which may be later than they are issued; wait for the
-    tensor before looking at the array.
+    """Make a tensor that shares memory with a numpy array.
 
     Raises:
         TypeError: if it is no array, or no dtype fits.
         ValueError: if the array is read-only, byte-swapped, has a negative stride, or a stride that is no multiple of
             the size of its elements.
+
+    Example:
+        >>> import numpy as np
+        >>> flow.from_numpy(np.array([1.0, 2.0]))
+        tensor([1., 2.], dtype=vmflow.float64)
     """
     if not isinstance(ndarray, np.ndarray):
         raise TypeError(f"from_numpy: expected a numpy array, got {type(ndarray).__name__}")
@@ -378,7 +432,24 @@ def zeros(
     pin_memory: bool = False,
     **named: Any,
 ) -> Tensor:
-    """A tensor of zeros."""
+    """Make a tensor of zeros.
+
+    Args:
+        size: the shape, as ``zeros(2, 3)``, ``zeros((2, 3))`` or ``zeros(size=(2, 3))``.
+        dtype, device: the defaults for None.
+        requires_grad: whether gradients are computed for it.
+        pin_memory: see `tensor`.
+        named: `size` by name, and `placement` and `sbp` of a global tensor, see `Tensor.to_global`.
+
+    Raises:
+        TypeError: if there are no sizes, or one is no integer.
+        ValueError: if a size is negative.
+
+    Example:
+        >>> flow.zeros(2, 3)
+        tensor([[0., 0., 0.],
+                [0., 0., 0.]])
+    """
     return tracked(zeros_of(sized_meta("zeros", size, dtype, device, named)), requires_grad)
 
 
@@ -391,7 +462,16 @@ def ones(
     pin_memory: bool = False,
     **named: Any,
 ) -> Tensor:
-    """A tensor of ones."""
+    """Make a tensor of ones; the arguments are those of `zeros`.
+
+    Raises:
+        TypeError: if there are no sizes, or one is no integer.
+        ValueError: if a size is negative.
+
+    Example:
+        >>> flow.ones(2, dtype=flow.int32)
+        tensor([1, 1], dtype=vmflow.int32)
+    """
     return tracked(ones_of(sized_meta("ones", size, dtype, device, named)), requires_grad)
 
 
@@ -409,10 +489,16 @@ def full(
     sbp: Any = None,
     out: Tensor | None = None,
 ) -> Tensor:
-    """A tensor of `fill_value`, of whose kind it is unless `dtype` says otherwise.
+    """Make a tensor of this size filled with `fill_value`, with a dtype that suits it unless `dtype` says otherwise.
 
     Raises:
-        ValueError: if the dtype does not hold the value.
+        TypeError: if a size is no integer.
+        ValueError: if a size is negative, or the dtype does not hold the value.
+
+    Example:
+        >>> flow.full((2, 2), 7)
+        tensor([[7, 7],
+                [7, 7]])
     """
     value = number("full", fill_value.item() if isinstance(fill_value, _tensors.Tensor) else fill_value)
     kind = dtype if dtype is not None else dtypes.of_scalar(type(value))
@@ -438,7 +524,16 @@ def empty(
     memory_format: memory_format = contiguous_format,
     **named: Any,
 ) -> Tensor:
-    """A tensor whose elements are whatever was in memory, where they lie in the order of a memory format."""
+    """Make a tensor without initializing its elements, which lie in the order of a memory format.
+
+    Raises:
+        TypeError: if there are no sizes, or one is no integer.
+        ValueError: if a size is negative.
+
+    Example:
+        >>> flow.empty(2, 3).shape
+        vmflow.Size([2, 3])
+    """
     output = sized_meta("empty", size, dtype, device, named)
     return tracked(laid_out(_empty_of, output, order_of("empty", len(output.shape), memory_format)), requires_grad)
 
@@ -448,10 +543,15 @@ def _empty_of(output: TensorMeta) -> Tensor:
 
 
 def laid_out(make: Callable[[TensorMeta], Tensor], output: TensorMeta, order: tuple[int, ...] | None) -> Tensor:
-    """What `make` makes, with its dimensions in this order in memory; None if they are in order.
+    """Call `make` for a tensor with its dimensions in this order in memory; None if they are in order.
 
     Raises:
         ValueError: for a global tensor in another order.
+
+    Example:
+        >>> meta = flow.random.sized_meta("zeros", (2, 3), None, None)
+        >>> flow.random.laid_out(lambda output: flow.zeros(output.shape), meta, (1, 0)).stride()
+        (1, 2)
     """
     if order is None:
         return make(output)
@@ -462,7 +562,15 @@ def laid_out(make: Callable[[TensorMeta], Tensor], output: TensorMeta, order: tu
 
 
 def meta_like(input: Tensor, dtype: DType | None, device: Device | str | None) -> TensorMeta:
-    """The shape of `input`, and its dtype and device unless others are given."""
+    """The meta with the shape of `input`, and its dtype and device unless others are given.
+
+    Raises:
+        DeviceUnavailable: if the device cannot be used here.
+
+    Example:
+        >>> flow.random.meta_like(flow.zeros(2, 3), flow.int32, None).dtype
+        vmflow.int32
+    """
     spread = input._blob.meta.spread
     if spread is not None and device is None:
         like: TensorMeta = spread.like(tuple(input.shape), _dtype("like", dtype) or input.dtype)
@@ -484,7 +592,15 @@ def zeros_like(
     pin_memory: bool = False,
     memory_format: memory_format = contiguous_format,
 ) -> Tensor:
-    """Zeros of the shape, dtype and device of `input`."""
+    """Make a tensor of zeros, by default with the shape, dtype and device of `input`.
+
+    Raises:
+        TypeError, ValueError: for an argument that is no memory format, or one for other numbers of dimensions.
+
+    Example:
+        >>> flow.zeros_like(flow.tensor([1, 2]))
+        tensor([0, 0])
+    """
     order = chosen_order("zeros_like", input, memory_format)
     return tracked(laid_out(zeros_of, meta_like(input, dtype, device), order), requires_grad)
 
@@ -499,7 +615,15 @@ def ones_like(
     pin_memory: bool = False,
     memory_format: memory_format = contiguous_format,
 ) -> Tensor:
-    """Ones of the shape, dtype and device of `input`."""
+    """Make a tensor of ones, by default with the shape, dtype and device of `input`.
+
+    Raises:
+        TypeError, ValueError: for an argument that is no memory format, or one for other numbers of dimensions.
+
+    Example:
+        >>> flow.ones_like(flow.tensor([5, 6]))
+        tensor([1, 1])
+    """
     order = chosen_order("ones_like", input, memory_format)
     return tracked(laid_out(ones_of, meta_like(input, dtype, device), order), requires_grad)
 
@@ -515,7 +639,15 @@ def full_like(
     pin_memory: bool = False,
     memory_format: memory_format = contiguous_format,
 ) -> Tensor:
-    """`fill_value` in the shape, dtype and on the device of `input`."""
+    """Make a tensor filled with `fill_value`, by default with the shape, dtype and device of `input`.
+
+    Raises:
+        ValueError: if the dtype does not hold the value, or the memory format is for other numbers of dimensions.
+
+    Example:
+        >>> flow.full_like(flow.tensor([1, 2]), 7)
+        tensor([7, 7])
+    """
     order = chosen_order("full_like", input, memory_format)
     output = meta_like(input, dtype, device)
     return tracked(laid_out(lambda laid: full_of(laid, fill_value), output, order), requires_grad)
@@ -531,7 +663,15 @@ def empty_like(
     pin_memory: bool = False,
     memory_format: memory_format = contiguous_format,
 ) -> Tensor:
-    """As `empty`, of the shape, dtype and device of `input`."""
+    """Make a tensor without initializing it, by default with the shape, dtype and device of `input`.
+
+    Raises:
+        TypeError, ValueError: for an argument that is no memory format, or one for other numbers of dimensions.
+
+    Example:
+        >>> flow.empty_like(flow.tensor([1, 2])).shape
+        vmflow.Size([2])
+    """
     order = chosen_order("empty_like", input, memory_format)
     return tracked(laid_out(_empty_of, meta_like(input, dtype, device), order), requires_grad)
 
@@ -571,6 +711,10 @@ def arange(
     Raises:
         ValueError: if `step` is 0 or leads away from `end`, or a limit is not finite.
         TypeError: for bool as dtype.
+
+    Example:
+        >>> flow.arange(1, 10, 3)
+        tensor([1, 4, 7])
     """
     if end is None:
         start, end = 0, start
@@ -620,11 +764,17 @@ def linspace(
     sbp: Any = None,
     out: Tensor | None = None,
 ) -> Tensor:
-    """`steps` values from `start` to `end`, both included, at equal distances; a single one is `start`.
+    """Make a vector of `steps` values from `start` to `end`, both included, at equal distances.
+
+    A single value is `start`.
 
     Raises:
         TypeError: for the dtype bool.
         ValueError: if `steps` is negative.
+
+    Example:
+        >>> flow.linspace(0, 1, 3)
+        tensor([0.0000, 0.5000, 1.0000])
     """
     if steps < 0:
         raise ValueError(f"linspace: steps cannot be negative, got {steps}")
@@ -659,7 +809,17 @@ def eye(
     sbp: Any = None,
     out: Tensor | None = None,
 ) -> Tensor:
-    """An n x m matrix (m is n by default) with ones on the diagonal and zeros elsewhere."""
+    """Make an n x m matrix (m is n by default) with ones on the diagonal and zeros elsewhere.
+
+    Raises:
+        TypeError: if a size is no integer.
+        ValueError: if a size is negative.
+
+    Example:
+        >>> flow.eye(2, 3)
+        tensor([[1., 0., 0.],
+                [0., 1., 0.]])
+    """
     output = sized_meta("eye", (n, n if m is None else m), dtype, device, None, placement, sbp)
     return tracked(_interpreter.dispatch(_EYE, (), (output,)), requires_grad)
 
@@ -687,7 +847,16 @@ def new_zeros(
     pin_memory: bool = False,
     **named: Any,
 ) -> Tensor:
-    """Zeros of this tensor's dtype, on its device, unless another is given."""
+    """Make a tensor of zeros with these sizes, by default with this tensor's dtype and device.
+
+    Raises:
+        TypeError: if a size is no integer.
+        ValueError: if a size is negative.
+
+    Example:
+        >>> flow.tensor([1]).new_zeros(2)
+        tensor([0, 0])
+    """
     return tracked(zeros_of(_meta_like(self, "new_zeros", size, dtype, device, named)), requires_grad)
 
 
@@ -701,7 +870,16 @@ def new_ones(
     pin_memory: bool = False,
     **named: Any,
 ) -> Tensor:
-    """Ones of this tensor's dtype, on its device, unless another is given."""
+    """Make a tensor of ones with these sizes, by default with this tensor's dtype and device.
+
+    Raises:
+        TypeError: if a size is no integer.
+        ValueError: if a size is negative.
+
+    Example:
+        >>> flow.tensor([1]).new_ones(2)
+        tensor([1, 1])
+    """
     return tracked(ones_of(_meta_like(self, "new_ones", size, dtype, device, named)), requires_grad)
 
 
@@ -715,7 +893,15 @@ def new_full(
     requires_grad: bool = False,
     pin_memory: bool = False,
 ) -> Tensor:
-    """`fill_value` in this tensor's dtype, on its device, unless another is given."""
+    """Make a tensor of this size filled with `fill_value`, by default with this tensor's dtype and device.
+
+    Raises:
+        ValueError: if a size is negative, or the dtype does not hold the value.
+
+    Example:
+        >>> flow.tensor([1]).new_full((2,), 7)
+        tensor([7, 7])
+    """
     return tracked(full_of(_meta_like(self, "new_full", (size,), dtype, device), fill_value), requires_grad)
 
 
@@ -729,14 +915,32 @@ def new_empty(
     pin_memory: bool = False,
     **named: Any,
 ) -> Tensor:
-    """Whatever was in memory, as this tensor's dtype, on its device, unless another is given."""
+    """Make an uninitialized tensor with these sizes, by default with this tensor's dtype and device.
+
+    Raises:
+        TypeError: if a size is no integer.
+        ValueError: if a size is negative.
+
+    Example:
+        >>> flow.tensor([1]).new_empty(2).dtype
+        vmflow.int64
+    """
     made = _meta_like(self, "new_empty", size, dtype, device, named)
     return tracked(_interpreter.dispatch(_EMPTY, (), (made,)), requires_grad)
 
 
 @method()
 def new(self: Tensor, *data: Any) -> Tensor:
-    """PyTorch's older word for `new_empty` of sizes, and for `new_tensor` of data."""
+    """PyTorch's older name for `new_empty` of sizes, and for `new_tensor` of data.
+
+    Raises:
+        TypeError: for data that holds anything but numbers.
+        ValueError: if a size is negative.
+
+    Example:
+        >>> flow.ones(1).new([1, 2])
+        tensor([1., 2.])
+    """
     if all(isinstance(datum, int) for datum in data) or (len(data) == 1 and isinstance(data[0], Size)):
         return new_empty(self, *data) if data else new_empty(self, 0)
     return new_tensor(self, *data)
@@ -752,7 +956,15 @@ def new_tensor(
     requires_grad: bool = False,
     pin_memory: bool = False,
 ) -> Tensor:
-    """A copy of `data` in this tensor's dtype, on its device, unless another is given."""
+    """Copy `data`, by default to this tensor's dtype and device, with the shape of `data`.
+
+    Raises:
+        TypeError, ValueError, OverflowError: as `vmflow.tensor`.
+
+    Example:
+        >>> flow.ones(1).new_tensor([1, 2])
+        tensor([1., 2.])
+    """
     kind = dtype or self.dtype
     spread = self._blob.meta.spread
     if spread is not None and device is None:

@@ -39,13 +39,15 @@ def logspace(
     sbp: Any = None,
     out: Tensor | None = None,
 ) -> Tensor:
-    """`steps` values from ``base ** start`` to ``base ** end``, whose exponents are at equal distances.
-
-    Each is computed in double precision and rounded once.
+    """Make a vector of `steps` values from ``base ** start`` to ``base ** end``, their exponents at equal distances.
 
     Raises:
         TypeError: for the dtype bool.
         ValueError: if `steps` is negative.
+
+    Example:
+        >>> flow.logspace(0, 2, 3)
+        tensor([  1.,  10., 100.])
     """
     if steps < 0:
         raise ValueError(f"logspace: steps cannot be negative, got {steps}")
@@ -79,6 +81,11 @@ def tril_indices(
     Raises:
         ValueError: if a size is negative.
         TypeError: for another dtype.
+
+    Example:
+        >>> flow.tril_indices(2, 2)
+        tensor([[0, 1, 1],
+                [0, 0, 1]])
     """
     return _triangle("tril_indices", row, col, offset, True, dtype, device)
 
@@ -93,7 +100,17 @@ def triu_indices(
     device: Device | str | None = None,
     pin_memory: bool = False,
 ) -> Tensor:
-    """As `tril_indices`, of the elements on and above the diagonal."""
+    """The rows and columns, as a (2, n) tensor, of a matrix's elements on and above a diagonal; see `tril_indices`.
+
+    Raises:
+        ValueError: if a size is negative.
+        TypeError: for another dtype.
+
+    Example:
+        >>> flow.triu_indices(2, 2)
+        tensor([[0, 0, 1],
+                [0, 1, 1]])
+    """
     return _triangle("triu_indices", row, col, offset, False, dtype, device)
 
 
@@ -149,10 +166,14 @@ def empty_strided(
     requires_grad: bool = False,
     pin_memory: bool = False,
 ) -> Tensor:
-    """A tensor with these sizes and strides, in elements, whose elements are whatever was in memory.
+    """Make an uninitialized tensor with these sizes and strides, in elements.
 
     Raises:
-        ValueError: if sizes or strides are negative, or not as many of one as of the other.
+        ValueError: if sizes or strides are negative, or their numbers differ.
+
+    Example:
+        >>> flow.empty_strided((2, 3), (1, 2)).stride()
+        (1, 2)
     """
     shape, strides = sizes("empty_strided", (tuple(size),)), sizes("empty_strided", (tuple(stride),))
     if len(shape) != len(strides) or any([value < 0 for value in (*shape, *strides)]):

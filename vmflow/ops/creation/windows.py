@@ -72,7 +72,16 @@ def hann_window(
     placement: Any = None,
     sbp: Any = None,
 ) -> Tensor:
-    """``(1 - cos(2 pi n / N)) / 2``, which is 0 at the ends; see the module for the arguments."""
+    """A vector of ``(1 - cos(2 pi n / N)) / 2``, which is 0 at the ends; see the module for the arguments.
+
+    Raises:
+        TypeError: if the length is no integer, or the dtype is not floating-point.
+        ValueError: if the length is negative.
+
+    Example:
+        >>> flow.hann_window(4)
+        tensor([0.0000, 0.5000, 1.0000, 0.5000])
+    """
     return _window(
         "hann_window",
         window_length,
@@ -100,7 +109,16 @@ def hamming_window(
     placement: Any = None,
     sbp: Any = None,
 ) -> Tensor:
-    """``alpha - beta * cos(2 pi n / N)``; see the module for the other arguments."""
+    """A vector of ``alpha - beta * cos(2 pi n / N)``; see the module for the other arguments.
+
+    Raises:
+        TypeError: if the length is no integer, or the dtype is not floating-point.
+        ValueError: if the length is negative.
+
+    Example:
+        >>> flow.hamming_window(4)
+        tensor([0.0800, 0.5400, 1.0000, 0.5400])
+    """
     return _window(
         "hamming_window",
         window_length,
@@ -126,7 +144,16 @@ def bartlett_window(
     placement: Any = None,
     sbp: Any = None,
 ) -> Tensor:
-    """A triangle from 0 to 1 and back; see the module for the arguments."""
+    """A vector that rises linearly from 0 to 1 and falls back; see the module for the arguments.
+
+    Raises:
+        TypeError: if the length is no integer, or the dtype is not floating-point.
+        ValueError: if the length is negative.
+
+    Example:
+        >>> flow.bartlett_window(4)
+        tensor([0.0000, 0.5000, 1.0000, 0.5000])
+    """
     return _window(
         "bartlett_window",
         window_length,
@@ -152,7 +179,16 @@ def blackman_window(
     placement: Any = None,
     sbp: Any = None,
 ) -> Tensor:
-    """``0.42 - 0.5 cos(2 pi n / N) + 0.08 cos(4 pi n / N)``; see the module for the arguments."""
+    """A vector of ``0.42 - 0.5 cos(2 pi n / N) + 0.08 cos(4 pi n / N)``; see the module for the arguments.
+
+    Raises:
+        TypeError: if the length is no integer, or the dtype is not floating-point.
+        ValueError: if the length is negative.
+
+    Example:
+        >>> flow.blackman_window(4).round(decimals=2).abs()
+        tensor([0.0000, 0.3400, 1.0000, 0.3400])
+    """
     return _window(
         "blackman_window",
         window_length,
@@ -179,11 +215,19 @@ def kaiser_window(
     placement: Any = None,
     sbp: Any = None,
 ) -> Tensor:
-    """``i0(beta * sqrt(1 - (2 n / N - 1)**2)) / i0(beta)``, with the Bessel function i0.
+    """A vector of ``i0(beta * sqrt(1 - (2 n / N - 1)**2)) / i0(beta)``, with the Bessel function i0.
 
     Args:
         beta: the larger, the narrower is the window; 0 makes it rectangular.
         window_length, periodic, dtype, device, requires_grad, pin_memory, placement, sbp: see the module.
+
+    Raises:
+        TypeError: if the length is no integer, or the dtype is not floating-point.
+        ValueError: if the length is negative.
+
+    Example:
+        >>> flow.kaiser_window(3, True, 0.0)
+        tensor([1., 1., 1.])
     """
     return _window(
         "kaiser_window",

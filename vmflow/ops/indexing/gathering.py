@@ -229,9 +229,9 @@ def _gather_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor, None]:
 @public(numpy_names=True)
 @out_by_copy()
 def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False, out: Tensor | None = None) -> Tensor:
-    """For each place of `index`, the element of `input` there, but at that index along `dim`.
+    """Look up elements along `dim`: for two dimensions and dim 0, ``out[i][j] = input[index[i][j]][j]``.
 
-    out[i][j] = input[index[i][j]][j] for dim 0 of two.  The result has the shape of `index`.
+    The result has the shape of `index`.
 
     Args:
         input: of any shape.
@@ -240,8 +240,14 @@ def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False,
         sparse_grad: accepted for PyTorch's sake; gradients here are always dense.
 
     Raises:
-        TypeError, ValueError: if the index does not fit.
-        IndexError: if one of its elements is out of range, when the result is looked at.
+        TypeError: if the index holds no integers.
+        ValueError: if the shape of the index does not fit.
+        IndexError: if an index is out of range, when the result is read.
+
+    Example:
+        >>> flow.gather(flow.tensor([[1, 2], [3, 4]]), 1, flow.tensor([[0, 0], [1, 0]]))
+        tensor([[1, 1],
+                [4, 3]])
     """
     return _interpreter.dispatch(_GATHER, (input, index), (normalize_dim("gather", dim, input.ndim),))
 
@@ -302,9 +308,9 @@ def scatter(
     reduce: str | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
-    """A copy of `input` with the elements of `src` put at `index` along `dim`; `gather` backwards.
+    """Copy `input` and put the elements of `src` at `index` along `dim`: the inverse of `gather`.
 
-    out[index[i][j]][j] = src[i][j] for dim 0 of two.  Of several elements for one place any may win.
+    For two dimensions and dim 0, ``out[index[i][j]][j] = src[i][j]``.  If a place occurs twice, either element may win.
 
     Args:
         input: of any shape.
@@ -312,11 +318,16 @@ def scatter(
         index: integers, of as many dimensions, and no larger than `input` in the others.
         src: of the same dtype and at least as large as `index`, or one number for all.
         value: the number, by its PyTorch name.
-        reduce: None, "add" or "multiply": what to do with the element that is there.
+        reduce: None to replace the element that is there; "add" or "multiply" to combine both.
 
     Raises:
-        TypeError, ValueError: if index or source do not fit.
-        IndexError: if an element of the index is out of range, when the result is looked at.
+        TypeError: if the index holds no integers, dtypes differ, or `src` and `value` are not exactly one.
+        ValueError: if the shape of the index or the source does not fit, or for another `reduce`.
+        IndexError: if an index is out of range, when the result is read.
+
+    Example:
+        >>> flow.scatter(flow.zeros(4), 0, flow.tensor([1, 3]), flow.tensor([5.0, 6.0]))
+        tensor([0., 5., 0., 6.])
     """
     if (src is None) == (value is None):
         raise TypeError("scatter: give either src or value")
@@ -334,7 +345,18 @@ def scatter(
 @copied_in_place()
 @out_by_copy()
 def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """As `scatter`, but added; indices may repeat, and each counts."""
+    """Copy `input` and add the elements of `src` at `index` along `dim`; a repeated index counts each time.
+
+    Args:
+        index, src: as of `scatter`, of the shapes given there.
+
+    Raises:
+        TypeError, ValueError, IndexError: as `scatter`.
+
+    Example:
+        >>> flow.scatter_add(flow.zeros(3), 0, flow.tensor([0, 0, 2]), flow.ones(3))
+        tensor([2., 0., 1.])
+    """
     axis = normalize_dim("scatter_add", dim, input.ndim)
     return _interpreter.dispatch(_SCATTER, (input, index, src), (axis, "add"))
 
@@ -342,7 +364,16 @@ def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor, *, out: Ten
 @public(numpy_names=True)
 @out_by_copy()
 def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None, *, out: Tensor | None = None) -> Tensor:
-    """As `gather`, but the two broadcast in the other dimensions; with `dim` None both are flattened."""
+    """As `gather`, but `input` and `indices` broadcast in the other dimensions; with `dim` None both are flattened.
+
+    Raises:
+        TypeError, IndexError: as `gather`.
+        ValueError: if the numbers of dimensions differ.
+
+    Example:
+        >>> flow.take_along_dim(flow.tensor([[30, 10, 20]]), flow.tensor([[1, 2, 0]]), dim=1)
+        tensor([[10, 20, 30]])
+    """
     if dim is None:
         return gather(input.flatten(), 0, indices.flatten())
     axis = normalize_dim("take_along_dim", dim, input.ndim)
@@ -369,16 +400,21 @@ _ONE_HOT = OpExpr("one_hot", _infer_one_hot, Form(1, tuple[Size]), "gathering")
 
 
 def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
-    """int64 ones where the last, new dimension equals the element, zeros elsewhere.
+    """Encode classes: int64 ones where the index into a new last dimension equals the element, zeros elsewhere.
 
     Args:
-        tensor: of integers.
-        num_classes: the new dimension's size; -1 takes the largest element plus one, for which it waits.
+        tensor: class indices, integers of any shape.
+        num_classes: the new dimension's size; -1 takes the largest element plus one, for which the function waits.
 
     Raises:
-        TypeError: if the tensor is not of integers.
-        ValueError: if there is no element to take the number of classes from; if an element is not a class, when the
-            result is looked at.
+        TypeError: if the tensor holds no integers.
+        ValueError: if an empty tensor comes without a number of classes; when the result is read, if an element is no
+            class.
+
+    Example:
+        >>> flow.nn.functional.one_hot(flow.tensor([0, 2]), 3)
+        tensor([[1, 0, 0],
+                [0, 0, 1]])
     """
     if tensor.dtype.category != dtypes.INTEGER:
         raise TypeError(f"one_hot: expected an integer tensor, got {tensor.dtype.name}")

@@ -155,9 +155,17 @@ _NONZERO = OpExpr("nonzero", _infer_nonzero, Form(1, _Found), "indexing", rememb
 @public()
 @out_by_copy()
 def nonzero(input: Tensor, *, as_tuple: bool = False, out: Tensor | None = None) -> Any:
-    """The indices of the non-zero elements: an (n, ndim) int64 tensor, or with `as_tuple` one vector per dimension.
+    """The indices of the non-zero elements: an (n, ndim) int64 tensor, or with `as_tuple` a vector for each dimension.
 
-    How many there are is known only from the values, so this waits until they are counted.
+    Waits until the elements are counted, since the shape depends on them.
+
+    Raises:
+        AttributeError: if `input` is no tensor.
+
+    Example:
+        >>> flow.nonzero(flow.tensor([0, 5, 6]))
+        tensor([[1],
+                [2]])
     """
 
     def compute(source: Tensor) -> tuple[Tensor]:

@@ -51,12 +51,12 @@ def getitem(input: Tensor, index: Any) -> Tensor:
 
     Integers, slices with positive steps, None and ``...`` give a view.  Integer tensors, masks, lists and arrays give a
     copy, by numpy's rules: they broadcast with each other, and where they are not adjacent their dimensions come first.
-    An integer is applied before them and so does not count as one of them, as in PyTorch; a mask is waited for, since
-    the shape of the result depends on its values.
+    An integer is applied before them and so does not count as one of them, as in PyTorch.  The function waits for
+    masks, since the shape of the result depends on their values.
 
     Raises:
-        IndexError: if there are too many indices, or an integer or a mask does not fit; if the elements of an index
-            tensor are out of range, when the result is looked at.
+        IndexError: if there are too many indices, or an integer or a mask does not fit; when the result is read, if an
+            element of an index tensor is out of range.
         ValueError: for a slice with a step that is not positive.
     """
     part, tensors = parted(input, normal_index(index))
@@ -192,13 +192,21 @@ def _put(input: Tensor, indices: tuple[Tensor, ...], value: Tensor, attributes: 
 
 @public()
 def index_put(input: Tensor, indices: tuple[Tensor | None, ...], values: Tensor, accumulate: bool = False) -> Tensor:
-    """A copy of `input` with ``copy[indices] = values``, or ``+= values`` where every repetition counts.
+    """Copy `input` and set ``copy[indices] = values``, or with `accumulate` add, where every repetition counts.
 
     Args:
         input: of any shape.
         indices: an integer tensor or a mask for each dimension from the first on; None takes all of a dimension.
-        values: broadcast to what is indexed.
+        values: broadcast to the shape of the indexed part.
         accumulate: whether to add.
+
+    Raises:
+        IndexError: if there are too many indices; when the result is read, if an index is out of range.
+        ValueError: if the values do not broadcast.
+
+    Example:
+        >>> flow.index_put(flow.zeros(3), (flow.tensor([0, 2]),), flow.tensor([5.0, 6.0]))
+        tensor([5., 0., 6.])
     """
     part, tensors, attributes = _put_indices("index_put", input, indices, accumulate)
     # A mask without dimensions adds one, which the result has no more.
@@ -233,11 +241,11 @@ def _put_indices(
 
 @method("__setitem__", own=False)
 def setitem(input: Tensor, index: Any, value: Any) -> None:
-    """``input[index] = value``; the value, a number or a tensor, is cast and broadcasts to what is indexed.
+    """``input[index] = value``; the value, a number or a tensor, is cast and broadcast to the indexed part.
 
     Raises:
         IndexError, ValueError: as `getitem`; ValueError if the value does not fit.
-        RuntimeError: if autograd would have to record it and cannot: for a leaf that requires a gradient.
+        RuntimeError: for a leaf that requires a gradient, while gradients are recorded.
     """
     is_number = isinstance(value, Number)
     if not is_number and not isinstance(value, _tensors.Tensor):
@@ -332,10 +340,17 @@ def _strided_get_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 @public(numpy_names=True)
 @out_by_copy()
 def index_select(input: Tensor, dim: int, index: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The slices along `dim` that the vector `index` names, in that order.
+    """Copy the slices along `dim` that the vector `index` names, in that order.
 
     Raises:
-        IndexError: if an element of the index is out of range, negative ones included, when the result is looked at.
+        TypeError: if the index holds no integers.
+        ValueError: if the index is no vector.
+        IndexError: if the dimension does not exist; when the result is read, if an index is negative or too large.
+
+    Example:
+        >>> flow.index_select(flow.tensor([[1, 2], [3, 4]]), 1, flow.tensor([1, 0]))
+        tensor([[2, 1],
+                [4, 3]])
     """
     axis = index_vector("index_select", input, dim, index)
     if input.ndim == 0:
@@ -350,7 +365,17 @@ def index_select(input: Tensor, dim: int, index: Tensor, *, out: Tensor | None =
 def index_add(
     input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1, out: Tensor | None = None
 ) -> Tensor:
-    """A copy of `input` with the slices of `source` added to those that the vector `index` names; each counts."""
+    """Copy `input` and add the slices of `source` to those that the vector `index` names; repetitions count.
+
+    Raises:
+        TypeError: if the index holds no integers, or dtypes differ.
+        ValueError: if the index is no vector, or the shape of `source` does not fit.
+        IndexError: if an index is out of range, when the result is read.
+
+    Example:
+        >>> flow.index_add(flow.zeros(3), 0, flow.tensor([0, 0, 2]), flow.ones(3))
+        tensor([2., 0., 1.])
+    """
     axis = index_vector("index_add", input, dim, index, source)
     return _put(input, (index,), source if alpha == 1 else source * alpha, ((axis,), True, None))
 
@@ -360,7 +385,15 @@ def index_add(
 @out_by_copy()
 @autocast_as_op
 def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """A copy of `input` with the slices of `source` in place of those that the vector `index` names."""
+    """Copy `input` with the slices of `source` in place of those that the vector `index` names.
+
+    Raises:
+        TypeError, ValueError, IndexError: as `index_add`.
+
+    Example:
+        >>> flow.index_copy(flow.zeros(3), 0, flow.tensor([2, 0]), flow.tensor([5.0, 6.0]))
+        tensor([6., 0., 5.])
+    """
     axis = index_vector("index_copy", input, dim, index, source)
     return _put(input, (index,), source, ((axis,), False, None))
 
@@ -368,7 +401,17 @@ def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor, *, out: T
 @public(numpy_names=True)
 @copied_in_place()
 def index_fill(input: Tensor, dim: int, index: Tensor, value: Tensor | float) -> Tensor:
-    """A copy of `input` with `value`, a number or a 0-d tensor, in the slices that the vector `index` names."""
+    """Copy `input` with `value`, a number or a 0-d tensor, in the slices that the vector `index` names.
+
+    Raises:
+        TypeError: if the index holds no integers.
+        ValueError: if the index is no vector, or the value has dimensions.
+        IndexError: if an index is out of range, when the result is read.
+
+    Example:
+        >>> flow.index_fill(flow.zeros(3), 0, flow.tensor([0, 2]), 7)
+        tensor([7., 0., 7.])
+    """
     axis = index_vector("index_fill", input, dim, index)
     if not isinstance(value, _tensors.Tensor):
         value = full_of(meta((), input.dtype, input.device), value)
@@ -398,10 +441,15 @@ def index_vector(name: str, input: Tensor, dim: int, index: Tensor, source: Tens
 @public()
 @out_by_copy()
 def masked_select(input: Tensor, mask: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The elements where the bool `mask` holds, as a vector; the two broadcast.  Waits for the mask.
+    """Copy the elements where the bool `mask` holds, as a vector; the two broadcast.  Waits for the mask.
 
     Raises:
         TypeError: if the mask is no bool tensor.
+        ValueError: if the shapes do not broadcast.
+
+    Example:
+        >>> flow.masked_select(flow.tensor([1, 2, 3]), flow.tensor([True, False, True]))
+        tensor([1, 3])
     """
     if mask.dtype is not dtypes.bool_:
         raise TypeError(f"masked_select: the mask must be a bool tensor, not {mask.dtype.name}")

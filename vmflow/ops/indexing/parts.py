@@ -44,7 +44,7 @@ def _parts(name: str, slice_tup_list: Sequence[Sequence[int | None]], shape: tup
 
 @function()
 def slice(input: Tensor, slice_tup_list: Sequence[Sequence[int | None]]) -> Tensor:
-    """A part of each dimension, as ``input[start:stop:step, ...]``; a view.
+    """View a part of each dimension, as ``input[start:stop:step, ...]``.
 
     Args:
         input: any tensor.
@@ -52,6 +52,7 @@ def slice(input: Tensor, slice_tup_list: Sequence[Sequence[int | None]]) -> Tens
 
     Raises:
         TypeError, ValueError: for what is no such list, more slices than dimensions, and a step below 1.
+        TypeError, ValueError: if `slice_tup_list` is no such list, has more slices than dimensions, or a step below 1.
 
     Example:
         >>> vmflow.slice(vmflow.ones(3, 6, 9), [[None, None, None], [0, 5, 2], [0, 6, 3]]).shape
@@ -66,7 +67,7 @@ def slice(input: Tensor, slice_tup_list: Sequence[Sequence[int | None]]) -> Tens
 
 @function()
 def slice_update(input: Tensor, update: Tensor, slice_tup_list: Sequence[Sequence[int | None]]) -> Tensor:
-    """A copy of `input` with `update` in place of ``slice(input, slice_tup_list)``.
+    """Copy `input` with `update` in place of ``slice(input, slice_tup_list)``.
 
     Args:
         input, slice_tup_list: as of `slice`.
@@ -97,7 +98,7 @@ def slice_update(input: Tensor, update: Tensor, slice_tup_list: Sequence[Sequenc
 
 @function()
 def batch_gather(input: Tensor, indices: Tensor) -> Tensor:
-    """Lines of `input` at indices along the last dimension of these, apart for each element of those before it.
+    """Gather slices of `input` by indices along a dimension, separately for each element of the batch.
 
     Args:
         input: (*batch, size, *line).
@@ -130,14 +131,14 @@ def batch_gather(input: Tensor, indices: Tensor) -> Tensor:
 
 @function()
 def in_top_k(targets: Tensor, predictions: Tensor, k: int) -> Tensor:
-    """Whether fewer than `k` classes are predicted with more than the target; a tie counts for the target.
+    """Whether the target is among the `k` classes with the highest predictions; ties count for the target.
 
-    It is not so where the target is no class, and where a prediction is nan or the target's is infinite.
+    False if the target is no class, if a prediction is nan, or if the target's prediction is infinite.
 
     Args:
         targets: (samples,), int32 or int64.
         predictions: (samples, classes), floating-point.
-        k: how many.
+        k: the number of classes.
 
     Returns:
         (samples,), bool.

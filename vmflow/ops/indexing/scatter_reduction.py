@@ -100,7 +100,7 @@ def scatter_reduce(
     include_self: bool = True,
     out: Tensor | None = None,
 ) -> Tensor:
-    """A copy of `input` with the elements of `src` reduced into the places that `index` names along `dim`.
+    """Copy `input` and combine the elements of `src` into the places that `index` names along `dim`.
 
     Args:
         input: of any shape.
@@ -108,11 +108,16 @@ def scatter_reduce(
         index: integers, of as many dimensions, and no larger than `input` in the others.
         src: of the same dtype and at least as large as `index`.
         reduce: "sum", "prod", "mean", "amax" or "amin".
-        include_self: whether the element of `input` takes part; a place that nothing is put into keeps it anyway.
+        include_self: whether the element of `input` takes part; a place that no index names keeps it anyway.
 
     Raises:
-        TypeError, ValueError: if index, source or reduction do not fit.
-        IndexError: if an element of the index is out of range, when the result is looked at.
+        TypeError: if the index holds no integers, or dtypes differ.
+        ValueError: if the shape of index or source does not fit, or for another `reduce`.
+        IndexError: if an index is out of range, when the result is read.
+
+    Example:
+        >>> flow.scatter_reduce(flow.tensor([1.0, 2.0]), 0, flow.tensor([0, 0]), flow.tensor([5.0, 3.0]), "amax")
+        tensor([5., 2.])
     """
     if reduce not in _REDUCTIONS:
         raise ValueError(f"scatter_reduce: reduce must be one of {', '.join(map(repr, _REDUCTIONS))}, not {reduce!r}")
@@ -143,7 +148,7 @@ def index_reduce(
     include_self: bool = True,
     out: Tensor | None = None,
 ) -> Tensor:
-    """A copy of `input` with the slices of `source` reduced into those that the vector `index` names.
+    """Copy `input` and combine the slices of `source` into those that the vector `index` names.
 
     Args:
         input: of any shape.
@@ -154,8 +159,12 @@ def index_reduce(
         include_self: see `scatter_reduce`.
 
     Raises:
-        TypeError, ValueError: if index, source or reduction do not fit.
-        IndexError: if an element of the index is out of range, when the result is looked at.
+        TypeError, IndexError: as `scatter_reduce`.
+        ValueError: if the shape of index or source does not fit, or for another `reduce`.
+
+    Example:
+        >>> flow.index_reduce(flow.tensor([1.0, 2.0]), 0, flow.tensor([0, 0]), flow.tensor([5.0, 3.0]), "prod")
+        tensor([15.,  2.])
     """
     if reduce not in _REDUCTIONS[1:]:
         raise ValueError(f"index_reduce: reduce must be one of {', '.join(map(repr, _REDUCTIONS[1:]))}, not {reduce!r}")

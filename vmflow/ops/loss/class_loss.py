@@ -212,11 +212,17 @@ def nll_loss(
         target: class indices, (N,), () or (N, ...); checked when the op runs.
         weight: of each class, (C,).
         ignore_index: a target that does not count.
-        reduction: "mean" (weighted, over what counts), "sum" or "none".
+        reduction: "mean" (weighted, over the targets that count), "sum" or "none".
         size_average, reduce: older names for the reduction, deprecated.
 
     Raises:
-        TypeError, ValueError: for dtypes and shapes that do not fit.
+        TypeError: for dtypes that do not fit.
+        ValueError: for shapes that do not fit, or another reduction.
+        IndexError: if a target is no class, when the result is read.
+
+    Example:
+        >>> flow.nn.functional.nll_loss(flow.tensor([[-1.0, -2.0], [-3.0, -4.0]]), flow.tensor([0, 1]))
+        tensor(2.5000)
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
     check_reduction("nll_loss", reduction)
@@ -246,12 +252,19 @@ def cross_entropy(
         target: class indices as for `nll_loss`, or floating-point probabilities of the shape of `input`.
         weight: of each class, (C,).
         ignore_index: a class index that does not count.
-        reduction: "mean" (of class indices weighted, over what counts; of probabilities over N), "sum" or "none".
+        reduction: "mean" (for class indices weighted, over the targets that count; for probabilities over N), "sum" or
+            "none".
         size_average, reduce: older names for the reduction, deprecated.
-        label_smoothing: how much of the probability is spread evenly over all classes, within [0, 1].
+        label_smoothing: the share of the probability that is spread evenly over all classes, within [0, 1].
 
     Raises:
-        TypeError, ValueError: for dtypes and shapes that do not fit.
+        TypeError: for dtypes that do not fit.
+        ValueError: for shapes that do not fit, another reduction, or a `label_smoothing` out of range.
+        IndexError: if a target is no class, when the result is read.
+
+    Example:
+        >>> flow.nn.functional.cross_entropy(flow.zeros(1, 2), flow.tensor([0]))
+        tensor(0.6931)
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
     check_reduction("cross_entropy", reduction)

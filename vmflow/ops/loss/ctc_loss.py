@@ -74,7 +74,7 @@ def ctc_loss(
     reduction: str = "mean",
     zero_infinity: bool = False,
 ) -> Tensor:
-    """The negative log likelihood of target sequences, whatever their alignment in time.
+    """The negative log-likelihood of target sequences over all alignments in time (A. Graves et al., 2006).
 
     As in PyTorch the gradient is that of log-probabilities which sum to one at each time, as those of `log_softmax` do,
     and has no gradient itself.
@@ -83,14 +83,19 @@ def ctc_loss(
         log_probs: (T, N, C), or (T, C) for a single case.
         targets: class indices, (N, S) or, one case after the other, (sum of the target lengths,); checked when the op
             runs, as are the lengths.
-        input_lengths: how much of T each case uses, (N,).
-        target_lengths: how long its target is, (N,).
+        input_lengths: the number of times that each case uses, (N,).
+        target_lengths: the length of each target, (N,).
         blank: the class that stands for nothing.
         reduction: "mean" (of the losses divided by the target lengths), "sum" or "none".
-        zero_infinity: count targets that are too long for their input as 0, with a gradient of 0.
+        zero_infinity: whether targets that are too long for their input count as 0, with a gradient of 0.
 
     Raises:
         TypeError, ValueError: for dtypes, shapes and a blank that do not fit.
+
+    Example:
+        >>> log_probs = flow.full((1, 1, 2), 0.5).log()
+        >>> flow.nn.functional.ctc_loss(log_probs, flow.tensor([[1]]), (1,), (1,))
+        tensor(0.6931)
     """
     check_reduction(_NAME, reduction)
     single = log_probs.ndim == 2

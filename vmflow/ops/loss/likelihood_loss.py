@@ -34,13 +34,17 @@ def poisson_nll_loss(
         input: the expected count, or with `log_input` its logarithm.
         target: the counts, of the same shape.
         log_input: as above.
-        full: whether to add what depends on the target alone, by Stirling's formula.
+        full: whether to add the term that depends on the target alone, by Stirling's formula.
         eps: added to the expected count before its logarithm is taken.
         reduction: "mean", "sum" or "none".
         size_average, reduce: older names for the reduction, deprecated.
 
     Raises:
-        ValueError: for shapes that differ.
+        ValueError: for shapes that differ, or another reduction.
+
+    Example:
+        >>> flow.nn.functional.poisson_nll_loss(flow.zeros(2), flow.tensor([1.0, 3.0]))
+        tensor(1.)
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
     check_reduction("poisson_nll_loss", reduction)
@@ -69,8 +73,8 @@ def gaussian_nll_loss(
     Args:
         input: the expected values.
         target: the values, of the same shape, or of as many dimensions and broadcast.
-        var: the variances: a number, or of the input's shape, possibly with a last dimension of 1 or without it.  What
-            is below `eps`, negative ones as well, counts as `eps`; its gradient is taken there.
+        var: the variances: a number, or of the input's shape, possibly with a last dimension of 1 or without it.
+            Values below `eps`, negative ones as well, count as `eps`; their gradient is taken there.
         full: whether to add the constant ``log(2 * pi) / 2``.
         eps: the smallest variance.
         reduction: "mean", "sum" or "none".
@@ -78,6 +82,10 @@ def gaussian_nll_loss(
     Raises:
         ValueError: for a target with another number of dimensions, a number below 0, a variance that does not fit, or
             an `eps` that is not positive.
+
+    Example:
+        >>> flow.nn.functional.gaussian_nll_loss(flow.zeros(2), flow.tensor([1.0, 3.0]), flow.ones(2))
+        tensor(2.5000)
     """
     check_reduction("gaussian_nll_loss", reduction)
     check_tensors("gaussian_nll_loss", input, target)

@@ -135,7 +135,7 @@ def mse_loss(
     size_average: bool | None = None,
     reduce: bool | None = None,
 ) -> Tensor:
-    """The squared difference.
+    """The squared difference, reduced.
 
     Args:
         input: predictions.
@@ -145,7 +145,11 @@ def mse_loss(
         size_average, reduce: older names for the reduction, deprecated.
 
     Raises:
-        ValueError: for shapes that differ.
+        ValueError: for shapes that differ, or another reduction.
+
+    Example:
+        >>> flow.nn.functional.mse_loss(flow.tensor([1.0, 2.0]), flow.tensor([1.0, 4.0]))
+        tensor(2.)
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
     check_same("mse_loss", input, target)
@@ -171,7 +175,7 @@ def l1_loss(
     size_average: bool | None = None,
     reduce: bool | None = None,
 ) -> Tensor:
-    """The absolute difference.
+    """The absolute difference, reduced.
 
     Args:
         input: predictions.
@@ -181,7 +185,11 @@ def l1_loss(
         size_average, reduce: older names for the reduction, deprecated.
 
     Raises:
-        ValueError: for shapes that differ.
+        ValueError: for shapes that differ, or another reduction.
+
+    Example:
+        >>> flow.nn.functional.l1_loss(flow.tensor([1.0, 2.0]), flow.tensor([1.0, 4.0]))
+        tensor(1.)
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
     check_same("l1_loss", input, target)
@@ -207,7 +215,22 @@ def smooth_l1_loss(
     size_average: bool | None = None,
     reduce: bool | None = None,
 ) -> Tensor:
-    """``d**2 / (2 * beta)`` for a difference d below `beta`, else ``d - beta / 2``."""
+    """``d**2 / (2 * beta)`` for a difference d below `beta`, else ``d - beta / 2``.
+
+    Args:
+        input: predictions.
+        target: of the same shape; dtypes promote.
+        reduction: "mean", "sum" or "none".
+        beta: the difference from which the loss grows linearly, not negative.
+        size_average, reduce: older names for the reduction, deprecated.
+
+    Raises:
+        ValueError: for shapes that differ, another reduction, or a negative `beta`.
+
+    Example:
+        >>> flow.nn.functional.smooth_l1_loss(flow.tensor([1.0, 0.0]), flow.tensor([2.0, 2.0]), reduction="none")
+        tensor([0.5000, 1.5000])
+    """
     reduction = chosen_reduction(reduction, size_average, reduce)
     check_same("smooth_l1_loss", input, target)
     _check_real("smooth_l1_loss", input, target)
@@ -235,10 +258,14 @@ def huber_loss(
         target: of the same shape.
         reduction: "mean", "sum" or "none".
         delta: positive.
-        weight: of each loss; the mean is still one over all elements.
+        weight: of each loss; the mean is still taken over all elements.
 
     Raises:
         ValueError: for shapes that differ, or a `delta` that is not positive.
+
+    Example:
+        >>> flow.nn.functional.huber_loss(flow.tensor([1.0, 0.0]), flow.tensor([2.0, 3.0]), reduction="none")
+        tensor([0.5000, 2.5000])
     """
     check_same("huber_loss", input, target)
     _check_real("huber_loss", input, target)
@@ -317,7 +344,7 @@ def binary_cross_entropy(
     size_average: bool | None = None,
     reduce: bool | None = None,
 ) -> Tensor:
-    """The cross-entropy of probabilities and targets; logarithms are taken no lower than -100.
+    """The cross-entropy of probabilities and targets; logarithms are bounded below by -100.
 
     Args:
         input: probabilities, within [0, 1]; checked when the op runs.
@@ -327,7 +354,13 @@ def binary_cross_entropy(
         size_average, reduce: older names for the reduction, deprecated.
 
     Raises:
-        TypeError, ValueError: for dtypes and shapes that do not fit.
+        TypeError: for dtypes that do not fit.
+        ValueError: for shapes that differ, or another reduction.
+        RuntimeError: if a probability is out of range, when the result is read.
+
+    Example:
+        >>> flow.nn.functional.binary_cross_entropy(flow.tensor([0.5, 1.0]), flow.tensor([1.0, 1.0]), reduction="none")
+        tensor([0.6931, -0.0000])
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
     check_same("binary_cross_entropy", input, target)
@@ -358,7 +391,12 @@ def binary_cross_entropy_with_logits(
         pos_weight: of the positive targets, broadcast.
 
     Raises:
-        TypeError, ValueError: for dtypes and shapes that do not fit.
+        TypeError: for dtypes that do not fit.
+        ValueError: for shapes that differ, or another reduction.
+
+    Example:
+        >>> flow.nn.functional.binary_cross_entropy_with_logits(flow.zeros(2), flow.tensor([1.0, 0.0]))
+        tensor(0.6931)
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
     name = "binary_cross_entropy_with_logits"
@@ -407,6 +445,14 @@ def kl_div(
         reduction: "mean" (over all elements), "batchmean" (over the first dimension), "sum" or "none".
         size_average, reduce: older names for the reduction, deprecated.
         log_target: as above.
+
+    Raises:
+        TypeError: if a dtype is not floating-point.
+        ValueError: if the shapes do not broadcast, or for another reduction.
+
+    Example:
+        >>> flow.nn.functional.kl_div(flow.tensor([-1.0, -2.0]), flow.tensor([1.0, 1.0]), reduction="sum")
+        tensor(3.)
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
     if reduction not in (*REDUCTIONS, "batchmean"):

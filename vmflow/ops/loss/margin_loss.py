@@ -37,17 +37,21 @@ def margin_ranking_loss(
     size_average: bool | None = None,
     reduce: bool | None = None,
 ) -> Tensor:
-    """``max(0, -target * (input1 - input2) + margin)``: which of two should be larger.
+    """``max(0, -target * (input1 - input2) + margin)``: the loss of a wrong order of two scores.
 
     Args:
         input1, input2: scores.
         target: 1 where the first should be larger, -1 where the second.
-        margin: by how much.
+        margin: the least difference of scores in the right order.
         reduction: "mean", "sum" or "none".
         size_average, reduce: older names for the reduction, deprecated.
 
     Raises:
-        ValueError: for numbers of dimensions that differ.
+        ValueError: if the numbers of dimensions differ, or for another reduction.
+
+    Example:
+        >>> flow.nn.functional.margin_ranking_loss(flow.tensor([3.0]), flow.tensor([1.0]), flow.tensor([-1.0]))
+        tensor(2.)
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
     name = "margin_ranking_loss"
@@ -70,17 +74,21 @@ def cosine_embedding_loss(
     size_average: bool | None = None,
     reduce: bool | None = None,
 ) -> Tensor:
-    """``1 - cos`` of two vectors for a target of 1, ``max(0, cos - margin)`` for one of -1.
+    """``1 - cos`` of two vectors for a target of 1, ``max(0, cos - margin)`` for a target of -1.
 
     Args:
         input1, input2: (N, D), or (D,).
         target: (N,), or of no dimension; 1 or -1.
-        margin: which cosine is small enough for vectors that should differ.
+        margin: the largest cosine without a loss for vectors that should differ.
         reduction: "mean", "sum" or "none".
         size_average, reduce: older names for the reduction, deprecated.
 
     Raises:
         ValueError: for shapes that do not fit.
+
+    Example:
+        >>> flow.nn.functional.cosine_embedding_loss(flow.ones(1, 2), flow.tensor([[1.0, -1.0]]), flow.tensor([1]))
+        tensor(1.)
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
     name = "cosine_embedding_loss"
@@ -115,14 +123,19 @@ def triplet_margin_loss(
 
     Args:
         anchor, positive, negative: (N, D), or (D,).
-        margin: by how much the negative should be further away, positive.
+        margin: the distance by which the negative should be further away, positive.
         p, eps: of the distance.
-        swap: take the negative's distance to the positive where that is smaller (V. Balntas et al., 2016).
+        swap: whether to take the negative's distance to the positive where that is smaller (V. Balntas et al., 2016).
         reduction: "mean", "sum" or "none".
         size_average, reduce: older names for the reduction, deprecated.
 
     Raises:
         ValueError: for numbers of dimensions that differ, or a margin that is not positive.
+
+    Example:
+        >>> anchor, positive, negative = flow.zeros(1, 1), flow.ones(1, 1), flow.full((1, 1), 1.5)
+        >>> flow.nn.functional.triplet_margin_loss(anchor, positive, negative)
+        tensor(0.5000)
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
 
@@ -142,7 +155,22 @@ def triplet_margin_with_distance_loss(
     swap: bool = False,
     reduction: str = "mean",
 ) -> Tensor:
-    """`triplet_margin_loss` with a distance of one's own, from two tensors to their distances."""
+    """`triplet_margin_loss` with another distance.
+
+    Args:
+        anchor, positive, negative: tensors of one shape, (N, D) or (D,).
+        distance_function: takes two tensors and returns their distances; by default `pairwise_distance`.
+        margin, swap, reduction: as of `triplet_margin_loss`.
+
+    Raises:
+        ValueError: if the numbers of dimensions differ, or the margin is not positive.
+
+    Example:
+        >>> def distance(x, y): return (x - y).abs().sum(-1)
+        >>> anchor, positive, negative = flow.zeros(1, 1), flow.ones(1, 1), flow.full((1, 1), 1.5)
+        >>> flow.nn.functional.triplet_margin_with_distance_loss(anchor, positive, negative, distance_function=distance)
+        tensor(0.5000)
+    """
     name = "triplet_margin_with_distance_loss"
     distance = pairwise_distance if distance_function is None else distance_function
     return _triplet(name, distance, (anchor, positive, negative), margin, swap, reduction)
@@ -185,7 +213,15 @@ def hinge_embedding_loss(
     size_average: bool | None = None,
     reduce: bool | None = None,
 ) -> Tensor:
-    """`input`, a distance, for a target of 1, of the same shape; ``max(0, margin - input)`` for one of -1."""
+    """The distance `input` for a target of 1, ``max(0, margin - input)`` for a target of -1; both have one shape.
+
+    Raises:
+        ValueError: if the shapes do not broadcast, or for another reduction.
+
+    Example:
+        >>> flow.nn.functional.hinge_embedding_loss(flow.tensor([0.5, 0.25]), flow.tensor([1, -1]), reduction="none")
+        tensor([0.5000, 0.7500])
+    """
     reduction = chosen_reduction(reduction, size_average, reduce)
     check_same("hinge_embedding_loss", input, target)
     apart = where(target != 1, (margin - input).clamp(min=0), 0.0)
@@ -201,7 +237,15 @@ def soft_margin_loss(
     size_average: bool | None = None,
     reduce: bool | None = None,
 ) -> Tensor:
-    """``log(1 + exp(-target * input))`` for targets 1 and -1, without overflow."""
+    """``log(1 + exp(-target * input))`` for targets 1 and -1 of the shape of `input`, without overflow.
+
+    Raises:
+        ValueError: if the shapes do not broadcast, or for another reduction.
+
+    Example:
+        >>> flow.nn.functional.soft_margin_loss(flow.zeros(2), flow.tensor([1.0, -1.0]))
+        tensor(0.6931)
+    """
     reduction = chosen_reduction(reduction, size_average, reduce)
     check_same("soft_margin_loss", input, target)
     # Beyond 40 the logarithm would add less than the last digit of float64.
@@ -226,19 +270,24 @@ def multi_margin_loss(
     size_average: bool | None = None,
     reduce: bool | None = None,
 ) -> Tensor:
-    """The mean over the wrong classes, and the right one as 0, of ``max(0, margin - right score + score)**p``.
+    """The sum over the wrong classes of ``max(0, margin - right score + score)**p``, divided by the number of classes.
 
     Args:
         input: scores, (N, C) or (C,).
         target: class indices, (N,) or 0-d; checked when the op runs.
         p: 1 or 2.
-        margin: by how much the right score should be larger.
+        margin: the difference by which the right score should be larger.
         weight: of each class, (C,).
         reduction: "mean", "sum" or "none".
         size_average, reduce: older names for the reduction, deprecated.
 
     Raises:
-        TypeError, ValueError: for dtypes, shapes and exponents that do not fit.
+        TypeError: for dtypes that do not fit.
+        ValueError: for shapes that do not fit, or another `p` or reduction.
+
+    Example:
+        >>> flow.nn.functional.multi_margin_loss(flow.tensor([[1.0, 2.0]]), flow.tensor([0]))
+        tensor(1.)
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
     name = "multi_margin_loss"
@@ -284,7 +333,12 @@ def multilabel_margin_loss(
         size_average, reduce: older names for the reduction, deprecated.
 
     Raises:
-        TypeError, ValueError: for dtypes and shapes that do not fit.
+        TypeError: for dtypes that do not fit.
+        ValueError: for shapes that differ, or another reduction.
+
+    Example:
+        >>> flow.nn.functional.multilabel_margin_loss(flow.tensor([[1.0, 2.0]]), flow.tensor([[0, -1]]))
+        tensor(1.)
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
     name = "multilabel_margin_loss"
@@ -310,7 +364,7 @@ def multilabel_soft_margin_loss(
     size_average: bool | None = None,
     reduce: bool | None = None,
 ) -> Tensor:
-    """The binary cross-entropy of each class, meaned over the classes.
+    """The mean over the classes of their binary cross-entropies.
 
     Args:
         input: scores, (N, C) or (C,).
@@ -318,6 +372,13 @@ def multilabel_soft_margin_loss(
         weight: of each class, broadcast.
         reduction: "mean", "sum" or "none".
         size_average, reduce: older names for the reduction, deprecated.
+
+    Raises:
+        ValueError: if the shapes do not broadcast, or for another reduction.
+
+    Example:
+        >>> flow.nn.functional.multilabel_soft_margin_loss(flow.zeros(1, 2), flow.tensor([[1.0, 0.0]]))
+        tensor(0.6931)
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
     check_same("multilabel_soft_margin_loss", input, target)
@@ -329,15 +390,20 @@ def multilabel_soft_margin_loss(
 
 @autocast_as_op
 def combined_margin(input: Tensor, label: Tensor, m1: float = 1.0, m2: float = 0.0, m3: float = 0.0) -> Tensor:
-    """Cosines (N, C) with that of the right class made ``cos(m1 * angle + m2) - m3``, for face recognition.
+    """Cosines (N, C), in which that of the right class is made ``cos(m1 * angle + m2) - m3``, for face recognition.
 
     Args:
         input: cosines, within [-1, 1].
         label: class indices, (N,); checked when the op runs.
-        m1, m2, m3: margins: what the angle is multiplied by, what is added to it, and to take from the cosine.
+        m1, m2, m3: the factor of the angle, the summand of the angle, and the number subtracted from its cosine.
 
     Raises:
-        TypeError, ValueError: for dtypes and shapes that do not fit.
+        TypeError: for dtypes that do not fit.
+        ValueError: for shapes that do not fit.
+
+    Example:
+        >>> flow.nn.functional.combined_margin(flow.tensor([[0.5, 0.5]]), flow.tensor([0]), m3=0.25)
+        tensor([[0.2500, 0.5000]])
     """
     name = "combined_margin"
     _check_indices(name, input, label)

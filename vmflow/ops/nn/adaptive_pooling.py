@@ -145,14 +145,22 @@ def _adaptive_avg_pool(rank: int, input: Tensor, output_size: Any, data_format: 
 
 
 def adaptive_avg_pool1d(input: Tensor, output_size: int | tuple[int], *, data_format: str = "channels_first") -> Tensor:
-    """The mean of windows that divide (samples, channels, length), or (channels, length); see `adaptive_avg_pool2d`."""
+    """The mean of windows that divide (samples, channels, length), or (channels, length); see `adaptive_avg_pool2d`.
+
+    Raises:
+        TypeError, ValueError: as `adaptive_avg_pool2d`.
+
+    Example:
+        >>> flow.adaptive_avg_pool1d(flow.tensor([[1.0, 2.0, 3.0, 4.0]]), 2)
+        tensor([[1.5000, 3.5000]])
+    """
     return _adaptive_avg_pool(1, input, output_size, data_format)
 
 
 def adaptive_avg_pool2d(
     input: Tensor, output_size: int | tuple[int | None, int | None] | None, *, data_format: str = "channels_first"
 ) -> Tensor:
-    """The mean of windows that divide the image into this many rows and columns, as evenly as it goes.
+    """The mean of windows that divide the image into this many rows and columns, as evenly as possible.
 
     Args:
         input: (samples, channels, height, width), or (channels, height, width).
@@ -160,12 +168,16 @@ def adaptive_avg_pool2d(
         data_format: "channels_first", as above, or "channels_last", of input and output.  From OneFlow.
 
     Returns:
-        (samples, channels, rows, columns).  Row i is the mean of the input's rows from ``floor(i * height / rows)`` up
-        to, without, ``ceil((i + 1) * height / rows)``.
+        A tensor of shape (samples, channels, rows, columns).  Row i is the mean of the input's rows from ``floor(i *
+        height / rows)`` up to, without, ``ceil((i + 1) * height / rows)``.
 
     Raises:
-        TypeError: for other than floating-point tensors.
+        TypeError: if the tensor is not floating-point.
         ValueError: for other numbers of dimensions, an empty image, or another data format.
+
+    Example:
+        >>> flow.nn.functional.adaptive_avg_pool2d(flow.tensor([[[1.0, 2.0], [3.0, 4.0]]]), (1, 2))
+        tensor([[[2., 3.]]])
     """
     return _adaptive_avg_pool(2, input, output_size, data_format)
 
@@ -173,7 +185,15 @@ def adaptive_avg_pool2d(
 def adaptive_avg_pool3d(
     input: Tensor, output_size: int | tuple[int | None, ...] | None, *, data_format: str = "channels_first"
 ) -> Tensor:
-    """The mean of windows that divide (samples, channels, depth, height, width); see `adaptive_avg_pool2d`."""
+    """The mean of windows that divide (samples, channels, depth, height, width); see `adaptive_avg_pool2d`.
+
+    Raises:
+        TypeError, ValueError: as `adaptive_avg_pool2d`.
+
+    Example:
+        >>> flow.nn.functional.adaptive_avg_pool3d(flow.arange(8.0).reshape(1, 2, 2, 2), 1)
+        tensor([[[[3.5000]]]])
+    """
     return _adaptive_avg_pool(3, input, output_size, data_format)
 
 
@@ -194,14 +214,22 @@ def _adaptive_max_pool(rank: int, input: Tensor, output_size: Any, return_indice
 
 
 def adaptive_max_pool1d(input: Tensor, output_size: int | tuple[int], return_indices: bool = False) -> Any:
-    """The largest element of windows that divide (samples, channels, length); see `adaptive_max_pool2d`."""
+    """The largest element of windows that divide (samples, channels, length); see `adaptive_max_pool2d`.
+
+    Raises:
+        TypeError, ValueError: as `adaptive_max_pool2d`.
+
+    Example:
+        >>> flow.nn.functional.adaptive_max_pool1d(flow.tensor([[1.0, 2.0, 3.0, 4.0]]), 2)
+        tensor([[2., 4.]])
+    """
     return _adaptive_max_pool(1, input, output_size, return_indices)
 
 
 def adaptive_max_pool2d(
     input: Tensor, output_size: int | tuple[int | None, int | None] | None, return_indices: bool = False
 ) -> Any:
-    """The largest element of windows that divide the image into this many rows and columns, as evenly as it goes.
+    """The largest element of windows that divide the image into this many rows and columns, as evenly as possible.
 
     Args:
         input: (samples, channels, height, width), or (channels, height, width).
@@ -211,6 +239,10 @@ def adaptive_max_pool2d(
     Raises:
         TypeError: for bools and complex numbers.
         ValueError: for other numbers of dimensions, or an empty image.
+
+    Example:
+        >>> flow.nn.functional.adaptive_max_pool2d(flow.tensor([[[1.0, 2.0], [3.0, 4.0]]]), (1, 2))
+        tensor([[[3., 4.]]])
     """
     return _adaptive_max_pool(2, input, output_size, return_indices)
 
@@ -218,5 +250,13 @@ def adaptive_max_pool2d(
 def adaptive_max_pool3d(
     input: Tensor, output_size: int | tuple[int | None, ...] | None, return_indices: bool = False
 ) -> Any:
-    """The largest element of windows that divide (samples, channels, depth, ...); see `adaptive_max_pool2d`."""
+    """The largest element of windows that divide (samples, channels, depth, ...); see `adaptive_max_pool2d`.
+
+    Raises:
+        TypeError, ValueError: as `adaptive_max_pool2d`.
+
+    Example:
+        >>> flow.nn.functional.adaptive_max_pool3d(flow.arange(8.0).reshape(1, 2, 2, 2), 1)
+        tensor([[[[7.]]]])
+    """
     return _adaptive_max_pool(3, input, output_size, return_indices)

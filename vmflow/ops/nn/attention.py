@@ -200,7 +200,7 @@ def _attend(
 def attention_with_weights(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout_p: float
 ) -> tuple[Tensor, Tensor]:
-    """As `scaled_dot_product_attention`, and the weights (..., L, S) after dropout, which are differentiable too."""
+    """As `scaled_dot_product_attention`, with the weights (..., L, S) after dropout as a second, differentiable result."""
     p = _probability(dropout_p)
     result, weights, stretch = _attend(query, key, value, mask, (query.shape[-1] ** -0.5, False, p), True)
     return result, dropped_alike(weights, p, stretch)
@@ -229,13 +229,13 @@ def scaled_dot_product_attention(
         query: (..., L, E).
         key: (..., S, E).
         value: (..., S, V).
-        attn_mask: broadcast to (..., L, S); bools say what may be attended to, numbers are added.  Where nothing may be
-            attended to, the result is 0.
+        attn_mask: broadcast to (..., L, S); bools are True where attending is allowed, numbers are added.  Where
+            nothing may be attended to, the result is 0.
         dropout_p: probability with which a weight is dropped.
-        is_causal: position l attends to positions up to l only; excludes a mask.
+        is_causal: whether position l attends only to positions up to l; excludes a mask.
         scale: ``1 / sqrt(E)`` by default.
         enable_gqa: whether `query` may have several times as many heads, dimension -3, as `key` and `value`, each of
-            which then serves as many neighbouring ones.
+            which then serves several neighbouring ones.
 
     Returns:
         (..., L, V).
@@ -243,6 +243,11 @@ def scaled_dot_product_attention(
     Raises:
         TypeError: for dtypes that differ, or a mask of integers.
         ValueError: for shapes that do not fit, a mask besides `is_causal`, or a probability out of range.
+
+    Example:
+        >>> query, key, value = flow.zeros(1, 2), flow.zeros(2, 2), flow.tensor([[1.0], [3.0]])
+        >>> flow.nn.functional.scaled_dot_product_attention(query, key, value)
+        tensor([[2.]])
     """
     is_causal = flag(_NAME, "is_causal", is_causal)
     if is_causal and attn_mask is not None:

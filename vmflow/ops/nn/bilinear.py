@@ -26,6 +26,10 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
     Raises:
         TypeError: for dtypes that differ.
         ValueError: for shapes that do not fit.
+
+    Example:
+        >>> flow.bilinear(flow.ones(1, 2), flow.ones(1, 2), flow.ones(1, 2, 2))
+        tensor([[4.]])
     """
     given = [input1, input2, weight, *([] if bias is None else [bias])]
     if len({value.dtype for value in given}) != 1:

@@ -390,6 +390,13 @@ def conv1d(
 
     Returns:
         (samples, filters, length of the output).
+
+    Raises:
+        TypeError, ValueError: as `conv2d`.
+
+    Example:
+        >>> flow.conv1d(flow.tensor([[1.0, 2.0, 4.0]]), flow.tensor([[[1.0, 1.0]]]))
+        tensor([[3., 6.]])
     """
     return _convolution(1, input, weight, bias, stride, padding, dilation, groups)
 
@@ -407,7 +414,12 @@ def conv_tbc(input: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tenso
         (length of the output, samples, filters).
 
     Raises:
-        TypeError, ValueError: for shapes that do not fit.
+        TypeError: for dtypes that differ.
+        ValueError: for shapes that do not fit.
+
+    Example:
+        >>> flow.nn.functional.conv_tbc(flow.tensor([[[1.0]], [[2.0]]]), flow.ones(2, 1, 1), flow.zeros(1))
+        tensor([[[3.]]])
     """
     if input.ndim != 3 or weight.ndim != 3:
         raise ValueError(
@@ -434,10 +446,10 @@ def conv2d(
         weight: (filters, channels / groups, kernel height, kernel width), of the input's dtype.
         bias: (filters,), added to each output pixel.
         stride: step of the window.
-        padding: zeros around the input; "same" keeps the size (stride 1 only; of an odd number the larger part comes
+        padding: zeros around the input; "same" keeps the size (stride 1 only; an odd number has its larger part
             behind), "valid" is none.
         dilation: distance between the taps of the kernel.
-        groups: each of this many parts of the channels is seen by its own part of the filters.
+        groups: the number of parts of the channels, each of which is convolved with its own part of the filters.
 
     Returns:
         (samples, filters, rows, columns), rows being
@@ -446,6 +458,11 @@ def conv2d(
     Raises:
         TypeError: for dtypes that differ or are not floating-point.
         ValueError: for shapes that do not fit each other, and sizes that are out of range.
+
+    Example:
+        >>> flow.conv2d(flow.tensor([[[1.0, 2.0], [3.0, 4.0]]]), flow.ones(1, 1, 1, 2))
+        tensor([[[3.],
+                 [7.]]])
     """
     return _convolution(2, input, weight, bias, stride, padding, dilation, groups)
 
@@ -469,6 +486,13 @@ def conv3d(
 
     Returns:
         (samples, filters, depth of the output, rows, columns).
+
+    Raises:
+        TypeError, ValueError: as `conv2d`.
+
+    Example:
+        >>> flow.conv3d(flow.ones(1, 2, 2, 2), flow.ones(1, 1, 2, 2, 2))
+        tensor([[[[8.]]]])
     """
     return _convolution(3, input, weight, bias, stride, padding, dilation, groups)
 
@@ -535,12 +559,22 @@ def conv_transpose1d(
     groups: int = 1,
     dilation: int | tuple[int] = 1,
 ) -> Tensor:
-    """The map that `conv1d`'s gradient applies; see `conv_transpose2d`.
+    """The map of `conv1d`'s gradient: from each input element to a window of the output; see `conv_transpose2d`.
 
     Args:
         input: (samples, channels, length), or (channels, length).
         weight: (channels, filters / groups, kernel length).
         bias, stride, padding, output_padding, groups, dilation: as for `conv_transpose2d`.
+
+    Returns:
+        A tensor of shape (samples, filters, length of the output).
+
+    Raises:
+        TypeError, ValueError: as `conv2d`.
+
+    Example:
+        >>> flow.conv_transpose1d(flow.tensor([[1.0, 2.0]]), flow.ones(1, 1, 2), stride=2)
+        tensor([[1., 1., 2., 2.]])
     """
     return _transposed(1, input, weight, bias, stride, padding, output_padding, groups, dilation)
 
@@ -556,14 +590,14 @@ def conv_transpose2d(
     groups: int = 1,
     dilation: int | Pair = 1,
 ) -> Tensor:
-    """The map that `conv2d`'s gradient applies: it takes each input pixel to a window of the output.
+    """The map of `conv2d`'s gradient: from each input pixel to a window of the output.
 
     Args:
         input: (samples, channels, height, width), or (channels, height, width).
         weight: (channels, filters / groups, kernel height, kernel width), of the input's dtype.
         bias: (filters,).
         stride: distance between the windows of neighbouring pixels.
-        padding: what is cut off the output on each side.
+        padding: the number of rows and columns cut off the output on each side.
         output_padding: added to the output's size below and to the right; less than stride or dilation.
         groups, dilation: as for `conv2d`.
 
@@ -573,6 +607,10 @@ def conv_transpose2d(
 
     Raises:
         TypeError, ValueError: as `conv2d`.
+
+    Example:
+        >>> flow.conv_transpose2d(flow.tensor([[[1.0, 2.0]]]), flow.ones(1, 1, 1, 2), stride=(1, 2))
+        tensor([[[1., 1., 2., 2.]]])
     """
     return _transposed(2, input, weight, bias, stride, padding, output_padding, groups, dilation)
 
@@ -588,11 +626,21 @@ def conv_transpose3d(
     groups: int = 1,
     dilation: int | Sizes = 1,
 ) -> Tensor:
-    """The map that `conv3d`'s gradient applies; see `conv_transpose2d`.
+    """The map of `conv3d`'s gradient: from each input element to a window of the output; see `conv_transpose2d`.
 
     Args:
         input: (samples, channels, depth, height, width), or (channels, depth, height, width).
         weight: (channels, filters / groups, kernel depth, kernel height, kernel width).
         bias, stride, padding, output_padding, groups, dilation: as for `conv_transpose2d`.
+
+    Returns:
+        A tensor of shape (samples, filters, depth of the output, rows, columns).
+
+    Raises:
+        TypeError, ValueError: as `conv2d`.
+
+    Example:
+        >>> flow.conv_transpose3d(flow.ones(1, 1, 1, 1), flow.ones(1, 1, 1, 1, 2))
+        tensor([[[[1., 1.]]]])
     """
     return _transposed(3, input, weight, bias, stride, padding, output_padding, groups, dilation)

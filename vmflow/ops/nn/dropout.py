@@ -55,7 +55,7 @@ def _mask_and_scale_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor, No
 
 
 def dropped_alike(input: Tensor, p: float, stretch: tuple[Any, ...]) -> Tensor:
-    """Dropout by a stretch of random numbers that another op has used; unchanged for a probability of 0."""
+    """Dropout by the random numbers that another op has used; unchanged for a probability of 0."""
     if p == 1:
         return input * 0.0
     return _interpreter.dispatch_several(_DROPOUT, (input,), (p,), stretch)[0] if p else input
@@ -78,14 +78,15 @@ def dropout(
     addend: Tensor | None = None,
     generator: random.Generator | None = None,
 ) -> Tensor:
-    """Each element zero with probability `p`, else divided by ``1 - p``; unchanged unless `training`.
+    """Set each element to zero with probability `p`, else divide it by ``1 - p``; unchanged unless `training`.
 
     Args:
         input: floating-point or complex, of any shape.
         p: probability, within [0, 1].
-        training: whether to do anything.
-        inplace: write the result into `input` and return that.
-        addend: added to what is left, whether training or not; of the input's shape.  From OneFlow, as is `generator`.
+        training: whether to drop elements.
+        inplace: whether to write the result into `input` and return that.
+        addend: added to the remaining elements, whether training or not; of the input's shape.  From OneFlow, as is
+            `generator`.
         generator: the source of random numbers, by default the default one.
 
     Raises:

@@ -92,20 +92,26 @@ def embedding(
     scale_grad_by_freq: bool = False,
     sparse: bool = False,
 ) -> Tensor:
-    """The rows of `weight` that `input` names: (...) of integers and (rows, width) give (..., width).
+    """Look up the rows of `weight` that `input` names: (...) of integers and (rows, width) give (..., width).
 
     Args:
         input: integers from 0 up to, without, rows; checked when the op runs.
         weight: the table.
         padding_idx: a row that gets no gradient; may count from the end.
         max_norm: if given, the rows named are first scaled down, in place, to this norm.
-        norm_type: which norm.
-        scale_grad_by_freq: divide a row's gradient by how often `input` names it.
+        norm_type: the exponent of that norm.
+        scale_grad_by_freq: whether to divide a row's gradient by the number of times that `input` names it.
         sparse: must be False; gradients are dense.
 
     Raises:
         TypeError: if `input` holds no integers.
         ValueError: if `weight` is no matrix or has no row `padding_idx`, or for sparse gradients.
+        IndexError: if a row does not exist, when the result is read.
+
+    Example:
+        >>> flow.nn.functional.embedding(flow.tensor([1, 0]), flow.tensor([[1.0, 2.0], [3.0, 4.0]]))
+        tensor([[3., 4.],
+                [1., 2.]])
     """
     if sparse:
         raise ValueError("embedding: sparse gradients are not supported; leave sparse=False")

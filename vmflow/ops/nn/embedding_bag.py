@@ -47,27 +47,34 @@ def embedding_bag(
     include_last_offset: bool = False,
     padding_idx: int | None = None,
 ) -> Tensor:
-    """The sum, mean or maximum of the rows of `weight` that each bag names; of an empty bag it is 0.
+    """The sum, mean or maximum of the rows of `weight` that each bag names; 0 for an empty bag.
 
     Args:
         input: integers, (bags, size of each), or one bag after the other, (number,).
         weight: the table, (rows, width).
-        offsets: where in a one-dimensional `input` each bag begins, from 0 up; checked when the op runs.
+        offsets: the place in a one-dimensional `input` at which each bag begins, from 0 up; checked when the op runs.
         max_norm: if given, the rows named are first scaled down, in place, to this norm.
-        norm_type: which norm.
-        scale_grad_by_freq: divide a row's gradient by how often `input` names it; not for the maximum.
+        norm_type: the exponent of that norm.
+        scale_grad_by_freq: whether to divide a row's gradient by the number of times that `input` names it; not for
+            "max".
         mode: "sum", "mean" or "max".
         sparse: must be False; gradients are dense.
-        per_sample_weights: what each row is multiplied by, in the shape of `input` and the dtype of `weight` (under
-            autocast another one promotes); for sums only.
+        per_sample_weights: the factor of each row, in the shape of `input` and the dtype of `weight` (under autocast
+            another one promotes); for sums only.
         include_last_offset: whether `offsets` has the end of the last bag too.
-        padding_idx: a row that counts for nothing and gets no gradient; may count from the end.
+        padding_idx: a row that is left out and gets no gradient; may count from the end.
 
     Returns:
         (bags, width).
 
     Raises:
-        TypeError, ValueError: for dtypes, shapes and options that do not fit.
+        TypeError: for dtypes that do not fit.
+        ValueError: for shapes and options that do not fit.
+        IndexError: if a row does not exist, when the result is read.
+
+    Example:
+        >>> flow.nn.functional.embedding_bag(flow.tensor([[0, 1]]), flow.tensor([[1.0, 2.0], [3.0, 4.0]]), mode="sum")
+        tensor([[4., 6.]])
     """
     _check(input, weight, offsets, mode, per_sample_weights, scale_grad_by_freq, include_last_offset)
     rows = embedding(input, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse)

@@ -19,16 +19,22 @@ if TYPE_CHECKING:
 
 
 def dropout1d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-    """Each channel of (N, C, L), or (C, L), zero with probability `p`, else divided by ``1 - p``.
+    """Set each channel of (N, C, L), or (C, L), to zero with probability `p`, else divide it by ``1 - p``.
 
     Args:
         input: floating-point.
         p: probability, within [0, 1].
-        training: whether to do anything.
-        inplace: write the result into `input` and return that.
+        training: whether to drop channels.
+        inplace: whether to write the result into `input` and return that.
 
     Raises:
-        ValueError: if `p` is no probability, or for another number of dimensions.
+        TypeError: if the probability is no number.
+        ValueError: if the probability is not within [0, 1], or for another number of dimensions.
+
+    Example:
+        >>> flow.nn.functional.dropout1d(flow.ones(2, 3), 1.0)
+        tensor([[0., 0., 0.],
+                [0., 0., 0.]])
     """
     if input.ndim not in (2, 3):
         raise ValueError(f"dropout1d: expected 2 or 3 dimensions, got shape {list(input.shape)}")
@@ -36,9 +42,17 @@ def dropout1d(input: Tensor, p: float = 0.5, training: bool = True, inplace: boo
 
 
 def dropout2d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-    """Each channel of (N, C, H, W) zero with probability `p`, else divided by ``1 - p``; arguments as for `dropout1d`.
+    """Set each channel of (N, C, H, W) to zero with probability `p`, else divide it by ``1 - p``; see `dropout1d`.
 
     Three dimensions are taken for (N, C, L), as in PyTorch; two and five or more, for (N, C, ...), warn.
+
+    Raises:
+        TypeError: if the probability is no number.
+        ValueError: if the probability is not within [0, 1], or for less than two dimensions.
+
+    Example:
+        >>> flow.nn.functional.dropout2d(flow.ones(1, 1, 1, 2), 1.0)
+        tensor([[[[0., 0.]]]])
     """
     if input.ndim < 2:
         raise ValueError(f"dropout2d: expected at least two dimensions, got shape {list(input.shape)}")
@@ -47,9 +61,15 @@ def dropout2d(input: Tensor, p: float = 0.5, training: bool = True, inplace: boo
 
 
 def dropout3d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-    """Each channel of (N, C, D, H, W), or without N, zero with probability `p`; arguments as for `dropout1d`.
+    """Set each channel of (N, C, D, H, W), or without N, to zero with probability `p`; see `dropout1d`.
 
-    Other numbers of dimensions are taken for (C, ...), and warn, as in PyTorch.
+    Raises:
+        TypeError: if the probability is no number.
+        ValueError: if the probability is not within [0, 1].
+
+    Example:
+        >>> flow.nn.functional.dropout3d(flow.ones(1, 1, 1, 2), 1.0)
+        tensor([[[[0., 0.]]]])
     """
     _warn_unless("dropout3d", input, (4, 5))
     return _by_channel("dropout3d", input, p, training, inplace, 2 if input.ndim == 5 else 1)
@@ -82,19 +102,23 @@ def _one_per_channel(input: Tensor, leading: int) -> Tensor:
 
 
 def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
-    """Dropout that keeps the mean and variance of what `selu` returns (G. Klambauer et al., 2017).
+    """Dropout that keeps the mean and variance of the results of `selu` (G. Klambauer et al., 2017).
 
-    What is dropped becomes the lowest value of `selu`; then everything is scaled and shifted.
+    Dropped elements become the lowest value of `selu`; then all are scaled and shifted.
 
     Args:
         input: floating-point, of any shape.
         p: probability, within [0, 1].
-        training: whether to do anything.
-        inplace: write the result into `input` and return that.
+        training: whether to drop elements.
+        inplace: whether to write the result into `input` and return that.
 
     Raises:
-        TypeError: for another dtype.
-        ValueError: if `p` is no probability.
+        TypeError: if the dtype is not floating-point.
+        ValueError: if the probability is not within [0, 1].
+
+    Example:
+        >>> flow.nn.functional.alpha_dropout(flow.tensor([1.0, 2.0]), 0.5, training=False)
+        tensor([1., 2.])
     """
     return _alpha("alpha_dropout", input, p, training, inplace, input.ndim)
 
@@ -103,8 +127,12 @@ def feature_alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False,
     """`alpha_dropout` of whole channels of (N, C, ...).
 
     Raises:
-        TypeError: for another dtype than a floating-point one.
-        ValueError: if `p` is no probability, or for fewer than two dimensions.
+        TypeError: if the dtype is not floating-point.
+        ValueError: if the probability is not within [0, 1], or for less than two dimensions.
+
+    Example:
+        >>> flow.nn.functional.feature_alpha_dropout(flow.tensor([[1.0, 2.0]]), 0.5, training=False)
+        tensor([[1., 2.]])
     """
     if input.ndim < 2:
         raise ValueError(f"feature_alpha_dropout: expected (N, C, ...), got shape {list(input.shape)}")

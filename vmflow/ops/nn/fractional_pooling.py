@@ -26,7 +26,7 @@ def _ratios(name: str, rank: int, given: Any) -> tuple[float, ...]:
 
 
 def check_output(name: str, rank: int, output_size: Any, output_ratio: Any) -> None:
-    """Raise unless exactly one of both says how large the output is.
+    """Raise unless exactly one of both gives the size of the output.
 
     Raises:
         TypeError, ValueError: if none or both are given, or one is out of range.
@@ -131,20 +131,26 @@ def fractional_max_pool2d(
     return_indices: bool = False,
     _random_samples: Tensor | None = None,
 ) -> Any:
-    """The largest element of each of so many windows, which begin at random distances from each other.
+    """The largest element of each window, where windows begin at random distances (B. Graham, 2014).
 
     Args:
         input: (samples, channels, height, width), or (channels, height, width).
         kernel_size: of the window.
         output_size: rows and columns, one number for both.
-        output_ratio: instead, how large the output is in proportion to the input, between 0 and 1.
+        output_ratio: instead, the size of the output in proportion to the input, between 0 and 1.
         return_indices: whether to return a pair: the elements, and their int64 indices into the flattened image.
-        _random_samples: (samples, channels, 2), within [0, 1): where windows begin, for columns and then for rows; by
-            default drawn from the default generator.
+        _random_samples: (samples, channels, 2), within [0, 1): the starts of the windows, for columns and then for
+            rows; by default drawn from the default generator.
 
     Raises:
-        TypeError: for other than floating-point tensors.
+        TypeError: if the tensor is not floating-point.
         ValueError: for shapes that do not fit, or unless one of `output_size` and `output_ratio` is given.
+
+    Example:
+        >>> image = flow.arange(16.0).reshape(1, 1, 4, 4)
+        >>> flow.nn.functional.fractional_max_pool2d(image, 2, 2, _random_samples=flow.zeros(1, 1, 2))
+        tensor([[[[ 5.,  7.],
+                  [13., 15.]]]])
     """
     return _fractional_max_pool(2, input, kernel_size, output_size, output_ratio, return_indices, _random_samples)
 
@@ -158,5 +164,15 @@ def fractional_max_pool3d(
     return_indices: bool = False,
     _random_samples: Tensor | None = None,
 ) -> Any:
-    """The same of volumes; samples are for depth, height and width.  See `fractional_max_pool2d`."""
+    """As `fractional_max_pool2d` for volumes (samples, channels, depth, height, width).
+
+    Random samples, (samples, channels, 3), are for depth, height and width.
+
+    Raises:
+        TypeError, ValueError: as `fractional_max_pool2d`.
+
+    Example:
+        >>> flow.nn.functional.fractional_max_pool3d(flow.ones(1, 1, 4, 4, 4), 2, 2).shape
+        vmflow.Size([1, 1, 2, 2, 2])
+    """
     return _fractional_max_pool(3, input, kernel_size, output_size, output_ratio, return_indices, _random_samples)

@@ -114,14 +114,14 @@ def grid_sample(
     padding_mode: str = "zeros",
     align_corners: bool | None = None,
 ) -> Tensor:
-    """The input's values at the places that `grid` names.
+    """Sample an image at the places that `grid` names (M. Jaderberg et al., Spatial Transformer Networks, 2015).
 
     Args:
         input: (samples, channels, height, width), or with a depth before the height, floating-point.
         grid: (samples, rows, columns, 2) of (x, y), or (samples, planes, rows, columns, 3) of (x, y, z), from -1 at one
             border to 1 at the other; of the input's dtype.
         mode: "bilinear" (of volumes, trilinear), "nearest" or, of images only, "bicubic".
-        padding_mode: what is outside: "zeros", the element at the "border", or its "reflection".
+        padding_mode: the values outside: "zeros", the element at the "border", or its "reflection".
         align_corners: whether -1 and 1 are the centres of the border elements, or their outer edges.
 
     Returns:
@@ -130,6 +130,11 @@ def grid_sample(
     Raises:
         TypeError: for dtypes that differ or are not floating-point.
         ValueError: for shapes that do not fit or unknown modes.
+
+    Example:
+        >>> image = flow.tensor([[[[1.0, 2.0], [3.0, 4.0]]]])
+        >>> flow.nn.functional.grid_sample(image, flow.zeros(1, 1, 1, 2), align_corners=True)
+        tensor([[[[2.5000]]]])
     """
     _check(input, grid, mode, padding_mode)
     corners = align_corners is not None and flag("grid_sample", "align_corners", align_corners)
@@ -150,7 +155,7 @@ def grid_sample(
 
 
 def linear_values(flat: Tensor, places: Sequence[Tensor], size: Sequence[int]) -> Tensor:
-    """The values in between the elements of images or volumes, outside of which there are zeros.
+    """Interpolated values in between the elements of images or volumes, outside of which there are zeros.
 
     Args:
         flat: (samples, channels, elements).
@@ -200,7 +205,7 @@ def _line(count: int, align_corners: bool, dtype: DType, device: Device) -> Tens
 
 
 def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None = None) -> Tensor:
-    """Where an affine map leads each element of an image; what `grid_sample` takes.
+    """The grid, for `grid_sample`, of the places to which an affine map sends the elements of an image.
 
     Args:
         theta: (samples, 2, 3), or (samples, 3, 4) for volumes, floating-point.
@@ -211,8 +216,14 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
         (samples, height, width, 2), or (samples, depth, height, width, 3).
 
     Raises:
-        TypeError: for other than floating-point tensors.
+        TypeError: if `theta` is not floating-point.
         ValueError: for shapes that do not fit.
+
+    Example:
+        >>> theta = flow.tensor([[[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]])
+        >>> flow.nn.functional.affine_grid(theta, (1, 1, 1, 2), align_corners=True)
+        tensor([[[[-1.,  0.],
+                  [ 1.,  0.]]]])
     """
     check_floating("affine_grid", theta._blob.meta)
     rank = len(size) - 2

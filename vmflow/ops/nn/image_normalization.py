@@ -26,9 +26,9 @@ def instance_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Tensor:
-    """Normalise each channel of each sample over its image (D. Ulyanov et al., Instance Normalization, 2016).
+    """Normalize each channel of each sample over its image (D. Ulyanov et al., Instance Normalization, 2016).
 
-    The running statistics move by one instruction; dropped by a scope, they stay where they were.
+    The running statistics are updated by one instruction; if a scope drops it, they stay unchanged.
 
     Args:
         input: (samples, channels, ...), floating-point.
@@ -41,8 +41,13 @@ def instance_norm(
         eps: added to the variance.
 
     Raises:
-        TypeError: for other than floating-point tensors.
+        TypeError: if the tensor is not floating-point.
         ValueError: for shapes that do not fit, images of one element, or missing running statistics.
+
+    Example:
+        >>> flow.nn.functional.instance_norm(flow.tensor([[[-1.0, 1.0], [3.0, 5.0]]]), eps=0.0)
+        tensor([[[-1.,  1.],
+                 [-1.,  1.]]])
     """
     use_input_stats = flag("instance_norm", "use_input_stats", use_input_stats)
     check_momentum("instance_norm", momentum)
@@ -85,12 +90,16 @@ def local_response_norm(input: Tensor, size: int, alpha: float = 1e-4, beta: flo
 
     Args:
         input: (samples, channels, ...), floating-point.
-        size: how many neighbouring channels count, itself among them; beyond the first and last there are zeros.
+        size: the number of neighbouring channels, itself among them; beyond the first and last there are zeros.
         alpha, beta, k: as above.
 
     Raises:
-        TypeError: for other than floating-point tensors.
+        TypeError: if the tensor is not floating-point.
         ValueError: for an input without spatial dimensions, or a size below 1.
+
+    Example:
+        >>> flow.nn.functional.local_response_norm(flow.tensor([[[2.0, 4.0]]]), 1, alpha=1.0, beta=1.0, k=0.0)
+        tensor([[[0.5000, 0.2500]]])
     """
     check_floating("local_response_norm", input._blob.meta)
     if input.ndim < 3:

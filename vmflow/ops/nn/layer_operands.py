@@ -52,12 +52,12 @@ def check_shape(name: str, what: str, given: TensorMeta, shape: tuple[int, ...])
 
 
 def layout(rank: int) -> str:
-    """What an input with `rank` spatial dimensions looks like, with and without a batch."""
+    """A description, for errors, of an input with `rank` spatial dimensions, with and without a batch."""
     return f"(samples, channels, {SPATIAL[rank]}) or (channels, {SPATIAL[rank]})"
 
 
 def batched(rank: int, input: Tensor, function: Callable[[Tensor], Any]) -> Any:
-    """`function` of a batch, also for a single sample, which has no dimension of samples."""
+    """Apply `function` to a batch, or to a single sample, which has no dimension of samples."""
     if input.ndim != rank + 1:
         return function(input)
     found = function(input.unsqueeze(0))

@@ -109,6 +109,10 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     Raises:
         TypeError: for dtypes that differ, and for bools.
         ValueError: for shapes that do not fit.
+
+    Example:
+        >>> flow.nn.functional.linear(flow.tensor([1.0, 2.0]), flow.tensor([[3.0, 4.0]]), flow.tensor([0.5]))
+        tensor([11.5000])
     """
     if weight.ndim == 1 and input.ndim:
         single = linear(input, weight.unsqueeze(0), None if bias is None else bias.reshape(1))

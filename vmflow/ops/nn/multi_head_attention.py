@@ -57,7 +57,7 @@ def attended(
     need_weights: bool,
     average: bool,
 ) -> tuple[Tensor, Tensor | None]:
-    """Attend, without the last projection.
+    """Multi-head attention without the last projection.
 
     Args:
         name: of the function or layer, for errors.
@@ -188,7 +188,7 @@ def check_operands(
 
 
 def batches_first(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """(length, batch, features) to (batch, length, features); what is one tensor stays one."""
+    """Convert (length, batch, features) to (batch, length, features); operands that are one tensor stay one."""
     together, same = key is value, query is key
     query = query.transpose(0, 1)
     key = query if same else key.transpose(0, 1)
@@ -222,12 +222,12 @@ def multi_head_attention_forward(
     average_attn_weights: bool = True,
     is_causal: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
-    """What `vmflow.nn.MultiheadAttention` computes, with parameters that are given.
+    """The function of `vmflow.nn.MultiheadAttention`, with its parameters as arguments.
 
     Args:
         query, key, value: (length, batch, features), or without a batch (length, features).
         embed_dim_to_check: the features of the query.
-        num_heads: how many attentions, side by side.
+        num_heads: the number of parallel attentions.
         in_proj_weight: (3 * features, features), unless the weights are separate.
         in_proj_bias: (3 * features,), or None.
         bias_k, bias_v: (1, 1, features), rows added to keys and values; or None.
@@ -242,13 +242,19 @@ def multi_head_attention_forward(
         q_proj_weight, k_proj_weight, v_proj_weight: (features, features of the query, of the key or of the value).
         static_k, static_v: (batch * num_heads, S, features of a head), in place of projected keys and values.
         average_attn_weights: whether the weights returned are the mean over the heads.
-        is_causal: says that `attn_mask`, which must be given, is the causal one.
+        is_causal: whether `attn_mask`, which must be given, is the causal one.
 
     Returns:
         The result, shaped like the query; and the weights (batch, L, S), or of each head, or None.
 
     Raises:
         ValueError: for shapes that do not fit, or weights that are missing.
+
+    Example:
+        >>> x, eye = flow.tensor([[2.0]]), flow.ones(1, 1)
+        >>> parameters = flow.ones(3, 1), None, None, None, False, 0.0, eye, None
+        >>> flow.nn.functional.multi_head_attention_forward(x, x, x, 1, 1, *parameters)
+        (tensor([[2.]]), tensor([[1.]]))
     """
     name = "multi_head_attention_forward"
     apart = (q_proj_weight, k_proj_weight, v_proj_weight) if use_separate_proj_weight else None

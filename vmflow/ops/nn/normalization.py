@@ -181,9 +181,9 @@ def batch_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Tensor:
-    """Normalise each channel over the batch (S. Ioffe and C. Szegedy, Batch Normalization, 2015).
+    """Normalize each channel over the batch (S. Ioffe and C. Szegedy, Batch Normalization, 2015).
 
-    The running statistics move by one instruction; dropped by a scope, they stay where they were.
+    The running statistics are updated by one instruction; if a scope drops it, they stay unchanged.
 
     Args:
         input: (samples, channels, ...), floating-point.
@@ -195,9 +195,15 @@ def batch_norm(
         eps: added to the variance.
 
     Raises:
-        TypeError: for other than floating-point tensors.
-        ValueError: for shapes that do not fit, fewer than two values per channel in training, or missing running
+        TypeError: if the tensor is not floating-point.
+        ValueError: for shapes that do not fit, less than two values per channel in training, or missing running
             statistics outside of it.
+
+    Example:
+        >>> mean, variance = flow.zeros(1), flow.full((1,), 4.0)
+        >>> flow.nn.functional.batch_norm(flow.tensor([[2.0], [6.0]]), mean, variance, eps=1e-12)
+        tensor([[1.],
+                [3.]])
     """
     training = flag("batch_norm", "training", training)
     check_momentum("batch_norm", momentum)
@@ -221,7 +227,7 @@ def batch_norm_counted(
     momentum: float | None,
     eps: float,
 ) -> Tensor:
-    """As `batch_norm`, counting batches in a scalar tensor; without a momentum the average over them is kept."""
+    """As `batch_norm`, but count batches in a scalar tensor; without a momentum, average over all batches."""
     if training and not eps > 0:
         raise ValueError(f"batch_norm: eps must be positive, got {eps}")
     if momentum is not None:
@@ -256,7 +262,7 @@ def batch_norm_counted(
 def batch_statistics(
     input: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Normalise each channel over the batch; also its mean and its biased variance."""
+    """Normalize each channel over the batch; returns also its mean and its biased variance."""
     options = (float(eps), weight is not None, bias is not None)
     operands = (input, *_given(options, weight, bias))
     result, mean, variance = _interpreter.dispatch_several(_BATCH_NORM, operands, options)
@@ -357,7 +363,7 @@ def layer_norm(
     bias: Tensor | None = None,
     eps: float = 1e-5,
 ) -> Tensor:
-    """Normalise each sample over its last dimensions (J. L. Ba et al., Layer Normalization, 2016).
+    """Normalize each sample over its last dimensions (J. L. Ba et al., Layer Normalization, 2016).
 
     Args:
         input: (..., *normalized_shape), floating-point.
@@ -366,8 +372,13 @@ def layer_norm(
         eps: added to the variance.
 
     Raises:
-        TypeError: for other than floating-point tensors.
+        TypeError: if the tensor is not floating-point.
         ValueError: for shapes that do not fit.
+
+    Example:
+        >>> flow.layer_norm(flow.tensor([[-1.0, 1.0], [3.0, 5.0]]), (2,), eps=0.0)
+        tensor([[-1.,  1.],
+                [-1.,  1.]])
     """
     shape = _normalized_shape("layer_norm", input, normalized_shape)
     options = (float(eps), weight is not None, bias is not None)
@@ -378,7 +389,7 @@ def layer_norm(
 def group_norm(
     input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
 ) -> Tensor:
-    """Normalise each of `num_groups` parts of each sample's channels (Y. Wu and K. He, Group Normalization, 2018).
+    """Normalize each of `num_groups` parts of each sample's channels (Y. Wu and K. He, Group Normalization, 2018).
 
     Args:
         input: (samples, channels, ...), floating-point.
@@ -387,8 +398,12 @@ def group_norm(
         eps: added to the variance.
 
     Raises:
-        TypeError: for other than floating-point tensors.
+        TypeError: if the tensor is not floating-point.
         ValueError: for shapes that do not fit.
+
+    Example:
+        >>> flow.group_norm(flow.tensor([[-1.0, 1.0, 3.0, 5.0]]), 2, eps=0.0)
+        tensor([[-1.,  1., -1.,  1.]])
     """
     if input.ndim < 2 or num_groups < 1 or input.shape[1] % num_groups:
         raise ValueError(
@@ -424,8 +439,12 @@ def rms_norm(
             which is float32 for 16-bit inputs.
 
     Raises:
-        TypeError: for other than floating-point tensors.
+        TypeError: if the tensor is not floating-point.
         ValueError: for shapes that do not fit.
+
+    Example:
+        >>> flow.rms_norm(flow.tensor([2.0, -2.0]), (2,), eps=0.0)
+        tensor([ 1., -1.])
     """
     shape = _normalized_shape("rms_norm", input, normalized_shape)
     parameters = () if weight is None else (weight,)

@@ -146,7 +146,7 @@ _PLANE_GATHER = OpExpr("plane_gather", _infer_plane_gather, Form(2), "pooling")
 
 
 def max_gradient(node: OpNode, gradient: Tensor, _: Tensor | None) -> tuple[Tensor]:
-    """The gradient rule of what returns largest elements and their indices into flat planes."""
+    """The gradient rule of ops that return the largest elements and their indices into flat planes."""
     size = tuple(node.meta(0).shape[2:])
     return (_interpreter.dispatch(_PLANE_SCATTER, (gradient, node.output(1).detach()), size),)
 
@@ -246,7 +246,7 @@ def _shape(name: str, rank: int, kernel: Any, stride: Any, padding: Any, dilatio
 
 
 def in_data_format(name: str, rank: int, input: Tensor, data_format: str, function: Callable[[Tensor], Any]) -> Any:
-    """`function`, which takes channels before `rank` spatial dimensions, of an input in this data format.
+    """Apply `function`, which takes channels before `rank` spatial dimensions, to an input in this data format.
 
     Results, a tensor or several, are in the same format.
 
@@ -302,7 +302,15 @@ def max_pool1d(
     *,
     data_format: str = "channels_first",
 ) -> Any:
-    """The largest element of each window of (samples, channels, length), or (channels, length); see `max_pool2d`."""
+    """The largest element of each window of (samples, channels, length), or (channels, length); see `max_pool2d`.
+
+    Raises:
+        TypeError, ValueError: as `max_pool2d`.
+
+    Example:
+        >>> flow.max_pool1d(flow.tensor([[1.0, 3.0, 2.0, 4.0]]), 2)
+        tensor([[3., 4.]])
+    """
     return _max_pool(1, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices, data_format)
 
 
@@ -317,7 +325,7 @@ def max_pool2d(
     *,
     data_format: str = "channels_first",
 ) -> Any:
-    """The largest element of each window; nan if there is one.  Of equal ones, the first gets the gradient.
+    """The largest element of each window; nan if one is nan.  The first of equal ones gets the gradient.
 
     Args:
         input: (samples, channels, height, width), or (channels, height, width).
@@ -336,6 +344,10 @@ def max_pool2d(
     Raises:
         TypeError: for bools and complex numbers.
         ValueError: if no window fits, a size is out of range, or for another data format.
+
+    Example:
+        >>> flow.max_pool2d(flow.tensor([[[1.0, 3.0], [2.0, 4.0]]]), 2)
+        tensor([[[4.]]])
     """
     return _max_pool(2, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices, data_format)
 
@@ -351,7 +363,15 @@ def max_pool3d(
     *,
     data_format: str = "channels_first",
 ) -> Any:
-    """The largest element of each window of (samples, channels, depth, height, width); see `max_pool2d`."""
+    """The largest element of each window of (samples, channels, depth, height, width); see `max_pool2d`.
+
+    Raises:
+        TypeError, ValueError: as `max_pool2d`.
+
+    Example:
+        >>> flow.max_pool3d(flow.arange(8.0).reshape(1, 2, 2, 2), 2)
+        tensor([[[[7.]]]])
+    """
     return _max_pool(3, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices, data_format)
 
 
@@ -391,7 +411,15 @@ def avg_pool1d(
     *,
     data_format: str = "channels_first",
 ) -> Tensor:
-    """The mean of each window of (samples, channels, length), or (channels, length); see `avg_pool2d`."""
+    """The mean of each window of (samples, channels, length), or (channels, length); see `avg_pool2d`.
+
+    Raises:
+        TypeError, ValueError: as `avg_pool2d`.
+
+    Example:
+        >>> flow.avg_pool1d(flow.tensor([[1.0, 3.0, 2.0, 4.0]]), 2)
+        tensor([[2., 3.]])
+    """
     return _avg_pool(1, input, kernel_size, stride, padding, ceil_mode, count_include_pad, None, data_format)
 
 
@@ -415,7 +443,7 @@ def avg_pool2d(
         padding: zeros around the input, at most half of the window.
         ceil_mode: whether windows may stick out below and to the right.
         count_include_pad: whether the padding's zeros count.
-        divisor_override: divide by this instead of by the number of elements.
+        divisor_override: the divisor, in place of the number of elements.
         data_format: "channels_first", as above, or "channels_last", of input and output.  From OneFlow.
 
     Returns:
@@ -423,8 +451,12 @@ def avg_pool2d(
         up with `ceil_mode`.
 
     Raises:
-        TypeError: for other than floating-point tensors.
+        TypeError: if the tensor is not floating-point.
         ValueError: if no window fits, a size is out of range, or for another data format.
+
+    Example:
+        >>> flow.nn.functional.avg_pool2d(flow.tensor([[[1.0, 3.0], [2.0, 4.0]]]), 2)
+        tensor([[[2.5000]]])
     """
     return _avg_pool(
         2, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override, data_format
@@ -442,7 +474,15 @@ def avg_pool3d(
     *,
     data_format: str = "channels_first",
 ) -> Tensor:
-    """The mean of each window of (samples, channels, depth, height, width); see `avg_pool2d`."""
+    """The mean of each window of (samples, channels, depth, height, width); see `avg_pool2d`.
+
+    Raises:
+        TypeError, ValueError: as `avg_pool2d`.
+
+    Example:
+        >>> flow.nn.functional.avg_pool3d(flow.arange(8.0).reshape(1, 2, 2, 2), 2)
+        tensor([[[[3.5000]]]])
+    """
     return _avg_pool(
         3, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override, data_format
     )

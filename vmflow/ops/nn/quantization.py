@@ -59,10 +59,7 @@ class Quantizing(NamedTuple):
 
 
 def extremes(input: Tensor, how: Quantizing, per_layer: bool) -> tuple[Tensor, Tensor]:
-    """The largest and the smallest number, (1,), or of each slice along the first dimension, (channels,).
-
-    Symmetric schemes take the largest absolute value for both.
-    """
+    """The largest and the smallest number, (1,), or those of each slice along the first dimension, (channels,)."""
     rows = input.detach().reshape((1 if per_layer else input.shape[0], -1))
     if how.scheme == "symmetric":
         largest = rows.abs().amax(1)
@@ -71,7 +68,7 @@ def extremes(input: Tensor, how: Quantizing, per_layer: bool) -> tuple[Tensor, T
 
 
 def scale_and_zero_point(largest: Tensor, smallest: Tensor, how: Quantizing) -> tuple[Tensor, Tensor]:
-    """What numbers between these are divided by, and the integer that zero becomes."""
+    """The divisor of numbers between these, and the integer that zero becomes."""
     if how.formula == "cambricon":
         return largest.log2().floor() - (how.bit - 2), largest * 0
     if how.scheme == "symmetric":
@@ -86,9 +83,7 @@ def _divisor(scale: Tensor) -> Tensor:
 
 
 def quantized(input: Tensor, scale: Tensor, zero_point: Tensor, how: Quantizing, back: bool) -> Tensor:
-    """Integers, as floating-point numbers of the dtype of `input`; with `back` what they stand for.
-
-    The gradient is that of `input` itself.
+    """Integers, in the floating-point dtype of `input`, or with `back` the numbers for which they stand.
 
     Args:
         input: floating-point, of any shape.
@@ -177,11 +172,11 @@ def fake_quantize_per_tensor_affine(
 def fake_quantize_per_channel_affine(
     input: Tensor, scale: Tensor, zero_point: Tensor, axis: int, quant_min: int, quant_max: int
 ) -> Tensor:
-    """`fake_quantize_per_tensor_affine` with a scale and a zero point for each place along a dimension.
+    """Apply `fake_quantize_per_tensor_affine` with a scale and a zero point for each index along a dimension.
 
     Args:
         input: floating-point.
-        scale: a vector, with one element for each place along `axis`.
+        scale: a vector, with one element for each index along `axis`.
         zero_point: the same, int32 or floating-point; not checked, since that would wait for values.
         axis: the dimension.
         quant_min, quant_max: the limits of integers.
@@ -190,6 +185,11 @@ def fake_quantize_per_channel_affine(
         TypeError: for dtypes that do not fit.
         ValueError: if `quant_min` is above `quant_max`, or for shapes that do not fit.
         IndexError: if there is no such dimension.
+
+    Example:
+        >>> scale, zero_point = flow.tensor([1.0, 0.5]), flow.zeros(2)
+        >>> flow.fake_quantize_per_channel_affine(flow.tensor([1.2, 1.3]), scale, zero_point, 0, -8, 7)
+        tensor([1.0000, 1.5000])
     """
     name = "fake_quantize_per_channel_affine"
     _check_limits(name, input, quant_min, quant_max)

@@ -199,7 +199,7 @@ def recurrent_layer(layer: Layer, *operands: Tensor) -> tuple[Tensor, ...]:
 
 
 def composed_layer(layer: Layer, *operands: Tensor) -> tuple[Tensor, ...]:
-    """As `recurrent_layer`, written in plain ops: slower by far, and differentiable as often as wanted."""
+    """As `recurrent_layer`, composed of simple ops: slower by far, and differentiable any number of times."""
     source, *rest = operands
     initial, weights = layer.split(rest)
     flat = source.reshape(-1, source.shape[-1])

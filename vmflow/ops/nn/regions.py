@@ -79,17 +79,15 @@ def roi_align(
     sampling_ratio: int = -1,
     aligned: bool = False,
 ) -> Tensor:
-    """Regions of images, each cut into parts of equal size, whose means are taken from samples in between the pixels.
-
-    The algorithm is that of K. He and others, Mask R-CNN (2017).  The regions have no gradients.
+    """Cut regions of images into parts of equal size and average each over samples in between the pixels.
 
     Args:
         x: (samples, channels, height, width), floating-point.
         rois: (regions, 5) of x's dtype: the sample, then left, top, right and bottom.
-        spatial_scale: what the regions' coordinates are multiplied by.
-        pooled_h, pooled_w: into how many rows and columns of parts a region is cut.
-        sampling_ratio: how many samples a part has in each dimension; below 1, as many as it has pixels, rounded up,
-            for which the function waits for the regions.
+        spatial_scale: the factor of the regions' coordinates.
+        pooled_h, pooled_w: the numbers of rows and columns of parts into which a region is cut.
+        sampling_ratio: the number of samples of a part in each dimension; below 1, as many as it has pixels, rounded
+            up, for which the function waits for the regions.
         aligned: whether pixels' centres lie half a pixel behind the coordinates; otherwise at the coordinates, and
             regions are at least one pixel large.
 
@@ -99,7 +97,12 @@ def roi_align(
     Raises:
         TypeError: for dtypes that differ or are not floating-point.
         ValueError: for shapes that do not fit.
-        IndexError: for a sample that is not there, when the result is looked at.
+        IndexError: for a sample that does not exist, when the result is read.
+
+    Example:
+        >>> image, region = flow.arange(4.0).reshape(1, 1, 2, 2), flow.tensor([[0.0, 0.0, 0.0, 1.0, 1.0]])
+        >>> flow.roi_align(image, region, 1.0, 1, 1, 1)
+        tensor([[[[1.5000]]]])
     """
     _same_floats("roi_align", x=x, rois=rois)
     if x.ndim != 4 or rois.ndim != 2 or rois.shape[1] != 5:
@@ -156,19 +159,16 @@ def deform_conv2d(
     dilation: int | Pair = 1,
     mask: Tensor | None = None,
 ) -> Tensor:
-    """A convolution each of whose windows looks where it is told, in between the pixels; outside there are zeros.
-
-    The algorithms are those of J. Dai and others, Deformable convolutional networks (2017), and with a mask of X. Zhu
-    and others, Deformable ConvNets v2 (2019).
+    """A convolution whose windows are displaced by offsets, in between the pixels; outside there are zeros.
 
     Args:
         input: (samples, channels, height, width), floating-point.
-        offset: (samples, 2 * groups * kernel height * kernel width, rows, columns): how far down and how far to the
-            right each element of a window is moved, for so many groups of channels.
-        weight: (filters, channels / groups, kernel height, kernel width); those groups are others than the offset's.
+        offset: (samples, 2 * groups * kernel height * kernel width, rows, columns): the shift of each element of a
+            window, down and to the right, for this many groups of channels.
+        weight: (filters, channels / groups, kernel height, kernel width); its groups are independent of the offset's.
         bias: (filters,).
         stride, padding, dilation: as of `vmflow.nn.functional.conv2d`.
-        mask: (samples, groups * kernel height * kernel width, rows, columns), by which elements are multiplied.
+        mask: (samples, groups * kernel height * kernel width, rows, columns), the factors of the elements.
 
     Returns:
         (samples, filters, rows, columns).
@@ -176,6 +176,11 @@ def deform_conv2d(
     Raises:
         TypeError: for dtypes that differ or are not floating-point.
         ValueError: for shapes that do not fit.
+
+    Example:
+        >>> image, offset = flow.tensor([[[[1.0, 3.0]]]]), flow.tensor([[[[0.0, 0.0]], [[0.5, 0.0]]]])
+        >>> flow.nn.functional.deform_conv2d(image, offset, flow.ones(1, 1, 1, 1))
+        tensor([[[[2., 3.]]]])
     """
     name = "deform_conv2d"
     _same_floats(name, input=input, offset=offset, weight=weight, bias=bias, mask=mask)

@@ -99,14 +99,14 @@ def interpolate(
     recompute_scale_factor: bool | None = None,
     antialias: bool = False,
 ) -> Tensor:
-    """Make lines, images or volumes larger or smaller.
+    """Resize lines, images or volumes.
 
     Args:
         input: (samples, channels, ...) with one, two or three spatial dimensions.
         size: of the result, one number for all dimensions or one for each.
-        scale_factor: instead of `size`, how many times as large the result is, rounded down.
-        mode: "nearest", "nearest-exact" (for which centres count), "linear" (three dimensions), "bilinear" or
-            "bicubic" (four), "trilinear" (five) or "area" (the mean of what an element covers).
+        scale_factor: instead of `size`, the ratio of the result's size, rounded down, to the input's.
+        mode: "nearest", "nearest-exact" (for which centres count), "linear" (three dimensions), "bilinear" or "bicubic"
+            (four), "trilinear" (five) or "area" (the mean of the elements that one covers).
         align_corners: whether the centres of the corner elements stay in place; else their outer edges do.
         recompute_scale_factor: whether elements are placed by the ratio of the sizes instead of `scale_factor`.
         antialias: when shrinking, whether each input element counts (modes bilinear and bicubic).
@@ -115,6 +115,10 @@ def interpolate(
         TypeError: for dtypes that cannot be weighted, or if sizes or factors are no numbers.
         ValueError: for an unknown mode or one for other numbers of dimensions, if not exactly one of `size` and
             `scale_factor` is given, or if the input or the result is empty.
+
+    Example:
+        >>> flow.nn.functional.interpolate(flow.tensor([[[1.0, 2.0]]]), scale_factor=2)
+        tensor([[[1., 1., 2., 2.]]])
     """
     rank = input.ndim - 2
     if rank not in (1, 2, 3):
@@ -159,7 +163,15 @@ def upsample(
     mode: str = "nearest",
     align_corners: bool | None = None,
 ) -> Tensor:
-    """`interpolate` by an older name, which warns."""
+    """`interpolate` by an older name, which warns; (samples, channels, ...) gives the same number of dimensions.
+
+    Raises:
+        TypeError, ValueError: as `interpolate`.
+
+    Example:
+        >>> flow.nn.functional.upsample(flow.tensor([[[1.0, 2.0]]]), scale_factor=2)
+        tensor([[[1., 1., 2., 2.]]])
+    """
     _warn_of_old_name("upsample")
     return interpolate(input, size, scale_factor, mode, align_corners)
 
@@ -169,7 +181,15 @@ def upsample_nearest(
     size: int | Sequence[int] | None = None,
     scale_factor: float | Sequence[float] | None = None,
 ) -> Tensor:
-    """`interpolate` of the mode "nearest" by an older name, which warns."""
+    """`interpolate` by an older name, which warns, in the mode "nearest"; `size` is the result's.
+
+    Raises:
+        TypeError, ValueError: as `interpolate`.
+
+    Example:
+        >>> flow.nn.functional.upsample_nearest(flow.tensor([[[1.0, 2.0]]]), scale_factor=2)
+        tensor([[[1., 1., 2., 2.]]])
+    """
     _warn_of_old_name("upsample_nearest")
     return interpolate(input, size, scale_factor, "nearest")
 
@@ -179,7 +199,15 @@ def upsample_bilinear(
     size: int | Sequence[int] | None = None,
     scale_factor: float | Sequence[float] | None = None,
 ) -> Tensor:
-    """`interpolate` of the mode "bilinear" with aligned corners by an older name, which warns."""
+    """`interpolate` by an older name, which warns, in the mode "bilinear" with aligned corners; `size` is the result's.
+
+    Raises:
+        TypeError, ValueError: as `interpolate`.
+
+    Example:
+        >>> flow.nn.functional.upsample_bilinear(flow.tensor([[[[1.0, 2.0]]]]), (1, 3))
+        tensor([[[[1.0000, 1.5000, 2.0000]]]])
+    """
     _warn_of_old_name("upsample_bilinear")
     return interpolate(input, size, scale_factor, "bilinear", True)
 

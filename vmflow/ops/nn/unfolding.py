@@ -112,7 +112,7 @@ def unfold(
     padding: int | Pair = 0,
     stride: int | Pair = 1,
 ) -> Tensor:
-    """The windows of an image as columns.
+    """Copy the windows of an image into columns.
 
     Args:
         input: (samples, channels, height, width), or (channels, height, width), floating-point.
@@ -125,8 +125,13 @@ def unfold(
         (samples, channels * kernel height * kernel width, windows), the windows row by row.
 
     Raises:
-        TypeError: for other than floating-point tensors.
+        TypeError: if the tensor is not floating-point.
         ValueError: for shapes that do not fit, or a size that is out of range.
+
+    Example:
+        >>> flow.nn.functional.unfold(flow.tensor([[[1.0, 2.0, 3.0]]]), (1, 2))
+        tensor([[1., 2.],
+                [2., 3.]])
     """
     check_floating("unfold", input._blob.meta)
     if input.ndim == 3:
@@ -145,18 +150,22 @@ def fold(
     padding: int | Pair = 0,
     stride: int | Pair = 1,
 ) -> Tensor:
-    """Columns added up to an image, where `unfold` would have taken them from.
+    """Add columns into an image, at the places where `unfold` takes them.
 
     Args:
         input: (samples, channels * kernel height * kernel width, windows), or without samples, floating-point.
-        output_size: of the image, its padding not included.
+        output_size: of the image, without its padding.
         kernel_size, dilation, padding, stride: as for `unfold`.
 
     Returns:
-        (samples, channels, *output_size).
+        A tensor of shape (samples, channels, *output_size).
 
     Raises:
         TypeError, ValueError: as `unfold`.
+
+    Example:
+        >>> flow.nn.functional.fold(flow.ones(2, 2), (1, 3), (1, 2))
+        tensor([[[1., 2., 1.]]])
     """
     check_floating("fold", input._blob.meta)
     if input.ndim == 2:

@@ -70,7 +70,15 @@ def max_unpool1d(
     padding: int | tuple[int] = 0,
     output_size: Any = None,
 ) -> Tensor:
-    """Put the elements that `max_pool1d` found back where they were; see `max_unpool2d`."""
+    """Put the elements found by `max_pool1d` back to their places; see `max_unpool2d`.
+
+    Raises:
+        TypeError, ValueError, IndexError: as `max_unpool2d`.
+
+    Example:
+        >>> flow.nn.functional.max_unpool1d(flow.tensor([[5.0]]), flow.tensor([[1]]), 2)
+        tensor([[0., 5.]])
+    """
     return _max_unpool(1, input, indices, kernel_size, stride, padding, output_size)
 
 
@@ -83,7 +91,7 @@ def max_unpool2d(
     padding: int | Pair = 0,
     output_size: Any = None,
 ) -> Tensor:
-    """Put the elements that `max_pool2d` found back where they were, among zeros.
+    """Put the elements found by `max_pool2d` back to their places, among zeros.
 
     Args:
         input: (samples, channels, rows, columns), or (channels, rows, columns).
@@ -94,7 +102,12 @@ def max_unpool2d(
     Raises:
         TypeError: for indices of another dtype.
         ValueError: for shapes that do not fit.
-        IndexError: when it runs, for an index outside of the image.
+        IndexError: for an index outside of the image, when the result is read.
+
+    Example:
+        >>> flow.nn.functional.max_unpool2d(flow.tensor([[[5.0]]]), flow.tensor([[[3]]]), 2)
+        tensor([[[0., 0.],
+                 [0., 5.]]])
     """
     return _max_unpool(2, input, indices, kernel_size, stride, padding, output_size)
 
@@ -108,7 +121,15 @@ def max_unpool3d(
     padding: int | Sizes = 0,
     output_size: Any = None,
 ) -> Tensor:
-    """Put the elements that `max_pool3d` found back where they were; see `max_unpool2d`."""
+    """Put the elements found by `max_pool3d` back to their places; see `max_unpool2d`.
+
+    Raises:
+        TypeError, ValueError, IndexError: as `max_unpool2d`.
+
+    Example:
+        >>> flow.nn.functional.max_unpool3d(flow.tensor([[[[5.0]]]]), flow.tensor([[[[1]]]]), (1, 1, 2))
+        tensor([[[[0., 5.]]]])
+    """
     return _max_unpool(3, input, indices, kernel_size, stride, padding, output_size)
 
 
@@ -132,7 +153,15 @@ def lp_pool1d(
     stride: int | tuple[int] | None = None,
     ceil_mode: bool = False,
 ) -> Tensor:
-    """The root of the sum of powers of each window of (samples, channels, length); see `lp_pool2d`."""
+    """The root of the sum of powers of each window of (samples, channels, length); see `lp_pool2d`.
+
+    Raises:
+        TypeError, ValueError: as `lp_pool2d`.
+
+    Example:
+        >>> flow.nn.functional.lp_pool1d(flow.tensor([[3.0, 4.0]]), 2, 2)
+        tensor([[5.]])
+    """
     return _lp_pool(1, input, norm_type, kernel_size, stride, ceil_mode)
 
 
@@ -153,8 +182,12 @@ def lp_pool2d(
         ceil_mode: whether windows may stick out below and to the right.
 
     Raises:
-        TypeError: for other than floating-point tensors.
+        TypeError: if the tensor is not floating-point.
         ValueError: for the power 0, or as `avg_pool2d`.
+
+    Example:
+        >>> flow.nn.functional.lp_pool2d(flow.tensor([[[3.0, 4.0]]]), 2, (1, 2))
+        tensor([[[5.]]])
     """
     return _lp_pool(2, input, norm_type, kernel_size, stride, ceil_mode)
 
@@ -166,5 +199,13 @@ def lp_pool3d(
     stride: int | Sizes | None = None,
     ceil_mode: bool = False,
 ) -> Tensor:
-    """The root of the sum of powers of each window of (samples, channels, depth, height, width); see `lp_pool2d`."""
+    """The root of the sum of powers of each window of (samples, channels, depth, height, width); see `lp_pool2d`.
+
+    Raises:
+        TypeError, ValueError: as `lp_pool2d`.
+
+    Example:
+        >>> flow.nn.functional.lp_pool3d(flow.tensor([[[[3.0, 4.0]]]]), 2, (1, 1, 2))
+        tensor([[[[5.]]]])
+    """
     return _lp_pool(3, input, norm_type, kernel_size, stride, ceil_mode)
