@@ -74,10 +74,18 @@ def parse_to(
 
 @method()
 def to(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-    """In another dtype or on another device: ``to(dtype)``, ``to(device)``, ``to(device, dtype)``, ``to(other)``.
+    """Convert to another dtype or device: ``to(dtype)``, ``to(device)``, ``to(device, dtype)`` or ``to(other)``.
 
-    Or in another order in memory, ``to(memory_format=vmflow.channels_last)``.  Returns the tensor itself if nothing
-    changes, unless ``copy=True``.
+    Or to another order in memory, ``to(memory_format=vmflow.channels_last)``; the shape stays.  Returns the tensor
+    itself if nothing changes, unless ``copy=True``.
+
+    Raises:
+        TypeError: for any other argument.
+        DeviceUnavailable: if the device cannot be used here.
+
+    Example:
+        >>> flow.tensor([1, 2]).to(flow.float32)
+        tensor([1., 2.])
     """
     dtype, device, copy, format = parse_to(args, kwargs)
     result = self
@@ -94,25 +102,43 @@ def to(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
 
 @method()
 def cpu(self: Tensor) -> Tensor:
-    """On the CPU."""
+    """Move to the CPU; returns the tensor itself, of any shape, if it is there.  Raises no errors.
+
+    Example:
+        >>> flow.tensor([1, 2]).cpu()
+        tensor([1, 2])
+    """
     return self.to("cpu")
 
 
 @method()
 def cuda(self: Tensor, device: Device | str | _int | None = None, non_blocking: _bool = False) -> Tensor:
-    """On a CUDA device, by default the current one; copies never block."""
+    """Move to a CUDA device, by default the current one; copies never block.  The shape stays.
+
+    Raises:
+        DeviceUnavailable: if there is no such device.
+
+    Example:
+        >>> flow.ones(1).cuda().is_cuda if flow.cuda.is_available() else True
+        True
+    """
     return self.to(Device(device) if isinstance(device, (str, Device)) else Device("cuda", device))
 
 
 @method()
 def type(self: Tensor, dtype: DType | str | Any = None, non_blocking: _bool = False) -> Any:
-    """In another dtype, or without one the name of this tensor's type, such as ``vmflow.FloatTensor``.
+    """Convert to another dtype; without one, return the name of this tensor's type, such as ``vmflow.FloatTensor``.
 
     Args:
-        dtype: a dtype; or a kind of tensors such as `vmflow.cuda.FloatTensor`, or its name, which has a device as well.
+        dtype: a dtype; or a tensor type such as `vmflow.cuda.FloatTensor`, or its name, which has a device as well; the
+            shape stays.
 
     Raises:
-        TypeError: for anything else.
+        TypeError: for any other argument.
+
+    Example:
+        >>> flow.tensor([1, 2]).type()
+        'vmflow.LongTensor'
     """
     if dtype is None:
         name = _TYPE_NAMES[self.dtype]
@@ -127,88 +153,160 @@ def type(self: Tensor, dtype: DType | str | Any = None, non_blocking: _bool = Fa
 
 @method()
 def type_as(self: Tensor, other: Tensor) -> Tensor:
-    """In the dtype of `other`."""
+    """Convert to the dtype of `other`; the shape stays.
+
+    Raises:
+        AttributeError: if `other` is no tensor.
+
+    Example:
+        >>> flow.tensor([1, 2]).type_as(flow.zeros(1))
+        tensor([1., 2.])
+    """
     return self.to(other.dtype)
 
 
 @method()
 def bool(self: Tensor) -> Tensor:
-    """As bool."""
+    """Convert the elements to bool: True if they are not zero.  Raises no errors.
+
+    Example:
+        >>> flow.tensor([0, 2]).bool()
+        tensor([False,  True])
+    """
     return self.to(dtypes.bool_)
 
 
 @method()
 def byte(self: Tensor) -> Tensor:
-    """As uint8."""
+    """Convert the elements to uint8; raises no errors.
+
+    Example:
+        >>> flow.tensor([1, 2]).byte()
+        tensor([1, 2], dtype=vmflow.uint8)
+    """
     return self.to(dtypes.uint8)
 
 
 @method()
 def char(self: Tensor) -> Tensor:
-    """As int8."""
+    """Convert the elements to int8; raises no errors.
+
+    Example:
+        >>> flow.tensor([1, 2]).char()
+        tensor([1, 2], dtype=vmflow.int8)
+    """
     return self.to(dtypes.int8)
 
 
 @method()
 def short(self: Tensor) -> Tensor:
-    """As int16."""
+    """Convert the elements to int16; raises no errors.
+
+    Example:
+        >>> flow.tensor([1, 2]).short()
+        tensor([1, 2], dtype=vmflow.int16)
+    """
     return self.to(dtypes.int16)
 
 
 @method()
 def int(self: Tensor) -> Tensor:
-    """As int32."""
+    """Convert the elements to int32; raises no errors.
+
+    Example:
+        >>> flow.tensor([1.7, -1.7]).int()
+        tensor([ 1, -1], dtype=vmflow.int32)
+    """
     return self.to(dtypes.int32)
 
 
 @method()
 def long(self: Tensor) -> Tensor:
-    """As int64."""
+    """Convert the elements to int64; raises no errors.
+
+    Example:
+        >>> flow.tensor([1.7, -1.7]).long()
+        tensor([ 1, -1])
+    """
     return self.to(dtypes.int64)
 
 
 @method()
 def half(self: Tensor) -> Tensor:
-    """As float16."""
+    """Convert the elements to float16; raises no errors.
+
+    Example:
+        >>> flow.tensor([1, 2]).half()
+        tensor([1., 2.], dtype=vmflow.float16)
+    """
     return self.to(dtypes.float16)
 
 
 @method()
 def bfloat16(self: Tensor) -> Tensor:
-    """As bfloat16."""
+    """Convert the elements to bfloat16; raises no errors.
+
+    Example:
+        >>> flow.tensor([1, 2]).bfloat16()
+        tensor([1., 2.], dtype=vmflow.bfloat16)
+    """
     return self.to(dtypes.bfloat16)
 
 
 @method()
 def float(self: Tensor) -> Tensor:
-    """As float32."""
+    """Convert the elements to float32; raises no errors.
+
+    Example:
+        >>> flow.tensor([1, 2]).float()
+        tensor([1., 2.])
+    """
     return self.to(dtypes.float32)
 
 
 @method()
 def double(self: Tensor) -> Tensor:
-    """As float64."""
+    """Convert the elements to float64; raises no errors.
+
+    Example:
+        >>> flow.tensor([1, 2]).double()
+        tensor([1., 2.], dtype=vmflow.float64)
+    """
     return self.to(dtypes.float64)
 
 
 @method()
 def cfloat(self: Tensor) -> Tensor:
-    """As complex64."""
+    """Convert the elements to complex64; raises no errors.
+
+    Example:
+        >>> flow.tensor([1, 2]).cfloat()
+        tensor([1.+0.j, 2.+0.j])
+    """
     return self.to(dtypes.complex64)
 
 
 @method()
 def cdouble(self: Tensor) -> Tensor:
-    """As complex128."""
+    """Convert the elements to complex128; raises no errors.
+
+    Example:
+        >>> flow.tensor([1, 2]).cdouble()
+        tensor([1.+0.j, 2.+0.j], dtype=vmflow.complex128)
+    """
     return self.to(dtypes.complex128)
 
 
 @method()
 def to_device(self: Tensor, device: Device | str, /, *, stream: None = None) -> Tensor:
-    """On another device; the array API standard's name of `to`.
+    """Move to another device, by the array API standard's name of `to`; the shape stays.
 
     Raises:
-        ValueError: if a stream is given; the machine orders copies by itself.
+        ValueError: if a stream is given, since the machine orders copies by itself.
+
+    Example:
+        >>> flow.tensor([1, 2]).to_device("cpu")
+        tensor([1, 2])
     """
     if stream is not None:
         raise ValueError(f"to_device: stream must be None, not {stream!r}")

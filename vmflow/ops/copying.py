@@ -59,9 +59,16 @@ def _cast_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 
 @function()
 def cast(input: Tensor, dtype: DType) -> Tensor:
-    """A copy of another dtype.
+    """Copy a tensor of any shape to another dtype.
 
     Floating point to integer rounds towards zero; complex to real drops the imaginary part; to bool is "not zero".
+
+    Raises:
+        TypeError: if `input` is no tensor.
+
+    Example:
+        >>> flow.cast(flow.tensor([1.7, -1.7]), flow.int32)
+        tensor([ 1, -1], dtype=vmflow.int32)
     """
     return _interpreter.dispatch(_CAST, (input,), (dtype,))
 
@@ -75,9 +82,9 @@ def _transfer_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 
 
 def transfer(input: Tensor, device: Device) -> Tensor:
-    """A copy on another device; gradients flow back to the first.
+    """Copy to another device; gradients flow back to the first.
 
-    Between two accelerators of different types it goes by way of the host.
+    Between two accelerators of different types the copy goes through the host's memory.
     """
     kinds = {input.device.type, device.type}
     if device.type == "meta":
@@ -96,7 +103,7 @@ def transfer(input: Tensor, device: Device) -> Tensor:
 
 @public()
 def clone(input: Tensor, *, memory_format: memory_format = contiguous_format) -> Tensor:
-    """A copy; gradients flow through.
+    """Copy a tensor; gradients flow through.
 
     Args:
         input: any tensor.
@@ -104,7 +111,11 @@ def clone(input: Tensor, *, memory_format: memory_format = contiguous_format) ->
             lie without gaps.
 
     Raises:
-        TypeError, ValueError: for what is no memory format, or one for other numbers of dimensions.
+        TypeError, ValueError: for an argument that is no memory format, or one for other numbers of dimensions.
+
+    Example:
+        >>> flow.clone(flow.tensor([1, 2]))
+        tensor([1, 2])
     """
     if memory_format is contiguous_format:
         return _interpreter.dispatch(_CAST, (input,), (input.dtype,))
@@ -112,7 +123,7 @@ def clone(input: Tensor, *, memory_format: memory_format = contiguous_format) ->
 
 
 def cast_in_order(input: Tensor, dtype: DType, order: tuple[int, ...] | None) -> Tensor:
-    """A copy of this dtype with its dimensions in this order in memory; None if they are in order."""
+    """Copy to this dtype with the dimensions in this order in memory; None if they are in order."""
     if order is None:
         return cast(input, dtype)
     return cast(input.permute(order), dtype).permute(inverse(order))
@@ -122,7 +133,11 @@ def chosen_order(name: str, like: Tensor, wanted: memory_format) -> tuple[int, .
     """The order of dimensions in memory for a tensor of this format, shaped like another; None if they are in order.
 
     Raises:
-        TypeError, ValueError: for what is no memory format, or one for other numbers of dimensions.
+        TypeError, ValueError: for an argument that is no memory format, or one for other numbers of dimensions.
+
+    Example:
+        >>> flow.random.chosen_order("empty", flow.zeros(1, 3, 2, 2), flow.channels_last)
+        (0, 2, 3, 1)
     """
     if wanted is preserve_format:
         return preserved_order(like.shape, like.stride())
@@ -131,14 +146,14 @@ def chosen_order(name: str, like: Tensor, wanted: memory_format) -> tuple[int, .
 
 @method()
 def contiguous(input: Tensor, memory_format: memory_format = contiguous_format) -> Tensor:
-    """`input` itself if its elements lie in the order of a memory format without gaps, else a copy.
+    """Return `input` itself if its elements lie in the order of a memory format without gaps, else a copy.
 
     Args:
         input: any tensor.
         memory_format: by default that of the dimensions; `channels_last` is for images, `channels_last_3d` for volumes.
 
     Raises:
-        TypeError, ValueError: for what is no memory format, or one for other numbers of dimensions.
+        TypeError, ValueError: for an argument that is no memory format, or one for other numbers of dimensions.
 
     Example:
         >>> flow.zeros(1, 3, 2, 2).contiguous(memory_format=flow.channels_last).stride()
@@ -174,7 +189,13 @@ def _copy_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 def copy_(input: Tensor, src: Tensor | Scalar, non_blocking: bool = False) -> Tensor:
     """Copy the elements of `src`, which broadcasts and may be on another device, into `input`, in `input`'s dtype.
 
-    Nothing here ever blocks.
+    Raises:
+        TypeError: if `src` is neither a tensor nor a number.
+        ValueError: if `src` does not broadcast to the shape of `input`.
+
+    Example:
+        >>> flow.zeros(2).copy_(flow.tensor([1, 2]))
+        tensor([1., 2.])
     """
     if not isinstance(src, _tensors.Tensor):
         return fill_(input, src)
@@ -234,7 +255,15 @@ def fill_(input: Tensor, value: Tensor | Scalar) -> Tensor:
 
 @public()
 def zero_(input: Tensor) -> Tensor:
-    """Set every element to zero."""
+    """Set every element to zero.
+
+    Raises:
+        RuntimeError: for a leaf that requires a gradient, while gradients are recorded.
+
+    Example:
+        >>> flow.tensor([1, 2]).zero_()
+        tensor([0, 0])
+    """
     return fill_(input, 0)
 
 
@@ -246,7 +275,7 @@ def broadcasts_to(shape: Sequence[int], wider: Sequence[int]) -> bool:
 
 
 def conform(gradient: Tensor, wanted: TensorMeta) -> Tensor:
-    """`gradient` summed over the dimensions along which `wanted` was broadcast, and cast to its dtype."""
+    """Sum `gradient` over the dimensions along which `wanted` was broadcast, and cast it to its dtype."""
     if gradient._blob.meta.shape != wanted.shape:
         extra = len(gradient.shape) - len(wanted.shape)
         dims = [*range(extra)]

@@ -27,7 +27,7 @@ _NUMPY_NAMES: Final = (("axis", "dim"), ("keepdims", "keepdim"))
 def public(
     *others: str, own: bool = True, numpy_names: bool = False, reflected: str | None = None
 ) -> Callable[[Declared], Declared]:
-    """Declare the decorated function one of `vmflow`, and a method of `Tensor`.
+    """Declare the decorated function a public function of `vmflow` and a method of `Tensor`.
 
     Args:
         others: further names; those of operators are the method's alone.
@@ -35,6 +35,13 @@ def public(
         numpy_names: whether users may also call it with ``axis`` and ``keepdims``.  The function itself, which other
             ops call, knows one name for each argument.
         reflected: the operator that calls it with the tensor as the second operand.
+
+    Raises:
+        ValueError: if one of the names is taken.
+
+    Example:
+        >>> flow.exp is flow.Tensor.exp
+        True
     """
 
     def declare(declared: Declared) -> Declared:
@@ -45,7 +52,15 @@ def public(
 
 
 def function(*others: str, own: bool = True, numpy_names: bool = False) -> Callable[[Declared], Declared]:
-    """Declare the decorated function one of `vmflow`; see `public`."""
+    """Declare the decorated function a public function of `vmflow`; see `public`.
+
+    Raises:
+        ValueError: if one of the names is taken.
+
+    Example:
+        >>> hasattr(flow, "cat"), hasattr(flow.Tensor, "cat")
+        (True, False)
+    """
 
     def declare(declared: Declared) -> Declared:
         _enter(FUNCTIONS, declared, others, own, numpy_names)
@@ -57,7 +72,15 @@ def function(*others: str, own: bool = True, numpy_names: bool = False) -> Calla
 def method(
     *others: str, own: bool = True, numpy_names: bool = False, reflected: str | None = None
 ) -> Callable[[Declared], Declared]:
-    """Declare the decorated function a method of `Tensor`; see `public`."""
+    """Declare the decorated function a method of `Tensor`; see `public`.
+
+    Raises:
+        ValueError: if one of the names is taken.
+
+    Example:
+        >>> hasattr(flow, "expand"), hasattr(flow.Tensor, "expand")
+        (False, True)
+    """
 
     def declare(declared: Declared) -> Declared:
         _enter(METHODS, declared, others, own, numpy_names)
@@ -107,9 +130,9 @@ def _reflected(name: str, declared: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def with_numpy_names(declared: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, which may also be called with ``axis`` and ``keepdims`` where PyTorch says ``dim`` and ``keepdim``.
+    """Let a function also be called with ``axis`` and ``keepdims``, for which PyTorch says ``dim`` and ``keepdim``.
 
-    Called so, it raises TypeError if an argument is given by both of its names.
+    Such a call raises TypeError if an argument is given by both of its names.
     """
 
     @functools.wraps(declared)
@@ -126,9 +149,9 @@ def with_numpy_names(declared: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def in_place_functions() -> dict[str, Any]:
-    """The in-place methods of functions of `vmflow`, which may be called as functions, too: ``exp_(x)`` of `exp`.
+    """The in-place methods that may also be called as functions of `vmflow`: ``exp_(x)`` for `exp`.
 
-    Those of PyTorch are some of them, without a rule.
+    PyTorch has some of these functions, without a rule.
     """
     return {
         name: declared

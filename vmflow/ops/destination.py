@@ -30,7 +30,7 @@ def written(
     attributes: Attributes = (),
     scalars: tuple[Any, ...] = (),
 ) -> Tensor:
-    """Run an op of one result, whose kernel writes straight into `out`, which is returned.
+    """Run an op of one result, whose kernel writes directly into `out`, which is returned.
 
     Args:
         op: of one result.
@@ -51,7 +51,7 @@ def delivered(name: str, out: Tensor, inputs: tuple[Any, ...], compute: Callable
     Args:
         name: of the function.
         out: see the module.
-        inputs: what the function was given; what is no tensor does not matter.
+        inputs: the arguments of the function; those that are no tensors do not matter.
         compute: gives the result.
     """
     check_destination(name, out, tuple([operand for operand in inputs if isinstance(operand, _tensors.Tensor)]))
@@ -103,16 +103,35 @@ def check_destination(name: str, out: Tensor, inputs: tuple[Tensor, ...]) -> Non
 
 
 def out_by_copy(name: str | None = None) -> Callable[[Declared], Declared]:
-    """Give ``out`` to the decorated function, which is made of several ops; see `delivered`.
+    """Add the argument ``out`` to the decorated function, which is made of several ops; see `delivered`.
 
     Args:
         name: of the function, if users call it by another.
+
+    Raises:
+        TypeError: when called, if `out` is no tensor or on another device.
+        RuntimeError: when called, if a gradient would be recorded, or `out` is not of the result's shape.
+
+    Example:
+        >>> def double(input): return input + input
+        >>> result = flow.zeros(2)
+        >>> flow.random.out_by_copy()(double)(flow.tensor([1.0, 2.0]), out=result) is result
+        True
     """
     return _with_out(delivered, name)
 
 
 def out_as_made() -> Callable[[Declared], Declared]:
-    """Give ``out`` to the decorated function, which makes a tensor of sizes: of the dtype of `out`, on its device."""
+    """Add ``out`` to the decorated function, which makes a tensor of sizes: with the dtype and the device of `out`.
+
+    Raises:
+        TypeError: when called, if the function is asked for another dtype or device than `out` has.
+
+    Example:
+        >>> result = flow.zeros(2)
+        >>> flow.full((2,), 7.0, out=result) is result
+        True
+    """
 
     def declare(function: Declared) -> Declared:
         @functools.wraps(function)
@@ -134,7 +153,7 @@ def out_as_made() -> Callable[[Declared], Declared]:
 
 
 def outs_by_copy(name: str | None = None) -> Callable[[Declared], Declared]:
-    """The same for a function of several results; see `delivered_all`."""
+    """As `out_by_copy`, for a function of several results; see `delivered_all`."""
     return _with_out(delivered_all, name)
 
 

@@ -38,7 +38,7 @@ def can_fuse(op: str, given: Metas) -> bool:
 
 
 def infer_fused(steps: tuple[Step, ...], outputs: tuple[int, ...], metas: Metas) -> Inferred:
-    """What these steps make of tensors of such metas: the results of the steps that are named as outputs.
+    """The metas of the results of fused steps, for the steps that are named as outputs.
 
     Raises:
         ValueError: if the steps' results are not of one shape.

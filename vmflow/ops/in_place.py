@@ -1,6 +1,6 @@
-"""The in-place forms of functions that no one op writes into the tensor: ``x.cumsum_(0)`` puts the result into x.
+"""In-place forms of functions that no single op computes in place: ``x.cumsum_(0)`` copies the result into x.
 
-Those that one op writes are declared with it, see `pointwise`.
+Forms that a single op computes are declared with the op, see `pointwise`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def copied_in_place(called: str | None = None) -> Callable[[Declared], Declared]
         name = called or function.__name__
 
         def form(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-            # What the gradient needs of the tensor must stay as it was.
+            # The elements that the gradient reads must stay unchanged.
             before = clone(input) if MODE.get().grad and input.requires_grad else input
             result = function(before, *args, **kwargs)
             check_fits(f"{name}_", result._blob.meta, input)
@@ -43,11 +43,12 @@ def copied_in_place(called: str | None = None) -> Callable[[Declared], Declared]
     return declare
 
 
-def reseen_in_place(*others: str) -> Callable[[Declared], Declared]:
-    """Declare the in-place form of the decorated view: the tensor sees its memory so, and no other tensor changes.
+def reseen_in_place(*others: str, documented: bool = False) -> Callable[[Declared], Declared]:
+    """Declare the in-place form of the decorated view: only this tensor views its memory differently.
 
     Args:
         others: further names of the function.
+        documented: whether the function's docstring is that of the in-place form, the only public one.
     """
 
     def declare(function: Declared) -> Declared:
@@ -57,17 +58,19 @@ def reseen_in_place(*others: str) -> Callable[[Declared], Declared]:
             if MODE.get().grad and input.requires_grad and input.is_leaf:
                 raise changed_leaf(f"{name}_", input.shape)
             whole = new_alias(input)
-            # The history of what is no leaf has to say how it is seen, also where nothing is recorded.
+            # The history of a non-leaf must describe its view, even while no gradients are recorded.
             with set_grad_enabled(MODE.get().grad or not input.is_leaf):
                 seen = function(input, *args, **kwargs)
             input._blob, input._lease = seen._blob, seen._lease
             if input._base is None and seen._base is not None:
-                input._base = whole  # which the input itself is no longer
+                input._base = whole  # the input itself is a view now
             if seen._autograd is not None and seen.requires_grad:
                 input._autograd = seen._autograd.follow(input._autograd)
             return input
 
         _enter(form, name, others)
+        if documented:
+            form.__doc__ = function.__doc__
         return function
 
     return declare
@@ -77,5 +80,5 @@ def _enter(form: Callable[..., Tensor], name: str, others: tuple[str, ...]) -> N
     form.__module__ = declaring_module()
     form.__name__ = form.__qualname__ = f"{name}_"
     form.__doc__ = f"In-place `{name}`."
-    for each in (name, *others):
-        METHODS[f"{each}_"] = form
+    for alias in (name, *others):
+        METHODS[f"{alias}_"] = form

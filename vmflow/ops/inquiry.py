@@ -21,49 +21,108 @@ if TYPE_CHECKING:
 
 @function()
 def is_tensor(obj: Any) -> bool:
-    """Whether it is a tensor."""
+    """Whether an object is a tensor.  Raises no error for any object.
+
+    Example:
+        >>> flow.is_tensor(flow.tensor(1))
+        True
+    """
     return isinstance(obj, _tensors.Tensor)
 
 
 @function()
 def is_floating_point(input: Tensor) -> bool:
-    """Whether the dtype is a floating-point one."""
+    """Whether the elements are of a floating-point dtype.
+
+    Raises:
+        AttributeError: if `input` is no tensor.
+
+    Example:
+        >>> flow.is_floating_point(flow.tensor(1.0))
+        True
+    """
     return input.is_floating_point()
 
 
 @function()
 def is_complex(input: Tensor) -> bool:
-    """Whether the dtype is a complex one."""
+    """Whether the elements are of a complex dtype.
+
+    Raises:
+        AttributeError: if `input` is no tensor.
+
+    Example:
+        >>> flow.is_complex(flow.tensor(1j))
+        True
+    """
     return input.is_complex()
 
 
 @public()
 def is_signed(input: Tensor) -> bool:
-    """Whether the dtype has negative numbers: all have but uint8 and bool."""
+    """Whether the dtype has negative numbers: not if it is bool or an unsigned integer.
+
+    Raises:
+        AttributeError: if `input` is no tensor.
+
+    Example:
+        >>> flow.is_signed(flow.tensor(1, dtype=flow.uint8))
+        False
+    """
     return input.dtype not in (dtypes.uint8, dtypes.bool_)
 
 
 @public()
 def is_same_size(input: Tensor, other: Tensor) -> bool:
-    """Whether both have the same shape."""
+    """Whether both have the same shape.
+
+    Raises:
+        AttributeError: if an argument is no tensor.
+
+    Example:
+        >>> flow.is_same_size(flow.zeros(2), flow.ones(2))
+        True
+    """
     return input.shape == other.shape
 
 
 @public()
 def is_inference(input: Tensor) -> bool:
-    """False: a tensor made under `inference_mode` is as any other."""
+    """False for tensors of any shape: one made under `inference_mode` is like any other.  Raises no errors.
+
+    Example:
+        >>> flow.is_inference(flow.tensor(1))
+        False
+    """
     return False
 
 
 @public()
 def get_device(input: Tensor) -> int:
-    """The index of the device, -1 for the CPU."""
+    """The number of the device, -1 for the CPU.
+
+    Raises:
+        AttributeError: if `input` is no tensor.
+
+    Example:
+        >>> flow.get_device(flow.tensor(1))
+        -1
+    """
     return -1 if input.device.type == "cpu" else input.device.index or 0
 
 
 @method()
 def is_set_to(self: Tensor, tensor: Tensor) -> bool:
-    """Whether both see the same memory, from the same place and by the same strides."""
+    """Whether both view the same memory, with the same offset, shape and strides.
+
+    Raises:
+        AttributeError: if `tensor` is no tensor.
+
+    Example:
+        >>> x = flow.zeros(2)
+        >>> x.is_set_to(x.view(2))
+        True
+    """
     mine, other = self._blob, tensor._blob
     return mine.storage is other.storage and (mine.offset, self.shape, self.stride()) == (
         other.offset,
@@ -74,10 +133,14 @@ def is_set_to(self: Tensor, tensor: Tensor) -> bool:
 
 @public()
 def is_nonzero(input: Tensor) -> bool:
-    """Whether the one element is not zero.  Waits for it.
+    """Whether the only element is not zero.  Waits for it.
 
     Raises:
         RuntimeError: if there is not exactly one element.
+
+    Example:
+        >>> flow.is_nonzero(flow.tensor([5]))
+        True
     """
     if input.numel() != 1:
         raise RuntimeError(f"is_nonzero: a tensor of shape {list(input.shape)} has {input.numel()} elements, not one")
@@ -86,13 +149,29 @@ def is_nonzero(input: Tensor) -> bool:
 
 @function()
 def numel(input: Tensor) -> int:
-    """The number of elements."""
+    """The number of elements.
+
+    Raises:
+        AttributeError: if `input` is no tensor.
+
+    Example:
+        >>> flow.numel(flow.zeros(2, 3))
+        6
+    """
     return input.numel()
 
 
 @function()
 def result_type(tensor1: Tensor | Scalar, tensor2: Tensor | Scalar) -> DType:
-    """The dtype that an op of these two, tensors or numbers, computes in."""
+    """The dtype in which an op of these two, tensors or numbers, computes.
+
+    Raises:
+        TypeError: if one is neither a tensor nor a number.
+
+    Example:
+        >>> flow.result_type(flow.tensor([1]), 2.0)
+        vmflow.float32
+    """
     given = (tensor1, tensor2)
     metas = tuple([value._blob.meta for value in given if isinstance(value, _tensors.Tensor)])
     kinds = tuple([type(number("result_type", value)) for value in given if not isinstance(value, _tensors.Tensor)])
@@ -101,9 +180,16 @@ def result_type(tensor1: Tensor | Scalar, tensor2: Tensor | Scalar) -> DType:
 
 @function()
 def can_cast(from_: DType, to: DType) -> bool:
-    """Whether a result of one dtype may be put into a tensor of another, as in-place ops do.
+    """Whether a result of one dtype may be stored in a tensor of another, as in-place ops do.
 
-    Not if that would lose a fraction, an imaginary part, or make a truth value of a number.
+    Not if that would lose a fraction or an imaginary part, or turn a number into a bool.
+
+    Raises:
+        AttributeError: if an argument is no dtype.
+
+    Example:
+        >>> flow.can_cast(flow.float32, flow.int32)
+        False
     """
     if to.category == BOOL:
         return from_.category == BOOL
@@ -112,10 +198,14 @@ def can_cast(from_: DType, to: DType) -> bool:
 
 @function()
 def broadcast_shapes(*shapes: int | tuple[int, ...]) -> Size:
-    """The shape to which these, given as tuples or for vectors as numbers, broadcast together.
+    """The shape to which these shapes, given as tuples or for vectors as numbers, broadcast together.
 
     Raises:
-        ValueError: if they do not.
+        ValueError: if they do not broadcast, or a size is negative.
+
+    Example:
+        >>> flow.broadcast_shapes((2, 1), 3)
+        vmflow.Size([2, 3])
     """
     if not shapes:
         return Size(())

@@ -49,10 +49,10 @@ Dim: TypeAlias = Annotated[int, "dim"]
 
 
 class Form(NamedTuple):
-    """How many operands an op takes, and of which types its attributes are.
+    """The number of operands that an op takes, and the types of its attributes.
 
-    Calls from Python have this form anyway, since a function checks its arguments before it dispatches.  What is read
-    from files is compared with it before the inference sees it; see `vmflow.graph_mode.op_forms`.
+    Calls from Python always have this form, since a function checks its arguments before it dispatches.  Calls read
+    from files are compared with it before inference; see `vmflow.graph_mode.op_forms`.  Raises no errors.
 
     Attributes:
         inputs: how many tensors, or at least and at most how many; None for any number.
@@ -60,6 +60,10 @@ class Form(NamedTuple):
         scalars: how many numbers, likewise.
         draws: whether the numbers are what a random op draws.
         rest: the type of each further attribute, if there may be any number of them.
+
+    Example:
+        >>> flow.random.Form(inputs=2).scalars
+        0
     """
 
     inputs: int | tuple[int, int | None]
@@ -70,7 +74,7 @@ class Form(NamedTuple):
 
 
 class Inferred:
-    """What inference finds of a call.
+    """The result of inference for a call: the metas, with shapes, of its outputs, and its cost.
 
     Args:
         outputs: the metas of the results; a tuple if the kernel returns one.
@@ -80,6 +84,13 @@ class Inferred:
     Attributes:
         outputs, cost, details: as given; the outputs always as a tuple.
         several: whether the kernel returns a tuple.
+
+    Raises:
+        TypeError: if the cost is no number.
+
+    Example:
+        >>> flow.random.Inferred((), 250.0).cost
+        250
     """
 
     __slots__ = ("cost", "details", "outputs", "several")
@@ -176,7 +187,7 @@ GENERATION.watchers.append(_forget_all)
 
 
 class OpExpr:
-    """One op.
+    """An op: its inference and the rule for its gradient.
 
     Attributes:
         name: as in PyTorch, unique in the table.
@@ -192,6 +203,13 @@ class OpExpr:
         recent: the last of them that has the form of a `Recent`; None before there is one.
         is_slice: whether the result is a slice of the input, by attributes of axis, start, length and step, so that its
             gradient need not be padded with zeros where it can be put together with others.
+
+    Raises:
+        ValueError: if there is an op of this name.
+
+    Example:
+        >>> flow.random.OpExpr.__name__
+        'OpExpr'
     """
 
     __slots__ = (
@@ -310,7 +328,7 @@ def _not_inferred(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferre
 
 
 def common_device(name: str, metas: Metas) -> Device:
-    """The device all of them are on.
+    """The device of all of these.
 
     Raises:
         RuntimeError: if they are on several.
@@ -325,10 +343,14 @@ def common_device(name: str, metas: Metas) -> Device:
 
 
 def broadcast_shapes(name: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape to which these broadcast, numpy's rule.
+    """The shape to which these shapes broadcast, by numpy's rule.
 
     Raises:
-        ValueError: if they do not.
+        ValueError: if they do not broadcast.
+
+    Example:
+        >>> flow.random.broadcast_shapes("add", (2, 1), (3,))
+        (2, 3)
     """
     rank = max(len(shape) for shape in shapes)
     result = [1] * rank
@@ -346,7 +368,7 @@ def broadcast_shapes(name: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def normalize_dim(name: str, dim: int, rank: int) -> int:
-    """`dim` counted from the front; a 0-d tensor is taken to have one dimension.
+    """Convert `dim` to a number counted from the front; a 0-d tensor is treated as having one dimension.
 
     Raises:
         TypeError: if it is no integer.
@@ -379,10 +401,14 @@ def normalize_dims(name: str, dims: int | tuple[int, ...] | list[int] | None, ra
 
 
 def whole_number(name: str, what: str, value: Any) -> int:
-    """The value as an int.
+    """Convert a value to an int.
 
     Raises:
         TypeError: if it is no integer, or a bool.
+
+    Example:
+        >>> flow.random.whole_number("repeat", "a number", 3)
+        3
     """
     if type(value) is int:
         return value
@@ -392,10 +418,14 @@ def whole_number(name: str, what: str, value: Any) -> int:
 
 
 def flag(name: str, what: str, value: Any) -> bool:
-    """The value as a bool.
+    """Convert a value to a bool.
 
     Raises:
-        TypeError: if it is none.
+        TypeError: if it is neither True nor False.
+
+    Example:
+        >>> flow.nn.utils.rnn.flag("sum", "keepdim", True)
+        True
     """
     if value is True or value is False:
         return value
@@ -408,7 +438,7 @@ def flag(name: str, what: str, value: Any) -> bool:
 
 
 def encoded(value: Any) -> tuple[str, ...]:
-    """A number as strings: unlike numbers these are equal only if kind and bits are.
+    """A number as strings, which unlike numbers are equal only if kind and bits are.
 
     Raises:
         TypeError: if it is no Python number.
@@ -425,7 +455,7 @@ def encoded(value: Any) -> tuple[str, ...]:
 
 
 def decoded(code: tuple[str, ...]) -> bool | int | float | complex:
-    """The number that `encoded` was given."""
+    """The number of which `encoded` made these strings."""
     kind, *parts = code
     if kind == "bool":
         return bool(int(parts[0]))

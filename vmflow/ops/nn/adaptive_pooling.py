@@ -147,6 +147,9 @@ def _adaptive_avg_pool(rank: int, input: Tensor, output_size: Any, data_format: 
 def adaptive_avg_pool1d(input: Tensor, output_size: int | tuple[int], *, data_format: str = "channels_first") -> Tensor:
     """The mean of windows that divide (samples, channels, length), or (channels, length); see `adaptive_avg_pool2d`.
 
+    Returns:
+        A tensor of shape (samples, channels, output_size).
+
     Raises:
         TypeError, ValueError: as `adaptive_avg_pool2d`.
 
@@ -186,6 +189,9 @@ def adaptive_avg_pool3d(
     input: Tensor, output_size: int | tuple[int | None, ...] | None, *, data_format: str = "channels_first"
 ) -> Tensor:
     """The mean of windows that divide (samples, channels, depth, height, width); see `adaptive_avg_pool2d`.
+
+    Returns:
+        A tensor of shape (samples, channels, *output_size).
 
     Raises:
         TypeError, ValueError: as `adaptive_avg_pool2d`.

@@ -389,7 +389,7 @@ def conv1d(
         bias, stride, padding, dilation, groups: as for `conv2d`.
 
     Returns:
-        (samples, filters, length of the output).
+        A tensor of shape (samples, filters, length of the output).
 
     Raises:
         TypeError, ValueError: as `conv2d`.
@@ -485,7 +485,7 @@ def conv3d(
         bias, stride, padding, dilation, groups: as for `conv2d`.
 
     Returns:
-        (samples, filters, depth of the output, rows, columns).
+        A tensor of shape (samples, filters, depth of the output, rows, columns).
 
     Raises:
         TypeError, ValueError: as `conv2d`.

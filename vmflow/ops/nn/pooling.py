@@ -413,6 +413,9 @@ def avg_pool1d(
 ) -> Tensor:
     """The mean of each window of (samples, channels, length), or (channels, length); see `avg_pool2d`.
 
+    Returns:
+        A tensor of shape (samples, channels, number of windows).
+
     Raises:
         TypeError, ValueError: as `avg_pool2d`.
 
@@ -475,6 +478,9 @@ def avg_pool3d(
     data_format: str = "channels_first",
 ) -> Tensor:
     """The mean of each window of (samples, channels, depth, height, width); see `avg_pool2d`.
+
+    Returns:
+        A tensor of shape (samples, channels, planes, rows, columns).
 
     Raises:
         TypeError, ValueError: as `avg_pool2d`.

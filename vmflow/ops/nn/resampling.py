@@ -163,13 +163,15 @@ def upsample(
     mode: str = "nearest",
     align_corners: bool | None = None,
 ) -> Tensor:
-    """`interpolate` by an older name, which warns; (samples, channels, ...) gives the same number of dimensions.
+    """`interpolate` by an older name, which warns; the shapes are the same.
 
     Raises:
         TypeError, ValueError: as `interpolate`.
 
     Example:
-        >>> flow.nn.functional.upsample(flow.tensor([[[1.0, 2.0]]]), scale_factor=2)
+        >>> import warnings
+        >>> with warnings.catch_warnings(action="ignore"):
+        ...     flow.nn.functional.upsample(flow.tensor([[[1.0, 2.0]]]), scale_factor=2)
         tensor([[[1., 1., 2., 2.]]])
     """
     _warn_of_old_name("upsample")
@@ -181,13 +183,15 @@ def upsample_nearest(
     size: int | Sequence[int] | None = None,
     scale_factor: float | Sequence[float] | None = None,
 ) -> Tensor:
-    """`interpolate` by an older name, which warns, in the mode "nearest"; `size` is the result's.
+    """`interpolate` by an older name, which warns, in the mode "nearest"; the shapes are the same.
 
     Raises:
         TypeError, ValueError: as `interpolate`.
 
     Example:
-        >>> flow.nn.functional.upsample_nearest(flow.tensor([[[1.0, 2.0]]]), scale_factor=2)
+        >>> import warnings
+        >>> with warnings.catch_warnings(action="ignore"):
+        ...     flow.nn.functional.upsample_nearest(flow.tensor([[[1.0, 2.0]]]), scale_factor=2)
         tensor([[[1., 1., 2., 2.]]])
     """
     _warn_of_old_name("upsample_nearest")
@@ -199,13 +203,15 @@ def upsample_bilinear(
     size: int | Sequence[int] | None = None,
     scale_factor: float | Sequence[float] | None = None,
 ) -> Tensor:
-    """`interpolate` by an older name, which warns, in the mode "bilinear" with aligned corners; `size` is the result's.
+    """`interpolate` by an older name, which warns: the mode "bilinear" with aligned corners, and its shapes.
 
     Raises:
         TypeError, ValueError: as `interpolate`.
 
     Example:
-        >>> flow.nn.functional.upsample_bilinear(flow.tensor([[[[1.0, 2.0]]]]), (1, 3))
+        >>> import warnings
+        >>> with warnings.catch_warnings(action="ignore"):
+        ...     flow.nn.functional.upsample_bilinear(flow.tensor([[[[1.0, 2.0]]]]), (1, 3))
         tensor([[[[1.0000, 1.5000, 2.0000]]]])
     """
     _warn_of_old_name("upsample_bilinear")

@@ -155,6 +155,9 @@ def lp_pool1d(
 ) -> Tensor:
     """The root of the sum of powers of each window of (samples, channels, length); see `lp_pool2d`.
 
+    Returns:
+        A tensor of shape (samples, channels, number of windows).
+
     Raises:
         TypeError, ValueError: as `lp_pool2d`.
 
@@ -200,6 +203,9 @@ def lp_pool3d(
     ceil_mode: bool = False,
 ) -> Tensor:
     """The root of the sum of powers of each window of (samples, channels, depth, height, width); see `lp_pool2d`.
+
+    Returns:
+        A tensor of shape (samples, channels, planes, rows, columns).
 
     Raises:
         TypeError, ValueError: as `lp_pool2d`.

@@ -343,9 +343,9 @@ def fill_diagonal_(input: Tensor, fill_value: float, wrap: bool = False) -> Tens
 # Another size, or other memory
 
 
-@reseen_in_place()
+@reseen_in_place(documented=True)
 def resize(input: Tensor, *shape: Any, memory_format: Any = None) -> Tensor:
-    """`Tensor.resize_`: the same elements, in the order in which they lie in memory, in another shape.
+    """Give the tensor another shape, with the same elements in the order in which they lie in memory.
 
     Additional elements are uninitialized; then the tensor moves to memory of its own.
 
@@ -367,9 +367,9 @@ def resize(input: Tensor, *shape: Any, memory_format: Any = None) -> Tensor:
     return reshape(cat([kept, input.new_empty(count - kept.shape[0])]), wanted)
 
 
-@reseen_in_place()
+@reseen_in_place(documented=True)
 def resize_as(input: Tensor, the_template: Tensor, memory_format: Any = None) -> Tensor:
-    """`Tensor.resize_as_`: as `resize_` to the shape of another tensor.
+    """As `resize_`, to the shape of another tensor.
 
     Raises:
         RuntimeError: if the tensor requires a gradient.
