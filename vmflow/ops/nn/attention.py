@@ -200,7 +200,7 @@ def _attend(
 def attention_with_weights(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout_p: float
 ) -> tuple[Tensor, Tensor]:
-    """As `scaled_dot_product_attention`, with the weights (..., L, S) after dropout as a second, differentiable result."""
+    """As `scaled_dot_product_attention`; returns also the weights (..., L, S) after dropout, differentiable too."""
     p = _probability(dropout_p)
     result, weights, stretch = _attend(query, key, value, mask, (query.shape[-1] ** -0.5, False, p), True)
     return result, dropped_alike(weights, p, stretch)
