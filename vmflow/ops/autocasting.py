@@ -1,4 +1,4 @@
-"""Functions of several ops that autocast takes for one op: it casts their operands before they look at them."""
+"""Functions of several ops that autocast treats as one op: their operands are cast before their bodies run."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any, Final, TypeVar, cast
 
 from vmflow.context import MODE
 
-# A decorator from this to this keeps the function's type, and mypy knows so before it has inferred anything.  It must,
-# because functions and the methods of tensors import each other.
+# A decorator of this type keeps the function's type, which mypy knows before any inference.  It has to, because
+# functions and the methods of tensors import each other.
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 # The names of these functions; `vmflow.amp.policy` has a class for each.
@@ -20,10 +20,10 @@ def autocast_as_op(function: Function) -> Function:
     """Let autocast treat a function as one op, by the class that `vmflow.amp.policy` has for the function's name.
 
     Under autocast the tensors among its arguments are cast first, and its body runs without autocast.  So a function
-    that compares dtypes, or chooses by them, sees what its ops will get; and a function that needs float32 is computed
-    in float32 from beginning to end, also where it multiplies matrices.  Tensors within lists are not cast.
+    that compares dtypes, or chooses by them, sees the operands of its ops; and a function that needs float32 is
+    computed in float32 throughout, also where it multiplies matrices.  Tensors within lists are not cast.
 
-    Declare a function that changes one of its arguments in place otherwise: it would change a copy.
+    Do not use this for functions that change an argument in place: they would change a copy.
     """
     name = function.__name__
     FUNCTIONS.add(name)

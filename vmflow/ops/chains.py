@@ -1,4 +1,4 @@
-"""What members of a `Chain` come to together: one kernel, that of the fused ops of graphs.
+"""The one kernel that computes all members of a `Chain`, as for the fused ops of graphs.
 
 It walks through the arrays in tiles, or is one loop in C.
 """
@@ -17,7 +17,7 @@ from vmflow.kernels.problems.fused import Fused
 from .fused import Step, can_fuse, infer_fused
 from .table import Attributes, Metas, OpPlan, encoded
 
-# How many kernels are remembered.
+# The number of remembered kernels.
 _KERNELS: Final = 256
 
 _kernels: dict[Hashable, Kernel | None] = {}
@@ -25,7 +25,7 @@ GENERATION.watchers.append(_kernels.clear)
 
 
 def step_of(plan: OpPlan, attributes: Attributes, metas: Metas) -> OpStep | None:
-    """An op as a member of a chain; None if it may not be.
+    """The op as a step of a chain; None if it cannot be one.
 
     Args:
         plan: of the op.
@@ -51,7 +51,7 @@ def chain_kernel(calls: Sequence[Chainable], wanted: Sequence[int]) -> Callable[
 
 
 def _steps(calls: Sequence[Chainable]) -> tuple[list[Blob], tuple[Step, ...]]:
-    """What the calls read that none of them makes, and the steps of the fused op that does what they do."""
+    """The operands that no call of the chain computes, and the steps of a fused op equivalent to the calls."""
     made: dict[Storage, int] = {call.output.storage: at for at, call in enumerate(calls)}
     given: dict[Hashable, tuple[int, Blob]] = {}
     for call in calls:
@@ -76,9 +76,9 @@ def _seen(blob: Blob) -> Hashable:
 
 
 def _kernel(steps: tuple[Step, ...], wanted: tuple[int, ...], metas: Metas, made: tuple[Any, ...]) -> Kernel | None:
-    """The kernel of these steps; None if it would not make these dtypes: calls may know another default dtype."""
+    """The kernel of these steps; None if the results' dtypes differ, since calls may have another default dtype."""
     key = (steps, wanted, metas, made)
-    # Others may be at this, and clear it, at the same time.
+    # Another thread may clear the dict at the same time.
     try:
         return _kernels[key]
     except KeyError:

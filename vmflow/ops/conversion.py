@@ -1,4 +1,4 @@
-"""Tensors in another dtype or on another device: the methods of `Tensor` for that."""
+"""The methods of `Tensor` that convert to another dtype or device."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .declaration import method
 if TYPE_CHECKING:
     from vmflow.tensors import Tensor
 
-# In this module these names are methods.
+# These names of built-ins are methods in this module.
 _bool = builtins.bool
 _int = builtins.int
 
@@ -145,7 +145,7 @@ def type(self: Tensor, dtype: DType | str | Any = None, non_blocking: _bool = Fa
         return name.replace(".", ".cuda.") if self.is_cuda else name
     if isinstance(dtype, DType):
         return self.to(dtype)
-    from vmflow.typed_tensors import tensor_type  # which needs functions that make tensors
+    from vmflow.typed_tensors import tensor_type  # needs functions that make tensors
 
     kind = tensor_type(dtype)
     return self.to(self.device if self.is_cuda is kind.is_cuda else "cuda" if kind.is_cuda else "cpu", kind.dtype)

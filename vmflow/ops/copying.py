@@ -1,4 +1,4 @@
-"""Copies and casts, filling, and making a gradient fit what it is of."""
+"""Copies, casts and filling, and gradients summed and cast to the metas of their tensors."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def transfer(input: Tensor, device: Device) -> Tensor:
     if "cpu" not in kinds and kinds != {"cuda"}:
         input = transfer(input, Device("cpu"))
     if input.device.type == "cuda":
-        input = contiguous(input)  # a device copies bytes in a row
+        input = contiguous(input)  # a device copies contiguous bytes
     return dispatch_transfer(_TRANSFER, input, device)
 
 
@@ -215,7 +215,7 @@ _FILL = OpExpr("fill", _infer_fill, Form(0, tuple[TensorMeta], scalars=1), "copy
 
 @_FILL.gradient()
 def _fill_gradient(node: OpNode, gradient: Tensor) -> tuple[()]:
-    return ()  # made from nothing
+    return ()  # no inputs
 
 
 def full_of(output: TensorMeta, value: Scalar) -> Tensor:
@@ -290,7 +290,7 @@ def conform(gradient: Tensor, wanted: TensorMeta) -> Tensor:
             gradient = cast(gradient, gradient.dtype.to_real())
         gradient = cast(gradient, wanted.dtype) if gradient.dtype is not wanted.dtype else gradient
     if wanted.spread is not None:
-        from vmflow.distributed.global_tensors import conformed  # which few programs need
+        from vmflow.distributed.global_tensors import conformed  # needed by few programs
 
         return conformed(gradient, wanted.spread)
     return gradient

@@ -1,7 +1,7 @@
-"""The public names of ops: a module declares them with the function.
+"""The public names of ops, which modules declare with the decorators here.
 
-`FUNCTIONS` become those of `vmflow`, `METHODS` those of `Tensor`.  Type checkers read the same from `vmflow.functions`
-and `vmflow.tensor_methods`, which ``.ci/declarations`` writes.
+`FUNCTIONS` become those of `vmflow`, `METHODS` those of `Tensor`.  Type checkers find the same names in
+`vmflow.functions` and `vmflow.tensor_methods`, which ``.ci/declarations`` writes.
 """
 
 from __future__ import annotations

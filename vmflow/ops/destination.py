@@ -1,6 +1,6 @@
-"""``out=``: results that go into the memory of a tensor that is there already.
+"""``out=``: results that are written into an existing tensor.
 
-As in PyTorch, nothing is recorded for gradients; where something would have to be, it is an error.  Unlike PyTorch's,
+As in PyTorch, no gradients are recorded; where one would have to be, the call is an error.  Unlike PyTorch's,
 the tensor is not resized: it must have the result's shape, and a dtype that can hold the result.
 """
 
@@ -64,7 +64,7 @@ _Results = TypeVar("_Results", bound=tuple[Any, ...])
 
 
 def delivered_all(name: str, out: Any, inputs: tuple[Any, ...], compute: Callable[[], _Results]) -> _Results:
-    """As `delivered`, for several results: `out` is a tuple of as many tensors, and returned as `compute` would.
+    """As `delivered`, for several results: `out` is a tuple of tensors, returned in the type of the results.
 
     Raises:
         TypeError: if `out` is no tuple or list.
@@ -173,7 +173,7 @@ def _with_out(deliver: Callable[..., Any], name: str | None) -> Callable[[Declar
 
 
 def _operands(given: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Also those in lists."""
+    """The tensors among these, also those in lists."""
     operands: list[Any] = []
     for each in given:
         operands += each if isinstance(each, (list, tuple)) else (each,)

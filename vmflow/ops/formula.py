@@ -1,11 +1,11 @@
-"""`Formula`: a function made of elementwise ops that is one op where it runs at once, and so is its gradient.
+"""`Formula`: a function of elementwise ops that runs eagerly as one op, as does its gradient.
 
-What the function does is recorded once for each dtype and shape, without values, and becomes the steps of the
-op `fused`: memory is read and written once, in C where that is there, and no result in between is kept for the
-gradient.  That is found in the same way: autograd runs on the recording.  To each element happens what would happen by
-one op after the other, and the results are equal to the bit.
+The function's ops are recorded once for each dtype and shape, without values, and become the steps of the op `fused`:
+memory is read and written once, in C where that is available, and no intermediate result is kept for the gradient.
+The gradient is obtained in the same way, by autograd on the recording.  The results are equal to the bit to those of
+one op after the other.
 
-A graph that is being built sees the ops themselves, which it fuses with those around them.
+A graph that is being built records the ops themselves, and fuses them with their neighbours.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ if TYPE_CHECKING:
     from vmflow.tensors import Tensor
 
 
-# Kernels, each for one shape and for what the numbers are, which may be others each time.
+# The number of remembered kernels, each for one shape and one set of numbers, which may differ in each call.
 _REMEMBERED: Final = 512
 
 
 class Formula:
-    """A function of tensors and numbers, which is one op for tensors of one shape and floating-point dtype.
+    """A function of tensors and numbers that runs as one op if the tensors have one shape and floating-point dtype.
 
-    Half precision is computed in float32: one op after the other would round each time.
+    Half precision is computed in float32, since separate ops would each round.
 
     Args:
-        name: of the op; that of its gradient is `name` + "_gradient".
+        name: of the op; its gradient's is `name` + "_gradient".
         function: from tensors and numbers to a tensor of their shape, by elementwise ops alone.
-        operands: how many tensors there are.
+        operands: the number of tensors.
 
     Attributes:
-        by_steps: the same, by one op after the other.
+        by_steps: the same function as separate ops.
 
     Raises:
         TypeError: when first called, if the function calls other ops.
@@ -64,7 +64,7 @@ class Formula:
         self._op.gradient(inputs=tuple(range(operands)))(self._gradients)
 
     def __call__(self, *arguments: Any) -> Tensor:
-        """What the function gives: of `operands` tensors and then the numbers."""
+        """Call the function with `operands` tensors and then the numbers."""
         tensors, numbers = arguments[: self._operands], arguments[self._operands :]
         mode = MODE.get()
         composed = mode.interpreter is not None or mode.autocast is not None
@@ -73,7 +73,7 @@ class Formula:
         return _interpreter.dispatch(self._op, tensors, tuple([encoded(number) for number in numbers]))
 
     def _infer(self, attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
-        from .recording import Recording  # which is slow to import, and few programs need
+        from .recording import Recording  # slow to import, and needed by few programs
 
         numbers = _numbers(attributes)
         return Recording(self.name).inferred(lambda *tensors: (self.by_steps(*tensors, *numbers),), metas)
@@ -93,7 +93,7 @@ class Formula:
         tensors = tuple([node.input(index) for index in range(self._operands)])
         mode = MODE.get()
         if mode.grad or mode.interpreter is not None:
-            # By views, since hooks of the tensors themselves are not for what is found on the way.
+            # Views, since hooks of the tensors themselves must not run for these intermediate gradients.
             tensors = tuple([tensor.view(tensor.shape) for tensor in tensors])
             found = self._composed(gradient, tensors, node.needs, _numbers(node.attributes))
         else:
@@ -106,7 +106,7 @@ class Formula:
     def _composed(
         self, gradient: Tensor, tensors: Sequence[Tensor], needs: Sequence[bool], numbers: Sequence[Any]
     ) -> tuple[Tensor, ...]:
-        """The gradients that are needed, by one op after the other, which can be differentiated in turn."""
+        """The needed gradients, by separate ops, which can be differentiated in turn."""
         with enable_grad():
             result = self.by_steps(*tensors, *numbers)
             wanted = [tensor for tensor, needed in zip(tensors, needs, strict=True) if needed]

@@ -1,6 +1,6 @@
 """The op `fused`: several elementwise ops as one.
 
-The ops are those of the table.  What becomes of them is the kernel's business, see `vmflow.kernels.numpy.fused`.
+Its steps are ops of the table.  Kernels compute them, see `vmflow.kernels.numpy.fused`.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from vmflow.kernels.problems.fused import Fused, FusedStep
 from .elementwise.inference import ELEMENTWISE
 from .table import OPS, Attributes, Form, Inferred, Kinds, Metas, OpExpr, OpPlan, Size, decoded
 
-# A step of the op's attributes: name in the op table, attributes, scalars (see `encoded`), and where the operands come
-# from: the fused op's inputs are numbered first, and behind them the steps.
+# A step of the op's attributes: name in the op table, attributes, scalars (see `encoded`), and the numbers of its
+# operands: the fused op's inputs are numbered first, then the steps.
 Step: TypeAlias = tuple[str, tuple[Any, ...], tuple[tuple[str, ...], ...], tuple[int, ...]]
 
-# The ops beside those of ELEMENTWISE that treat each element alone.
+# Ops that treat each element separately but are not in ELEMENTWISE.
 _OTHERS: Final = frozenset({"cast", "where"})
 
-# Whole numbers may be divided by 0, which is an error whose line should be known.
+# Division of integers by 0 is an error, which should name the line of its op.
 _MAY_FAIL: Final = frozenset({"floor_divide", "trunc_divide", "remainder", "fmod", "pow"})
 
 
@@ -38,7 +38,7 @@ def can_fuse(op: str, given: Metas) -> bool:
 
 
 def infer_fused(steps: tuple[Step, ...], outputs: tuple[int, ...], metas: Metas) -> Inferred:
-    """The metas of the results of fused steps, for the steps that are named as outputs.
+    """The metas of the steps that are named as outputs, inferred from those of the inputs.
 
     Raises:
         ValueError: if the steps' results are not of one shape.
@@ -50,7 +50,7 @@ def infer_fused(steps: tuple[Step, ...], outputs: tuple[int, ...], metas: Metas)
         numbers = tuple([decoded(scalar) for scalar in scalars])
         plan = _plan(name, attributes, given, tuple([type(number) for number in numbers]))
         (output,) = plan.outputs
-        # Comparisons and sizes of complex numbers are not computed in the dtype of the result.
+        # Comparisons, and absolute values of complex numbers, are not computed in the result's dtype.
         compute = plan.details.compute if isinstance(plan.details, Elementwise) else output.dtype
         kernel, cost = plan.kernel, plan.cost
         found.append(FusedStep(name, attributes, numbers, operands, output, compute, kernel, cost))

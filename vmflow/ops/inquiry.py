@@ -1,4 +1,4 @@
-"""Questions about tensors and dtypes, most of them answered without computing anything."""
+"""Questions about tensors and dtypes, most of them answered without computation."""
 
 from __future__ import annotations
 

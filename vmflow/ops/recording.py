@@ -1,4 +1,4 @@
-"""`Recording`: what a function does with tensors, taken down without values as the steps of a fused op."""
+"""`Recording`: records the ops of a function, without values, as the steps of a fused op."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 @final
 class _Unknown(Storage):
-    """Of what has no value while a formula is recorded.
+    """The storage of a tensor without a value, while a formula is recorded.
 
     Attributes:
-        number: of the operand: see `Step`.
+        number: the number of the operand, see `Step`.
     """
 
     __slots__ = ("number", "recording")
@@ -49,10 +49,10 @@ class _Unknown(Storage):
 
 @final
 class Recording:
-    """An interpreter that takes down elementwise ops as steps; see `vmflow.interpreters.Recorder`.
+    """An interpreter that records elementwise ops as steps; see `vmflow.interpreters.Recorder`.
 
     Args:
-        name: of the op that they become, for errors.
+        name: the name of the resulting op, for errors.
     """
 
     def __init__(self, name: str) -> None:
@@ -63,7 +63,7 @@ class Recording:
         self.node: Node | None = None
 
     def inferred(self, function: Callable[..., tuple[Tensor, ...]], metas: Metas) -> Inferred:
-        """What a function of tensors of these metas does, as one kernel."""
+        """Record a function of tensors with these metas, and infer the fused op of its steps."""
         self._inputs = len(metas)
         tensors = [self._unknown(number, meta) for number, meta in enumerate(metas)]
         before = MODE.get()
@@ -79,7 +79,7 @@ class Recording:
         return infer_fused(steps, outputs, metas)
 
     def refused(self, what: str) -> TypeError:
-        """The error for a function that wants something else than elementwise ops give."""
+        """The error for a function that needs more than elementwise ops."""
         return TypeError(f"{self._name}: a formula is made of elementwise ops; this one asks for {what}")
 
     def _unknown(self, number: int, of: TensorMeta) -> Tensor:
@@ -112,7 +112,7 @@ class Recording:
             ).outputs
             self._known[step] = self._unknown(self._inputs + len(self._steps), output)
             self._steps.append(step)
-        # Another tensor each time, for each has a history of its own.
+        # A new tensor each time, since each has its own history.
         known = self._known[step]._blob
         return (new_tensor(known, None),)
 
@@ -134,7 +134,7 @@ class Recording:
         raise self.refused("another device")
 
     def update(self, update: Update, mode: Mode) -> None:
-        raise self.refused("what is changed in place")
+        raise self.refused("a tensor that is changed in place")
 
     def draw(self, generator: Generator, default: bool, elements: int) -> tuple[Any, Any]:
         raise self.refused("random numbers")
@@ -143,7 +143,7 @@ class Recording:
         raise self.refused("a tensor from elsewhere")
 
     def accumulates(self, autograd: AutogradMeta) -> None:
-        """Nothing is: gradients are asked for and handed out."""
+        """Do nothing: gradients are returned, not accumulated."""
 
     def final(self, losses: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         return losses
@@ -152,7 +152,7 @@ class Recording:
 def _without_unused(
     steps: Sequence[Step], wanted: Sequence[int], inputs: int
 ) -> tuple[tuple[Step, ...], tuple[int, ...]]:
-    """The steps that these results need, and which of them make these."""
+    """The steps that these results need, and the numbers of the steps that compute them."""
     needed = set(wanted)
     for at in reversed(range(len(steps))):
         if at in needed:

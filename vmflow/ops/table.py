@@ -1,9 +1,9 @@
-"""The op table: what an op is, declared once.
+"""The op table: the declarations of ops.
 
-An `OpExpr` holds an op's inference (shapes, dtypes, cost) and the rule for its gradient.  How the op is computed is the
-business of `vmflow.kernels`, and how it is run that of the interpreters.
+An `OpExpr` holds an op's inference (shapes, dtypes, cost) and the rule for its gradient.  The kernels that compute it
+are in `vmflow.kernels`; the interpreters run it.
 
-Inference happens once per combination of attributes and input metas and is remembered.  A Python number among the
+The result of inference is remembered for each combination of attributes and input metas.  A Python number among the
 operands is a *scalar*: it takes part in inference by its type only, so that ``x * 0.1`` and ``x * 0.2`` share one
 entry.
 """
@@ -28,19 +28,19 @@ from vmflow.kernels.generation import GENERATION
 if TYPE_CHECKING:
     from vmflow.tensors import Tensor
 
-# The largest stride, padding and dilation of windows.
+# The largest allowed stride, padding and dilation of windows.
 MOST_OF_WINDOWS: Final = (1 << 31) - 1
 
-# Memory of this many bytes and more goes back to its device in order, by an instruction; for less, Python's reference
-# counting does as well and costs nothing.
+# Memory of at least this many bytes is released in stream order, by an instruction; for less, Python's reference
+# counting suffices and costs no instruction.
 LEASED_FROM: Final = 1 << 16
 
 Attributes: TypeAlias = tuple[Hashable, ...]
 Metas: TypeAlias = tuple[TensorMeta, ...]
 Kinds: TypeAlias = tuple[type, ...]
 
-# In the types of attributes: integers from 0 on, and from 1 on, as sizes of arrays; the same of windows, whose products
-# must not overflow; and dimensions, which the operands must have.
+# Types of attributes: sizes of arrays from 0 and from 1 on; the same for windows, whose products must not overflow; and
+# dimensions of the operands.
 Size: TypeAlias = Annotated[int, 0, (1 << 40) - 1]
 Count: TypeAlias = Annotated[int, 1, (1 << 40) - 1]
 Margin: TypeAlias = Annotated[int, 0, MOST_OF_WINDOWS]
@@ -55,11 +55,11 @@ class Form(NamedTuple):
     from files are compared with it before inference; see `vmflow.graph_mode.op_forms`.  Raises no errors.
 
     Attributes:
-        inputs: how many tensors, or at least and at most how many; None for any number.
+        inputs: the number of tensors, or the least and the most; None as the most for any number.
         attributes: the type of all attributes together: a tuple's, or a named tuple; None if there are none.
-        scalars: how many numbers, likewise.
-        draws: whether the numbers are what a random op draws.
-        rest: the type of each further attribute, if there may be any number of them.
+        scalars: the number of Python numbers, likewise.
+        draws: whether these are the numbers that a random op draws.
+        rest: the type of further attributes, if any number of them is allowed.
 
     Example:
         >>> flow.random.Form(inputs=2).scalars
@@ -79,7 +79,7 @@ class Inferred:
     Args:
         outputs: the metas of the results; a tuple if the kernel returns one.
         cost: estimated nanoseconds on one core, good to a factor of a few; decides inline or worker.
-        details: what the kernels of the op need to know beside metas and attributes; see `Problem`.
+        details: further data for the op's kernels, beside metas and attributes; see `Problem`.
 
     Attributes:
         outputs, cost, details: as given; the outputs always as a tuple.
@@ -103,20 +103,20 @@ class Inferred:
 
 
 class OpPlan(CallPlan):
-    """What is known of all calls of an op with such attributes and operands: what inference found, and the kernel.
+    """The plan of all calls of an op with the same attributes and metas: results of inference, and the kernel.
 
     Args:
         name: of the op.
-        inferred: what was found.
-        kernel: what was chosen for it.
+        inferred: the result of inference.
+        kernel: the chosen kernel.
 
     Attributes:
         outputs: the metas of the results.
         details: see `Inferred`.
         kernel: as given.
-        leased: the bytes of the results that are large enough to go back to their device in order.
-        spread: calls the op on global tensors; None of local ones.
-        step: the op as a member of a chain, False if it had better be none; None as long as that is not known.
+        leased: the bytes of the results that are large enough to be released in stream order.
+        spread: calls the op on global tensors; None for local ones.
+        step: the op as a step of a chain, False if it should not be one; None until that is known.
     """
 
     __slots__ = ("details", "kernel", "leased", "outputs", "spread", "step")
@@ -134,21 +134,22 @@ class OpPlan(CallPlan):
         self.spread: Any = None
 
 
-# Ops of so many nanoseconds wait for others that go on with what they make, see `vmflow.instructions.chain`: below, the
-# arrays stay in the host's caches in between.  On a GPU, each launch that is saved takes the host some microseconds.
+# Ops of at least this many nanoseconds wait for ops that read their results, to be computed in one chain, see
+# `vmflow.instructions.chain`: smaller arrays stay in the host's caches in between.  On a GPU, each saved launch saves
+# the host some microseconds.
 CHAINED_FROM: Final = 250_000
 
 
 @final
 class Recent:
-    """The last inference of an op of one or two inputs and at most one scalar: often the next is the same.
+    """The last plan of an op with one or two inputs and at most one scalar, since the next call is often the same.
 
-    Never changed, for another thread may be looking at it.
+    Immutable, since another thread may be reading it.
 
     Attributes:
         metas, first, second: the metas, and each by itself; None for the second of one.
         attributes, kind, default: the attributes, the type of the scalar or None, and the mode's dtype.
-        plan: what was found.
+        plan: the op's plan for these.
     """
 
     __slots__ = ("attributes", "default", "first", "kind", "metas", "plan", "second")
@@ -163,7 +164,7 @@ class Recent:
         self.plan = plan
 
 
-# infer(attributes, metas, types of the scalars); raises ValueError, TypeError or RuntimeError on what does not fit
+# infer(attributes, metas, types of the scalars); raises ValueError, TypeError or RuntimeError if they do not fit
 Infer: TypeAlias = Callable[[Attributes, Metas, Kinds], Inferred]
 # rule(node, gradient of each output) -> gradient of each input, None where there is none
 GradientRule: TypeAlias = Callable[..., "tuple[Tensor | None, ...]"]
@@ -191,18 +192,18 @@ class OpExpr:
 
     Attributes:
         name: as in PyTorch, unique in the table.
-        family: of its kernels, see `Problem`; empty if it brings its own.
-        form: see `Form`; None of an op that cannot be read from a file.
+        family: the family of its kernels, see `Problem`; empty if it has its own.
+        form: see `Form`; None for an op that cannot be read from a file.
         infer: see `Infer`.
         rule: the gradient, in terms of flow ops, or None if the op has none.
-        saves_inputs, saves_outputs: which of them the rule looks at.
-        readers: for each of those inputs, the only input whose gradient needs a look at it, None if there are several;
-            empty if that is so for all.
-        known: the plans made so far, by key.
-        remembers: how many of them, before all are forgotten.
-        recent: the last of them that has the form of a `Recent`; None before there is one.
+        saves_inputs, saves_outputs: the indices of those that the rule reads.
+        readers: for each saved input, the only input whose gradient reads it, None if there are several; empty if that
+            is so for all.
+        known: the remembered plans, by key.
+        remembers: the number of plans at which all are forgotten.
+        recent: the last of them that a `Recent` can hold; None before there is one.
         is_slice: whether the result is a slice of the input, by attributes of axis, start, length and step, so that its
-            gradient need not be padded with zeros where it can be put together with others.
+            gradient need not be padded with zeros if it can be joined with those of other slices.
 
     Raises:
         ValueError: if there is an op of this name.
@@ -252,13 +253,12 @@ class OpExpr:
         """Declare the decorated function as the gradient rule.
 
         It is called as ``rule(node, *gradients)`` with one gradient per output (None for an output that has none, but
-        not for all of them) and returns one per input, or None.  It
-        may use `node.input(i)` and `node.output(i)` for the indices declared here, and `node.meta(i)`,
-        `node.attributes`, `node.scalars` and `node.needs` for any.  A gradient is summed over broadcast dimensions and
-        cast to its input's dtype by the caller.
+        not for all of them) and returns one per input, or None.  It may use `node.input(i)` and `node.output(i)` for
+        the indices declared here, and `node.meta(i)`, `node.attributes`, `node.scalars` and `node.needs` for any.  A
+        gradient is summed over broadcast dimensions and cast to its input's dtype by the caller.
 
-        `readers` says of an input that only the gradient of one input looks at it: where that is not wanted, it is not
-        kept, and `node.input` of it is an error.
+        `readers` maps an input to the only input whose gradient reads it: if that gradient is not needed, the input is
+        not kept, and `node.input` of it is an error.
         """
 
         def declare(rule: GradientRule) -> GradientRule:
@@ -271,10 +271,10 @@ class OpExpr:
         return declare
 
     def plan(self, key: Hashable, attributes: Attributes, metas: Metas, kinds: Kinds) -> OpPlan:
-        """Infer, choose the kernel, and remember both under `key`, which must determine the other arguments."""
+        """Infer, choose the kernel, and remember the plan under `key`, which must determine the other arguments."""
         generation = GENERATION.number
         if _is_global(attributes, metas):
-            from vmflow.distributed.global_interpreter import global_plan  # which few programs need
+            from vmflow.distributed.global_interpreter import global_plan  # needed by few programs
 
             plan = global_plan(self, attributes, metas, kinds)
         else:
@@ -285,11 +285,11 @@ class OpExpr:
             self.known.clear()
         self.known[key] = plan
         if generation != GENERATION.number:
-            self.known.pop(key, None)  # whoever has forgotten everything meanwhile has not seen this
+            self.known.pop(key, None)  # `forget` ran meanwhile, without this plan
         return plan
 
     def forget(self) -> None:
-        """Infer everything anew from now on."""
+        """Forget all plans, so that later calls infer again."""
         self.known.clear()
         self.recent = None
 
@@ -304,12 +304,12 @@ ViewRule: TypeAlias = Callable[
 
 
 class ViewExpr(OpExpr):
-    """An op whose result shares its input's memory; nothing runs, hence no instruction is issued.
+    """An op whose result shares its input's memory; no kernel runs and no instruction is issued.
 
     Attributes:
         view: see `ViewRule`; raises like `infer`.
-        dtype: from the input's dtype to the result's; None if it stays.  It is complex numbers seen as real ones, or
-            the other way round: autograd knows of nothing else.
+        dtype: from the input's dtype to the result's; None if it stays.  Only views of complex numbers as real ones and
+            the reverse change it: autograd supports no others.
     """
 
     __slots__ = ("dtype", "view")
@@ -328,7 +328,7 @@ def _not_inferred(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferre
 
 
 def common_device(name: str, metas: Metas) -> Device:
-    """The device of all of these.
+    """The device of all these metas.
 
     Raises:
         RuntimeError: if they are on several.
@@ -374,7 +374,7 @@ def normalize_dim(name: str, dim: int, rank: int) -> int:
         TypeError: if it is no integer.
         IndexError: if there is no such dimension.
     """
-    # A bool is an int, but one in the place of a dimension belongs elsewhere: x.sum(True) means keepdim.
+    # A bool is an int, but as a dimension it is a mistake: x.sum(True) means keepdim.
     if type(dim) is not int and (isinstance(dim, bool) or not isinstance(dim, (int, np.integer))):
         raise TypeError(f"{name}: a dimension is an integer, not {dim!r}")
     limit = max(rank, 1)

@@ -1,4 +1,4 @@
-"""Results whose shapes are known only from values, such as those of `nonzero`: counted first, and made afterwards."""
+"""Results whose shapes depend on values, such as those of `nonzero`: elements are counted before the result is made."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 
 def from_values(compute: Callable[..., tuple[Tensor, ...]], *inputs: Tensor) -> tuple[Tensor, ...]:
-    """Compute results at once, also while a graph is built, for which they are data then.
+    """Compute results immediately, even while a graph is being built, in which they are constants then.
 
     Args:
-        compute: from the inputs, without history, to new tensors; it may read values.
+        compute: takes the inputs, without history, and returns new tensors; it may read values.
         inputs: tensors.
 
     Raises:
-        RuntimeError: if a graph is being built, before whose runs an input has no value.
+        RuntimeError: if a graph is being built and an input has no value before it runs.
     """
     recorder = MODE.get().interpreter
     if recorder is not None:

@@ -1,1 +1,1 @@
-"""Functions that make tensors of no others."""
+"""Functions that make tensors from data and sizes."""

@@ -99,7 +99,7 @@ def sized_meta(
     kind = _dtype(name, dtype) or dtypes.get_default_dtype()
     if placement is None and sbp is None:
         return meta(shape, kind, chosen_device(device))
-    from vmflow.distributed.spread import asked_meta  # which few programs need
+    from vmflow.distributed.spread import asked_meta  # needed by few programs
 
     return asked_meta(name, shape, kind, device, placement, sbp)
 
@@ -127,12 +127,12 @@ def tracked(tensor: Tensor, requires_grad: bool) -> Tensor:
 
 
 def _of(kind: DType, array: Array) -> Array:
-    """The same memory with the one object of a dtype that kernels know: arrays that were pickled have others."""
+    """A view of the array with the dtype object that kernels know; unpickled arrays have others."""
     return array if array.dtype is kind.numpy else array.view(kind.numpy)
 
 
 def from_array(array: Array, device: Device) -> Tensor:
-    """A tensor that takes over a C-contiguous array; for arrays nobody else holds."""
+    """A tensor with the memory of a C-contiguous array to which there is no other reference."""
     kind = dtypes.from_numpy(array.dtype)
     storage = Storage(None, _of(kind, array))
     blob = Blob(storage, meta(array.shape, kind, _HOST))
@@ -178,7 +178,7 @@ def tensor(
     """
     _dtype("tensor", dtype)
     if placement is not None or sbp is not None:
-        from vmflow.distributed.global_tensors import cut  # which few programs need
+        from vmflow.distributed.global_tensors import cut  # needed by few programs
 
         return tracked(cut("tensor", tensor(data, dtype=dtype), device, placement, sbp), requires_grad)
     if not isinstance(data, _tensors.Tensor) and hasattr(data, "__cuda_array_interface__"):
@@ -194,7 +194,7 @@ def tensor(
     for other in found if kind is None else ():
         kind = other if kind is None else dtypes.promote_types(kind, other)
     kind = kind or dtypes.get_default_dtype()
-    with np.errstate(all="ignore"):  # what float32 does not hold becomes inf
+    with np.errstate(all="ignore"):  # numbers too large for float32 become inf
         try:
             array = np.array(plain, kind.numpy, order="C")
         except ValueError as error:
@@ -210,10 +210,10 @@ _NUMBERS = frozenset((bool, int, float, complex))
 
 
 def _plain(data: Any, found: set[DType]) -> Any:
-    """`data` as what numpy understands; `found` gets the dtypes of what it is made of.
+    """Convert `data` for numpy, and add the dtypes of its parts to `found`.
 
     Raises:
-        TypeError: if something else than numbers is in it.
+        TypeError: if it contains anything but numbers.
     """
     if isinstance(data, (list, tuple, range)):
         kinds = set(map(type, data))
@@ -306,8 +306,8 @@ def frombuffer(buffer: Any, *, dtype: DType, count: int = -1, offset: int = 0, r
     Args:
         buffer: the object; a read-only one is copied.
         dtype: of the elements, which follow each other.
-        count: how many of them, by default all that fit.
-        offset: how many bytes to leave out at the beginning.
+        count: the number of elements, by default all that fit.
+        offset: the number of bytes to skip at the beginning.
         requires_grad: whether gradients are recorded.
 
     Raises:
@@ -353,15 +353,15 @@ def scalar_tensor(
 
 
 def _from_cuda(data: Any) -> Tensor:
-    from vmflow.exchange import from_cuda_array  # which needs this module
+    from vmflow.exchange import from_cuda_array  # needs this module
 
     return from_cuda_array(data)
 
 
 def memory_layout(array: Array) -> tuple[Array, tuple[int, ...], int] | None:
-    """How `array` lies in a C-contiguous one, as (that one, strides, offset) in elements; None if it does not.
+    """The position of `array` in a C-contiguous one, as (that one, strides, offset) in elements; None if there is none.
 
-    Only its layout and its address are looked at.
+    Reads only its layout and address.
     """
     itemsize = array.dtype.itemsize
     if not (array.flags.writeable and array.dtype.isnative) or any(
@@ -375,8 +375,7 @@ def memory_layout(array: Array) -> tuple[Array, tuple[int, ...], int] | None:
     if not block.flags.c_contiguous:
         block = block.T
     if not block.flags.c_contiguous:
-        # Memory that did not come from numpy: from the first element to the last, with what lies between, which is
-        # never touched.
+        # Memory not allocated by numpy: take it from the first element to the last; gaps in between are never accessed.
         span = 1 + sum([(size - 1) * stride for size, stride in zip(array.shape, strides, strict=True)])
         return np.lib.stride_tricks.as_strided(array, (span,), (itemsize,)), strides, 0
     start = array.__array_interface__["data"][0] - block.__array_interface__["data"][0]
@@ -824,7 +823,7 @@ def eye(
     return tracked(_interpreter.dispatch(_EYE, (), (output,)), requires_grad)
 
 
-# Like a tensor, as its methods
+# Like a tensor: methods
 
 
 @method()
@@ -982,7 +981,7 @@ def _meta_like(
     device: Device | str | None,
     named: dict[str, Any] | None = None,
 ) -> TensorMeta:
-    """The meta of a new tensor; beside a global one it is global, too, and broadcast if it has another shape."""
+    """The meta of a new tensor; like a global tensor it is global too, and broadcast if it has another shape."""
     placement, sbp = (named.pop("placement", None), named.pop("sbp", None)) if named else (None, None)
     shape = lengths(name, size, named)
     kind = dtype or self.dtype

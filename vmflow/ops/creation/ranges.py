@@ -1,4 +1,4 @@
-"""New tensors that are computed from a few numbers: logarithmic ranges, the places of triangles, strided memory."""
+"""New tensors from a few numbers: logarithmic ranges, the indices of triangles, strided memory."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def logspace(
     exponents = linspace(start, end, steps, dtype=dtypes.float64, device=device, placement=placement, sbp=sbp)
     values = pow(float(number("logspace", base)), exponents).to(dtype or dtypes.get_default_dtype())
     if placement is not None:
-        values = values.to_global(placement, sbp)  # powers of partial sums were added up
+        values = values.to_global(placement, sbp)  # not a power of partial sums, which would be summed
     return values.requires_grad_() if requires_grad else values
 
 
@@ -129,10 +129,10 @@ def _triangle(
 
 
 def _number_in_triangle(row: int, col: int, offset: int, lower: bool) -> int:
-    """How many elements of a matrix are on and below a diagonal, or on and above it."""
+    """The number of elements of a matrix on and below a diagonal, or on and above it."""
 
     def below(rows: int) -> int:
-        """How many elements the first `rows` rows have below the main diagonal; rows beyond the square are full."""
+        """The number of elements of the first `rows` rows below the main diagonal; rows beyond the square are full."""
         whole = min(max(rows, 0), col + 1)
         return whole * (whole - 1) // 2 + max(rows - col - 1, 0) * col
 

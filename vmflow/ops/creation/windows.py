@@ -2,10 +2,10 @@
 
 All are computed in double precision and rounded once.  They take the same arguments:
 
-    window_length: how many elements.
+    window_length: the number of elements.
     periodic: whether the window is one period of a periodic function, as spectra need it, so that ``window_length + 1``
-        elements would be symmetric; otherwise it is symmetric itself.
-    dtype: floating-point; the default dtype without one.
+        elements would be symmetric; otherwise the window itself is symmetric.
+    dtype: floating-point; by default the default dtype.
     device, requires_grad, pin_memory, placement, sbp: as of `vmflow.zeros`.
 
 They raise `TypeError` for other dtypes and a length that is no integer, and `ValueError` for a negative length.

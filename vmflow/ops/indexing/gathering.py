@@ -1,4 +1,4 @@
-"""Elements by an index for each: gather and scatter, and zeros with parts filled in, the gradient of views.
+"""Gather and scatter, and the gradients of views: zeros with parts filled in.
 
 Bounds of index tensors are checked when the op runs, since their values are not known before.
 """
@@ -58,7 +58,7 @@ def _infer_scatter_slices(attributes: Attributes, metas: Metas, kinds: Kinds) ->
 
 
 def _check_slices(output: TensorMeta, axis: int, places: Sequence[tuple[int, int, int]], parts: Metas) -> None:
-    """Raise unless these parts fill these slices, which are in order and within the output."""
+    """Raise ValueError unless the parts fill these slices, and the slices are in order and within the output."""
     expected = [(*output.shape[:axis], length, *output.shape[axis + 1 :]) for _, length, _ in places]
     if [tuple(part.shape) for part in parts] != expected:
         raise ValueError(
@@ -75,11 +75,11 @@ def _check_slices(output: TensorMeta, axis: int, places: Sequence[tuple[int, int
 
 
 def _end(start: int, length: int, step: int) -> int:
-    """Behind the last element of a slice."""
+    """The index behind the last element of a slice."""
     return start + (length - 1) * step + 1 if length else start
 
 
-# Where sequences are cut differently each time, an inference of their hundreds of parts is not met again.
+# If sequences are cut differently each time, their inferences, with hundreds of parts, are not needed again.
 _SCATTER_SLICES = OpExpr(
     "scatter_slices",
     _infer_scatter_slices,
@@ -110,11 +110,11 @@ def _slice_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 
 
 class DisjointSlices:
-    """Parts of one tensor, which are slices along one dimension: none begins before the one before it has ended.
+    """Slices of one tensor along one dimension that do not overlap, in ascending order.
 
     Args:
-        like: the tensor's.
-        axis: that dimension.
+        like: the meta of the tensor.
+        axis: the dimension.
     """
 
     __slots__ = ("_axis", "_like", "_parts", "_places")
@@ -126,9 +126,9 @@ class DisjointSlices:
         self._places: list[tuple[int, int, int]] = []
 
     def add(self, part: Tensor, attributes: Attributes) -> bool:
-        """Add the slice ``(axis, start, length, step)``; whether it can be one of them.
+        """Add the slice ``(axis, start, length, step)``; returns False if it does not fit in.
 
-        What is cut in one go comes in order, or in the reverse of it: hence it is looked for from both ends.
+        Slices usually come in ascending or descending order: hence both ends are tried first.
         """
         axis, start, length, step = cast("tuple[int, int, int, int]", attributes)
         if axis != self._axis or part.dtype is not self._like.dtype:
@@ -148,7 +148,7 @@ class DisjointSlices:
         return True
 
     def whole(self) -> Tensor:
-        """The tensor, which is zero elsewhere."""
+        """The tensor with these slices and zeros elsewhere."""
         return _interpreter.dispatch(_SCATTER_SLICES, tuple(self._parts), (self._like, self._axis, *self._places))
 
 
@@ -193,7 +193,7 @@ def _diagonal_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     return (scatter_diagonal(gradient, node.meta(0), node.attributes),)
 
 
-# gather, scatter and their kin
+# gather, scatter and related ops
 
 
 def check_gather(name: str, shape: tuple[int, ...], dim: int, index: TensorMeta) -> None:

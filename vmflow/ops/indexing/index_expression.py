@@ -1,6 +1,6 @@
-"""Understanding ``x[...]``: what an index expression may be made of, and which part of a tensor it is.
+"""Index expressions ``x[...]``: their items, and the part of a tensor that they denote.
 
-Integers, slices, None and ``...`` become views.  Index tensors and masks are left over, for reading or writing by them.
+Integers, slices, None and ``...`` become views.  Index tensors and masks remain, for ops that read or write by them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def parted(input: Tensor, index: tuple[Any, ...]) -> tuple[Tensor, list[tuple[int, Tensor]]]:
-    """Apply integers, slices and None as views; return what index tensors remain, with the dimension each is for."""
+    """Apply integers, slices and None as views; returns the view, and the index tensors with their dimensions."""
     given = sum([_consumes(item) for item in index])
     if given > input.ndim:
         raise IndexError(f"too many indices: the tensor has {input.ndim} dimensions and {given} were indexed")
@@ -45,7 +45,7 @@ def parted(input: Tensor, index: tuple[Any, ...]) -> tuple[Tensor, list[tuple[in
             if item.dtype is dtypes.bool_:
                 _check_mask(input, dim, item)
                 if item.ndim == 0:
-                    input = unsqueeze(input, dim)  # of which it chooses the one element or none
+                    input = unsqueeze(input, dim)  # a dimension of size 1, for the mask to keep or drop
             tensors.append((dim, item))
             dim += max(_consumes(item), 1)
         else:
@@ -54,7 +54,7 @@ def parted(input: Tensor, index: tuple[Any, ...]) -> tuple[Tensor, list[tuple[in
 
 
 def _consumes(item: Any) -> int:
-    """How many of the tensor's dimensions an item of the index is for."""
+    """The number of the tensor's dimensions that an item of the index covers."""
     if item is None or item is Ellipsis:
         return 0
     if isinstance(item, _tensors.Tensor) and item.dtype is dtypes.bool_:
@@ -111,9 +111,9 @@ def _tensor_of(array: Array) -> Tensor:
 
 
 def flat_masks(tensors: list[tuple[int, Tensor]]) -> list[tuple[int, Tensor]]:
-    """Masks replaced by the indices of their true elements.
+    """Replace masks by the indices of their true elements.
 
-    How many there are is known only from the values, so this waits for the mask.
+    Waits for the masks, since the number of indices depends on their values.
     """
     result: list[tuple[int, Tensor]] = []
     for dim, item in tensors:
@@ -133,11 +133,12 @@ _COUNT_NONZERO = OpExpr("count_nonzero", _infer_count_nonzero, Form(1), "indexin
 
 
 def number_of_nonzero(input: Tensor) -> Tensor:
-    """How many elements are not zero, as an int64 tensor without dimensions."""
+    """The number of elements that are not zero, as a 0-d int64 tensor."""
     return _interpreter.dispatch(_COUNT_NONZERO, (input,))
 
 
-# Attributes: how many elements are not zero; and whether each dimension has its indices in one row, or each element.
+# Attributes: the number of elements that are not zero; and whether the result has a row for each dimension, or for each
+# element.
 _Found = tuple[Size, bool]
 
 

@@ -114,7 +114,7 @@ def _infer_index_add_to_zeros(attributes: Attributes, metas: Metas, kinds: Kinds
     output, dims = cast("tuple[TensorMeta, tuple[int, ...]]", attributes)
     shape = _indexed_shape("index", output.shape, dims, metas[1:])
     if metas[0].dtype is not output.dtype or metas[0].shape != shape:
-        raise ValueError(f"index: {metas[0]} is no gradient of what was read from {output} along {dims}")
+        raise ValueError(f"index: {metas[0]} is no gradient of an index of {output} along {dims}")
     return Inferred(output, output.numel * CHEAP + metas[0].numel * 20)
 
 
@@ -209,7 +209,7 @@ def index_put(input: Tensor, indices: tuple[Tensor | None, ...], values: Tensor,
         tensor([5., 0., 6.])
     """
     part, tensors, attributes = _put_indices("index_put", input, indices, accumulate)
-    # A mask without dimensions adds one, which the result has no more.
+    # A 0-d mask has added a dimension, which is removed from the result.
     return _put(part, tensors, values, attributes).reshape(input.shape)
 
 
@@ -254,7 +254,8 @@ def setitem(input: Tensor, index: Any, value: Any) -> None:
     part, tensors = parted(input if is_view else input.detach(), normal_index(index))
     whole = part._blob is input._blob
     target = input if whole else part
-    # A part is written through a view; of a whole tensor autograd sees it as a change of the whole, which is cheaper.
+    # A part is written through a view.  For a tensor that is no view, autograd records a change of the whole, which is
+    # cheaper.
     tracked = input.requires_grad or (not is_number and value.requires_grad)
     if tracked and MODE.get().grad:
         _node.OpNode.check_target("x[...] = ...", input)
@@ -265,7 +266,7 @@ def setitem(input: Tensor, index: Any, value: Any) -> None:
         value = _like(value, input) if is_number else _fitting(value, part)
         _interpreter.dispatch_into(STRIDED_PUT, input, (input, value), (_part_of(part),))
     elif not through_whole and _is_one_mask(tensors) and (is_number or value.ndim == 0):
-        # The common x[mask] = number need not wait for the mask.
+        # The common case x[mask] = number need not wait for the mask.
         ((dim, mask),) = tensors
         masked_fill_(target, mask.reshape(tuple(mask.shape) + (1,) * (part.ndim - dim - max(mask.ndim, 1))), value)
     else:
@@ -421,7 +422,7 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Tensor | float) ->
 
 
 def index_vector(name: str, input: Tensor, dim: int, index: Tensor, source: Tensor | None = None) -> int:
-    """The dimension, once index and source are known to fit it."""
+    """Check index and source; returns the dimension, counted from the front."""
     axis = normalize_dim(name, dim, input.ndim)
     if index.ndim > 1:
         raise ValueError(f"{name}: the index must be a vector, got shape {list(index.shape)}")

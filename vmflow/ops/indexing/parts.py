@@ -1,4 +1,4 @@
-"""OneFlow's functions of parts of tensors: slices given by numbers, lines at indices, and targets among predictions."""
+"""OneFlow's functions for parts of tensors: slices by numbers, batched gathering, targets among predictions."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ Part = tuple[int, int, int]
 
 
 def _parts(name: str, slice_tup_list: Sequence[Sequence[int | None]], shape: tuple[int, ...]) -> list[Part]:
-    """The start, the length and the step of each dimension's part; those that are not named stay whole.
+    """The start, the length and the step of each dimension's part; dimensions without a slice stay whole.
 
     Raises:
-        TypeError, ValueError: for what is no list of (start, stop, step), or a step below 1.
+        TypeError, ValueError: if it is no list of (start, stop, step), or a step is below 1.
     """
     if len(slice_tup_list) > len(shape):
         raise ValueError(f"{name}: {len(slice_tup_list)} slices for a tensor of {len(shape)} dimensions")
@@ -86,7 +86,7 @@ def slice_update(input: Tensor, update: Tensor, slice_tup_list: Sequence[Sequenc
     if broadcast_shapes("slice_update", shape, tuple(update.shape)) != shape:
         raise ValueError(f"slice_update: an update of shape {list(update.shape)} does not fit a part of {list(shape)}")
     result = update.to(input.dtype).expand(shape)
-    # From the last dimension on: each part becomes whole in one more dimension, with the rest of `input` around it.
+    # From the last dimension to the first, pad the part with the rest of `input` in that dimension.
     for axis in reversed(range(len(parts))):
         whole = input
         for before, (start, length, step) in enumerate(parts[:axis]):

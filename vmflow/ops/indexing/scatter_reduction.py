@@ -1,4 +1,4 @@
-"""Elements reduced into the places that an index names: `scatter_reduce` and `index_reduce`."""
+"""Reductions into the places that an index names: `scatter_reduce` and `index_reduce`."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _scatter_reduce_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor, No
 
 
 def _product_gradient(node: OpNode, gradient: Tensor, dim: int, include_self: bool) -> tuple[Tensor, Tensor]:
-    """The product of the others, also where an element is zero."""
+    """The product of the other elements, also where an element is zero."""
     given, index, values = node.input(0), node.input(1), node.input(2)
     others = masked_fill(given, given == 0, 1)
     target = gradient * scatter_reduce(others, dim, index, values, "prod", include_self=include_self) / others
@@ -77,7 +77,7 @@ def _product_gradient(node: OpNode, gradient: Tensor, dim: int, include_self: bo
 
 
 def _extremum_gradient(node: OpNode, gradient: Tensor, dim: int, include_self: bool) -> tuple[Tensor, Tensor]:
-    """Shared out evenly among the elements that equal the result."""
+    """The gradient divided evenly among the elements that equal the result."""
     given, index, values, result = node.input(0), node.input(1), node.input(2), node.output(0)
     chosen = (given == result).to(gradient.dtype)
     if not include_self:

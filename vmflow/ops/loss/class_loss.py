@@ -1,6 +1,6 @@
 """Losses of classes: the cross-entropy between scores, or log-probabilities, and the right classes.
 
-Of class indices each loss is one op, and so is its gradient where that is not recorded itself.
+With class indices, each loss is one op, and so is its gradient unless that is recorded itself.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 
 class _Options(NamedTuple):
-    """What a loss of class indices depends on besides its operands; the attributes of the ops below.
+    """The attributes of the ops below: options of a loss of class indices.
 
     Attributes:
         ignored: the target that does not count.
         reduction: "mean", "sum" or "none".
-        smoothing: how much of the probability is spread evenly over all classes.
+        smoothing: the share of the probability that is spread evenly over all classes.
     """
 
     ignored: int
@@ -43,7 +43,7 @@ class _Options(NamedTuple):
 
 
 def _towards(name: str, shape: tuple[int, ...], target: tuple[int, ...], axis: int) -> str:
-    """What to do about class indices that do not fit, as far as that can be guessed."""
+    """A hint, for an error, on class indices whose shape does not fit; "" if there is none."""
     wanted = shape[:axis] + shape[axis + 1 :]
     if shape and target == (*wanted, 1):
         return "; use target.squeeze(-1)"
@@ -55,7 +55,7 @@ def _towards(name: str, shape: tuple[int, ...], target: tuple[int, ...], axis: i
 
 
 def _cases(name: str, metas: Metas, options: _Options) -> Cases:
-    """How the operands of a loss, or of its gradient but for the gradient itself, are seen.
+    """Check the operands of a loss, or of its gradient except the gradient itself, and describe them for the kernels.
 
     Raises:
         TypeError, ValueError: for operands that do not fit.
@@ -81,12 +81,12 @@ def _cases(name: str, metas: Metas, options: _Options) -> Cases:
 
 
 def _check_gradient(cases: Cases, gradient: TensorMeta, target: TensorMeta, total: TensorMeta) -> None:
-    """Raise unless these are a gradient by the loss, and what the loss was divided by."""
+    """Raise unless these are a gradient of the loss and its divisor."""
     name = cases.name
     check_floating(name, gradient)
     check_shape(name, "a gradient", gradient, target.shape if cases.reduction == "none" else ())
     if total.shape or total.dtype is not cases.compute:
-        raise ValueError(f"{name}: {total} is not what the loss was divided by")
+        raise ValueError(f"{name}: {total} cannot be the divisor of the loss")
 
 
 def _outputs(cases: Cases, metas: Metas) -> tuple[TensorMeta, TensorMeta]:
@@ -136,11 +136,11 @@ _CROSS_ENTROPY_GRADIENT = OpExpr(
 
 
 class _Recorded:
-    """The parts of both gradients where they are recorded themselves, in ops that can be differentiated again.
+    """The parts of both gradients if they are recorded themselves, in differentiable ops.
 
     Attributes:
         factors: the gradient by the loss of each case, with the class's weight, shaped to broadcast over the classes.
-        unweighted: the same without the weight.
+        unweighted: the same without the weights.
         chosen: one at each case's class, zero elsewhere.
         weight: shaped to broadcast over the cases; None for none.
     """
@@ -155,7 +155,7 @@ class _Recorded:
         weights = kept.to(gradient.dtype) if weight is None else where(kept, weight[places], 0.0)
         if options.reduction == "mean":
             gradient = gradient / weights.sum()
-        # Not a product: where nothing counts, the mean's gradient is infinite.
+        # Not a product: if no target counts, the mean's gradient is infinite.
         gradient = where(kept, gradient, 0.0)
         self.factors = (gradient * weights).unsqueeze(axis)
         self.unweighted = gradient.unsqueeze(axis)

@@ -1,7 +1,7 @@
 """Connectionist temporal classification: the likelihood of a sequence, summed over all its alignments in time.
 
-A. Graves et al., 2006.  An alignment gives each time one class; merging repetitions and then dropping blanks leads from
-it to the target.  Its states are the target's classes with blanks before, between and behind: twice as many and one.
+A. Graves et al., 2006.  An alignment gives each time one class; merging its repetitions and then dropping blanks gives
+the target.  Its states are the target's classes with blanks before, between and behind: 2 * length + 1.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class _Options(NamedTuple):
 
     Attributes:
         blank: the class that stands for nothing.
-        zero_infinity: whether targets without an alignment cost nothing.
+        zero_infinity: whether targets without an alignment have a loss of 0.
     """
 
     blank: int

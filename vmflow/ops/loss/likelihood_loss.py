@@ -52,7 +52,7 @@ def poisson_nll_loss(
     check_same("poisson_nll_loss", input, target)
     losses = input.exp() - target * input if log_input else input - target * (input + eps).log()
     if full:
-        # What is not chosen must stay finite for the sake of its gradient.
+        # The branch that is not chosen must stay finite for the sake of its gradient.
         many = where(target > 1, target, 1.0)
         stirling = where(target > 1, many * many.log() - many + (many * (2 * pi)).log() * 0.5, 0.0)
         losses = losses + stirling.to(losses.dtype)

@@ -1,4 +1,4 @@
-"""Losses of numbers and probabilities: how far predictions are from what they should be."""
+"""Losses of real values and of probabilities: distances of predictions from targets."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ REDUCTIONS = ("mean", "sum", "none")
 
 
 def chosen_reduction(reduction: str, size_average: bool | None, reduce: bool | None) -> str:
-    """The reduction, chosen by PyTorch's old arguments if one of them is given, which warns.
+    """The reduction; PyTorch's old arguments choose it, with a warning, if one of them is given.
 
     Args:
-        reduction: the answer if both others are None.
-        size_average: whether losses are meaned, and not summed up; None counts as True.
-        reduce: whether they are reduced at all; None counts as True.
+        reduction: the result if both others are None.
+        size_average: whether losses are averaged instead of summed; None counts as True.
+        reduce: whether losses are reduced; None counts as True.
 
     Raises:
-        TypeError: for a reduction that stands where `size_average` belongs.
+        TypeError: if a reduction is passed in the position of `size_average`.
     """
     if size_average is None and reduce is None:
         return reduction
@@ -68,7 +68,7 @@ def check_reduction(name: str, reduction: str) -> None:
 
 
 def check_same(name: str, input: Tensor, target: Tensor) -> None:
-    """PyTorch broadcasts these, with a warning, since it is nearly always a mistake; here it is an error."""
+    """Raise ValueError unless shapes agree; PyTorch only warns, but broadcasting is nearly always a mistake here."""
     check_tensors(name, input, target)
     if input.shape != target.shape:
         raise ValueError(
@@ -84,7 +84,7 @@ def _check_real(name: str, input: Tensor, target: Tensor) -> None:
 
 
 def _towards(shape: tuple[int, ...], target: tuple[int, ...]) -> str:
-    """What to do about shapes that differ."""
+    """A hint, for an error, on shapes that differ."""
     if shape == (*target, 1):
         return "use target.unsqueeze(-1), or input.squeeze(-1)"
     if target == (*shape, 1):
@@ -94,11 +94,11 @@ def _towards(shape: tuple[int, ...], target: tuple[int, ...]) -> str:
     return "neither is broadcast, which would nearly always be a mistake; where it is meant, use expand_as()"
 
 
-# Of real values
+# Losses of real values
 
 
 def _as_numbers(input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """Both, a bool one of them in the other's dtype: bools cannot be subtracted."""
+    """Both tensors, a bool one converted to the other's dtype, since bools cannot be subtracted."""
     if input.dtype is target.dtype:
         return input, target
     if target.dtype.category == BOOL:
@@ -107,7 +107,7 @@ def _as_numbers(input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _reduced_by_weight(name: str, losses: Tensor, weight: Tensor, reduction: str) -> Tensor:
-    """The losses times their weights; a mean is one of the weights."""
+    """Reduce the losses times their weights; a mean is divided by the sum of the weights."""
     check_reduction(name, reduction)
     if weight.shape != losses.shape:
         raise ValueError(
@@ -284,7 +284,7 @@ def huber_loss(
     return reduced("huber_loss", losses, reduction)
 
 
-# Of probabilities
+# Losses of probabilities
 
 
 def _check_binary(name: str, metas: Metas) -> TensorMeta:
@@ -319,7 +319,7 @@ def _binary_cross_entropy_gradient(node: OpNode, gradient: Tensor) -> tuple[Tens
     source, target = node.input(0), node.input(1)
     by_input = by_target = None
     if node.needs[0]:
-        # Where the logarithm is cut off, PyTorch keeps the slope finite instead of making it zero.
+        # As in PyTorch, the slope is finite, instead of zero, where the logarithm is bounded.
         by_input = gradient * (source - target) / ((1 - source) * source).clamp(min=1e-12)
     if node.needs[1]:
         by_target = gradient * ((1 - source).log().clamp(min=-100) - source.log().clamp(min=-100))
@@ -401,7 +401,7 @@ def binary_cross_entropy_with_logits(
     reduction = chosen_reduction(reduction, size_average, reduce)
     name = "binary_cross_entropy_with_logits"
     check_same(name, input, target)
-    # The losses have the dtype of the targets, whatever they are computed in.
+    # The losses have the dtype of the targets, in whichever dtype they are computed.
     result = target.dtype
     if input.dtype is not result and input.dtype.category == result.category == FLOATING:
         common = promote_types(input.dtype, result)

@@ -1,4 +1,4 @@
-"""Losses that ask for a margin: between classes, between two inputs, or between a score and the wrong side."""
+"""Losses with a margin: between classes, between two inputs, or between a score and its decision boundary."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from vmflow.tensors import Tensor
 
 
-# Between two inputs
+# Losses of two inputs
 
 
 @autocast_as_op
@@ -200,7 +200,7 @@ def _triplet(
     return reduced(name, (distance(anchor, positive) - far + margin).clamp(min=0), reduction)
 
 
-# Of one score
+# Losses of one score
 
 
 @autocast_as_op
@@ -255,7 +255,7 @@ def soft_margin_loss(
     return reduced("soft_margin_loss", losses, reduction)
 
 
-# Between classes
+# Losses of classes
 
 
 @autocast_as_op

@@ -1,1 +1,1 @@
-"""Ops of layers."""
+"""Ops of neural-network layers."""

@@ -1,6 +1,6 @@
-"""Adaptive pooling: windows that divide a line, an image or a volume into so many parts, as evenly as it goes.
+"""Adaptive pooling: windows that divide a line, an image or a volume into a given number of parts, nearly equal.
 
-Where they divide it evenly, this is ordinary pooling.  Neighbouring windows share an element where they do not.
+If the parts are equal, this is ordinary pooling.  Else neighbouring windows may share an element.
 """
 
 from __future__ import annotations
@@ -98,10 +98,10 @@ FAMILIES: Final = {rank: _declared(rank) for rank in (1, 2, 3)}
 
 
 def _wanted(name: str, rank: int, input: Tensor, output_size: Any) -> Sizes:
-    """The output's size, the input's where None was given.
+    """The output's size; the input's where it is None.
 
     Raises:
-        TypeError, ValueError: if there is none for this input.
+        TypeError, ValueError: if it is no size for this input.
     """
     if input.ndim not in (rank + 1, rank + 2) or not all(input.shape[-rank:]):
         raise ValueError(
@@ -117,7 +117,7 @@ def _wanted(name: str, rank: int, input: Tensor, output_size: Any) -> Sizes:
 
 
 def _even(input: Tensor, wanted: Sizes) -> Sizes | None:
-    """The size of the windows if all are alike."""
+    """The size of the windows if all have the same."""
     given = input.shape[-len(wanted) :]
     if any(have % want for have, want in zip(given, wanted, strict=True)):
         return None

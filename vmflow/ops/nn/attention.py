@@ -1,8 +1,9 @@
 """Attention: one op forward and one backward.
 
-The probabilities are kept for the backward pass, or, where they are many, only what it takes to compute them again.
+The probabilities are kept for the backward pass, or, if they are many, only the logarithms from which it recomputes
+them.
 
-A backward pass that is recorded itself (``create_graph=True``) is written in differentiable ops.
+A backward pass that is recorded itself (``create_graph=True``) consists of differentiable ops.
 """
 
 from __future__ import annotations
@@ -31,15 +32,15 @@ if TYPE_CHECKING:
 
 _NAME: Final = "scaled_dot_product_attention"
 
-# Nanoseconds per multiplication and addition: a guess, for inline or worker only.
+# Nanoseconds per multiplication and addition: an estimate that only decides between inline and worker.
 _PER_PRODUCT: Final = 0.1
 
-# Scores of more bytes are not kept for the backward pass, which computes them again: both take a quarter longer, and
-# memory in proportion to the length instead of its square.
+# Scores of more bytes are not kept for the backward pass, which recomputes them: both passes take a quarter longer, and
+# memory grows with the length instead of its square.
 KEPT_BYTES: Final = 16 << 20
 
 # (factor of the scores, whether position l attends to positions up to l only, probability of dropping a weight, whether
-# the probabilities are kept; else it is the logarithms of what they were divided by)
+# the probabilities are kept, or else the logarithms of their divisors)
 _Options = tuple[float, bool, float, bool]
 
 
@@ -88,14 +89,14 @@ def _infer_attention(attributes: Attributes, metas: Metas, kinds: Kinds) -> Infe
     return Inferred((output, kept), cost, it)
 
 
-# Attributes: those of the forward op; which of its results have a gradient; whether each operand wants one.
+# Attributes: those of the forward op; which of its results have a gradient; and which operands need one.
 _Backward = tuple[_Options, tuple[bool, bool], tuple[bool, ...]]
 
 
 def _check_kept(
     it: Extent, options: _Options, present: tuple[bool, bool], metas: Metas, query: TensorMeta, value: TensorMeta
 ) -> None:
-    """Raise unless these are the gradients by the results, and what the forward op has kept."""
+    """Raise unless these are the gradients of the results and the tensor that the forward op has kept."""
     *gradients, kept = metas
     weights = (*it.leading, it.length, it.others)
     shapes = [
@@ -105,13 +106,13 @@ def _check_kept(
     ]
     for gradient, shape in zip(gradients, shapes, strict=True):
         check_shape(_NAME, "a gradient", gradient, shape)
-    check_shape(_NAME, "what was kept", kept, weights if options[3] else weights[:-1])
+    check_shape(_NAME, "the kept tensor", kept, weights if options[3] else weights[:-1])
     if any([each.dtype.category != FLOATING for each in metas]):
         raise TypeError(f"{_NAME}: expected floating-point gradients of {query}, got {list(metas)}")
 
 
 def _infer_backward(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
-    """Operands: the gradients there are, what was kept, query, key, value; a mask if probabilities were not kept."""
+    """Operands: the existing gradients, the kept tensor, query, key, value; a mask if probabilities were not kept."""
     options, present, wanted = cast("_Backward", attributes)
     gradients = sum(present)
     query, key, value, *_ = operands = metas[gradients + 1 :]
@@ -153,7 +154,7 @@ def _gradient(node: OpNode, *gradients: Tensor | None) -> tuple[Tensor | None, .
 
 
 def _composed(options: _Options, operands: tuple[Tensor, ...], stretch: tuple[Any, ...]) -> tuple[Tensor, Tensor]:
-    """The same in ops of which each is differentiable."""
+    """Attention in differentiable ops."""
     factor, causal, p, _ = options
     query, key, value, *masks = operands
     scores = (query * factor) @ key.mT
@@ -165,7 +166,7 @@ def _composed(options: _Options, operands: tuple[Tensor, ...], stretch: tuple[An
             mask = mask != float("-inf")
         allowed.append(mask)
     for mask in allowed:
-        # Not -inf: a row of nothing else would come out of the softmax as nan, and so would its gradient.
+        # Not -inf: the softmax of a row of -inf, and its gradient, would be nan.
         scores = where(mask, scores, lowest)
     weights = softmax(scores, -1)
     for mask in allowed:
@@ -176,10 +177,10 @@ def _composed(options: _Options, operands: tuple[Tensor, ...], stretch: tuple[An
 def _attend(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, options: tuple[float, bool, float], weights: bool
 ) -> tuple[Tensor, Tensor, tuple[int, ...]]:
-    """The result, what is kept, and the stretch of random numbers that say which probabilities are dropped.
+    """The result, the kept tensor, and the range of random numbers that decides which probabilities are dropped.
 
     Args:
-        weights: whether it is the probabilities that must be kept.
+        weights: whether the probabilities must be kept.
     """
     operands = (query, key, value) if mask is None else (query, key, value, mask)
     metas = tuple([operand._blob.meta for operand in operands])
@@ -189,7 +190,7 @@ def _attend(
     if options[2]:
         stretch = random.take(count)
         if query.is_global:
-            # Which weights are dropped depends on their places in the whole, which the op's parts do not know.
+            # Which weights are dropped depends on their positions in the global tensor, which are unknown to its parts.
             return *_composed((*options, True), operands, stretch), stretch
     keeps = weights or bool(options[2]) or count * query.dtype.itemsize <= KEPT_BYTES
     result, kept = _interpreter.dispatch_several(_ATTENTION, operands, (*options, keeps), stretch)

@@ -1,4 +1,4 @@
-"""The bilinear layer's function: a product of two inputs with a weight for every pair of their features."""
+"""The bilinear layer's function: products of two inputs with a weight for each pair of their features."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Convolution: what the op is, and its three products (output, gradient by input, gradient by weight).
+"""Convolution and its three products: output, gradient by input, gradient by weight.
 
-Each of the three is bilinear, and its gradients are the other two, so that derivatives of any order need nothing else.
-A backward pass that is not recorded itself computes the gradients by all operands in one op.  All are written for any
-number of spatial dimensions and declared for one, two and three.
+Each of the three is bilinear, and its gradients are the other two, so that derivatives of any order need no further op.
+A backward pass that is not recorded itself computes the gradients by all operands in one op.  The ops are written for
+any number of spatial dimensions and declared for one, two and three.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
     from vmflow.tensors import Tensor
 
-# For deciding inline or worker only: nanoseconds per multiplication and addition, and per element copied.
+# Nanoseconds per multiplication and addition, and per copied element: they only decide between inline and worker.
 _PER_PRODUCT: Final = 0.02
 _PER_COPY: Final = 0.5
 
-# The ops.  Those of one product have a `_Window` as their attributes.
+# The ops.  The attributes of ops of one product are a `_Window`.
 
 
 class _Window(NamedTuple):
-    """How the kernel moves.
+    """The movement of the kernel.
 
     Attributes:
         stride, before, behind, dilation, groups: see `Geometry`.
-        size: of the result where the operands do not tell it: the input's size for the gradient by the input, the
+        size: the result's size if the operands do not determine it: the input's for the gradient by the input, the
             kernel's for the gradient by the weight, None for the convolution itself.
     """
 
@@ -57,7 +57,7 @@ class _Window(NamedTuple):
     size: tuple[Stride, ...] | None
 
     def output_size(self, name: str, source: TensorMeta, kernel: Sizes) -> Sizes:
-        """How often the kernel fits along each dimension.
+        """The number of positions of the kernel along each dimension.
 
         Raises:
             ValueError: if it does not fit once.
@@ -149,14 +149,14 @@ def _infer_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -> Infer
     gradient, saved, weight = metas
     it = _checked_gradient(window, source, weight, gradient)
     if saved.dtype is not source.dtype or saved.shape != (it.columns_shape() if has_columns else source.shape):
-        raise ValueError(f"conv{len(window.stride)}d_gradient: {saved} is not what a convolution of {source} has saved")
+        raise ValueError(f"conv{len(window.stride)}d_gradient: {saved} is not saved by a convolution of {source}")
     bias = meta((it.filters,), source.dtype, source.device)
     outputs = tuple([output for output, want in zip((source, weight, bias), wanted, strict=True) if want])
     return Inferred(outputs, _cost(it) * (1.5 * wanted[0] + wanted[1]), it)
 
 
 def _checked_gradient(window: _Window, source: TensorMeta, weight: TensorMeta, gradient: TensorMeta) -> Geometry:
-    """The sizes of a convolution whose result has a gradient of this meta; along each dimension it may be cut short.
+    """The sizes of a convolution whose result has a gradient of this meta, which may be shorter in each dimension.
 
     Raises:
         TypeError, ValueError: if they do not fit.
@@ -226,7 +226,7 @@ def _infer_weight_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -
 def _convolve(input: Tensor, weight: Tensor, window: _Window, like: TensorMeta) -> Tensor:
     family = FAMILIES[len(window.stride)]
     result = _interpreter.dispatch(family.convolution, (input, weight), window._replace(size=None))
-    # A transposed convolution whose output_padding reaches the stride leaves room for more windows than it was given.
+    # If output_padding of a transposed convolution reaches the stride, more windows fit into its output than it had.
     for dim in range(2, family.rank + 2):
         if result.shape[dim] != like.shape[dim]:
             result = result.narrow(dim, 0, like.shape[dim])
@@ -333,7 +333,7 @@ def _padding(name: str, padding: Any, stride: Sizes, dilation: Sizes, kernel: Si
 
 
 def around(padding: str, dilation: Sizes, kernel: Sizes) -> tuple[Sizes, Sizes]:
-    """The padding before and behind that "same" or "valid" means."""
+    """The padding before and behind for "same" or "valid"."""
     if padding == "valid":
         none = (0,) * len(kernel)
         return none, none

@@ -26,8 +26,8 @@ def _check_table(name: str, index: TensorMeta, table: TensorMeta) -> None:
         raise ValueError(f"{name}: the table must be a matrix (rows, width), got shape {list(table.shape)}")
 
 
-# Attributes of the look-up: (the row without a gradient or -1, whether a row's gradient is divided by how often it is
-# named); of its gradient, also the number of rows.
+# Attributes of the look-up: (the row without a gradient or -1, whether a row's gradient is divided by the number of its
+# occurrences); of its gradient, also the number of rows.
 
 
 def _infer_embedding(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:

@@ -102,7 +102,7 @@ def embedding_bag(
 
 
 def _bag_of_each(count: int, starts: Tensor) -> Tensor:
-    """For each of so many places the number of the bag it is in."""
+    """For each of `count` places, the number of its bag."""
     begun = starts.new_zeros(count + 1, dtype=dtypes.int64)
     begun = begun.index_add(0, starts.to(dtypes.int64), creation.ones_like(starts, dtype=dtypes.int64))
     return begun[:count].cumsum(0) - 1

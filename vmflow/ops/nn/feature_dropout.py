@@ -85,7 +85,7 @@ def _warn_unless(name: str, input: Tensor, expected: tuple[int, int]) -> None:
 
 
 def _by_channel(name: str, input: Tensor, p: float, training: bool, inplace: bool, leading: int) -> Tensor:
-    """`leading`: how many dimensions count the channels."""
+    """`leading`: the number of leading dimensions that count the channels."""
     check_probability(name, p)
     if not flag(name, "training", training) or p == 0:
         return input

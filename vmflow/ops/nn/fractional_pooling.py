@@ -1,4 +1,4 @@
-"""Fractional max-pooling: windows at places that are drawn at random (B. Graham, 2014)."""
+"""Fractional max-pooling: windows at random places (B. Graham, 2014)."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def check_output(name: str, rank: int, output_size: Any, output_ratio: Any) -> N
 
 
 def _starts(sample: Tensor, given: int, kernel: int, wanted: int) -> Tensor:
-    """Where the windows along one dimension begin: (samples, channels) of numbers to (samples, channels, wanted).
+    """The starts of the windows along one dimension: (samples, channels) of numbers to (samples, channels, wanted).
 
-    The last one ends where the input does.
+    The last window ends with the input.
     """
     last = sample.new_full((*sample.shape, 1), given - kernel).long()
     if wanted == 1:
@@ -50,7 +50,7 @@ def _starts(sample: Tensor, given: int, kernel: int, wanted: int) -> Tensor:
     step = (given - kernel) / (wanted - 1)
     places = beside(arange(wanted - 1, dtype=sample.dtype, device=sample.device), sample)
     moved = sample.unsqueeze(-1)
-    # The step is rounded to the samples' dtype, as in PyTorch: what is cut off depends on its last digit.
+    # The step is rounded to the samples' dtype, as in PyTorch: truncation depends on its last digit.
     width = sample.new_full((), step)
     return cat([((places + moved) * width).long() - (moved * width).long(), last], -1)
 
@@ -89,7 +89,7 @@ def _fractional_max_pool(
         samples = random.rand(*lead, rank, dtype=kind, device=input.device)
     elif samples.shape != (*lead, rank):
         raise ValueError(f"{name}: _random_samples must have shape {[*lead, rank]}, got {list(samples.shape)}")
-    # PyTorch's order: of images, the first number is for the columns.
+    # PyTorch's order: for images, the first number is for the columns.
     order = (1, 0) if rank == 2 else tuple(range(rank))
     starts = [
         _starts(samples[..., place], have, taps, want)

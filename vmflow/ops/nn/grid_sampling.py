@@ -1,4 +1,4 @@
-"""Sampling images and volumes at given places, and the places that an affine map leads to."""
+"""Sampling images and volumes at given places, and grids of places by affine maps."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ _PADDING_MODES: Final = ("zeros", "border", "reflection")
 
 
 def _pixels(coordinate: Tensor, size: int, align_corners: bool) -> Tensor:
-    """From -1 to 1 across the image to elements."""
+    """Convert coordinates from [-1, 1] across the image to elements."""
     if align_corners:
         return (coordinate + 1) * ((size - 1) / 2)
     return ((coordinate + 1) * size - 1) * 0.5
 
 
 def _clipped(place: Tensor, size: int) -> Tensor:
-    """Within the image.  What is on its border has no gradient, as in PyTorch."""
+    """Clip places to the image.  On its border they have no gradient, as in PyTorch."""
     inside = (place > 0) & (place < size - 1)
     return where(inside, place, place.detach().clamp(0, size - 1))
 
 
 def _reflected(place: Tensor, size: int, align_corners: bool) -> Tensor:
-    """Mirrored at the centres of the border elements, or at their outer edges, as often as it takes."""
+    """Reflect places at the centres of the border elements, or at their outer edges, until they are in the image."""
     low, span = (0.0, float(size - 1)) if align_corners else (-0.5, float(size))
     if span == 0:
         return place.detach() * 0
@@ -58,7 +58,7 @@ def _bounded(place: Tensor, size: int, padding_mode: str, align_corners: bool) -
 
 
 def _values(flat: Tensor, places: Sequence[Tensor], size: Sequence[int]) -> Tensor:
-    """The elements at whole places, one for each dimension; outside of the image they are 0."""
+    """The elements at integer places, one for each dimension; 0 outside of the image."""
     inside = None
     index = None
     for place, length in zip(places, size, strict=True):
@@ -74,7 +74,7 @@ def _values(flat: Tensor, places: Sequence[Tensor], size: Sequence[int]) -> Tens
 
 
 def _cubic_weights(part: Tensor) -> list[Tensor]:
-    """Those of the four elements around a place this far behind the second (Keys' kernel, with -0.75)."""
+    """The weights of the four elements around a place this far behind the second (Keys' kernel, with -0.75)."""
     a = -0.75
 
     def near(x: Tensor) -> Tensor:
@@ -141,7 +141,7 @@ def grid_sample(
     size = list(input.shape[2:])
     rank = len(size)
     flat = input.flatten(2)
-    # The grid has x, along the last dimension, first.
+    # The grid's first coordinate is x, along the last dimension.
     places = [_pixels(grid[..., rank - 1 - axis], length, corners) for axis, length in enumerate(size)]
     if mode == "bicubic":
         result = _bicubic(flat, places, size, padding_mode, corners)
@@ -197,7 +197,7 @@ def _bicubic(
 
 
 def _line(count: int, align_corners: bool, dtype: DType, device: Device) -> Tensor:
-    """The places of so many elements across from -1 to 1."""
+    """The coordinates, from -1 to 1, of `count` elements."""
     if count == 1:
         return zeros(1, dtype=dtype, device=device)
     reach = 1.0 if align_corners else (count - 1) / count

@@ -1,4 +1,4 @@
-"""Normalisation over the image of each channel, and over the neighbours among channels."""
+"""Normalization over the image of each channel, and over neighbouring channels."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def instance_norm(
         raise ValueError(
             f"instance_norm: an image needs at least 2 elements, an input of shape {list(input.shape)} has {count}"
         )
-    # Each sample's channels are channels of one large sample.
+    # The channels of all samples are normalized as channels of one sample.
     operands = [None if value is None else value.repeat(samples) for value in (weight, bias)]
     together = input.reshape(1, samples * channels, *size)
     result, mean, variance = batch_statistics(together, operands[0], operands[1], eps)

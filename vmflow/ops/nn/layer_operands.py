@@ -1,4 +1,4 @@
-"""What several layers ask of their operands: pairs of sizes, floating-point dtypes, and half precision in float32."""
+"""Checks of layers' operands: pairs of sizes, floating-point dtypes, and half precision in float32."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from vmflow.ops.table import MOST_OF_WINDOWS
 if TYPE_CHECKING:
     from vmflow.tensors import Tensor
 
-# Down and across.
+# Height and width.
 Pair = tuple[int, int]
 
-# One number for each spatial dimension: along; down and across; or deep, down and across.
+# One number for each spatial dimension: length; height and width; or depth, height and width.
 Sizes = tuple[int, ...]
 
-# What the spatial dimensions are called, by how many there are.
+# The names of the spatial dimensions, by their number.
 SPATIAL: dict[int, str] = {1: "length", 2: "height, width", 3: "depth, height, width"}
 
 _EACH: dict[int, str] = {1: "a tuple of one", 2: "a pair of integers", 3: "three integers"}

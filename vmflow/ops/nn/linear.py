@@ -1,7 +1,7 @@
-"""The affine map of a dense layer: one op forward and, where it is not recorded itself, one backward.
+"""The affine map of a dense layer: one op forward, and one backward unless that is recorded itself.
 
-Dense layers are small and many, and what an instruction costs weighs more than a product: as a transpose, a product and
-a sum, with three gradients of their own, a layer would be ten of them.
+Dense layers are often so small that an instruction costs more than the product: as a transpose, a product and a sum,
+    with three gradients, a layer would take ten instructions.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
     from vmflow.tensors import Tensor
 
-# Nanoseconds per multiplication and addition: a guess, for inline or worker only.
+# Nanoseconds per multiplication and addition: an estimate that only decides between inline and worker.
 _PER_PRODUCT: Final = 0.1
 
 
@@ -53,7 +53,7 @@ def _infer_linear(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferre
     return Inferred(output, _cost(prod(source.shape[:-1]), weight))
 
 
-# Attributes: which of the gradients by input, weight and bias are wanted.
+# Attributes: which of the gradients by input, weight and bias are needed.
 _Wanted = tuple[bool, bool, bool]
 
 

@@ -1,4 +1,4 @@
-"""Multi-head attention between projections of its own, which `vmflow.nn.MultiheadAttention` and the function share."""
+"""Multi-head attention with projections, shared by `vmflow.nn.MultiheadAttention` and the function."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 class Projections(NamedTuple):
-    """What queries, keys and values are made of, and how many attentions there are.
+    """The projections of queries, keys and values, and the number of heads.
 
     Attributes:
-        heads: how many, side by side.
-        together: (3 * features, features), the weights of all three; None if they are apart.
-        apart: the weights of the query, of the key and of the value; None if they are together.
+        heads: the number of parallel attentions.
+        together: (3 * features, features), the weights of all three in one matrix; None if they are separate.
+        apart: the weights of the query, of the key and of the value; None if they are in one matrix.
         bias: (3 * features,), or None.
         bias_k, bias_v: (1, 1, features), rows added to keys and values; or None.
         add_zero_attn: whether a row of zeros is added to both.
@@ -41,7 +41,7 @@ class Projections(NamedTuple):
 
 
 class Masks(NamedTuple):
-    """Which keys are ignored; see `multi_head_attention_forward`."""
+    """The masks of ignored keys; see `multi_head_attention_forward`."""
 
     attn_mask: Tensor | None
     key_padding_mask: Tensor | None
@@ -88,7 +88,7 @@ def attended(
 def _projected(
     name: str, operands: tuple[Tensor, Tensor, Tensor], projections: Projections
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Each (batch, heads, length, features of a head)."""
+    """The query, key and value of the heads, (batch, heads, length, features of a head) each."""
     query, key, value = operands
     together, bias = projections.together, projections.bias
     if together is not None and query is key and key is value:
@@ -127,7 +127,7 @@ def _heads(rows: Tensor, count: int) -> Tensor:
 
 
 def _mask(name: str, masks: Masks, projections: Projections, query: Tensor, key: Tensor) -> Tensor | None:
-    """One mask as `scaled_dot_product_attention` takes it, of both; None of neither."""
+    """Both masks as one for `scaled_dot_product_attention`; None if there is none."""
     count = projections.heads
     batch, length, others = query.shape[0], query.shape[1], key.shape[1]
     if projections.static_k is not None:
@@ -274,7 +274,7 @@ def multi_head_attention_forward(
     if bias_k is not None and (static_k is not None or static_v is not None):
         raise ValueError(f"{name}: bias_k and bias_v cannot be added to static_k and static_v")
     if is_causal and attn_mask is None:
-        raise ValueError(f"{name}: is_causal says what attn_mask is, which must be given too")
+        raise ValueError(f"{name}: is_causal=True needs an attn_mask, the causal one")
     single = query.ndim == 2
     if single:
         operands = (query.unsqueeze(0), key.unsqueeze(0), value.unsqueeze(0))
@@ -285,7 +285,7 @@ def multi_head_attention_forward(
     projections = Projections(
         num_heads,
         None if use_separate_proj_weight else in_proj_weight,
-        weights_apart,  # type: ignore[arg-type]  # none is None, as has been checked
+        weights_apart,  # type: ignore[arg-type]  # checked: none is None
         in_proj_bias,
         bias_k,
         bias_v,

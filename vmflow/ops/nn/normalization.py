@@ -1,7 +1,7 @@
-"""Normalisation: values shifted and scaled to mean 0 and variance 1, over a batch or over the features of a sample.
+"""Normalization: values shifted and scaled to mean 0 and variance 1, over a batch or over the features of a sample.
 
-The forward pass is one op, and so is a backward pass that is not recorded itself.  One that is (``create_graph=True``)
-is written in differentiable ops instead.
+The forward pass is one op, and so is a backward pass, unless it is recorded itself (``create_graph=True``) and consists
+of differentiable ops.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _check(name: str, metas: Metas, what: Sequence[str], shapes: Sequence[tuple[
     """Raise unless the operands behind the first are floating-point tensors of these shapes.
 
     Raises:
-        TypeError, ValueError: accordingly.
+        TypeError, ValueError: for another dtype, or another shape.
     """
     for operand in metas:
         check_floating(name, operand)
@@ -49,7 +49,7 @@ def _check(name: str, metas: Metas, what: Sequence[str], shapes: Sequence[tuple[
 def _check_gradient(
     name: str, gradient: TensorMeta, source: TensorMeta, statistics: Metas, shape: tuple[int, ...]
 ) -> None:
-    """Raise unless these are the operands of a gradient: that of the result, the input, and what was kept of it."""
+    """Raise unless these are the operands of a gradient: the result's gradient, the input, and its kept statistics."""
     check_floating(name, source)
     check_shape(name, "a gradient", gradient, source.shape)
     if gradient.dtype.category != source.dtype.category:
@@ -120,7 +120,7 @@ def _given(options: _Options, weight: Any, bias: Any) -> tuple[Any, ...]:
 def _recorded_gradient(
     gradient: Tensor, source: Tensor, weight: Tensor | None, eps: float, dims: Sequence[int]
 ) -> tuple[Tensor, Tensor]:
-    """The gradient by the input of a normalisation over `dims`, and that by a weight of the input's shape.
+    """The gradients by the input of a normalization over `dims`, and by a weight of the input's shape.
 
     `weight` broadcasts to the input.
     """
@@ -270,10 +270,10 @@ def batch_statistics(
 
 
 def move_statistics(moved: list[tuple[Tensor, Tensor, float]], batches: Tensor | None, momentum: float | None) -> None:
-    """Move running statistics towards those of a batch and count it, by one instruction: all of it or nothing.
+    """Update running statistics and the count of batches by one instruction, so that both or none change.
 
     Args:
-        moved: what moves, where to, and a factor for the latter.
+        moved: running statistics, those of the batch, and a factor for the latter.
     """
     inputs = [_spread_alike(batch.detach(), running) for running, batch, _ in moved]
     outputs = [running for running, _, _ in moved] + ([] if batches is None else [batches])
@@ -283,7 +283,7 @@ def move_statistics(moved: list[tuple[Tensor, Tensor, float]], batches: Tensor |
 
 
 def _spread_alike(batch: Tensor, running: Tensor) -> Tensor:
-    """The statistics of a batch, by the spread of the running ones where both are global."""
+    """The statistics of a batch, spread like the running ones if both are global."""
     if batch.is_global and running.is_global:
         return batch.to_global(running.placement, running.sbp)
     return batch

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class _Shape(NamedTuple):
-    """What windows look like, with one number for each spatial dimension."""
+    """The geometry of windows, with one number for each spatial dimension."""
 
     kernel: tuple[Stride, ...]
     stride: tuple[Stride, ...]
@@ -37,7 +37,7 @@ def _windows(name: str, source: TensorMeta, shape: _Shape) -> tuple[Window, ...]
     """The windows along each spatial dimension.
 
     Raises:
-        ValueError: if none fits, or one lies wholly in the padding.
+        ValueError: if no window fits, or one lies entirely in the padding.
     """
     rank = len(shape.kernel)
     if {len(value) for value in shape[:4]} != {rank}:
@@ -74,7 +74,8 @@ def _window(name: str, source: TensorMeta, shape: _Shape, axis: int) -> Window:
         )
     window = Window(size, output, kernel, stride, padding, dilation)
     if dilation > 1:
-        # A window may end in the padding before the input if it begins there; of the others, the last lies farthest.
+        # A window that begins in the padding before the input may end there; among the others, only the last can miss
+        # it.
         doubtful = range(min(output, -(-padding // stride)))
         if not window.reaches_in(output - 1) or not all(window.reaches_in(number) for number in doubtful):
             raise ValueError(

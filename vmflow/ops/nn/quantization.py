@@ -1,4 +1,4 @@
-"""Quantisation as it is trained for: numbers rounded to a few levels, with the gradients of what is not rounded.
+"""Quantization-aware training: numbers rounded to a few levels, with the gradients of numbers that are not rounded.
 
 The formulas are OneFlow's, "google" (B. Jacob et al., 2018) and "cambricon" (scales that are powers of two), and
 PyTorch's `fake_quantize_per_tensor_affine` and `fake_quantize_per_channel_affine`.
@@ -27,7 +27,7 @@ _SINGLE = dtypes.float32.numpy.type
 
 
 class Quantizing(NamedTuple):
-    """How numbers become integers.
+    """The conversion of numbers to integers.
 
     Attributes:
         bit: the number of bits, from 2 to 8.
@@ -40,7 +40,7 @@ class Quantizing(NamedTuple):
     formula: str
 
     def checked(self, name: str) -> Quantizing:
-        """The same.
+        """Return these settings.
 
         Raises:
             ValueError: if one is out of range.
@@ -78,7 +78,7 @@ def scale_and_zero_point(largest: Tensor, smallest: Tensor, how: Quantizing) -> 
 
 
 def _divisor(scale: Tensor) -> Tensor:
-    """The scale; 1 where that is zero, since all numbers are zero there."""
+    """The scale; 1 where it is zero, since all numbers are zero there."""
     return where(scale == 0, 1.0, scale)
 
 
@@ -88,7 +88,7 @@ def quantized(input: Tensor, scale: Tensor, zero_point: Tensor, how: Quantizing,
     Args:
         input: floating-point, of any shape.
         scale, zero_point: of one element, or one for each slice along the first dimension.
-        how: to integers.
+        how: the conversion to integers.
         back: as above.
 
     Raises:
@@ -117,15 +117,15 @@ def quantized(input: Tensor, scale: Tensor, zero_point: Tensor, how: Quantizing,
 
 
 def _by_first(each: Tensor, input: Tensor) -> Tensor:
-    """Shaped to broadcast along the first dimension."""
+    """Reshape to broadcast along the first dimension."""
     return each.reshape((-1,) + (1,) * (input.ndim - 1)) if input.ndim else each.reshape(())
 
 
 def _straight_through(found: Tensor, input: Tensor, inside: Tensor | None = None) -> Tensor:
-    """`found`, with the gradient of `input`, or with that where `inside` is true and else with none."""
+    """`found`, with the gradient of `input`; where `inside` is false, without a gradient."""
     if not input.requires_grad:
         return found
-    # Of finite numbers the difference is zero, and nothing is added but its gradient.
+    # The difference of finite numbers is zero, so that only its gradient is added.
     nothing = input - input.detach()
     return found + (nothing if inside is None else where(inside, nothing, 0.0))
 
@@ -204,7 +204,7 @@ def fake_quantize_per_channel_affine(
         raise TypeError(f"{name}: zero_point must be int32 or floating-point, not {zero_point.dtype.name}")
     shape = tuple([-1 if place == axis else 1 for place in range(input.ndim)])
     step, zero = [each.detach().float().reshape(shape) for each in (scale, zero_point)]
-    # As in PyTorch, which tells of numbers halfway by the zero point's dtype.
+    # As in PyTorch, the zero point's dtype decides the rounding of numbers halfway between levels.
     together = zero_point.dtype.category == FLOATING
     return _rounded(input, step, zero, quant_min, quant_max, together)
 
@@ -219,7 +219,7 @@ def _rounded(
     input: Tensor, step: Tensor | float, zero: Tensor | int, low: int, high: int, together: bool = False
 ) -> Tensor:
     """`together`: whether numbers are rounded with their zero point added."""
-    # PyTorch multiplies by the inverse in single precision, which decides about numbers halfway.
+    # PyTorch multiplies by the inverse in single precision, which decides the rounding of numbers halfway.
     inverse = float(_SINGLE(1) / _SINGLE(step)) if isinstance(step, float) else 1 / step
     source = input.detach()
     if source.dtype is not dtypes.float64:

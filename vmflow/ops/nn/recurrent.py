@@ -1,6 +1,6 @@
 """Recurrent layers: one direction of one layer over a whole sequence is one op, and so is its backward pass.
 
-A step of a small layer is less work than issuing an instruction, and written in ops it would be ten of them.  A
+A step of a small layer costs less than an instruction, and as separate ops it would take ten of them.  A
 backward pass that is recorded itself (``create_graph=True``) runs the layer again in differentiable ops, step by step.
 """
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
     from vmflow.tensors import Tensor
 
-# Nanoseconds per multiplication and addition: a guess, for inline or worker only.
+# Nanoseconds per multiplication and addition: an estimate that only decides between inline and worker.
 _PER_PRODUCT: Final = 0.1
 
 
@@ -89,13 +89,13 @@ def _infer_forward(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferr
     return Inferred((output, *state, *kept), cost)
 
 
-# Attributes: those of the layer; which of the shown results have a gradient; which operands want one.
+# Attributes: those of the layer; which of the returned results have a gradient; and which operands need one.
 _Options = tuple[str, bool, bool, bool, tuple[int, ...]]
 _Backward = tuple[_Options, tuple[bool, ...], tuple[bool, ...]]
 
 
 def _check_passed(layer: Layer, present: tuple[bool, ...], metas: Metas, operands: Metas) -> None:
-    """Raise unless these are the gradients there are, and what the forward op has kept."""
+    """Raise unless these are the existing gradients and the tensors that the forward op has kept."""
     source = operands[0]
     state = layer.split(operands[1:])[0]
     shown, hidden = state[0].shape[1], state[-1].shape[1]
@@ -111,7 +111,7 @@ def _check_passed(layer: Layer, present: tuple[bool, ...], metas: Metas, operand
 
 
 def _infer_backward(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
-    """Operands: the gradients there are, the results that were saved, the operands of the layer."""
+    """Operands: the existing gradients, the saved results, the operands of the layer."""
     given, present, wanted = cast("_Backward", attributes)
     layer = Layer(*given)
     operands = metas[sum(present) + layer.saved :]
@@ -158,7 +158,7 @@ _LAYERS["gru"].gradient(_MOST_OPERANDS, (0, 2))(_gradient)
 def _recorded_gradient(
     layer: Layer, operands: tuple[Tensor, ...], needs: tuple[bool, ...], gradients: Sequence[Tensor | None]
 ) -> tuple[Tensor | None, ...]:
-    """The gradient of the layer run again in differentiable ops."""
+    """The gradients, by running the layer again in differentiable ops."""
     results = composed_layer(layer, *operands)
     pairs = [(result, gradient) for result, gradient in zip(results, gradients, strict=True) if gradient is not None]
     wanted = [operand for operand, need in zip(operands, needs, strict=True) if need]
@@ -195,7 +195,7 @@ def recurrent_layer(layer: Layer, *operands: Tensor) -> tuple[Tensor, ...]:
     return _interpreter.dispatch_several(op, operands, tuple(layer))[: 1 + layer.states]
 
 
-# In ops of which each is differentiable
+# In differentiable ops
 
 
 def composed_layer(layer: Layer, *operands: Tensor) -> tuple[Tensor, ...]:
@@ -217,7 +217,7 @@ def composed_layer(layer: Layer, *operands: Tensor) -> tuple[Tensor, ...]:
         every.append(state[0])
         ends = position + 1 == len(steps)
         size_after = 0 if ends else steps[position + 1].size
-        # The sequences of an empty batch end too, though none is left out.
+        # The sequences of an empty batch end too, though the batch does not shrink.
         if ends or size_after < step.size:
             ended.append(tuple([value[size_after:] for value in state]))
     if layer.reverse:

@@ -1,4 +1,4 @@
-"""Sampling images at computed places: regions pooled to one size, and convolutions whose windows are deformed."""
+"""Sampling images at computed places: regions pooled to one size, and deformable convolutions."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ def _same_floats(name: str, **operands: Tensor | None) -> None:
 def _line_of_samples(
     start: Tensor, size: Tensor, bins: int, ratio: int, length: int
 ) -> tuple[Tensor, Tensor, Tensor, int]:
-    """Along one dimension of each region: the places (regions, bins, samples), and how much each counts.
+    """The places (regions, bins, samples) along one dimension of each region, and their weights.
 
     Args:
         start, size: of the regions, in pixels.
-        bins: into how many parts they are cut.
-        ratio: how many samples each part has; below 1, one for about each pixel.
+        bins: the number of parts of a region.
+        ratio: the number of samples of each part; below 1, about one for each pixel.
         length: of the image.
 
     Returns:
-        The element before each place, the part of the way to the next, the weight of the sample, and how many samples
-        a part has at most.
+        The element before each place, the fraction of the distance to the next, the weight of the sample, and the
+        largest number of samples of a part.
     """
     step = size / bins
     count = ceil(step) if ratio < 1 else None
-    # Of how many samples there are depends how large the results are, so that this waits.
+    # The shape of the results depends on the number of samples, for which this waits.
     most = ratio if count is None else max(int(count.max().item()), 0) if count.numel() else 0
     number = arange(most, dtype=start.dtype, device=start.device)
     each = step.unsqueeze(1) / (most if count is None else count.clamp(min=1).unsqueeze(1))

@@ -1,4 +1,4 @@
-"""Resampling: lines, images and volumes made larger or smaller.
+"""Resizing of lines, images and volumes.
 
 Along each dimension, an element of the result is a weighted sum of a few elements of the input.  The gradient is the
 same op with this map transposed.
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from vmflow.tensors import Tensor
 
 
-# The op.  Attributes: (how along each dimension, whether transposed)
+# The op.  Attributes: (the resampling along each dimension, whether it is transposed)
 
 _How = tuple[tuple[Along, ...], bool]
 
@@ -53,7 +53,7 @@ def _resample_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 
 # Functions
 
-# Of each mode: the filter, and the numbers of spatial dimensions it is for.
+# For each mode: the filter, and the numbers of spatial dimensions for which it is defined.
 _MODES: Final[dict[str, tuple[str, tuple[int, ...]]]] = {
     "nearest": ("nearest", (1, 2, 3)),
     "nearest-exact": ("nearest-exact", (1, 2, 3)),

@@ -1,4 +1,4 @@
-"""The windows of images as columns, and columns added up to images: what convolutions multiply, on its own."""
+"""The windows of images as columns, as convolutions multiply them, and columns added into images."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class _Windows(NamedTuple):
-    """Attributes of both ops: how windows lie in images of this size, and how many there are."""
+    """Attributes of both ops: the geometry of windows in images of this size, and their number."""
 
     size: tuple[Size, ...]
     kernel: tuple[Stride, ...]
@@ -29,7 +29,7 @@ class _Windows(NamedTuple):
     output: tuple[Size, ...]
 
     def check(self, name: str) -> None:
-        """Raise ValueError unless so many windows lie in the padded images, which have two dimensions."""
+        """Raise ValueError unless this number of windows fits into the padded images, which have two dimensions."""
         if {len(value) for value in self} != {2}:
             raise ValueError(f"{name}: the windows {self} are not of two dimensions")
         for size, kernel, stride, padding, dilation, output in zip(*self, strict=True):

@@ -1,4 +1,4 @@
-"""What is made of poolings: their inverse by indices, and power means."""
+"""Ops based on pooling: its inverse by indices, and power means."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 def _unpooled_size(name: str, input: Tensor, kernel: Sizes, step: Sizes, margin: Sizes, given: Any) -> Sizes:
-    """The size to unpool to: the one given, or the smallest that could have been pooled.
+    """The size of the unpooled result: the given one, or the smallest that pools to the input's size.
 
     Raises:
-        TypeError, ValueError: if it could not have been.
+        TypeError, ValueError: if the given one does not pool to that size.
     """
     rank = len(kernel)
     usual = [
@@ -142,7 +142,7 @@ def _lp_pool(rank: int, input: Tensor, norm_type: float, kernel_size: Any, strid
         raise ValueError(f"{name}: norm_type must not be 0")
     count = prod(sizes(name, "kernel_size", kernel_size, 1, rank))
     mean: Tensor = _AVERAGES[rank](input.pow(norm_type), kernel_size, stride, 0, ceil_mode)
-    # As in PyTorch, the root of a sum that an odd power made negative is 0.
+    # As in PyTorch, the root of a negative sum, which odd powers allow, is 0.
     return (mean.relu() * count).pow(1.0 / norm_type)
 
 

@@ -1,4 +1,4 @@
-"""Reductions composed of others: variances, norms, and sums that leave something out."""
+"""Reductions composed of others: variances, norms, and sums over elements that are not nan."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def std(
 def _root(total: Tensor, p: float) -> Tensor:
     """The `p`-th root of a sum of powers.
 
-    Its derivative at 0 is infinite; times that of the sum, which is 0, it would be nan.
+    Its derivative at 0 is infinite; the product with the derivative of the sum, which is 0, would be nan.
     """
     nothing = total == 0
     return where(nothing, 0.0, where(nothing, 1.0, total) ** (1.0 / p))
@@ -228,7 +228,7 @@ def renorm(input: Tensor, p: float, dim: int, maxnorm: float, *, out: Tensor | N
         raise ValueError(f"renorm: maxnorm cannot be negative, got {maxnorm}")
     axis = normalize_dim("renorm", dim, input.ndim)
     norms = norm(input, p, [place for place in range(input.ndim) if place != axis], keepdim=True)
-    # The small number, PyTorch's, keeps the quotient finite.
+    # PyTorch's small number keeps the quotient finite.
     return input * where(norms > maxnorm, maxnorm / (norms + 1e-7), 1.0).to(input.dtype)
 
 

@@ -1,7 +1,6 @@
 """Counting elements by value: distinct ones, bins and histograms.
 
-How many distinct values or bins there are may be known only from the values; `unique`, `unique_consecutive` and
-`bincount` wait for them therefore.
+The shapes of `unique`, `unique_consecutive` and `bincount` depend on values, for which these functions wait.
 """
 
 from __future__ import annotations
@@ -55,12 +54,12 @@ def argwhere(input: Tensor) -> Tensor:
 
 # Distinct elements
 
-# Attributes: whether only neighbours are compared; and the dimension whose slices are, None for elements.
+# Attributes: whether only neighbours are compared; and the dimension whose slices are compared, None for elements.
 _Compared: TypeAlias = tuple[bool, Dim | None]
 
 
 def _infer_distinct(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
-    """Room for as many values and counts as there may be; which of them each element is; and how many there are."""
+    """Results: values, as many as possible; the index of each element's value; counts; and the number of values."""
     consecutive, dim = cast("tuple[bool, int | None]", attributes)
     (source,) = metas
     if source.dtype.category > FLOATING:
@@ -76,7 +75,7 @@ _DISTINCT = OpExpr("distinct", _infer_distinct, Form(1, _Compared), "searching")
 
 
 def _distinct(name: str, input: Tensor, dim: int | None, consecutive: bool, inverse: bool, counts: bool) -> Any:
-    """The distinct elements alone, or with whatever else was asked for."""
+    """The distinct elements alone, or a tuple with the other results that were asked for."""
     axis = None if dim is None else _slices(name, input, dim)
     inverse, counts = flag(name, "return_inverse", inverse), flag(name, "return_counts", counts)
 
@@ -125,7 +124,7 @@ def unique(
 
 
 def _slices(name: str, input: Tensor, dim: int) -> int | None:
-    """The dimension whose slices are compared; None if the one element of a 0-d tensor is."""
+    """The dimension whose slices are compared; None for the only element of a 0-d tensor."""
     axis = normalize_dim(name, dim, input.ndim)
     if 0 in [size for other, size in enumerate(input.shape) if other != axis]:
         raise ValueError(f"{name}: slices of shape {list(input.shape)} along dimension {dim} have no elements")
@@ -171,7 +170,7 @@ def _infer_bincount(attributes: Attributes, metas: Metas, kinds: Kinds) -> Infer
 
 
 def _check_numbers(metas: Metas) -> None:
-    """Whether they are numbers to be counted, and perhaps what each of them counts for."""
+    """Raise unless the operands are a vector of integers and perhaps their weights."""
     source, *weights = metas
     if source.dtype.category != dtypes.INTEGER:
         raise TypeError(f"bincount: expected an integer tensor, got {source.dtype.name}")
@@ -283,7 +282,7 @@ def _histogram(
 
 
 class Histogram(NamedTuple):
-    """What each bin holds, and between which values it lies."""
+    """The counts of bins, and their edges."""
 
     hist: Tensor
     bin_edges: Tensor

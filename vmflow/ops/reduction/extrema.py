@@ -1,6 +1,6 @@
-"""Extrema: of two tensors element by element, of one along dimensions, and where they are.
+"""Extrema: of two tensors element by element, and of one along dimensions, with their indices.
 
-The names of functions are those of built-in ones of Python.
+Some functions have the names of Python's built-in ones.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from vmflow.tensors import Tensor
 
 
-# Of two
+# Two tensors
 
 maximum = binary(
     "maximum",
@@ -74,7 +74,7 @@ def _minimum_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Te
 def _shared_gradient(
     node: OpNode, gradient: Tensor, second_wins: Tensor, first_wins: Tensor
 ) -> tuple[Tensor | None, Tensor | None]:
-    """Of two equal elements each gets half, as in PyTorch."""
+    """Two equal elements each get half of the gradient, as in PyTorch."""
     shared = where(node.input(0) == node.input(1), gradient * 0.5, gradient)
     needs_first, needs_second = node.needs
     return (
@@ -95,11 +95,11 @@ def _minimum_scalar_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     return (where(operand > value, 0.0, where(operand == value, gradient * 0.5, gradient)),)
 
 
-# Of one
+# One tensor
 
 
 class ValuesIndices(NamedTuple):
-    """Extrema or sorted elements, and where they were."""
+    """Extrema or sorted elements, and their indices."""
 
     values: Tensor
     indices: Tensor

@@ -1,4 +1,4 @@
-"""Norms of matrices, made of singular values and of norms of vectors."""
+"""Norms of matrices, computed from singular values or norms of vectors."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def converted(name: str, A: Tensor, dtype: DType | None) -> Tensor:
 
 
 def _largest(sizes: Tensor, dim: int, keepdim: bool = False) -> Tensor:
-    """As `amax`, of sizes, so that of none it is 0."""
+    """As `amax`, for absolute values: 0 if there are no elements."""
     return sizes.amax(dim, keepdim) if sizes.shape[dim] else sizes.sum(dim, keepdim)
 
 

@@ -1,7 +1,7 @@
-"""Ops that put elements in order: sorting, the largest few, the middle one.
+"""Sorting, the largest elements, and medians.
 
-Each finds indices first; the values are then gathered, which is where their gradients come from.  nan counts as larger
-than any number.
+Each op computes indices; the values are then gathered, through which gradients flow.  nan counts as larger than any
+number.
 """
 
 from __future__ import annotations

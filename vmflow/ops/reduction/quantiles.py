@@ -1,4 +1,4 @@
-"""Elements by their rank or frequency: quantiles, the median of what is not nan, the most frequent element."""
+"""Elements by their rank or frequency: quantiles, medians that ignore nan, the most frequent element."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def _quantile(
     if rows.shape[-1] == 0:
         raise ValueError(f"{name}: a tensor of shape {list(input.shape)} has no elements to choose from")
     found = _interpolated(rows, parts, interpolation, ignores_nan=name == "nanquantile")
-    # The parts come last, and are to come first.
+    # The dimension of the parts moves from last to first.
     found = movedim(found, -1, 0)
     if keepdim:
         kept = [1 if axis is None or other == axis else size for other, size in enumerate(input.shape)]
@@ -129,7 +129,7 @@ def _parts(name: str, input: Tensor, q: float | Tensor) -> Tensor:
 
 
 def _interpolated(rows: Tensor, parts: Tensor, interpolation: str, ignores_nan: bool) -> Tensor:
-    """The quantiles along the last dimension, which that of the parts replaces."""
+    """The quantiles along the last dimension, which the dimension of the parts replaces."""
     ordered = sort(rows, -1).values
     last = rows.shape[-1] - 1
     nans = isnan(ordered)  # which come last

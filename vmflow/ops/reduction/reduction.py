@@ -1,6 +1,6 @@
 """Ops that combine the elements along dimensions: sums, products, means and extrema.
 
-Several of them have the names of Python's built-in functions, which are `builtins.any` and so on here.
+Several have the names of Python's built-in functions, which this module calls as `builtins.any` and so on.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Dims = int | tuple[int, ...] | list[int] | None
 
 
 def reduced_shape(shape: tuple[int, ...], dims: tuple[int, ...], keepdim: bool) -> tuple[int, ...]:
-    """What is left of `shape`."""
+    """The shape of the result."""
     if keepdim:
         return tuple([1 if axis in dims else size for axis, size in enumerate(shape)])
     return tuple([size for axis, size in enumerate(shape) if axis not in dims])
@@ -43,14 +43,14 @@ def _reduction(
     *,
     least: int = BOOL,
     most: int = COMPLEX,
-    of_nothing: bool = True,
+    of_empty: bool = True,
 ) -> OpExpr:
     """Declare an op with attributes ``(dims, keepdim)``.
 
     Args:
         output_dtype: from the input's dtype.
         least, most: the categories accepted.
-        of_nothing: whether an empty dimension can be reduced.
+        of_empty: whether an empty dimension can be reduced.
     """
 
     def infer(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
@@ -58,7 +58,7 @@ def _reduction(
         (source,) = metas
         if not least <= source.dtype.category <= most:
             raise TypeError(f"{name} is not defined for {source.dtype.name} tensors")
-        if not of_nothing and 0 in [source.shape[axis] for axis in dims]:
+        if not of_empty and 0 in [source.shape[axis] for axis in dims]:
             raise IndexError(
                 f"{name}: dimensions {list(dims)} of shape {list(source.shape)} have no elements to choose from"
             )
@@ -79,8 +79,8 @@ def _to_bool(dtype: DType) -> DType:
 _SUM = _reduction("sum", widen_integers)
 _PROD = _reduction("prod", widen_integers)
 _MEAN = _reduction("mean", _same, least=FLOATING)
-_AMAX = _reduction("amax", _same, most=FLOATING, of_nothing=False)
-_AMIN = _reduction("amin", _same, most=FLOATING, of_nothing=False)
+_AMAX = _reduction("amax", _same, most=FLOATING, of_empty=False)
+_AMIN = _reduction("amin", _same, most=FLOATING, of_empty=False)
 _NORM = _reduction("norm", _same, least=FLOATING, most=FLOATING)
 _ALL = _reduction("all", _to_bool)
 _ANY = _reduction("any", _to_bool)
@@ -222,12 +222,12 @@ def any(input: Tensor, dim: Dims = None, keepdim: bool = False, *, out: Tensor |
 
 
 def half_widened(input: Tensor) -> Tensor:
-    """Half precision as float32, in which squares neither overflow nor lose the small ones."""
+    """Half precision as float32, in which squares do not overflow and small ones are not lost."""
     return input.to(dtypes.float32) if input.dtype in (dtypes.float16, dtypes.bfloat16) else input
 
 
 def _spread(node: OpNode, reduced: Tensor) -> Tensor:
-    """A reduced tensor expanded back over the input's shape."""
+    """Expand a reduced tensor to the input's shape."""
     dims, keepdim = cast("tuple[tuple[int, ...], bool]", node.attributes)
     shape = node.meta(0).shape
     if not keepdim:
@@ -249,7 +249,8 @@ def _mean_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 
 @_PROD.gradient(inputs=(0,))
 def _prod_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
-    """The product of all others, from the products of those before and those behind, which zeros do not spoil."""
+    """The product of all other elements, from the products of the elements before and behind, which is right for zeros
+    too."""
     source = conj_if_complex(node.input(0))
     dims, _ = cast("tuple[tuple[int, ...], bool]", node.attributes)
     gradient = _spread(node, gradient)
@@ -268,7 +269,7 @@ def _extremum_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     chosen = source == _spread(node, node.output(0))
     dims, keepdim = cast("tuple[tuple[int, ...], bool]", node.attributes)
     count = sum(chosen, dims, keepdim)
-    # More elements may share it than half precision can count.  Where none is chosen, it is nan that was found.
+    # More elements may share the gradient than half precision can count.  Where none is chosen, the extremum was nan.
     share = half_widened(gradient) / count
     rest = where(count == 0, math.nan, 0.0)
     return (where(chosen, _spread(node, share), _spread(node, rest)),)
@@ -280,7 +281,7 @@ _AMIN.gradient(inputs=(0,), outputs=(0,))(_extremum_gradient)
 
 @_NORM.gradient(inputs=(0,), outputs=(0,))
 def _norm_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
-    """The unit vector; where there is none, 0 and not nan."""
+    """The unit vector; 0, and not nan, where the norm is 0."""
     size = node.output(0)
     nothing = size == 0
     share = where(nothing, 0.0, gradient / where(nothing, 1.0, size))

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def _places(name: str) -> OpExpr:
-    """Declare an op from a tensor to the index of the extremum up to each place; the last of equal ones."""
+    """Declare an op that returns, for each place, the index of the extremum so far; the last of equal ones."""
 
     def infer(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
         (source,) = metas
@@ -90,12 +90,12 @@ _LOGCUMSUMEXP = OpExpr("logcumsumexp", _infer_logcumsumexp, Form(1, tuple[Dim]),
 
 @_LOGCUMSUMEXP.gradient(inputs=(0,), outputs=(0,))
 def _logcumsumexp_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
-    """Each element's share of the sums behind it, added up without leaving logarithms, where nothing overflows."""
+    """Each element's share of the sums behind it, added up in logarithms, which do not overflow."""
     (dim,) = cast("tuple[int]", node.attributes)
     if gradient.ndim == 0 or gradient.numel() == 0:
         return (gradient,)
     total = node.output(0)
-    # Sums of nothing but -inf have no shares.
+    # Sums of -inf alone have no shares.
     counted = total != -math.inf
     total = where(counted, total, 0.0)
 

@@ -41,7 +41,7 @@ def _infer_running(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferr
     return Inferred(output, source.numel * CHEAP * 4)
 
 
-# Attributes: the dimension, and whether it is run through from behind.
+# Attributes: the dimension, and whether the sum runs from its end.
 _CUMSUM = OpExpr("cumsum", _infer_running, Form(1, tuple[Dim, bool]), "running")
 _CUMPROD = OpExpr("cumprod", _infer_running, Form(1, tuple[Dim, bool]), "running")
 
@@ -101,13 +101,13 @@ def _cumsum_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 
 @_CUMPROD.gradient(inputs=(0,))
 def _cumprod_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
-    """Dividing the products by the element would be shorter, and nan where there are zeros.
+    """The gradient of `cumprod`; dividing products by the element would be shorter, but nan at zeros.
 
     The gradient by x[j] is the product of all before j, times the sum over k >= j of g[k] x[j+1] ... x[k]; that sum
     is the solution of a recurrence.
     """
     dim, reverses = cast("tuple[int, bool]", node.attributes)
-    assert not reverses  # sums only are run through from behind
+    assert not reverses  # only sums run from the end
     if gradient.ndim == 0 or gradient.numel() == 0:
         return (gradient,)
     source = conj_if_complex(node.input(0))
@@ -141,7 +141,7 @@ def _recurrence_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None,
 
 
 def _recurrence(factors: Tensor, terms: Tensor, dim: int) -> Tensor:
-    """The s with ``s[j] = terms[j] + factors[j + 1] * s[j + 1]`` along `dim`, and nothing behind the end."""
+    """The s with ``s[j] = terms[j] + factors[j + 1] * s[j + 1]`` along `dim`, which is 0 behind the end."""
     return _interpreter.dispatch(_RECURRENCE, (factors, terms), (dim,))
 
 

@@ -1,4 +1,4 @@
-"""Where elements belong in a sorted sequence, and whether they are among others."""
+"""Search in sorted sequences, and tests of membership."""
 
 from __future__ import annotations
 

@@ -178,7 +178,7 @@ def _derivative(input: Tensor, axis: int, step: Any, edge_order: int) -> Tensor:
     slopes = slopes / widths
 
     def between(first: Tensor, second: Tensor, h: Tensor, k: Tensor) -> Tensor:
-        # Of two neighbouring slopes, the one over the shorter distance counts more.
+        # The slope over the shorter distance has the larger weight.
         return (first * k + second * h) / (h + k)
 
     def beyond(near: Tensor, far: Tensor, h: Tensor, k: Tensor) -> Tensor:
@@ -259,7 +259,7 @@ def cov(
     if aweights is not None and correction:
         freedom = total - correction * (weights * aweights.to(rows.dtype)).sum() / total
     product = matmul(centred * weights, conj_if_complex(centred).mT)
-    # Fewer degrees of freedom than none would turn the sign.
+    # A negative number of degrees of freedom would change the sign.
     return (product / where(freedom < 0, 0.0, freedom)).squeeze()
 
 

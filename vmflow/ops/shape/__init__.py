@@ -1,1 +1,1 @@
-"""Views, and ops that arrange elements anew."""
+"""Views, and ops that rearrange elements."""

@@ -1,4 +1,4 @@
-"""Tensors put together and turned round by views and joins: corners, blocks, columns, diagonals, products of sets."""
+"""Tensors joined, split and rotated by views and joins: blocks, columns, diagonals, products of sets."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from vmflow.tensors import Tensor
 
 
-# Of at least so many dimensions
+# Minimum numbers of dimensions
 
 
 def _at_least(tensors: tuple[Any, ...], to_shape: Any) -> Any:
@@ -82,7 +82,7 @@ def _three(shape: tuple[int, ...]) -> tuple[int, ...]:
     return (*shape, 1) if len(shape) == 2 else (1, *(shape or (1,)), 1)
 
 
-# Joined
+# Joining
 
 
 @function()
@@ -148,7 +148,7 @@ def block_diag(*tensors: Tensor) -> Tensor:
     return cat(rows, 0)
 
 
-# Cut
+# Splitting
 
 
 @public("unsafe_split_with_sizes")
@@ -220,7 +220,7 @@ def dsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Ten
     return _split_along("dsplit", input, indices_or_sections, 2, 3)
 
 
-# Turned and put on diagonals
+# Rotations and diagonals
 
 
 @public()

@@ -1,4 +1,4 @@
-"""Elements of a tensor seen as one row: `take`, `put`, `masked_scatter` and `unravel_index`."""
+"""Elements of flattened tensors: `take`, `put`, `masked_scatter` and `unravel_index`."""
 
 from __future__ import annotations
 
@@ -139,13 +139,13 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     if 0 in shape:
         return expand(input, shape).clone()
     chosen = ravel(expand(mask, shape))
-    # An element in front is what places read that are not chosen, so that there always is one.
+    # Places that are not chosen read an additional element in front, which always exists.
     elements = cat([source.new_zeros((1,)), ravel(source)])
     places = chosen.cumsum(0) * chosen
     return where(expand(mask, shape), reshape(gather(elements, 0, places), shape), input)
 
 
-# By Python functions
+# Python functions for each element
 
 
 @method()

@@ -1,4 +1,4 @@
-"""Ops that put tensors together, repeat them or turn them round."""
+"""Ops that join, repeat, flip and roll tensors, and cut triangles."""
 
 from __future__ import annotations
 
@@ -252,7 +252,7 @@ def repeat_interleave(
 
 
 def _repeated_places(repeats: Tensor, count: int) -> tuple[Tensor]:
-    """Which of `count` slices each of the repeated ones is."""
+    """For each repeated slice, its index among the `count` slices."""
     numbers = repeats.expand(count) if repeats.numel() == 1 and repeats.ndim < 2 else repeats
     if numbers.shape != (count,):
         raise ValueError(f"repeat_interleave: expected {count} numbers that are not negative, got {numbers.tolist()}")
@@ -261,7 +261,7 @@ def _repeated_places(repeats: Tensor, count: int) -> tuple[Tensor]:
 
 
 def _infer_repetitions(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
-    """How many slices there will be, or, if that is an attribute, which each of them is."""
+    """The total of the repetitions, or, if that is an attribute, the index of each repeated slice."""
     (repeats,) = metas
     if repeats.dtype.category > INTEGER:
         raise TypeError(f"repeat_interleave: numbers of repetitions must be integers, not {repeats.dtype.name}")
@@ -276,7 +276,7 @@ _REPEATED_PLACES = OpExpr("repeated_places", _infer_repetitions, Form(1, tuple[S
 
 
 def _infer_moved(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
-    """Of an op whose elements only change places."""
+    """Infer an op that only moves elements."""
     (source,) = metas
     return Inferred(source, source.numel * CHEAP)
 
@@ -334,7 +334,7 @@ def flipud(input: Tensor) -> Tensor:
                 [1, 2]])
     """
     if input.ndim == 0:
-        raise ValueError("flipud: a 0-d tensor has no dimension to turn round")
+        raise ValueError("flipud: a 0-d tensor has no dimension to flip")
     return flip(input, 0)
 
 

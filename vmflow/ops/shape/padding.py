@@ -1,4 +1,4 @@
-"""Padding: a tensor with elements added around it, or taken away."""
+"""Padding: elements added around a tensor, or removed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _pad_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     return (gradient,)
 
 
-# Borders made of what is within.  Attributes of both ops: (mode, (before, after) of each dimension).
+# Borders copied from inside the tensor.  Attributes of both ops: (mode, (before, after) of each dimension).
 
 _Borders = tuple[str, tuple[Pair, ...]]
 
@@ -71,7 +71,7 @@ def _borders_gradient_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     return (_interpreter.dispatch(_BORDERS, (gradient,), node.attributes),)
 
 
-# How far each mode can reach beyond a dimension of this size; None is as far as wanted.
+# The largest border that each mode can add to a dimension of this size; None for no limit.
 _REACH: dict[str, Any] = {
     "reflect": lambda size: size - 1,
     "circular": lambda size: size,
@@ -85,8 +85,8 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
     Args:
         input: to pad.
         pad: (before, after) of the last dimension, then of the one before it, and so on.
-        mode: what to add: "constant", "reflect" (mirrored at the border element), "replicate" (the border element) or
-            "circular" (from the other end).
+        mode: the kind of elements to add: "constant", "reflect" (mirrored at the border element), "replicate" (the
+            border element) or "circular" (from the other end).
         value: of constant elements, 0 by default.
 
     Raises:
@@ -112,7 +112,7 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
             f"pad: mode {mode!r} pads all dimensions of (samples, channels, ...) or (channels, ...) behind these; "
             f"{len(given) // 2} pairs of numbers do not fit to the shape {list(input.shape)}"
         )
-    # From the last dimension forwards, as given, to from the first one on.
+    # Pairs are given from the last dimension to the first; reverse them.
     pairs = [(0, 0)] * (input.ndim - len(given) // 2) + list(zip(given[::2], given[1::2], strict=True))[::-1]
     for axis, (before, after) in enumerate(pairs):
         size = input.shape[axis]

@@ -1,4 +1,4 @@
-"""Elements moved between channels and pixels, and channels between groups."""
+"""Shuffles of elements between channels and pixels, and of channels between groups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Views by sizes and strides (`as_strided`, `unfold`), and tensors of which a part is replaced."""
+"""Views by sizes and strides (`as_strided`, `unfold`), and copies with a part replaced."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _end(geometry: Geometry) -> int:
 
 
 def _may_overlap(geometry: Geometry) -> bool:
-    """Whether several elements may share one place; False is certain."""
+    """Whether elements may overlap in memory; False is certain."""
     shape, strides, _ = geometry
     covered = 0
     for stride, size in sorted([(stride, size) for size, stride in zip(shape, strides, strict=True) if size > 1]):
@@ -51,7 +51,7 @@ def _may_overlap(geometry: Geometry) -> bool:
     return False
 
 
-# More elements no memory holds.
+# No memory holds more elements.
 _MOST_PLACES: Final = 1 << 60
 
 
@@ -79,7 +79,7 @@ def _respread_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 
 
 def respread(input: Tensor, written: Geometry, read: Geometry) -> Tensor:
-    """`input` added into zeros that are seen as `written`, and what is then seen as `read`."""
+    """Add `input` into zeros through the view `written`, and read the result through the view `read`."""
     return _interpreter.dispatch(_RESPREAD, (input,), (written, read))
 
 
@@ -96,7 +96,7 @@ def _as_strided_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     seen, own = cast("tuple[Geometry, Geometry]", node.attributes)
     result = respread(gradient, seen, own)
     if _may_overlap(own):
-        # What elements of the input share is shared out among them.
+        # Elements of the input that overlap share their gradient.
         result = result / respread(gradient.new_ones(own[0]), own, own)
     return (result,)
 
@@ -204,7 +204,7 @@ def unfold(input: Tensor, dimension: int, size: int, step: int) -> Tensor:
     return _interpreter.dispatch_view(_UNFOLD, input, (axis, int(size), int(step)))
 
 
-# With a part replaced
+# Copies with a part replaced
 
 
 def _replaced(name: str, input: Tensor, src: Tensor, part: Geometry) -> Tensor:

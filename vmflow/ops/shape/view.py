@@ -1,4 +1,4 @@
-"""Ops that see the same memory differently: they issue no instruction.
+"""Views: ops that show the same memory differently and issue no instruction.
 
 Where a view is not possible (a reshape of a strided tensor), a copy is made first.
 """
@@ -31,7 +31,7 @@ def sizes(name: str, given: tuple[Any, ...], named: dict[str, Any] | None = None
         name: of the op.
         given: its positional arguments.
         named: its keyword arguments.
-        called: the keyword that is allowed.
+        called: the name of the allowed keyword.
 
     Raises:
         TypeError: if they are not integers, or for another keyword.
@@ -65,7 +65,7 @@ def lengths(name: str, given: tuple[Any, ...], named: dict[str, Any] | None = No
 
 
 def _resolve_shape(name: str, shape: Shape, numel: int) -> Shape:
-    """`shape` with -1 replaced by what is left.
+    """`shape` with -1 replaced by the remaining size.
 
     Raises:
         ValueError: if it cannot hold `numel` elements.
@@ -87,7 +87,7 @@ def _resolve_shape(name: str, shape: Shape, numel: int) -> Shape:
 def reshaped_strides(old: Shape, strides: Shape, new: Shape) -> Shape | None:
     """Strides that show `old` memory under the shape `new`, or None if there are none.
 
-    Dimensions that lie in one run of memory merge; each run is then cut into the new sizes.
+    Dimensions that are contiguous with each other are merged into runs, which are then cut into the new sizes.
     """
     if prod(new) == 0:
         return contiguous_strides(new)
@@ -169,7 +169,7 @@ def view(input: Tensor, *size: Any, **named: Any) -> Tensor:
     new = _resolve_shape("view", sizes("view", size, named), input.numel())
     if reshaped_strides(input.shape, input.stride(), new) is None:
         raise RuntimeError(
-            f"view: a tensor of shape {list(input.shape)} and strides {list(input.stride())} cannot be seen as "
+            f"view: a tensor of shape {list(input.shape)} and strides {list(input.stride())} cannot be viewed as "
             f"{list(new)} without copying; use reshape()"
         )
     return _interpreter.dispatch_view(_RESHAPE, input, (new,))
@@ -616,10 +616,10 @@ def select(input: Tensor, dim: int, index: int) -> Tensor:
 
 
 def place_in(name: str, input: Tensor, dim: int, index: int) -> tuple[int, int]:
-    """A dimension and an index in it, both counted from the front.
+    """The dimension and the index, both counted from the front.
 
     Raises:
-        IndexError: if one is not there.
+        IndexError: if one does not exist.
     """
     axis = normalize_dim(name, dim, input.ndim)
     size = _size(name, input, axis)
