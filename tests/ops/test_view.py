@@ -197,7 +197,7 @@ def test_reshape_and_view_of_random_views(data: st.DataObject) -> None:
     if np.shares_memory(array.reshape(new), array):
         check(tensor.view(new), array.reshape(new), "float64")
     else:
-        with pytest.raises(RuntimeError, match="cannot be seen as"):
+        with pytest.raises(RuntimeError, match="cannot be viewed as"):
             tensor.view(new)
 
 
@@ -335,7 +335,7 @@ def test_in_place_changes_of_shape() -> None:
         (lambda x: x.reshape(2.0, 3), TypeError, "sizes are integers"),
         (lambda x: x.reshape(True, 6), TypeError, "sizes are integers"),
         (lambda x: x.view(flow.int64), TypeError, "sizes are integers"),
-        (lambda x: x.T.view(6), RuntimeError, "cannot be seen as"),
+        (lambda x: x.T.view(6), RuntimeError, "cannot be viewed as"),
         (lambda x: x.flatten(1, 0), ValueError, "comes after end_dim"),
         (lambda x: x.flatten(0, 2), IndexError, "dim 2 is out of range"),
         (lambda x: x.unsqueeze(3), IndexError, "dim 3 is out of range"),

@@ -38,46 +38,46 @@ def step_of(plan: OpPlan, attributes: Attributes, metas: Metas) -> OpStep | None
 
 def chain_kernel(calls: Sequence[Chainable], wanted: Sequence[int]) -> Callable[[], None] | None:
     """See `vmflow.instructions.chain.ChainKernel`."""
-    given, steps = _steps(calls)
-    if any([value.storage.failure is not None or value.storage.array is None for value in given]):
+    operands, steps = _steps(calls)
+    if any([blob.storage.failure is not None or blob.storage.array is None for blob in operands]):
         return None
-    metas = tuple([value.meta for value in given])
+    metas = tuple([blob.meta for blob in operands])
     kernel = _kernel(steps, tuple(wanted), metas, tuple([call.output.meta.dtype for call in calls]))
     if kernel is None:
         return None
-    arrays = [value.array() for value in given]
-    outs = tuple([calls[value].output.storage.array for value in wanted])
+    arrays = [blob.array() for blob in operands]
+    outs = tuple([calls[number].output.storage.array for number in wanted])
     return lambda: kernel.function(*arrays, outs if len(outs) > 1 else outs[0])
 
 
 def _steps(calls: Sequence[Chainable]) -> tuple[list[Blob], tuple[Step, ...]]:
     """The operands that no call of the chain computes, and the steps of a fused op equivalent to the calls."""
     made: dict[Storage, int] = {call.output.storage: at for at, call in enumerate(calls)}
-    given: dict[Hashable, tuple[int, Blob]] = {}
+    sources: dict[Hashable, tuple[int, Blob]] = {}
     for call in calls:
         for blob in call.inputs:
             if blob.storage not in made:
-                given.setdefault(_seen(blob), (len(given), blob))
+                sources.setdefault(_identity(blob), (len(sources), blob))
     steps: list[Step] = []
     for call in calls:
         assert call.step is not None
         operands = [
-            len(given) + made[operand.storage] if operand.storage in made else given[_seen(operand)][0]
+            len(sources) + made[operand.storage] if operand.storage in made else sources[_identity(operand)][0]
             for operand in call.inputs
         ]
         scalars = tuple([encoded(scalar) for scalar in call.scalars])
         steps.append((call.name, call.step.attributes, scalars, tuple(operands)))
-    return [blob for _, blob in given.values()], tuple(steps)
+    return [blob for _, blob in sources.values()], tuple(steps)
 
 
-def _seen(blob: Blob) -> Hashable:
+def _identity(blob: Blob) -> Hashable:
     """Equal for blobs that are the same array."""
     return blob.storage, blob.meta, blob.strides, blob.offset
 
 
-def _kernel(steps: tuple[Step, ...], wanted: tuple[int, ...], metas: Metas, made: tuple[Any, ...]) -> Kernel | None:
+def _kernel(steps: tuple[Step, ...], wanted: tuple[int, ...], metas: Metas, dtypes: tuple[Any, ...]) -> Kernel | None:
     """The kernel of these steps; None if the results' dtypes differ, since calls may have another default dtype."""
-    key = (steps, wanted, metas, made)
+    key = (steps, wanted, metas, dtypes)
     # Another thread may clear the dict at the same time.
     try:
         return _kernels[key]
@@ -87,7 +87,7 @@ def _kernel(steps: tuple[Step, ...], wanted: tuple[int, ...], metas: Metas, made
         _kernels.clear()
     inferred = infer_fused(steps, wanted, metas)
     details: Fused = inferred.details._replace(occasional=True)
-    fits = tuple([step.output.dtype for step in details.steps]) == made
+    fits = tuple([step.output.dtype for step in details.steps]) == dtypes
     problem = Problem("fused", "fused", (), metas, (), inferred.outputs, details)
     kernel = _kernels[key] = choose(problem, inferred.outputs[0].device) if fits else None
     return kernel

@@ -90,9 +90,9 @@ def check_destination(name: str, out: Tensor, inputs: tuple[Tensor, ...]) -> Non
     """Raise TypeError unless `out` is a tensor on the inputs' device; RuntimeError if a gradient would be recorded."""
     if not isinstance(out, _tensors.Tensor):
         raise TypeError(f"{name}: out must be a tensor, not {type(out).__name__}")
-    for given in inputs:
-        if not isinstance(given, _tensors.Tensor):
-            raise not_tensors(name, (given,))
+    for operand in inputs:
+        if not isinstance(operand, _tensors.Tensor):
+            raise not_tensors(name, (operand,))
     if any([operand.device is not out.device for operand in inputs]):
         raise TypeError(f"{name}: out is on {out.device}, but the result is not; make it there")
     if MODE.get().grad and any([operand.requires_grad for operand in (out, *inputs)]):
@@ -172,9 +172,9 @@ def _with_out(deliver: Callable[..., Any], name: str | None) -> Callable[[Declar
     return declare
 
 
-def _operands(given: tuple[Any, ...]) -> tuple[Any, ...]:
+def _operands(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
     """The tensors among these, also those in lists."""
     operands: list[Any] = []
-    for each in given:
-        operands += each if isinstance(each, (list, tuple)) else (each,)
+    for argument in arguments:
+        operands += argument if isinstance(argument, (list, tuple)) else (argument,)
     return tuple(operands)

@@ -68,7 +68,7 @@ class Formula:
         tensors, numbers = arguments[: self._operands], arguments[self._operands :]
         mode = MODE.get()
         composed = mode.interpreter is not None or mode.autocast is not None
-        if composed or not _are_alike(tensors) or not all([isinstance(number, (int, float)) for number in numbers]):
+        if composed or not _share_meta(tensors) or not all([isinstance(number, (int, float)) for number in numbers]):
             return self.by_steps(*arguments)
         return _interpreter.dispatch(self._op, tensors, tuple([encoded(number) for number in numbers]))
 
@@ -95,12 +95,12 @@ class Formula:
         if mode.grad or mode.interpreter is not None:
             # Views, since hooks of the tensors themselves must not run for these intermediate gradients.
             tensors = tuple([tensor.view(tensor.shape) for tensor in tensors])
-            found = self._composed(gradient, tensors, node.needs, _numbers(node.attributes))
+            gradients = self._composed(gradient, tensors, node.needs, _numbers(node.attributes))
         else:
-            found = _interpreter.dispatch_several(
+            gradients = _interpreter.dispatch_several(
                 self._gradient, (gradient, *tensors), (tuple(node.needs), *node.attributes)
             )
-        rest = iter(found)
+        rest = iter(gradients)
         return tuple([next(rest) if needed else None for needed in node.needs])
 
     def _composed(
@@ -132,7 +132,7 @@ def formula(name: str, operands: int = 1) -> Callable[[Callable[..., Tensor]], F
     return lambda function: Formula(name, function, operands)
 
 
-def _are_alike(tensors: Sequence[Tensor]) -> bool:
+def _share_meta(tensors: Sequence[Tensor]) -> bool:
     first = tensors[0]._blob.meta
     if first.dtype.category != FLOATING or first.device.type not in ("cpu", "sim", "cuda"):
         return False
@@ -140,4 +140,4 @@ def _are_alike(tensors: Sequence[Tensor]) -> bool:
 
 
 def _numbers(attributes: Attributes) -> tuple[Any, ...]:
-    return tuple([decoded(value) for value in cast("tuple[tuple[str, ...], ...]", attributes)])
+    return tuple([decoded(code) for code in cast("tuple[tuple[str, ...], ...]", attributes)])

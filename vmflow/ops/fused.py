@@ -32,7 +32,7 @@ def can_fuse(op: str, given: Metas) -> bool:
         op: its name in the op table.
         given: the metas of its inputs.
     """
-    if op.removesuffix("_scalar") in _MAY_FAIL and all([value.dtype.category < FLOATING for value in given]):
+    if op.removesuffix("_scalar") in _MAY_FAIL and all([meta.dtype.category < FLOATING for meta in given]):
         return False
     return op in ELEMENTWISE or op in _OTHERS
 
@@ -44,30 +44,30 @@ def infer_fused(steps: tuple[Step, ...], outputs: tuple[int, ...], metas: Metas)
         ValueError: if the steps' results are not of one shape.
     """
     known = list(metas)
-    found: list[FusedStep] = []
+    fused_steps: list[FusedStep] = []
     for name, attributes, scalars, operands in steps:
-        given = tuple([known[operand] for operand in operands])
+        operand_metas = tuple([known[operand] for operand in operands])
         numbers = tuple([decoded(scalar) for scalar in scalars])
-        plan = _plan(name, attributes, given, tuple([type(number) for number in numbers]))
+        plan = _plan(name, attributes, operand_metas, tuple([type(number) for number in numbers]))
         (output,) = plan.outputs
         # Comparisons, and absolute values of complex numbers, are not computed in the result's dtype.
         compute = plan.details.compute if isinstance(plan.details, Elementwise) else output.dtype
         kernel, cost = plan.kernel, plan.cost
-        found.append(FusedStep(name, attributes, numbers, operands, output, compute, kernel, cost))
+        fused_steps.append(FusedStep(name, attributes, numbers, operands, output, compute, kernel, cost))
         known.append(output)
-        if output.shape != found[0].output.shape:
-            first = list(found[0].output.shape)
+        if output.shape != fused_steps[0].output.shape:
+            first = list(fused_steps[0].output.shape)
             raise ValueError(f"fused: all steps must have one shape, not {first} and {list(output.shape)}")
-    made = tuple([found[value].output for value in outputs])
-    total = sum([value.cost for value in found])
-    return Inferred(made if len(made) > 1 else made[0], total, Fused(tuple(found), outputs))
+    made = tuple([fused_steps[output].output for output in outputs])
+    total = sum([step.cost for step in fused_steps])
+    return Inferred(made if len(made) > 1 else made[0], total, Fused(tuple(fused_steps), outputs))
 
 
 def _plan(name: str, attributes: Attributes, metas: Metas, kinds: Kinds) -> OpPlan:
     op = OPS[name]
     key = (metas, attributes, kinds, None)
-    found = op.known.get(key)
-    return found if found is not None else op.plan(key, attributes, metas, kinds)
+    plan = op.known.get(key)
+    return plan if plan is not None else op.plan(key, attributes, metas, kinds)
 
 
 def _infer(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:

@@ -43,7 +43,7 @@ def copied_in_place(called: str | None = None) -> Callable[[Declared], Declared]
     return declare
 
 
-def reseen_in_place(*others: str, documented: bool = False) -> Callable[[Declared], Declared]:
+def viewed_in_place(*others: str, documented: bool = False) -> Callable[[Declared], Declared]:
     """Declare the in-place form of the decorated view: only this tensor views its memory differently.
 
     Args:
@@ -60,12 +60,12 @@ def reseen_in_place(*others: str, documented: bool = False) -> Callable[[Declare
             whole = new_alias(input)
             # The history of a non-leaf must describe its view, even while no gradients are recorded.
             with set_grad_enabled(MODE.get().grad or not input.is_leaf):
-                seen = function(input, *args, **kwargs)
-            input._blob, input._lease = seen._blob, seen._lease
-            if input._base is None and seen._base is not None:
+                viewed = function(input, *args, **kwargs)
+            input._blob, input._lease = viewed._blob, viewed._lease
+            if input._base is None and viewed._base is not None:
                 input._base = whole  # the input itself is a view now
-            if seen._autograd is not None and seen.requires_grad:
-                input._autograd = seen._autograd.follow(input._autograd)
+            if viewed._autograd is not None and viewed.requires_grad:
+                input._autograd = viewed._autograd.follow(input._autograd)
             return input
 
         _enter(form, name, others)

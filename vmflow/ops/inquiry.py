@@ -172,9 +172,10 @@ def result_type(tensor1: Tensor | Scalar, tensor2: Tensor | Scalar) -> DType:
         >>> flow.result_type(flow.tensor([1]), 2.0)
         vmflow.float32
     """
-    given = (tensor1, tensor2)
-    metas = tuple([value._blob.meta for value in given if isinstance(value, _tensors.Tensor)])
-    kinds = tuple([type(number("result_type", value)) for value in given if not isinstance(value, _tensors.Tensor)])
+    operands = (tensor1, tensor2)
+    metas = tuple([operand._blob.meta for operand in operands if isinstance(operand, _tensors.Tensor)])
+    numbers = [operand for operand in operands if not isinstance(operand, _tensors.Tensor)]
+    kinds = tuple([type(number("result_type", scalar)) for scalar in numbers])
     return result_dtype(metas, kinds)
 
 
@@ -209,7 +210,7 @@ def broadcast_shapes(*shapes: int | tuple[int, ...]) -> Size:
     """
     if not shapes:
         return Size(())
-    given = [sizes("broadcast_shapes", (cast("Any", value),)) for value in shapes]
-    if any([size < 0 for shape in given for size in shape]):
-        raise ValueError(f"broadcast_shapes: sizes cannot be negative, got {[list(value) for value in given]}")
-    return Size(_broadcast_shapes("broadcast_shapes", *given))
+    tuples = [sizes("broadcast_shapes", (cast("Any", shape),)) for shape in shapes]
+    if any([size < 0 for shape in tuples for size in shape]):
+        raise ValueError(f"broadcast_shapes: sizes cannot be negative, got {[list(shape) for shape in tuples]}")
+    return Size(_broadcast_shapes("broadcast_shapes", *tuples))

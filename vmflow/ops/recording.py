@@ -167,4 +167,4 @@ def _without_unused(
         )
         for name, attributes, scalars, operands in [steps[at] for at in places]
     ]
-    return tuple(kept), tuple([places[value] for value in wanted])
+    return tuple(kept), tuple([places[result] for result in wanted])

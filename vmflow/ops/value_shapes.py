@@ -25,16 +25,16 @@ def from_values(compute: Callable[..., tuple[Tensor, ...]], *inputs: Tensor) -> 
     """
     recorder = MODE.get().interpreter
     if recorder is not None:
-        for given in inputs:
-            given._blob.storage.settled()
+        for tensor in inputs:
+            tensor._blob.storage.settled()
     with _interpreter.eagerly():
-        found = compute(*[given.detach() for given in inputs])
+        results = compute(*[tensor.detach() for tensor in inputs])
     if recorder is not None:
-        for made in found:
+        for made in results:
             storage = made._blob.storage
             writing = writer_of(storage)
             if writing is not None:
                 machine, instruction = writing
                 machine.wait(instruction)
             recorder.made(storage)
-    return found
+    return results

@@ -209,8 +209,8 @@ def tensor(
 _NUMBERS = frozenset((bool, int, float, complex))
 
 
-def _plain(data: Any, found: set[DType]) -> Any:
-    """Convert `data` for numpy, and add the dtypes of its parts to `found`.
+def _plain(data: Any, dtypes_found: set[DType]) -> Any:
+    """Convert `data` for numpy, and add the dtypes of its parts to `dtypes_found`.
 
     Raises:
         TypeError: if it contains anything but numbers.
@@ -218,20 +218,20 @@ def _plain(data: Any, found: set[DType]) -> Any:
     if isinstance(data, (list, tuple, range)):
         kinds = set(map(type, data))
         if kinds <= _NUMBERS:
-            found |= {dtypes.of_scalar(kind) for kind in kinds}
+            dtypes_found |= {dtypes.of_scalar(kind) for kind in kinds}
             return data
-        return [_plain(item, found) for item in data]
+        return [_plain(item, dtypes_found) for item in data]
     if isinstance(data, _tensors.Tensor):
-        found.add(data.dtype)
+        dtypes_found.add(data.dtype)
         return data.detach().numpy()
     if isinstance(data, (np.ndarray, np.generic)):
-        found.add(dtypes.from_numpy(data.dtype))
+        dtypes_found.add(dtypes.from_numpy(data.dtype))
         return data
     if isinstance(data, (bool, int, float, complex)):
-        found.add(dtypes.of_scalar(type(data)))
+        dtypes_found.add(dtypes.of_scalar(type(data)))
         return data
     if hasattr(data, "__array__"):
-        return _plain(np.asarray(data), found)
+        return _plain(np.asarray(data), dtypes_found)
     raise TypeError(f"tensor: expected numbers, sequences of numbers, arrays or tensors, got {type(data).__name__}")
 
 
@@ -365,10 +365,10 @@ def memory_layout(array: Array) -> tuple[Array, tuple[int, ...], int] | None:
     """
     itemsize = array.dtype.itemsize
     if not (array.flags.writeable and array.dtype.isnative) or any(
-        [value < 0 or value % itemsize for value in array.strides]
+        [stride < 0 or stride % itemsize for stride in array.strides]
     ):
         return None
-    strides = tuple([value // itemsize for value in array.strides])
+    strides = tuple([stride // itemsize for stride in array.strides])
     block = array
     while isinstance(block.base, np.ndarray):
         block = block.base
@@ -718,9 +718,9 @@ def arange(
     if end is None:
         start, end = 0, start
     start, end, step = [
-        number("arange", value.item() if isinstance(value, _tensors.Tensor) else value) for value in (start, end, step)
+        number("arange", limit.item() if isinstance(limit, _tensors.Tensor) else limit) for limit in (start, end, step)
     ]
-    integers = all([isinstance(value, int) for value in (start, end, step)])
+    integers = all([isinstance(limit, int) for limit in (start, end, step)])
     if dtype is dtypes.bool_:
         raise TypeError("arange: there is no range of bools")
     if dtype is not None and dtype.category == dtypes.INTEGER and not integers:

@@ -176,10 +176,10 @@ def empty_strided(
         (1, 2)
     """
     shape, strides = sizes("empty_strided", (tuple(size),)), sizes("empty_strided", (tuple(stride),))
-    if len(shape) != len(strides) or any([value < 0 for value in (*shape, *strides)]):
+    if len(shape) != len(strides) or any([number < 0 for number in (*shape, *strides)]):
         raise ValueError(
             f"empty_strided: as many sizes as strides are needed, none negative, got {list(shape)} and {list(strides)}"
         )
-    reach = 0 if 0 in shape else 1 + sum([(value - 1) * step for value, step in zip(shape, strides, strict=True)])
+    reach = 0 if 0 in shape else 1 + sum([(number - 1) * step for number, step in zip(shape, strides, strict=True)])
     made = as_strided(empty(reach, dtype=dtype, device=device), shape, strides)
     return made.requires_grad_() if requires_grad else made

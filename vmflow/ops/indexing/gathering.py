@@ -333,12 +333,12 @@ def scatter(
         raise TypeError("scatter: give either src or value")
     if reduce not in _REDUCTIONS:
         raise ValueError(f"scatter: reduce must be one of {', '.join(map(repr, _REDUCTIONS))}, not {reduce!r}")
-    given = value if src is None else src
-    if not isinstance(given, _tensors.Tensor):
+    source = value if src is None else src
+    if not isinstance(source, _tensors.Tensor):
         output = meta(index.shape, input.dtype, input.device)
-        given = full_of(output, cast("float", given))
+        source = full_of(output, cast("float", source))
     axis = normalize_dim("scatter", dim, input.ndim)
-    return _interpreter.dispatch(_SCATTER, (input, index, given), (axis, reduce))
+    return _interpreter.dispatch(_SCATTER, (input, index, source), (axis, reduce))
 
 
 @public(numpy_names=True)

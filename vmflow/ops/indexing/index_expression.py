@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 def parted(input: Tensor, index: tuple[Any, ...]) -> tuple[Tensor, list[tuple[int, Tensor]]]:
     """Apply integers, slices and None as views; returns the view, and the index tensors with their dimensions."""
-    given = sum([_consumes(item) for item in index])
-    if given > input.ndim:
-        raise IndexError(f"too many indices: the tensor has {input.ndim} dimensions and {given} were indexed")
+    consumed = sum([_consumes(item) for item in index])
+    if consumed > input.ndim:
+        raise IndexError(f"too many indices: the tensor has {input.ndim} dimensions and {consumed} were indexed")
     if sum([item is Ellipsis for item in index]) > 1:
         raise IndexError("an index can contain '...' only once")
     tensors: list[tuple[int, Tensor]] = []

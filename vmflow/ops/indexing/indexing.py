@@ -74,9 +74,9 @@ def _indexed_shape(
     for index in indices:
         if index.dtype.category != dtypes.INTEGER:
             raise TypeError(f"{name}: indices must be integers, not {index.dtype.name}")
-    if len(dims) != len(indices) or len(set(dims)) != len(dims) or not all([0 <= value < len(shape) for value in dims]):
+    if len(dims) != len(indices) or len(set(dims)) != len(dims) or not all([0 <= dim < len(shape) for dim in dims]):
         raise ValueError(f"{name}: {len(indices)} indices cannot be of the dimensions {dims} of a shape {list(shape)}")
-    joint = broadcast_shapes(name, *[value.shape for value in indices])
+    joint = broadcast_shapes(name, *[index.shape for index in indices])
     removed = [dim for dim, index in zip(dims, indices, strict=True) if not index.shape]
     left = [axis for axis in range(len(shape)) if axis not in removed]
     replaced = [place for place, axis in enumerate(left) if axis in dims]
@@ -144,7 +144,7 @@ def check_part(name: str, whole: TensorMeta, part: Part) -> None:
     fits = len(shape) == len(strides) and min(shape, default=0) >= 0
     if fits and 0 not in shape:
         reach = [(size - 1) * stride for size, stride in zip(shape, strides, strict=True)]
-        lowest, highest = [offset + sum([f(value, 0) for value in reach]) for f in (min, max)]
+        lowest, highest = [offset + sum([f(distance, 0) for distance in reach]) for f in (min, max)]
         fits = lowest >= 0 and highest < whole.numel
     if not fits:
         raise ValueError(f"{name}: the part {part} does not lie within {whole}")

@@ -29,17 +29,17 @@ def _parts(name: str, slice_tup_list: Sequence[Sequence[int | None]], shape: tup
     """
     if len(slice_tup_list) > len(shape):
         raise ValueError(f"{name}: {len(slice_tup_list)} slices for a tensor of {len(shape)} dimensions")
-    found: list[Part] = []
-    for size, given in zip(shape, [*slice_tup_list, *[(None,) * 3] * (len(shape) - len(slice_tup_list))], strict=True):
-        if not isinstance(given, (tuple, list)) or len(given) != 3:
-            raise ValueError(f"{name}: expected (start, stop, step) of each dimension, got {given!r}")
-        if any([value is not None and not hasattr(value, "__index__") for value in given]):
-            raise TypeError(f"{name}: start, stop and step are integers or None, got {given!r}")
-        if given[2] is not None and given[2] < 1:
-            raise ValueError(f"{name}: a step must be positive, got {given[2]}")
-        chosen = range(*builtins.slice(*given).indices(size))
-        found.append((chosen.start if chosen else 0, len(chosen), chosen.step))
-    return found
+    parts: list[Part] = []
+    for size, triple in zip(shape, [*slice_tup_list, *[(None,) * 3] * (len(shape) - len(slice_tup_list))], strict=True):
+        if not isinstance(triple, (tuple, list)) or len(triple) != 3:
+            raise ValueError(f"{name}: expected (start, stop, step) of each dimension, got {triple!r}")
+        if any([bound is not None and not hasattr(bound, "__index__") for bound in triple]):
+            raise TypeError(f"{name}: start, stop and step are integers or None, got {triple!r}")
+        if triple[2] is not None and triple[2] < 1:
+            raise ValueError(f"{name}: a step must be positive, got {triple[2]}")
+        chosen = range(*builtins.slice(*triple).indices(size))
+        parts.append((chosen.start if chosen else 0, len(chosen), chosen.step))
+    return parts
 
 
 @function()
@@ -166,5 +166,5 @@ def in_top_k(targets: Tensor, predictions: Tensor, k: int) -> Tensor:
     known = (targets >= 0) & (targets < classes)
     of_target = gather(predictions, 1, targets.clamp(0, classes - 1).unsqueeze(1))
     larger = (predictions > of_target).sum(1)
-    told = of_target.squeeze(1).isfinite() & ~predictions.isnan().any(1)
-    return known & told & (larger < k)
+    finite = of_target.squeeze(1).isfinite() & ~predictions.isnan().any(1)
+    return known & finite & (larger < k)

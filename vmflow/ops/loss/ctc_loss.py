@@ -126,11 +126,11 @@ def ctc_loss(
     return losses.reshape(()) if single else losses
 
 
-def _lengths(what: str, given: Tensor | Sequence[int] | int, batch: int, like: Tensor) -> Tensor:
-    if not isinstance(given, Tensor):
-        given = tensor(given, dtype=dtypes.int64, device=like.device)
-    if given.dtype.category != INTEGER:
-        raise TypeError(f"{_NAME}: {what} lengths must be integers, not {given.dtype.name}")
-    if given.numel() != batch or given.ndim > 1:
-        raise ValueError(f"{_NAME}: {batch} cases need as many {what} lengths, got shape {list(given.shape)}")
-    return given.reshape(batch)
+def _lengths(what: str, lengths: Tensor | Sequence[int] | int, batch: int, like: Tensor) -> Tensor:
+    if not isinstance(lengths, Tensor):
+        lengths = tensor(lengths, dtype=dtypes.int64, device=like.device)
+    if lengths.dtype.category != INTEGER:
+        raise TypeError(f"{_NAME}: {what} lengths must be integers, not {lengths.dtype.name}")
+    if lengths.numel() != batch or lengths.ndim > 1:
+        raise ValueError(f"{_NAME}: {batch} cases need as many {what} lengths, got shape {list(lengths.shape)}")
+    return lengths.reshape(batch)

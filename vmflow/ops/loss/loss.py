@@ -78,8 +78,8 @@ def check_same(name: str, input: Tensor, target: Tensor) -> None:
 
 
 def _check_real(name: str, input: Tensor, target: Tensor) -> None:
-    for value in (input, target):
-        if value.dtype.is_complex:
+    for tensor in (input, target):
+        if tensor.dtype.is_complex:
             raise TypeError(f"{name} is not defined for complex tensors; compare vmflow.view_as_real() of them")
 
 
@@ -448,7 +448,7 @@ def kl_div(
 
     Raises:
         TypeError: if a dtype is not floating-point.
-        ValueError: if the shapes do not broadcast, or for another reduction.
+        ValueError: for shapes that differ, or another reduction.
 
     Example:
         >>> flow.nn.functional.kl_div(flow.tensor([-1.0, -2.0]), flow.tensor([1.0, 1.0]), reduction="sum")
@@ -459,9 +459,9 @@ def kl_div(
         raise ValueError(f"kl_div: reduction must be one of {', '.join(REDUCTIONS)}, batchmean, not {reduction!r}")
     check_same("kl_div", input, target)
     log_target = flag("kl_div", "log_target", log_target)
-    for value in (input, target):
-        if value.dtype.category != FLOATING:
-            raise TypeError(f"kl_div is not defined for {value.dtype.name} tensors; convert with .float() first")
+    for tensor in (input, target):
+        if tensor.dtype.category != FLOATING:
+            raise TypeError(f"kl_div is not defined for {tensor.dtype.name} tensors; convert with .float() first")
     if log_target:
         losses = target.exp() * (target - input)
     else:

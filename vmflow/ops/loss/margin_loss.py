@@ -216,7 +216,7 @@ def hinge_embedding_loss(
     """The distance `input` for a target of 1, ``max(0, margin - input)`` for a target of -1; both have one shape.
 
     Raises:
-        ValueError: if the shapes do not broadcast, or for another reduction.
+        ValueError: for shapes that differ, or another reduction.
 
     Example:
         >>> flow.nn.functional.hinge_embedding_loss(flow.tensor([0.5, 0.25]), flow.tensor([1, -1]), reduction="none")
@@ -240,7 +240,7 @@ def soft_margin_loss(
     """``log(1 + exp(-target * input))`` for targets 1 and -1 of the shape of `input`, without overflow.
 
     Raises:
-        ValueError: if the shapes do not broadcast, or for another reduction.
+        ValueError: for shapes that differ, or another reduction.
 
     Example:
         >>> flow.nn.functional.soft_margin_loss(flow.zeros(2), flow.tensor([1.0, -1.0]))
@@ -374,7 +374,7 @@ def multilabel_soft_margin_loss(
         size_average, reduce: older names for the reduction, deprecated.
 
     Raises:
-        ValueError: if the shapes do not broadcast, or for another reduction.
+        ValueError: for shapes that differ, or another reduction.
 
     Example:
         >>> flow.nn.functional.multilabel_soft_margin_loss(flow.zeros(1, 2), flow.tensor([[1.0, 0.0]]))

@@ -108,20 +108,22 @@ def _wanted(name: str, rank: int, input: Tensor, output_size: Any) -> Sizes:
             f"{name}: expected an input {layout(rank)} with every size but that of the batch above 0, got "
             f"{list(input.shape)}"
         )
-    given = tuple(output_size) if isinstance(output_size, (tuple, list)) else (output_size,)
-    if len(given) == 1:
-        given *= rank
-    if len(given) == rank:
-        given = tuple([have if want is None else want for want, have in zip(given, input.shape[-rank:], strict=True)])
-    return sizes(name, "output_size", given, 1, rank)
+    target = tuple(output_size) if isinstance(output_size, (tuple, list)) else (output_size,)
+    if len(target) == 1:
+        target *= rank
+    if len(target) == rank:
+        target = tuple(
+            [size if count is None else count for count, size in zip(target, input.shape[-rank:], strict=True)]
+        )
+    return sizes(name, "output_size", target, 1, rank)
 
 
 def _even(input: Tensor, wanted: Sizes) -> Sizes | None:
     """The size of the windows if all have the same."""
-    given = input.shape[-len(wanted) :]
-    if any(have % want for have, want in zip(given, wanted, strict=True)):
+    lengths = input.shape[-len(wanted) :]
+    if any(length % count for length, count in zip(lengths, wanted, strict=True)):
         return None
-    return tuple([have // want for have, want in zip(given, wanted, strict=True)])
+    return tuple([length // count for length, count in zip(lengths, wanted, strict=True)])
 
 
 def _adaptive_avg_pool(rank: int, input: Tensor, output_size: Any, data_format: str) -> Tensor:

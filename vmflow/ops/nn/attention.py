@@ -23,7 +23,7 @@ from vmflow.ops.elementwise.selection import where
 from vmflow.ops.shape.joining import repeat_interleave
 from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, broadcast_shapes, common_device, flag
 
-from .dropout import dropped_alike
+from .dropout import dropped_by
 from .layer_operands import check_shape, computes_in
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def _leading(metas: Metas) -> tuple[int, ...]:
 
 def _check(metas: Metas) -> None:
     query, key, value, *masks = metas
-    if any([entry.dtype is not query.dtype for entry in (key, value)]) or query.dtype.category != FLOATING:
+    if any([operand.dtype is not query.dtype for operand in (key, value)]) or query.dtype.category != FLOATING:
         given = ", ".join([meta.dtype.name for meta in metas[:3]])
         raise TypeError(f"{_NAME}: expected floating-point tensors of one dtype, got {given}; cast with .to()")
     if (
@@ -80,13 +80,13 @@ def _infer_attention(attributes: Attributes, metas: Metas, kinds: Kinds) -> Infe
     _check(metas)
     device = common_device(_NAME, metas)
     query, value = metas[0], metas[2]
-    it = _extent(metas)
-    output = meta((*it.leading, it.length, value.shape[-1]), query.dtype, device)
-    probabilities = meta((*it.leading, it.length, it.others), query.dtype, device)
-    kept = probabilities if keeps else meta((*it.leading, it.length), computes_in(query), device)
+    extent = _extent(metas)
+    output = meta((*extent.leading, extent.length, value.shape[-1]), query.dtype, device)
+    probabilities = meta((*extent.leading, extent.length, extent.others), query.dtype, device)
+    kept = probabilities if keeps else meta((*extent.leading, extent.length), computes_in(query), device)
     products = prod(probabilities.shape) * (query.shape[-1] + value.shape[-1])
     cost = products * _PER_PRODUCT + probabilities.numel * (DEAR + 5 * CHEAP + (6 if p else 0)) + 10000
-    return Inferred((output, kept), cost, it)
+    return Inferred((output, kept), cost, extent)
 
 
 # Attributes: those of the forward op; which of its results have a gradient; and which operands need one.
@@ -94,20 +94,20 @@ _Backward = tuple[_Options, tuple[bool, bool], tuple[bool, ...]]
 
 
 def _check_kept(
-    it: Extent, options: _Options, present: tuple[bool, bool], metas: Metas, query: TensorMeta, value: TensorMeta
+    extent: Extent, options: _Options, present: tuple[bool, bool], metas: Metas, query: TensorMeta, value: TensorMeta
 ) -> None:
     """Raise unless these are the gradients of the results and the tensor that the forward op has kept."""
     *gradients, kept = metas
-    weights = (*it.leading, it.length, it.others)
+    weights = (*extent.leading, extent.length, extent.others)
     shapes = [
         shape
-        for shape, there in zip(((*it.leading, it.length, value.shape[-1]), weights), present, strict=True)
-        if there
+        for shape, exists in zip(((*extent.leading, extent.length, value.shape[-1]), weights), present, strict=True)
+        if exists
     ]
     for gradient, shape in zip(gradients, shapes, strict=True):
         check_shape(_NAME, "a gradient", gradient, shape)
     check_shape(_NAME, "the kept tensor", kept, weights if options[3] else weights[:-1])
-    if any([each.dtype.category != FLOATING for each in metas]):
+    if any([meta.dtype.category != FLOATING for meta in metas]):
         raise TypeError(f"{_NAME}: expected floating-point gradients of {query}, got {list(metas)}")
 
 
@@ -117,13 +117,15 @@ def _infer_backward(attributes: Attributes, metas: Metas, kinds: Kinds) -> Infer
     gradients = sum(present)
     query, key, value, *_ = operands = metas[gradients + 1 :]
     _check(operands)
-    it = _extent(operands)
-    _check_kept(it, options, present, metas[: gradients + 1], query, value)
-    probabilities = meta((*it.leading, it.length, it.others), query.dtype, query.device)
-    whole = [meta((*it.leading, *each.shape[-2:]), each.dtype, each.device) for each in (query, key, value)]
-    whole = [each for each, want in zip((*whole, probabilities), wanted, strict=False) if want]
+    extent = _extent(operands)
+    _check_kept(extent, options, present, metas[: gradients + 1], query, value)
+    probabilities = meta((*extent.leading, extent.length, extent.others), query.dtype, query.device)
+    results = [
+        meta((*extent.leading, *operand.shape[-2:]), operand.dtype, operand.device) for operand in (query, key, value)
+    ]
+    results = [result for result, needed in zip((*results, probabilities), wanted, strict=False) if needed]
     products = probabilities.numel * (query.shape[-1] + value.shape[-1])
-    return Inferred(tuple(whole), products * 2 * _PER_PRODUCT + probabilities.numel * CHEAP * 6 + 10000, it)
+    return Inferred(tuple(results), products * 2 * _PER_PRODUCT + probabilities.numel * CHEAP * 6 + 10000, extent)
 
 
 _ATTENTION = OpExpr(_NAME, _infer_attention, Form((3, 4), _Options, (0, 2), draws=True), "attention")
@@ -138,8 +140,8 @@ def _gradient(node: OpNode, *gradients: Tensor | None) -> tuple[Tensor | None, .
     operands = tuple([node.input(place) for place in range(len(node.metas))])
     present = tuple([gradient is not None for gradient in gradients])
     if not is_grad_enabled():
-        given = [gradient for gradient in gradients if gradient is not None]
-        arguments = (*given, node.output(1), *(operands[:3] if options[3] else operands))
+        existing = [gradient for gradient in gradients if gradient is not None]
+        arguments = (*existing, node.output(1), *(operands[:3] if options[3] else operands))
         attributes = (options, present, node.needs)
         found = iter(_interpreter.dispatch_several(_BACKWARD, arguments, attributes, node.scalars))
     else:
@@ -148,7 +150,9 @@ def _gradient(node: OpNode, *gradients: Tensor | None) -> tuple[Tensor | None, .
             (result, gradient) for result, gradient in zip(results, gradients, strict=True) if gradient is not None
         ]
         wanted = [operand for operand, need in zip(operands, node.needs, strict=True) if need]
-        made = autograd.grad([value for value, _ in pairs], wanted, [value for _, value in pairs], create_graph=True)
+        made = autograd.grad(
+            [result for result, _ in pairs], wanted, [gradient for _, gradient in pairs], create_graph=True
+        )
         found = iter(cast("tuple[Tensor, ...]", made))
     return tuple([next(found) if need else None for need in node.needs])
 
@@ -171,7 +175,7 @@ def _composed(options: _Options, operands: tuple[Tensor, ...], stretch: tuple[An
     weights = softmax(scores, -1)
     for mask in allowed:
         weights = weights * mask
-    return dropped_alike(weights, p, stretch) @ value, weights
+    return dropped_by(weights, p, stretch) @ value, weights
 
 
 def _attend(
@@ -204,7 +208,7 @@ def attention_with_weights(
     """As `scaled_dot_product_attention`; returns also the weights (..., L, S) after dropout, differentiable too."""
     p = _probability(dropout_p)
     result, weights, stretch = _attend(query, key, value, mask, (query.shape[-1] ** -0.5, False, p), True)
-    return result, dropped_alike(weights, p, stretch)
+    return result, dropped_by(weights, p, stretch)
 
 
 def _probability(p: float) -> float:

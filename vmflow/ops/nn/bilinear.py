@@ -31,9 +31,9 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
         >>> flow.bilinear(flow.ones(1, 2), flow.ones(1, 2), flow.ones(1, 2, 2))
         tensor([[4.]])
     """
-    given = [input1, input2, weight, *([] if bias is None else [bias])]
-    if len({value.dtype for value in given}) != 1:
-        names = ", ".join([value.dtype.name for value in given])
+    operands = [input1, input2, weight, *([] if bias is None else [bias])]
+    if len({operand.dtype for operand in operands}) != 1:
+        names = ", ".join([operand.dtype.name for operand in operands])
         raise TypeError(f"bilinear: inputs, weight and bias must have one dtype, not {names}")
     if (
         weight.ndim != 3
@@ -44,7 +44,7 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
     ):
         raise ValueError(
             "bilinear: expected inputs (..., in1) and (..., in2), a weight (out, in1, in2) and a bias (out,), got "
-            + ", ".join([str(list(value.shape)) for value in given])
+            + ", ".join([str(list(operand.shape)) for operand in operands])
         )
     out, first, second = weight.shape
     pairs = input1 @ weight.permute((1, 0, 2)).reshape((first, out * second))

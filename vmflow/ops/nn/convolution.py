@@ -62,7 +62,7 @@ class _Window(NamedTuple):
         Raises:
             ValueError: if it does not fit once.
         """
-        found: list[int] = []
+        counts: list[int] = []
         for axis, taps in enumerate(kernel):
             length = source.shape[axis + 2] + self.before[axis] + self.behind[axis]
             reach = self.dilation[axis] * (taps - 1) + 1
@@ -71,8 +71,8 @@ class _Window(NamedTuple):
                     f"{name}: a kernel of {list(kernel)} with dilation {list(self.dilation)} does not fit into an "
                     f"input of shape {list(source.shape)} padded by {list(self.before)} and {list(self.behind)}"
                 )
-            found.append((length - reach) // self.stride[axis] + 1)
-        return tuple(found)
+            counts.append((length - reach) // self.stride[axis] + 1)
+        return tuple(counts)
 
 
 class _Family(NamedTuple):
@@ -106,7 +106,7 @@ def _checked_geometry(window: _Window, metas: Metas) -> Geometry:
     common_device(name, metas)
     check_floating(name, source)
     _common_dtype(name, metas)
-    if {len(value) for value in window[:4]} != {rank}:
+    if {len(numbers) for numbers in window[:4]} != {rank}:
         raise ValueError(f"{name}: the windows {window} are not of {rank} dimensions")
     if len(source.shape) != rank + 2 or len(weight.shape) != rank + 2:
         raise ValueError(
@@ -130,29 +130,29 @@ def _checked_geometry(window: _Window, metas: Metas) -> Geometry:
 
 
 def _infer_convolution(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
-    it = _checked_geometry(cast("_Window", attributes), metas)
+    geometry = _checked_geometry(cast("_Window", attributes), metas)
     source = metas[0]
-    output = meta((it.samples, it.filters, *it.output), source.dtype, source.device)
-    return Inferred(output, _cost(it), it)
+    output = meta((geometry.samples, geometry.filters, *geometry.output), source.dtype, source.device)
+    return Inferred(output, _cost(geometry), geometry)
 
 
 def _infer_with_columns(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
-    it = _checked_geometry(cast("_Window", attributes), metas)
+    geometry = _checked_geometry(cast("_Window", attributes), metas)
     source = metas[0]
-    output = meta((it.samples, it.filters, *it.output), source.dtype, source.device)
-    columns = meta(it.columns_shape(), source.dtype, source.device)
-    return Inferred((output, columns), _cost(it), it)
+    output = meta((geometry.samples, geometry.filters, *geometry.output), source.dtype, source.device)
+    columns = meta(geometry.columns_shape(), source.dtype, source.device)
+    return Inferred((output, columns), _cost(geometry), geometry)
 
 
 def _infer_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     window, wanted, source, has_columns = cast("tuple[_Window, Wanted, TensorMeta, bool]", attributes)
     gradient, saved, weight = metas
-    it = _checked_gradient(window, source, weight, gradient)
-    if saved.dtype is not source.dtype or saved.shape != (it.columns_shape() if has_columns else source.shape):
+    geometry = _checked_gradient(window, source, weight, gradient)
+    if saved.dtype is not source.dtype or saved.shape != (geometry.columns_shape() if has_columns else source.shape):
         raise ValueError(f"conv{len(window.stride)}d_gradient: {saved} is not saved by a convolution of {source}")
-    bias = meta((it.filters,), source.dtype, source.device)
+    bias = meta((geometry.filters,), source.dtype, source.device)
     outputs = tuple([output for output, want in zip((source, weight, bias), wanted, strict=True) if want])
-    return Inferred(outputs, _cost(it) * (1.5 * wanted[0] + wanted[1]), it)
+    return Inferred(outputs, _cost(geometry) * (1.5 * wanted[0] + wanted[1]), geometry)
 
 
 def _checked_gradient(window: _Window, source: TensorMeta, weight: TensorMeta, gradient: TensorMeta) -> Geometry:
@@ -190,11 +190,11 @@ def _geometry(source: TensorMeta, filters: int, kernel: Sizes, output: Sizes, wi
     )
 
 
-def _cost(it: Geometry) -> float:
+def _cost(geometry: Geometry) -> float:
     """An estimate in nanoseconds."""
-    taps = it.channels // max(it.groups, 1) * prod(it.kernel)
-    pixels = it.samples * prod(it.output)
-    return pixels * taps * (it.filters * _PER_PRODUCT + it.groups * _PER_COPY) + 5000
+    taps = geometry.channels // max(geometry.groups, 1) * prod(geometry.kernel)
+    pixels = geometry.samples * prod(geometry.output)
+    return pixels * taps * (geometry.filters * _PER_PRODUCT + geometry.groups * _PER_COPY) + 5000
 
 
 def _gradient_name(window: _Window, by: str) -> str:
@@ -208,8 +208,8 @@ def _infer_input_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) ->
     _common_dtype(_gradient_name(window, "input"), metas)
     assert window.size is not None
     output = meta((gradient.shape[0], weight.shape[1] * window.groups, *window.size), gradient.dtype, device)
-    it = _checked_gradient(window, output, weight, gradient)
-    return Inferred(output, _cost(it) * 1.5, it)
+    geometry = _checked_gradient(window, output, weight, gradient)
+    return Inferred(output, _cost(geometry) * 1.5, geometry)
 
 
 def _infer_weight_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
@@ -219,8 +219,8 @@ def _infer_weight_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -
     _common_dtype(_gradient_name(window, "weight"), metas)
     assert window.size is not None
     output = meta((gradient.shape[1], source.shape[1] // window.groups, *window.size), source.dtype, device)
-    it = _checked_gradient(window, source, output, gradient)
-    return Inferred(output, _cost(it), it)
+    geometry = _checked_gradient(window, source, output, gradient)
+    return Inferred(output, _cost(geometry), geometry)
 
 
 def _convolve(input: Tensor, weight: Tensor, window: _Window, like: TensorMeta) -> Tensor:
@@ -338,7 +338,7 @@ def around(padding: str, dilation: Sizes, kernel: Sizes) -> tuple[Sizes, Sizes]:
         none = (0,) * len(kernel)
         return none, none
     total = [spread * (taps - 1) for spread, taps in zip(dilation, kernel, strict=True)]
-    return tuple([value // 2 for value in total]), tuple([value - value // 2 for value in total])
+    return tuple([margin // 2 for margin in total]), tuple([margin - margin // 2 for margin in total])
 
 
 def _convolution(

@@ -54,7 +54,7 @@ def _mask_and_scale_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor, No
     return _interpreter.dispatch(_MASK_AND_SCALE, (gradient, node.input(1)), node.attributes), None
 
 
-def dropped_alike(input: Tensor, p: float, stretch: tuple[Any, ...]) -> Tensor:
+def dropped_by(input: Tensor, p: float, stretch: tuple[Any, ...]) -> Tensor:
     """Dropout by the random numbers that another op has used; unchanged for a probability of 0."""
     if p == 1:
         return input * 0.0

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 def _ratios(name: str, rank: int, given: Any) -> tuple[float, ...]:
-    found = tuple(given) if isinstance(given, (tuple, list)) else (given,) * rank
-    if len(found) != rank or not all([isinstance(value, (int, float)) and 0 < value < 1 for value in found]):
+    ratios = tuple(given) if isinstance(given, (tuple, list)) else (given,) * rank
+    if len(ratios) != rank or not all([isinstance(ratio, (int, float)) and 0 < ratio < 1 for ratio in ratios]):
         raise ValueError(f"{name}: output_ratio must be numbers between 0 and 1, one for each dimension, got {given!r}")
-    return found
+    return ratios
 
 
 def check_output(name: str, rank: int, output_size: Any, output_ratio: Any) -> None:
@@ -71,14 +71,14 @@ def _fractional_max_pool(
         raise ValueError(f"{name}: expected an input {layout(rank)}, not empty, got {list(input.shape)}")
     if not FLOATING <= input.dtype.category < COMPLEX:
         raise TypeError(f"{name} is not defined for {input.dtype.name} tensors; convert with .float() first")
-    given = tuple(input.shape[-rank:])
+    lengths = tuple(input.shape[-rank:])
     if output_size is None:
         ratios = _ratios(name, rank, output_ratio)
-        wanted: Sizes = tuple([int(have * ratio) for have, ratio in zip(given, ratios, strict=True)])
+        wanted: Sizes = tuple([int(length * ratio) for length, ratio in zip(lengths, ratios, strict=True)])
     else:
         wanted = sizes(name, "output_size", output_size, 1, rank)
-    for have, taps, want in zip(given, kernel, wanted, strict=True):
-        if want < 1 or want + taps - 1 > have:
+    for length, taps, count in zip(lengths, kernel, wanted, strict=True):
+        if count < 1 or count + taps - 1 > length:
             raise ValueError(
                 f"{name}: {list(wanted)} windows of {list(kernel)} do not fit into an input of shape "
                 f"{list(input.shape)}"
@@ -92,17 +92,17 @@ def _fractional_max_pool(
     # PyTorch's order: for images, the first number is for the columns.
     order = (1, 0) if rank == 2 else tuple(range(rank))
     starts = [
-        _starts(samples[..., place], have, taps, want)
-        for place, have, taps, want in zip(order, given, kernel, wanted, strict=True)
+        _starts(samples[..., place], length, taps, count)
+        for place, length, taps, count in zip(order, lengths, kernel, wanted, strict=True)
     ]
-    index = _indices(starts, given, kernel, wanted)
+    index = _indices(starts, lengths, kernel, wanted)
 
     def function(batch: Tensor) -> Any:
         flat = batch.flatten(2)
         windows = flat.detach().gather(2, index.flatten(2)).reshape(*index.shape)
-        found = index.gather(3, windows.argmax(3, keepdim=True)).squeeze(3)
-        values = flat.gather(2, found).reshape(*lead, *wanted)
-        return (values, found.reshape(*lead, *wanted)) if return_indices else values
+        places = index.gather(3, windows.argmax(3, keepdim=True)).squeeze(3)
+        values = flat.gather(2, places).reshape(*lead, *wanted)
+        return (values, places.reshape(*lead, *wanted)) if return_indices else values
 
     return batched(rank, input, function)
 

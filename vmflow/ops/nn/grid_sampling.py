@@ -165,7 +165,7 @@ def linear_values(flat: Tensor, places: Sequence[Tensor], size: Sequence[int]) -
     Returns:
         (samples, channels, places).
     """
-    below = [floor(value.detach()) for value in places]
+    below = [floor(coordinate.detach()) for coordinate in places]
     behind = [place - low for place, low in zip(places, below, strict=True)]
     total: Tensor | None = None
     for corner in product((0, 1), repeat=len(size)):
@@ -181,7 +181,7 @@ def linear_values(flat: Tensor, places: Sequence[Tensor], size: Sequence[int]) -
 def _bicubic(
     flat: Tensor, places: Sequence[Tensor], size: Sequence[int], padding_mode: str, align_corners: bool
 ) -> Tensor:
-    below = [floor(value.detach()) for value in places]
+    below = [floor(coordinate.detach()) for coordinate in places]
     weights = [_cubic_weights(place - low) for place, low in zip(places, below, strict=True)]
     taps = [
         [_bounded(low + shift, length, padding_mode, align_corners) for shift in range(-1, 3)]
@@ -235,7 +235,7 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
         )
     spatial = list(size[2:])
     corners = align_corners is not None and flag("affine_grid", "align_corners", align_corners)
-    lines = [_line(value, corners, theta.dtype, theta.device) for value in spatial]
+    lines = [_line(length, corners, theta.dtype, theta.device) for length in spatial]
     across = [
         line.reshape([-1 if index == axis else 1 for index in range(rank)]).expand(spatial)
         for axis, line in enumerate(lines)

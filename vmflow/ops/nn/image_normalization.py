@@ -72,7 +72,7 @@ def instance_norm(
             f"instance_norm: an image needs at least 2 elements, an input of shape {list(input.shape)} has {count}"
         )
     # The channels of all samples are normalized as channels of one sample.
-    operands = [None if value is None else value.repeat(samples) for value in (weight, bias)]
+    operands = [None if parameter is None else parameter.repeat(samples) for parameter in (weight, bias)]
     together = input.reshape(1, samples * channels, *size)
     result, mean, variance = batch_statistics(together, operands[0], operands[1], eps)
     moved = [

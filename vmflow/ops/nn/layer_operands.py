@@ -35,14 +35,14 @@ def sizes(name: str, what: str, value: Any, least: int, rank: int) -> Sizes:
     given = tuple(value) if isinstance(value, (tuple, list)) else (value,)
     if len(given) == 1:
         given *= rank
-    if len(given) != rank or any(not hasattr(entry, "__index__") or isinstance(entry, bool) for entry in given):
+    if len(given) != rank or any(not hasattr(size, "__index__") or isinstance(size, bool) for size in given):
         raise TypeError(f"{name}: {what} must be an integer or {_EACH[rank]}, not {value!r}")
-    found = tuple([int(entry) for entry in given])
-    if min(found) < least:
+    integers = tuple([int(size) for size in given])
+    if min(integers) < least:
         raise ValueError(f"{name}: {what} must be at least {least}, got {value!r}")
-    if max(found) > MOST_OF_WINDOWS:
+    if max(integers) > MOST_OF_WINDOWS:
         raise ValueError(f"{name}: {what} must be at most {MOST_OF_WINDOWS}, got {value!r}")
-    return found
+    return integers
 
 
 def check_shape(name: str, what: str, given: TensorMeta, shape: tuple[int, ...]) -> None:
@@ -60,8 +60,8 @@ def batched(rank: int, input: Tensor, function: Callable[[Tensor], Any]) -> Any:
     """Apply `function` to a batch, or to a single sample, which has no dimension of samples."""
     if input.ndim != rank + 1:
         return function(input)
-    found = function(input.unsqueeze(0))
-    return tuple([value.squeeze(0) for value in found]) if isinstance(found, tuple) else found.squeeze(0)
+    results = function(input.unsqueeze(0))
+    return tuple([result.squeeze(0) for result in results]) if isinstance(results, tuple) else results.squeeze(0)
 
 
 def check_floating(name: str, source: TensorMeta) -> None:

@@ -33,9 +33,9 @@ def _cost(rows: int, weight: TensorMeta) -> float:
 def _infer_linear(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     source, weight, *bias = metas
     device = common_device("linear", metas)
-    if any(value.dtype is not source.dtype for value in metas) or source.dtype is dtypes.bool_:
+    if any(operand.dtype is not source.dtype for operand in metas) or source.dtype is dtypes.bool_:
         raise TypeError(
-            f"linear: expected tensors of numbers of one dtype, got {', '.join(value.dtype.name for value in metas)}; "
+            f"linear: expected tensors of numbers of one dtype, got {', '.join(meta.dtype.name for meta in metas)}; "
             "cast with .to()"
         )
     if len(weight.shape) != 2 or source.shape[-1:] != weight.shape[1:]:
@@ -60,7 +60,7 @@ _Wanted = tuple[bool, bool, bool]
 def _infer_linear_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     by_input, by_weight, by_bias = cast("_Wanted", attributes)
     gradient, source, weight = metas
-    if any([value.dtype is not source.dtype for value in metas]) or source.dtype is dtypes.bool_:
+    if any([operand.dtype is not source.dtype for operand in metas]) or source.dtype is dtypes.bool_:
         raise TypeError(f"linear_gradient: expected tensors of numbers of one dtype, got {list(metas)}")
     if len(weight.shape) != 2 or source.shape[-1:] != weight.shape[1:]:
         raise ValueError(f"linear_gradient: an input {source} does not fit a weight {weight}")

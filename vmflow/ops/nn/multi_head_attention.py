@@ -97,14 +97,14 @@ def _projected(
         weights = projections.apart if together is None else together.chunk(3)
         assert weights is not None
         biases = (None, None, None) if bias is None else bias.chunk(3)
-        parts = tuple([linear(*each) for each in zip(operands, weights, biases, strict=True)])
+        parts = tuple([linear(*operand) for operand in zip(operands, weights, biases, strict=True)])
     of_query, of_key, of_value = parts
     count = projections.heads
     batch = of_key.shape[0]
     if projections.bias_k is not None and projections.bias_v is not None:
         of_key = cat([of_key, projections.bias_k.expand(batch, 1, of_key.shape[-1])], 1)
         of_value = cat([of_value, projections.bias_v.expand(batch, 1, of_value.shape[-1])], 1)
-    found = []
+    heads = []
     for what, rows, static in (
         ("static_k", of_key, projections.static_k),
         ("static_v", of_value, projections.static_v),
@@ -117,8 +117,8 @@ def _projected(
                     f"{list(static.shape)}"
                 )
             split = static.reshape(batch, count, static.shape[1], static.shape[2])
-        found.append(pad(split, [0, 0, 0, 1]) if projections.add_zero_attn else split)
-    return _heads(of_query, count), found[0], found[1]
+        heads.append(pad(split, [0, 0, 0, 1]) if projections.add_zero_attn else split)
+    return _heads(of_query, count), heads[0], heads[1]
 
 
 def _heads(rows: Tensor, count: int) -> Tensor:
@@ -132,22 +132,22 @@ def _mask(name: str, masks: Masks, projections: Projections, query: Tensor, key:
     batch, length, others = query.shape[0], query.shape[1], key.shape[1]
     if projections.static_k is not None:
         others = projections.static_k.shape[1]
-    given: list[Tensor] = []
+    parts: list[Tensor] = []
     attn_mask = masks.attn_mask
     if attn_mask is not None:
         _check_mask(name, "attn_mask", attn_mask, [(length, others), (batch * count, length, others)])
-        given.append(attn_mask if attn_mask.ndim == 2 else attn_mask.reshape(batch, count, length, others))
+        parts.append(attn_mask if attn_mask.ndim == 2 else attn_mask.reshape(batch, count, length, others))
     if masks.key_padding_mask is not None:
         _check_mask(name, "key_padding_mask", masks.key_padding_mask, [(batch, others)])
-        given.append(masks.key_padding_mask.reshape(batch, 1, 1, others))
-    if not given:
+        parts.append(masks.key_padding_mask.reshape(batch, 1, 1, others))
+    if not parts:
         return None
     added = (projections.bias_k is not None) + projections.add_zero_attn
-    if all(value.dtype is dtypes.bool_ for value in given):
-        ignored = given[0] if len(given) == 1 else given[0] | given[1]
+    if all(mask.dtype is dtypes.bool_ for mask in parts):
+        ignored = parts[0] if len(parts) == 1 else parts[0] | parts[1]
         allowed = ignored.logical_not()
         return pad(allowed, [0, added], value=True) if added else allowed
-    numbers = [_as_numbers(value, query.dtype) for value in given]
+    numbers = [_as_numbers(mask, query.dtype) for mask in parts]
     total = numbers[0] if len(numbers) == 1 else numbers[0] + numbers[1]
     return pad(total, [0, added]) if added else total
 

@@ -275,14 +275,14 @@ def move_statistics(moved: list[tuple[Tensor, Tensor, float]], batches: Tensor |
     Args:
         moved: running statistics, those of the batch, and a factor for the latter.
     """
-    inputs = [_spread_alike(batch.detach(), running) for running, batch, _ in moved]
+    inputs = [_spread_like(batch.detach(), running) for running, batch, _ in moved]
     outputs = [running for running, _, _ in moved] + ([] if batches is None else [batches])
     settings = RunningStatistics(tuple([factor for _, _, factor in moved]), batches is not None, momentum)
     kernel = choose_update("running_statistics", outputs[0].device).kernel(settings)
     issue_update(Update("batch_norm.running", kernel, inputs, outputs, 3000))
 
 
-def _spread_alike(batch: Tensor, running: Tensor) -> Tensor:
+def _spread_like(batch: Tensor, running: Tensor) -> Tensor:
     """The statistics of a batch, spread like the running ones if both are global."""
     if batch.is_global and running.is_global:
         return batch.to_global(running.placement, running.sbp)
@@ -347,7 +347,7 @@ def _layer_norm_gradient(node: OpNode, gradient: Tensor, *_: Tensor) -> tuple[Te
 
 
 def _normalized_shape(name: str, input: Tensor, given: int | Sequence[int]) -> tuple[int, ...]:
-    shape = (given,) if isinstance(given, int) else tuple([int(value) for value in given])
+    shape = (given,) if isinstance(given, int) else tuple([int(size) for size in given])
     if not shape or tuple(input.shape[-len(shape) :]) != shape:
         raise ValueError(
             f"{name}: normalized_shape {list(shape)} must be the last dimensions of the input's shape "

@@ -40,7 +40,7 @@ def _windows(name: str, source: TensorMeta, shape: _Shape) -> tuple[Window, ...]
         ValueError: if no window fits, or one lies entirely in the padding.
     """
     rank = len(shape.kernel)
-    if {len(value) for value in shape[:4]} != {rank}:
+    if {len(numbers) for numbers in shape[:4]} != {rank}:
         raise ValueError(f"{name}: the windows {shape} are not of {rank} dimensions")
     if len(source.shape) != rank + 2:
         raise ValueError(f"{name}: expected an input {layout(rank)}, got {list(source.shape)}")
@@ -57,7 +57,7 @@ def _taps(windows: tuple[Window, ...]) -> int:
 
 
 def _window(name: str, source: TensorMeta, shape: _Shape, axis: int) -> Window:
-    kernel, stride, padding, dilation = [value[axis] for value in shape[:4]]
+    kernel, stride, padding, dilation = [numbers[axis] for numbers in shape[:4]]
     ceil_mode = shape.ceil_mode
     size = source.shape[axis + 2]
     reach = dilation * (kernel - 1) + 1
@@ -263,10 +263,10 @@ def in_data_format(name: str, rank: int, input: Tensor, data_format: str, functi
             f"{name}: expected an input (samples, {SPATIAL[rank]}, channels) or ({SPATIAL[rank]}, channels), got "
             f"{list(input.shape)}"
         )
-    found = function(input.movedim(-1, -rank - 1))
-    if isinstance(found, tuple):
-        return tuple([each.movedim(-rank - 1, -1) for each in found])
-    return found.movedim(-rank - 1, -1)
+    results = function(input.movedim(-1, -rank - 1))
+    if isinstance(results, tuple):
+        return tuple([result.movedim(-rank - 1, -1) for result in results])
+    return results.movedim(-rank - 1, -1)
 
 
 def _max_pool(

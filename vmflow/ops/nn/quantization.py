@@ -109,25 +109,25 @@ def quantized(input: Tensor, scale: Tensor, zero_point: Tensor, how: Quantizing,
     affine = how.scheme == "affine"
     high = 2**how.bit - 1 if affine else 2 ** (how.bit - 1) - 1
     low = 0 if affine else -high - 1
-    found = input.detach() / _divisor(scale)
-    found = ((found + zero) if affine else found).round().clamp(low, high)
+    levels = input.detach() / _divisor(scale)
+    levels = ((levels + zero) if affine else levels).round().clamp(low, high)
     if back:
-        found = ((found - zero) if affine else found) * scale
-    return _straight_through(found.to(input.dtype), input)
+        levels = ((levels - zero) if affine else levels) * scale
+    return _straight_through(levels.to(input.dtype), input)
 
 
-def _by_first(each: Tensor, input: Tensor) -> Tensor:
+def _by_first(vector: Tensor, input: Tensor) -> Tensor:
     """Reshape to broadcast along the first dimension."""
-    return each.reshape((-1,) + (1,) * (input.ndim - 1)) if input.ndim else each.reshape(())
+    return vector.reshape((-1,) + (1,) * (input.ndim - 1)) if input.ndim else vector.reshape(())
 
 
-def _straight_through(found: Tensor, input: Tensor, inside: Tensor | None = None) -> Tensor:
+def _straight_through(rounded: Tensor, input: Tensor, inside: Tensor | None = None) -> Tensor:
     """`found`, with the gradient of `input`; where `inside` is false, without a gradient."""
     if not input.requires_grad:
-        return found
+        return rounded
     # The difference of finite numbers is zero, so that only its gradient is added.
     nothing = input - input.detach()
-    return found + (nothing if inside is None else where(inside, nothing, 0.0))
+    return rounded + (nothing if inside is None else where(inside, nothing, 0.0))
 
 
 # PyTorch's
@@ -203,7 +203,7 @@ def fake_quantize_per_channel_affine(
     if zero_point.dtype is not dtypes.int32 and zero_point.dtype.category != FLOATING:
         raise TypeError(f"{name}: zero_point must be int32 or floating-point, not {zero_point.dtype.name}")
     shape = tuple([-1 if place == axis else 1 for place in range(input.ndim)])
-    step, zero = [each.detach().float().reshape(shape) for each in (scale, zero_point)]
+    step, zero = [vector.detach().float().reshape(shape) for vector in (scale, zero_point)]
     # As in PyTorch, the zero point's dtype decides the rounding of numbers halfway between levels.
     together = zero_point.dtype.category == FLOATING
     return _rounded(input, step, zero, quant_min, quant_max, together)
@@ -225,5 +225,5 @@ def _rounded(
     if source.dtype is not dtypes.float64:
         source = source.float()
     levels = (source * inverse + zero).round() if together else (source * inverse).round() + zero
-    found = ((levels.clamp(low, high) - zero).float() * step).to(input.dtype)
-    return _straight_through(found, input, (levels >= low) & (levels <= high))
+    result = ((levels.clamp(low, high) - zero).float() * step).to(input.dtype)
+    return _straight_through(result, input, (levels >= low) & (levels <= high))

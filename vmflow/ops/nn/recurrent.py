@@ -102,12 +102,12 @@ def _check_passed(layer: Layer, present: tuple[bool, ...], metas: Metas, operand
     saved: list[tuple[int, ...]] = [(*source.shape[:-1], shown)]
     saved += [(*source.shape[:-1], 4 * hidden)] if GATES[layer.kind] > 1 else []
     saved += [(*source.shape[:-1], hidden)] if GATES[layer.kind] == 4 else []
-    results = [saved[0], *[tuple(value.shape) for value in state]]
+    results = [saved[0], *[tuple(tensor.shape) for tensor in state]]
     if len(present) != len(results) or any([meta.dtype.category != FLOATING for meta in metas]):
         raise ValueError(f"{layer.kind}: {list(metas)} are no gradients of its results")
-    shapes = [shape for shape, there in zip(results, present, strict=True) if there] + saved
-    for given, shape in zip(metas, shapes, strict=True):
-        check_shape(layer.kind, "a gradient or a result", given, shape)
+    shapes = [shape for shape, exists in zip(results, present, strict=True) if exists] + saved
+    for operand, shape in zip(metas, shapes, strict=True):
+        check_shape(layer.kind, "a gradient or a result", operand, shape)
 
 
 def _infer_backward(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
@@ -120,7 +120,7 @@ def _infer_backward(attributes: Attributes, metas: Metas, kinds: Kinds) -> Infer
     _check_passed(layer, present, metas[: sum(present) + layer.saved], operands)
     steps, rows = len(layer.sizes) or source.shape[0], prod(source.shape[:-1])
     _, weights = layer.split(operands[1:])
-    results = tuple([operand for operand, want in zip(operands, wanted, strict=True) if want])
+    results = tuple([operand for operand, needed in zip(operands, wanted, strict=True) if needed])
     products = rows * (weights.by_input.numel + weights.by_state.numel)
     return Inferred(results, products * 2 * _PER_PRODUCT + steps * 10000)
 
@@ -142,11 +142,11 @@ def _gradient(node: OpNode, *gradients: Tensor | None) -> tuple[Tensor | None, .
     shown = gradients[: 1 + layer.states]
     if is_grad_enabled():
         return _recorded_gradient(layer, operands, node.needs, shown)
-    given = [value for value in shown if value is not None]
+    existing = [gradient for gradient in shown if gradient is not None]
     saved = [node.output(place) for place in node.op.saves_outputs]
-    attributes = (tuple(layer), tuple([value is not None for value in shown]), node.needs)
+    attributes = (tuple(layer), tuple([gradient is not None for gradient in shown]), node.needs)
     op = _BACKWARD[_family(layer.kind)]
-    found = iter(_interpreter.dispatch_several(op, (*given, *saved, *operands), attributes))
+    found = iter(_interpreter.dispatch_several(op, (*existing, *saved, *operands), attributes))
     return tuple([next(found) if need else None for need in node.needs])
 
 
@@ -164,7 +164,11 @@ def _recorded_gradient(
     wanted = [operand for operand, need in zip(operands, needs, strict=True) if need]
     found = iter(
         autograd.grad(
-            [result for result, _ in pairs], wanted, [value for _, value in pairs], create_graph=True, allow_unused=True
+            [result for result, _ in pairs],
+            wanted,
+            [gradient for _, gradient in pairs],
+            create_graph=True,
+            allow_unused=True,
         )
     )
     return tuple([next(found) if need else None for need in needs])
@@ -210,19 +214,19 @@ def composed_layer(layer: Layer, *operands: Tensor) -> tuple[Tensor, ...]:
     for position, step in enumerate(steps):
         size = state[0].shape[0]
         if step.size < size:
-            state = [value[: step.size] for value in state]
+            state = [tensor[: step.size] for tensor in state]
         elif step.size > size:
-            state = [cat([value, first[size : step.size]]) for value, first in zip(state, initial, strict=True)]
+            state = [cat([tensor, first[size : step.size]]) for tensor, first in zip(state, initial, strict=True)]
         state = _STEPS[layer.kind](flat[step.rows], state, weights)
         every.append(state[0])
         ends = position + 1 == len(steps)
         size_after = 0 if ends else steps[position + 1].size
         # The sequences of an empty batch end too, though the batch does not shrink.
         if ends or size_after < step.size:
-            ended.append(tuple([value[size_after:] for value in state]))
+            ended.append(tuple([tensor[size_after:] for tensor in state]))
     if layer.reverse:
         every.reverse()
-    last = [cat([value[place] for value in reversed(ended)]) for place in range(layer.states)]
+    last = [cat([tensor[place] for tensor in reversed(ended)]) for place in range(layer.states)]
     return (cat(every).reshape(*source.shape[:-1], initial[0].shape[-1]), *last)
 
 

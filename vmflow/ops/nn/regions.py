@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 def _same_floats(name: str, **operands: Tensor | None) -> None:
     """Raise TypeError unless all are floating-point tensors of one dtype."""
-    given = {called: operand for called, operand in operands.items() if operand is not None}
-    check_tensors(name, *given.values())
-    for tensor in given.values():
+    tensors = {called: operand for called, operand in operands.items() if operand is not None}
+    check_tensors(name, *tensors.values())
+    for tensor in tensors.values():
         check_floating(name, tensor._blob.meta)
-    if len({value.dtype for value in given.values()}) > 1:
-        listed = ", ".join([f"{called} {value.dtype.name}" for called, value in given.items()])
+    if len({tensor.dtype for tensor in tensors.values()}) > 1:
+        listed = ", ".join([f"{called} {tensor.dtype.name}" for called, tensor in tensors.items()])
         raise TypeError(f"{name}: expected one dtype, got {listed}; cast with .to()")
 
 
@@ -53,8 +53,8 @@ def _line_of_samples(
     # The shape of the results depends on the number of samples, for which this waits.
     most = ratio if count is None else max(int(count.max().item()), 0) if count.numel() else 0
     number = arange(most, dtype=start.dtype, device=start.device)
-    each = step.unsqueeze(1) / (most if count is None else count.clamp(min=1).unsqueeze(1))
-    within = (number + 0.5) * each
+    spacing = step.unsqueeze(1) / (most if count is None else count.clamp(min=1).unsqueeze(1))
+    within = (number + 0.5) * spacing
     first = start.unsqueeze(1) + arange(bins, dtype=start.dtype, device=start.device) * step.unsqueeze(1)
     place = first.unsqueeze(2) + within.unsqueeze(1)
     counts = (place >= -1) & (place <= length)

@@ -33,11 +33,11 @@ _How = tuple[tuple[Along, ...], bool]
 
 
 def _infer_resample(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
-    every, transposed = cast("_How", attributes)
+    alongs, transposed = cast("_How", attributes)
     (source,) = metas
-    size = [value.source if transposed else value.target for value in every]
+    size = [along.source if transposed else along.target for along in alongs]
     output = meta((*source.shape[:2], *size), source.dtype, source.device)
-    taps = sum([value.taps(transposed) for value in every])
+    taps = sum([along.taps(transposed) for along in alongs])
     cost = (source.numel + output.numel) * taps * CHEAP * 4 + 10000
     return Inferred(output, cost)
 
@@ -47,8 +47,8 @@ _RESAMPLE = OpExpr("resample", _infer_resample, Form(1, _How), "resampling")
 
 @_RESAMPLE.gradient()
 def _resample_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
-    every, transposed = cast("_How", node.attributes)
-    return (_interpreter.dispatch(_RESAMPLE, (gradient,), (every, not transposed)),)
+    alongs, transposed = cast("_How", node.attributes)
+    return (_interpreter.dispatch(_RESAMPLE, (gradient,), (alongs, not transposed)),)
 
 
 # Functions
@@ -67,19 +67,19 @@ _AREA: Final[dict[int, Any]] = {1: adaptive_avg_pool1d, 2: adaptive_avg_pool2d, 
 
 
 def _factors(rank: int, scale_factor: Any) -> tuple[float, ...]:
-    given = tuple(scale_factor) if isinstance(scale_factor, (tuple, list)) else (scale_factor,) * rank
-    if len(given) != rank or any(isinstance(value, bool) or not isinstance(value, (int, float)) for value in given):
+    factors = tuple(scale_factor) if isinstance(scale_factor, (tuple, list)) else (scale_factor,) * rank
+    if len(factors) != rank or any(type(factor) is bool or not isinstance(factor, (int, float)) for factor in factors):
         raise TypeError(f"interpolate: scale_factor must be a number or {rank} of them, not {scale_factor!r}")
-    if any(not math.isfinite(value) or value <= 0 for value in given):
+    if any(not math.isfinite(factor) or factor <= 0 for factor in factors):
         raise ValueError(f"interpolate: scale_factor must be above 0, got {scale_factor!r}")
-    return tuple([float(value) for value in given])
+    return tuple([float(factor) for factor in factors])
 
 
 def _check_mode(mode: str, rank: int, align_corners: bool | None, antialias: bool) -> None:
     if mode not in _MODES:
         raise ValueError(f"interpolate: mode must be one of {', '.join(_MODES)}, not {mode!r}")
     if rank not in _MODES[mode][1]:
-        dimensions = " or ".join([f"{value + 2}" for value in _MODES[mode][1]])
+        dimensions = " or ".join([f"{spatial + 2}" for spatial in _MODES[mode][1]])
         raise ValueError(
             f"interpolate: mode {mode!r} is for inputs (samples, channels, ...) of {dimensions} dimensions, got "
             f"{rank + 2}"
@@ -137,7 +137,7 @@ def interpolate(
     else:
         factors = _factors(rank, scale_factor)
         target = tuple([math.floor(have * factor) for have, factor in zip(given, factors, strict=True)])
-        steps = steps if recompute_scale_factor else tuple([1 / value for value in factors])
+        steps = steps if recompute_scale_factor else tuple([1 / factor for factor in factors])
     if not (all(given) and all(target)):
         raise ValueError(f"interpolate: cannot make {list(given)} elements into {list(target)}")
     if mode == "area":

@@ -30,7 +30,7 @@ class _Windows(NamedTuple):
 
     def check(self, name: str) -> None:
         """Raise ValueError unless this number of windows fits into the padded images, which have two dimensions."""
-        if {len(value) for value in self} != {2}:
+        if {len(numbers) for numbers in self} != {2}:
             raise ValueError(f"{name}: the windows {self} are not of two dimensions")
         for size, kernel, stride, padding, dilation, output in zip(*self, strict=True):
             if (output - 1) * stride + dilation * (kernel - 1) + 1 > size + 2 * padding:

@@ -228,7 +228,7 @@ def _infer_histogram(attributes: Attributes, metas: Metas, kinds: Kinds) -> Infe
     for other in metas:
         if other.dtype is not source.dtype or other.dtype.category != FLOATING:
             raise TypeError(
-                f"{name}: expected floating-point tensors of one dtype, got {[value.dtype.name for value in metas]}"
+                f"{name}: expected floating-point tensors of one dtype, got {[meta.dtype.name for meta in metas]}"
             )
     if weighted and metas[1].shape != source.shape:
         raise ValueError(

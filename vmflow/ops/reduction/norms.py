@@ -53,7 +53,7 @@ def matrix_norm(
         raise ValueError(f"matrix_norm: dim must be two dimensions, not {tuple(dim)}")
     if A.ndim < 2:
         raise ValueError(f"matrix_norm: expected matrices, got shape {list(A.shape)}")
-    rows, columns = [normalize_dim("matrix_norm", each, A.ndim) for each in dim]
+    rows, columns = [normalize_dim("matrix_norm", axis, A.ndim) for axis in dim]
     if rows == columns:
         raise ValueError(f"matrix_norm: dim {tuple(dim)} names one dimension twice")
     A = converted("matrix_norm", A, dtype)

@@ -170,7 +170,7 @@ def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False, *, o
     if input.ndim and input.shape[axis] == 0:
         raise IndexError(f"nanmedian: dimension {dim} of shape {list(input.shape)} has no elements to choose from")
     if input.ndim == 0:
-        return ValuesIndices(*[value[0] for value in nanmedian(reshape(input, (1,)), 0, True)])
+        return ValuesIndices(*[result[0] for result in nanmedian(reshape(input, (1,)), 0, True)])
     values, indices = sort(input, axis)
     if input.dtype.category == FLOATING:
         numbers = input.shape[axis] - isnan(input).sum(axis, keepdim=True)

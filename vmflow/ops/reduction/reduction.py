@@ -249,8 +249,7 @@ def _mean_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 
 @_PROD.gradient(inputs=(0,))
 def _prod_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
-    """The product of all other elements, from the products of the elements before and behind, which is right for zeros
-    too."""
+    """The product of all other elements: those before times those behind, which is right for zeros too."""
     source = conj_if_complex(node.input(0))
     dims, _ = cast("tuple[tuple[int, ...], bool]", node.attributes)
     gradient = _spread(node, gradient)

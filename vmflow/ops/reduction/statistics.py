@@ -59,7 +59,7 @@ def diff(
     axis = normalize_dim("diff", dim, input.ndim)
     if n == 0:
         return input.clone()
-    parts = [value for value in (prepend, input, append) if value is not None]
+    parts = [part for part in (prepend, input, append) if part is not None]
     result = cat(parts, axis) if len(parts) > 1 else input
     for _ in range(min(n, result.shape[axis])):
         left = max(result.shape[axis] - 1, 0)
@@ -148,10 +148,10 @@ def gradient(
     """
     if edge_order not in (1, 2):
         raise ValueError(f"gradient: edge_order must be 1 or 2, not {edge_order!r}")
-    given = [dim] if isinstance(dim, int) else range(input.ndim) if dim is None else dim
-    dims = [normalize_dim("gradient", value, input.ndim) for value in given]
+    axes = [dim] if isinstance(dim, int) else range(input.ndim) if dim is None else dim
+    dims = [normalize_dim("gradient", number, input.ndim) for number in axes]
     if len(set(dims)) != len(dims):
-        raise ValueError(f"gradient: dim {tuple(given)} names one dimension twice")
+        raise ValueError(f"gradient: dim {tuple(axes)} names one dimension twice")
     steps = list(spacing) if isinstance(spacing, (tuple, list)) else [spacing] * len(dims)
     if len(steps) != len(dims):
         raise ValueError(f"gradient: {len(dims)} dimensions need as many spacings, got {len(steps)}")
@@ -189,7 +189,7 @@ def _derivative(input: Tensor, axis: int, step: Any, edge_order: int) -> Tensor:
         ends = [widths.narrow(axis, place, 1) for place in (0, 1, size - 3, size - 2)]
         first = beyond(first, slopes.narrow(axis, 1, 1), ends[0], ends[1])
         last = beyond(last, slopes.narrow(axis, size - 3, 1), ends[3], ends[2])
-    inner = between(*[value.narrow(axis, place, size - 2) for value in (slopes, widths) for place in (0, 1)])
+    inner = between(*[tensor.narrow(axis, place, size - 2) for tensor in (slopes, widths) for place in (0, 1)])
     return cat([first, inner, last], axis)
 
 

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 
 def _at_least(tensors: tuple[Any, ...], to_shape: Any) -> Any:
-    given = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)) else tensors
-    results = tuple([reshape(value, to_shape(tuple(value.shape))) for value in given])
-    return results[0] if given is tensors and len(results) == 1 else results
+    listed = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)) else tensors
+    results = tuple([reshape(tensor, to_shape(tuple(tensor.shape))) for tensor in listed])
+    return results[0] if listed is tensors and len(results) == 1 else results
 
 
 @function()
@@ -114,8 +114,8 @@ def column_stack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Ten
         tensor([[1, 3],
                 [2, 4]])
     """
-    given = listed_tensors("column_stack", tensors)
-    return cat([reshape(value, (value.numel(), 1)) if value.ndim < 2 else value for value in given], 1)
+    listed = listed_tensors("column_stack", tensors)
+    return cat([reshape(tensor, (tensor.numel(), 1)) if tensor.ndim < 2 else tensor for tensor in listed], 1)
 
 
 @function()
@@ -137,7 +137,7 @@ def block_diag(*tensors: Tensor) -> Tensor:
     if not tensors:
         return empty(1, 0)
     blocks = [atleast_2d(tensor) for tensor in tensors]
-    width = sum([value.shape[1] for value in blocks])
+    width = sum([block.shape[1] for block in blocks])
     rows: list[Tensor] = []
     before = 0
     for block in blocks:
@@ -316,7 +316,7 @@ def cartesian_prod(*tensors: Tensor) -> Tensor:
         raise ValueError(f"cartesian_prod: expected vectors, got shapes {[list(tensor.shape) for tensor in tensors]}")
     if len(tensors) == 1:
         return tensors[0]
-    return stack([ravel(value) for value in meshgrid(*tensors, indexing="ij")], 1)
+    return stack([ravel(grid) for grid in meshgrid(*tensors, indexing="ij")], 1)
 
 
 @function()

@@ -75,11 +75,11 @@ def unravel_index(indices: Tensor, shape: int | Sequence[int]) -> tuple[Tensor, 
     lengths = sizes("unravel_index", (shape,))
     if any([size < 0 for size in lengths]):
         raise ValueError(f"unravel_index: sizes cannot be negative, got {list(lengths)}")
-    found: list[Tensor] = []
+    results: list[Tensor] = []
     for size in reversed(lengths):
-        found.append(indices % max(size, 1))
+        results.append(indices % max(size, 1))
         indices = indices // max(size, 1)
-    return tuple(reversed(found))
+    return tuple(reversed(results))
 
 
 @public()
@@ -195,6 +195,6 @@ def map2_(self: Tensor, x: Tensor, y: Tensor, callable: Callable[[Any, Any, Any]
 def _replaced_by(name: str, function: Callable[..., Any], target: Tensor, *others: Tensor) -> Tensor:
     if any([other.device.type != "cpu" for other in (target, *others)]):
         raise TypeError(f"{name}: Python functions are called for tensors on the CPU alone; move them with cpu()")
-    given = [other.detach().expand(target.shape).reshape(-1).tolist() for other in (target, *others)]
-    values = [function(*each) for each in zip(*given, strict=True)]
+    columns = [other.detach().expand(target.shape).reshape(-1).tolist() for other in (target, *others)]
+    values = [function(*elements) for elements in zip(*columns, strict=True)]
     return copy_(target, new_tensor(values, dtype=target.dtype).reshape(target.shape))

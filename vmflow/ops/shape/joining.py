@@ -51,7 +51,7 @@ def _infer_cat(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
             raise ValueError(
                 f"cat: shapes {list(first)} and {list(other.shape)} must agree in all dimensions except {axis}"
             )
-    total = sum([value.shape[axis] for value in metas])
+    total = sum([meta.shape[axis] for meta in metas])
     output = meta(first[:axis] + (total,) + first[axis + 1 :], result_dtype(metas), device)
     return Inferred(output, output.numel * CHEAP)
 
@@ -85,17 +85,17 @@ def cat(tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor | None = None) -
         >>> flow.cat([flow.tensor([1, 2]), flow.tensor([3])])
         tensor([1, 2, 3])
     """
-    given = listed_tensors("cat", tensors)
+    listed = listed_tensors("cat", tensors)
     if out is not None:
-        return delivered("cat", out, given, lambda: cat(given, dim))
-    if not given:
+        return delivered("cat", out, listed, lambda: cat(listed, dim))
+    if not listed:
         raise ValueError("cat: expected at least one tensor")
-    if any([value.ndim == 0 for value in given]):
+    if any([tensor.ndim == 0 for tensor in listed]):
         raise ValueError("cat: 0-d tensors cannot be concatenated; use stack()")
-    counted = tuple([value for value in given if value.shape != (0,)])
-    if len(counted) in (0, len(given)):
-        return _interpreter.dispatch(_CAT, given, (normalize_dim("cat", dim, given[0].ndim),))
-    dtype = result_dtype(tuple([value._blob.meta for value in given]))
+    counted = tuple([tensor for tensor in listed if tensor.shape != (0,)])
+    if len(counted) in (0, len(listed)):
+        return _interpreter.dispatch(_CAT, listed, (normalize_dim("cat", dim, listed[0].ndim),))
+    dtype = result_dtype(tuple([tensor._blob.meta for tensor in listed]))
     return _interpreter.dispatch(_CAT, counted, (normalize_dim("cat", dim, counted[0].ndim),)).to(dtype)
 
 
@@ -112,16 +112,16 @@ def stack(tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor | None = None)
         tensor([[1, 2],
                 [3, 4]])
     """
-    given = listed_tensors("stack", tensors)
+    listed = listed_tensors("stack", tensors)
     if out is not None:
-        return delivered("stack", out, given, lambda: stack(given, dim))
-    if not given:
+        return delivered("stack", out, listed, lambda: stack(listed, dim))
+    if not listed:
         raise ValueError("stack: expected at least one tensor")
-    for other in given:
-        if other.shape != given[0].shape:
-            raise ValueError(f"stack: shapes {list(given[0].shape)} and {list(other.shape)} differ")
-    axis = normalize_dim("stack", dim, given[0].ndim + 1)
-    return _interpreter.dispatch(_CAT, tuple([unsqueeze(value, axis) for value in given]), (axis,))
+    for other in listed:
+        if other.shape != listed[0].shape:
+            raise ValueError(f"stack: shapes {list(listed[0].shape)} and {list(other.shape)} differ")
+    axis = normalize_dim("stack", dim, listed[0].ndim + 1)
+    return _interpreter.dispatch(_CAT, tuple([unsqueeze(tensor, axis) for tensor in listed]), (axis,))
 
 
 @function()
@@ -137,8 +137,8 @@ def hstack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
         tensor([[1, 3],
                 [2, 4]])
     """
-    given = [tensor.reshape(1) if tensor.ndim == 0 else tensor for tensor in listed_tensors("hstack", tensors)]
-    return cat(given, 0 if given and given[0].ndim == 1 else 1)
+    listed = [tensor.reshape(1) if tensor.ndim == 0 else tensor for tensor in listed_tensors("hstack", tensors)]
+    return cat(listed, 0 if listed and listed[0].ndim == 1 else 1)
 
 
 @function("row_stack")

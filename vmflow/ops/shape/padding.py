@@ -102,18 +102,18 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
         raise ValueError(f"pad: mode must be one of constant, {', '.join(_REACH)}, not {mode!r}")
     if mode != "constant" and value not in (None, 0):
         raise ValueError(f"pad: mode {mode!r} takes no value, got {value}")
-    if any(not hasattr(entry, "__index__") or isinstance(entry, bool) for entry in pad):
+    if any(not hasattr(number, "__index__") or isinstance(number, bool) for number in pad):
         raise TypeError(f"pad: expected integers, got {list(pad)}")
-    given = [int(entry) for entry in pad]
-    if len(given) % 2 or len(given) // 2 > input.ndim:
-        raise ValueError(f"pad: expected at most {input.ndim} pairs of numbers, got {given}")
-    if mode != "constant" and input.ndim - len(given) // 2 not in (1, 2):
+    numbers = [int(number) for number in pad]
+    if len(numbers) % 2 or len(numbers) // 2 > input.ndim:
+        raise ValueError(f"pad: expected at most {input.ndim} pairs of numbers, got {numbers}")
+    if mode != "constant" and input.ndim - len(numbers) // 2 not in (1, 2):
         raise ValueError(
             f"pad: mode {mode!r} pads all dimensions of (samples, channels, ...) or (channels, ...) behind these; "
-            f"{len(given) // 2} pairs of numbers do not fit to the shape {list(input.shape)}"
+            f"{len(numbers) // 2} pairs of numbers do not fit to the shape {list(input.shape)}"
         )
     # Pairs are given from the last dimension to the first; reverse them.
-    pairs = [(0, 0)] * (input.ndim - len(given) // 2) + list(zip(given[::2], given[1::2], strict=True))[::-1]
+    pairs = [(0, 0)] * (input.ndim - len(numbers) // 2) + list(zip(numbers[::2], numbers[1::2], strict=True))[::-1]
     for axis, (before, after) in enumerate(pairs):
         size = input.shape[axis]
         if size + before + after < 0 or size + min(before, 0) + min(after, 0) < 0:

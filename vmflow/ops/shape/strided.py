@@ -14,7 +14,7 @@ from vmflow.ops.declaration import method, public
 from vmflow.ops.destination import out_by_copy
 from vmflow.ops.elementwise.inference import CHEAP
 from vmflow.ops.elementwise.pointwise import check_tensors
-from vmflow.ops.in_place import reseen_in_place
+from vmflow.ops.in_place import viewed_in_place
 from vmflow.ops.indexing.indexing import index_add, put_part
 from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, ViewExpr, normalize_dim, whole_number
 from vmflow.transfers import beside
@@ -84,8 +84,8 @@ def respread(input: Tensor, written: Geometry, read: Geometry) -> Tensor:
 
 
 def _view_as_strided(attributes: Attributes, shape: Shape, strides: Shape, offset: int) -> Geometry:
-    seen, _ = cast("tuple[Geometry, Geometry]", attributes)
-    return seen
+    viewed, _ = cast("tuple[Geometry, Geometry]", attributes)
+    return viewed
 
 
 AS_STRIDED = ViewExpr("as_strided", _view_as_strided)
@@ -93,8 +93,8 @@ AS_STRIDED = ViewExpr("as_strided", _view_as_strided)
 
 @AS_STRIDED.gradient()
 def _as_strided_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
-    seen, own = cast("tuple[Geometry, Geometry]", node.attributes)
-    result = respread(gradient, seen, own)
+    viewed, own = cast("tuple[Geometry, Geometry]", node.attributes)
+    result = respread(gradient, viewed, own)
     if _may_overlap(own):
         # Elements of the input that overlap share their gradient.
         result = result / respread(gradient.new_ones(own[0]), own, own)
@@ -102,7 +102,7 @@ def _as_strided_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 
 
 @public()
-@reseen_in_place()
+@viewed_in_place()
 def as_strided(input: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None) -> Tensor:
     """A view with these sizes and strides instead of the input's.
 
@@ -134,18 +134,18 @@ def as_strided(input: Tensor, size: Sequence[int], stride: Sequence[int], storag
     )
     if len(shape) != len(strides):
         raise ValueError(f"as_strided: {len(shape)} sizes {list(shape)} need as many strides, got {list(strides)}")
-    if any([value < 0 for value in (*shape, *strides, offset)]):
+    if any([number < 0 for number in (*shape, *strides, offset)]):
         raise ValueError(
             f"as_strided: sizes, strides and offset cannot be negative, got {list(shape)}, {list(strides)} and {offset}"
         )
-    seen: Geometry = (shape, strides, offset)
+    viewed: Geometry = (shape, strides, offset)
     own: Geometry = (tuple(input.shape), tuple(input.stride()), input.storage_offset())
-    if 0 not in shape and not own[2] <= offset < _end(seen) <= _end(own):
+    if 0 not in shape and not own[2] <= offset < _end(viewed) <= _end(own):
         raise RuntimeError(
             f"as_strided: sizes {list(shape)} and strides {list(strides)} from {offset} reach up to element "
-            f"{_end(seen)}, beyond the tensor's memory, which is from {own[2]} to {_end(own)}"
+            f"{_end(viewed)}, beyond the tensor's memory, which is from {own[2]} to {_end(own)}"
         )
-    return _interpreter.dispatch_view(AS_STRIDED, input, (seen, own))
+    return _interpreter.dispatch_view(AS_STRIDED, input, (viewed, own))
 
 
 # Windows
@@ -167,7 +167,7 @@ _UNFOLD = ViewExpr("unfold", _view_unfold)
 @_UNFOLD.gradient()
 def _unfold_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     axis, size, step = cast("tuple[int, int, int]", node.attributes)
-    starts, within = [beside(arange(value, device=gradient.device), gradient) for value in (gradient.shape[axis], size)]
+    starts, within = [beside(arange(count, device=gradient.device), gradient) for count in (gradient.shape[axis], size)]
     places = flatten(unsqueeze(starts * step, 1) + within)
     windows = flatten(movedim(gradient, -1, axis + 1), axis, axis + 1)
     zeros = gradient.new_zeros(tuple(node.meta(0).shape))
@@ -258,7 +258,7 @@ def slice_scatter(
     axis = normalize_dim("slice_scatter", dim, input.ndim)
     if input.ndim == 0:
         raise IndexError("slice_scatter: a 0-d tensor has no dimension to take a part of")
-    start, end = [None if value is None else whole_number("slice_scatter", "a limit", value) for value in (start, end)]
+    start, end = [None if limit is None else whole_number("slice_scatter", "a limit", limit) for limit in (start, end)]
     if whole_number("slice_scatter", "the step", step) <= 0:
         raise ValueError(f"slice_scatter: the step must be positive, not {step}")
     shape = tuple(input.shape)
@@ -305,8 +305,8 @@ def as_strided_scatter(
     """
     if not input.is_contiguous():
         raise ValueError(f"as_strided_scatter: the input's strides {list(input.stride())} leave gaps; use contiguous()")
-    seen = as_strided(input.detach(), size, stride, storage_offset)
-    part = (tuple(seen.shape), tuple(seen.stride()), seen.storage_offset() - input.storage_offset())
+    viewed = as_strided(input.detach(), size, stride, storage_offset)
+    part = (tuple(viewed.shape), tuple(viewed.stride()), viewed.storage_offset() - input.storage_offset())
     return _replaced("as_strided_scatter", input, src, part)
 
 
@@ -343,7 +343,7 @@ def fill_diagonal_(input: Tensor, fill_value: float, wrap: bool = False) -> Tens
 # Another size, or other memory
 
 
-@reseen_in_place(documented=True)
+@viewed_in_place(documented=True)
 def resize(input: Tensor, *shape: Any, memory_format: Any = None) -> Tensor:
     """Give the tensor another shape, with the same elements in the order in which they lie in memory.
 
@@ -367,7 +367,7 @@ def resize(input: Tensor, *shape: Any, memory_format: Any = None) -> Tensor:
     return reshape(cat([kept, input.new_empty(count - kept.shape[0])]), wanted)
 
 
-@reseen_in_place(documented=True)
+@viewed_in_place(documented=True)
 def resize_as(input: Tensor, the_template: Tensor, memory_format: Any = None) -> Tensor:
     """As `resize_`, to the shape of another tensor.
 

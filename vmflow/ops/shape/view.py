@@ -13,7 +13,7 @@ from vmflow import interpreter as _interpreter
 from vmflow.instructions.blob import contiguous_strides, meta
 from vmflow.ops.copying import clone, conform
 from vmflow.ops.declaration import attribute, function, method, public
-from vmflow.ops.in_place import reseen_in_place
+from vmflow.ops.in_place import viewed_in_place
 from vmflow.ops.table import Attributes, ViewExpr, broadcast_shapes, normalize_dim, normalize_dims, whole_number
 
 if TYPE_CHECKING:
@@ -116,9 +116,9 @@ def reshaped_strides(old: Shape, strides: Shape, new: Shape) -> Shape | None:
 
 def _view_reshape(attributes: Attributes, shape: Shape, strides: Shape, offset: int) -> Viewed:
     (new,) = cast("tuple[Shape]", attributes)
-    found = reshaped_strides(shape, strides, new)
-    assert found is not None
-    return new, found, offset
+    new_strides = reshaped_strides(shape, strides, new)
+    assert new_strides is not None
+    return new, new_strides, offset
 
 
 _RESHAPE = ViewExpr("reshape", _view_reshape)
@@ -262,7 +262,7 @@ def unflatten(input: Tensor, dim: int, sizes: tuple[int, ...]) -> Tensor:
 
 
 @public(numpy_names=True)
-@reseen_in_place()
+@viewed_in_place()
 def squeeze(input: Tensor, dim: int | tuple[int, ...] | None = None) -> Tensor:
     """Remove the dimensions of size 1: all, or those among `dim`.
 
@@ -279,7 +279,7 @@ def squeeze(input: Tensor, dim: int | tuple[int, ...] | None = None) -> Tensor:
 
 
 @public(numpy_names=True)
-@reseen_in_place()
+@viewed_in_place()
 def unsqueeze(input: Tensor, dim: int) -> Tensor:
     """Insert a dimension of size 1 before `dim`.
 
@@ -335,7 +335,7 @@ def permute(input: Tensor, *dims: Any, **named: Any) -> Tensor:
 
 
 @public("swapaxes", "swapdims")
-@reseen_in_place("swapaxes", "swapdims")
+@viewed_in_place("swapaxes", "swapdims")
 def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
     """Exchange two dimensions.
 
@@ -358,7 +358,7 @@ def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
 
 
 @public()
-@reseen_in_place()
+@viewed_in_place()
 def t(input: Tensor) -> Tensor:
     """Transpose a matrix; a vector or a scalar stays as it is.
 
@@ -524,12 +524,12 @@ def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
                 [2, 2]]), tensor([[3, 4],
                 [3, 4]]))
     """
-    given: Any = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)) else tensors
+    listed: Any = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)) else tensors
     if indexing not in (None, "ij", "xy"):
         raise ValueError(f"meshgrid: indexing must be 'ij' or 'xy', not {indexing!r}")
-    if any([value.ndim > 1 for value in given]):
-        raise ValueError(f"meshgrid: expected vectors, got shapes {[list(value.shape) for value in given]}")
-    vectors = [reshape(value, (value.numel(),)) for value in given]
+    if any([tensor.ndim > 1 for tensor in listed]):
+        raise ValueError(f"meshgrid: expected vectors, got shapes {[list(tensor.shape) for tensor in listed]}")
+    vectors = [reshape(tensor, (tensor.numel(),)) for tensor in listed]
     swapped = indexing == "xy" and len(vectors) > 1
     if swapped:
         vectors[:2] = vectors[1::-1]
@@ -611,8 +611,8 @@ def select(input: Tensor, dim: int, index: int) -> Tensor:
     """
     axis, place = place_in("select", input, dim, index)
     shape = tuple(input.shape)
-    one = sliced(input, axis, place, 1)
-    return _interpreter.dispatch_view(_RESHAPE, one, (shape[:axis] + shape[axis + 1 :],))
+    part = sliced(input, axis, place, 1)
+    return _interpreter.dispatch_view(_RESHAPE, part, (shape[:axis] + shape[axis + 1 :],))
 
 
 def place_in(name: str, input: Tensor, dim: int, index: int) -> tuple[int, int]:
@@ -656,10 +656,10 @@ def split(
         if sum(lengths) != size or any(length < 0 for length in lengths):
             raise ValueError(f"split: sizes {lengths} do not add up to dimension {dim} of size {size}")
     else:
-        each = whole_number("split", "the size of a piece", split_size_or_sections)
-        if each < 0 or (each == 0 and size):
-            raise ValueError(f"split: the size of a piece must be positive, not {each}")
-        lengths = [min(each, size - start) for start in range(0, size, each or 1)] or [0]
+        piece = whole_number("split", "the size of a piece", split_size_or_sections)
+        if piece < 0 or (piece == 0 and size):
+            raise ValueError(f"split: the size of a piece must be positive, not {piece}")
+        lengths = [min(piece, size - start) for start in range(0, size, piece or 1)] or [0]
     pieces: list[Tensor] = []
     start = 0
     for length in lengths:
@@ -710,8 +710,8 @@ def tensor_split(
             raise ValueError(f"tensor_split: the number of pieces must be positive, not {count}")
         cuts = [size // count * index + min(index, size % count) for index in range(1, count)]
     else:
-        given = [whole_number("tensor_split", "an index", section) for section in indices_or_sections]
-        cuts = [slice(value, None).indices(size)[0] for value in given]
+        indices = [whole_number("tensor_split", "an index", section) for section in indices_or_sections]
+        cuts = [slice(start, None).indices(size)[0] for start in indices]
     bounds = [0, *cuts, size]
     return tuple([sliced(input, axis, first, max(last - first, 0)) for first, last in pairwise(bounds)])
 
