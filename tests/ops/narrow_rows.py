@@ -1,7 +1,7 @@
-"""Rows for the ops that no row of a family's own file is about: layers, losses, orders, and what backward passes run.
+"""Rows for ops without a row in a family's own file: layers, losses, orders, and the ops of backward passes.
 
-What these compute in float64 is compared with numpy or with loops in the files of their families.  Here the other
-dtypes, shapes and layouts are compared with that, so that an op is right in all of them if it is in one.
+The files of their families compare results in float64 with numpy or with loops.  Here the other dtypes, shapes and
+layouts are compared with float64, so that an op is right in all of them if it is in one.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _gelu_gradient(gradient: Array, x: Array) -> Array:
 
 
 def widely(call: Callable[..., flow.Tensor]) -> Callable[..., Array]:
-    """What the call gives for the widest dtype, as an oracle for the others."""
+    """The call's result in the widest dtype, as an oracle for the others."""
 
     def oracle(*arrays: Array) -> Array:
         return np.asarray(call(*[flow.tensor(array) for array in arrays]).detach().numpy())
@@ -209,7 +209,7 @@ def _poolings(
 
 
 def _adaptive(rank: int, largest: Callable[..., Any], mean: Callable[..., flow.Tensor]) -> list[Row]:
-    """Of sizes that two does not divide; the others run the ordinary ops."""
+    """Rows for sizes that two does not divide; other sizes run the ordinary ops."""
     name, shapes = f"pool{rank}d", POOLED[rank]
     graded: dict[str, Any] = {"order": 2, "graded": POOLED_SMALL[rank]}
     return [

@@ -1,4 +1,4 @@
-"""What the op tests share: samples of every dtype and layout, comparison with numpy, and the contract of kernels."""
+"""Helpers of the op tests: samples of every dtype and layout, comparison with numpy, and the contract of kernels."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def widened(array: Array) -> Array:
 
 
 def values(tensor: flow.Tensor) -> Array:
-    """What a tensor holds, in a dtype that numpy compares."""
+    """The tensor's elements, in a dtype that numpy compares."""
     return widened(tensor.detach().numpy())
 
 
@@ -79,7 +79,7 @@ def check(
         np.testing.assert_array_equal(found.numpy(), expected.astype(by_name(dtype).numpy))
         return
     limit = _TOLERANCE.get(dtype, 1e-13) if tolerance is None else tolerance
-    # The oracle may exceed what the dtype holds.
+    # The oracle's numbers may be too large for the dtype.
     with np.errstate(over="ignore"):
         rounded = widened(np.asarray(expected).astype(by_name(dtype).numpy))
     if not np.allclose(values(found), rounded, rtol=limit, atol=limit, equal_nan=True):
@@ -108,7 +108,7 @@ def repeated(array: Array) -> Array:
 
 
 class KernelContract:
-    """While entered, every kernel is run in the ways a machine may run it, and what it returns is inspected.
+    """While entered, every kernel is run in all ways in which a machine may run it, and its results are inspected.
 
     With None for a destination it must return new C-contiguous memory of exactly the inferred dtype and shape, from
     which nothing is shared with the inputs.  With a destination it must give the same values.  It must not change its
@@ -158,7 +158,7 @@ class KernelContract:
             self.ran.setdefault(op.name, set()).update([(meta.dtype.name, tuple(meta.shape)) for meta in metas])
             assert inferred.cost >= 0
             if inferred.outputs[0].device.type == "cuda":
-                return inferred  # its kernels launch, and only read what is on the device
+                return inferred  # its kernels launch, and read only memory of the device
             problem = Problem(op.name, op.family, attributes, metas, kinds, inferred.outputs, inferred.details)
             kernel = choose(problem, inferred.outputs[0].device)
             inferred.details = Kernel(self._checked(op, inferred, kernel.function, metas), keeps=kernel.keeps)
@@ -243,7 +243,7 @@ TWO: tuple[Shapes, ...] = (
 
 @dataclass(frozen=True)
 class Row:
-    """A case of one op: how to call it, what numpy says, and what it is defined for.
+    """A case of one op: its call, numpy's result, and the dtypes and shapes for which it is defined.
 
     Attributes:
         op: the name in the op table; the call must run it.

@@ -1,4 +1,4 @@
-"""Activation functions: against exact formulas over dtypes, their gradients, and what they do at the extremes."""
+"""Activation functions: against exact formulas over dtypes, their gradients, and their values at the extremes."""
 
 from __future__ import annotations
 
@@ -231,7 +231,7 @@ def test_in_place_relu(contract: KernelContract) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
-def test_what_relu_lets_through_goes_back_unchanged(dtype: str, contract: KernelContract) -> None:
+def test_relus_gradient_of_positive_elements_is_unchanged(dtype: str, contract: KernelContract) -> None:
     kind = getattr(flow, dtype)
     given = flow.tensor([-INF, -1.0, -0.0, 0.0, 1.0, INF, math.nan] * 3, dtype=kind, requires_grad=True)
     arriving = flow.tensor([1.5] * 7 + [INF] * 7 + [math.nan] * 7, dtype=kind)

@@ -1,4 +1,5 @@
-"""Everything that vmflow and PyTorch both have, by the same name, called alike: results, dtypes and gradients agree.
+"""Everything that vmflow and PyTorch both have, by the same name, with the same arguments: results, dtypes and
+gradients agree.
 
 Each line of `CALLS` is evaluated twice, with `t` for the library, `F` for its nn.functional, `L` for its linalg and `S`
 for its special functions; the operands are those of `operands`.  A call of a function that is a method too is also made
@@ -714,7 +715,7 @@ S.xlog1py(x, p)
 S.xlogy(x, p)
 """
 
-# What both have and is not called above, and why.
+# Functions of both that are not called above, by reason.
 ELSEWHERE: Final = {
     "random, and not by the same numbers": "bernoulli multinomial normal rand rand_like randint randint_like randn "
     "randn_like randperm gumbel_softmax poisson dropout_ alpha_dropout_",
@@ -805,7 +806,7 @@ def operands() -> dict[str, Any]:
 
 
 def names(ours: Any, theirs: Any) -> set[str]:
-    """Of the functions that both have."""
+    """The names of the functions that both have."""
     found: set[str] = set()
     for name in dir(ours):
         value = getattr(ours, name)
@@ -815,7 +816,7 @@ def names(ours: Any, theirs: Any) -> set[str]:
 
 
 def namespaces(library: Any) -> dict[str, Any]:
-    """What the letters in `CALLS` stand for."""
+    """The modules for the letters in `CALLS`."""
     functional = library.nn.functional
     found = {"t": library, "F": functional, "L": library.linalg}
     if hasattr(library, "special"):
@@ -907,7 +908,7 @@ def test_results_and_gradients_agree(call: str) -> None:
         except (RuntimeError, TypeError, ValueError) as error:
             with_gradients = "derivative" not in str(error)
             if with_gradients:
-                # What PyTorch refuses, a float result in an integer tensor for instance, is refused here as well.
+                # Calls that PyTorch refuses, such as a float result in an integer tensor, are refused here as well.
                 with pytest.raises((RuntimeError, TypeError, ValueError)):
                     evaluated(call, flow, flow.tensor)
                 return

@@ -1,4 +1,5 @@
-"""Random programs of views and in-place writes: what shares memory sees every write, and gradients are those of copies.
+"""Random programs of views and in-place writes: tensors that share memory see all writes; gradients are those of
+copies.
 
 The same program runs on numpy arrays that share memory in the same way, and for gradients once more without writing
 anything in place.
@@ -22,7 +23,7 @@ _seeded = settings(deadline=None, derandomize=True, database=None)
 
 
 class Pair(NamedTuple):
-    """A tensor, the array that shows what it should hold, and whether it may be written to."""
+    """A tensor, an array of its expected elements, and whether it may be written to."""
 
     tensor: flow.Tensor
     array: Array
@@ -186,7 +187,7 @@ def test_all_that_share_memory_see_every_write(shape: list[int], data: st.DataOb
 
 @given(st.lists(st.integers(1, 3), min_size=1, max_size=3).map(tuple), st.data())
 @settings(_seeded, max_examples=60)
-def test_what_is_expanded_cannot_be_written(shape: tuple[int, ...], data: st.DataObject) -> None:
+def test_an_expanded_tensor_cannot_be_written(shape: tuple[int, ...], data: st.DataObject) -> None:
     tensor = flow.ones(shape)
     expanded = tensor.expand(2, *shape)
     order = data.draw(st.permutations(range(len(shape) + 1)))
@@ -241,7 +242,7 @@ def _flags(number: int) -> Array:
 
 
 def _in_place(lib: Any, buffer: Any, other: Any, steps: list[Step]) -> Any:
-    """The sum of what was read, from a buffer that is changed in place; for vmflow and PyTorch alike."""
+    """The sum of the values read from a buffer that is changed in place; for both vmflow and PyTorch."""
     total = (buffer * 0.5).sum()
     for kind, part, number in steps:
         if kind == "assign":
@@ -370,7 +371,7 @@ def test_gradients_and_errors_are_those_of_pytorch(steps: list[Step]) -> None:
     try:
         _in_place(torch, first * 1, second, steps).backward()
     except RuntimeError:
-        # Where no gradient gets to what was changed, only PyTorch minds.
+        # If no gradient reaches the changed tensor, only PyTorch raises.
         if not any(_writes_all(step) for step in steps):
             raise
         return
@@ -394,8 +395,8 @@ def test_leaves_cannot_be_written_while_recording(steps: list[Step]) -> None:
 
 @given(_steps())
 @settings(_seeded, max_examples=100)
-def test_writing_through_a_view_of_the_whole_is_writing_the_whole(steps: list[Step]) -> None:
-    """As in place, but what is changed is a view of what is read at the end."""
+def test_writing_through_a_view_of_all_elements_equals_writing_the_tensor(steps: list[Step]) -> None:
+    """As in place, but the changed tensor is a view of the tensor that is read at the end."""
 
     def through_a_view(buffer: flow.Tensor, other: flow.Tensor) -> flow.Tensor:
         view = buffer.T.view(*SHAPE[::-1]).T
@@ -411,7 +412,7 @@ def test_writing_through_a_view_of_the_whole_is_writing_the_whole(steps: list[St
     try:
         found = _gradients(through_a_view)
     except RuntimeError:
-        # What was there before a view was written keeps its place in the base's history, as in PyTorch.
+        # Values from before a view was written stay in the base's history, as in PyTorch.
         if not any(_writes_all(step) for step in steps):
             raise
         return

@@ -1,4 +1,4 @@
-"""What is put together from views and joins: against numpy, and what is refused."""
+"""Functions composed of views and joins: against numpy, and their errors."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Attention against loops, its fused gradient against numerical ones, and what is kept for it.
+"""Attention against loops, its fused gradient against numerical ones, and the tensors kept for it.
 
-What a user sees of `scaled_dot_product_attention` is also tested in tests/nn/test_functional.py.
+`scaled_dot_product_attention` is also tested in tests/nn/test_functional.py.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def test_dropout_is_the_same_backward_and_in_the_weights() -> None:
     everything.sum().backward()
 
 
-def test_nothing_to_attend_to_or_nobody_who_does() -> None:
+def test_no_keys_or_no_queries() -> None:
     q = flow.ones(2, 3, 4, requires_grad=True)
     result = scaled_dot_product_attention(q, flow.ones(2, 0, 4), flow.ones(2, 0, 5))
     assert result.tolist() == [[[0.0] * 5] * 3] * 2
@@ -216,7 +216,7 @@ def test_many_probabilities_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> Non
     assert [tensor.shape for tensor in kept] == [(2, 6, 6), (2, 6)]
 
 
-def test_what_is_causal_is_left_out() -> None:
-    it = kernels.Scores((1,), 256, 256, np.float32(1), True)
-    computed = sum([(rows.stop - rows.start) * keys for _, rows, keys in it.blocks()])
+def test_blocks_beyond_the_causal_mask_are_not_computed() -> None:
+    scores = kernels.Scores((1,), 256, 256, np.float32(1), True)
+    computed = sum([(rows.stop - rows.start) * keys for _, rows, keys in scores.blocks()])
     assert computed == 64 * (64 + 128 + 192 + 256)

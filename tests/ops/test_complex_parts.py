@@ -88,7 +88,7 @@ def _through_real(m: Any, x: Any, r: Any) -> Any:
 
 
 def _through_complex(m: Any, x: Any, r: Any) -> Any:
-    """Of a tensor that has an odd number of elements, hence cannot be viewed as complex as a whole."""
+    """A part of a tensor with an odd number of elements, which cannot be viewed as complex as a whole."""
     y = r * 1
     z = m.view_as_complex(y[:4].view(2, 2))
     parts = z.real

@@ -133,7 +133,7 @@ def test_bad_arguments(call: Callable[[Any], object], error: type[Exception], me
         call(flow.ones(2, 3))
 
 
-def test_reading_waits_for_what_is_still_computed() -> None:
+def test_unique_waits_for_a_pending_result() -> None:
     tensor = flow.ones(300, 300) @ flow.ones(300, 300)
     values, counts = tensor.unique(return_counts=True)
     check(values, [300.0], "float32")

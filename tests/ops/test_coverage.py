@@ -1,6 +1,6 @@
 """Every op is compared with an oracle in each dtype it accepts and in shapes of each kind, or refuses them by name.
 
-The rows are data, so what they cover is known without running the other tests, and the calls with dtypes and shapes
+The rows are data, so their coverage is known without running the other tests, and the calls with dtypes and shapes
 that no row covers are made here: they must be refused, or be listed below with a reason.
 """
 
@@ -39,10 +39,10 @@ NUMBERS: Final = NAMES[1:]
 FRACTIONS: Final = ("float16", "bfloat16", "float32", "float64")
 
 # Issued as transfers, of which the contract does not know; with no input, for a tensor that is there; and on complex
-# numbers, or for transforms also on real ones, that the rows make of what they are given.
+# numbers, or for transforms also on real ones, that the rows make of their operands.
 UNSEEN: Final = ("to_device", "fill", "fft", "irfft", "rfft", "view_as_real")
 
-# What the rows have these ops run on is made of their operands, which a dtype not listed there may be as well.
+# The rows make the operands of these ops from others, which may have dtypes that are not listed there.
 MADE_OF_OTHERS: Final[dict[str, tuple[str, ...]]] = {
     "fft": ("complex64", "complex128"),
     "irfft": ("complex64", "complex128"),
@@ -111,7 +111,7 @@ GRADED_ELSEWHERE: Final[dict[str, tuple[str, ...]]] = {
     "of log-probabilities; test_gradients_through_a_softmax_are_the_numerical_ones": ("ctc_loss",),
 }
 
-# Ops that have no result for some extreme numbers, and what they raise.
+# Ops that have no result for some extreme numbers, and their exceptions.
 ADMITTED: Final[dict[str, str]] = {
     **dict.fromkeys(("floor_divide", "floor_divide_scalar", "fmod", "fmod_scalar"), "ZeroDivisionError"),
     **dict.fromkeys(("remainder", "remainder_scalar", "trunc_divide"), "ZeroDivisionError"),
@@ -161,7 +161,7 @@ BECAUSE_NEEDLESS: Final[dict[str, tuple[str, ...]]] = {
     "0-d": ("linear_gradient", "recurrence", "roll", "scatter_slices", "strided_get"),
     # Columns are kept of something only, and products of nothing have no gradient to find.
     "empty": (*_by_rank("conv{}d_with_columns"), "recurrence"),
-    # Of a matrix the diagonal is a view; the gradient is by losses, which have no dimension of classes.
+    # The diagonal of a matrix is a view; the gradient is by losses, which have no dimension of classes.
     "matrices": ("scatter_diagonal", "nll_loss_gradient"),
 }
 
@@ -178,7 +178,7 @@ def _squared(call: Callable[..., flow.Tensor]) -> Callable[..., flow.Tensor]:
 
 
 def _message(row: Row, shapes: Shapes, dtype: str) -> str | None:
-    """What a call says when it refuses operands; None if it does not."""
+    """The message of the error by which a call refuses operands; None if it does not."""
     try:
         row.call(*[flow.tensor(operand) for operand in row.operands(shapes, dtype)]).detach().numpy()
     except (TypeError, ValueError, IndexError, RuntimeError) as error:
@@ -207,7 +207,7 @@ def test_an_op_is_right_in_each_dtype_and_kind_of_shape_or_refuses_it(op: str, c
 
 
 def _check_dtypes(op: str, ran: set[str], contract: KernelContract) -> None:
-    """Those listed have run; the others are refused, or are listed as made of others."""
+    """Listed dtypes have run; others are refused, or are listed as made of others."""
     listed = {dtype for row in ROWS[op] for dtype in row.dtypes}
     assert "" in ran or op in UNSEEN or listed <= ran, f"the rows of {op} do not run it for {listed - ran}"
     taken: set[str] = set()
@@ -249,7 +249,7 @@ def test_gradient(row: Row, contract: KernelContract) -> None:
 
 @pytest.mark.parametrize("op", sorted({op for op, rows in ROWS.items() for row in rows if row.order > 1}))
 def test_gradients_of_squares(op: str, contract: KernelContract) -> None:
-    """What is linear has constant gradients; those of its square run the gradients of its backward pass too."""
+    """Linear functions have constant gradients; those of their squares run the gradients of the backward pass too."""
     for row in ROWS[op]:
         if row.order > 1:
             replace(row, call=_squared(row.call)).check_gradient()
@@ -267,7 +267,7 @@ def test_extreme_numbers_leak_no_warning(op: str, contract: KernelContract) -> N
     """Warnings are errors here, and would come up where the result is looked at."""
     failures = {_failure(row, dtype) for row in ROWS[op] for dtype in row.dtypes}
     assert failures <= {"", ADMITTED.get(op)}
-    # Overflown sums are not the same in another layout; what is looked for here is that no op failed.
+    # Overflown sums differ in other layouts; only failures of ops matter here.
     contract.broken.clear()
 
 
@@ -302,7 +302,7 @@ def test_the_tables_name_ops_that_are_there() -> None:
 
 
 @pytest.mark.parametrize("op", sorted(MADE))
-def test_what_is_made_has_the_dtype_asked_for(op: str, contract: KernelContract) -> None:
+def test_new_tensors_have_the_requested_dtype(op: str, contract: KernelContract) -> None:
     call, accepted = MADE[op]
     for dtype in NAMES:
         contract.seen.clear()
@@ -318,7 +318,7 @@ def test_what_is_made_has_the_dtype_asked_for(op: str, contract: KernelContract)
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (2, 0, 3), (5,)])
-def test_what_is_made_has_the_shape_asked_for(shape: tuple[int, ...], contract: KernelContract) -> None:
+def test_new_tensors_have_the_requested_shape(shape: tuple[int, ...], contract: KernelContract) -> None:
     for made in (
         flow.empty(shape),
         flow.rand(shape),

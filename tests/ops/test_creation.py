@@ -384,11 +384,11 @@ def takes(function: Any, name: str) -> bool:
     return name in inspect.signature(function).parameters
 
 
-def test_what_takes_requires_grad_takes_pin_memory() -> None:
-    """It is one list with PyTorch's of what makes tensors."""
+def test_functions_with_requires_grad_have_pin_memory() -> None:
+    """The list is that of PyTorch's functions that make tensors."""
     named = {name: getattr(flow, name) for name in dir(flow) if not name.startswith("_")}
     public = {name: value for name, value in named.items() if inspect.isfunction(value)}
-    # Of memory that is there already PyTorch's take it neither.
+    # PyTorch's functions that share memory have no such argument either.
     shares = {"asarray", "frombuffer"}
     assert {name for name, value in public.items() if takes(value, "requires_grad")} - shares <= set(MAKERS)
     assert {name for name, value in public.items() if takes(value, "pin_memory")} == set(MAKERS)

@@ -148,7 +148,7 @@ def test_nothing() -> None:
         ([[1, 3]], [4], [2], 0, IndexError, "class index 3 is out of range for 3 classes"),
     ],
 )
-def test_what_does_not_fit(
+def test_operands_that_do_not_fit_raise(
     targets: Any, times: list[int], lengths: list[int], blank: int, error: type[Exception], complaint: str
 ) -> None:
     logs = flow.tensor(log_probabilities(0, 4, 1, 3))

@@ -44,7 +44,7 @@ def tables(monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, object], dict[str
 
 @pytest.mark.skipif(not PROGRAM.is_file(), reason="only in a checkout")
 @pytest.mark.parametrize("name", ["functions", "tensor_methods"])
-def test_type_checkers_read_what_is_declared(program: ModuleType, name: str) -> None:
+def test_type_checkers_read_the_declared_names(program: ModuleType, name: str) -> None:
     written: Callable[[], str] = program.functions if name == "functions" else program.methods
     kept = (ROOT / "vmflow" / f"{name}.py").read_text(encoding="utf-8")
     assert kept == written(), "run .ci/declarations.py"

@@ -1,4 +1,4 @@
-"""Factors of matrices and norms: against numpy, their gradients, and what does not fit."""
+"""Factors of matrices and norms: against numpy, their gradients, and errors."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ def test_eigenvectors_have_gradients(contract: KernelContract) -> None:
     check_gradients(lambda x: linalg.eigvalsh(_symmetric(x)), array, second=True)
 
 
-def test_the_factors_are_what_they_should_be(contract: KernelContract) -> None:
+def test_the_factors_have_their_properties(contract: KernelContract) -> None:
     array = sample((2, 4, 3), "float64")
     x = flow.tensor(array)
     for mode, size in (("reduced", 3), ("complete", 4)):
@@ -284,7 +284,7 @@ def test_least_squares(contract: KernelContract) -> None:
     ("driver", "residuals", "ranks", "values"),
     [("gels", (2,), (0,), (0,)), ("gelsy", (0,), (), (0,)), ("gelsd", (2,), (), (3,)), ("gelss", (2,), (), (3,))],
 )
-def test_what_each_driver_returns(
+def test_results_of_each_driver(
     driver: str, residuals: tuple[int, ...], ranks: tuple[int, ...], values: tuple[int, ...]
 ) -> None:
     found = linalg.lstsq(flow.ones(5, 3), flow.ones(5, 2), driver=driver)

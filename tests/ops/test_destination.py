@@ -243,7 +243,7 @@ def test_nothing_is_recorded(call: Callable[..., flow.Tensor]) -> None:
     assert not out.requires_grad
 
 
-def test_what_a_backward_pass_needs_cannot_be_overwritten_unnoticed() -> None:
+def test_overwriting_an_operand_of_the_backward_pass_raises() -> None:
     x = flow.ones(3, requires_grad=True)
     kept = flow.full((3,), 2.0)
     product = (x * kept).sum()
@@ -276,7 +276,7 @@ MADE: list[tuple[str, Callable[..., flow.Tensor], Callable[..., Any]]] = [
 
 
 @pytest.mark.parametrize(("name", "call", "expected"), MADE, ids=[name for name, *_ in MADE])
-def test_what_is_made_in_given_memory_has_its_dtype(
+def test_new_tensors_written_to_out_have_its_dtype(
     name: str, call: Callable[..., flow.Tensor], expected: Callable[..., Any], contract: KernelContract
 ) -> None:
     out = flow.zeros(*expected().shape, dtype=flow.float64)

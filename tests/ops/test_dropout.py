@@ -1,4 +1,4 @@
-"""Dropout: what is kept, how often, and that the same elements are kept backwards."""
+"""Dropout: the kept elements, their share, and the same elements in the backward pass."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_an_addend_is_added_whether_training_or_not() -> None:
         F.dropout(x, 0.5, addend=flow.ones(1))
 
 
-def test_a_generator_of_its_own_leaves_the_default_one_alone() -> None:
+def test_an_explicit_generator_does_not_advance_the_default_one() -> None:
     x = flow.ones(100)
     before = flow.get_rng_state().tolist()
     found = [F.dropout(x, 0.5, generator=flow.Generator().manual_seed(4)).tolist() for _ in range(2)]

@@ -60,7 +60,7 @@ def _pair(
     numbers = {**options, "dtypes": tuple([option for option in options["dtypes"] if option != "bool"])}
     single = {**numbers, "domain": domain[:1]}
     reversed_ = {**numbers, "domain": domain[-1:]}
-    # Of a bool and an integer comes what comes of two integers.
+    # A bool and an integer give the dtype of two integers.
     bools = {**single, "dtypes": ("bool",), "order": 0, "result": options.get("result", "wide")}
     scalar = f"{name}_scalar"
     rows = [
@@ -443,13 +443,13 @@ def test_pow_of_special_numbers(contract: KernelContract) -> None:
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 @pytest.mark.parametrize("exponent", [-2, -1, -0.5, 0.5, 2, 3, 3.0, 4])
 def test_common_powers(exponent: float, dtype: str) -> None:
-    """Those that are computed by other means than a power."""
+    """Exponents that are not computed by a power."""
     with np.errstate(all="ignore"):
         numbers = np.array([0.0, INF, NAN, 1e-3, 1, 2.5, 240.0, 1e-38, 1e-45, 3e38, 6e-5, 5e4], "f4").astype(dtype)
         if exponent == int(exponent):
             numbers = np.concatenate([numbers, -numbers])
         expected = (numbers.astype("f8") ** exponent).astype(dtype)
-    # Of what is denormal, a unit is more than this.
+    # For denormal numbers, a unit is more than this.
     bound: dict[str, Any] = {
         "rtol": 4 * float(np.finfo(dtype).eps),
         "atol": 4 * float(np.finfo(dtype).smallest_subnormal),
@@ -799,7 +799,7 @@ def test_gradient_of_a_conjugate(contract: KernelContract) -> None:
     check_gradients(call, *arrays_for(0, (3,), (3,)), second=True)
 
 
-def test_what_is_filled_has_no_gradient_from_before(contract: KernelContract) -> None:
+def test_filling_cuts_the_gradient_of_earlier_values(contract: KernelContract) -> None:
     check_gradients(lambda x: (x * x).fill_(2) * x, *arrays_for(0, (3,)), second=True)
 
 

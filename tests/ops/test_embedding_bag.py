@@ -115,7 +115,7 @@ def test_other_dtypes(dtype: str) -> None:
         ({"weight": np.zeros((3, 2), np.int64)}, TypeError, "must be floating-point"),
     ],
 )
-def test_what_does_not_fit(keywords: dict[str, Any], error: type[Exception], complaint: str) -> None:
+def test_operands_that_do_not_fit_raise(keywords: dict[str, Any], error: type[Exception], complaint: str) -> None:
     usual = {"input": np.array([1, 2]), "weight": np.ones((3, 2), np.float32), "offsets": np.array([0])}
     given: dict[str, Any] = {}
     for key, value in {**usual, **keywords}.items():

@@ -44,7 +44,7 @@ def test_whole_channels_are_dropped(name: str, shape: tuple[int, ...], leading: 
 
 
 @pytest.mark.parametrize("name", ["dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout"])
-def test_what_all_dropouts_share(name: str) -> None:
+def test_dropouts_with_probability_0_or_1_and_outside_training(name: str) -> None:
     function = getattr(F, name)
     x = flow.ones(2, 3, 4, 2) if name != "dropout1d" else flow.ones(2, 3, 4)
     assert function(x, 0.5, training=False) is x

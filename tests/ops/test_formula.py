@@ -1,4 +1,4 @@
-"""Formulas: one op gives what its steps give, to the bit, as does its gradient; and what a formula may not ask for."""
+"""Formulas: one op and its gradient are equal to their steps, to the bit; and the operations that a formula refuses."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_every_formula_is_tested() -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", sorted(CALLS))
-def test_one_op_gives_what_its_steps_give(name: str, dtype: str, contract: KernelContract) -> None:
+def test_one_op_is_equal_to_its_steps(name: str, dtype: str, contract: KernelContract) -> None:
     formula, numbers = FORMULAS[name], CALLS[name][1]
     tensors = tensors_for(name, dtype)
     expected, found = (everything(call, tensors, numbers) for call in (formula.by_steps, formula))
@@ -142,7 +142,7 @@ def test_the_operands_hooks_hear_of_the_whole_gradient_once() -> None:
     assert heard == [[4.0], [2.0]]
 
 
-def test_what_is_changed_before_the_backward_pass_is_noticed() -> None:
+def test_changing_an_operand_before_the_backward_pass_raises() -> None:
     x = flow.ones(3, requires_grad=True) * 2
     y = F.softsign(x)
     x += 1
@@ -157,7 +157,7 @@ def test_numbers_of_one_value_and_of_different_kinds_or_signs_are_told_apart() -
 
 
 def test_other_operands_take_the_steps() -> None:
-    """Of several dtypes, of whole numbers, or with a number that is a tensor."""
+    """Operands of several dtypes, of integers, or with a tensor in place of a number."""
     one = flow.tensor([1.0, 4.0])
     assert F.mse_loss(one, one.double() + 1, "none").dtype is flow.float64
     assert F.leaky_relu(-one, flow.tensor(0.5)).tolist() == [-0.5, -2.0]  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Fourier transforms: against numpy and PyTorch, their gradients twice, and what does not fit."""
+"""Fourier transforms: against numpy and PyTorch, their gradients twice, and errors."""
 
 from __future__ import annotations
 

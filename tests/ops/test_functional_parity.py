@@ -390,7 +390,7 @@ def test_bilinear_refuses() -> None:
         | {"bilinear", "embedding_bag", "ctc_loss"}
     ),
 )
-def test_signatures_are_pytorchs_without_what_is_deprecated(name: str) -> None:
+def test_signatures_are_pytorchs_without_deprecated_arguments(name: str) -> None:
     theirs = getattr(torch.nn.functional, name)
     try:
         expected = inspect.signature(theirs)

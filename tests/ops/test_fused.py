@@ -1,4 +1,4 @@
-"""The op `fused` computes what its steps would, in whatever layout, in tiles and in place, and keeps the contract."""
+"""The op `fused` is equal to its steps, in all layouts, in tiles and in place, and keeps the contract."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def _numbers(shape: tuple[int, ...], dtype: str = "float32", seed: int = 0) -> A
 
 @pytest.mark.parametrize("outputs", [(3,), (0, 3), (1, 2, 3), (0, 1, 2, 3)])
 @pytest.mark.parametrize("shape", [(), (5,), (3, 4), (1000,), (37, 41), (3, 700), (700, 3), (5, 7, 64)])
-def test_it_computes_what_the_steps_do(tile: None, shape: tuple[int, ...], outputs: tuple[int, ...]) -> None:
+def test_a_fused_op_is_equal_to_its_steps(tile: None, shape: tuple[int, ...], outputs: tuple[int, ...]) -> None:
     _check(STEPS, outputs, [_numbers(shape), _numbers(shape, seed=1)])
 
 
@@ -264,7 +264,9 @@ def test_tiles_cover_everything_once() -> None:
 
 @pytest.mark.parametrize("outputs", [(3,), (0, 2)])
 @pytest.mark.parametrize("shapes", [((), ()), ((5,), (5,)), ((3, 4), (4,)), ((400, 300), (300,)), ((7, 1), (1, 1))])
-def test_it_keeps_the_contract_of_kernels(shapes: tuple[tuple[int, ...], ...], outputs: tuple[int, ...]) -> None:
+def test_a_fused_kernel_keeps_the_contract_of_kernels(
+    shapes: tuple[tuple[int, ...], ...], outputs: tuple[int, ...]
+) -> None:
     x, y = [_numbers(shape, seed=seed) for seed, shape in enumerate(shapes)]
     metas = _metas([x, y])
     # Not entered: it would look at the steps' kernels too, and these see tiles here.
@@ -276,14 +278,14 @@ def test_it_keeps_the_contract_of_kernels(shapes: tuple[tuple[int, ...], ...], o
     assert not contract.broken
 
 
-def test_it_can_be_dispatched() -> None:
+def test_a_fused_op_can_be_dispatched() -> None:
     x, y = _numbers((400, 300)), _numbers((300,), seed=1)
     found = interpreter.dispatch_several(FUSED, (flow.tensor(x), flow.tensor(y)), (STEPS, (0, 3)))
     for one, other in zip(found, _alone(STEPS, (0, 3), [x, y]), strict=True):
         assert one.numpy().tobytes() == other.tobytes()
 
 
-def test_its_steps_are_remembered_apart_by_kinds_of_scalars() -> None:
+def test_plans_of_steps_differ_by_kinds_of_scalars() -> None:
     x = flow.tensor([3], dtype=flow.int64)
     for scalar, dtype in ((1, flow.int64), (1.0, flow.float32)):
         steps = (_step("mul_scalar", 0, scalars=(scalar,)), _step("neg", 1))

@@ -1,4 +1,4 @@
-"""Reading and writing parts: random index expressions against numpy, gradients, gather and scatter, what is refused."""
+"""Reading and writing parts: random index expressions against numpy, gradients, gather and scatter, errors."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _added(x: Array, place: Any, value: Any) -> Array:
 
 
 def _written(x: flow.Tensor, place: Any, value: Any) -> flow.Tensor:
-    # Only of what autograd follows is a part written as a change of the whole.
+    # Only for tensors with gradients, a part is written as a change of the whole.
     copy = (x if x.requires_grad or not x.is_floating_point() else x.clone().requires_grad_()) * 1
     copy[place] = value
     return copy
@@ -332,7 +332,7 @@ def _indices(draw: st.DrawFn) -> tuple[Any, ...]:
 
 
 def _oracle(array: Array, index: tuple[Any, ...]) -> tuple[Array, tuple[Any, ...]]:
-    """What is left to index, and by what, once integers, slices and None are applied as views.
+    """The array and the index that remain once integers, slices and None are applied as views.
 
     numpy counts an integer as an index array where there are others; PyTorch applies it first, as here.
     """
@@ -384,7 +384,7 @@ def test_reading(index: tuple[Any, ...]) -> None:
             flow.tensor(array)[_as_tensors(index)].numpy()
         return
     check(flow.tensor(array)[_as_tensors(index)], expected, "float64")
-    # Of a view too, whose strides are not those of its shape.
+    # Also a view, whose strides are not those of its shape.
     turned = flow.tensor(np.ascontiguousarray(array.T)).T
     check(turned[_as_tensors(index)], expected, "float64")
 
@@ -399,7 +399,7 @@ def test_writing(index: tuple[Any, ...], data: st.DataObject) -> None:
     shape = indexed.shape
     form = data.draw(st.sampled_from(["number", "0-d", "full", "tail", "ones"]))
     arrays = [entry for entry in index if isinstance(entry, np.ndarray) and entry.dtype.kind == "i"]
-    # Of values for one place, which comes last is nobody's promise.
+    # If several values go to one place, it is undefined which comes last.
     if arrays or form == "number":
         form = form if form in ("number", "0-d") else "0-d"
     value: Any = {
@@ -422,7 +422,7 @@ def test_writing(index: tuple[Any, ...], data: st.DataObject) -> None:
 @given(_indices(), st.integers(0, 100))
 @settings(deadline=None, max_examples=100)
 def test_gradients_of_reading_and_writing(index: tuple[Any, ...], seed: int) -> None:
-    """Both are linear: what flows back is the adjoint, found by indexing an array of positions."""
+    """Both are linear: their gradient is the adjoint, computed by indexing an array of positions."""
     positions = np.arange(math.prod(SHAPE)).reshape(SHAPE)
     chosen = _indexed(index, positions)
     if chosen is None:
@@ -475,7 +475,7 @@ def test_gradients_of_assigned_values_against_numerical_ones() -> None:
 
 
 def test_gradient_of_a_value_with_more_dimensions_than_its_place(contract: KernelContract) -> None:
-    """What flows back to it has its leading dimensions of size 1 as well."""
+    """Its gradient has its leading dimensions of size 1 as well."""
     x, row, flags = *arrays_for(0, (3, 4), (1, 1, 2, 4)), flow.tensor([False, False, False])
     check_gradients(lambda a, b: _written(a, flow.tensor([2, 0]), b), x, row)
     check_gradients(lambda a, b: flow.index_put(a, (flow.tensor([2, 0]),), b, True), x, row, second=True)
@@ -554,7 +554,7 @@ def test_writing_casts_and_broadcasts(contract: KernelContract) -> None:
     check(real, [1.0, 0.0], "float32")
 
 
-def test_writing_what_overlaps(contract: KernelContract) -> None:
+def test_writing_overlapping_parts(contract: KernelContract) -> None:
     tensor = flow.arange(5.0)
     tensor[1:] = tensor[:-1]
     check(tensor, [0.0, 0.0, 1.0, 2.0, 3.0], "float32")
@@ -808,7 +808,7 @@ def test_a_mask_without_dimensions_puts_everything_or_nothing(shape: tuple[int, 
 
 
 def test_values_are_those_of_the_moment(contract: KernelContract) -> None:
-    """A copy made by an index tensor does not see what is written later; a view does."""
+    """A copy made by an index tensor does not see later writes; a view does."""
     tensor = flow.zeros(3)
     view, copy = tensor[:2], tensor[flow.tensor([0, 1])]
     tensor[0] = 5.0

@@ -1,8 +1,8 @@
 """Random index expressions for tensors of random shapes: reading, writing and gradients against numpy, and PyTorch.
 
-What an expression names is found by indexing an array of positions with numpy.  Two rules differ from numpy's, as in
-PyTorch: integers and 0-d tensors are applied before index tensors and do not count as such, and the step of a slice
-must be positive.
+The elements that an expression names are found by indexing an array of positions with numpy.  Two rules differ from
+numpy's, as in PyTorch: integers and 0-d tensors are applied before index tensors and do not count as such, and the step
+of a slice must be positive.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _seeded = settings(deadline=None, derandomize=True, database=None)
 
 
 class Given:
-    """An array wrapped, so that it is told apart from what numpy and vmflow take for an array."""
+    """A wrapped array, in contrast to the objects that numpy and vmflow treat as arrays."""
 
     def __init__(self, array: Array, form: str) -> None:
         self.array = array
@@ -165,7 +165,7 @@ def test_reading(case: tuple[tuple[int, ...], tuple[Any, ...]]) -> None:
 
 @st.composite
 def _values_for(draw: st.DrawFn, chosen: Array) -> Array:
-    """What broadcasts to the places chosen; one number if they repeat, since any of several may win."""
+    """Values that broadcast to the chosen places; one number if places repeat, since either value may win."""
     if len(np.unique(chosen)) < chosen.size:
         return np.array(draw(st.integers(2, 9)), np.float64)
     kept = chosen.shape[draw(st.integers(0, chosen.ndim)) :]
@@ -205,7 +205,7 @@ def _written(tensor: flow.Tensor, index: tuple[Any, ...], value: Any) -> flow.Te
 @given(_expressions(), st.data())
 @settings(_seeded, max_examples=150)
 def test_gradients(case: tuple[tuple[int, ...], tuple[Any, ...]], data: st.DataObject) -> None:
-    """Both are linear: what flows back to each place is the sum over where it went."""
+    """Both are linear: the gradient of each place is the sum over the places that it went to."""
     shape, index = case
     chosen = _named(shape, index)
     if chosen is None:

@@ -1,4 +1,4 @@
-"""What tensors and dtypes can be asked, tensors made after others, and ranges made from a few numbers."""
+"""Questions about tensors and dtypes, tensors like others, and ranges from a few numbers."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_result_type() -> None:
         flow.result_type("a", 1)  # type: ignore[arg-type]
 
 
-def test_can_cast_says_what_in_place_ops_do() -> None:
+def test_can_cast_agrees_with_in_place_ops() -> None:
     for source in dtypes.ALL:
         for target in dtypes.ALL:
             tensor = flow.zeros(2, dtype=target)

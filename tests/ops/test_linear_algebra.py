@@ -1,4 +1,4 @@
-"""Matrix products and einsum: against numpy over dtypes, ranks and layouts, their gradients, and what does not fit."""
+"""Matrix products and einsum: against numpy over dtypes, ranks and layouts, their gradients, and errors."""
 
 from __future__ import annotations
 

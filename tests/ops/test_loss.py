@@ -60,7 +60,7 @@ def of_classes(
     single=st.booleans(),
     seed=st.integers(0, 99),
 )
-def test_of_class_indices(
+def test_losses_of_class_indices(
     rest: tuple[int, ...],
     batch: int,
     reduction: str,
@@ -138,7 +138,7 @@ def test_where_nothing_counts() -> None:
 
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("beyond", [math.inf, -math.inf, math.nan])
-def test_what_is_ignored_need_not_be_a_number(beyond: float, weighted: bool) -> None:
+def test_ignored_targets_may_have_scores_that_are_not_finite(beyond: float, weighted: bool) -> None:
     x = flow.tensor([[beyond, 1.0, 2.0], [1.0, 2.0, 3.0]])
     weight = flow.tensor([0.5, 2.0, 3.0]) if weighted else None
     target = flow.tensor([-100, 1])
@@ -219,7 +219,9 @@ def test_strided_scores_and_targets() -> None:
 @pytest.mark.parametrize("smoothing", [0.0, 0.3])
 @pytest.mark.parametrize("weighted", [True, False])
 @pytest.mark.parametrize("shape", [(3, 4), (4,), (2, 4, 3)], ids=str)
-def test_of_probabilities(shape: tuple[int, ...], reduction: str, smoothing: float, weighted: bool) -> None:
+def test_cross_entropy_of_probabilities(
+    shape: tuple[int, ...], reduction: str, smoothing: float, weighted: bool
+) -> None:
     x, target = arrays_for(5, shape, shape, low=0.0)
     weight = np.linspace(0.5, 1.5, 4) if weighted else None
     axis = min(x.ndim - 1, 1)
@@ -270,7 +272,7 @@ ELEMENTWISE: dict[str, tuple[Callable[..., flow.Tensor], Callable[[float, float]
 
 
 @pytest.mark.parametrize("name", ELEMENTWISE)
-def test_of_real_values(name: str) -> None:
+def test_losses_of_real_values(name: str) -> None:
     function, single = ELEMENTWISE[name]
     x, y = arrays_for(7, (3, 4), (3, 4))
     losses = np.vectorize(single)(x, y)

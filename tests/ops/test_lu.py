@@ -128,7 +128,7 @@ def test_reflections(contract: KernelContract) -> None:
     check(linalg.householder_product(flow.tensor(array), flow.tensor(tau)), np.eye(4, 3) + 0 * array, "float64")
 
 
-def test_gradients_of_what_is_composed(contract: KernelContract) -> None:
+def test_gradients_of_composed_functions(contract: KernelContract) -> None:
     square = sample((3, 3), "float64") + 4 * np.eye(3)
     for p in (None, "fro", 1, 2, -2, np.inf):
         check_gradients(lambda x, p=p: linalg.cond(x, p), square)

@@ -42,7 +42,7 @@ def test_a_copy_in_a_format_has_the_values_and_a_gradient() -> None:
     np.testing.assert_allclose(x.grad.numpy(), 2 * x.detach().numpy())
 
 
-def test_wrong_formats_say_what_is_right() -> None:
+def test_errors_of_wrong_formats() -> None:
     x = flow.zeros(2, 3)
     with pytest.raises(
         ValueError, match=r"contiguous: vmflow\.channels_last is for tensors of 4 dimensions, got one of 2"
@@ -61,7 +61,7 @@ def test_wrong_formats_say_what_is_right() -> None:
     assert not x.is_contiguous(memory_format=flow.channels_last)
 
 
-def test_what_is_made_in_a_format_can_be_changed_and_be_a_leaf() -> None:
+def test_new_tensors_in_a_format_can_be_changed_and_be_leaves() -> None:
     x = flow.empty(SHAPE, memory_format=flow.channels_last)
     assert x.fill_(1).add_(2).tolist() == flow.full(SHAPE, 3.0).tolist()
     assert x.is_contiguous(memory_format=flow.channels_last)

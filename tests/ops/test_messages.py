@@ -1,4 +1,4 @@
-"""Errors of frequent mistakes: each says what was given and what to do, and changes nothing."""
+"""Errors of frequent mistakes: each names the wrong argument and the remedy, and changes nothing."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def test_a_normal_distributions_values_broadcast_where_as_many_dimensions_show_i
 
 
 @pytest.mark.parametrize("loss", [functional.mse_loss, functional.l1_loss])
-def test_a_mean_of_integers_says_what_to_convert(loss: Any) -> None:
+def test_the_error_of_a_mean_of_integers_proposes_a_conversion(loss: Any) -> None:
     ones = flow.ones(3, dtype=flow.int64)
     with pytest.raises(TypeError, match=rf"{loss.__name__}: there is no mean of int64 losses; convert .*\.float\(\)"):
         loss(ones, ones)

@@ -43,7 +43,7 @@ def test_sort(dtype: str, shape: tuple[int, ...], contract: KernelContract) -> N
 @pytest.mark.parametrize("dtype", ORDERED)
 @pytest.mark.parametrize("size", [1, 4, 9, 50])
 def test_topk(dtype: str, size: int, contract: KernelContract) -> None:
-    """Of few elements all are sorted; of many, the rest is parted off first."""
+    """Few elements are all sorted; of many, the rest is partitioned off first."""
     array = sample((2, size), dtype, low=-100, high=100)
     wide = array.astype(np.float64)
     for _, tensor in layouts(array):
@@ -83,7 +83,7 @@ def test_nan_is_the_largest(contract: KernelContract) -> None:
     check(flow.tensor([*range(40), NAN]).topk(2).values, [NAN, 39.0], "float32")
 
 
-def test_of_one_number(contract: KernelContract) -> None:
+def test_ordering_of_a_0d_tensor(contract: KernelContract) -> None:
     number = flow.tensor(3.0)
     for found in (number.sort(), number.topk(1), number.kthvalue(1), number.median(0)):
         check(found.values, 3.0, "float32")

@@ -1,4 +1,4 @@
-"""OneFlow's functions of parts of tensors, and sums of many: gradients, views, and what does not fit."""
+"""OneFlow's functions for parts of tensors, and sums of many: gradients, views, and errors."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ def test_max_pool2d(x: Array, data: st.DataObject, ceil_mode: bool) -> None:
 
 @pytest.mark.parametrize("planes", [3, 64])
 @pytest.mark.parametrize(("kernel", "stride", "padding"), [(2, None, 0), (3, 2, 1), ((1, 3), 1, (0, 1))])
-def test_max_pool2d_of_what_is_not_finite(planes: int, kernel: Any, stride: Any, padding: Any) -> None:
+def test_max_pool2d_of_elements_that_are_not_finite(planes: int, kernel: Any, stride: Any, padding: Any) -> None:
     generator = np.random.default_rng(5)
     x = generator.choice([np.nan, -np.inf, np.inf, 1.0, 2.0], (planes, 1, 6, 6))
     both = [value if isinstance(value, tuple) else (value, value) for value in (kernel, stride or kernel, padding)]
@@ -305,7 +305,7 @@ def test_bad_output_sizes() -> None:
         avg_pool2d(x, 2, divisor_override=0)
 
 
-# Other numbers of dimensions, and what is made of poolings, against PyTorch
+# Other numbers of dimensions, and ops based on pooling, against PyTorch
 
 SMALL, LARGE = (2, 3), (32, 2)  # samples and channels; many planes are turned inside out
 GEOMETRIES: list[tuple[str, tuple[int, ...], dict[str, Any]]] = [
@@ -384,7 +384,7 @@ def test_unpooling_with_padding_is_pytorchs(rank: int) -> None:
         )
 
 
-def test_unpooling_what_does_not_fit() -> None:
+def test_unpooling_to_a_wrong_size_raises() -> None:
     values, indices = max_pool2d(flow.zeros(1, 1, 4, 4), 2, return_indices=True)
     with pytest.raises(ValueError, match=r"max_unpool2d: output_size \[9, 9\] is not within the stride"):
         max_unpool2d(values, indices, 2, output_size=(9, 9))
@@ -430,7 +430,7 @@ def test_channels_may_come_last(rank: int, batch: tuple[int, ...]) -> None:
 LAYERS = {"max_": "Max", "avg_": "Avg", "adaptive_avg_": "AdaptiveAvg"}
 
 
-def test_bad_arguments_of_what_is_made_of_poolings() -> None:
+def test_bad_arguments_of_ops_based_on_pooling() -> None:
     x = flow.ones(1, 1, 4, 4)
     with pytest.raises(ValueError, match="lp_pool2d: norm_type must not be 0"):
         lp_pool2d(x, 0, 2)

@@ -1,4 +1,4 @@
-"""Which dtype two operands make together: PyTorch's table, and what numbers and 0-d tensors add to it."""
+"""The dtype of the result of two operands: PyTorch's table, and its rules for numbers and 0-d tensors."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_a_tensor_and_a_number(name: str, number: tuple[Any, int]) -> None:
         assert (tensor == value).dtype is flow.bool
 
 
-def test_the_default_dtype_is_what_floats_become() -> None:
+def test_floats_become_the_default_dtype() -> None:
     integers = flow.ones(2, dtype=flow.int64)
     for default in (flow.float64, flow.float16, flow.bfloat16, flow.float32):
         flow.set_default_dtype(default)

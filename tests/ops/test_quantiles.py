@@ -49,7 +49,7 @@ def test_quantiles_without_nan(contract: KernelContract) -> None:
             check(tensor.nanquantile(1.0, dim), np.nanmax(array, dim), "float64")
 
 
-def test_several_parts_at_once(contract: KernelContract) -> None:
+def test_several_quantiles_in_one_call(contract: KernelContract) -> None:
     array = sample((3, 4), "float64")
     parts = np.array([0.1, 0.8])
     tensor = flow.tensor(array)
@@ -63,7 +63,7 @@ def test_several_parts_at_once(contract: KernelContract) -> None:
 
 @pytest.mark.parametrize("dtype", REAL)
 def test_quantiles_of_many_in_every_precision(dtype: str, contract: KernelContract) -> None:
-    """The rank is computed in double precision, whatever the elements are."""
+    """The rank is computed in double precision for all dtypes."""
     tensor = flow.arange(5001.0) % 128
     check(tensor.to(getattr(flow, dtype)).quantile(0.5), 63, dtype)
 

@@ -48,7 +48,7 @@ def _rows(name: str, oracle: Callable[..., Any], **options: Any) -> list[Row]:
 
 
 def _extreme(name: str, oracle: Callable[..., Any], result: str) -> Row:
-    """Of nothing there is no extremum, but there may be none of several."""
+    """An extremum of no elements does not exist, but there may be no slices to reduce."""
     function = getattr(flow, name)
     shapes = (((3, 4),), ((),), ((0, 4),), ((2, 0, 4),))
     return Row(
@@ -265,7 +265,7 @@ def test_half_precision_accumulates_in_single(dtype: str, contract: KernelContra
     )
 
 
-def test_of_nothing(contract: KernelContract) -> None:
+def test_reductions_without_elements(contract: KernelContract) -> None:
     for empty in (flow.zeros(0), flow.zeros(2, 0)):
         check(empty.sum(), 0.0, "float32")
         check(empty.prod(), 1.0, "float32")
@@ -292,7 +292,7 @@ def test_of_nothing(contract: KernelContract) -> None:
     check(tracked.grad, np.zeros((2, 0)), "float32")
 
 
-def test_of_one_number(contract: KernelContract) -> None:
+def test_reductions_of_a_0d_tensor(contract: KernelContract) -> None:
     number = flow.tensor(3.0, requires_grad=True)
     for name in ("sum", "prod", "mean", "amax", "amin", "norm"):
         check(getattr(number, name)(), 3.0, "float32")
@@ -425,7 +425,7 @@ def test_norm_of_zero_has_a_zero_gradient() -> None:
         check(tensor.grad, np.zeros((2, 3)), "float32")
 
 
-def test_counts_and_what_is_not_nan(contract: KernelContract) -> None:
+def test_counts_of_non_zero_elements_and_reductions_without_nan(contract: KernelContract) -> None:
     array = np.array([[1.0, NAN, 0.0], [NAN, NAN, 4.0]])
     tensor = flow.tensor(array)
     check(tensor.nansum(), 5.0, "float64")
@@ -525,7 +525,7 @@ def test_the_gradient_of_an_extremum_that_is_nan_is_nan() -> None:
         assert math.isnan(number.grad.item())
 
 
-def test_an_infinite_gradient_of_an_extremum_goes_to_that_alone() -> None:
+def test_an_infinite_gradient_of_an_extremum_reaches_no_other_element() -> None:
     x = flow.tensor([1.0, 2.0], requires_grad=True)
     x.amax().backward(flow.tensor(math.inf))
     assert x.grad is not None

@@ -1,4 +1,4 @@
-"""Pooled regions and deformed convolutions: against loops, their gradients, and what does not fit."""
+"""Pooled regions and deformed convolutions: against loops, their gradients, and errors."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ ROWS: list[Row] = [
     *test_view.ROWS,
 ]
 
-# Ops that are no function of arrays alone, or that run in a backward pass: what runs them, and where they are tested.
+# Ops that are no function of arrays alone, or that run in a backward pass: a call that runs them, and their test file.
 SPECIAL: dict[str, tuple[Callable[[], Any], str]] = {
     "empty": (lambda: flow.empty(2), "tests/ops/test_creation.py"),
     "arange": (lambda: flow.arange(3), "tests/ops/test_creation.py"),
@@ -173,7 +173,7 @@ def test_each_row_runs_the_op_it_is_for(contract: KernelContract) -> None:
 
 def test_differentiable_ops_are_tested_for_it() -> None:
     graded = {row.op for row in ROWS if row.order}
-    # Those whose gradients have tests of their own, or that no gradient can reach.
+    # Ops whose gradients have tests of their own, or that no gradient can reach.
     apart = {
         *("remainder", "remainder_scalar", "fmod", "fmod_scalar", "floor_divide", "floor_divide_scalar"),
         *("trunc_divide", "trunc_divide_scalar", "conj", "fill", "index_add_to_zeros", "clamp_min", "clamp_max"),
@@ -198,7 +198,7 @@ def test_names_are_unique_and_cannot_be_declared_twice() -> None:
     assert repr(OPS["add"]) == "<op add>"
 
 
-def test_inference_is_remembered_by_what_determines_it() -> None:
+def test_plans_are_remembered_by_attributes_and_metas() -> None:
     op = OPS["mul_scalar"]
     op.forget()
     tensor = flow.ones(3)

@@ -1,4 +1,4 @@
-"""Running extrema and sums of exponentials: against numpy, their gradients, and what does not fit."""
+"""Running extrema and sums of exponentials: against numpy, their gradients, and errors."""
 
 from __future__ import annotations
 

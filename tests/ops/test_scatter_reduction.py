@@ -37,7 +37,7 @@ _OF: dict[str, Callable[[Any], Any]] = {
 
 
 def _reduced(array: Array, dim: int, index: Array, source: Array, how: str, include_self: bool) -> Array:
-    """Place by place, from a list of what is put there."""
+    """Reduce place by place, from a list of the elements that are put there."""
     found: dict[tuple[int, ...], list[Any]] = {}
     for position in np.ndindex(index.shape):
         place = (*position[:dim], int(index[position]), *position[dim + 1 :])
@@ -62,7 +62,7 @@ def _row(how: str, include_self: bool, dtypes: tuple[str, ...], order: int = 0) 
     )
 
 
-# Gradients are checked in float64, whatever the row's dtypes are.
+# Gradients are checked in float64 for all dtypes of the row.
 ROWS: list[Row] = [_row(how, own, (*REAL, *SIGNED), order=2) for how in HOW for own in (True, False)]
 ROWS.append(
     Row(

@@ -1,4 +1,4 @@
-"""Short-time Fourier transforms and windows: there and back, gradients, graphs, and what does not fit."""
+"""Short-time Fourier transforms and windows: there and back, gradients, graphs, and errors."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ X = flow.ones(2, 3)
         (lambda: flow.special.i0e(X.to(flow.complex64)), TypeError, "i0e is not defined for complex64"),
     ],
 )
-def test_what_is_refused(call: Callable[[], Any], error: type[Exception], message: str) -> None:
+def test_arguments_that_raise(call: Callable[[], Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         call()
 
@@ -119,7 +119,7 @@ def test_memory_is_shared_where_it_can_be() -> None:
     assert not x.clone().is_set_to(x)
 
 
-def test_resizing_keeps_what_there_is() -> None:
+def test_resizing_keeps_existing_elements() -> None:
     x = flow.arange(6).view(2, 3)
     assert x.resize_(2, 2).tolist() == [[0, 1], [2, 3]]
     assert x.resize_(5)[:4].tolist() == [0, 1, 2, 3]

@@ -1,4 +1,4 @@
-"""Special functions, and what depends on how numbers are written: against other algorithms, and their gradients."""
+"""Special functions, and functions of the bits of numbers: against other algorithms, and their gradients."""
 
 from __future__ import annotations
 

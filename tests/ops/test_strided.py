@@ -27,7 +27,7 @@ from .oracle import (
 )
 
 MATRIX: tuple[Shapes, ...] = (((3, 4),),)
-# Of a view whose elements overlap, and of what it is a view of.
+# The geometry of a view whose elements overlap, and of its base.
 GEOMETRIES = ((3, 4), (2, 1), 1), ((3, 4), (4, 1), 0)
 
 
@@ -110,8 +110,8 @@ def test_as_strided_starts_where_the_tensor_does(contract: KernelContract) -> No
     assert tensor.shape == (2, 2)
 
 
-def test_gradient_of_as_strided_of_what_shares_memory(contract: KernelContract) -> None:
-    """Each of the elements in one place gets its part, so that the gradient of what was expanded is whole."""
+def test_gradient_of_as_strided_of_overlapping_elements(contract: KernelContract) -> None:
+    """Each element in one place gets its share, so that the gradient of the expanded tensor is whole."""
     (x,) = arrays_for(0, (3, 1))
     check_gradients(lambda a: (a * 1).expand(3, 5).as_strided((3, 2), (1, 0)), x)
     check_gradients(lambda a: (a * 1)[1:].as_strided((2, 2), (1, 0)), x, second=True)

@@ -1,4 +1,4 @@
-"""Elementwise ops in place on views, and into `out` with gaps, whatever the distance of the elements.
+"""Elementwise ops in place on views, and into `out` with gaps, for all distances of the elements.
 
 numpy's loops differ with the distance, and some releases compute wrong elements at some of them.
 """

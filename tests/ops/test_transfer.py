@@ -22,14 +22,14 @@ def test_there_and_back(dtype: flow.dtype, shape: tuple[int, ...]) -> None:
     np.testing.assert_array_equal(back.numpy(), array)
 
 
-def test_a_view_is_copied_as_it_is_seen() -> None:
+def test_copying_a_view_copies_its_elements_in_its_order() -> None:
     x = flow.tensor(np.arange(12.0).reshape(3, 4), device="cpu")
     np.testing.assert_array_equal(x.T[1:, ::2].to("sim").numpy(), x.numpy().T[1:, ::2])
     there = x.to("sim")
     np.testing.assert_array_equal(there.T[1:, ::2].cpu().numpy(), x.numpy().T[1:, ::2])
 
 
-def test_to_changes_device_and_dtype_at_once() -> None:
+def test_to_changes_device_and_dtype_in_one_call() -> None:
     there = flow.tensor([1.5, 2.5], device="cpu").to("sim", flow.int32)
     assert (there.device.type, there.dtype, there.tolist()) == ("sim", flow.int32, [1, 2])
 
@@ -55,8 +55,8 @@ def test_between_two_accelerators_by_way_of_the_host() -> None:
     assert (x + 1).tolist() == [2.0, 3.0]
 
 
-def test_the_copy_is_of_the_moment() -> None:
-    """What happens to either side afterwards does not show in the other."""
+def test_a_copy_is_independent_of_later_changes() -> None:
+    """Later changes to either tensor do not show in the other."""
     x = flow.zeros(40_000, device="cpu")
     there = x.to("sim")
     x.add_(1)
@@ -70,7 +70,7 @@ def test_operands_on_two_devices_are_refused() -> None:
         flow.ones(2, device="cpu") + flow.ones(2, device="sim")
 
 
-async def test_awaiting_what_is_on_a_device() -> None:
+async def test_awaiting_a_tensor_on_a_device() -> None:
     x = await (flow.ones(300, 300, device="sim") @ flow.ones(300, 300, device="sim"))
     assert x.is_ready()
     assert (await x.cpu()).numpy()[0, 0] == 300.0

@@ -1,4 +1,4 @@
-"""Unsigned integers of 16, 32 and 64 bits beyond what signed ones hold; small ones are tested with every op's rows."""
+"""Unsigned integers of 16, 32 and 64 bits too large for signed ones; small ones are tested with every op's rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Views: what they show, that they share memory, when they are possible, and their gradients."""
+"""Views: their elements, shared memory, the cases in which they are possible, and their gradients."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ def test_reshape_and_view_of_random_views(data: st.DataObject) -> None:
             tensor.view(new)
 
 
-# Forms of the arguments, and what is refused
+# Forms of the arguments, and errors
 
 
 def test_arguments_by_name() -> None:
