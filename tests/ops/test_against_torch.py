@@ -1,5 +1,4 @@
-"""Everything that vmflow and PyTorch both have, by the same name, with the same arguments: results, dtypes and
-gradients agree.
+"""Functions that vmflow and PyTorch both have, called with the same arguments: results, dtypes and gradients agree.
 
 Each line of `CALLS` is evaluated twice, with `t` for the library, `F` for its nn.functional, `L` for its linalg and `S`
 for its special functions; the operands are those of `operands`.  A call of a function that is a method too is also made

@@ -1,5 +1,4 @@
-"""Random programs of views and in-place writes: tensors that share memory see all writes; gradients are those of
-copies.
+"""Random programs of views and in-place writes: shared memory shows all writes; gradients are those of copies.
 
 The same program runs on numpy arrays that share memory in the same way, and for gradients once more without writing
 anything in place.

@@ -46,7 +46,7 @@ def written(
 
 
 def delivered(name: str, out: Tensor, inputs: tuple[Any, ...], compute: Callable[[], Tensor]) -> Tensor:
-    """As `written`, for a function made of several ops: compute the result and copy it.
+    """As `written`, for a function of several ops: compute the result and copy it.
 
     Args:
         name: of the function.
@@ -103,7 +103,7 @@ def check_destination(name: str, out: Tensor, inputs: tuple[Tensor, ...]) -> Non
 
 
 def out_by_copy(name: str | None = None) -> Callable[[Declared], Declared]:
-    """Add the argument ``out`` to the decorated function, which is made of several ops; see `delivered`.
+    """Add the argument ``out`` to the decorated function of several ops; see `delivered`.
 
     Args:
         name: of the function, if users call it by another.
@@ -141,9 +141,9 @@ def out_as_made() -> Callable[[Declared], Declared]:
             name, operands = function.__name__, (*args, *kwargs.values())
             if isinstance(out, _tensors.Tensor):
                 for key, own in (("dtype", out.dtype), ("device", out.device)):
-                    given = kwargs.get(key)
-                    if given is not None and (Device(given) if key == "device" else given) is not own:
-                        raise TypeError(f"{name}: out is of the {key} {own}, and {given} was asked for")
+                    requested = kwargs.get(key)
+                    if requested is not None and (Device(requested) if key == "device" else requested) is not own:
+                        raise TypeError(f"{name}: out is of the {key} {own}, and {requested} was asked for")
                     kwargs[key] = own
             return delivered(name, out, operands, lambda: function(*args, **kwargs))
 

@@ -25,14 +25,14 @@ _OTHERS: Final = frozenset({"cast", "where"})
 _MAY_FAIL: Final = frozenset({"floor_divide", "trunc_divide", "remainder", "fmod", "pow"})
 
 
-def can_fuse(op: str, given: Metas) -> bool:
+def can_fuse(op: str, metas: Metas) -> bool:
     """Whether an op may be a step.
 
     Args:
         op: its name in the op table.
-        given: the metas of its inputs.
+        metas: the metas of its inputs.
     """
-    if op.removesuffix("_scalar") in _MAY_FAIL and all([meta.dtype.category < FLOATING for meta in given]):
+    if op.removesuffix("_scalar") in _MAY_FAIL and all([meta.dtype.category < FLOATING for meta in metas]):
         return False
     return op in ELEMENTWISE or op in _OTHERS
 

@@ -278,9 +278,9 @@ class OpExpr:
 
             plan = global_plan(self, attributes, metas, kinds)
         else:
-            found = self.infer(attributes, metas, kinds)
-            problem = Problem(self.name, self.family, attributes, metas, kinds, found.outputs, found.details)
-            plan = OpPlan(self.name, found, choose(problem, found.outputs[0].device))
+            inferred = self.infer(attributes, metas, kinds)
+            problem = Problem(self.name, self.family, attributes, metas, kinds, inferred.outputs, inferred.details)
+            plan = OpPlan(self.name, inferred, choose(problem, inferred.outputs[0].device))
         if len(self.known) >= self.remembers:
             self.known.clear()
         self.known[key] = plan
@@ -393,10 +393,10 @@ def normalize_dims(name: str, dims: int | tuple[int, ...] | list[int] | None, ra
     """
     if dims is None:
         return tuple(range(rank))
-    given = dims if isinstance(dims, (tuple, list)) else (dims,)
-    normal = sorted([normalize_dim(name, dim, rank) for dim in given])
+    listed = dims if isinstance(dims, (tuple, list)) else (dims,)
+    normal = sorted([normalize_dim(name, dim, rank) for dim in listed])
     if len(set(normal)) != len(normal):
-        raise ValueError(f"{name}: dim {tuple(given)} names one dimension twice")
+        raise ValueError(f"{name}: dim {tuple(listed)} names one dimension twice")
     return tuple(normal) if rank else ()
 
 

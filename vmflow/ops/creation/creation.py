@@ -188,10 +188,10 @@ def tensor(
         copy = copy.clone() if copy._blob.storage is data._blob.storage else copy
         return tracked(copy, requires_grad)
     target = chosen_device(device)
-    found: set[DType] = set()
-    plain = _plain(data, found)
+    kinds: set[DType] = set()
+    plain = _plain(data, kinds)
     kind = dtype
-    for other in found if kind is None else ():
+    for other in kinds if kind is None else ():
         kind = other if kind is None else dtypes.promote_types(kind, other)
     kind = kind or dtypes.get_default_dtype()
     with np.errstate(all="ignore"):  # numbers too large for float32 become inf

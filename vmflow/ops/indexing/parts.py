@@ -110,7 +110,7 @@ def batch_gather(input: Tensor, indices: Tensor) -> Tensor:
     Raises:
         TypeError: for an index that is not of integers.
         ValueError: for another batch.
-        IndexError: for an index out of range, when the result is looked at.
+        IndexError: for an index out of range, when the result is read.
 
     Example:
         >>> vmflow.batch_gather(vmflow.arange(6).reshape(2, 3), vmflow.tensor([[0, 0], [2, 1]]))

@@ -108,12 +108,12 @@ def gaussian_nll_loss(
 
 
 def _fitting_variance(input: Tensor, var: Tensor) -> Tensor:
-    shape, given = tuple(input.shape), tuple(var.shape)
-    if given == shape or (len(given) == len(shape) and given[:-1] == shape[:-1] and given[-1:] == (1,)):
+    shape, own_shape = tuple(input.shape), tuple(var.shape)
+    if own_shape == shape or (len(own_shape) == len(shape) and own_shape[:-1] == shape[:-1] and own_shape[-1:] == (1,)):
         return var
-    if given == shape[:-1]:
+    if own_shape == shape[:-1]:
         return var.unsqueeze(-1)
     raise ValueError(
-        f"gaussian_nll_loss: variances of shape {list(given)} do not fit an input of shape {list(shape)}; give the "
+        f"gaussian_nll_loss: variances of shape {list(own_shape)} do not fit an input of shape {list(shape)}; give the "
         "same shape, or one whose last dimension is 1 or left out"
     )

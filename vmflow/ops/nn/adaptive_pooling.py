@@ -129,10 +129,10 @@ def _even(input: Tensor, wanted: Sizes) -> Sizes | None:
 def _adaptive_avg_pool(rank: int, input: Tensor, output_size: Any, data_format: str) -> Tensor:
     name = f"adaptive_avg_pool{rank}d"
     if data_format != "channels_first":
-        found: Tensor = in_data_format(
-            name, rank, input, data_format, lambda given: _adaptive_avg_pool(rank, given, output_size, "channels_first")
+        result: Tensor = in_data_format(
+            name, rank, input, data_format, lambda moved: _adaptive_avg_pool(rank, moved, output_size, "channels_first")
         )
-        return found
+        return result
     wanted = _wanted(name, rank, input, output_size)
     check_floating(name, input._blob.meta)
     if set(wanted) == {1}:
@@ -142,8 +142,8 @@ def _adaptive_avg_pool(rank: int, input: Tensor, output_size: Any, data_format: 
         average: Tensor = _AVERAGES[rank](input, even)
         return average
     both = (wanted, tuple(input.shape[-rank:]))
-    found = batched(rank, input, lambda batch: _interpreter.dispatch(FAMILIES[rank].mean, (batch,), both))
-    return found
+    result = batched(rank, input, lambda batch: _interpreter.dispatch(FAMILIES[rank].mean, (batch,), both))
+    return result
 
 
 def adaptive_avg_pool1d(input: Tensor, output_size: int | tuple[int], *, data_format: str = "channels_first") -> Tensor:

@@ -51,8 +51,8 @@ def _leading(metas: Metas) -> tuple[int, ...]:
 def _check(metas: Metas) -> None:
     query, key, value, *masks = metas
     if any([operand.dtype is not query.dtype for operand in (key, value)]) or query.dtype.category != FLOATING:
-        given = ", ".join([meta.dtype.name for meta in metas[:3]])
-        raise TypeError(f"{_NAME}: expected floating-point tensors of one dtype, got {given}; cast with .to()")
+        names = ", ".join([meta.dtype.name for meta in metas[:3]])
+        raise TypeError(f"{_NAME}: expected floating-point tensors of one dtype, got {names}; cast with .to()")
     if (
         min([len(meta.shape) for meta in metas[:3]]) < 2
         or query.shape[-1] != key.shape[-1]
@@ -143,7 +143,7 @@ def _gradient(node: OpNode, *gradients: Tensor | None) -> tuple[Tensor | None, .
         existing = [gradient for gradient in gradients if gradient is not None]
         arguments = (*existing, node.output(1), *(operands[:3] if options[3] else operands))
         attributes = (options, present, node.needs)
-        found = iter(_interpreter.dispatch_several(_BACKWARD, arguments, attributes, node.scalars))
+        computed = iter(_interpreter.dispatch_several(_BACKWARD, arguments, attributes, node.scalars))
     else:
         results = _composed(options, operands, node.scalars)
         pairs = [
@@ -153,8 +153,8 @@ def _gradient(node: OpNode, *gradients: Tensor | None) -> tuple[Tensor | None, .
         made = autograd.grad(
             [result for result, _ in pairs], wanted, [gradient for _, gradient in pairs], create_graph=True
         )
-        found = iter(cast("tuple[Tensor, ...]", made))
-    return tuple([next(found) if need else None for need in node.needs])
+        computed = iter(cast("tuple[Tensor, ...]", made))
+    return tuple([next(computed) if need else None for need in node.needs])
 
 
 def _composed(options: _Options, operands: tuple[Tensor, ...], stretch: tuple[Any, ...]) -> tuple[Tensor, Tensor]:

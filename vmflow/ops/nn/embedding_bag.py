@@ -115,8 +115,8 @@ def _summed(rows: Tensor, bag: Tensor, counted: Tensor | None, bags: int, mean: 
     sums = rows.new_zeros(shape).index_add(0, bag, rows)
     if not mean:
         return sums
-    each = creation.ones_like(bag, dtype=rows.dtype) if counted is None else counted.to(rows.dtype)
-    sizes = rows.new_zeros(bags).index_add(0, bag, each)
+    factors = creation.ones_like(bag, dtype=rows.dtype) if counted is None else counted.to(rows.dtype)
+    sizes = rows.new_zeros(bags).index_add(0, bag, factors)
     return sums / sizes.clamp(min=1).unsqueeze(-1)
 
 
@@ -125,8 +125,8 @@ def _largest(rows: Tensor, bag: Tensor, counted: Tensor | None, bags: int) -> Te
         return rows.new_zeros((bags, rows.shape[1]))
     if counted is not None:
         bag = where(counted, bag, -1)
-    found = _interpreter.dispatch(_LARGEST_OF_BAG, (rows.detach(), bag), (bags,))
-    return where(found >= 0, rows.gather(0, found.clamp(min=0)), 0.0)
+    chosen = _interpreter.dispatch(_LARGEST_OF_BAG, (rows.detach(), bag), (bags,))
+    return where(chosen >= 0, rows.gather(0, chosen.clamp(min=0)), 0.0)
 
 
 def _check(

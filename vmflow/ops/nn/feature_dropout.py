@@ -1,4 +1,4 @@
-"""Dropout of whole channels, and dropout for self-normalising networks."""
+"""Dropout of whole channels, and dropout for self-normalizing networks."""
 
 from __future__ import annotations
 

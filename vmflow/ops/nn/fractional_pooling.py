@@ -18,10 +18,12 @@ if TYPE_CHECKING:
     from vmflow.tensors import Tensor
 
 
-def _ratios(name: str, rank: int, given: Any) -> tuple[float, ...]:
-    ratios = tuple(given) if isinstance(given, (tuple, list)) else (given,) * rank
+def _ratios(name: str, rank: int, output_ratio: Any) -> tuple[float, ...]:
+    ratios = tuple(output_ratio) if isinstance(output_ratio, (tuple, list)) else (output_ratio,) * rank
     if len(ratios) != rank or not all([isinstance(ratio, (int, float)) and 0 < ratio < 1 for ratio in ratios]):
-        raise ValueError(f"{name}: output_ratio must be numbers between 0 and 1, one for each dimension, got {given!r}")
+        raise ValueError(
+            f"{name}: output_ratio must be numbers between 0 and 1, one for each dimension, got {output_ratio!r}"
+        )
     return ratios
 
 
@@ -39,15 +41,15 @@ def check_output(name: str, rank: int, output_size: Any, output_ratio: Any) -> N
         sizes(name, "output_size", output_size, 1, rank)
 
 
-def _starts(sample: Tensor, given: int, kernel: int, wanted: int) -> Tensor:
+def _starts(sample: Tensor, length: int, kernel: int, wanted: int) -> Tensor:
     """The starts of the windows along one dimension: (samples, channels) of numbers to (samples, channels, wanted).
 
     The last window ends with the input.
     """
-    last = sample.new_full((*sample.shape, 1), given - kernel).long()
+    last = sample.new_full((*sample.shape, 1), length - kernel).long()
     if wanted == 1:
         return last
-    step = (given - kernel) / (wanted - 1)
+    step = (length - kernel) / (wanted - 1)
     places = beside(arange(wanted - 1, dtype=sample.dtype, device=sample.device), sample)
     moved = sample.unsqueeze(-1)
     # The step is rounded to the samples' dtype, as in PyTorch: truncation depends on its last digit.
@@ -107,13 +109,13 @@ def _fractional_max_pool(
     return batched(rank, input, function)
 
 
-def _indices(starts: list[Tensor], given: Sizes, kernel: Sizes, wanted: Sizes) -> Tensor:
+def _indices(starts: list[Tensor], lengths: Sizes, kernel: Sizes, wanted: Sizes) -> Tensor:
     """Places in the flat image, (samples, channels, windows, elements of each)."""
-    rank = len(given)
+    rank = len(lengths)
     total: Tensor | None = None
     for axis, begin in enumerate(starts):
         taps = beside(arange(kernel[axis], device=begin.device), begin)
-        places = (begin.unsqueeze(-1) + taps) * prod(given[axis + 1 :])
+        places = (begin.unsqueeze(-1) + taps) * prod(lengths[axis + 1 :])
         shape = [1] * (2 * rank)
         shape[axis], shape[rank + axis] = wanted[axis], kernel[axis]
         places = places.reshape(*begin.shape[:2], *shape)

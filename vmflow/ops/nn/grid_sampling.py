@@ -69,8 +69,8 @@ def _values(flat: Tensor, places: Sequence[Tensor], size: Sequence[int]) -> Tens
     assert index is not None
     whole = where(inside, index.detach(), 0.0).long().flatten(1).unsqueeze(1)
     count = whole.shape[-1]
-    found = flat.gather(2, whole.expand(flat.shape[0], flat.shape[1], count))
-    return found * inside.flatten(1).unsqueeze(1)
+    elements = flat.gather(2, whole.expand(flat.shape[0], flat.shape[1], count))
+    return elements * inside.flatten(1).unsqueeze(1)
 
 
 def _cubic_weights(part: Tensor) -> list[Tensor]:

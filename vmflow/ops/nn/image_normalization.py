@@ -59,8 +59,8 @@ def instance_norm(
         return batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
     check_floating("instance_norm", input._blob.meta)
     samples, channels, *size = input.shape
-    given = {"running_mean": running_mean, "running_var": running_var, "weight": weight, "bias": bias}
-    for word, vector in given.items():
+    parameters = {"running_mean": running_mean, "running_var": running_var, "weight": weight, "bias": bias}
+    for word, vector in parameters.items():
         if vector is not None and vector.shape != (channels,):
             raise ValueError(
                 f"instance_norm: for an input of shape {list(input.shape)}, {word} must have shape [{channels}], not "

@@ -32,12 +32,12 @@ def sizes(name: str, what: str, value: Any, least: int, rank: int) -> Sizes:
         TypeError: if it is neither.
         ValueError: if one is below `least`, or above `MOST_OF_WINDOWS`.
     """
-    given = tuple(value) if isinstance(value, (tuple, list)) else (value,)
-    if len(given) == 1:
-        given *= rank
-    if len(given) != rank or any(not hasattr(size, "__index__") or isinstance(size, bool) for size in given):
+    numbers = tuple(value) if isinstance(value, (tuple, list)) else (value,)
+    if len(numbers) == 1:
+        numbers *= rank
+    if len(numbers) != rank or any(not hasattr(size, "__index__") or isinstance(size, bool) for size in numbers):
         raise TypeError(f"{name}: {what} must be an integer or {_EACH[rank]}, not {value!r}")
-    integers = tuple([int(size) for size in given])
+    integers = tuple([int(size) for size in numbers])
     if min(integers) < least:
         raise ValueError(f"{name}: {what} must be at least {least}, got {value!r}")
     if max(integers) > MOST_OF_WINDOWS:
@@ -45,10 +45,10 @@ def sizes(name: str, what: str, value: Any, least: int, rank: int) -> Sizes:
     return integers
 
 
-def check_shape(name: str, what: str, given: TensorMeta, shape: tuple[int, ...]) -> None:
+def check_shape(name: str, what: str, operand: TensorMeta, shape: tuple[int, ...]) -> None:
     """Raise ValueError unless an operand of this name has this shape."""
-    if given.shape != tuple(shape):
-        raise ValueError(f"{name}: expected {what} of shape {list(shape)}, got {list(given.shape)}")
+    if operand.shape != tuple(shape):
+        raise ValueError(f"{name}: expected {what} of shape {list(shape)}, got {list(operand.shape)}")
 
 
 def layout(rank: int) -> str:

@@ -83,8 +83,8 @@ def _linear_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, ...
     source, weight = node.input(0), node.input(1)
     needs = (*node.needs, False)[:3]
     if not is_grad_enabled() and not gradient.dtype.is_complex:
-        found = iter(_interpreter.dispatch_several(_LINEAR_GRADIENT, (gradient, source, weight), needs))
-        return tuple([next(found) if need else None for need in needs[: len(node.metas)]])
+        computed = iter(_interpreter.dispatch_several(_LINEAR_GRADIENT, (gradient, source, weight), needs))
+        return tuple([next(computed) if need else None for need in needs[: len(node.metas)]])
     rows = prod(source.shape[:-1])
     flat = gradient.reshape(rows, weight.shape[0])
     results = (

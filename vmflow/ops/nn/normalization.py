@@ -273,7 +273,7 @@ def move_statistics(moved: list[tuple[Tensor, Tensor, float]], batches: Tensor |
     """Update running statistics and the count of batches by one instruction, so that both or none change.
 
     Args:
-        moved: running statistics, those of the batch, and a factor for the latter.
+        moved: triples of running statistics, the batch's statistics, and a factor for these.
     """
     inputs = [_spread_like(batch.detach(), running) for running, batch, _ in moved]
     outputs = [running for running, _, _ in moved] + ([] if batches is None else [batches])
@@ -346,8 +346,10 @@ def _layer_norm_gradient(node: OpNode, gradient: Tensor, *_: Tensor) -> tuple[Te
     return _in_order(options, by_input, product, gradient)  # summed over the samples by the caller
 
 
-def _normalized_shape(name: str, input: Tensor, given: int | Sequence[int]) -> tuple[int, ...]:
-    shape = (given,) if isinstance(given, int) else tuple([int(size) for size in given])
+def _normalized_shape(name: str, input: Tensor, normalized_shape: int | Sequence[int]) -> tuple[int, ...]:
+    shape = (
+        (normalized_shape,) if isinstance(normalized_shape, int) else tuple([int(size) for size in normalized_shape])
+    )
     if not shape or tuple(input.shape[-len(shape) :]) != shape:
         raise ValueError(
             f"{name}: normalized_shape {list(shape)} must be the last dimensions of the input's shape "

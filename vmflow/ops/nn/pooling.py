@@ -289,7 +289,7 @@ def _max_pool(
             return (found[0], found[1]) if return_indices else found[0]
         return _interpreter.dispatch(FAMILIES[rank].largest, (batch,), shape)
 
-    return in_data_format(name, rank, input, data_format, lambda given: batched(rank, given, function))
+    return in_data_format(name, rank, input, data_format, lambda moved: batched(rank, moved, function))
 
 
 def max_pool1d(
@@ -398,8 +398,8 @@ def _avg_pool(
         how = _Mean(shape, flag(name, "count_include_pad", count_include_pad), divisor_override, tuple(batch.shape[2:]))
         return _interpreter.dispatch(FAMILIES[rank].mean, (batch,), how)
 
-    found: Tensor = in_data_format(name, rank, input, data_format, lambda given: batched(rank, given, function))
-    return found
+    result: Tensor = in_data_format(name, rank, input, data_format, lambda moved: batched(rank, moved, function))
+    return result
 
 
 def avg_pool1d(

@@ -39,8 +39,8 @@ def _check(layer: Layer, metas: Metas) -> None:
         raise ValueError(f"{name}: {list(metas)} are no operands of a layer")
     source = metas[0]
     if any([meta.dtype is not source.dtype for meta in metas]) or source.dtype.category != FLOATING:
-        given = ", ".join([meta.dtype.name for meta in metas])
-        raise TypeError(f"{name}: expected floating-point tensors of one dtype, got {given}; cast with .to()")
+        names = ", ".join([meta.dtype.name for meta in metas])
+        raise TypeError(f"{name}: expected floating-point tensors of one dtype, got {names}; cast with .to()")
     rank = 2 if layer.sizes else 3
     if len(source.shape) != rank:
         raise ValueError(f"{name}: expected a {rank}-d input, got one of shape {list(source.shape)}")
@@ -146,8 +146,8 @@ def _gradient(node: OpNode, *gradients: Tensor | None) -> tuple[Tensor | None, .
     saved = [node.output(place) for place in node.op.saves_outputs]
     attributes = (tuple(layer), tuple([gradient is not None for gradient in shown]), node.needs)
     op = _BACKWARD[_family(layer.kind)]
-    found = iter(_interpreter.dispatch_several(op, (*existing, *saved, *operands), attributes))
-    return tuple([next(found) if need else None for need in node.needs])
+    computed = iter(_interpreter.dispatch_several(op, (*existing, *saved, *operands), attributes))
+    return tuple([next(computed) if need else None for need in node.needs])
 
 
 _LAYERS["rnn"].gradient(_MOST_OPERANDS, (0,))(_gradient)
@@ -162,7 +162,7 @@ def _recorded_gradient(
     results = composed_layer(layer, *operands)
     pairs = [(result, gradient) for result, gradient in zip(results, gradients, strict=True) if gradient is not None]
     wanted = [operand for operand, need in zip(operands, needs, strict=True) if need]
-    found = iter(
+    computed = iter(
         autograd.grad(
             [result for result, _ in pairs],
             wanted,
@@ -171,7 +171,7 @@ def _recorded_gradient(
             allow_unused=True,
         )
     )
-    return tuple([next(found) if need else None for need in needs])
+    return tuple([next(computed) if need else None for need in needs])
 
 
 def _family(kind: str) -> str:

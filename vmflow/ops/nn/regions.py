@@ -224,10 +224,10 @@ def deform_conv2d(
         tap = tap.reshape(*([-1, 1] if axis == 0 else [1, -1])).expand(kernel).reshape(taps, 1, 1)
         line = line.reshape(*([-1, 1] if axis == 0 else [1, -1]))
         places.append(moved.select(2, axis) + (tap + line))
-    found = linear_values(input.to(wide).reshape(samples * own, channels // own, -1), places, image)
+    sampled = linear_values(input.to(wide).reshape(samples * own, channels // own, -1), places, image)
     if mask is not None:
-        found = found * mask.to(wide).reshape(samples * own, 1, -1)
-    columns = found.reshape(samples, groups, depth * taps, count[0] * count[1])
+        sampled = sampled * mask.to(wide).reshape(samples * own, 1, -1)
+    columns = sampled.reshape(samples, groups, depth * taps, count[0] * count[1])
     product = matmul(weight.to(wide).reshape(groups, filters // groups, depth * taps), columns)
     result = product.reshape(samples, filters, *count)
     if bias is not None:

@@ -130,16 +130,16 @@ def interpolate(
         raise ValueError("interpolate: give either size or scale_factor")
     if recompute_scale_factor and size is not None:
         raise ValueError("interpolate: recompute_scale_factor has no meaning with size; leave it out")
-    given = tuple(input.shape[2:])
+    lengths = tuple(input.shape[2:])
     steps = (0.0,) * rank
     if size is not None:
         target = sizes("interpolate", "size", size if isinstance(size, int) else tuple(size), 1, rank)
     else:
         factors = _factors(rank, scale_factor)
-        target = tuple([math.floor(have * factor) for have, factor in zip(given, factors, strict=True)])
+        target = tuple([math.floor(have * factor) for have, factor in zip(lengths, factors, strict=True)])
         steps = steps if recompute_scale_factor else tuple([1 / factor for factor in factors])
-    if not (all(given) and all(target)):
-        raise ValueError(f"interpolate: cannot make {list(given)} elements into {list(target)}")
+    if not (all(lengths) and all(target)):
+        raise ValueError(f"interpolate: cannot make {list(lengths)} elements into {list(target)}")
     if mode == "area":
         area: Tensor = _AREA[rank](input, target)
         return area

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from vmflow.tensors import Tensor
 
 
-def _unpooled_size(name: str, input: Tensor, kernel: Sizes, step: Sizes, margin: Sizes, given: Any) -> Sizes:
+def _unpooled_size(name: str, input: Tensor, kernel: Sizes, step: Sizes, margin: Sizes, output_size: Any) -> Sizes:
     """The size of the unpooled result: the given one, or the smallest that pools to the input's size.
 
     Raises:
@@ -26,15 +26,15 @@ def _unpooled_size(name: str, input: Tensor, kernel: Sizes, step: Sizes, margin:
         (size - 1) * stride - 2 * padding + taps
         for size, stride, padding, taps in zip(input.shape[-rank:], step, margin, kernel, strict=True)
     ]
-    if given is None:
+    if output_size is None:
         return tuple(usual)
-    wanted = sizes(name, "output_size", tuple(given)[-rank:], 0, rank)
-    if len(given) > rank + 2 or any(
+    wanted = sizes(name, "output_size", tuple(output_size)[-rank:], 0, rank)
+    if len(output_size) > rank + 2 or any(
         not least - stride < size < least + stride for least, stride, size in zip(usual, step, wanted, strict=True)
     ):
         raise ValueError(
-            f"{name}: output_size {list(given)} is not within the stride {list(step)} of {usual}, the size that an "
-            f"input of shape {list(input.shape)} is unpooled to"
+            f"{name}: output_size {list(output_size)} is not within the stride {list(step)} of {usual}, the usual size "
+            f"of an unpooled input of shape {list(input.shape)}"
         )
     return wanted
 

@@ -81,11 +81,11 @@ def _distinct(name: str, input: Tensor, dim: int | None, consecutive: bool, inve
 
     def compute(source: Tensor) -> tuple[Tensor, ...]:
         values, places, numbers, count = _interpreter.dispatch_several(_DISTINCT, (source,), (consecutive, axis))
-        there = count.item()
-        found = [sliced(values, axis or 0, 0, there).clone()]
-        found += [places] if inverse else []
-        found += [sliced(numbers, 0, 0, there).clone()] if counts else []
-        return tuple(found)
+        length = count.item()
+        chosen = [sliced(values, axis or 0, 0, length).clone()]
+        chosen += [places] if inverse else []
+        chosen += [sliced(numbers, 0, 0, length).clone()] if counts else []
+        return tuple(chosen)
 
     results = from_values(compute, input)
     return results if len(results) > 1 else results[0]
@@ -320,7 +320,7 @@ def histogram(
     if isinstance(bins, _tensors.Tensor):
         if bins.ndim != 1 or bins.numel() < 2 or range is not None:
             raise ValueError("histogram: the edges of bins must be a vector of at least two, given without a range")
-        found = _histogram("histogram", (*operands, bins), None, (0, 0), weight is not None, density)
+        results = _histogram("histogram", (*operands, bins), None, (0, 0), weight is not None, density)
     else:
-        found = _histogram("histogram", operands, bins, range or (0, 0), weight is not None, density)
-    return Histogram(*found)
+        results = _histogram("histogram", operands, bins, range or (0, 0), weight is not None, density)
+    return Histogram(*results)

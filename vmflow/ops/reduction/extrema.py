@@ -186,7 +186,7 @@ def max(
         input: any tensor.
         dim: a dimension, or the other tensor.
         keepdim: whether the dimension stays, with size 1.
-        other: the other tensor, by its name.
+        other: the other tensor, as a keyword.
         out: for the results: a pair of tensors if `dim` is a dimension, else one.
 
     Raises:

@@ -103,14 +103,14 @@ def _quantile(
     rows = ravel(input) if axis is None or input.ndim == 0 else movedim(input, axis, -1)
     if rows.shape[-1] == 0:
         raise ValueError(f"{name}: a tensor of shape {list(input.shape)} has no elements to choose from")
-    found = _interpolated(rows, parts, interpolation, ignores_nan=name == "nanquantile")
+    result = _interpolated(rows, parts, interpolation, ignores_nan=name == "nanquantile")
     # The dimension of the parts moves from last to first.
-    found = movedim(found, -1, 0)
+    result = movedim(result, -1, 0)
     if keepdim:
         kept = [1 if axis is None or other == axis else size for other, size in enumerate(input.shape)]
-        found = reshape(found, (found.shape[0], *kept))
+        result = reshape(result, (result.shape[0], *kept))
     scalar = not isinstance(q, _tensors.Tensor) or q.ndim == 0
-    return found[0] if scalar else found
+    return result[0] if scalar else result
 
 
 def _parts(name: str, input: Tensor, q: float | Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Differences, distances and covariances, made of other ops."""
+"""Differences, distances and covariances, composed of other ops."""
 
 from __future__ import annotations
 

@@ -165,20 +165,24 @@ def split_with_sizes(input: Tensor, split_sizes: Sequence[int], dim: int = 0) ->
     return split(input, tuple(split_sizes), dim)
 
 
-def _split_along(name: str, input: Tensor, given: int | Sequence[int], dim: int, least: int) -> tuple[Tensor, ...]:
+def _split_along(
+    name: str, input: Tensor, indices_or_sections: int | Sequence[int], dim: int, least: int
+) -> tuple[Tensor, ...]:
     if input.ndim < least:
         raise ValueError(f"{name}: expected at least {least} dimensions, got shape {list(input.shape)}")
-    if isinstance(given, int):
+    if isinstance(indices_or_sections, int):
         size = input.shape[dim]
-        if whole_number(name, "the number of pieces", given) <= 0 or size % given:
-            raise ValueError(f"{name}: dimension {dim} of size {size} cannot be cut into {given} equal pieces")
-        return tensor_split(input, given, dim)
-    return tensor_split(input, tuple(given), dim)
+        if whole_number(name, "the number of pieces", indices_or_sections) <= 0 or size % indices_or_sections:
+            raise ValueError(
+                f"{name}: dimension {dim} of size {size} cannot be cut into {indices_or_sections} equal pieces"
+            )
+        return tensor_split(input, indices_or_sections, dim)
+    return tensor_split(input, tuple(indices_or_sections), dim)
 
 
 @public()
 def hsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Tensor, ...]:
-    """Cut the second dimension, or that of a vector, before each of the indices or into so many equal pieces.
+    """Cut the second dimension, or that of a vector, before each of these indices or into this many equal pieces.
 
     Raises:
         ValueError: if the pieces would not be equal, or for a 0-d tensor.
@@ -194,7 +198,7 @@ def hsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Ten
 
 @public()
 def vsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Tensor, ...]:
-    """Cut the first dimension before each of the indices or into so many equal pieces.
+    """Cut the first dimension before each of these indices or into this many equal pieces.
 
     Raises:
         ValueError: if the pieces would not be equal, or for less than two dimensions.
@@ -208,7 +212,7 @@ def vsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Ten
 
 @public()
 def dsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Tensor, ...]:
-    """Cut the third dimension before each of the indices or into so many equal pieces.
+    """Cut the third dimension before each of these indices or into this many equal pieces.
 
     Raises:
         ValueError: if the pieces would not be equal, or for less than three dimensions.
@@ -325,7 +329,7 @@ def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> T
 
     Args:
         input: a vector.
-        r: how many, at least 0.
+        r: the number of elements in a row, at least 0.
         with_replacement: whether an element may be taken several times.
 
     Raises:

@@ -369,10 +369,10 @@ def roll(input: Tensor, shifts: int | tuple[int, ...], dims: int | tuple[int, ..
         return roll(input.flatten(), amounts, (0,)).reshape(input.shape)
     if input.ndim == 0:
         raise IndexError("roll: a 0-d tensor has no dimension to roll along")
-    given = (dims,) if isinstance(dims, int) else tuple(dims)
-    if len(given) != len(amounts):
-        raise ValueError(f"roll: {len(amounts)} shifts and {len(given)} dims")
-    axes = tuple([normalize_dim("roll", dim, input.ndim) for dim in given])
+    listed = (dims,) if isinstance(dims, int) else tuple(dims)
+    if len(listed) != len(amounts):
+        raise ValueError(f"roll: {len(amounts)} shifts and {len(listed)} dims")
+    axes = tuple([normalize_dim("roll", dim, input.ndim) for dim in listed])
     return _interpreter.dispatch(_ROLL, (input,), (amounts, axes))
 
 

@@ -24,12 +24,12 @@ Shape = tuple[int, ...]
 Viewed = tuple[Shape, Shape, int]
 
 
-def sizes(name: str, given: tuple[Any, ...], named: dict[str, Any] | None = None, called: str = "size") -> Shape:
+def sizes(name: str, arguments: tuple[Any, ...], named: dict[str, Any] | None = None, called: str = "size") -> Shape:
     """Sizes, or dimensions, given as ``f(2, 3)``, ``f((2, 3))`` or by name as ``f(size=(2, 3))``.
 
     Args:
         name: of the op.
-        given: its positional arguments.
+        arguments: its positional arguments.
         named: its keyword arguments.
         called: the name of the allowed keyword.
 
@@ -37,25 +37,25 @@ def sizes(name: str, given: tuple[Any, ...], named: dict[str, Any] | None = None
         TypeError: if they are not integers, or for another keyword.
     """
     if named:
-        if given or set(named) != {called}:
+        if arguments or set(named) != {called}:
             raise TypeError(f"{name}: unexpected arguments {', '.join(named)}; expected {called}, once")
-        given = (named[called],)
-    if len(given) == 1 and isinstance(given[0], (tuple, list)):
-        given = tuple(given[0])
-    for size in given:
+        arguments = (named[called],)
+    if len(arguments) == 1 and isinstance(arguments[0], (tuple, list)):
+        arguments = tuple(arguments[0])
+    for size in arguments:
         if not hasattr(size, "__index__") or isinstance(size, bool):
             raise TypeError(f"{name}: sizes are integers, not {size!r}")
-    return tuple([int(size.__index__()) for size in given])
+    return tuple([int(size.__index__()) for size in arguments])
 
 
-def lengths(name: str, given: tuple[Any, ...], named: dict[str, Any] | None = None) -> Shape:
+def lengths(name: str, arguments: tuple[Any, ...], named: dict[str, Any] | None = None) -> Shape:
     """`sizes` of a new tensor.
 
     Raises:
         TypeError: as `sizes`.
         ValueError: if one is negative.
     """
-    shape = sizes(name, given, named)
+    shape = sizes(name, arguments, named)
     if any([length < 0 for length in shape]):
         raise ValueError(f"{name}: sizes cannot be negative, got {list(shape)}")
     return shape
@@ -256,8 +256,8 @@ def unflatten(input: Tensor, dim: int, sizes: tuple[int, ...]) -> Tensor:
     """
     axis = normalize_dim("unflatten", dim, input.ndim)
     shape = tuple(input.shape)
-    given = tuple([whole_number("unflatten", "a size", size) for size in sizes])
-    parts = _resolve_shape("unflatten", given, shape[axis])
+    listed = tuple([whole_number("unflatten", "a size", size) for size in sizes])
+    parts = _resolve_shape("unflatten", listed, shape[axis])
     return reshape(input, shape[:axis] + parts + shape[axis + 1 :])
 
 
@@ -325,12 +325,12 @@ def permute(input: Tensor, *dims: Any, **named: Any) -> Tensor:
         >>> flow.zeros(2, 3, 4).permute(2, 0, 1).shape
         vmflow.Size([4, 2, 3])
     """
-    given = sizes("permute", dims, named, "dims")
-    if len(given) != input.ndim:
-        raise ValueError(f"permute: a {input.ndim}-d tensor needs {input.ndim} dims, got {list(given)}")
-    order = tuple([normalize_dim("permute", dim, input.ndim) for dim in given])
+    listed = sizes("permute", dims, named, "dims")
+    if len(listed) != input.ndim:
+        raise ValueError(f"permute: a {input.ndim}-d tensor needs {input.ndim} dims, got {list(listed)}")
+    order = tuple([normalize_dim("permute", dim, input.ndim) for dim in listed])
     if len(set(order)) != len(order):
-        raise ValueError(f"permute: dims {list(given)} name one dimension twice")
+        raise ValueError(f"permute: dims {list(listed)} name one dimension twice")
     return _interpreter.dispatch_view(_PERMUTE, input, (order,))
 
 
@@ -444,18 +444,18 @@ def expand(input: Tensor, *size: Any, **named: Any) -> Tensor:
         tensor([[1, 1, 1],
                 [2, 2, 2]])
     """
-    given = sizes("expand", size, named)
+    listed = sizes("expand", size, named)
     shape = tuple(input.shape)
-    extra = len(given) - len(shape)
+    extra = len(listed) - len(shape)
     if extra < 0:
-        raise ValueError(f"expand: {list(given)} has fewer dimensions than the tensor's {list(shape)}")
+        raise ValueError(f"expand: {list(listed)} has fewer dimensions than the tensor's {list(shape)}")
     new: list[int] = []
-    for axis, wanted in enumerate(given):
+    for axis, wanted in enumerate(listed):
         have = shape[axis - extra] if axis >= extra else 1
         if wanted == -1 and axis >= extra:
             wanted = have
         if wanted < 0 or have not in (1, wanted):
-            raise ValueError(f"expand: a tensor of shape {list(shape)} does not expand to {list(given)}")
+            raise ValueError(f"expand: a tensor of shape {list(shape)} does not expand to {list(listed)}")
         new.append(wanted)
     return _interpreter.dispatch_view(_EXPAND, input, (tuple(new),))
 
