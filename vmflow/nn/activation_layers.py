@@ -16,84 +16,188 @@ from .module import Module
 from .parameter import new_parameter
 
 
-class _Plain(FunctionLayer):
-    """An activation without settings."""
+class _Activation(FunctionLayer):
+    """A function of each element.
+
+    Shape: input (*), output (*), the same shape.
+
+    Raises:
+        TypeError: when called with anything else than a floating-point tensor.
+    """
+
+
+class _Plain(_Activation):
+    """An activation without settings.
+
+    Shape: input (*), output (*), the same shape.
+
+    Raises:
+        TypeError: when called with anything else than a floating-point tensor.
+    """
 
     def __init__(self) -> None:
         super().__init__()
 
 
-class _InPlace(FunctionLayer):
-    """An activation whose only setting is whether to write into its input."""
+class _InPlace(_Activation):
+    """An activation whose only setting is whether to write into its input.
+
+    Shape: input (*), output (*), the same shape.
+
+    Args:
+        inplace: whether to write the result into the input.
+
+    Raises:
+        TypeError: when called with anything else than a floating-point tensor.
+    """
 
     def __init__(self, inplace: bool = False) -> None:
         super().__init__(inplace=inplace)
 
 
 class _AlongDimension(FunctionLayer):
-    """A function whose only setting is the dimension."""
+    """A function whose only setting is the dimension.
+
+    Shape: input (*), output (*), the same shape.
+
+    Args:
+        dim: the dimension to sum over.  None is PyTorch's old choice: dimension 0 of 0, 1 or 3 dimensions, else dimension 1.
+
+    Raises:
+        TypeError: when called with anything else than a floating-point tensor.
+        IndexError: when the input has no dimension `dim`.
+    """
 
     def __init__(self, dim: int | None = None) -> None:
         super().__init__(dim=dim)
 
 
 class ReLU(_InPlace, function=F.relu):
-    """``max(x, 0)``."""
+    """``max(x, 0)``.
+
+    Raises:
+        TypeError: when called with anything else than a tensor of real numbers.
+
+    Example:
+        >>> flow.nn.ReLU()(flow.tensor([-1.0, 2.0]))
+        tensor([0., 2.])
+    """
 
 
-class GELU(FunctionLayer, function=F.gelu):
-    """``x`` times the normal distribution's probability below ``x``; `approximate` is "none" or "tanh"."""
+class GELU(_Activation, function=F.gelu):
+    """``x`` times the standard normal distribution's probability below ``x``; `approximate` is "none" or "tanh".
+
+    Raises:
+        TypeError: when called with anything else than a floating-point tensor.
+        ValueError: when called, for another `approximate`.
+
+    Example:
+        >>> flow.nn.GELU()(flow.tensor([-1.0, 0.0, 1.0]))
+        tensor([-0.1587,  0.0000,  0.8413])
+    """
 
     def __init__(self, approximate: str = "none") -> None:
         super().__init__(approximate=approximate)
 
 
 class SiLU(_InPlace, function=F.silu):
-    """``x * sigmoid(x)``."""
+    """``x * sigmoid(x)``.
+
+    Example:
+        >>> flow.nn.SiLU()(flow.tensor([-1.0, 0.0, 1.0]))
+        tensor([-0.2689,  0.0000,  0.7311])
+    """
 
 
 class Tanh(_Plain, function=F.tanh):
-    """The hyperbolic tangent."""
+    """The hyperbolic tangent.
+
+    Raises:
+        TypeError: when called with anything else than a tensor.
+
+    Example:
+        >>> flow.nn.Tanh()(flow.tensor([-1.0, 0.0, 1.0]))
+        tensor([-0.7616,  0.0000,  0.7616])
+    """
 
 
 class Sigmoid(_Plain, function=F.sigmoid):
-    """``1 / (1 + exp(-x))``."""
+    """``1 / (1 + exp(-x))``.
+
+    Raises:
+        TypeError: when called with anything else than a tensor.
+
+    Example:
+        >>> flow.nn.Sigmoid()(flow.tensor([-1.0, 0.0, 1.0]))
+        tensor([0.2689, 0.5000, 0.7311])
+    """
 
 
 class Softmax(_AlongDimension, function=F.softmax):
-    """Exponentials along `dim`, divided by their sum."""
+    """Exponentials along `dim`, divided by their sum.
+
+    Example:
+        >>> flow.nn.Softmax(dim=1)(flow.tensor([[1.0, 1.0], [0.0, 1.0]]))
+        tensor([[0.5000, 0.5000],
+                [0.2689, 0.7311]])
+    """
 
 
 class LogSoftmax(_AlongDimension, function=F.log_softmax):
-    """The logarithm of `Softmax`, computed without overflow."""
+    """The logarithm of `Softmax`, computed without overflow.
+
+    Example:
+        >>> flow.nn.LogSoftmax(dim=0)(flow.tensor([0.0, 1.0, 1000.0]))
+        tensor([-1000.,  -999.,     0.])
+    """
 
 
-class LeakyReLU(FunctionLayer, function=F.leaky_relu):
-    """``x`` where positive, else ``negative_slope * x``."""
+class LeakyReLU(_Activation, function=F.leaky_relu):
+    """``x`` where positive, else ``negative_slope * x``.
+
+    Example:
+        >>> flow.nn.LeakyReLU(0.5)(flow.tensor([-1.0, 2.0]))
+        tensor([-0.5000,  2.0000])
+    """
 
     def __init__(self, negative_slope: float = 0.01, inplace: bool = False) -> None:
         super().__init__(negative_slope=negative_slope, inplace=inplace)
 
 
-class ELU(FunctionLayer, function=F.elu):
-    """``x`` where positive, else ``alpha * (exp(x) - 1)``."""
+class ELU(_Activation, function=F.elu):
+    """``x`` where positive, else ``alpha * (exp(x) - 1)``.
+
+    Example:
+        >>> flow.nn.ELU()(flow.tensor([-1.0, 2.0]))
+        tensor([-0.6321,  2.0000])
+    """
 
     def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
         super().__init__(alpha=alpha, inplace=inplace)
 
 
-class Softplus(FunctionLayer, function=F.softplus):
-    """``log(1 + exp(beta * x)) / beta``; ``x`` itself where ``beta * x`` is above `threshold`."""
+class Softplus(_Activation, function=F.softplus):
+    """``log(1 + exp(beta * x)) / beta``; ``x`` itself where ``beta * x`` is above `threshold`.
+
+    Example:
+        >>> flow.nn.Softplus()(flow.tensor([-1.0, 0.0, 30.0]))
+        tensor([ 0.3133,  0.6931, 30.0000])
+    """
 
     def __init__(self, beta: float = 1.0, threshold: float = 20.0) -> None:
         super().__init__(beta=beta, threshold=threshold)
 
 
-class Hardtanh(FunctionLayer, function=F.hardtanh):
-    """``x`` kept within [min_val, max_val].  OneFlow calls them min_value and max_value, as PyTorch once did.
+class Hardtanh(_Activation, function=F.hardtanh):
+    """``x`` limited to [min_val, max_val].  OneFlow calls the limits min_value and max_value, as PyTorch once did.
 
     Raises:
-        ValueError: if the limits leave nothing between them.
+        TypeError: when called with anything else than a tensor of real numbers.
+        ValueError: if `min_val` is not below `max_val`.
+
+    Example:
+        >>> flow.nn.Hardtanh(-1, 2)(flow.tensor([-2.0, 0.5, 3.0]))
+        tensor([-1.0000,  0.5000,  2.0000])
     """
 
     def __init__(
@@ -116,72 +220,155 @@ class Hardtanh(FunctionLayer, function=F.hardtanh):
 
 
 class ReLU6(_InPlace, function=F.relu6):
-    """``min(max(x, 0), 6)``."""
+    """``min(max(x, 0), 6)``.
+
+    Example:
+        >>> flow.nn.ReLU6()(flow.tensor([-1.0, 2.0, 7.0]))
+        tensor([0., 2., 6.])
+    """
 
 
 class Hardsigmoid(_InPlace, function=F.hardsigmoid):
-    """``x / 6 + 1 / 2`` limited to [0, 1]."""
+    """``x / 6 + 1 / 2`` limited to [0, 1].
+
+    Example:
+        >>> flow.nn.Hardsigmoid()(flow.tensor([-4.0, 0.0, 1.5]))
+        tensor([0.0000, 0.5000, 0.7500])
+    """
 
     shown = ()  # as in PyTorch
 
 
 class Hardswish(_InPlace, function=F.hardswish):
-    """``x * hardsigmoid(x)``."""
+    """``x * hardsigmoid(x)``.
+
+    Example:
+        >>> flow.nn.Hardswish()(flow.tensor([-4.0, 1.5, 4.0]))
+        tensor([-0.0000, 1.1250, 4.0000])
+    """
 
     shown = ()  # as in PyTorch
 
 
 class Mish(_InPlace, function=F.mish):
-    """``x * tanh(softplus(x))``."""
+    """``x * tanh(softplus(x))``.
+
+    Example:
+        >>> flow.nn.Mish()(flow.tensor([-1.0, 0.0, 1.0]))
+        tensor([-0.3034,  0.0000,  0.8651])
+    """
 
 
 class SELU(_InPlace, function=F.selu):
-    """`ELU`, scaled so that a mean of 0 and a variance of 1 are kept from layer to layer."""
+    """`ELU`, scaled so that a mean of 0 and a variance of 1 are kept from layer to layer (Klambauer et al., 2017).
+
+    Example:
+        >>> flow.nn.SELU()(flow.tensor([-1.0, 0.0, 1.0]))
+        tensor([-1.1113,  0.0000,  1.0507])
+    """
 
 
-class CELU(FunctionLayer, function=F.celu):
-    """``x`` where positive, else ``alpha * (exp(x / alpha) - 1)``."""
+class CELU(_Activation, function=F.celu):
+    """``x`` where positive, else ``alpha * (exp(x / alpha) - 1)``.
+
+    Raises:
+        TypeError: when called with anything else than a floating-point tensor.
+        ValueError: when called, if `alpha` is 0.
+
+    Example:
+        >>> flow.nn.CELU(2.0)(flow.tensor([-2.0, 3.0]))
+        tensor([-1.2642,  3.0000])
+    """
 
     def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
         super().__init__(alpha=alpha, inplace=inplace)
 
 
-class GLU(FunctionLayer, function=F.glu):
-    """The first half along `dim`, times the sigmoid of the second."""
+class GLU(_Activation, function=F.glu):
+    """The first half along `dim`, times the sigmoid of the second half.
+
+    Shape: input (*, 2 * N, *), output (*, N, *), where `dim` is the dimension of N.
+
+    Raises:
+        TypeError: when called with anything else than a floating-point tensor.
+        ValueError: when the size of the dimension is odd.
+        IndexError: when the input has no dimension `dim`.
+
+    Example:
+        >>> flow.nn.GLU()(flow.tensor([1.0, 2.0, 0.0, 100.0]))
+        tensor([0.5000, 2.0000])
+    """
 
     def __init__(self, dim: int = -1) -> None:
         super().__init__(dim=dim)
 
 
 class LogSigmoid(_Plain, function=F.logsigmoid):
-    """``log(sigmoid(x))``, accurate for inputs of any size."""
+    """``log(sigmoid(x))``, accurate for inputs of any size.
+
+    Example:
+        >>> flow.nn.LogSigmoid()(flow.tensor([-1000.0, 0.0, 1.0]))
+        tensor([-1.0000e+03, -6.9315e-01, -3.1326e-01])
+    """
 
 
 class Softsign(_Plain, function=F.softsign):
-    """``x / (1 + |x|)``."""
+    """``x / (1 + |x|)``.
+
+    Example:
+        >>> flow.nn.Softsign()(flow.tensor([-1.0, 0.0, 3.0]))
+        tensor([-0.5000,  0.0000,  0.7500])
+    """
 
 
 class Tanhshrink(_Plain, function=F.tanhshrink):
-    """``x - tanh(x)``."""
+    """``x - tanh(x)``.
+
+    Example:
+        >>> flow.nn.Tanhshrink()(flow.tensor([-1.0, 0.0, 2.0]))
+        tensor([-0.2384,  0.0000,  1.0360])
+    """
 
 
 class QuickGELU(_Plain, function=F.quick_gelu):
-    """``x * sigmoid(1.702 * x)``, under OneFlow's name."""
+    """``x * sigmoid(1.702 * x)``, under OneFlow's name.
+
+    Example:
+        >>> flow.nn.QuickGELU()(flow.tensor([-1.0, 0.0, 1.0]))
+        tensor([-0.1542,  0.0000,  0.8458])
+    """
 
 
 class SquareReLU(_Plain, function=F.square_relu):
-    """``max(x, 0)**2``, under OneFlow's name."""
+    """``max(x, 0)**2``, under OneFlow's name.
+
+    Example:
+        >>> flow.nn.SquareReLU()(flow.tensor([-1.0, 3.0]))
+        tensor([0., 9.])
+    """
 
 
 class Softmin(_AlongDimension, function=F.softmin):
-    """`Softmax` of ``-x``."""
+    """`Softmax` of ``-x``.
+
+    Example:
+        >>> flow.nn.Softmin(dim=0)(flow.tensor([0.0, 1.0]))
+        tensor([0.7311, 0.2689])
+    """
 
 
 class Softmax2d(Module):
-    """`Softmax` over the channels of (N, C, H, W), or (C, H, W).
+    """`Softmax` over the channels of images.
+
+    Shape: input (N, C, H, W) or (C, H, W), output the same shape.
 
     Raises:
         ValueError: when called with another number of dimensions.
+
+    Example:
+        >>> flow.nn.Softmax2d()(flow.zeros(1, 4, 2, 2)).sum(1)
+        tensor([[[1., 1.],
+                 [1., 1.]]])
     """
 
     def forward(self, input: Tensor) -> Tensor:
@@ -191,15 +378,26 @@ class Softmax2d(Module):
         return F.softmax(input, -3)
 
 
-class Threshold(FunctionLayer, function=F.threshold):
-    """``x`` where above `threshold`, else `value`."""
+class Threshold(_Activation, function=F.threshold):
+    """``x`` where above `threshold`, else `value`.
+
+    Example:
+        >>> flow.nn.Threshold(1.0, 20.0)(flow.tensor([0.0, 1.0, 2.0]))
+        tensor([20., 20.,  2.])
+    """
 
     def __init__(self, threshold: float, value: float, inplace: bool = False) -> None:
         super().__init__(threshold=threshold, value=value, inplace=inplace)
 
 
-class _Shrink(FunctionLayer):
-    """An activation with a distance from 0 as its only setting."""
+class _Shrink(_Activation):
+    """An activation with a distance from 0 as its only setting.
+
+    Shape: input (*), output (*), the same shape.
+
+    Raises:
+        TypeError: when called with anything else than a floating-point tensor.
+    """
 
     def __init__(self, lambd: float = 0.5) -> None:
         super().__init__(lambd=lambd)
@@ -209,15 +407,38 @@ class _Shrink(FunctionLayer):
 
 
 class Hardshrink(_Shrink, function=F.hardshrink):
-    """``x``, but 0 where within `lambd` of 0."""
+    """``x``, but 0 where within `lambd` of 0.
+
+    Example:
+        >>> flow.nn.Hardshrink()(flow.tensor([-1.0, 0.5, 2.0]))
+        tensor([-1.,  0.,  2.])
+    """
 
 
 class Softshrink(_Shrink, function=F.softshrink):
-    """``x`` brought closer to 0 by `lambd`; 0 where it is no further away."""
+    """``x`` moved towards 0 by `lambd`; 0 where it is no further away.
+
+    Raises:
+        TypeError: when called with anything else than a floating-point tensor.
+        ValueError: when called, if `lambd` is negative.
+
+    Example:
+        >>> flow.nn.Softshrink()(flow.tensor([-1.0, 0.25, 2.0]))
+        tensor([-0.5000,  0.0000,  1.5000])
+    """
 
 
-class RReLU(FunctionLayer, function=F.rrelu):
-    """``x`` where positive, else times a slope: in training mode random from [lower, upper), else the middle."""
+class RReLU(_Activation, function=F.rrelu):
+    """``x`` where positive, else times a slope: in training mode random from [lower, upper), else the middle.
+
+    Raises:
+        TypeError: when called with anything else than a floating-point tensor.
+        ValueError: when called, if `lower` is above `upper`.
+
+    Example:
+        >>> flow.nn.RReLU(0.25, 0.75).eval()(flow.tensor([-1.0, 2.0]))
+        tensor([-0.5000,  2.0000])
+    """
 
     def __init__(self, lower: float = 1 / 8, upper: float = 1 / 3, inplace: bool = False) -> None:
         super().__init__(lower=lower, upper=upper, training=True, inplace=inplace)
@@ -226,13 +447,23 @@ class RReLU(FunctionLayer, function=F.rrelu):
 class PReLU(Module):
     """``x`` where positive, else times a slope that is trained.
 
+    Shape: input (N, C, *), or any other shape with one slope; output the same shape.
+
     Args:
         num_parameters: 1, or the number of channels, the size of the input's dimension 1.
-        init: the first slope.
+        init: the initial slope.
         device, dtype: of the slopes.
 
     Attributes:
         weight: (num_parameters,).
+
+    Raises:
+        TypeError: when the input has another dtype than the slopes.
+        ValueError: when the input does not have `num_parameters` channels.
+
+    Example:
+        >>> flow.nn.PReLU()(flow.tensor([-1.0, 2.0]))
+        tensor([-0.2500,  2.0000], grad_fn=<where>)
     """
 
     def __init__(
@@ -249,7 +480,7 @@ class PReLU(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Go back to the first slope."""
+        """Go back to the initial slope."""
         init.constant_(self.weight, self.init)
 
     def forward(self, input: Tensor) -> Tensor:
@@ -263,7 +494,12 @@ class PReLU(Module):
 class _Dropout(FunctionLayer):
     """A dropout with a probability.
 
+    Args:
+        p: the probability of zero.
+        inplace: whether to write the result into the input.
+
     Raises:
+        TypeError: when called with anything else than a floating-point tensor.
         ValueError: if `p` is no probability.
     """
 
@@ -277,13 +513,19 @@ class _Dropout(FunctionLayer):
 class Dropout(_Dropout, function=F.dropout):
     """In training mode, zero each element with probability `p` and divide the others by ``1 - p``.
 
+    Shape: input (*), output (*), the same shape.
+
     Args:
-        p: the probability.
-        inplace: whether to write into the input.
+        p: the probability of zero.
+        inplace: whether to write the result into the input.
         generator: the source of random numbers, by default the default one; OneFlow's.
 
-    Raises:
-        ValueError: if `p` is no probability.
+    Example:
+        >>> layer = flow.nn.Dropout(0.5)
+        >>> set(layer(flow.ones(1000)).tolist()) == {0.0, 2.0}
+        True
+        >>> layer.eval()(flow.ones(3))
+        tensor([1., 1., 1.])
     """
 
     shown = ("p", "inplace")
@@ -298,20 +540,70 @@ class Dropout(_Dropout, function=F.dropout):
 
 
 class Dropout1d(_Dropout, function=F.dropout1d):
-    """In training mode, zero each channel of (N, C, L) with probability `p` and divide the others by ``1 - p``."""
+    """In training mode, zero each channel with probability `p` and divide the others by ``1 - p``.
+
+    Shape: input (N, C, L) or (C, L), output the same shape.
+
+    Raises:
+        TypeError: when called with anything else than a floating-point tensor.
+        ValueError: if `p` is no probability; when the input has another number of dimensions.
+
+    Example:
+        >>> flow.nn.Dropout1d(0.5).eval()(flow.ones(1, 2, 3))
+        tensor([[[1., 1., 1.],
+                 [1., 1., 1.]]])
+    """
 
 
 class Dropout2d(_Dropout, function=F.dropout2d):
-    """In training mode, zero each channel of (N, C, H, W) with probability `p` and divide the others by ``1 - p``."""
+    """In training mode, zero each channel with probability `p` and divide the others by ``1 - p``.
+
+    Shape: input (N, C, H, W) or (C, H, W), output the same shape; any other shape of two or more dimensions, with a
+    warning.
+
+    Raises:
+        TypeError: when called with anything else than a floating-point tensor.
+        ValueError: if `p` is no probability; when the input has fewer than two dimensions.
+
+    Example:
+        >>> flow.nn.Dropout2d(0.5).eval()(flow.ones(1, 1, 2))
+        tensor([[[1., 1.]]])
+    """
 
 
 class Dropout3d(_Dropout, function=F.dropout3d):
-    """In training mode, zero each channel of (N, C, D, H, W) with probability `p`, divide the others by ``1 - p``."""
+    """In training mode, zero each channel with probability `p` and divide the others by ``1 - p``.
+
+    Shape: input (N, C, D, H, W) or (C, D, H, W), output the same shape; any other shape with a warning.
+
+    Example:
+        >>> flow.nn.Dropout3d(0.5).eval()(flow.ones(1, 1, 1, 2))
+        tensor([[[[1., 1.]]]])
+    """
 
 
 class AlphaDropout(_Dropout, function=F.alpha_dropout):
-    """Dropout that keeps the mean and variance of what `SELU` returns."""
+    """Dropout that keeps the mean and the variance of the results of `SELU` (Klambauer et al., 2017).
+
+    Shape: input (*), output (*), the same shape.
+
+    Example:
+        >>> flow.nn.AlphaDropout(0.5).eval()(flow.ones(3))
+        tensor([1., 1., 1.])
+    """
 
 
 class FeatureAlphaDropout(_Dropout, function=F.feature_alpha_dropout):
-    """`AlphaDropout` of whole channels."""
+    """`AlphaDropout` of whole channels.
+
+    Shape: input (N, C, *), output the same shape.
+
+    Raises:
+        TypeError: when called with anything else than a floating-point tensor.
+        ValueError: if `p` is no probability; when the input has fewer than two dimensions.
+
+    Example:
+        >>> flow.nn.FeatureAlphaDropout(0.5).eval()(flow.ones(2, 2))
+        tensor([[1., 1.],
+                [1., 1.]])
+    """

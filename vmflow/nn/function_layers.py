@@ -8,13 +8,14 @@ from typing import Any, ClassVar
 from vmflow.ops.shape import view as views
 from vmflow.tensors import Tensor
 
-from .module import Module, RankedLayer
+from .module import Module, RankedLayer, with_sections
 
 
 class FunctionLayer(RankedLayer):
     """Calls `function` with the layer's arguments and, by keyword, with its settings.
 
-    The function is a keyword of the class: ``class Tanh(FunctionLayer, function=F.tanh)``.
+    The function is a keyword of the class: ``class Tanh(FunctionLayer, function=F.tanh)``.  The class's docstring gets
+    the sections that only its base's docstring has, unless the base is `FunctionLayer` itself.
 
     Args:
         settings: kept as attributes, which may be changed between calls.
@@ -33,6 +34,8 @@ class FunctionLayer(RankedLayer):
         super().__init_subclass__(**keywords)
         if function is not None:
             cls.function = staticmethod(function)
+            if cls.__base__ is not FunctionLayer:
+                cls.__doc__ = with_sections(cls.__doc__, cls.__base__)
 
     def __init__(self, **settings: Any) -> None:
         super().__init__()
@@ -56,7 +59,16 @@ class FunctionLayer(RankedLayer):
 
 
 class Identity(Module):
-    """The input itself; arguments to the constructor are ignored."""
+    """Returns its input; arguments to the constructor are ignored.
+
+    Raises no errors of its own.
+
+    Shape: input (*), output (*), the same shape.
+
+    Example:
+        >>> flow.nn.Identity()(flow.tensor([1.0, 2.0]))
+        tensor([1., 2.])
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__()
@@ -67,18 +79,41 @@ class Identity(Module):
 
 
 class Flatten(FunctionLayer, function=views.flatten):
-    """Make one dimension of those from `start_dim` to `end_dim`."""
+    """Joins the dimensions from `start_dim` to `end_dim` into one.
+
+    Shape: input (*, S_start, ..., S_end, *), output (*, S_start * ... * S_end, *).
+
+    Raises:
+        TypeError: when called with anything else than a tensor.
+        IndexError: when the input has no such dimensions.
+        ValueError: when `start_dim` comes after `end_dim`.
+
+    Example:
+        >>> flow.nn.Flatten()(flow.ones(2, 3, 4)).shape
+        vmflow.Size([2, 12])
+    """
 
     def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
         super().__init__(start_dim=start_dim, end_dim=end_dim)
 
 
 class Unflatten(Module):
-    """Make several dimensions of one.
+    """Splits one dimension into several.
+
+    Shape: input (*, S, *), output (*, *unflattened_size, *), where `dim` is the dimension of S.
 
     Args:
         dim: the dimension.
         unflattened_size: the new sizes, one of which may be -1.
+
+    Raises:
+        TypeError: if `unflattened_size` is no sequence.
+        IndexError: when the input has no dimension `dim`.
+        ValueError: when the sizes do not fit that dimension.
+
+    Example:
+        >>> flow.nn.Unflatten(1, (2, -1))(flow.ones(2, 6)).shape
+        vmflow.Size([2, 2, 3])
     """
 
     def __init__(self, dim: int, unflattened_size: tuple[int, ...] | list[int]) -> None:
@@ -87,7 +122,7 @@ class Unflatten(Module):
         self.unflattened_size = tuple(unflattened_size)
 
     def forward(self, input: Tensor) -> Tensor:
-        """The input seen with more dimensions."""
+        """A view of the input with more dimensions."""
         return input.unflatten(self.dim, self.unflattened_size)
 
     def extra_repr(self) -> str:

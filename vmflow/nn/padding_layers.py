@@ -15,14 +15,15 @@ Borders = int | tuple[int, ...] | list[int]
 
 
 class _Pad(RankedLayer):
-    """Add elements at the borders of (N, C, ...), or without N; negative numbers take some away.
+    """Adds elements at the borders; negative sizes take elements away.
 
     Args:
         padding: one number for all borders, or (before, behind) of the last dimension, then of the one before it, and
             so on.
 
     Raises:
-        ValueError: for other numbers of borders.
+        ValueError: for another count of sizes; when called with an input of fewer dimensions or too small.
+        TypeError: when called with anything else than a tensor.
     """
 
     _mode: ClassVar[str] = "constant"
@@ -51,12 +52,16 @@ class _Pad(RankedLayer):
 
 
 class _ConstantPad(_Pad):
-    """Add a number at the borders of (N, C, ...), or without N; negative sizes take elements away.
+    """Adds a number at the borders; negative sizes take elements away.
 
     Args:
         padding: one number for all borders, or (before, behind) of the last dimension, then of the one before it, and
             so on.
-        value: what to add.
+        value: the number that is added.
+
+    Raises:
+        ValueError: for another count of sizes; when called with an input of fewer dimensions or too small.
+        TypeError: when called with anything else than a tensor, or for a value that is no number.
     """
 
     def __init__(self, padding: Borders, value: float) -> None:
@@ -72,60 +77,173 @@ class _ConstantPad(_Pad):
 
 
 class ConstantPad1d(_ConstantPad, rank=1):
-    """A constant around sequences."""
+    """Adds a number at both ends of sequences.
+
+    Shape: input (N, C, L) or (C, L), output (N, C, L_out) or (C, L_out).
+
+    Example:
+        >>> flow.nn.ConstantPad1d((1, 2), 9.0)(flow.tensor([[1.0, 2.0]]))
+        tensor([[9., 1., 2., 9., 9.]])
+    """
 
 
 class ConstantPad2d(_ConstantPad, rank=2):
-    """A constant around images."""
+    """Adds a number around images.
+
+    Shape: input (N, C, H, W) or (C, H, W), output (N, C, H_out, W_out) or (C, H_out, W_out).
+
+    Example:
+        >>> flow.nn.ConstantPad2d((1, 0, 0, 1), 9.0)(flow.tensor([[[1.0, 2.0]]]))
+        tensor([[[9., 1., 2.],
+                 [9., 9., 9.]]])
+    """
 
 
 class ConstantPad3d(_ConstantPad, rank=3):
-    """A constant around volumes."""
+    """Adds a number around volumes.
+
+    Shape: input (N, C, D, H, W) or (C, D, H, W), output (N, C, D_out, H_out, W_out) or (C, D_out, H_out, W_out).
+
+    Example:
+        >>> flow.nn.ConstantPad3d((1, 0, 0, 1, 0, 0), 9.0)(flow.ones(1, 1, 1, 2))
+        tensor([[[[9., 1., 1.],
+                  [9., 9., 9.]]]])
+    """
 
 
 class ZeroPad1d(_Pad, rank=1):
-    """Zeros around sequences."""
+    """Adds zeros at both ends of sequences.
+
+    Shape: input (N, C, L) or (C, L), output (N, C, L_out) or (C, L_out).
+
+    Example:
+        >>> flow.nn.ZeroPad1d((1, 2))(flow.tensor([[1.0, 2.0]]))
+        tensor([[0., 1., 2., 0., 0.]])
+    """
 
 
 class ZeroPad2d(_Pad, rank=2):
-    """Zeros around images."""
+    """Adds zeros around images.
+
+    Shape: input (N, C, H, W) or (C, H, W), output (N, C, H_out, W_out) or (C, H_out, W_out).
+
+    Example:
+        >>> flow.nn.ZeroPad2d((1, 0, 0, 1))(flow.tensor([[[1.0, 2.0]]]))
+        tensor([[[0., 1., 2.],
+                 [0., 0., 0.]]])
+    """
 
 
 class ZeroPad3d(_Pad, rank=3):
-    """Zeros around volumes."""
+    """Adds zeros around volumes.
+
+    Shape: input (N, C, D, H, W) or (C, D, H, W), output (N, C, D_out, H_out, W_out) or (C, D_out, H_out, W_out).
+
+    Example:
+        >>> flow.nn.ZeroPad3d(1)(flow.ones(1, 2, 3, 4)).shape
+        vmflow.Size([1, 4, 5, 6])
+    """
 
 
 class ReflectionPad1d(_Pad, mode="reflect", rank=1):
-    """Elements of sequences mirrored at the borders."""
+    """Adds the elements of sequences mirrored at both ends.
+
+    Shape: input (N, C, L) or (C, L), output (N, C, L_out) or (C, L_out).
+
+    Example:
+        >>> flow.nn.ReflectionPad1d(2)(flow.tensor([[1.0, 2.0, 3.0]]))
+        tensor([[3., 2., 1., 2., 3., 2., 1.]])
+    """
 
 
 class ReflectionPad2d(_Pad, mode="reflect", rank=2):
-    """Elements of images mirrored at the borders."""
+    """Adds the elements of images mirrored at the borders.
+
+    Shape: input (N, C, H, W) or (C, H, W), output (N, C, H_out, W_out) or (C, H_out, W_out).
+
+    Example:
+        >>> flow.nn.ReflectionPad2d((1, 1, 0, 1))(flow.tensor([[[1.0, 2.0], [3.0, 4.0]]]))
+        tensor([[[2., 1., 2., 1.],
+                 [4., 3., 4., 3.],
+                 [2., 1., 2., 1.]]])
+    """
 
 
 class ReflectionPad3d(_Pad, mode="reflect", rank=3):
-    """Elements of volumes mirrored at the borders."""
+    """Adds the elements of volumes mirrored at the borders.
+
+    Shape: input (N, C, D, H, W) or (C, D, H, W), output (N, C, D_out, H_out, W_out) or (C, D_out, H_out, W_out).
+
+    Example:
+        >>> flow.nn.ReflectionPad3d(1)(flow.ones(1, 2, 3, 4)).shape
+        vmflow.Size([1, 4, 5, 6])
+    """
 
 
 class ReplicationPad1d(_Pad, mode="replicate", rank=1):
-    """The outermost elements of sequences repeated."""
+    """Repeats the first and last elements of sequences.
+
+    Shape: input (N, C, L) or (C, L), output (N, C, L_out) or (C, L_out).
+
+    Example:
+        >>> flow.nn.ReplicationPad1d(2)(flow.tensor([[1.0, 2.0]]))
+        tensor([[1., 1., 1., 2., 2., 2.]])
+    """
 
 
 class ReplicationPad2d(_Pad, mode="replicate", rank=2):
-    """The outermost elements of images repeated."""
+    """Repeats the outermost elements of images.
+
+    Shape: input (N, C, H, W) or (C, H, W), output (N, C, H_out, W_out) or (C, H_out, W_out).
+
+    Example:
+        >>> flow.nn.ReplicationPad2d((1, 1, 0, 1))(flow.tensor([[[1.0, 2.0]]]))
+        tensor([[[1., 1., 2., 2.],
+                 [1., 1., 2., 2.]]])
+    """
 
 
 class ReplicationPad3d(_Pad, mode="replicate", rank=3):
-    """The outermost elements of volumes repeated."""
+    """Repeats the outermost elements of volumes.
+
+    Shape: input (N, C, D, H, W) or (C, D, H, W), output (N, C, D_out, H_out, W_out) or (C, D_out, H_out, W_out).
+
+    Example:
+        >>> flow.nn.ReplicationPad3d(1)(flow.ones(1, 2, 3, 4)).shape
+        vmflow.Size([1, 4, 5, 6])
+    """
 
 
 class CircularPad1d(_Pad, mode="circular", rank=1):
-    """Sequences continued from the other side."""
+    """Continues sequences with the elements of the other end.
+
+    Shape: input (N, C, L) or (C, L), output (N, C, L_out) or (C, L_out).
+
+    Example:
+        >>> flow.nn.CircularPad1d((1, 2))(flow.tensor([[1.0, 2.0, 3.0]]))
+        tensor([[3., 1., 2., 3., 1., 2.]])
+    """
 
 
 class CircularPad2d(_Pad, mode="circular", rank=2):
-    """Images continued from the other side."""
+    """Continues images with the elements of the other side.
+
+    Shape: input (N, C, H, W) or (C, H, W), output (N, C, H_out, W_out) or (C, H_out, W_out).
+
+    Example:
+        >>> flow.nn.CircularPad2d((1, 1, 0, 1))(flow.tensor([[[1.0, 2.0], [3.0, 4.0]]]))
+        tensor([[[2., 1., 2., 1.],
+                 [4., 3., 4., 3.],
+                 [2., 1., 2., 1.]]])
+    """
 
 
 class CircularPad3d(_Pad, mode="circular", rank=3):
-    """Volumes continued from the other side."""
+    """Continues volumes with the elements of the other side.
+
+    Shape: input (N, C, D, H, W) or (C, D, H, W), output (N, C, D_out, H_out, W_out) or (C, D_out, H_out, W_out).
+
+    Example:
+        >>> flow.nn.CircularPad3d(1)(flow.ones(1, 2, 3, 4)).shape
+        vmflow.Size([1, 4, 5, 6])
+    """

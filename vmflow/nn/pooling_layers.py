@@ -20,7 +20,7 @@ OutputSize = int | tuple[int | None, ...] | None
 
 
 class _Windowed(FunctionLayer):
-    """A pooling over windows that lie side by side unless a stride is given."""
+    """A pooling whose stride is by default the size of the window."""
 
     shown: ClassVar[tuple[str, ...]] = ("kernel_size", "stride", "padding")
 
@@ -30,16 +30,22 @@ class _Windowed(FunctionLayer):
 
 
 class _MaxPool(_Windowed):
-    """The largest element of each window: (N, C, ...), or without N, to the same with fewer elements.
+    """The largest element of each window.
+
+    The output's sizes are ``floor((size + 2 * padding - dilation * (kernel_size - 1) - 1) / stride) + 1``.
 
     Args:
-        kernel_size: of the window, an int for all dimensions or one for each.
-        stride: from window to window, by default the window's size.
-        padding: with minus infinity, on both sides.
-        dilation: between the window's elements.
-        return_indices: whether to return also where the elements were found.
-        ceil_mode: whether the last window may reach over the edge.
+        kernel_size: the size of a window, an int for all dimensions or one for each.
+        stride: the distance between windows, by default the size of the window.
+        padding: how many elements, of minus infinity, are added on both sides.
+        dilation: the distance between the elements of a window.
+        return_indices: whether to return also the indices of the elements within the image, for `MaxUnpool1d` and others.
+        ceil_mode: whether the last window may extend over the edge.
         data_format: "channels_first", or OneFlow's "channels_last" for (N, ..., C).
+
+    Raises:
+        TypeError: when called, for sizes that are no integers, or with anything else than a tensor of real numbers.
+        ValueError: when called, for sizes out of range, or an input of another number of dimensions or too small.
     """
 
     shown = ("kernel_size", "stride", "padding", "dilation", "ceil_mode")
@@ -60,27 +66,59 @@ class _MaxPool(_Windowed):
 
 
 class MaxPool1d(_MaxPool, function=F.max_pool1d, rank=1):
-    """Maxima over windows of sequences."""
+    """The largest element of each window of sequences.
+
+    Shape: input (N, C, L) or (C, L), output (N, C, L_out) or (C, L_out).
+
+    Example:
+        >>> flow.nn.MaxPool1d(2)(flow.tensor([[1.0, 4.0, 3.0, 2.0]]))
+        tensor([[4., 3.]])
+    """
 
 
 class MaxPool2d(_MaxPool, function=F.max_pool2d, rank=2):
-    """Maxima over windows of images."""
+    """The largest element of each window of images.
+
+    Shape: input (N, C, H, W) or (C, H, W), output (N, C, H_out, W_out) or (C, H_out, W_out).
+
+    Example:
+        >>> flow.nn.MaxPool2d(2)(flow.tensor([[[1.0, 4.0, 5.0, 8.0], [2.0, 3.0, 6.0, 7.0]]]))
+        tensor([[[4., 8.]]])
+    """
 
 
 class MaxPool3d(_MaxPool, function=F.max_pool3d, rank=3):
-    """Maxima over windows of volumes."""
+    """The largest element of each window of volumes.
+
+    Shape: input (N, C, D, H, W) or (C, D, H, W), output (N, C, D_out, H_out, W_out) or (C, D_out, H_out, W_out).
+
+    Example:
+        >>> flow.nn.MaxPool3d(2)(flow.arange(8.0).reshape(1, 2, 2, 2))
+        tensor([[[[7.]]]])
+    """
 
 
 class AvgPool1d(_Windowed, function=F.avg_pool1d):
-    """The mean of each window: (N, C, length), or without N, to the same with fewer elements.
+    """The mean of each window of sequences.
+
+    Shape: input (N, C, L) or (C, L), output (N, C, L_out) or (C, L_out), where
+    ``L_out = floor((L + 2 * padding - kernel_size) / stride) + 1``.
 
     Args:
-        kernel_size: of the window.
-        stride: from window to window, by default the window's size.
-        padding: with zeros, on both sides.
-        ceil_mode: whether the last window may reach over the edge.
+        kernel_size: the size of a window.
+        stride: the distance between windows, by default the size of the window.
+        padding: how many zeros are added on both sides.
+        ceil_mode: whether the last window may extend over the edge.
         count_include_pad: whether padding counts when dividing.
-        data_format: "channels_first", or OneFlow's "channels_last" for (N, length, C).
+        data_format: "channels_first", or OneFlow's "channels_last" for (N, L, C).
+
+    Raises:
+        TypeError: for sizes that are no integers; when called with anything else than a floating-point tensor.
+        ValueError: for sizes out of range; when the input has another number of dimensions or is too small.
+
+    Example:
+        >>> flow.nn.AvgPool1d(2)(flow.tensor([[1.0, 3.0, 5.0, 7.0]]))
+        tensor([[2., 6.]])
     """
 
     def __init__(
@@ -104,16 +142,22 @@ class AvgPool1d(_Windowed, function=F.avg_pool1d):
 
 
 class _AvgPool(_Windowed):
-    """The mean of each window: (N, C, ...), or without N, to the same with fewer elements.
+    """The mean of each window.
+
+    The output's sizes are ``floor((size + 2 * padding - kernel_size) / stride) + 1``.
 
     Args:
-        kernel_size: of the window, an int for all dimensions or one for each.
-        stride: from window to window, by default the window's size.
-        padding: with zeros, on both sides.
-        ceil_mode: whether the last window may reach over the edge.
+        kernel_size: the size of a window, an int for all dimensions or one for each.
+        stride: the distance between windows, by default the size of the window.
+        padding: how many zeros are added on both sides.
+        ceil_mode: whether the last window may extend over the edge.
         count_include_pad: whether padding counts when dividing.
-        divisor_override: divide by this instead of by the number of elements.
+        divisor_override: a divisor to use instead of the number of elements.
         data_format: "channels_first", or OneFlow's "channels_last" for (N, ..., C).
+
+    Raises:
+        TypeError: when called, for sizes that are no integers, or with anything else than a floating-point tensor.
+        ValueError: when called, for sizes out of range, or an input of another number of dimensions or too small.
     """
 
     def __init__(
@@ -139,17 +183,37 @@ class _AvgPool(_Windowed):
 
 
 class AvgPool2d(_AvgPool, function=F.avg_pool2d, rank=2):
-    """Means over windows of images."""
+    """The mean of each window of images.
+
+    Shape: input (N, C, H, W) or (C, H, W), output (N, C, H_out, W_out) or (C, H_out, W_out).
+
+    Example:
+        >>> flow.nn.AvgPool2d(2)(flow.tensor([[[1.0, 2.0, 5.0, 6.0], [3.0, 4.0, 7.0, 8.0]]]))
+        tensor([[[2.5000, 6.5000]]])
+    """
 
 
 class AvgPool3d(_AvgPool, function=F.avg_pool3d, rank=3):
-    """Means over windows of volumes."""
+    """The mean of each window of volumes.
+
+    Shape: input (N, C, D, H, W) or (C, D, H, W), output (N, C, D_out, H_out, W_out) or (C, D_out, H_out, W_out).
+
+    Example:
+        >>> flow.nn.AvgPool3d(2)(flow.arange(8.0).reshape(1, 2, 2, 2))
+        tensor([[[[3.5000]]]])
+    """
 
 
 class _AdaptiveAvgPool(FunctionLayer):
-    """Means over windows chosen so that the result has `output_size`; None keeps a dimension's size.
+    """Means over windows chosen so that the output has `output_size`.
 
-    `data_format` is "channels_first", or OneFlow's "channels_last" for (N, ..., C).
+    Args:
+        output_size: an int for all dimensions or one for each; None keeps a dimension's size.
+        data_format: "channels_first", or OneFlow's "channels_last" for (N, ..., C).
+
+    Raises:
+        TypeError: when called, for sizes that are no integers, or with anything else than a floating-point tensor.
+        ValueError: when called, for sizes below 1, or an input of another number of dimensions.
     """
 
     shown = ("output_size",)
@@ -159,11 +223,15 @@ class _AdaptiveAvgPool(FunctionLayer):
 
 
 class _AdaptiveMaxPool(FunctionLayer):
-    """The largest elements of windows chosen so that the result has `output_size`; None keeps a dimension's size.
+    """The largest elements of windows chosen so that the output has `output_size`.
 
     Args:
-        output_size: an int for all dimensions or one for each.
-        return_indices: whether to return also where the elements were found.
+        output_size: an int for all dimensions or one for each; None keeps a dimension's size.
+        return_indices: whether to return also the indices of the elements within the image.
+
+    Raises:
+        TypeError: when called, for sizes that are no integers, or with anything else than a tensor of real numbers.
+        ValueError: when called, for sizes below 1, or an input of another number of dimensions.
     """
 
     shown = ("output_size",)
@@ -173,36 +241,85 @@ class _AdaptiveMaxPool(FunctionLayer):
 
 
 class AdaptiveAvgPool1d(_AdaptiveAvgPool, function=F.adaptive_avg_pool1d, rank=1):
-    """Means over parts of sequences."""
+    """Means over windows of sequences, as many as `output_size` says.
+
+    Shape: input (N, C, L) or (C, L), output (N, C, output_size) or (C, output_size).
+
+    Example:
+        >>> flow.nn.AdaptiveAvgPool1d(2)(flow.tensor([[1.0, 3.0, 5.0, 7.0]]))
+        tensor([[2., 6.]])
+    """
 
 
 class AdaptiveAvgPool2d(_AdaptiveAvgPool, function=F.adaptive_avg_pool2d, rank=2):
-    """Means over parts of images."""
+    """Means over windows of images, as many as `output_size` says.
+
+    Shape: input (N, C, H, W) or (C, H, W), output (N, C, *output_size) or (C, *output_size).
+
+    Example:
+        >>> flow.nn.AdaptiveAvgPool2d((1, 2))(flow.tensor([[[1.0, 2.0], [3.0, 4.0]]]))
+        tensor([[[2., 3.]]])
+    """
 
 
 class AdaptiveAvgPool3d(_AdaptiveAvgPool, function=F.adaptive_avg_pool3d, rank=3):
-    """Means over parts of volumes."""
+    """Means over windows of volumes, as many as `output_size` says.
+
+    Shape: input (N, C, D, H, W) or (C, D, H, W), output (N, C, *output_size) or (C, *output_size).
+
+    Example:
+        >>> flow.nn.AdaptiveAvgPool3d(1)(flow.arange(8.0).reshape(1, 2, 2, 2))
+        tensor([[[[3.5000]]]])
+    """
 
 
 class AdaptiveMaxPool1d(_AdaptiveMaxPool, function=F.adaptive_max_pool1d, rank=1):
-    """Maxima over parts of sequences."""
+    """The largest elements of windows of sequences, as many as `output_size` says.
+
+    Shape: input (N, C, L) or (C, L), output (N, C, output_size) or (C, output_size).
+
+    Example:
+        >>> flow.nn.AdaptiveMaxPool1d(2)(flow.tensor([[1.0, 3.0, 5.0, 4.0]]))
+        tensor([[3., 5.]])
+    """
 
 
 class AdaptiveMaxPool2d(_AdaptiveMaxPool, function=F.adaptive_max_pool2d, rank=2):
-    """Maxima over parts of images."""
+    """The largest elements of windows of images, as many as `output_size` says.
+
+    Shape: input (N, C, H, W) or (C, H, W), output (N, C, *output_size) or (C, *output_size).
+
+    Example:
+        >>> flow.nn.AdaptiveMaxPool2d((1, 2))(flow.tensor([[[1.0, 4.0], [3.0, 2.0]]]))
+        tensor([[[3., 4.]]])
+    """
 
 
 class AdaptiveMaxPool3d(_AdaptiveMaxPool, function=F.adaptive_max_pool3d, rank=3):
-    """Maxima over parts of volumes."""
+    """The largest elements of windows of volumes, as many as `output_size` says.
+
+    Shape: input (N, C, D, H, W) or (C, D, H, W), output (N, C, *output_size) or (C, *output_size).
+
+    Example:
+        >>> flow.nn.AdaptiveMaxPool3d(1)(flow.arange(8.0).reshape(1, 2, 2, 2))
+        tensor([[[[7.]]]])
+    """
 
 
 class _MaxUnpool(RankedLayer):
-    """Puts the elements that a `MaxPool` found back where they were, among zeros.
+    """Puts the elements that a max-pooling found back in their places, among zeros.
+
+    Called with the elements, their indices and, where several sizes are possible, an `output_size`.
 
     Args:
-        kernel_size: of the window, an int for all dimensions or one for each.
-        stride: from window to window, by default the window's size.
-        padding: of that pooling.
+        kernel_size: the size of a window, an int for all dimensions or one for each.
+        stride: the distance between windows, by default the size of the window.
+        padding: the padding of the pooling.
+
+    Raises:
+        TypeError: for sizes that are no integers; when called with indices that are not int64.
+        ValueError: for sizes out of range; when called with shapes that do not fit, or an impossible `output_size`.
+        IndexError: when the result is read, if an index is out of range.
     """
 
     def __init__(self, kernel_size: Size, stride: Size | None = None, padding: Size = 0) -> None:
@@ -213,7 +330,7 @@ class _MaxUnpool(RankedLayer):
         self.padding = sizes(name, "padding", padding, 0, self._rank)
 
     def forward(self, input: Tensor, indices: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
-        """The elements and their indices to a larger image, of `output_size` where several are possible."""
+        """The elements at their indices in a larger image, of `output_size` where several are possible."""
         return _UNPOOL[self._rank](input, indices, self.kernel_size, self.stride, self.padding, output_size)
 
     def extra_repr(self) -> str:
@@ -224,25 +341,56 @@ _UNPOOL: dict[int, Callable[..., Tensor]] = {1: F.max_unpool1d, 2: F.max_unpool2
 
 
 class MaxUnpool1d(_MaxUnpool, rank=1):
-    """The opposite of `MaxPool` for sequences."""
+    """The inverse of `MaxPool1d`, with zeros for the other elements.
+
+    Shape: input and indices (N, C, L) or (C, L), output (N, C, L_out) or (C, L_out).
+
+    Example:
+        >>> elements, indices = flow.nn.MaxPool1d(2, return_indices=True)(flow.tensor([[1.0, 4.0, 3.0, 2.0]]))
+        >>> flow.nn.MaxUnpool1d(2)(elements, indices)
+        tensor([[0., 4., 3., 0.]])
+    """
 
 
 class MaxUnpool2d(_MaxUnpool, rank=2):
-    """The opposite of `MaxPool` for images."""
+    """The inverse of `MaxPool2d`, with zeros for the other elements.
+
+    Shape: input and indices (N, C, H, W) or (C, H, W), output (N, C, H_out, W_out) or (C, H_out, W_out).
+
+    Example:
+        >>> elements, indices = flow.nn.MaxPool2d(2, return_indices=True)(flow.tensor([[[1.0, 4.0], [3.0, 2.0]]]))
+        >>> flow.nn.MaxUnpool2d(2)(elements, indices)
+        tensor([[[0., 4.],
+                 [0., 0.]]])
+    """
 
 
 class MaxUnpool3d(_MaxUnpool, rank=3):
-    """The opposite of `MaxPool` for volumes."""
+    """The inverse of `MaxPool3d`, with zeros for the other elements.
+
+    Shape: input and indices (N, C, D, H, W) or (C, D, H, W), output (N, C, D_out, H_out, W_out) or without N.
+
+    Example:
+        >>> elements, indices = flow.nn.MaxPool3d(2, return_indices=True)(flow.arange(8.0).reshape(1, 2, 2, 2))
+        >>> flow.nn.MaxUnpool3d(2)(elements, indices).flatten()
+        tensor([0., 0., 0., 0., 0., 0., 0., 7.])
+    """
 
 
 class _LPPool(FunctionLayer):
     """``sum(x ** norm_type) ** (1 / norm_type)`` over each window.
 
+    The output's sizes are ``floor((size - kernel_size) / stride) + 1``.
+
     Args:
         norm_type: the power.
-        kernel_size: of the window, an int for all dimensions or one for each.
-        stride: from window to window, by default the window's size.
-        ceil_mode: whether the last window may reach over the edge.
+        kernel_size: the size of a window, an int for all dimensions or one for each.
+        stride: the distance between windows, by default the size of the window.
+        ceil_mode: whether the last window may extend over the edge.
+
+    Raises:
+        TypeError: when called, for sizes that are no integers, or with anything else than a tensor.
+        ValueError: when called, for a `norm_type` of 0, sizes out of range, or an input of another number of dimensions.
     """
 
     def __init__(
@@ -252,28 +400,51 @@ class _LPPool(FunctionLayer):
 
 
 class LPPool1d(_LPPool, function=F.lp_pool1d, rank=1):
-    """Power means over windows of sequences."""
+    """``sum(x ** norm_type) ** (1 / norm_type)`` over each window of sequences.
+
+    Shape: input (N, C, L) or (C, L), output (N, C, L_out) or (C, L_out).
+
+    Example:
+        >>> flow.nn.LPPool1d(2, 2)(flow.tensor([[3.0, 4.0, 6.0, 8.0]]))
+        tensor([[ 5., 10.]])
+    """
 
 
 class LPPool2d(_LPPool, function=F.lp_pool2d, rank=2):
-    """Power means over windows of images."""
+    """``sum(x ** norm_type) ** (1 / norm_type)`` over each window of images.
+
+    Shape: input (N, C, H, W) or (C, H, W), output (N, C, H_out, W_out) or (C, H_out, W_out).
+
+    Example:
+        >>> flow.nn.LPPool2d(2, 2)(flow.tensor([[[1.0, 1.0], [1.0, 1.0]]]))
+        tensor([[[2.]]])
+    """
 
 
 class LPPool3d(_LPPool, function=F.lp_pool3d, rank=3):
-    """Power means over windows of volumes."""
+    """``sum(x ** norm_type) ** (1 / norm_type)`` over each window of volumes.
+
+    Shape: input (N, C, D, H, W) or (C, D, H, W), output (N, C, D_out, H_out, W_out) or (C, D_out, H_out, W_out).
+
+    Example:
+        >>> flow.nn.LPPool3d(3, 2)(flow.ones(1, 2, 2, 2))
+        tensor([[[[2.]]]])
+    """
 
 
 class _FractionalMaxPool(FunctionLayer):
-    """The largest elements of windows that begin at random places (B. Graham, 2014); see `F.fractional_max_pool2d`.
+    """The largest elements of windows that begin at random places (B. Graham, 2014).
 
     Args:
-        kernel_size: of the window, an int for all dimensions or one for each.
+        kernel_size: the size of a window, an int for all dimensions or one for each.
         output_size: an int for all dimensions or one for each.
         output_ratio: instead, the output's size in proportion to the input's, between 0 and 1.
-        return_indices: whether to return also where the elements were found.
+        return_indices: whether to return also the indices of the elements within the image.
 
     Raises:
-        TypeError, ValueError: unless one of `output_size` and `output_ratio` is given, or for one out of range.
+        TypeError: for sizes that are no integers.
+        ValueError: unless one of `output_size` and `output_ratio` is given, or for one out of range; when the windows do
+            not fit into the input.
     """
 
     shown = ()  # as in PyTorch
@@ -298,8 +469,22 @@ class _FractionalMaxPool(FunctionLayer):
 
 
 class FractionalMaxPool2d(_FractionalMaxPool, function=F.fractional_max_pool2d, rank=2):
-    """Fractional max-pooling of images."""
+    """The largest elements of windows of images that begin at random places (B. Graham, 2014).
+
+    Shape: input (N, C, H, W) or (C, H, W), output (N, C, *output_size) or (C, *output_size).
+
+    Example:
+        >>> flow.nn.FractionalMaxPool2d(2, output_size=(3, 4))(flow.ones(1, 2, 8, 8)).shape
+        vmflow.Size([1, 2, 3, 4])
+    """
 
 
 class FractionalMaxPool3d(_FractionalMaxPool, function=F.fractional_max_pool3d, rank=3):
-    """Fractional max-pooling of volumes."""
+    """The largest elements of windows of volumes that begin at random places (B. Graham, 2014).
+
+    Shape: input (N, C, D, H, W) or (C, D, H, W), output (N, C, *output_size) or (C, *output_size).
+
+    Example:
+        >>> flow.nn.FractionalMaxPool3d(2, output_ratio=0.5)(flow.ones(1, 2, 8, 8, 8)).shape
+        vmflow.Size([1, 2, 4, 4, 4])
+    """

@@ -13,12 +13,25 @@ Factor = float | tuple[float, ...]
 class Upsample(FunctionLayer, function=F.interpolate):
     """Lines, images or volumes made larger or smaller; see `F.interpolate`.
 
+    Shape: input (N, C, L), (N, C, H, W) or (N, C, D, H, W), output the same with other sizes behind C.
+
     Args:
         size: of the result, one number for all dimensions or one for each.
         scale_factor: instead of `size`, how many times as large the result is.
-        mode: "nearest", "linear", "bilinear", "bicubic", "trilinear", ...
+        mode: "nearest", "nearest-exact", "linear", "bilinear", "bicubic", "trilinear" or "area".
         align_corners: whether the centres of the corner elements stay in place.
         recompute_scale_factor: whether elements are placed by the ratio of the sizes instead of `scale_factor`.
+
+    Raises:
+        TypeError: when called, for sizes that are no integers.
+        ValueError: when called, unless one of `size` and `scale_factor` is given, for another mode, or for an input of
+            another number of dimensions.
+
+    Example:
+        >>> flow.nn.Upsample(scale_factor=2)(flow.tensor([[[1.0, 2.0]]]))
+        tensor([[[1., 1., 2., 2.]]])
+        >>> flow.nn.Upsample(3, mode="linear", align_corners=True)(flow.tensor([[[1.0, 2.0]]]))
+        tensor([[[1.0000, 1.5000, 2.0000]]])
     """
 
     def __init__(
@@ -47,35 +60,100 @@ class Upsample(FunctionLayer, function=F.interpolate):
 
 
 class UpsamplingNearest2d(Upsample):
-    """`Upsample` of images, by the nearest element."""
+    """Images made larger by repeating elements: `Upsample` with the mode "nearest".
+
+    Shape: input (N, C, H, W), output (N, C, H_out, W_out).
+
+    Args:
+        size: of the result, one number or a pair.
+        scale_factor: instead of `size`, how many times as large the result is.
+
+    Raises:
+        TypeError: when called, for sizes that are no integers.
+        ValueError: when called, unless one of `size` and `scale_factor` is given, or for another number of dimensions.
+
+    Example:
+        >>> flow.nn.UpsamplingNearest2d(scale_factor=2)(flow.tensor([[[[1.0, 2.0]]]]))
+        tensor([[[[1., 1., 2., 2.],
+                  [1., 1., 2., 2.]]]])
+    """
 
     def __init__(self, size: Size | None = None, scale_factor: Factor | None = None) -> None:
         super().__init__(size, scale_factor, mode="nearest")
 
 
 class UpsamplingBilinear2d(Upsample):
-    """`Upsample` of images, linear in both directions, the corner elements staying in place."""
+    """Images made larger by bilinear interpolation, in which the corner elements stay in place.
+
+    Shape: input (N, C, H, W), output (N, C, H_out, W_out).
+
+    Args:
+        size: of the result, one number or a pair.
+        scale_factor: instead of `size`, how many times as large the result is.
+
+    Raises:
+        TypeError: when called, for sizes that are no integers.
+        ValueError: when called, unless one of `size` and `scale_factor` is given, or for another number of dimensions.
+
+    Example:
+        >>> flow.nn.UpsamplingBilinear2d((1, 3))(flow.tensor([[[[1.0, 2.0]]]]))
+        tensor([[[[1.0000, 1.5000, 2.0000]]]])
+    """
 
     def __init__(self, size: Size | None = None, scale_factor: Factor | None = None) -> None:
         super().__init__(size, scale_factor, mode="bilinear", align_corners=True)
 
 
 class PixelShuffle(FunctionLayer, function=F.pixel_shuffle):
-    """Channels spread over pixels: (..., C * r ** 2, H, W) to (..., C, H * r, W * r)."""
+    """Moves channels to pixels (Shi et al., 2016), with r = `upscale_factor`.
+
+    Shape: input (*, C * r ** 2, H, W), output (*, C, H * r, W * r).
+
+    Raises:
+        TypeError: when called, for a factor that is no integer.
+        ValueError: when called, for a factor below 1, or channels that ``r ** 2`` does not divide.
+
+    Example:
+        >>> flow.nn.PixelShuffle(2)(flow.arange(4.0).reshape(4, 1, 1))
+        tensor([[[0., 1.],
+                 [2., 3.]]])
+    """
 
     def __init__(self, upscale_factor: int) -> None:
         super().__init__(upscale_factor=upscale_factor)
 
 
 class PixelUnshuffle(FunctionLayer, function=F.pixel_unshuffle):
-    """Pixels gathered in channels: (..., C, H * r, W * r) to (..., C * r ** 2, H, W)."""
+    """Moves pixels to channels: the inverse of `PixelShuffle`, with r = `downscale_factor`.
+
+    Shape: input (*, C, H * r, W * r), output (*, C * r ** 2, H, W).
+
+    Raises:
+        TypeError: when called, for a factor that is no integer.
+        ValueError: when called, for a factor below 1, or a height and a width that it does not divide.
+
+    Example:
+        >>> flow.nn.PixelUnshuffle(2)(flow.ones(1, 6, 4)).shape
+        vmflow.Size([4, 3, 2])
+    """
 
     def __init__(self, downscale_factor: int) -> None:
         super().__init__(downscale_factor=downscale_factor)
 
 
 class ChannelShuffle(FunctionLayer, function=F.channel_shuffle):
-    """The channels dealt out so that each of `groups` gets some of every group."""
+    """Reorders the channels so that each of `groups` gets some of every group (Zhang et al., 2018).
+
+    Shape: input (N, C, L, *), output the same shape.
+
+    Raises:
+        TypeError: when called, for groups that are no integer.
+        ValueError: when called, for groups that do not divide the channels, or an input of fewer than 3 dimensions.
+
+    Example:
+        >>> flow.nn.ChannelShuffle(2)(flow.arange(4.0).reshape(1, 4, 1)).flatten()
+        tensor([0., 2., 1., 3.])
+    """
 
     def __init__(self, groups: int) -> None:
         super().__init__(groups=groups)
