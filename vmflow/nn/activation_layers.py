@@ -61,7 +61,7 @@ class _AlongDimension(FunctionLayer):
     Shape: input (*), output (*), the same shape.
 
     Args:
-        dim: the dimension to sum over.  None is PyTorch's old choice: dimension 0 of 0, 1 or 3 dimensions, else dimension 1.
+        dim: the dimension to sum over.  None is PyTorch's old choice: dimension 0 of 0, 1 or 3 dimensions, else 1.
 
     Raises:
         TypeError: when called with anything else than a floating-point tensor.

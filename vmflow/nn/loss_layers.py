@@ -17,26 +17,55 @@ from .function_layers import FunctionLayer
 
 
 class _Loss(FunctionLayer):
-    """A loss; its repr has no settings, as in PyTorch."""
+    """A loss; its repr has no settings, as in PyTorch.
+
+    Raises:
+        TypeError: when called with anything else than tensors, or for dtypes that do not fit.
+        ValueError: when called, for shapes that do not fit, or another reduction.
+    """
 
     shown = ()
 
 
 class _PlainLoss(_Loss):
-    """A loss whose only setting is the reduction."""
+    """A loss whose only setting is the reduction.
+
+    Shape: input (*), target (*), the same shape; output a scalar, or (*) with the reduction "none".
+
+    Args:
+        size_average, reduce: older names of the reduction, which warn.
+        reduction: "mean", "sum" or "none".
+
+    Raises:
+        TypeError: when called with anything else than tensors, or for dtypes that do not fit.
+        ValueError: when called, for shapes that do not fit, or another reduction.
+    """
 
     def __init__(self, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean") -> None:
         super().__init__(reduction=chosen_reduction(reduction, size_average, reduce))
 
 
 class CrossEntropyLoss(_Loss, function=F.cross_entropy):
-    """Cross entropy of logits (N, C, ...) and class indices (N, ...), or class probabilities (N, C, ...).
+    """Cross entropy of logits and class indices, or class probabilities.
+
+    Shape: input (N, C, *) or (C,), target (N, *) or a scalar, or probabilities of the input's shape; output a scalar,
+    or the indices' shape with the reduction "none".
 
     Args:
         weight: of each class, (C,).
-        ignore_index: the class index that counts for nothing.
+        size_average, reduce: older names of the reduction, which warn.
+        ignore_index: a class index whose targets do not count.
         reduction: "mean", "sum" or "none".
-        label_smoothing: how much of each target is spread evenly over all classes.
+        label_smoothing: the part of each target that is spread evenly over all classes.
+
+    Raises:
+        TypeError: when called with integers as logits.
+        ValueError: when called, for shapes that do not fit, another reduction, or a smoothing outside [0, 1].
+        IndexError: when the result is read, for a class index out of range.
+
+    Example:
+        >>> flow.nn.CrossEntropyLoss()(flow.zeros(1, 2), flow.tensor([0]))
+        tensor(0.6931)
     """
 
     tensors = ("weight",)
@@ -59,12 +88,25 @@ class CrossEntropyLoss(_Loss, function=F.cross_entropy):
 
 
 class NLLLoss(_Loss, function=F.nll_loss):
-    """Negative log likelihood of log-probabilities (N, C, ...) and class indices (N, ...).
+    """Negative log likelihood of log-probabilities and class indices.
+
+    Shape: input (N, C, *) or (C,), target (N, *) or a scalar; output a scalar, or the target's shape with the reduction
+    "none".
 
     Args:
         weight: of each class, (C,).
-        ignore_index: the class index that counts for nothing.
+        size_average, reduce: older names of the reduction, which warn.
+        ignore_index: a class index whose targets do not count.
         reduction: "mean", "sum" or "none".
+
+    Raises:
+        TypeError: when called with class indices that are no integers.
+        ValueError: when called, for shapes that do not fit, or another reduction.
+        IndexError: when the result is read, for a class index out of range.
+
+    Example:
+        >>> flow.nn.NLLLoss()(flow.tensor([[-1.0, -2.0], [-3.0, -4.0]]), flow.tensor([0, 1]))
+        tensor(2.5000)
     """
 
     tensors = ("weight",)
@@ -83,7 +125,22 @@ class NLLLoss(_Loss, function=F.nll_loss):
 
 
 class NLLLoss2d(NLLLoss):
-    """`NLLLoss` by an older name of PyTorch's, which warns."""
+    """`NLLLoss` by an older name of PyTorch's, which warns.
+
+    Shape: input (N, C, H, W), target (N, H, W); output a scalar, or (N, H, W) with the reduction "none".
+
+    Args:
+        weight, size_average, ignore_index, reduce, reduction: as for `NLLLoss`.
+
+    Raises:
+        TypeError: when called with class indices that are no integers.
+        ValueError: when called, for shapes that do not fit, or another reduction.
+        IndexError: when the result is read, for a class index out of range.
+
+    Example:
+        >>> issubclass(flow.nn.NLLLoss2d, flow.nn.NLLLoss)
+        True
+    """
 
     def __init__(
         self,
@@ -98,15 +155,41 @@ class NLLLoss2d(NLLLoss):
 
 
 class MSELoss(_PlainLoss, function=F.mse_loss):
-    """The squared difference."""
+    """The squared difference.
+
+    Example:
+        >>> flow.nn.MSELoss()(flow.tensor([1.0, 2.0]), flow.tensor([1.0, 4.0]))
+        tensor(2.)
+    """
 
 
 class L1Loss(_PlainLoss, function=F.l1_loss):
-    """The absolute difference."""
+    """The absolute difference.
+
+    Example:
+        >>> flow.nn.L1Loss()(flow.tensor([1.0, 2.0]), flow.tensor([1.0, 4.0]))
+        tensor(1.)
+    """
 
 
 class SmoothL1Loss(_Loss, function=F.smooth_l1_loss):
-    """The absolute difference, less ``beta / 2``; below `beta`, the squared one over ``2 * beta``."""
+    """The absolute difference, less ``beta / 2``; below `beta`, the squared one over ``2 * beta``.
+
+    Shape: input (*), target (*), the same shape; output a scalar, or (*) with the reduction "none".
+
+    Args:
+        size_average, reduce: older names of the reduction, which warn.
+        reduction: "mean", "sum" or "none".
+        beta: the difference from which on the loss is linear.
+
+    Raises:
+        TypeError: when called with anything else than tensors.
+        ValueError: when called, for shapes that differ, another reduction, or a negative `beta`.
+
+    Example:
+        >>> flow.nn.SmoothL1Loss(reduction="none")(flow.tensor([0.5, 3.0]), flow.zeros(2))
+        tensor([0.1250, 2.5000])
+    """
 
     def __init__(
         self,
@@ -119,18 +202,45 @@ class SmoothL1Loss(_Loss, function=F.smooth_l1_loss):
 
 
 class HuberLoss(_Loss, function=F.huber_loss):
-    """Half the squared difference; above `delta`, ``delta * (|difference| - delta / 2)``."""
+    """Half the squared difference; above `delta`, ``delta * (|difference| - delta / 2)``.
+
+    Shape: input (*), target (*), the same shape; output a scalar, or (*) with the reduction "none".
+
+    Args:
+        reduction: "mean", "sum" or "none".
+        delta: the difference from which on the loss is linear.
+
+    Raises:
+        TypeError: when called with anything else than tensors.
+        ValueError: when called, for shapes that differ, another reduction, or a `delta` that is not positive.
+
+    Example:
+        >>> flow.nn.HuberLoss("none", delta=2.0)(flow.tensor([1.0, 3.0]), flow.zeros(2))
+        tensor([0.5000, 4.0000])
+    """
 
     def __init__(self, reduction: str = "mean", delta: float = 1.0) -> None:
         super().__init__(reduction=reduction, delta=delta)
 
 
 class BCELoss(_Loss, function=F.binary_cross_entropy):
-    """Binary cross entropy of probabilities and targets of the same shape, both within [0, 1].
+    """Binary cross entropy of probabilities and targets, both within [0, 1].
+
+    Shape: input (*), target (*), the same shape; output a scalar, or (*) with the reduction "none".
 
     Args:
         weight: of each element, broadcast to the shape.
+        size_average, reduce: older names of the reduction, which warn.
         reduction: "mean", "sum" or "none".
+
+    Raises:
+        TypeError: when called with anything else than floating-point tensors of one dtype.
+        ValueError: when called, for shapes that differ, or another reduction.
+        RuntimeError: when the result is read, for a probability outside [0, 1].
+
+    Example:
+        >>> flow.nn.BCELoss()(flow.tensor([0.5, 1.0]), flow.tensor([1.0, 1.0]))
+        tensor(0.3466)
     """
 
     tensors = ("weight",)
@@ -146,12 +256,23 @@ class BCELoss(_Loss, function=F.binary_cross_entropy):
 
 
 class BCEWithLogitsLoss(_Loss, function=F.binary_cross_entropy_with_logits):
-    """Binary cross entropy of logits and targets of the same shape, computed without overflow.
+    """Binary cross entropy of logits and targets, computed without overflow.
+
+    Shape: input (*), target (*), the same shape; output a scalar, or (*) with the reduction "none".
 
     Args:
         weight: of each element, broadcast to the shape.
+        size_average, reduce: older names of the reduction, which warn.
         reduction: "mean", "sum" or "none".
         pos_weight: of the positive targets, broadcast to the shape.
+
+    Raises:
+        TypeError: when called with anything else than floating-point tensors of one dtype.
+        ValueError: when called, for shapes that do not fit, or another reduction.
+
+    Example:
+        >>> flow.nn.BCEWithLogitsLoss(reduction="none")(flow.tensor([0.0, 1000.0]), flow.tensor([1.0, 1.0]))
+        tensor([0.6931, 0.0000])
     """
 
     tensors = ("weight", "pos_weight")
@@ -172,9 +293,20 @@ class BCEWithLogitsLoss(_Loss, function=F.binary_cross_entropy_with_logits):
 class KLDivLoss(_Loss, function=F.kl_div):
     """``target * (log(target) - input)`` for log-probabilities `input`.
 
+    Shape: input (*), target (*), the same shape; output a scalar, or (*) with the reduction "none".
+
     Args:
+        size_average, reduce: older names of the reduction, which warn.
         reduction: "mean", "sum", "none" or "batchmean" (the sum over the batch size, the true divergence).
         log_target: whether the target holds log-probabilities too.
+
+    Raises:
+        TypeError: when called with anything else than floating-point tensors.
+        ValueError: when called, for shapes that differ, or another reduction.
+
+    Example:
+        >>> flow.nn.KLDivLoss(reduction="batchmean")(flow.tensor([[0.5, 0.5]]).log(), flow.tensor([[1.0, 0.0]]))
+        tensor(0.6931)
     """
 
     def __init__(
@@ -188,7 +320,26 @@ class KLDivLoss(_Loss, function=F.kl_div):
 
 
 class PoissonNLLLoss(_Loss, function=F.poisson_nll_loss):
-    """The negative log likelihood of counts under a Poisson distribution; see `functional.poisson_nll_loss`."""
+    """The negative log likelihood of counts under Poisson distributions.
+
+    Shape: input (*), target (*), the same shape; output a scalar, or (*) with the reduction "none".
+
+    Args:
+        log_input: whether the input is the logarithm of the expected counts: ``exp(input) - target * input``; otherwise
+            ``input - target * log(input + eps)``.
+        full: whether to add Stirling's approximation of the target's factorial.
+        size_average, reduce: older names of the reduction, which warn.
+        eps: see above.
+        reduction: "mean", "sum" or "none".
+
+    Raises:
+        TypeError: when called with anything else than tensors.
+        ValueError: when called, for shapes that differ, or another reduction.
+
+    Example:
+        >>> flow.nn.PoissonNLLLoss()(flow.tensor([0.0, 0.0]), flow.tensor([1.0, 3.0]))
+        tensor(1.)
+    """
 
     def __init__(
         self,
@@ -205,9 +356,25 @@ class PoissonNLLLoss(_Loss, function=F.poisson_nll_loss):
 
 
 class GaussianNLLLoss(_Loss, function=F.gaussian_nll_loss):
-    """The negative log likelihood of values under normal distributions; see `functional.gaussian_nll_loss`.
+    """The negative log likelihood of values under normal distributions.
 
     Called with the expected values, the values and the variances.
+
+    Shape: input (*), target (*), variance (*), or with a last dimension that is 1 or left out; output a scalar, or (*)
+    with the reduction "none".
+
+    Args:
+        full: whether to add the constant term ``log(2 * pi) / 2``.
+        eps: the least variance.
+        reduction: "mean", "sum" or "none".
+
+    Raises:
+        TypeError: when called with anything else than tensors; the variance may be a number.
+        ValueError: when called, for shapes that do not fit, or another reduction.
+
+    Example:
+        >>> flow.nn.GaussianNLLLoss()(flow.tensor([1.0, 2.0]), flow.tensor([1.0, 4.0]), flow.ones(2))
+        tensor(1.)
     """
 
     def __init__(self, *, full: bool = False, eps: float = 1e-6, reduction: str = "mean") -> None:
@@ -215,7 +382,17 @@ class GaussianNLLLoss(_Loss, function=F.gaussian_nll_loss):
 
 
 class _MarginLoss(_Loss):
-    """A loss with a margin, by default 0."""
+    """A loss with a margin, by default 0.
+
+    Args:
+        margin: see above.
+        size_average, reduce: older names of the reduction, which warn.
+        reduction: "mean", "sum" or "none".
+
+    Raises:
+        TypeError: when called with anything else than tensors.
+        ValueError: when called, for shapes that do not fit, or another reduction.
+    """
 
     def __init__(
         self,
@@ -228,15 +405,43 @@ class _MarginLoss(_Loss):
 
 
 class CosineEmbeddingLoss(_MarginLoss, function=F.cosine_embedding_loss):
-    """``1 - cos`` of two vectors for a target of 1, ``max(0, cos - margin)`` for one of -1."""
+    """``1 - cos`` of two vectors for a target of 1, ``max(0, cos - margin)`` for one of -1.
+
+    Shape: inputs (N, D) or (D,), target (N,) or a scalar; output a scalar, or the target's shape with the reduction
+    "none".
+
+    Example:
+        >>> vectors = flow.tensor([[1.0, 0.0], [0.0, 1.0]])
+        >>> flow.nn.CosineEmbeddingLoss(reduction="none")(vectors, vectors, flow.tensor([1, -1]))
+        tensor([0., 1.])
+    """
 
 
 class MarginRankingLoss(_MarginLoss, function=F.margin_ranking_loss):
-    """``max(0, -target * (input1 - input2) + margin)``: which of two should be larger."""
+    """``max(0, -target * (input1 - input2) + margin)``: a target of 1 says that `input1` should be larger, -1 `input2`.
+
+    Shape: inputs and target (*), broadcast together; output a scalar, or (*) with the reduction "none".
+
+    Example:
+        >>> flow.nn.MarginRankingLoss()(flow.tensor([1.0, 2.0]), flow.tensor([3.0, 1.0]), flow.tensor([1, 1]))
+        tensor(1.)
+    """
 
 
 class HingeEmbeddingLoss(_Loss, function=F.hinge_embedding_loss):
-    """The input for a target of 1, ``max(0, margin - input)`` for one of -1."""
+    """The input for a target of 1, ``max(0, margin - input)`` for one of -1.
+
+    Shape: input (*), target (*), the same shape; output a scalar, or (*) with the reduction "none".
+
+    Args:
+        margin: see above.
+        size_average, reduce: older names of the reduction, which warn.
+        reduction: "mean", "sum" or "none".
+
+    Example:
+        >>> flow.nn.HingeEmbeddingLoss(reduction="none")(flow.tensor([0.25, 0.25]), flow.tensor([1, -1]))
+        tensor([0.2500, 0.7500])
+    """
 
     def __init__(
         self,
@@ -249,11 +454,35 @@ class HingeEmbeddingLoss(_Loss, function=F.hinge_embedding_loss):
 
 
 class SoftMarginLoss(_PlainLoss, function=F.soft_margin_loss):
-    """``log(1 + exp(-target * input))`` for targets 1 and -1."""
+    """``log(1 + exp(-target * input))`` for targets 1 and -1.
+
+    Example:
+        >>> flow.nn.SoftMarginLoss()(flow.tensor([0.0, 0.0]), flow.tensor([1.0, -1.0]))
+        tensor(0.6931)
+    """
 
 
 class TripletMarginLoss(_Loss, function=F.triplet_margin_loss):
-    """``max(0, d(anchor, positive) - d(anchor, negative) + margin)``; see `functional.triplet_margin_loss`."""
+    """``max(0, d(anchor, positive) - d(anchor, negative) + margin)`` with the distance ``d`` of `PairwiseDistance`.
+
+    Shape: anchor, positive and negative (N, D) or (D,); output a scalar, or (N,) with the reduction "none".
+
+    Args:
+        margin: see above.
+        p, eps: of the distance.
+        swap: whether to take the negative's distance from the positive where that is smaller (Balntas et al., 2016).
+        size_average, reduce: older names of the reduction, which warn.
+        reduction: "mean", "sum" or "none".
+
+    Raises:
+        ValueError: if the margin is not positive; when called, for shapes that do not fit, or another reduction.
+        TypeError: when called with anything else than tensors.
+
+    Example:
+        >>> anchor, positive, negative = flow.zeros(1, 2), flow.tensor([[3.0, 4.0]]), flow.tensor([[0.0, 2.0]])
+        >>> flow.nn.TripletMarginLoss(eps=0.0)(anchor, positive, negative)
+        tensor(4.)
+    """
 
     def __init__(
         self,
@@ -273,7 +502,26 @@ class TripletMarginLoss(_Loss, function=F.triplet_margin_loss):
 
 
 class TripletMarginWithDistanceLoss(_Loss, function=F.triplet_margin_with_distance_loss):
-    """`TripletMarginLoss` with a distance of one's own, from two tensors to their distances."""
+    """`TripletMarginLoss` with another distance.
+
+    Shape: anchor, positive and negative (N, *), the same shape; output a scalar, or the shape of the distances with the
+    reduction "none".
+
+    Args:
+        distance_function: called with two tensors, returns their distances; by default `PairwiseDistance`.
+        margin: see `TripletMarginLoss`.
+        swap: whether to take the negative's distance from the positive where that is smaller.
+        reduction: "mean", "sum" or "none".
+
+    Raises:
+        ValueError: if the margin is not positive; when called, for shapes that do not fit, or another reduction.
+        TypeError: when called with anything else than tensors.
+
+    Example:
+        >>> loss = flow.nn.TripletMarginWithDistanceLoss(distance_function=lambda a, b: (a - b).abs().sum(1))
+        >>> loss(flow.zeros(1, 2), flow.tensor([[3.0, 4.0]]), flow.tensor([[0.0, 2.0]]))
+        tensor(6.)
+    """
 
     def __init__(
         self,
@@ -292,14 +540,23 @@ class TripletMarginWithDistanceLoss(_Loss, function=F.triplet_margin_with_distan
 class MultiMarginLoss(_Loss, function=F.multi_margin_loss):
     """The mean over the wrong classes of ``max(0, margin - right score + score)**p``.
 
+    Shape: input (N, C) or (C,), target (N,) or a scalar; output a scalar, or (N,) with the reduction "none".
+
     Args:
         p: 1 or 2.
         margin: by how much the right score should be larger.
         weight: of each class, (C,).
+        size_average, reduce: older names of the reduction, which warn.
         reduction: "mean", "sum" or "none".
 
     Raises:
-        ValueError: for another `p`.
+        ValueError: for another `p`; when called, for shapes that do not fit, or another reduction.
+        TypeError: when called with integers as scores, or class indices that are none.
+        IndexError: when the result is read, for a class index out of range.
+
+    Example:
+        >>> flow.nn.MultiMarginLoss()(flow.tensor([[0.5, 1.0, 0.0, 0.0]]), flow.tensor([1]))
+        tensor(0.1250)
     """
 
     tensors = ("weight",)
@@ -319,15 +576,39 @@ class MultiMarginLoss(_Loss, function=F.multi_margin_loss):
 
 
 class MultiLabelMarginLoss(_PlainLoss, function=F.multilabel_margin_loss):
-    """The sum over right and wrong classes of ``max(0, 1 - right score + wrong score)``, over the number of classes."""
+    """The sum over right and wrong classes of ``max(0, 1 - right score + wrong score)``, over the number of classes.
+
+    Shape: input (N, C) or (C,), target the same: the indices of the right classes, and then -1; output a scalar, or
+    (N,) with the reduction "none".
+
+    Raises:
+        TypeError: when called with integers as scores, or class indices that are none.
+        ValueError: when called, for shapes that differ, or another reduction.
+        IndexError: when the result is read, for a class index out of range.
+
+    Example:
+        >>> flow.nn.MultiLabelMarginLoss()(flow.tensor([[0.5, 1.0, 0.0, 0.0]]), flow.tensor([[1, -1, -1, -1]]))
+        tensor(0.1250)
+    """
 
 
 class MultiLabelSoftMarginLoss(_Loss, function=F.multilabel_soft_margin_loss):
-    """The binary cross-entropy of each class, meaned over the classes.
+    """The binary cross-entropy of each class, averaged over the classes.
+
+    Shape: input (N, C), target (N, C); output a scalar, or (N,) with the reduction "none".
 
     Args:
         weight: of each class, broadcast.
+        size_average, reduce: older names of the reduction, which warn.
         reduction: "mean", "sum" or "none".
+
+    Raises:
+        TypeError: when called with anything else than tensors, or integers as logits.
+        ValueError: when called, for shapes that differ, or another reduction.
+
+    Example:
+        >>> flow.nn.MultiLabelSoftMarginLoss()(flow.zeros(1, 3), flow.tensor([[1.0, 0.0, 1.0]]))
+        tensor(0.6931)
     """
 
     tensors = ("weight",)
@@ -343,12 +624,27 @@ class MultiLabelSoftMarginLoss(_Loss, function=F.multilabel_soft_margin_loss):
 
 
 class CTCLoss(_Loss, function=F.ctc_loss):
-    """The negative log likelihood of target sequences, whatever their alignment in time; see `functional.ctc_loss`.
+    """The negative log likelihood of target sequences, summed over all alignments in time (Graves et al., 2006).
+
+    Called with log-probabilities, targets, and the lengths of both; see `functional.ctc_loss`.
+
+    Shape: log-probabilities (T, N, C) or (T, C), targets (N, S) or one after the other, lengths (N,); output a scalar,
+    or (N,) with the reduction "none".
 
     Args:
         blank: the class that stands for nothing.
         reduction: "mean" (of the losses divided by the target lengths), "sum" or "none".
         zero_infinity: count targets that are too long for their input as 0.
+
+    Raises:
+        TypeError: when called with targets that are no integers.
+        ValueError: when called, for shapes that do not fit, a blank that is no class, or another reduction; when the
+            result is read, for lengths out of range.
+
+    Example:
+        >>> log_probs = flow.full((3, 1, 2), 0.5).log()
+        >>> flow.nn.CTCLoss(reduction="sum")(log_probs, flow.tensor([[1]]), [3], [1])
+        tensor(0.2877)
     """
 
     def __init__(self, blank: int = 0, reduction: str = "mean", zero_infinity: bool = False) -> None:
@@ -356,9 +652,25 @@ class CTCLoss(_Loss, function=F.ctc_loss):
 
 
 class CombinedMarginLoss(_Loss, function=F.combined_margin):
-    """Cosines with that of the right class made ``cos(m1 * angle + m2) - m3``, to be followed by a cross entropy.
+    """Changes the cosine of the right class to ``cos(m1 * angle + m2) - m3``, before a cross entropy.
 
-    OneFlow's name and default.
+    OneFlow's name and defaults.
+
+    Shape: input (N, C), target (N,), output (N, C).
+
+    Args:
+        m1: the factor of the angle (Liu et al., 2017).
+        m2: added to the angle (Deng et al., 2019).
+        m3: subtracted from the cosine (Wang et al., 2018).
+
+    Raises:
+        TypeError: when called with integers as cosines, or class indices that are none.
+        ValueError: when called, for shapes that do not fit.
+        IndexError: when the result is read, for a class index out of range.
+
+    Example:
+        >>> flow.nn.CombinedMarginLoss(m3=0.25)(flow.tensor([[0.5, 0.75]]), flow.tensor([1]))
+        tensor([[0.5000, 0.5000]])
     """
 
     def __init__(self, m1: float = 1.0, m2: float = 0.0, m3: float = 0.0) -> None:
@@ -366,14 +678,37 @@ class CombinedMarginLoss(_Loss, function=F.combined_margin):
 
 
 class CosineSimilarity(_Loss, function=F.cosine_similarity):
-    """The cosine of the angle between vectors along `dim`; lengths below `eps` count as this."""
+    """The cosine of the angle between vectors along `dim`; lengths below `eps` count as this.
+
+    Shape: inputs (*, D, *), broadcast together, where `dim` is the dimension of D; output without it.
+
+    Raises:
+        TypeError: when called with anything else than floating-point tensors.
+        ValueError: when called, for shapes that do not broadcast.
+        IndexError: when the inputs have no dimension `dim`.
+
+    Example:
+        >>> flow.nn.CosineSimilarity(dim=0)(flow.tensor([2.0, 0.0]), flow.tensor([0.0, 1.0]))
+        tensor(0.)
+    """
 
     def __init__(self, dim: int = 1, eps: float = 1e-8) -> None:
         super().__init__(dim=dim, eps=eps)
 
 
 class PairwiseDistance(_Loss, function=F.pairwise_distance):
-    """The p-norm of ``x1 - x2 + eps`` along the last dimension."""
+    """The p-norm of ``x1 - x2 + eps`` along the last dimension.
+
+    Shape: inputs (N, D) or (D,), broadcast together; output (N,) or a scalar, with `keepdim` (N, 1) or (1,).
+
+    Raises:
+        TypeError: when called with anything else than tensors.
+        ValueError: when called, for shapes that do not broadcast.
+
+    Example:
+        >>> flow.nn.PairwiseDistance(eps=0.0)(flow.tensor([[3.0, 0.0]]), flow.tensor([[0.0, 4.0]]))
+        tensor([5.])
+    """
 
     def __init__(self, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> None:
         super().__init__(p=p, eps=eps, keepdim=keepdim)

@@ -39,7 +39,8 @@ class _MaxPool(_Windowed):
         stride: the distance between windows, by default the size of the window.
         padding: how many elements, of minus infinity, are added on both sides.
         dilation: the distance between the elements of a window.
-        return_indices: whether to return also the indices of the elements within the image, for `MaxUnpool1d` and others.
+        return_indices: whether to return also the indices of the elements within the image, for `MaxUnpool2d` and so
+            on.
         ceil_mode: whether the last window may extend over the edge.
         data_format: "channels_first", or OneFlow's "channels_last" for (N, ..., C).
 
@@ -390,7 +391,7 @@ class _LPPool(FunctionLayer):
 
     Raises:
         TypeError: when called, for sizes that are no integers, or with anything else than a tensor.
-        ValueError: when called, for a `norm_type` of 0, sizes out of range, or an input of another number of dimensions.
+        ValueError: when called, for a `norm_type` of 0, sizes out of range, or another number of dimensions.
     """
 
     def __init__(
@@ -443,8 +444,8 @@ class _FractionalMaxPool(FunctionLayer):
 
     Raises:
         TypeError: for sizes that are no integers.
-        ValueError: unless one of `output_size` and `output_ratio` is given, or for one out of range; when the windows do
-            not fit into the input.
+        ValueError: unless one of `output_size` and `output_ratio` is given, and is in range; when the windows do not
+            fit into the input.
     """
 
     shown = ()  # as in PyTorch
