@@ -16,15 +16,18 @@ from .parameter import new_parameter
 class MultiheadAttention(Module):
     """Several attentions side by side, each over its own part of the projected features (A. Vaswani et al., 2017).
 
+    Shape: query (L, N, embed_dim), key (S, N, kdim), value (S, N, vdim), with `batch_first` (N, L, ...), or all without
+    N; outputs: the query's shape, and weights (N, L, S).
+
     Args:
         embed_dim: features of the query and of the result, divisible by `num_heads`.
-        num_heads: how many attentions.
+        num_heads: the number of attentions.
         dropout: probability with which a weight is dropped in training.
-        bias: whether the projections add one.
+        bias: whether the projections add a bias.
         add_bias_kv: whether a learned row is added to keys and values.
-        add_zero_attn: whether a row of zeros is.
+        add_zero_attn: whether a row of zeros is added to keys and values.
         kdim, vdim: features of key and value, by default `embed_dim`.
-        batch_first: whether tensors are (batch, length, features) and not (length, batch, features).
+        batch_first: whether tensors are (N, L, features) and not (L, N, features).
         device, dtype: of the parameters.
 
     Attributes:
@@ -35,7 +38,14 @@ class MultiheadAttention(Module):
         bias_k, bias_v: (1, 1, embed_dim), or None.
 
     Raises:
-        ValueError: for sizes or a probability out of range.
+        ValueError: for sizes or a probability out of range; when called with shapes that do not fit.
+        TypeError: when called with a mask of integers.
+
+    Example:
+        >>> query, key = flow.ones(3, 1, 4), flow.ones(5, 1, 4)
+        >>> result, weights = flow.nn.MultiheadAttention(4, 2)(query, key, key)
+        >>> result.shape, weights.shape
+        (vmflow.Size([3, 1, 4]), vmflow.Size([1, 3, 5]))
     """
 
     def __init__(

@@ -132,7 +132,14 @@ class _Numbered(_Container):
 class Sequential(_Numbered):
     """Modules of which each gets the result of the one before: ``Sequential(Linear(2, 3), ReLU())``.
 
-    Given a dict (or OrderedDict), the modules keep its names instead of numbers.
+    From a dict (or OrderedDict), the modules keep its names instead of numbers.
+
+    Raises:
+        TypeError: for anything else than modules.
+
+    Example:
+        >>> flow.nn.Sequential(flow.nn.ReLU(), flow.nn.Softmax(0))(flow.tensor([-1.0, 0.0]))
+        tensor([0.5000, 0.5000])
     """
 
     def __init__(self, *args: Any) -> None:
@@ -155,7 +162,18 @@ class Sequential(_Numbered):
 
 
 class ModuleList(_Numbered):
-    """A list of modules.  It has no forward of its own."""
+    """A list of modules; it has no forward of its own.
+
+    Raises:
+        TypeError: for anything else than modules.
+
+    Example:
+        >>> layers = flow.nn.ModuleList([flow.nn.Linear(2, 2) for _ in range(3)])
+        >>> layers
+        ModuleList(
+          (0-2): 3 x Linear(in_features=2, out_features=2, bias=True)
+        )
+    """
 
     def __init__(self, modules: Iterable[Module] | None = None) -> None:
         super().__init__()
@@ -179,7 +197,15 @@ class ModuleList(_Numbered):
 
 
 class ParameterList(_Numbered):
-    """A list of parameters; tensors put into it become parameters."""
+    """A list of parameters, of any shapes; tensors put into it become parameters.
+
+    Raises:
+        TypeError: for anything else than tensors.
+
+    Example:
+        >>> flow.nn.ParameterList([flow.ones(2), flow.zeros(3, 4)])[1].shape
+        vmflow.Size([3, 4])
+    """
 
     _registry = "_parameters"
 
@@ -264,14 +290,33 @@ Members = _Named | Mapping[str, Any] | Iterable[tuple[str, Any]]
 
 
 class ModuleDict(_Named):
-    """A dict of modules.  It has no forward of its own."""
+    """A dict of modules; it has no forward of its own.
+
+    Raises:
+        TypeError: for values that are no modules, or arguments that are neither a mapping nor pairs.
+        KeyError: for names that are empty, contain a dot, or are those of attributes.
+
+    Example:
+        >>> activations = flow.nn.ModuleDict({"relu": flow.nn.ReLU(), "tanh": flow.nn.Tanh()})
+        >>> activations["relu"](flow.tensor([-1.0, 2.0]))
+        tensor([0., 2.])
+    """
 
     def __init__(self, modules: Members | None = None) -> None:
         super().__init__(modules)
 
 
 class ParameterDict(_Named):
-    """A dict of parameters; tensors put into it become parameters."""
+    """A dict of parameters, of any shapes; tensors put into it become parameters.
+
+    Raises:
+        TypeError: for values that are no tensors, or arguments that are neither a mapping nor pairs.
+        KeyError: for names that are empty, contain a dot, or are those of attributes.
+
+    Example:
+        >>> list(flow.nn.ParameterDict({"scale": flow.ones(2)}).keys())
+        ['scale']
+    """
 
     _registry = "_parameters"
 

@@ -31,7 +31,7 @@ _PADDING_MODES = ("zeros", "reflect", "replicate", "circular")
 
 
 class _Convolution(RankedLayer):
-    """What convolutions and transposed ones have in common."""
+    """The settings and parameters of convolutions and transposed convolutions."""
 
     output_padding: Sizes
 
@@ -85,15 +85,17 @@ class _Convolution(RankedLayer):
 
 
 class Convolution(_Convolution):
-    """Convolution (cross-correlation, as everywhere in deep learning), in one, two or three dimensions.
+    """Convolution (cross-correlation, as everywhere in deep learning).
+
+    The output's sizes are ``floor((size + 2 * padding - dilation * (kernel_size - 1) - 1) / stride) + 1``.
 
     Args:
         in_channels, out_channels: must be divisible by `groups`.
         kernel_size, stride, padding, dilation: an int for all dimensions, or one for each.  The padding may be "same"
             or "valid".
-        groups: into how many independent parts the channels are split.
-        bias: whether to add one.
-        padding_mode: what the input is padded with: "zeros", "reflect", "replicate" or "circular", as for `F.pad`.
+        groups: the number of independent parts into which the channels are split.
+        bias: whether to add a bias.
+        padding_mode: how the input is padded: "zeros", "reflect", "replicate" or "circular", as by `F.pad`.
         device, dtype: of the parameters.
 
     Attributes:
@@ -101,7 +103,9 @@ class Convolution(_Convolution):
         bias: (out_channels,), or None.
 
     Raises:
-        TypeError, ValueError: for sizes that do not fit, or another padding mode.
+        TypeError: for sizes that are no integers; when called with another dtype than the weight's.
+        ValueError: for sizes out of range, channels that `groups` does not divide, or another padding mode; when called
+            with another number of dimensions or channels, or an input smaller than the kernel.
     """
 
     def __init__(
@@ -134,7 +138,7 @@ class Convolution(_Convolution):
         return self.convolved(input, self.weight)
 
     def convolved(self, input: Tensor, weight: Tensor) -> Tensor:
-        """What `forward` gives of an input, with another weight of the same shape."""
+        """The result of `forward` with another weight of the same shape."""
         padding: Sizes | str | int = self.padding
         if self.padding_mode != "zeros":
             input, padding = F.pad(input, self._borders(), self.padding_mode), 0
@@ -150,26 +154,48 @@ class Convolution(_Convolution):
 
 
 class Conv1d(Convolution, rank=1):
-    """Convolution of sequences."""
+    """Convolution of sequences.
+
+    Shape: input (N, C_in, L) or (C_in, L), output (N, C_out, L_out) or (C_out, L_out).
+
+    Example:
+        >>> flow.nn.Conv1d(3, 4, kernel_size=2)(flow.ones(1, 3, 10)).shape
+        vmflow.Size([1, 4, 9])
+    """
 
 
 class Conv2d(Convolution, rank=2):
-    """Convolution of images."""
+    """Convolution of images.
+
+    Shape: input (N, C_in, H, W) or (C_in, H, W), output (N, C_out, H_out, W_out) or (C_out, H_out, W_out).
+
+    Example:
+        >>> flow.nn.Conv2d(3, 4, kernel_size=3, padding=1)(flow.ones(1, 3, 8, 10)).shape
+        vmflow.Size([1, 4, 8, 10])
+    """
 
 
 class Conv3d(Convolution, rank=3):
-    """Convolution of volumes."""
+    """Convolution of volumes.
+
+    Shape: input (N, C_in, D, H, W) or (C_in, D, H, W), output (N, C_out, D_out, H_out, W_out) or without N.
+
+    Example:
+        >>> flow.nn.Conv3d(3, 4, kernel_size=2, stride=2)(flow.ones(1, 3, 4, 6, 8)).shape
+        vmflow.Size([1, 4, 2, 3, 4])
+    """
 
 
 class _Transposed(_Convolution):
-    """The map that a convolution's gradient applies: each input element is taken to a window of the output.
+    """The map that a convolution's gradient applies: each input element is spread over a window of the output.
+
+    The output's sizes are ``(size - 1) * stride - 2 * padding + dilation * (kernel_size - 1) + output_padding + 1``.
 
     Args:
         in_channels, out_channels: must be divisible by `groups`.
-        kernel_size, stride, padding, output_padding, dilation: an int for all dimensions, or one for each; see
-            `F.conv_transpose2d`.
-        groups: into how many independent parts the channels are split.
-        bias: whether to add one.
+        kernel_size, stride, padding, output_padding, dilation: an int for all dimensions, or one for each.
+        groups: the number of independent parts into which the channels are split.
+        bias: whether to add a bias.
         padding_mode: "zeros".
         device, dtype: of the parameters.
 
@@ -178,7 +204,9 @@ class _Transposed(_Convolution):
         bias: (out_channels,), or None.
 
     Raises:
-        TypeError, ValueError: for sizes that do not fit, or another padding mode.
+        TypeError: for sizes that are no integers; when called with another dtype than the weight's.
+        ValueError: for sizes out of range, channels that `groups` does not divide, or another padding mode; when called
+            with another number of dimensions or channels, or an impossible `output_size`.
     """
 
     def __init__(
@@ -244,26 +272,82 @@ class _Transposed(_Convolution):
 
 
 class ConvTranspose1d(_Transposed, rank=1):
-    """Transposed convolution of sequences."""
+    """Transposed convolution of sequences.
+
+    Shape: input (N, C_in, L) or (C_in, L), output (N, C_out, L_out) or (C_out, L_out).
+
+    Example:
+        >>> flow.nn.ConvTranspose1d(3, 4, kernel_size=2, stride=2)(flow.ones(1, 3, 5)).shape
+        vmflow.Size([1, 4, 10])
+    """
 
 
 class ConvTranspose2d(_Transposed, rank=2):
-    """Transposed convolution of images."""
+    """Transposed convolution of images.
+
+    Shape: input (N, C_in, H, W) or (C_in, H, W), output (N, C_out, H_out, W_out) or (C_out, H_out, W_out).
+
+    Example:
+        >>> layer = flow.nn.ConvTranspose2d(3, 4, kernel_size=3, stride=2)
+        >>> layer(flow.ones(1, 3, 4, 4)).shape, layer(flow.ones(1, 3, 4, 4), output_size=(10, 10)).shape
+        (vmflow.Size([1, 4, 9, 9]), vmflow.Size([1, 4, 10, 10]))
+    """
 
 
 class ConvTranspose3d(_Transposed, rank=3):
-    """Transposed convolution of volumes."""
+    """Transposed convolution of volumes.
+
+    Shape: input (N, C_in, D, H, W) or (C_in, D, H, W), output (N, C_out, D_out, H_out, W_out) or without N.
+
+    Example:
+        >>> flow.nn.ConvTranspose3d(3, 4, kernel_size=2, stride=2)(flow.ones(1, 3, 2, 3, 4)).shape
+        vmflow.Size([1, 4, 4, 6, 8])
+    """
 
 
 class Unfold(FunctionLayer, function=F.unfold):
-    """The windows of an image as columns; see `F.unfold`."""
+    """The windows of an image as columns.
+
+    Shape: input (N, C, H, W) or (C, H, W), output (N, C * window, L) or (C * window, L), where L is the number of
+    windows and ``window`` the number of their elements.
+
+    Args:
+        kernel_size, dilation, padding, stride: an int for both dimensions, or a pair.
+
+    Raises:
+        TypeError: when called, for sizes that are no integers, or with anything else than a floating-point tensor.
+        ValueError: when called, for sizes out of range, or windows that do not fit into the image.
+
+    Example:
+        >>> flow.nn.Unfold(2)(flow.tensor([[[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]]))
+        tensor([[1., 2.],
+                [2., 3.],
+                [4., 5.],
+                [5., 6.]])
+    """
 
     def __init__(self, kernel_size: Size, dilation: Size = 1, padding: Size = 0, stride: Size = 1) -> None:
         super().__init__(kernel_size=kernel_size, dilation=dilation, padding=padding, stride=stride)
 
 
 class Fold(FunctionLayer, function=F.fold):
-    """Columns added up to an image; see `F.fold`."""
+    """Sums windows, given as columns, into an image: the adjoint of `Unfold`.
+
+    Shape: input (N, C * window, L) or (C * window, L), output (N, C, *output_size) or (C, *output_size), where L is the
+    number of windows and ``window`` the number of their elements.
+
+    Args:
+        output_size, kernel_size, dilation, padding, stride: an int for both dimensions, or a pair.
+
+    Raises:
+        TypeError: when called, for sizes that are no integers, or with anything else than a floating-point tensor.
+        ValueError: when called, for sizes out of range, or an input that does not have that many windows.
+
+    Example:
+        >>> flow.nn.Fold((2, 3), 2)(flow.ones(4, 2))
+        tensor([[[1., 2., 1.],
+                 [1., 2., 1.]]])
+    """
 
     def __init__(
         self, output_size: Size, kernel_size: Size, dilation: Size = 1, padding: Size = 0, stride: Size = 1

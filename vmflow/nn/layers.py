@@ -1,6 +1,6 @@
 """Layers that have weights for features or for rows of a table: `Linear`, `Bilinear`, `Embedding`, `EmbeddingBag`.
 
-They hold the tensors; the computation is in `functional`.
+The layers hold the tensors; `functional` has the computations.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .parameter import Parameter, new_parameter
 
 
 def draw_by_fan_in(weight: Tensor, bias: Tensor | None) -> None:
-    """Fill both evenly within 1 / sqrt(fan_in): PyTorch's default for linear layers and convolutions."""
+    """Fill both uniformly within 1 / sqrt(fan_in): PyTorch's default for linear layers and convolutions."""
     init.kaiming_uniform_(weight, a=math.sqrt(5))
     if bias is not None and bias.numel():
         fan_in, _ = init.fan_in_and_out(weight)
@@ -31,7 +31,7 @@ def draw_by_fan_in(weight: Tensor, bias: Tensor | None) -> None:
 
 
 def draw_evenly(module: Module, size: int) -> None:
-    """Fill all parameters evenly within 1 / sqrt(size)."""
+    """Fill all parameters uniformly within 1 / sqrt(size)."""
     bound = 1 / math.sqrt(size) if size else 0.0
     for parameter in module.parameters():
         init.uniform_(parameter, -bound, bound)
@@ -48,14 +48,25 @@ def _draw_table(table: Tensor, padding_idx: int | None) -> None:
 class Linear(Module):
     """``x @ weight.T + bias`` over the last dimension.
 
+    Shape: input (*, in_features), output (*, out_features).
+
     Args:
         in_features, out_features: the sizes of the last dimension before and after.
-        bias: whether to add one.
+        bias: whether to add a bias.
         device, dtype: of the parameters.
 
     Attributes:
         weight: (out_features, in_features).
         bias: (out_features,), or None.
+
+    Raises:
+        TypeError: for sizes that are no integers; when called with another dtype than the weight's.
+        ValueError: for negative sizes; when called with another number of features.
+
+    Example:
+        >>> layer = flow.nn.Linear(2, 3)
+        >>> layer(flow.ones(5, 2)).shape
+        vmflow.Size([5, 3])
     """
 
     def __init__(
@@ -88,9 +99,11 @@ class Linear(Module):
 class Bilinear(Module):
     """``x1 @ weight[k] @ x2 + bias[k]`` for every output feature k.
 
+    Shape: inputs (*, in1_features) and (*, in2_features), output (*, out_features).
+
     Args:
         in1_features, in2_features, out_features: the sizes of the last dimensions.
-        bias: whether to add one.
+        bias: whether to add a bias.
         device, dtype: of the parameters.
 
     Attributes:
@@ -98,7 +111,13 @@ class Bilinear(Module):
         bias: (out_features,), or None.
 
     Raises:
-        ValueError: if there is no first feature.
+        TypeError: for sizes that are no integers.
+        ValueError: for negative sizes, or no first feature; when called with shapes that do not fit.
+
+    Example:
+        >>> layer = flow.nn.Bilinear(2, 3, 4)
+        >>> layer(flow.ones(5, 2), flow.ones(5, 3)).shape
+        vmflow.Size([5, 4])
     """
 
     def __init__(
@@ -139,22 +158,33 @@ class Bilinear(Module):
 class Embedding(Module):
     """A table of vectors, looked up by integer.
 
+    Shape: input (*), output (*, embedding_dim).
+
     Args:
-        num_embeddings: rows of the table.
+        num_embeddings: the number of rows of the table.
         embedding_dim: the length of one vector.
-        padding_idx: a row that stays as it is, zero at first: it gets no gradient.
-        max_norm, norm_type: scale the rows that are looked up down to this norm, in place.
-        scale_grad_by_freq: divide a row's gradient by how often the input names it.
+        padding_idx: a row that gets no gradient and is zero at first.
+        max_norm, norm_type: the largest norm of rows that are looked up; longer ones are scaled down in place.
+        scale_grad_by_freq: divide a row's gradient by how often the input names the row.
         sparse: must be False; gradients are dense.
-        _weight: the table, whose memory is shared, in place of one with initial values.
-        _freeze: whether the table stays as it is.
+        _weight: a table to share memory with, in place of one with initial values.
+        _freeze: whether the table is not trained.
         device, dtype: of the table.
 
     Attributes:
         weight: (num_embeddings, embedding_dim).
 
     Raises:
+        TypeError: for sizes that are no integers; when called with anything else than a tensor of integers.
         ValueError: if there is no row `padding_idx`, for a table of another shape, or for sparse gradients.
+        IndexError: when the result is read, if an integer names no row.
+
+    Example:
+        >>> table = flow.nn.Embedding.from_pretrained(flow.tensor([[1.0, 2.0], [3.0, 4.0]]))
+        >>> table(flow.tensor([1, 1, 0]))
+        tensor([[3., 4.],
+                [3., 4.],
+                [1., 2.]])
     """
 
     def __init__(
@@ -206,11 +236,11 @@ class Embedding(Module):
         scale_grad_by_freq: bool = False,
         sparse: bool = False,
     ) -> Self:
-        """A layer with this table, a tensor of shape (rows, length), whose memory it shares.
+        """A layer with this table, whose memory it shares.
 
         Args:
-            embeddings: the table.
-            freeze: whether it stays as it is.
+            embeddings: the table, (rows, length).
+            freeze: whether the table is not trained.
             padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse: as for the class.
 
         Raises:
@@ -262,22 +292,33 @@ def _row(padding_idx: int | None, rows: int) -> int | None:
 class EmbeddingBag(Module):
     """Sums, means or maxima of the vectors that each bag of integers names in a table.
 
+    Shape: input (N, L), or (L,) with offsets (N,); output (N, embedding_dim).
+
     Args:
-        num_embeddings: rows of the table.
+        num_embeddings: the number of rows of the table.
         embedding_dim: the length of one vector.
-        max_norm, norm_type: scale the rows that are looked up down to this norm, in place.
-        scale_grad_by_freq: divide a row's gradient by how often the input names it; not for maxima.
+        max_norm, norm_type: the largest norm of rows that are looked up; longer ones are scaled down in place.
+        scale_grad_by_freq: divide a row's gradient by how often the input names the row; not for maxima.
         mode: "sum", "mean" or "max".
         sparse: must be False; gradients are dense.
         include_last_offset: whether offsets have the end of the last bag too.
-        padding_idx: a row that counts for nothing, zero at first, and gets no gradient.
+        padding_idx: a row that is left out, is zero at first, and gets no gradient.
         device, dtype: of the table.
 
     Attributes:
         weight: (num_embeddings, embedding_dim).
 
     Raises:
-        ValueError: for another mode, if there is no row `padding_idx`, or for sparse gradients.
+        TypeError: for sizes that are no integers; when called with anything else than integers.
+        ValueError: for another mode, if there is no row `padding_idx`, or for sparse gradients; when called with
+            offsets for an input of two dimensions, or without for one.
+        IndexError: when the result is read, if an integer names no row.
+
+    Example:
+        >>> bags = flow.nn.EmbeddingBag.from_pretrained(flow.tensor([[1.0, 2.0], [3.0, 4.0]]), mode="sum")
+        >>> bags(flow.tensor([0, 1, 1]), flow.tensor([0, 2]))
+        tensor([[4., 6.],
+                [3., 4.]])
     """
 
     def __init__(
@@ -325,11 +366,11 @@ class EmbeddingBag(Module):
 
     @classmethod
     def from_pretrained(cls, embeddings: Tensor, freeze: bool = True, **settings: Any) -> Self:
-        """A layer with this table, a tensor of shape (rows, length), whose memory it shares.
+        """A layer with this table, whose memory it shares.
 
         Args:
-            embeddings: the table.
-            freeze: whether it stays as it is.
+            embeddings: the table, (rows, length).
+            freeze: whether the table is not trained.
             settings: as for the class.
 
         Raises:

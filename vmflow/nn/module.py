@@ -39,16 +39,21 @@ _REGISTRIES = {"_parameters": "parameter", "_buffers": "buffer", "_modules": "mo
 class Module:
     """A part of a model: define ``forward``, and assign parameters and other modules as attributes in ``__init__``.
 
-        class Net(nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.hidden = nn.Linear(8, 16)
-
-            def forward(self, x):
-                return self.hidden(x).relu()
-
     Attributes:
         training: whether in training mode, which matters to layers such as dropout; see `train`.
+
+    Raises:
+        NotImplementedError: when called, if the class defines no ``forward``.
+
+    Example:
+        >>> class Net(flow.nn.Module):
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.hidden = flow.nn.Linear(8, 16)
+        ...     def forward(self, x):
+        ...         return self.hidden(x).relu()
+        >>> Net()(flow.ones(2, 8)).shape
+        vmflow.Size([2, 16])
     """
 
     training: bool

@@ -34,12 +34,12 @@ class _AffineNorm(RankedLayer):
 
 
 class _ChannelNorm(_AffineNorm):
-    """Keeps the parameters and running statistics of channels that are normalised; subclasses define `forward`.
+    """The parameters and running statistics of channels that are normalised; subclasses define `forward`.
 
     Args:
-        num_features: how many channels there are.
+        num_features: the number of channels.
         eps: added to the variance.
-        momentum: how far one batch moves the running statistics, or None.
+        momentum: the weight of a batch in the running statistics, or None.
         affine: whether to scale and shift afterwards.
         track_running_stats: whether there are running statistics.
         device, dtype: of parameters and buffers.
@@ -82,14 +82,14 @@ class _ChannelNorm(_AffineNorm):
         self._add_parameters(shape, affine, affine and bias, device, dtype)
 
     def reset_running_stats(self) -> None:
-        """Forget what was tracked: mean zero, variance one."""
+        """Start tracking anew: mean zero, variance one."""
         if self.track_running_stats:
             init.zeros_(self.running_mean)
             init.ones_(self.running_var)
             init.zeros_(self.num_batches_tracked)
 
     def reset_parameters(self) -> None:
-        """Scale by one, shift by zero, and forget what was tracked."""
+        """Scale by one, shift by zero, and start tracking anew."""
         self.reset_running_stats()
         super().reset_parameters()
 
@@ -101,15 +101,15 @@ class _ChannelNorm(_AffineNorm):
 
 
 class _BatchNorm(_ChannelNorm):
-    """Normalise each channel over the batch (Ioffe and Szegedy, 2015).
+    """Normalises each channel over the batch (Ioffe and Szegedy, 2015).
 
     In training mode by the batch's own mean and variance, which also move the running ones; in evaluation by the
     running ones.
 
     Args:
-        num_features: the size of dimension 1, the channels.
+        num_features: the number of channels, the size of dimension 1.
         eps: added to the variance.
-        momentum: how far one batch moves the running statistics; None for the average over all batches so far.
+        momentum: the weight of a batch in the running statistics; None for the average over all batches so far.
         affine: whether to scale and shift afterwards.
         track_running_stats: whether there are running statistics; without, the batch's are always used.
         device, dtype: of parameters and buffers.
@@ -119,6 +119,11 @@ class _BatchNorm(_ChannelNorm):
         weight, bias: (num_features,), or None.
         running_mean, running_var: (num_features,), or None.
         num_batches_tracked: how many batches moved them, an int64 scalar, or None.
+
+    Raises:
+        TypeError: for a size that is no integer; when called with anything else than a floating-point tensor.
+        ValueError: for a negative size; when called with another number of dimensions or channels, or in training with
+            one value for each channel.
     """
 
     def forward(self, input: Tensor) -> Tensor:
@@ -147,30 +152,62 @@ class _BatchNorm(_ChannelNorm):
 
 
 class BatchNorm1d(_BatchNorm, rank=1):
-    """Batch normalisation of sequences."""
+    """Normalises each channel of sequences, or each feature, over the batch (Ioffe and Szegedy, 2015).
+
+    Shape: input (N, C) or (N, C, L), output the same shape.
+
+    Example:
+        >>> flow.nn.BatchNorm1d(2)(flow.tensor([[1.0, 10.0], [3.0, 30.0]])).detach()
+        tensor([[-1.0000, -1.0000],
+                [ 1.0000,  1.0000]])
+    """
 
 
 class BatchNorm2d(_BatchNorm, rank=2):
-    """Batch normalisation of images."""
+    """Normalises each channel of images over the batch (Ioffe and Szegedy, 2015).
+
+    Shape: input (N, C, H, W), output the same shape.
+
+    Example:
+        >>> layer = flow.nn.BatchNorm2d(3)
+        >>> layer(flow.ones(2, 3, 4, 4)).shape, layer.running_mean
+        (vmflow.Size([2, 3, 4, 4]), tensor([0.1000, 0.1000, 0.1000]))
+    """
 
 
 class BatchNorm3d(_BatchNorm, rank=3):
-    """Batch normalisation of volumes."""
+    """Normalises each channel of volumes over the batch (Ioffe and Szegedy, 2015).
+
+    Shape: input (N, C, D, H, W), output the same shape.
+
+    Example:
+        >>> flow.nn.BatchNorm3d(3)(flow.ones(2, 3, 4, 4, 4)).shape
+        vmflow.Size([2, 3, 4, 4, 4])
+    """
 
 
 class SyncBatchNorm(_BatchNorm):
-    """Batch normalisation of data with any number of spatial dimensions, over the batches of all ranks.
+    """Batch normalisation over the batches of all ranks, with any number of spatial dimensions.
 
-    Within one process, and of global tensors, it computes what `BatchNorm1d`, `BatchNorm2d` and `BatchNorm3d` do: a
-    global batch that is split over ranks is one batch.  Local tensors of several ranks cannot be normalised together
+    Within one process, and of global tensors, the results are those of `BatchNorm1d`, `BatchNorm2d` and `BatchNorm3d`:
+    a global batch that is split over ranks is one batch.  Local tensors of several ranks cannot be normalised together
     in training.
+
+    Shape: input (N, C, *), output the same shape.
 
     Args:
         process_group: must be None.
         num_features, eps, momentum, affine, track_running_stats, device, dtype, bias: as for `BatchNorm2d`.
 
     Raises:
-        ValueError: for a process group; in training, for a local tensor where there are several ranks.
+        TypeError: for a size that is no integer; when called with anything else than a floating-point tensor.
+        ValueError: for a process group; when called with another number of channels, or in training with a local tensor
+            where there are several ranks.
+
+    Example:
+        >>> model = flow.nn.Sequential(flow.nn.Linear(2, 3), flow.nn.BatchNorm1d(3))
+        >>> flow.nn.SyncBatchNorm.convert_sync_batchnorm(model)[1]
+        SyncBatchNorm(3, eps=1e-05, momentum=0.1, affine=True, bias=True, track_running_stats=True)
     """
 
     def __init__(
@@ -212,6 +249,9 @@ class SyncBatchNorm(_BatchNorm):
         Args:
             module: changed and returned, or replaced if it is a batch normalisation itself.
             process_group: must be None.
+
+        Raises:
+            ValueError: for a process group.
         """
         if isinstance(module, _BatchNorm) and not isinstance(module, SyncBatchNorm):
             made = cls(
@@ -236,14 +276,14 @@ class SyncBatchNorm(_BatchNorm):
 
 
 class _InstanceNorm(_ChannelNorm):
-    """Normalise each channel of each sample over its image (Ulyanov, Vedaldi and Lempitsky, 2016).
+    """Normalises each channel of each sample over its image (Ulyanov, Vedaldi and Lempitsky, 2016).
 
     By the image's own mean and variance, or, in evaluation and with `track_running_stats`, by running ones.
 
     Args:
-        num_features: how many channels there are.
+        num_features: the number of channels.
         eps: added to the variance.
-        momentum: how far one batch moves the running statistics; None for not at all.
+        momentum: the weight of a batch in the running statistics; None for no change.
         affine: whether to scale and shift afterwards.
         track_running_stats: whether there are running statistics.
         device, dtype: of parameters and buffers.
@@ -253,6 +293,10 @@ class _InstanceNorm(_ChannelNorm):
         weight, bias: (num_features,), or None.
         running_mean, running_var: (num_features,), or None.
         num_batches_tracked: an int64 scalar that stays 0, as in PyTorch, or None.
+
+    Raises:
+        TypeError: when called with anything else than a floating-point tensor.
+        ValueError: when called with another number of dimensions or channels, or images of one element.
     """
 
     def __init__(
@@ -295,23 +339,47 @@ class _InstanceNorm(_ChannelNorm):
 
 
 class InstanceNorm1d(_InstanceNorm, rank=1):
-    """Instance normalisation of sequences."""
+    """Normalises each channel of each sequence (Ulyanov, Vedaldi and Lempitsky, 2016).
+
+    Shape: input (N, C, L) or (C, L), output the same shape.
+
+    Example:
+        >>> flow.nn.InstanceNorm1d(2, eps=0.0)(flow.tensor([[1.0, 3.0], [10.0, 30.0]]))
+        tensor([[-1.,  1.],
+                [-1.,  1.]])
+    """
 
 
 class InstanceNorm2d(_InstanceNorm, rank=2):
-    """Instance normalisation of images."""
+    """Normalises each channel of each image (Ulyanov, Vedaldi and Lempitsky, 2016).
+
+    Shape: input (N, C, H, W) or (C, H, W), output the same shape.
+
+    Example:
+        >>> flow.nn.InstanceNorm2d(3)(flow.ones(2, 3, 4, 4)).shape
+        vmflow.Size([2, 3, 4, 4])
+    """
 
 
 class InstanceNorm3d(_InstanceNorm, rank=3):
-    """Instance normalisation of volumes."""
+    """Normalises each channel of each volume (Ulyanov, Vedaldi and Lempitsky, 2016).
+
+    Shape: input (N, C, D, H, W) or (C, D, H, W), output the same shape.
+
+    Example:
+        >>> flow.nn.InstanceNorm3d(3)(flow.ones(2, 3, 4, 4, 4)).shape
+        vmflow.Size([2, 3, 4, 4, 4])
+    """
 
 
 class GroupNorm(_AffineNorm):
-    """Normalise each of `num_groups` parts of each sample's channels (Wu and He, 2018).
+    """Normalises each of `num_groups` groups of each sample's channels (Wu and He, 2018).
+
+    Shape: input (N, C, *), output the same shape.
 
     Args:
-        num_groups: divides the channels.
-        num_channels: how many channels there are.
+        num_groups: the number of groups, which divides the channels.
+        num_channels: the number of channels.
         eps: added to the variance.
         affine: whether to scale and shift each channel afterwards.
         device, dtype: of the parameters.
@@ -321,7 +389,12 @@ class GroupNorm(_AffineNorm):
         weight, bias: (num_channels,), or None.
 
     Raises:
-        ValueError: if the groups do not divide the channels.
+        TypeError: when called with anything else than a floating-point tensor.
+        ValueError: if the groups do not divide the channels; when called with another number of channels.
+
+    Example:
+        >>> flow.nn.GroupNorm(1, 2, eps=0.0)(flow.tensor([[1.0, 3.0]])).detach()
+        tensor([[-1.,  1.]])
     """
 
     def __init__(
@@ -354,7 +427,9 @@ class GroupNorm(_AffineNorm):
 
 
 class LayerNorm(_AffineNorm):
-    """Normalise over the last dimensions of each element of the batch (Ba, Kiros and Hinton, 2016).
+    """Normalises over the last dimensions of each element of the batch (Ba, Kiros and Hinton, 2016).
+
+    Shape: input (*, *normalized_shape), output the same shape.
 
     Args:
         normalized_shape: the sizes of those dimensions; an int for the last one alone.
@@ -365,6 +440,15 @@ class LayerNorm(_AffineNorm):
 
     Attributes:
         weight, bias: of shape `normalized_shape`, or None.
+
+    Raises:
+        TypeError: for sizes that are no integers; when called with anything else than a floating-point tensor.
+        ValueError: for negative sizes; when called with another shape.
+
+    Example:
+        >>> flow.nn.LayerNorm(2, eps=0.0)(flow.tensor([[1.0, 3.0], [20.0, 10.0]])).detach()
+        tensor([[-1.,  1.],
+                [ 1., -1.]])
     """
 
     def __init__(
@@ -395,17 +479,26 @@ class LayerNorm(_AffineNorm):
 
 
 class RMSNorm(Module):
-    """Divide by the root of the mean square over the last dimensions (Zhang and Sennrich, 2019).
+    """Divides by the root of the mean square over the last dimensions (Zhang and Sennrich, 2019).
+
+    Shape: input (*, *normalized_shape), output the same shape.
 
     Args:
         normalized_shape: the sizes of those dimensions; an int for the last one alone.
-        eps: added to the mean square; None for the smallest difference from 1 in float32 (in float64
-            for inputs of that).
+        eps: added to the mean square; None for the machine epsilon of float32 (of float64 for float64 inputs).
         elementwise_affine: whether to scale afterwards.
         device, dtype: of the parameter.
 
     Attributes:
         weight: of shape `normalized_shape`, or None.
+
+    Raises:
+        TypeError: for sizes that are no integers; when called with anything else than a floating-point tensor.
+        ValueError: for negative sizes; when called with another shape.
+
+    Example:
+        >>> flow.nn.RMSNorm(4)(flow.tensor([2.0, -2.0, 2.0, 2.0])).detach()
+        tensor([ 1., -1.,  1.,  1.])
     """
 
     def __init__(
@@ -438,7 +531,22 @@ class RMSNorm(Module):
 
 
 class LocalResponseNorm(FunctionLayer, function=F.local_response_norm):
-    """Divide by a power of the mean square of neighbouring channels; see `F.local_response_norm`."""
+    """Divides by a power of the mean square of neighbouring channels (Krizhevsky, Sutskever and Hinton, 2012).
+
+    Shape: input (N, C, *), output the same shape.
+
+    Args:
+        size: the number of neighbouring channels.
+        alpha, beta, k: divide by ``(k + alpha * mean)**beta``.
+
+    Raises:
+        TypeError: when called with anything else than a floating-point tensor.
+        ValueError: when called, for a `size` below 1, or an input of fewer than 3 dimensions.
+
+    Example:
+        >>> flow.nn.LocalResponseNorm(1, alpha=1.0, beta=0.5, k=0.0)(flow.tensor([[[2.0, -4.0]]]))
+        tensor([[[ 1., -1.]]])
+    """
 
     def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> None:
         super().__init__(size=size, alpha=alpha, beta=beta, k=k)

@@ -21,12 +21,17 @@ class Parameter(Tensor):
     Unlike a plain tensor it takes attributes of the user's own.
 
     Args:
-        data: the values; None for an empty tensor.
+        data: the values, of any shape; None for an empty tensor.
         requires_grad: whether gradients flow into it.
 
     Raises:
         TypeError: if `data` is no tensor.
         RuntimeError: if a gradient is required of a dtype that has none.
+
+    Example:
+        >>> flow.nn.Parameter(flow.tensor([1.0, 2.0]))
+        Parameter containing:
+        tensor([1., 2.], requires_grad=True)
     """
 
     def __init__(self, data: Tensor | None = None, requires_grad: bool = True) -> None:
@@ -49,11 +54,17 @@ class Buffer(Tensor):
     """A tensor that belongs to a module's state and is not trained.
 
     Args:
-        data: the values, whose memory is shared; None for an empty tensor.
+        data: the values, of any shape, whose memory is shared; None for an empty tensor.
         persistent: whether it is part of the module's `state_dict`.
 
     Raises:
         TypeError: if `data` is no tensor.
+
+    Example:
+        >>> module = flow.nn.Module()
+        >>> module.steps = flow.nn.Buffer(flow.tensor(0))
+        >>> module.state_dict()["steps"]
+        tensor(0)
     """
 
     def __init__(self, data: Tensor | None = None, *, persistent: bool = True) -> None:
@@ -101,13 +112,23 @@ class UninitializedTensorMixin(Tensor):
 
 
 class UninitializedParameter(UninitializedTensorMixin, Parameter):
-    """A `Parameter` without a shape yet, as lazy modules have; see `LazyModuleMixin`.
+    """A `Parameter` of a lazy module that has no shape yet; see `LazyModuleMixin`.
 
-    It can be moved and cast, and given to an optimizer, which uses it when it has become a parameter.
+    It can be moved and cast, and passed to an optimizer, which uses it when it has become a parameter.
 
     Args:
         requires_grad: whether gradients will flow into it.
-        device, dtype: of the values that it will have.
+        device, dtype: of the future values.
+
+    Raises:
+        TypeError, ValueError: for a dtype or a device that is none.
+        RuntimeError: if a gradient is required of a dtype that has none; when the shape is read.
+
+    Example:
+        >>> weight = flow.nn.UninitializedParameter()
+        >>> weight.materialize((2, 3))
+        >>> type(weight).__name__, weight.shape
+        ('Parameter', vmflow.Size([2, 3]))
     """
 
     _becomes = Parameter
@@ -125,12 +146,23 @@ class UninitializedParameter(UninitializedTensorMixin, Parameter):
 
 
 class UninitializedBuffer(UninitializedTensorMixin, Buffer):
-    """A `Buffer` without a shape yet, as lazy modules have; see `LazyModuleMixin`.
+    """A `Buffer` of a lazy module that has no shape yet; see `LazyModuleMixin`.
 
     Args:
         requires_grad: must be False.
-        device, dtype: of the values that it will have.
+        device, dtype: of the future values.
         persistent: whether it is part of the module's `state_dict`.
+
+    Raises:
+        ValueError: if a gradient is required, or for a device that is none.
+        TypeError: for a dtype that is none.
+        RuntimeError: when the shape is read.
+
+    Example:
+        >>> mean = flow.nn.UninitializedBuffer()
+        >>> mean.materialize((2,))
+        >>> mean.shape
+        vmflow.Size([2])
     """
 
     _becomes = Buffer

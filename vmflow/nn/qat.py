@@ -26,7 +26,11 @@ class _QatConvolution(Convolution):
         quantization_scheme: "symmetric" or "affine".
         quantization_formula: "google" or "cambricon".
         per_layer_quantization: one scale for the weight; else one for each output channel.
-        momentum: of the moving averages.
+        momentum: of the moving averages of the input's extremes.
+
+    Raises:
+        TypeError: for sizes that are no integers; when called with another dtype than the weight's.
+        ValueError: for settings out of range; when called with another number of dimensions or channels.
     """
 
     def __init__(
@@ -49,19 +53,42 @@ class _QatConvolution(Convolution):
 
 
 class QatConv1d(_QatConvolution, Conv1d, rank=1):
-    """`Conv1d` of rounded inputs with rounded weights; arguments as there, then those of `QatLinear`, by keyword."""
+    """`Conv1d` of rounded inputs with rounded weights.
+
+    Shape: input (N, C_in, L) or (C_in, L), output (N, C_out, L_out) or (C_out, L_out).
+
+    Example:
+        >>> flow.nn.QatConv1d(3, 4, 2, quantization_bit=4)(flow.ones(1, 3, 10)).shape
+        vmflow.Size([1, 4, 9])
+    """
 
 
 class QatConv2d(_QatConvolution, Conv2d, rank=2):
-    """`Conv2d` of rounded inputs with rounded weights; arguments as there, then those of `QatLinear`, by keyword."""
+    """`Conv2d` of rounded inputs with rounded weights.
+
+    Shape: input (N, C_in, H, W) or (C_in, H, W), output (N, C_out, H_out, W_out) or (C_out, H_out, W_out).
+
+    Example:
+        >>> flow.nn.QatConv2d(3, 4, 3, padding=1)(flow.ones(1, 3, 8, 10)).shape
+        vmflow.Size([1, 4, 8, 10])
+    """
 
 
 class QatConv3d(_QatConvolution, Conv3d, rank=3):
-    """`Conv3d` of rounded inputs with rounded weights; arguments as there, then those of `QatLinear`, by keyword."""
+    """`Conv3d` of rounded inputs with rounded weights.
+
+    Shape: input (N, C_in, D, H, W) or (C_in, D, H, W), output (N, C_out, D_out, H_out, W_out) or without N.
+
+    Example:
+        >>> flow.nn.QatConv3d(3, 4, 2)(flow.ones(1, 3, 4, 6, 8)).shape
+        vmflow.Size([1, 4, 3, 5, 7])
+    """
 
 
 class QatLinear(Linear):
     """`Linear` of rounded inputs with a rounded weight; the bias is not rounded.
+
+    Shape: input (*, in_features), output (*, out_features).
 
     Args:
         in_features, out_features, bias, device, dtype: as for `Linear`.

@@ -42,17 +42,28 @@ class _Quantization(Module):
 
 
 class MinMaxObserver(_Quantization):
-    """The scale and the zero point that the largest and smallest numbers of a tensor ask for.
+    """The scale and the zero point for the range from a tensor's smallest to its largest number.
 
     With b bits, the symmetric scale is ``max(|x|) / (2**(b - 1) - 1)`` and its zero point 0; the affine one is
     ``(max(x) - min(x)) / (2**b - 1)``, with the zero point ``-round(min(x) / scale)``.  The formula "cambricon" gives
     the exponent ``floor(log2(max(|x|))) - (b - 2)`` instead of a scale.
+
+    Shape: input (*), outputs (1,) each, or (S,) for slices along a first dimension of size S.
 
     Args:
         quantization_bit: from 2 to 8.
         quantization_scheme: "symmetric" or "affine".
         quantization_formula: "google" or "cambricon".
         per_layer_quantization: one scale for all; else one for each slice along the first dimension, by "google" only.
+
+    Raises:
+        ValueError: for settings out of range.
+        TypeError: when called with anything else than a tensor.
+        IndexError: when called with an empty tensor.
+
+    Example:
+        >>> flow.nn.MinMaxObserver()(flow.tensor([-127.0, 2.0]))
+        (tensor([1.]), tensor([0.]))
     """
 
     def __init__(
@@ -74,18 +85,29 @@ class MinMaxObserver(_Quantization):
 
 
 class MovingAverageMinMaxObserver(_Quantization):
-    """`MinMaxObserver` of moving averages of the extremes of all tensors that it has seen in training.
+    """`MinMaxObserver` of moving averages of the extremes of all tensors that it has observed in training.
 
     The averages are ``average * momentum + new * (1 - momentum)``, and begin with the first tensor's extremes.
+
+    Shape: input (*), outputs (1,) each.
 
     Args:
         training: whether averages are updated at all; `train` and `eval` change it.
         quantization_formula, quantization_bit, quantization_scheme: as for `MinMaxObserver`.
         stop_update_after_iters: the last step in which averages are updated.
-        momentum: how much of the averages is kept.
+        momentum: the part of the averages that is kept.
 
     Attributes:
         moving_max, moving_min: the averages, (1,); zero before the first update.
+
+    Raises:
+        ValueError: for settings out of range.
+        TypeError: when called with anything else than a tensor.
+
+    Example:
+        >>> observer = flow.nn.MovingAverageMinMaxObserver(training=True, momentum=0.5)
+        >>> observer(flow.tensor([-127.0, 2.0]), 0)
+        (tensor([1.]), tensor([0.]))
     """
 
     moving_max: Tensor
@@ -110,7 +132,7 @@ class MovingAverageMinMaxObserver(_Quantization):
         self.register_buffer("moving_min", zeros(1))
 
     def reset_running_stats(self) -> None:
-        """Forget what has been seen."""
+        """Start the averages anew."""
         self.moving_max.zero_()
         self.moving_min.zero_()
 
@@ -141,13 +163,23 @@ class MovingAverageMinMaxObserver(_Quantization):
 
 
 class FakeQuantization(_Quantization):
-    """Numbers rounded to what integers of a few bits stand for, with the gradient of numbers that are not rounded.
+    """Numbers rounded to the values of integers of a few bits, with the gradient of numbers that are not rounded.
 
     Symmetric: ``clamp(round(x / scale), -2**(b - 1), 2**(b - 1) - 1) * scale``; affine:
     ``(clamp(round(x / scale + zero_point), 0, 2**b - 1) - zero_point) * scale``.
 
+    Shape: input (*), scale and zero point (1,), or (S,) for a first dimension of size S; output the input's shape.
+
     Args:
         quantization_formula, quantization_bit, quantization_scheme: as for `MinMaxObserver`.
+
+    Raises:
+        ValueError: for settings out of range; when called with scales of another shape.
+        TypeError: when called with anything else than floating-point tensors.
+
+    Example:
+        >>> flow.nn.FakeQuantization()(flow.tensor([0.2, 1.8]), flow.tensor([0.5]), flow.tensor([0.0]))
+        tensor([0., 2.])
     """
 
     def __init__(
@@ -163,8 +195,18 @@ class FakeQuantization(_Quantization):
 class Quantization(_Quantization):
     """The integers of `FakeQuantization`, as floating-point numbers.
 
+    Shape: input (*), scale and zero point (1,), or (S,) for a first dimension of size S; output the input's shape.
+
     Args:
         quantization_formula, quantization_bit, quantization_scheme: as for `MinMaxObserver`.
+
+    Raises:
+        ValueError: for settings out of range; when called with scales of another shape.
+        TypeError: when called with anything else than floating-point tensors.
+
+    Example:
+        >>> flow.nn.Quantization()(flow.tensor([0.2, 1.8]), flow.tensor([0.5]), flow.tensor([0.0]))
+        tensor([0., 4.])
     """
 
     def __init__(
@@ -178,10 +220,10 @@ class Quantization(_Quantization):
 
 
 class FakeQuantizedOperands(Module):
-    """What a layer that trains for quantisation does to its input and its weight before it computes as usual.
+    """Rounds the input and the weight of a layer that trains for quantisation.
 
     Args:
-        how: to integers.
+        how: the bits, the scheme and the formula.
         per_layer: whether the weight has one scale; else it has one for each output channel.
         momentum: of the moving averages of the input's extremes.
 

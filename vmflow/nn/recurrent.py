@@ -25,7 +25,9 @@ State = Tensor | tuple[Tensor, Tensor]
 
 
 class RNNBase(Module):
-    """What the three networks share; see `LSTM` for the other arguments.
+    """The base of `RNN`, `LSTM` and `GRU`; see `LSTM` for the other arguments.
+
+    Shape: input (L, N, input_size), (N, L, input_size) with `batch_first`, or (L, input_size).
 
     Args:
         mode: "RNN_TANH", "RNN_RELU", "LSTM" or "GRU".
@@ -35,7 +37,12 @@ class RNNBase(Module):
         _kind: of layer, see `vmflow.ops.nn.recurrent.GATES`.
 
     Raises:
+        TypeError: for sizes that are no integers.
         ValueError: for another mode, or sizes or probabilities out of range.
+
+    Example:
+        >>> flow.nn.RNNBase("GRU", 2, 3).all_weights[0][0].shape
+        vmflow.Size([9, 2])
     """
 
     def __init__(
@@ -117,7 +124,7 @@ class RNNBase(Module):
         draw_evenly(self, self.hidden_size)
 
     def flatten_parameters(self) -> None:
-        """Nothing needs to be done; there so that programs written for PyTorch run."""
+        """Does nothing; programs written for PyTorch call it."""
 
     def forward(self, input: Tensor | PackedSequence, hx: Any = None) -> tuple[Any, Any]:
         """The states after each step, of the last layer, and the last state of every layer and direction.
@@ -214,12 +221,21 @@ class RNNBase(Module):
 class RNN(RNNBase):
     """Elman's recurrent network: ``state = tanh(weight_ih @ x + bias_ih + weight_hh @ state + bias_hh)``.
 
+    Shape: input and outputs as for `GRU`.
+
     Args:
         nonlinearity: "tanh" or "relu".
         The others are as for `LSTM`.
 
     Raises:
-        ValueError: for sizes or probabilities out of range, or another nonlinearity.
+        TypeError: for sizes that are no integers; when called with another dtype than the weights'.
+        ValueError: for sizes or probabilities out of range, or another nonlinearity; when called with shapes that do
+            not fit.
+
+    Example:
+        >>> states, last = flow.nn.RNN(2, 3)(flow.ones(5, 1, 2))
+        >>> states.shape, last.shape
+        (vmflow.Size([5, 1, 3]), vmflow.Size([1, 1, 3]))
     """
 
     def __init__(
@@ -247,15 +263,20 @@ class LSTM(RNNBase):
     The whole sequence is one instruction for each layer and direction, forward and backward.  Gradients of gradients
     (``create_graph=True``) run each step again as separate ops.
 
+    Shape: input (L, N, input_size), state and cell (D * num_layers, N, hidden_size), where D is 2 if bidirectional,
+    else 1; outputs (L, N, D * hidden_size), and the pair of last state and cell, in the initial ones' shapes.  With
+    `batch_first` input and output are (N, L, ...); all may be without N; with projections the states have `proj_size`
+    features.
+
     Args:
         input_size: features of the input.
         hidden_size: features of the state.
-        num_layers: each but the first takes the states of the one before.
-        bias: whether to have `bias_ih` and `bias_hh`.
-        batch_first: whether input and result are (batch, steps, features) and not (steps, batch, features).
+        num_layers: the number of layers, each of which but the first takes the states of the one before.
+        bias: whether there are `bias_ih` and `bias_hh`.
+        batch_first: whether input and result are (N, L, features) and not (L, N, features).
         dropout: probability of dropping elements between layers, in training.
         bidirectional: whether each layer also runs from the end to the beginning; its results follow the others'.
-        proj_size: if not 0, the state is projected to so many features after each step.
+        proj_size: if not 0, the number of features to which the state is projected after each step.
         device, dtype: of the parameters.
 
     Attributes:
@@ -263,7 +284,14 @@ class LSTM(RNNBase):
             direction end in ``_reverse``.
 
     Raises:
-        ValueError: for sizes or probabilities out of range.
+        TypeError: for sizes that are no integers; when called with another dtype than the weights', or a state that is
+            no pair.
+        ValueError: for sizes or probabilities out of range; when called with shapes that do not fit.
+
+    Example:
+        >>> states, (last, cell) = flow.nn.LSTM(2, 3, num_layers=2)(flow.ones(5, 1, 2))
+        >>> states.shape, last.shape
+        (vmflow.Size([5, 1, 3]), vmflow.Size([2, 1, 3]))
     """
 
     def __init__(
@@ -284,7 +312,21 @@ class LSTM(RNNBase):
 
 
 class GRU(RNNBase):
-    """Gated recurrent units (K. Cho et al., 2014), with PyTorch's parameters; arguments are as for `LSTM`."""
+    """Gated recurrent units (K. Cho et al., 2014), with PyTorch's parameters; arguments are as for `LSTM`.
+
+    Shape: input (L, N, input_size), state (D * num_layers, N, hidden_size), where D is 2 if bidirectional, else 1;
+    outputs (L, N, D * hidden_size), and the last state, in the initial one's shape.  With `batch_first` input and
+    output are (N, L, ...); all may be without N.
+
+    Raises:
+        TypeError: for sizes that are no integers; when called with another dtype than the weights'.
+        ValueError: for sizes or probabilities out of range; when called with shapes that do not fit.
+
+    Example:
+        >>> states, last = flow.nn.GRU(2, 3, bidirectional=True)(flow.ones(5, 1, 2))
+        >>> states.shape, last.shape
+        (vmflow.Size([5, 1, 6]), vmflow.Size([2, 1, 3]))
+    """
 
     def __init__(
         self,
@@ -308,17 +350,27 @@ def _check_nonlinearity(name: str, given: str) -> None:
 
 
 class RNNCellBase(Module):
-    """One step of a recurrent network.
+    """One step of a recurrent network; a derived class defines `forward`.
+
+    Shape: input (N, input_size) or (input_size,), state (N, hidden_size) or (hidden_size,).
 
     Args:
         input_size: features of the input.
         hidden_size: features of the state.
-        bias: whether to have `bias_ih` and `bias_hh`.
-        num_chunks: how many times `hidden_size` rows the weights have: one for each gate.
+        bias: whether there are `bias_ih` and `bias_hh`.
+        num_chunks: the number of gates; the weights have `hidden_size` rows for each.
         device, dtype: of the parameters.
 
     Attributes:
         _kind: of the step, see `vmflow.ops.nn.recurrent.GATES`; a derived class sets it.
+
+    Raises:
+        TypeError: for sizes that are no integers.
+        ValueError: for negative sizes.
+
+    Example:
+        >>> flow.nn.RNNCellBase(2, 3, bias=True, num_chunks=4).weight_ih.shape
+        vmflow.Size([12, 2])
     """
 
     _kind: str
@@ -375,7 +427,26 @@ class RNNCellBase(Module):
 
 
 class RNNCell(RNNCellBase):
-    """One step of `RNN`."""
+    """One step of `RNN`.
+
+    Shape: input (N, input_size), state (N, hidden_size), by default zeros; output (N, hidden_size).  All may be without
+    N.
+
+    Args:
+        input_size: features of the input.
+        hidden_size: features of the state.
+        bias: whether there are `bias_ih` and `bias_hh`.
+        nonlinearity: "tanh" or "relu".
+        device, dtype: of the parameters.
+
+    Raises:
+        TypeError: for sizes that are no integers; when called with another dtype than the weights'.
+        ValueError: for negative sizes, or another nonlinearity; when called with shapes that do not fit.
+
+    Example:
+        >>> flow.nn.RNNCell(2, 3)(flow.ones(5, 2)).shape
+        vmflow.Size([5, 3])
+    """
 
     def __init__(
         self,
@@ -397,7 +468,26 @@ class RNNCell(RNNCellBase):
 
 
 class LSTMCell(RNNCellBase):
-    """One step of `LSTM`."""
+    """One step of `LSTM`.
+
+    Shape: input (N, input_size), the pair of state and cell (N, hidden_size), by default zeros; output the next pair.
+    All may be without N.
+
+    Args:
+        input_size: features of the input.
+        hidden_size: features of the state.
+        bias: whether there are `bias_ih` and `bias_hh`.
+        device, dtype: of the parameters.
+
+    Raises:
+        TypeError: for sizes that are no integers; when called with another dtype than the weights'.
+        ValueError: for negative sizes; when called with shapes that do not fit, or a state that is no pair.
+
+    Example:
+        >>> state, cell = flow.nn.LSTMCell(2, 3)(flow.ones(5, 2))
+        >>> state.shape, cell.shape
+        (vmflow.Size([5, 3]), vmflow.Size([5, 3]))
+    """
 
     _kind = "lstm"
 
@@ -418,7 +508,25 @@ class LSTMCell(RNNCellBase):
 
 
 class GRUCell(RNNCellBase):
-    """One step of `GRU`."""
+    """One step of `GRU`.
+
+    Shape: input (N, input_size), state (N, hidden_size), by default zeros; output (N, hidden_size).  All may be without
+    N.
+
+    Args:
+        input_size: features of the input.
+        hidden_size: features of the state.
+        bias: whether there are `bias_ih` and `bias_hh`.
+        device, dtype: of the parameters.
+
+    Raises:
+        TypeError: for sizes that are no integers; when called with another dtype than the weights'.
+        ValueError: for negative sizes; when called with shapes that do not fit.
+
+    Example:
+        >>> flow.nn.GRUCell(2, 3)(flow.ones(5, 2)).shape
+        vmflow.Size([5, 3])
+    """
 
     _kind = "gru"
 

@@ -34,7 +34,7 @@ def _activation(name: str, given: Activation) -> Callable[[Tensor], Tensor]:
 
 
 class _Layer(Module):
-    """The base of the layers of encoder and decoder: attention to itself, and two linear layers."""
+    """The base of the layers of encoder and decoder: self-attention, and two linear layers."""
 
     # Whether it also attends to the encoder's results.
     _crosswise: ClassVar[bool]
@@ -89,7 +89,9 @@ class _Layer(Module):
 
 
 class TransformerEncoderLayer(_Layer):
-    """Attention to itself and a small network, each added to its input, and normalised.
+    """Self-attention and a feed-forward network, each added to its input, and normalised (A. Vaswani et al., 2017).
+
+    Shape: input (L, N, d_model), or (N, L, d_model) with `batch_first`; output the same shape.
 
     Args:
         d_model: features.
@@ -98,13 +100,18 @@ class TransformerEncoderLayer(_Layer):
         dropout: probability, in training.
         activation: "relu", "gelu" or a function.
         layer_norm_eps: added to the variance.
-        batch_first: whether tensors are (batch, length, features) and not (length, batch, features).
+        batch_first: whether tensors are (N, L, features) and not (L, N, features).
         norm_first: whether to normalise the input of each part, and not the sum.
-        bias: whether linear layers and normalisations add one.
+        bias: whether linear layers and normalisations add a bias.
         device, dtype: of the parameters.
 
     Raises:
-        ValueError: for sizes, a probability or an activation that does not fit.
+        ValueError: for sizes, a probability or an activation that does not fit; when called with another shape.
+        TypeError: when called with another dtype than the weights'.
+
+    Example:
+        >>> flow.nn.TransformerEncoderLayer(8, nhead=2, dim_feedforward=16)(flow.ones(5, 1, 8)).shape
+        vmflow.Size([5, 1, 8])
     """
 
     _crosswise = False
@@ -124,7 +131,24 @@ class TransformerEncoderLayer(_Layer):
 
 
 class TransformerDecoderLayer(_Layer):
-    """Attention to itself, attention to the encoder's results, and a small network; arguments as for the encoder's."""
+    """Self-attention, attention to the encoder's results, and a feed-forward network (A. Vaswani et al., 2017).
+
+    Shape: target (L, N, d_model), memory (S, N, d_model), or (N, L, ...) with `batch_first`; output the target's shape.
+
+    Args:
+        d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first, bias, device,
+        dtype:
+            as for `TransformerEncoderLayer`.
+
+    Raises:
+        ValueError: for sizes, a probability or an activation that does not fit; when called with another shape.
+        TypeError: when called with another dtype than the weights'.
+
+    Example:
+        >>> layer = flow.nn.TransformerDecoderLayer(8, nhead=2, dim_feedforward=16)
+        >>> layer(flow.ones(4, 1, 8), flow.ones(5, 1, 8)).shape
+        vmflow.Size([4, 1, 8])
+    """
 
     _crosswise = True
 
@@ -163,11 +187,22 @@ def _is_causal(mask: Tensor | None, given: bool | None) -> bool:
 class TransformerEncoder(Module):
     """Several encoder layers, one after the other.
 
+    Shape: input (L, N, d_model), or (N, L, d_model) with `batch_first` of the layer; output the same shape.
+
     Args:
         encoder_layer: copied `num_layers` times.
-        num_layers: how many.
+        num_layers: the number of layers.
         norm: applied at the end.
-        enable_nested_tensor, mask_check: taken, and without effect.
+        enable_nested_tensor, mask_check: accepted, without effect.
+
+    Raises:
+        TypeError: if `encoder_layer` is no module, or `num_layers` no integer.
+        ValueError: when called with another shape.
+
+    Example:
+        >>> layer = flow.nn.TransformerEncoderLayer(8, nhead=2, dim_feedforward=16)
+        >>> flow.nn.TransformerEncoder(layer, num_layers=2)(flow.ones(5, 1, 8)).shape
+        vmflow.Size([5, 1, 8])
     """
 
     def __init__(
@@ -198,7 +233,25 @@ class TransformerEncoder(Module):
 
 
 class TransformerDecoder(Module):
-    """Several decoder layers, one after the other; arguments as for `TransformerEncoder`."""
+    """Several decoder layers, one after the other.
+
+    Shape: target (L, N, d_model), memory (S, N, d_model), or (N, L, ...) with `batch_first` of the layer; output the
+    target's shape.
+
+    Args:
+        decoder_layer: copied `num_layers` times.
+        num_layers: the number of layers.
+        norm: applied at the end.
+
+    Raises:
+        TypeError: if `decoder_layer` is no module, or `num_layers` no integer.
+        ValueError: when called with another shape.
+
+    Example:
+        >>> layer = flow.nn.TransformerDecoderLayer(8, nhead=2, dim_feedforward=16)
+        >>> flow.nn.TransformerDecoder(layer, num_layers=2)(flow.ones(4, 1, 8), flow.ones(5, 1, 8)).shape
+        vmflow.Size([4, 1, 8])
+    """
 
     def __init__(self, decoder_layer: Module, num_layers: int, norm: Module | None = None) -> None:
         super().__init__()
@@ -217,7 +270,7 @@ class TransformerDecoder(Module):
         tgt_is_causal: bool | None = None,
         memory_is_causal: bool = False,
     ) -> Tensor:
-        """As for a `TransformerDecoderLayer`."""
+        """The target's shape; arguments as for a `TransformerDecoderLayer`."""
         masks = (tgt_mask, memory_mask, tgt_key_padding_mask, memory_key_padding_mask)
         causal = _is_causal(tgt_mask, tgt_is_causal), _is_causal(memory_mask, memory_is_causal)
         for layer in self.layers:
@@ -228,13 +281,22 @@ class TransformerDecoder(Module):
 class Transformer(Module):
     """An encoder and a decoder (A. Vaswani et al., Attention Is All You Need, 2017).
 
+    Shape: source (S, N, d_model), target (L, N, d_model), or (N, S, ...) with `batch_first`; output the target's shape.
+
     Args:
-        num_encoder_layers, num_decoder_layers: how many.
-        custom_encoder, custom_decoder: used in place of the ones made here.
+        num_encoder_layers, num_decoder_layers: the numbers of layers.
+        custom_encoder, custom_decoder: used in place of `TransformerEncoder` and `TransformerDecoder`.
         The others are as for `TransformerEncoderLayer`.
 
     Raises:
-        ValueError: for sizes, a probability or an activation that does not fit.
+        ValueError: for sizes, a probability or an activation that does not fit; when called with shapes that do not
+            fit.
+        TypeError: when called with another dtype than the weights'.
+
+    Example:
+        >>> model = flow.nn.Transformer(8, 2, num_encoder_layers=1, num_decoder_layers=1, dim_feedforward=16)
+        >>> model(flow.ones(5, 1, 8), flow.ones(4, 1, 8)).shape
+        vmflow.Size([4, 1, 8])
     """
 
     def __init__(
