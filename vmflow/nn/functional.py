@@ -157,32 +157,72 @@ if TYPE_CHECKING:
 
 
 def relu(input: Tensor, inplace: bool = False) -> Tensor:
-    """``max(input, 0)``."""
+    """``max(input, 0)`` of each element, in the input's shape; `inplace` writes into the input.
+
+    Raises:
+        TypeError: for anything else than a tensor of real numbers.
+
+    Example:
+        >>> flow.nn.functional.relu(flow.tensor([-1.0, 2.0]))
+        tensor([0., 2.])
+    """
     return _activation.relu_(input) if inplace else _activation.relu(input)
 
 
 def silu(input: Tensor, inplace: bool = False) -> Tensor:
-    """``input * sigmoid(input)``."""
+    """``input * sigmoid(input)`` of each element, in the input's shape; `inplace` writes into the input.
+
+    Raises:
+        TypeError: for anything else than a floating-point tensor.
+
+    Example:
+        >>> flow.nn.functional.silu(flow.tensor([-1.0, 0.0, 1.0]))
+        tensor([-0.2689,  0.0000,  0.7311])
+    """
     return _applied(_activation.silu, input, inplace)
 
 
 def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
-    """`input` where positive, else ``negative_slope * input``."""
+    """Each element where positive, else times `negative_slope`; `inplace` writes into the input.
+
+    Raises:
+        TypeError: for anything else than a floating-point tensor.
+
+    Example:
+        >>> flow.nn.functional.leaky_relu(flow.tensor([-1.0, 2.0]), 0.5)
+        tensor([-0.5000,  2.0000])
+    """
     return _applied(_activation.leaky_relu, input, inplace, negative_slope)
 
 
 def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
-    """`input` where positive, else ``alpha * (exp(input) - 1)``."""
+    """Each element ``x`` where positive, else ``alpha * (exp(x) - 1)``; `inplace` writes into the input.
+
+    Raises:
+        TypeError: for anything else than a floating-point tensor.
+
+    Example:
+        >>> flow.nn.functional.elu(flow.tensor([-1.0, 2.0]))
+        tensor([-0.6321,  2.0000])
+    """
     return _applied(_activation.elu, input, inplace, alpha)
 
 
 def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Tensor:
-    """`input` limited to [min_val, max_val]."""
+    """Each element limited to [min_val, max_val]; `inplace` writes into the input.
+
+    Raises:
+        TypeError: for anything else than a tensor of real numbers.
+
+    Example:
+        >>> flow.nn.functional.hardtanh(flow.tensor([-2.0, 0.5, 3.0]))
+        tensor([-1.0000,  0.5000,  1.0000])
+    """
     return _applied(_activation.hardtanh, input, inplace, min_val, max_val)
 
 
 def depend(input: Tensor, depend: Tensor | Sequence[Tensor]) -> Tensor:
-    """`input` itself; within a graph, what uses it runs after `depend` has been computed, which is not left out.
+    """Returns `input`; within a graph, ops on the result run after `depend` is computed, which is not left out.
 
     Under OneFlow's name.  Outside of graphs nothing is left out, and ops run in the order in which they are called.  In
     a graph `input` is copied; no gradient flows into the others.
@@ -193,6 +233,10 @@ def depend(input: Tensor, depend: Tensor | Sequence[Tensor]) -> Tensor:
 
     Raises:
         TypeError: for anything else.
+
+    Example:
+        >>> flow.nn.functional.depend(flow.tensor([1.0, 2.0]), flow.zeros(3))
+        tensor([1., 2.])
     """
     others = [depend] if isinstance(depend, _Tensor) else list(depend)
     for each in (input, *others):
@@ -234,31 +278,66 @@ def _applied(function: Callable[..., Tensor], input: Tensor, inplace: bool, *par
 
 
 def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out: Tensor | None = None) -> Tensor:
-    """`input` divided by its p-norm along `dim`, or by `eps` where that is larger; written into `out` if given."""
+    """`input` divided by its p-norm along `dim`, or by `eps` where that is larger, in the input's shape.
+
+    Args:
+        input: of any shape.
+        p: the order of the norm.
+        dim: the dimension of the vectors.
+        eps: the least divisor.
+        out: a tensor to write into.
+
+    Raises:
+        TypeError: for a dtype that is not floating-point or complex, or an `out` that is no tensor.
+        IndexError: if there is no dimension `dim`.
+        RuntimeError: if the result does not fit `out`.
+
+    Example:
+        >>> flow.nn.functional.normalize(flow.tensor([[3.0, 4.0], [0.0, 2.0]]))
+        tensor([[0.6000, 0.8000],
+                [0.0000, 1.0000]])
+    """
     if out is not None:
-        return _delivered("normalize", out, (input,), lambda: normalized(input, p, dim, eps))
-    return normalized(input, p, dim, eps)
+        return _delivered("normalize", out, (input,), lambda: _normalized(input, p, dim, eps))
+    return _normalized(input, p, dim, eps)
 
 
 @_autocast_as_op
-def normalized(input: Tensor, p: float, dim: int, eps: float) -> Tensor:
-    """`normalize` without a destination."""
+def _normalized(input: Tensor, p: float, dim: int, eps: float) -> Tensor:
+    """`normalize` without `out`."""
     return input / input.norm(p, dim, keepdim=True).clamp(min=eps)
 
 
 def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: DType | None = None) -> Tensor:
-    """``exp(input) / sum(exp(input))`` along `dim`, without overflow.
+    """``exp(input) / sum(exp(input))`` along `dim`, computed without overflow.
 
     Args:
         input: of any shape.
         dim: to sum over; None is PyTorch's old choice, dimension 0 of 0, 1 or 3 dimensions and else dimension 1.
         dtype: cast to it first.
+
+    Raises:
+        TypeError: for anything else than a floating-point tensor, unless `dtype` is floating-point.
+        IndexError: if there is no dimension `dim`.
+
+    Example:
+        >>> flow.nn.functional.softmax(flow.tensor([1.0, 1.0]), dim=0)
+        tensor([0.5000, 0.5000])
     """
     return _activation.softmax(input, _old_choice(input) if dim is None else dim, dtype=dtype)
 
 
 def log_softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: DType | None = None) -> Tensor:
-    """``log(softmax(input, dim))``, accurate also where the softmax is tiny; arguments as for `softmax`."""
+    """``log(softmax(input, dim))``, accurate also where the softmax is tiny; arguments as for `softmax`.
+
+    Raises:
+        TypeError: for anything else than a floating-point tensor, unless `dtype` is floating-point.
+        IndexError: if there is no dimension `dim`.
+
+    Example:
+        >>> flow.nn.functional.log_softmax(flow.tensor([0.0, 1000.0]), dim=0)
+        tensor([-1000.,     0.])
+    """
     return _activation.log_softmax(input, _old_choice(input) if dim is None else dim, dtype=dtype)
 
 
@@ -266,34 +345,59 @@ def _old_choice(input: Tensor) -> int:
     return 0 if input.ndim in (0, 1, 3) else 1
 
 
-# PyTorch's names of poolings that return indices, whatever `return_indices` says.
+# PyTorch's names of poolings that always return indices.
 
 
-def _with_indices(pool: Callable[..., Any]) -> Callable[..., tuple[Tensor, Tensor]]:
+def _with_indices(pool: Callable[..., Any], arguments: str, result: str) -> Callable[..., tuple[Tensor, Tensor]]:
+    """A pooling that always returns indices; `arguments` and `result` are the example in its docstring."""
     place = list(inspect.signature(pool).parameters).index("return_indices")
 
     @functools.wraps(pool)
-    def pooled(*arguments: Any, **settings: Any) -> tuple[Tensor, Tensor]:
-        if len(arguments) > place:
-            arguments = (*arguments[:place], True, *arguments[place + 1 :])
+    def pooled(*operands: Any, **settings: Any) -> tuple[Tensor, Tensor]:
+        if len(operands) > place:
+            operands = (*operands[:place], True, *operands[place + 1 :])
         else:
             settings["return_indices"] = True
-        found: tuple[Tensor, Tensor] = pool(*arguments, **settings)
-        return found
+        elements_and_indices: tuple[Tensor, Tensor] = pool(*operands, **settings)
+        return elements_and_indices
 
     pooled.__name__ = pooled.__qualname__ = f"{pool.__name__}_with_indices"
     pooled.__module__ = __name__
-    pooled.__doc__ = f"`{pool.__name__}`, which returns the elements and where they were found."
+    pooled.__doc__ = f"""`{pool.__name__}`, which returns the elements and their indices, in two tensors of one shape.
+
+    Raises:
+        TypeError, ValueError: as `{pool.__name__}`.
+
+    Example:
+        >>> flow.nn.functional.{pool.__name__}_with_indices({arguments})
+        {result}
+    """
     return pooled
 
 
-max_pool1d_with_indices = _with_indices(max_pool1d)
-max_pool2d_with_indices = _with_indices(max_pool2d)
-max_pool3d_with_indices = _with_indices(max_pool3d)
-adaptive_max_pool1d_with_indices = _with_indices(adaptive_max_pool1d)
-adaptive_max_pool2d_with_indices = _with_indices(adaptive_max_pool2d)
-adaptive_max_pool3d_with_indices = _with_indices(adaptive_max_pool3d)
-fractional_max_pool2d_with_indices = _with_indices(fractional_max_pool2d)
-fractional_max_pool3d_with_indices = _with_indices(fractional_max_pool3d)
+max_pool1d_with_indices = _with_indices(
+    max_pool1d, "flow.tensor([[1.0, 4.0, 3.0, 2.0]]), 2", "(tensor([[4., 3.]]), tensor([[1, 2]]))"
+)
+max_pool2d_with_indices = _with_indices(
+    max_pool2d, "flow.tensor([[[1.0, 4.0], [3.0, 2.0]]]), 2", "(tensor([[[4.]]]), tensor([[[1]]]))"
+)
+max_pool3d_with_indices = _with_indices(
+    max_pool3d, "flow.arange(8.0).reshape(1, 2, 2, 2), 2", "(tensor([[[[7.]]]]), tensor([[[[7]]]]))"
+)
+adaptive_max_pool1d_with_indices = _with_indices(
+    adaptive_max_pool1d, "flow.tensor([[1.0, 4.0, 3.0, 2.0]]), 2", "(tensor([[4., 3.]]), tensor([[1, 2]]))"
+)
+adaptive_max_pool2d_with_indices = _with_indices(
+    adaptive_max_pool2d, "flow.tensor([[[1.0, 4.0], [3.0, 2.0]]]), 1", "(tensor([[[4.]]]), tensor([[[1]]]))"
+)
+adaptive_max_pool3d_with_indices = _with_indices(
+    adaptive_max_pool3d, "flow.arange(8.0).reshape(1, 2, 2, 2), 1", "(tensor([[[[7.]]]]), tensor([[[[7]]]]))"
+)
+fractional_max_pool2d_with_indices = _with_indices(
+    fractional_max_pool2d, "flow.tensor([[[1.0, 4.0], [3.0, 2.0]]]), 2, 1", "(tensor([[[4.]]]), tensor([[[1]]]))"
+)
+fractional_max_pool3d_with_indices = _with_indices(
+    fractional_max_pool3d, "flow.arange(27.0).reshape(1, 3, 3, 3), 2, 1", "(tensor([[[[26.]]]]), tensor([[[[26]]]]))"
+)
 
 native_channel_shuffle = channel_shuffle

@@ -17,11 +17,11 @@ import numpy as np
 
 from vmflow import random
 from vmflow.autograd import no_grad
-from vmflow.interpreter import dispatch_into
+from vmflow.interpreter import dispatch_into as _dispatch_into
 from vmflow.ops.creation import creation
 from vmflow.random import Generator
 from vmflow.tensors import Tensor
-from vmflow.transfers import beside
+from vmflow.transfers import beside as _beside
 
 Arguments = ParamSpec("Arguments")
 
@@ -38,7 +38,7 @@ _GAINS: dict[str, float] = {
 
 
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
-    """By how much to scale weights so that values keep their spread through `nonlinearity`.
+    """The factor of weights that keeps the spread of values through `nonlinearity`.
 
     Args:
         nonlinearity: "linear", "sigmoid", "tanh", "relu", "leaky_relu", "selu", or the name of a convolution.
@@ -46,6 +46,10 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
 
     Raises:
         ValueError: for another name, or a slope that is no number.
+
+    Example:
+        >>> flow.nn.init.calculate_gain("leaky_relu", 1.0)
+        1.0
     """
     if nonlinearity == "leaky_relu":
         slope = 0.01 if param is None else param
@@ -59,12 +63,16 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
 
 
 def fan_in_and_out(tensor: Tensor) -> tuple[int, int]:
-    """How many inputs one output of this weight sees, and how many outputs one input reaches.
+    """How many inputs one output of this weight reads, and how many outputs one input reaches.
 
     A weight has shape (outputs, inputs, *kernel).
 
     Raises:
         ValueError: if it has fewer than two dimensions.
+
+    Example:
+        >>> flow.nn.init.fan_in_and_out(flow.empty(4, 3, 5, 5))
+        (75, 100)
     """
     if tensor.ndim < 2:
         raise ValueError(f"a weight needs at least 2 dimensions to have a fan, got shape {list(tensor.shape)}")
@@ -77,7 +85,13 @@ _skipping: ContextVar[bool] = ContextVar("skipping", default=False)
 
 @contextmanager
 def skipped() -> Iterator[None]:
-    """Within, the functions here leave tensors as they are; for this task or thread only."""
+    """Within, the functions here leave tensors as they are; for this task or thread only.
+
+    Example:
+        >>> with flow.nn.init.skipped():
+        ...     flow.nn.init.ones_(flow.zeros(2))
+        tensor([0., 0.])
+    """
     token = _skipping.set(True)
     try:
         yield
@@ -102,54 +116,101 @@ def _filling(function: Callable[Arguments, Tensor]) -> Callable[Arguments, Tenso
 
 @_filling
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Generator | None = None) -> Tensor:
-    """Evenly distributed over [a, b)."""
+    """Fill a tensor of any shape from the uniform distribution over [a, b).
+
+    Raises:
+        TypeError: for a dtype that is not floating-point or complex.
+        ValueError: if `a` is above `b`.
+
+    Example:
+        >>> weight = flow.nn.init.uniform_(flow.empty(3, 5), 1.0, 2.0)
+        >>> bool(((weight >= 1) & (weight < 2)).all())
+        True
+    """
     return random.uniform_(tensor, a, b, generator=generator)
 
 
 @_filling
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Generator | None = None) -> Tensor:
-    """Normally distributed."""
+    """Fill a tensor of any shape from the normal distribution.
+
+    Raises:
+        TypeError: for a dtype that is not floating-point or complex.
+        ValueError: if `std` is negative.
+
+    Example:
+        >>> flow.nn.init.normal_(flow.empty(2), mean=3.0, std=0.0)
+        tensor([3., 3.])
+    """
     return random.normal_(tensor, mean, std, generator=generator)
 
 
 @_filling
 def constant_(tensor: Tensor, val: float) -> Tensor:
-    """All the same."""
+    """Fill a tensor of any shape with one number.
+
+    Raises:
+        TypeError: if `val` is no number.
+
+    Example:
+        >>> flow.nn.init.constant_(flow.empty(2), 3.0)
+        tensor([3., 3.])
+    """
     return tensor.fill_(val)
 
 
 def ones_(tensor: Tensor) -> Tensor:
-    """All one."""
+    """Fill a tensor of any shape with ones.  Raises no errors of its own.
+
+    Example:
+        >>> flow.nn.init.ones_(flow.empty(2))
+        tensor([1., 1.])
+    """
     return constant_(tensor, 1.0)
 
 
 def zeros_(tensor: Tensor) -> Tensor:
-    """All zero."""
+    """Fill a tensor of any shape with zeros.  Raises no errors of its own.
+
+    Example:
+        >>> flow.nn.init.zeros_(flow.empty(2))
+        tensor([0., 0.])
+    """
     return constant_(tensor, 0.0)
 
 
 @_filling
 def eye_(tensor: Tensor) -> Tensor:
-    """The identity matrix.
+    """Fill a matrix with the identity.
 
     Raises:
-        ValueError: if it is no matrix.
+        ValueError: if the tensor is no matrix.
+
+    Example:
+        >>> flow.nn.init.eye_(flow.empty(2, 3))
+        tensor([[1., 0., 0.],
+                [0., 1., 0.]])
     """
     if tensor.ndim != 2:
         raise ValueError(f"eye_: expected 2 dimensions, got shape {list(tensor.shape)}")
-    return tensor.copy_(beside(creation.eye(*tensor.shape, dtype=tensor.dtype, device=tensor.device), tensor))
+    return tensor.copy_(_beside(creation.eye(*tensor.shape, dtype=tensor.dtype, device=tensor.device), tensor))
 
 
 @_filling
 def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
-    """The weight of a convolution that passes on as many of its input channels as it can.
+    """Fill with the weight of a convolution that passes on as many of its input channels as it can.
 
     Args:
         tensor: (outputs, inputs of a group, *kernel), of three to five dimensions.
-        groups: of the convolution, each of which passes on its own.
+        groups: of the convolution, each of which passes on its own channels.
 
     Raises:
         ValueError: for another number of dimensions, or outputs that the groups do not divide.
+
+    Example:
+        >>> flow.nn.init.dirac_(flow.empty(1, 2, 3))
+        tensor([[[0., 1., 0.],
+                 [0., 0., 0.]]])
     """
     if tensor.ndim not in (3, 4, 5):
         raise ValueError(f"dirac_: expected 3, 4 or 5 dimensions, got shape {list(tensor.shape)}")
@@ -161,21 +222,25 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
     for group in range(groups):
         for channel in range(min(outputs, tensor.shape[1])):
             values[(group * outputs + channel, channel, *middle)] = 1
-    return tensor.copy_(beside(creation.from_numpy(values).to(device=tensor.device), tensor))
+    return tensor.copy_(_beside(creation.from_numpy(values).to(device=tensor.device), tensor))
 
 
 @_filling
 def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Generator | None = None) -> Tensor:
-    """Normally distributed, but for as many zeros in each column (J. Martens, 2010).
+    """Fill a matrix from the normal distribution, with as many zeros in each column (J. Martens, 2010).
 
     Args:
         tensor: a matrix.
-        sparsity: which part of each column is zero, within [0, 1]; rounded up to whole elements.
+        sparsity: the part of each column that is zero, within [0, 1]; rounded up to whole elements.
         std: standard deviation of the rest.
         generator: the source of the numbers.
 
     Raises:
-        ValueError: if it is no matrix, or `sparsity` no part.
+        ValueError: if the tensor is no matrix, or `sparsity` is outside [0, 1].
+
+    Example:
+        >>> (flow.nn.init.sparse_(flow.empty(4, 2), sparsity=0.5) == 0).sum(0)
+        tensor([2, 2])
     """
     if tensor.ndim != 2:
         raise ValueError(f"sparse_: expected 2 dimensions, got shape {list(tensor.shape)}")
@@ -188,13 +253,33 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Gener
 
 
 def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
-    """Evenly distributed, with variance ``gain**2 * 2 / (fan_in + fan_out)`` (Glorot and Bengio, 2010)."""
+    """Fill a weight uniformly, with variance ``gain**2 * 2 / (fan_in + fan_out)`` (Glorot and Bengio, 2010).
+
+    Raises:
+        ValueError: if the tensor has fewer than two dimensions.
+        TypeError: for a dtype that is not floating-point or complex.
+
+    Example:
+        >>> weight = flow.nn.init.xavier_uniform_(flow.empty(3, 3))
+        >>> bool((weight.abs() <= 1).all())
+        True
+    """
     bound = gain * math.sqrt(6.0 / sum(fan_in_and_out(tensor)))
     return uniform_(tensor, -bound, bound, generator)
 
 
 def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
-    """Normally distributed, with variance ``gain**2 * 2 / (fan_in + fan_out)`` (Glorot and Bengio, 2010)."""
+    """Fill a weight normally, with variance ``gain**2 * 2 / (fan_in + fan_out)`` (Glorot and Bengio, 2010).
+
+    Raises:
+        ValueError: if the tensor has fewer than two dimensions.
+        TypeError: for a dtype that is not floating-point or complex.
+
+    Example:
+        >>> flow.nn.init.xavier_normal_(flow.empty(2, 3), gain=0.0).abs()
+        tensor([[0., 0., 0.],
+                [0., 0., 0.]])
+    """
     return normal_(tensor, 0.0, gain * math.sqrt(2.0 / sum(fan_in_and_out(tensor))), generator)
 
 
@@ -205,14 +290,23 @@ def kaiming_uniform_(
     nonlinearity: str = "leaky_relu",
     generator: Generator | None = None,
 ) -> Tensor:
-    """Evenly distributed, with variance ``gain**2 / fan`` (He and others, 2015).
+    """Fill a weight uniformly, with variance ``gain**2 / fan`` (He and others, 2015).
 
     Args:
         tensor: a weight of shape (outputs, inputs, *kernel).
         a: the slope of leaky_relu.
         mode: "fan_in" keeps the spread of values forward, "fan_out" that of gradients backward.
-        nonlinearity: what follows, see `calculate_gain`.
+        nonlinearity: the function behind the layer, see `calculate_gain`.
         generator: the source of the numbers.
+
+    Raises:
+        ValueError: for fewer than two dimensions, another mode or nonlinearity.
+        TypeError: for a dtype that is not floating-point or complex.
+
+    Example:
+        >>> weight = flow.nn.init.kaiming_uniform_(flow.empty(4, 6))
+        >>> bool((weight.abs() <= 1).all())
+        True
     """
     bound = math.sqrt(3.0) * _kaiming_std(tensor, a, mode, nonlinearity)
     return uniform_(tensor, -bound, bound, generator)
@@ -225,7 +319,16 @@ def kaiming_normal_(
     nonlinearity: str = "leaky_relu",
     generator: Generator | None = None,
 ) -> Tensor:
-    """Normally distributed, with variance ``gain**2 / fan``; see `kaiming_uniform_`."""
+    """Fill a weight normally, with variance ``gain**2 / fan``; see `kaiming_uniform_`.
+
+    Raises:
+        ValueError: for fewer than two dimensions, another mode or nonlinearity.
+        TypeError: for a dtype that is not floating-point or complex.
+
+    Example:
+        >>> flow.nn.init.kaiming_normal_(flow.empty(4, 6), nonlinearity="relu").shape
+        vmflow.Size([4, 6])
+    """
     return normal_(tensor, 0.0, _kaiming_std(tensor, a, mode, nonlinearity), generator)
 
 
@@ -250,10 +353,16 @@ def trunc_normal_(
     b: float = 2.0,
     generator: Generator | None = None,
 ) -> Tensor:
-    """Normally distributed within [a, b], as if values outside were drawn again.
+    """Fill a tensor of any shape from the normal distribution within [a, b], as if values outside were drawn again.
 
     Raises:
+        TypeError: for a dtype that is not floating-point.
         ValueError: if `std` is not positive, or the interval is empty.
+
+    Example:
+        >>> weight = flow.nn.init.trunc_normal_(flow.empty(3, 5), a=-1.0, b=1.0)
+        >>> bool((weight.abs() <= 1).all())
+        True
     """
     if not std > 0:
         raise ValueError(f"trunc_normal_: the standard deviation must be positive, got {std}")
@@ -264,12 +373,18 @@ def trunc_normal_(
 
 @_filling
 def orthogonal_(tensor: Tensor, gain: float = 1, generator: Generator | None = None) -> Tensor:
-    """Rows (or columns, if there are fewer) orthogonal to each other and of length `gain` (Saxe and others, 2013).
+    """Fill with orthogonal rows (or columns, if there are fewer) of length `gain` (Saxe and others, 2013).
 
     Dimensions behind the first count as one.
 
     Raises:
+        TypeError: for a dtype that is not floating-point.
         ValueError: if there are fewer than two dimensions.
+
+    Example:
+        >>> weight = flow.nn.init.orthogonal_(flow.empty(2, 5))
+        >>> flow.allclose(weight @ weight.T, flow.eye(2), atol=1e-5)
+        True
     """
     if tensor.ndim < 2:
         raise ValueError(f"orthogonal_: expected at least 2 dimensions, got shape {list(tensor.shape)}")
@@ -281,7 +396,7 @@ def orthogonal_(tensor: Tensor, gain: float = 1, generator: Generator | None = N
 def _draw_with(op: Any, tensor: Tensor, generator: Generator | None, *parameters: float) -> Tensor:
     if not tensor.is_floating_point():
         raise TypeError(f"{op.name}: expected a floating-point tensor, got {tensor.dtype.name}")
-    return dispatch_into(op, tensor, (), (tensor._blob.meta, *parameters), random.take(tensor.numel(), generator))
+    return _dispatch_into(op, tensor, (), (tensor._blob.meta, *parameters), random.take(tensor.numel(), generator))
 
 
 # PyTorch's name, which is private there and used by many programs all the same.
@@ -289,7 +404,7 @@ _calculate_fan_in_and_fan_out = fan_in_and_out
 
 
 def _old(function: Callable[Arguments, Tensor]) -> Callable[Arguments, Tensor]:
-    """The function under the name that it had before PyTorch gave names with an underscore to what changes tensors."""
+    """The function by PyTorch's older name, which has no underscore."""
     new = function.__name__
 
     @functools.wraps(function)
@@ -300,6 +415,7 @@ def _old(function: Callable[Arguments, Tensor]) -> Callable[Arguments, Tensor]:
         return function(*args, **kwargs)
 
     called.__name__ = called.__qualname__ = new[:-1]
+    called.__doc__ = f"The old name of `{new}`, which warns with FutureWarning.\n\n    {function.__doc__}"
     return called
 
 

@@ -1,7 +1,7 @@
 """Functions of layers that PyTorch has in `torch`, too, but with other arguments or results than in `nn.functional`.
 
-`vmflow` has them as PyTorch does: ``vmflow.batch_norm`` takes the weight and the bias first.  Functions that are alike
-in both places are those of `nn.functional`.
+`vmflow` has them as PyTorch does: ``vmflow.batch_norm`` takes the weight and the bias first.  Functions that are the
+same in both places are those of `nn.functional`.
 
 The losses take the reduction as a number, which by default is 0: there is none.
 """
@@ -40,8 +40,19 @@ def batch_norm(
     """`nn.functional.batch_norm`, with the weight and the bias first.
 
     Args:
-        input, weight, bias, running_mean, running_var, training, momentum, eps: as there.
-        cudnn_enabled: makes no difference; for programs that give it.
+        input: (N, C, *); the result has the same shape.
+        weight, bias, running_mean, running_var: (C,), or None.
+        training, momentum, eps: as there.
+        cudnn_enabled: makes no difference; for programs that pass the argument.
+
+    Raises:
+        TypeError: for anything else than floating-point tensors.
+        ValueError: for shapes that do not fit, or without running statistics unless `training`.
+
+    Example:
+        >>> flow.batch_norm(flow.tensor([[1.0], [3.0]]), None, None, None, None, True, 0.1, 1e-5, False)
+        tensor([[-1.0000],
+                [ 1.0000]])
     """
     return _functional.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
 
@@ -60,8 +71,18 @@ def instance_norm(
     """`nn.functional.instance_norm`, with the weight and the bias first.
 
     Args:
-        input, weight, bias, running_mean, running_var, use_input_stats, momentum, eps: as there.
-        cudnn_enabled: makes no difference; for programs that give it.
+        input: (N, C, L, *); the result has the same shape.
+        weight, bias, running_mean, running_var: (C,), or None.
+        use_input_stats, momentum, eps: as there.
+        cudnn_enabled: makes no difference; for programs that pass the argument.
+
+    Raises:
+        TypeError: for anything else than floating-point tensors.
+        ValueError: for shapes that do not fit, or without running statistics unless `use_input_stats`.
+
+    Example:
+        >>> flow.instance_norm(flow.tensor([[[1.0, 3.0]]]), None, None, None, None, True, 0.1, 1e-5, False)
+        tensor([[[-1.0000,  1.0000]]])
     """
     return _functional.instance_norm(input, running_mean, running_var, weight, bias, use_input_stats, momentum, eps)
 
@@ -73,9 +94,19 @@ def embedding(
 
     Args:
         weight: (rows, features).
-        indices: integers of any shape.
+        indices: integers of any shape (*); the result is (*, features).
         padding_idx: the row that gets no gradient; a negative number, which does not count from the end here, for none.
         scale_grad_by_freq, sparse: as in `nn.functional.embedding`.
+
+    Raises:
+        TypeError: for indices that are no integers.
+        ValueError: if the table is no matrix, or has no row `padding_idx`.
+        IndexError: when the result is read, for an index that names no row.
+
+    Example:
+        >>> flow.embedding(flow.tensor([[1.0, 2.0], [3.0, 4.0]]), flow.tensor([1, 0]))
+        tensor([[3., 4.],
+                [1., 2.]])
     """
     padding = None if padding_idx < 0 else padding_idx
     return _functional.embedding(
@@ -84,7 +115,16 @@ def embedding(
 
 
 def dropout(input: Tensor, p: float = 0.5, train: bool = True) -> Tensor:
-    """`nn.functional.dropout`."""
+    """`nn.functional.dropout`: zeros elements of a tensor of any shape.
+
+    Raises:
+        TypeError: for anything else than a floating-point tensor.
+        ValueError: if `p` is no probability.
+
+    Example:
+        >>> flow.dropout(flow.ones(3), 0.5, train=False)
+        tensor([1., 1., 1.])
+    """
     return _functional.dropout(input, p, train)
 
 
@@ -94,7 +134,16 @@ def dropout_(input: Tensor, p: float = 0.5, train: bool = True) -> Tensor:
 
 
 def alpha_dropout(input: Tensor, p: float = 0.5, train: bool = False) -> Tensor:
-    """`nn.functional.alpha_dropout`."""
+    """`nn.functional.alpha_dropout`: of a tensor of any shape.
+
+    Raises:
+        TypeError: for anything else than a floating-point tensor.
+        ValueError: if `p` is no probability.
+
+    Example:
+        >>> flow.alpha_dropout(flow.ones(3), 0.5, train=False)
+        tensor([1., 1., 1.])
+    """
     return _functional.alpha_dropout(input, p, train)
 
 
@@ -104,7 +153,17 @@ def alpha_dropout_(input: Tensor, p: float = 0.5, train: bool = False) -> Tensor
 
 
 def feature_alpha_dropout(input: Tensor, p: float = 0.5, train: bool = False) -> Tensor:
-    """`nn.functional.feature_alpha_dropout`."""
+    """`nn.functional.feature_alpha_dropout`: of whole channels of a tensor (N, C, *).
+
+    Raises:
+        TypeError: for anything else than a floating-point tensor.
+        ValueError: if `p` is no probability, or for fewer than two dimensions.
+
+    Example:
+        >>> flow.feature_alpha_dropout(flow.ones(2, 2), 0.5, train=False)
+        tensor([[1., 1.],
+                [1., 1.]])
+    """
     return _functional.feature_alpha_dropout(input, p, train)
 
 
@@ -114,13 +173,32 @@ def feature_alpha_dropout_(input: Tensor, p: float = 0.5, train: bool = False) -
 
 
 def adaptive_max_pool1d(input: Tensor, output_size: int | tuple[int]) -> tuple[Tensor, Tensor]:
-    """`nn.functional.adaptive_max_pool1d`, always with the indices."""
+    """`nn.functional.adaptive_max_pool1d` with the indices: (N, C, L) to two of (N, C, output_size), or without N.
+
+    Raises:
+        TypeError: for a size that is no integer.
+        ValueError: for a size below 1, or another number of dimensions.
+
+    Example:
+        >>> flow.adaptive_max_pool1d(flow.tensor([[1.0, 3.0, 5.0, 4.0]]), 2)
+        (tensor([[3., 5.]]), tensor([[1, 2]]))
+    """
     pooled: tuple[Tensor, Tensor] = _functional.adaptive_max_pool1d(input, output_size, return_indices=True)
     return pooled
 
 
 def affine_grid_generator(theta: Tensor, size: tuple[int, ...], align_corners: bool) -> Tensor:
-    """`nn.functional.affine_grid`."""
+    """`nn.functional.affine_grid`: matrices (N, 2, 3) to a grid (N, H, W, 2), or (N, 3, 4) to (N, D, H, W, 3).
+
+    Raises:
+        TypeError: for anything else than a floating-point tensor.
+        ValueError: if `theta` and `size` do not fit together.
+
+    Example:
+        >>> flow.affine_grid_generator(flow.tensor([[[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]]), (1, 1, 1, 2), True)[0, 0]
+        tensor([[-1.,  0.],
+                [ 1.,  0.]])
+    """
     return _functional.affine_grid(theta, size, align_corners)
 
 
@@ -128,7 +206,16 @@ def affine_grid_generator(theta: Tensor, size: tuple[int, ...], align_corners: b
 
 
 def kl_div(input: Tensor, target: Tensor, reduction: int | str = 0, *, log_target: bool = False) -> Tensor:
-    """`nn.functional.kl_div`."""
+    """`nn.functional.kl_div` of two tensors of one shape.
+
+    Raises:
+        TypeError: for anything else than floating-point tensors.
+        ValueError: for shapes that differ, or another reduction than 0, 1 and 2.
+
+    Example:
+        >>> flow.kl_div(flow.tensor([0.5, 0.5]).log(), flow.tensor([1.0, 0.0]))
+        tensor([0.6931, 0.0000])
+    """
     chosen = _reduction("kl_div", reduction)
     return _functional.kl_div(input, target, reduction=chosen, log_target=log_target)
 
@@ -140,13 +227,31 @@ def binary_cross_entropy_with_logits(
     pos_weight: Tensor | None = None,
     reduction: int | str = 0,
 ) -> Tensor:
-    """`nn.functional.binary_cross_entropy_with_logits`."""
+    """`nn.functional.binary_cross_entropy_with_logits` of two tensors of one shape, to which the weights are broadcast.
+
+    Raises:
+        TypeError: for anything else than floating-point tensors of one dtype.
+        ValueError: for shapes that do not fit, or another reduction than 0, 1 and 2.
+
+    Example:
+        >>> flow.binary_cross_entropy_with_logits(flow.tensor([0.0, 1000.0]), flow.tensor([1.0, 1.0]))
+        tensor([0.6931, 0.0000])
+    """
     chosen = _reduction("binary_cross_entropy_with_logits", reduction)
     return _functional.binary_cross_entropy_with_logits(input, target, weight, pos_weight=pos_weight, reduction=chosen)
 
 
 def hinge_embedding_loss(input: Tensor, target: Tensor, margin: float = 1.0, reduction: int | str = 0) -> Tensor:
-    """`nn.functional.hinge_embedding_loss`."""
+    """`nn.functional.hinge_embedding_loss` of two tensors of one shape.
+
+    Raises:
+        TypeError: for anything else than tensors.
+        ValueError: for shapes that differ, or another reduction than 0, 1 and 2.
+
+    Example:
+        >>> flow.hinge_embedding_loss(flow.tensor([0.25, 0.25]), flow.tensor([1, -1]))
+        tensor([0.2500, 0.7500])
+    """
     chosen = _reduction("hinge_embedding_loss", reduction)
     return _functional.hinge_embedding_loss(input, target, margin, reduction=chosen)
 
@@ -154,7 +259,16 @@ def hinge_embedding_loss(input: Tensor, target: Tensor, margin: float = 1.0, red
 def margin_ranking_loss(
     input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: int | str = 0
 ) -> Tensor:
-    """`nn.functional.margin_ranking_loss`."""
+    """`nn.functional.margin_ranking_loss` of three tensors, whose shapes are broadcast together.
+
+    Raises:
+        TypeError: for anything else than tensors.
+        ValueError: for shapes that do not broadcast, or another reduction than 0, 1 and 2.
+
+    Example:
+        >>> flow.margin_ranking_loss(flow.tensor([1.0, 2.0]), flow.tensor([3.0, 1.0]), flow.tensor([1, 1]))
+        tensor([2., 0.])
+    """
     chosen = _reduction("margin_ranking_loss", reduction)
     return _functional.margin_ranking_loss(input1, input2, target, margin, reduction=chosen)
 
@@ -162,7 +276,17 @@ def margin_ranking_loss(
 def cosine_embedding_loss(
     input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: int | str = 0
 ) -> Tensor:
-    """`nn.functional.cosine_embedding_loss`."""
+    """`nn.functional.cosine_embedding_loss` of inputs (N, D) and targets (N,), or (D,) and a scalar.
+
+    Raises:
+        TypeError: for anything else than floating-point inputs.
+        ValueError: for other shapes, or another reduction than 0, 1 and 2.
+
+    Example:
+        >>> vectors = flow.tensor([[1.0, 0.0], [0.0, 1.0]])
+        >>> flow.cosine_embedding_loss(vectors, vectors, flow.tensor([1, -1]))
+        tensor([0., 1.])
+    """
     chosen = _reduction("cosine_embedding_loss", reduction)
     return _functional.cosine_embedding_loss(input1, input2, target, margin, reduction=chosen)
 
@@ -177,7 +301,17 @@ def triplet_margin_loss(
     swap: bool = False,
     reduction: int | str = 0,
 ) -> Tensor:
-    """`nn.functional.triplet_margin_loss`."""
+    """`nn.functional.triplet_margin_loss` of three tensors (N, D), or (D,).
+
+    Raises:
+        TypeError: for anything else than tensors.
+        ValueError: for shapes that do not fit, or another reduction than 0, 1 and 2.
+
+    Example:
+        >>> anchor, positive, negative = flow.zeros(1, 2), flow.tensor([[3.0, 4.0]]), flow.tensor([[0.0, 2.0]])
+        >>> flow.triplet_margin_loss(anchor, positive, negative, eps=0.0)
+        tensor([4.])
+    """
     chosen = _reduction("triplet_margin_loss", reduction)
     return _functional.triplet_margin_loss(anchor, positive, negative, margin, p, eps, swap, reduction=chosen)
 
@@ -185,7 +319,16 @@ def triplet_margin_loss(
 def poisson_nll_loss(
     input: Tensor, target: Tensor, log_input: bool, full: bool, eps: float, reduction: int | str
 ) -> Tensor:
-    """`nn.functional.poisson_nll_loss`."""
+    """`nn.functional.poisson_nll_loss` of two tensors of one shape.
+
+    Raises:
+        TypeError: for anything else than tensors.
+        ValueError: for shapes that differ, or another reduction than 0, 1 and 2.
+
+    Example:
+        >>> flow.poisson_nll_loss(flow.tensor([0.0, 0.0]), flow.tensor([1.0, 3.0]), True, False, 1e-8, 0)
+        tensor([1., 1.])
+    """
     chosen = _reduction("poisson_nll_loss", reduction)
     return _functional.poisson_nll_loss(input, target, log_input, full, eps=eps, reduction=chosen)
 
@@ -199,6 +342,15 @@ def ctc_loss(
     reduction: int | str = 0,
     zero_infinity: bool = False,
 ) -> Tensor:
-    """`nn.functional.ctc_loss`."""
+    """`nn.functional.ctc_loss` of log-probabilities (T, N, C) or (T, C), targets (N, S) or in a row, lengths (N,).
+
+    Raises:
+        TypeError: for targets that are no integers.
+        ValueError: for shapes that do not fit, a blank that is no class, or another reduction than 0, 1 and 2.
+
+    Example:
+        >>> flow.ctc_loss(flow.full((3, 1, 2), 0.5).log(), flow.tensor([[1]]), [3], [1])
+        tensor([0.2877])
+    """
     chosen = _reduction("ctc_loss", reduction)
     return _functional.ctc_loss(log_probs, targets, input_lengths, target_lengths, blank, chosen, zero_infinity)

@@ -51,7 +51,7 @@ def length_of_slices(weight: Tensor, dim: int | None) -> Tensor:
 
 
 def _taken(function: str, module: Module, name: str) -> Parameter:
-    """The parameter, which is one no longer."""
+    """Remove a parameter from the module and return it."""
     weight = module._parameters.get(name)
     if weight is None:
         raise ValueError(f"{function}: {type(module).__name__} has no parameter {name!r}")
@@ -67,7 +67,7 @@ def _hook(module: Module, kind: type, name: str) -> int | None:
 
 
 def _popped(kind: type[Hook], module: Module, name: str, what: str) -> Hook:
-    """The hook, which the module has no longer."""
+    """Remove the hook from the module and return it."""
     number = _hook(module, kind, name)
     if number is None:
         raise ValueError(f"remove_{what.replace(' ', '_')}: {name!r} of {type(module).__name__} has no {what}")
@@ -77,7 +77,7 @@ def _popped(kind: type[Hook], module: Module, name: str, what: str) -> Hook:
 
 
 def _restored(module: Changed, name: str, weight: Tensor, suffixes: str) -> Changed:
-    """The module with the weight as a parameter, and without what it was computed from."""
+    """The module with the weight as a parameter, without the tensors from which the hook computed it."""
     for attribute in (name, *[f"{name}_{suffix}" for suffix in suffixes.split()]):
         delattr(module, attribute)
     module.register_parameter(name, Parameter(weight))
@@ -90,19 +90,24 @@ def _check_single(function: str, module: Module, kind: type, name: str) -> None:
 
 
 def weight_norm(module: Changed, name: str = "weight", dim: int | None = 0) -> Changed:
-    """Make a weight of its length and its direction, trained apart (T. Salimans and D. Kingma, 2016).
+    """Make a weight of its length and its direction, trained separately (T. Salimans and D. Kingma, 2016).
 
     The parameters ``weight_g`` and ``weight_v`` take the place of ``weight``, which is computed before every call.
 
     Args:
         module: changed and returned.
         name: of the weight.
-        dim: along which each slice has a length of its own; None for a single length.
+        dim: the dimension along which each slice has a length of its own; None for a single length.
 
     Raises:
         ValueError: if there is no such parameter.
         IndexError: if the weight has no such dimension.
         RuntimeError: if it is normalised already.
+
+    Example:
+        >>> layer = flow.nn.utils.weight_norm(flow.nn.Linear(4, 3))
+        >>> layer.weight_g.shape, layer.weight_v.shape
+        (vmflow.Size([3, 1]), vmflow.Size([3, 4]))
     """
     _check_single("weight_norm", module, WeightNorm, name)
     found = module._parameters.get(name)
@@ -124,7 +129,12 @@ def remove_weight_norm(module: Changed, name: str = "weight") -> Changed:
     """Undo `weight_norm`: the weight is a parameter again, with its present value.
 
     Raises:
-        ValueError: if it is not normalised so.
+        ValueError: if `weight_norm` was not applied to it.
+
+    Example:
+        >>> layer = flow.nn.utils.weight_norm(flow.nn.Linear(4, 3))
+        >>> [name for name, _ in flow.nn.utils.remove_weight_norm(layer).named_parameters()]
+        ['bias', 'weight']
     """
     hook = _popped(WeightNorm, module, name, "weight norm")
     with no_grad():
@@ -133,7 +143,7 @@ def remove_weight_norm(module: Changed, name: str = "weight") -> Changed:
 
 
 def as_matrix(weight: Tensor, dim: int) -> Tensor:
-    """(outputs, everything else); `dim` is that of the outputs."""
+    """The weight as a matrix (outputs, all other dimensions); `dim` is the dimension of the outputs."""
     return weight.movedim(dim, 0).reshape((weight.shape[dim], -1))
 
 
@@ -145,7 +155,7 @@ class SpectralNorm:
         name: of the weight.
         n_power_iterations: in training mode, for each call.
         eps: vectors shorter than this are not made longer.
-        dim: that of the outputs.
+        dim: the dimension of the outputs.
     """
 
     name: str
@@ -154,7 +164,7 @@ class SpectralNorm:
     dim: int
 
     def compute_weight(self, module: Module, iterate: bool) -> Tensor:
-        """The weight divided by its largest singular value, as far as that is known."""
+        """The weight divided by the present estimate of its largest singular value."""
         weight: Tensor = getattr(module, f"{self.name}_orig")
         left: Tensor = getattr(module, f"{self.name}_u")
         right: Tensor = getattr(module, f"{self.name}_v")
@@ -185,11 +195,16 @@ def spectral_norm(
         name: of the weight.
         n_power_iterations: for each call in training mode.
         eps: vectors shorter than this are not made longer.
-        dim: that of the outputs; by default 1 for transposed convolutions, else 0.
+        dim: the dimension of the outputs; by default 1 for transposed convolutions, else 0.
 
     Raises:
         ValueError: if there is no such parameter, or for fewer than one iteration.
         RuntimeError: if it is normalised already.
+
+    Example:
+        >>> layer = flow.nn.utils.spectral_norm(flow.nn.Linear(4, 3))
+        >>> layer.weight_orig.shape, layer.weight_u.shape
+        (vmflow.Size([3, 4]), vmflow.Size([3]))
     """
     _check_single("spectral_norm", module, SpectralNorm, name)
     if n_power_iterations <= 0:
@@ -213,7 +228,12 @@ def remove_spectral_norm(module: Changed, name: str = "weight") -> Changed:
     """Undo `spectral_norm`: the weight is a parameter again, with its present normalised value.
 
     Raises:
-        ValueError: if it is not normalised so.
+        ValueError: if `spectral_norm` was not applied to it.
+
+    Example:
+        >>> layer = flow.nn.utils.spectral_norm(flow.nn.Linear(4, 3))
+        >>> [name for name, _ in flow.nn.utils.remove_spectral_norm(layer).named_parameters()]
+        ['bias', 'weight']
     """
     hook = _popped(SpectralNorm, module, name, "spectral norm")
     with no_grad():

@@ -1,4 +1,4 @@
-"""What is done with many parameters together: clipping gradients, and seeing parameters as one vector."""
+"""Functions on many parameters together: clipping gradients, and joining parameters to one vector."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING, Any, TypeVar
 
 from vmflow import dtypes
-from vmflow.kernels.problems.updates import Clip, ScaleToNorm, TotalNorm
-from vmflow.kernels.updates import choose_update
-from vmflow.multi_tensor import Update, issue_update
+from vmflow.kernels.problems.updates import Clip as _Clip, ScaleToNorm as _ScaleToNorm, TotalNorm as _TotalNorm
+from vmflow.kernels.updates import choose_update as _choose_update
+from vmflow.multi_tensor import Update as _Update, issue_update as _issue_update
 from vmflow.nn import init
 from vmflow.nn.module import Module
 from vmflow.nn.weight_norms import (
@@ -21,7 +21,7 @@ from vmflow.nn.weight_norms import (
     weight_norm as weight_norm,
 )
 from vmflow.ops.creation import creation
-from vmflow.ops.shape.joining import cat
+from vmflow.ops.shape.joining import cat as _cat
 from vmflow.tensors import Tensor
 
 from . import rnn as rnn, stateless as stateless
@@ -53,9 +53,9 @@ Made = TypeVar("Made", bound=Module)
 
 
 def skip_init(module_cls: type[Made], *args: Any, **kwargs: Any) -> Made:
-    """A layer whose parameters hold whatever their memory held: for those that are loaded anyway.
+    """A layer whose parameters are not initialised, for parameters that are loaded anyway.
 
-    Only what `nn.init` fills is left out, for this task or thread.
+    Only `nn.init` is left out, for this task or thread.
 
     Args:
         module_cls: a class of modules.
@@ -63,6 +63,10 @@ def skip_init(module_cls: type[Made], *args: Any, **kwargs: Any) -> Made:
 
     Raises:
         TypeError: if it is no class of modules.
+
+    Example:
+        >>> flow.nn.utils.skip_init(flow.nn.Linear, 2, 3).weight.shape
+        vmflow.Size([3, 2])
     """
     if not isinstance(module_cls, type) or not issubclass(module_cls, Module):
         raise TypeError(f"skip_init: expected a subclass of nn.Module, got {module_cls!r}")
@@ -84,24 +88,30 @@ def clip_grad_norm_(
 ) -> Tensor:
     """Scale gradients down, all by one factor, so that the norm of all their elements is at most `max_norm`.
 
-    All are scaled by one instruction.  Nothing is waited for unless `error_if_nonfinite` is True.
+    One instruction scales all.  Nothing is waited for unless `error_if_nonfinite` is True.
 
     Args:
         parameters: whose gradients to change.
         max_norm: the largest norm allowed.
         norm_type: the p of the p-norm; infinity for the largest magnitude.
         error_if_nonfinite: wait for the norm, and raise if it is infinite or NaN.
-        foreach: changes nothing; there is one way.
+        foreach: changes nothing; there is one implementation.
 
     Returns:
         The norm before scaling, a scalar.
 
     Raises:
         ValueError: if `norm_type` is not positive.
-        RuntimeError: if asked to, for a norm that is not finite; the gradients are as they were.
+        RuntimeError: with `error_if_nonfinite`, for a norm that is not finite; the gradients are as they were.
+
+    Example:
+        >>> weight = flow.nn.Parameter(flow.ones(2))
+        >>> weight.grad = flow.tensor([3.0, 4.0])
+        >>> flow.nn.utils.clip_grad_norm_([weight], max_norm=10.0)
+        tensor(5.)
     """
     gradients = _gradients(parameters)
-    norm = _total_norm(gradients, float(norm_type))
+    norm = _total_norm("clip_grad_norm_", gradients, float(norm_type))
     if error_if_nonfinite and not math.isfinite(norm.item()):
         raise RuntimeError(
             f"clip_grad_norm_: the norm of order {norm_type} of the gradients is {norm.item()}, and none was scaled; "
@@ -123,13 +133,17 @@ def get_total_norm(
         tensors: a tensor or several.
         norm_type: the p of the p-norm; infinity for the largest magnitude.
         error_if_nonfinite: wait for the norm, and raise if it is infinite or NaN.
-        foreach: changes nothing; there is one way.
+        foreach: changes nothing; there is one implementation.
 
     Raises:
         ValueError: if `norm_type` is not positive.
-        RuntimeError: if asked to, for a norm that is not finite.
+        RuntimeError: with `error_if_nonfinite`, for a norm that is not finite.
+
+    Example:
+        >>> flow.nn.utils.get_total_norm([flow.tensor([3.0]), flow.tensor([4.0])])
+        tensor(5.)
     """
-    norm = _total_norm([tensors] if isinstance(tensors, Tensor) else list(tensors), float(norm_type))
+    norm = _total_norm("get_total_norm", [tensors] if isinstance(tensors, Tensor) else list(tensors), float(norm_type))
     if error_if_nonfinite and not math.isfinite(norm.item()):
         raise RuntimeError(f"get_total_norm: the norm of order {norm_type} is {norm.item()}")
     return norm
@@ -142,7 +156,16 @@ def clip_grad_norm(
     error_if_nonfinite: bool = False,
     foreach: bool | None = None,
 ) -> Tensor:
-    """The old name of `clip_grad_norm_`, with a FutureWarning."""
+    """The old name of `clip_grad_norm_`, with a FutureWarning; arguments and the resulting scalar as there.
+
+    Raises:
+        ValueError: if `norm_type` is not positive.
+        RuntimeError: with `error_if_nonfinite`, for a norm that is not finite.
+
+    Example:
+        >>> flow.nn.utils.clip_grad_norm_(flow.nn.Parameter(flow.ones(2)), max_norm=1.0)
+        tensor(0.)
+    """
     warnings.warn(
         "nn.utils.clip_grad_norm is the old name of nn.utils.clip_grad_norm_; use the new one",
         FutureWarning,
@@ -154,12 +177,40 @@ def clip_grad_norm(
 def clip_grads_with_norm_(
     parameters: Tensor | Iterable[Tensor], max_norm: float, total_norm: Tensor, foreach: bool | None = None
 ) -> None:
-    """Scale gradients down as `clip_grad_norm_` does, by a norm that is known, such as `get_total_norm`'s."""
+    """Scale gradients down as `clip_grad_norm_` does, by a norm that is known, such as `get_total_norm`'s.
+
+    Args:
+        parameters: whose gradients to change.
+        max_norm: the largest norm allowed.
+        total_norm: a scalar.
+        foreach: changes nothing; there is one implementation.
+
+    Raises:
+        AttributeError: for parameters that are no tensors.
+
+    Example:
+        >>> weight = flow.nn.Parameter(flow.ones(2))
+        >>> weight.grad = flow.tensor([30.0, 40.0])
+        >>> flow.nn.utils.clip_grads_with_norm_([weight], 1.0, flow.tensor(50.0))
+        >>> weight.grad
+        tensor([0.6000, 0.8000])
+    """
     _scale_to(_gradients(parameters), float(max_norm), total_norm)
 
 
 def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float, foreach: bool | None = None) -> None:
-    """Bring every element of the gradients into [-clip_value, clip_value], by one instruction."""
+    """Limit every element of the gradients to [-clip_value, clip_value], by one instruction.
+
+    Raises:
+        TypeError: for a limit that is no number, or complex gradients.
+
+    Example:
+        >>> weight = flow.nn.Parameter(flow.ones(2))
+        >>> weight.grad = flow.tensor([3.0, -0.5])
+        >>> flow.nn.utils.clip_grad_value_([weight], 1.0)
+        >>> weight.grad
+        tensor([ 1.0000, -0.5000])
+    """
     if not isinstance(clip_value, (int, float)):
         raise TypeError(f"clip_grad_value_: clip_value must be a number, not {clip_value!r}")
     gradients = _gradients(parameters)
@@ -167,30 +218,30 @@ def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float, f
         if gradient.is_complex():
             raise TypeError("clip_grad_value_: complex gradients have no order to be clipped by; use clip_grad_norm_")
     if gradients:
-        clip = choose_update("clip", gradients[0].device).kernel(Clip(float(clip_value)))
-        issue_update(Update("clip_grad_value_", clip, [], gradients, _elements(gradients)))
+        clip = _choose_update("clip", gradients[0].device).kernel(_Clip(float(clip_value)))
+        _issue_update(_Update("clip_grad_value_", clip, [], gradients, _elements(gradients)))
 
 
-def _total_norm(gradients: list[Tensor], order: float) -> Tensor:
+def _total_norm(function: str, tensors: list[Tensor], order: float) -> Tensor:
     if not order > 0:
-        raise ValueError(f"clip_grad_norm_: norm_type must be positive or infinity, got {order}")
+        raise ValueError(f"{function}: norm_type must be positive or infinity, got {order}")
     dtype = dtypes.get_default_dtype()
-    if gradients:
-        dtype = gradients[0].dtype.to_real()
-        for gradient in gradients:
-            dtype = dtypes.promote_types(dtype, gradient.dtype.to_real())
-    norm = creation.zeros((), dtype=dtype, device=gradients[0].device if gradients else None)
-    if gradients:
-        measure = choose_update("total_norm", norm.device).kernel(TotalNorm(order))
-        issue_update(Update("total_norm", measure, gradients, [norm], _elements(gradients)))
+    if tensors:
+        dtype = tensors[0].dtype.to_real()
+        for tensor in tensors:
+            dtype = dtypes.promote_types(dtype, tensor.dtype.to_real())
+    norm = creation.zeros((), dtype=dtype, device=tensors[0].device if tensors else None)
+    if tensors:
+        measure = _choose_update("total_norm", norm.device).kernel(_TotalNorm(order))
+        _issue_update(_Update("total_norm", measure, tensors, [norm], _elements(tensors)))
     return norm
 
 
 def _scale_to(gradients: list[Tensor], limit: float, norm: Tensor) -> None:
     if gradients:
-        scale = choose_update("scale_to_norm", gradients[0].device).kernel(ScaleToNorm(limit))
-        there = norm.to(gradients[0].device)
-        issue_update(Update("clip_grad_norm_", scale, [there], gradients, _elements(gradients)))
+        scale = _choose_update("scale_to_norm", gradients[0].device).kernel(_ScaleToNorm(limit))
+        norm = norm.to(gradients[0].device)
+        _issue_update(_Update("clip_grad_norm_", scale, [norm], gradients, _elements(gradients)))
 
 
 def _elements(tensors: list[Tensor]) -> int:
@@ -198,16 +249,30 @@ def _elements(tensors: list[Tensor]) -> int:
 
 
 def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
-    """All elements of the parameters, one parameter after the other, as one vector; gradients flow through."""
-    return cat([parameter.reshape(-1) for parameter in parameters])
+    """All elements of the parameters, one parameter after the other, as one vector; gradients flow through.
+
+    Raises:
+        ValueError: without parameters.
+
+    Example:
+        >>> flow.nn.utils.parameters_to_vector([flow.ones(2), flow.zeros(1, 2)])
+        tensor([1., 1., 0., 0.])
+    """
+    return _cat([parameter.reshape(-1) for parameter in parameters])
 
 
 def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
-    """Make each parameter a view of its stretch of the vector; the opposite of `parameters_to_vector`.
+    """Make each parameter a view of its part of the vector; the inverse of `parameters_to_vector`.
 
     Raises:
         TypeError: if `vec` is no tensor.
         ValueError: if it does not hold exactly as many elements as the parameters, or is no vector.
+
+    Example:
+        >>> layer = flow.nn.Linear(2, 1)
+        >>> flow.nn.utils.vector_to_parameters(flow.tensor([1.0, 2.0, 3.0]), layer.parameters())
+        >>> layer.bias.data
+        tensor([3.])
     """
     if not isinstance(vec, Tensor):
         raise TypeError(f"vector_to_parameters: expected a tensor, got {type(vec).__name__}")

@@ -10,7 +10,7 @@ from vmflow import random
 from vmflow.autograd import no_grad
 from vmflow.nn import functional as F
 from vmflow.nn.module import Module
-from vmflow.nn.weight_norms import as_matrix, length_of_slices
+from vmflow.nn.weight_norms import as_matrix as _as_matrix, length_of_slices as _length_of_slices
 from vmflow.ops.creation.creation import eye, ones_like, zeros_like
 from vmflow.ops.elementwise.selection import where
 from vmflow.ops.linalg.decompositions import qr, solve_triangular
@@ -18,7 +18,7 @@ from vmflow.ops.linalg.linear_algebra import dot, mv, solve
 from vmflow.ops.linalg.matrix_functions import matrix_exp
 from vmflow.ops.shape.joining import cat, stack
 from vmflow.tensors import Tensor
-from vmflow.transfers import beside
+from vmflow.transfers import beside as _beside
 
 from .parametrize import register_parametrization
 
@@ -43,10 +43,10 @@ class _WeightNorm(Module):
         self.dim = dim
 
     def forward(self, length: Tensor, direction: Tensor) -> Tensor:
-        return direction * (length / length_of_slices(direction, self.dim))
+        return direction * (length / _length_of_slices(direction, self.dim))
 
     def right_inverse(self, weight: Tensor) -> tuple[Tensor, Tensor]:
-        return length_of_slices(weight, self.dim), weight
+        return _length_of_slices(weight, self.dim), weight
 
 
 @attrs.frozen
@@ -63,22 +63,26 @@ class _OldNames:
 
 
 def weight_norm(module: Changed, name: str = "weight", dim: int | None = 0) -> Changed:
-    """Make a weight of its length and its direction, trained apart (T. Salimans and D. Kingma, 2016).
-
-        layer = parametrizations.weight_norm(nn.Linear(4, 3))
-        layer.parametrizations.weight.original0      # (3, 1), the lengths
-        layer.parametrizations.weight.original1      # (3, 4), the directions
+    """Make a weight of its length and its direction, trained separately (T. Salimans and D. Kingma, 2016).
 
     State dicts of modules with `nn.utils.weight_norm` can be loaded.
 
     Args:
         module: changed and returned.
         name: of the weight.
-        dim: along which each slice has a length of its own; None, or -1 as in PyTorch, for a single length.
+        dim: the dimension along which each slice has a length of its own; None, or -1 as in PyTorch, for a single
+            length.
 
     Raises:
         ValueError: if there is no such weight.
         IndexError: if the weight has no such dimension.
+
+    Example:
+        >>> layer = flow.nn.utils.parametrizations.weight_norm(flow.nn.Linear(4, 3))
+        >>> layer.parametrizations.weight.original0.shape      # the lengths
+        vmflow.Size([3, 1])
+        >>> layer.parametrizations.weight.original1.shape      # the directions
+        vmflow.Size([3, 4])
     """
     weight = _tensor("weight_norm", module, name)
     if dim is not None and not -1 <= dim < weight.ndim:
@@ -93,10 +97,10 @@ def weight_norm(module: Changed, name: str = "weight", dim: int | None = 0) -> C
 
 
 class _SpectralNorm(Module):
-    """The weight divided by its largest singular value, as far as that is known.
+    """The weight divided by the present estimate of its largest singular value.
 
     Attributes:
-        _u, _v: the singular vectors of that value; a vector as weight has none.
+        _u, _v: the singular vectors of that value; a weight that is a vector has none.
     """
 
     def __init__(self, weight: Tensor, n_power_iterations: int, dim: int, eps: float) -> None:
@@ -105,9 +109,9 @@ class _SpectralNorm(Module):
         self.eps = eps
         self.n_power_iterations = n_power_iterations
         if weight.ndim > 1:
-            matrix = as_matrix(weight.detach(), dim)
+            matrix = _as_matrix(weight.detach(), dim)
             for name, size in (("_u", matrix.shape[0]), ("_v", matrix.shape[1])):
-                start = beside(random.randn(size, dtype=weight.dtype, device=weight.device), weight)
+                start = _beside(random.randn(size, dtype=weight.dtype, device=weight.device), weight)
                 self.register_buffer(name, F.normalize(start, dim=0, eps=eps))
             # So many that the value is good before training begins.
             self._iterate(matrix, 15)
@@ -121,7 +125,7 @@ class _SpectralNorm(Module):
     def forward(self, weight: Tensor) -> Tensor:
         if weight.ndim == 1:
             return F.normalize(weight, dim=0, eps=self.eps)
-        matrix = as_matrix(weight, self.dim)
+        matrix = _as_matrix(weight, self.dim)
         if self.training:
             self._iterate(matrix.detach(), self.n_power_iterations)
         # The next reading changes them before this one's gradient may have been taken.
@@ -144,11 +148,19 @@ def spectral_norm(
         name: of the weight; a vector is divided by its length.
         n_power_iterations: for each reading in training mode.
         eps: vectors shorter than this are not made longer.
-        dim: that of the outputs; by default 1 for transposed convolutions, else 0.
+        dim: the dimension of the outputs; by default 1 for transposed convolutions, else 0.
 
     Raises:
         ValueError: if there is no such weight, it is a scalar, or for fewer than one iteration.
         IndexError: if the weight has no such dimension.
+
+    Example:
+        >>> layer = flow.nn.Linear(2, 2, bias=False)
+        >>> with flow.no_grad():
+        ...     layer.weight.copy_(flow.tensor([[3.0, 0.0], [0.0, 4.0]])).shape
+        vmflow.Size([2, 2])
+        >>> flow.nn.utils.parametrizations.spectral_norm(layer).weight.detach().diagonal()
+        tensor([0.7500, 1.0000])
     """
     weight = _tensor("spectral_norm", module, name)
     if n_power_iterations <= 0:
@@ -167,7 +179,7 @@ def spectral_norm(
 
 
 class _Orthogonal(Module):
-    """An orthogonal matrix, made of one without conditions; see `orthogonal`.
+    """An orthogonal matrix, made of a matrix without conditions; see `orthogonal`.
 
     Attributes:
         base: an orthogonal matrix by which the result is multiplied; None without trivialization.
@@ -193,7 +205,7 @@ class _Orthogonal(Module):
         return made.mT if wide else made
 
     def _of_skew(self, tall: Tensor) -> Tensor:
-        """The exponential, or Cayley's map, of what is antisymmetric."""
+        """The exponential, or Cayley's map, of the antisymmetric matrix with this lower triangle."""
         n, k = tall.shape[-2:]
         lower = tall.tril()
         if n != k:
@@ -202,7 +214,7 @@ class _Orthogonal(Module):
         if self.orthogonal_map == "matrix_exp":
             made: Tensor = matrix_exp(skew)
         else:
-            one = beside(eye(n, dtype=skew.dtype, device=skew.device), skew)
+            one = _beside(eye(n, dtype=skew.dtype, device=skew.device), skew)
             made = solve(one - skew / 2, one + skew / 2)
         return made if n == k else made[..., :k]
 
@@ -221,12 +233,12 @@ class _Orthogonal(Module):
         n, k = tall.shape[-2:]
         if n != k:
             more = random.randn((*tall.shape[:-2], n, n - k), dtype=tall.dtype, device=tall.device)
-            tall = cat([tall, beside(more, tall)], -1)
+            tall = cat([tall, _beside(more, tall)], -1)
         base, triangle = qr(tall)
         # Of the matrices that would do, that with a positive triangle: an orthogonal one stays as it is.
         self.base = base * triangle.diagonal(dim1=-2, dim2=-1).sign().unsqueeze(-2)
         # Which each map takes to the identity.
-        return zeros_like(Q) - beside(eye(*Q.shape[-2:], dtype=Q.dtype, device=Q.device), Q)
+        return zeros_like(Q) - _beside(eye(*Q.shape[-2:], dtype=Q.dtype, device=Q.device), Q)
 
 
 def _of_reflections(tall: Tensor) -> Tensor:
@@ -237,16 +249,19 @@ def _of_reflections(tall: Tensor) -> Tensor:
     """
     n, k = tall.shape[-2:]
     below = tall.tril(-1)
-    vectors = below + beside(eye(n, k, dtype=tall.dtype, device=tall.device), tall)
+    vectors = below + _beside(eye(n, k, dtype=tall.dtype, device=tall.device), tall)
     half_lengths = (1 + (below * below).sum(-2)) / 2
     inverse = (vectors.mT @ vectors).triu(1) + half_lengths.diag_embed()
-    one = beside(eye(n, k, dtype=tall.dtype, device=tall.device), tall)
+    one = _beside(eye(n, k, dtype=tall.dtype, device=tall.device), tall)
     made = one - vectors @ solve_triangular(inverse, vectors[..., :k, :].mT, upper=True)
     return made * tall.detach().diagonal(dim1=-2, dim2=-1).sign().unsqueeze(-2)
 
 
 def _reflections(tall: Tensor) -> Tensor:
-    """What `_of_reflections` makes this of, if its columns are orthogonal; else the orthogonal factor of it."""
+    """The vectors of the reflections whose product has these orthogonal columns: the inverse of `_of_reflections`.
+
+    If the columns are not orthogonal, those of the orthogonal factor.
+    """
     k = tall.shape[-1]
     rest, columns = tall.clone(), []
     for place in range(k):
@@ -269,21 +284,23 @@ def orthogonal(
 ) -> Changed:
     """Let a matrix have orthogonal columns of length 1; or rows, if there are fewer (M. Lezcano-Casado, 2019).
 
-    The module begins with an orthogonal matrix, which is the present weight if that is one.
-
-        layer = parametrizations.orthogonal(nn.Linear(20, 40))
-        layer.weight.mT @ layer.weight          # the identity
+    The module begins with an orthogonal matrix: the present weight, if that is one.
 
     Args:
         module: changed and returned.
         name: of the weight, a matrix or a batch of them.
-        orthogonal_map: what makes it of a matrix without conditions: "matrix_exp", "cayley", or "householder", which
-            takes real matrices; by default "matrix_exp" for square and complex ones, else "householder".
+        orthogonal_map: the map from a matrix without conditions: "matrix_exp", "cayley", or "householder", which takes
+            real matrices; by default "matrix_exp" for square and complex ones, else "householder".
         use_trivialization: multiply the result by an orthogonal matrix that is set when the weight is assigned to, so
             that training goes on from there.  It needs a QR decomposition, which there is of real matrices.
 
     Raises:
         ValueError: if there is no such weight, it is no matrix, or for another map.
+
+    Example:
+        >>> layer = flow.nn.utils.parametrizations.orthogonal(flow.nn.Linear(2, 4))
+        >>> flow.allclose(layer.weight.mT @ layer.weight, flow.eye(2), atol=1e-5)
+        True
     """
     weight = _tensor("orthogonal", module, name)
     if weight.ndim < 2:

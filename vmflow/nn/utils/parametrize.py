@@ -6,7 +6,7 @@ class Symmetric(nn.Module):
 
 layer = nn.Linear(3, 3)
 parametrize.register_parametrization(layer, "weight", Symmetric())
-layer.weight                                    # symmetric, computed anew
+layer.weight                                    # symmetric, computed at each reading
 layer.parametrizations.weight.original          # the parameter, which is trained
 """
 
@@ -37,10 +37,13 @@ _kept: ContextVar[_Kept | None] = ContextVar("kept", default=None)
 def cached() -> Iterator[None]:
     """Within, a parametrized tensor is computed once, and not whenever it is read; for this task or thread.
 
-    What it is computed from must not be changed meanwhile: parameters, buffers, whether the module trains.
+    The parameters and buffers that it is computed from must not be changed meanwhile, nor the training mode.
 
-        with parametrize.cached():
-            y = model(model(x))
+    Example:
+        >>> layer = flow.nn.utils.parametrizations.orthogonal(flow.nn.Linear(2, 2))
+        >>> with flow.nn.utils.parametrize.cached():
+        ...     layer.weight is layer.weight
+        True
     """
     if _kept.get() is not None:
         yield
@@ -53,22 +56,27 @@ def cached() -> Iterator[None]:
 
 
 class ParametrizationList(ModuleList):
-    """What computes one tensor of a module: the tensors it starts from, and modules that are called in turn.
+    """The original tensors and the modules, called in turn, from which one tensor of a module is computed.
 
     Args:
         modules: the first may take several tensors, if it has a `right_inverse` that returns several.
-        original: the parameter or buffer whose place is taken.
-        unsafe: whether the result may have another dtype or shape; otherwise it is computed and looked at.
+        original: the parameter or buffer whose place is taken, of any shape.
+        unsafe: whether the result may have another dtype or shape; otherwise it is computed once and checked.
 
     Attributes:
         original: a parameter or buffer; where there are several, ``original0``, ``original1`` and so on.
-        is_tensor: whether there is one.
-        ntensors: how many there are.
+        is_tensor: whether there is one original.
+        ntensors: the number of originals.
         unsafe: as given.
 
     Raises:
         ValueError: without modules, if a `right_inverse` returns something else than tensors, or another dtype; and for
             a result that does not fit, unless `unsafe`.
+
+    Example:
+        >>> chain = flow.nn.utils.parametrize.ParametrizationList([flow.nn.ReLU()], flow.tensor([-1.0, 2.0]))
+        >>> chain()
+        tensor([0., 2.])
     """
 
     def __init__(self, modules: Sequence[Module], original: Tensor, unsafe: bool = False) -> None:
@@ -114,7 +122,7 @@ class ParametrizationList(ModuleList):
         _check_result("the parametrization", given[0], original)
 
     def right_inverse(self, value: Tensor) -> None:
-        """Let the result be `value`, as far as the modules can make it: each inverts what it computes.
+        """Set the originals so that the result is `value`, as far as the modules can: each inverts its own computation.
 
         Raises:
             RuntimeError: if a module defines no `right_inverse`.
@@ -146,7 +154,7 @@ class ParametrizationList(ModuleList):
         return [getattr(self, f"original{number}") for number in range(self.ntensors)]
 
     def forward(self) -> Tensor:
-        """The tensor, computed anew."""
+        """The tensor, computed from the originals."""
         modules = iter(self)
         result: Tensor = next(modules)(*self._originals())
         for module in modules:
@@ -155,7 +163,7 @@ class ParametrizationList(ModuleList):
 
 
 def _inverted(modules: Sequence[Module], original: Tensor) -> Any:
-    """What the modules, called one after the other, make the original of, as far as they say."""
+    """The originals from which the modules compute `original`, as far as they define a `right_inverse`."""
     new: Any = original
     for module in reversed(modules):
         if hasattr(module, "right_inverse"):
@@ -249,7 +257,12 @@ def _computed(name: str, module: Any) -> Tensor:
 
 
 def is_parametrized(module: Module, tensor_name: str | None = None) -> bool:
-    """Whether a tensor of the module is parametrized: that of this name, or any."""
+    """Whether a tensor of the module is parametrized: the one of this name, or any.  Raises no errors.
+
+    Example:
+        >>> flow.nn.utils.parametrize.is_parametrized(flow.nn.Linear(2, 2))
+        False
+    """
     found = getattr(module, "parametrizations", None)
     if not isinstance(found, ModuleDict):
         return False
@@ -262,17 +275,23 @@ def register_parametrization(
     """Compute a parameter or buffer of a module from another one, whenever it is read.
 
     The module gets a submodule ``parametrizations``, which has a `ParametrizationList` under the name of the tensor.  A
-    second parametrization takes the result of the first.  One with a method `right_inverse` starts from what this makes
-    of the present value, and lets the tensor be assigned to.
+    second parametrization takes the result of the first.  If a parametrization has a method `right_inverse`, its
+    original is `right_inverse` of the present value, and the tensor can be assigned to.
 
     Args:
         module: changed and returned.
         tensor_name: of the parameter or buffer.
         parametrization: called with the tensor; called with several, if its `right_inverse` returns several.
-        unsafe: whether the result may have another dtype or shape; otherwise it is computed once and looked at.
+        unsafe: whether the result may have another dtype or shape; otherwise it is computed once and checked.
 
     Raises:
         ValueError: if there is no such tensor, or the parametrization does not fit.
+
+    Example:
+        >>> layer = flow.nn.Linear(2, 2)
+        >>> layer = flow.nn.utils.parametrize.register_parametrization(layer, "weight", flow.nn.ReLU())
+        >>> bool((layer.weight >= 0).all())
+        True
     """
     parametrization.train(module.training)
     if is_parametrized(module, tensor_name):
@@ -312,14 +331,20 @@ def _check_behind(value: Tensor, parametrization: Module) -> None:
 
 
 def _give_class(module: Module) -> None:
-    """Let the module's class compute what is parametrized now."""
+    """Set the module's class to the one that computes its parametrized tensors."""
     plain: Any = type_before_parametrizations(module)
     names = tuple(module.parametrizations) if is_parametrized(module) else ()
     module.__class__ = _class_with(plain, names) if names else plain
 
 
 def type_before_parametrizations(module: Module) -> type[Module]:
-    """The class that the module had before its first parametrization."""
+    """The class that the module had before its first parametrization.  Raises no errors.
+
+    Example:
+        >>> layer = flow.nn.utils.parametrizations.weight_norm(flow.nn.Linear(2, 2))
+        >>> flow.nn.utils.parametrize.type_before_parametrizations(layer).__name__, type(layer).__name__
+        ('Linear', 'ParametrizedLinear')
+    """
     return type(module)._plain if isinstance(module, _Parametrized) else type(module)
 
 
@@ -329,10 +354,15 @@ def remove_parametrizations(module: Changed, tensor_name: str, leave_parametrize
     Args:
         module: changed and returned.
         tensor_name: of the tensor.
-        leave_parametrized: keep the present value; otherwise that of the original, of which there must be one.
+        leave_parametrized: keep the present value; otherwise the value of the original, of which there must be one.
 
     Raises:
-        ValueError: if it is not parametrized, or was computed of several tensors that are to be left.
+        ValueError: if it is not parametrized, or was computed of several tensors, of which none can take its place.
+
+    Example:
+        >>> layer = flow.nn.utils.parametrizations.weight_norm(flow.nn.Linear(2, 2))
+        >>> type(flow.nn.utils.parametrize.remove_parametrizations(layer, "weight")).__name__
+        'Linear'
     """
     if not is_parametrized(module, tensor_name):
         raise ValueError(f"remove_parametrizations: {tensor_name!r} of {type(module).__name__} is not parametrized")
@@ -368,7 +398,16 @@ def transfer_parametrizations_and_params(
     Args:
         from_module: if nothing is parametrized there, nothing is done.
         to_module: changed and returned; tensors that it lacks are made.
-        tensor_name: of the only tensor meant; None for all.
+        tensor_name: of the only tensor to transfer; None for all.
+
+    Raises:
+        KeyError: if no tensor of that name is parametrized.
+
+    Example:
+        >>> first = flow.nn.utils.parametrizations.weight_norm(flow.nn.Linear(2, 2))
+        >>> second = flow.nn.utils.parametrize.transfer_parametrizations_and_params(first, flow.nn.Linear(2, 2))
+        >>> second.parametrizations.weight.original0 is first.parametrizations.weight.original0
+        True
     """
     if not is_parametrized(from_module):
         return to_module

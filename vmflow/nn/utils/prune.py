@@ -5,7 +5,7 @@
         prune.remove(layer, "weight")
 
 The parameter ``weight_orig`` takes the place of ``weight``, and the buffer ``weight_mask`` has a zero for each element
-that is pruned.  Pruning again goes on with what is left.
+that is pruned.  Pruning again prunes some of the elements that are left.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from vmflow.nn.module import Module
 from vmflow.ops.creation.creation import ones_like, zeros_like
 from vmflow.ops.shape.joining import cat
 from vmflow.tensors import Tensor
-from vmflow.transfers import beside
+from vmflow.transfers import beside as _beside
 
 Changed = TypeVar("Changed", bound=Module)
 
@@ -29,22 +29,25 @@ Changed = TypeVar("Changed", bound=Module)
 class BasePruningMethod(ABC):
     """A way to prune: derive from it and define `compute_mask`.
 
-        class EveryOther(prune.BasePruningMethod):
-            PRUNING_TYPE = "unstructured"
-
-            def compute_mask(self, t, default_mask):
-                mask = default_mask.clone()
-                mask.view(-1)[::2] = 0
-                return mask
-
-        EveryOther.apply(layer, "weight")
-
     It is a hook of the module, called before its forward.
 
     Attributes:
-        PRUNING_TYPE: what `compute_mask` gets when something has been pruned before: "unstructured" for the elements
-            that are left, as a vector; "structured" for the channels along `dim` of which something is left; "global"
-            for all.
+        PRUNING_TYPE: the part of a pruned tensor that `compute_mask` gets when it is pruned again: "unstructured" for
+            the elements that are left, as a vector; "structured" for the channels along `dim` of which an element is
+            left; "global" for all.
+
+    Raises:
+        TypeError: unless the class defines `compute_mask`.
+
+    Example:
+        >>> class EveryOther(flow.nn.utils.prune.BasePruningMethod):
+        ...     PRUNING_TYPE = "unstructured"
+        ...     def compute_mask(self, t, default_mask):
+        ...         mask = default_mask.clone()
+        ...         mask.view(-1)[::2] = 0
+        ...         return mask
+        >>> EveryOther().prune(flow.tensor([1.0, 2.0, 3.0, 4.0]))
+        tensor([0., 2., 0., 4.])
     """
 
     PRUNING_TYPE: ClassVar[str]
@@ -59,11 +62,11 @@ class BasePruningMethod(ABC):
 
         Args:
             t: how important each element is; by default the tensor itself.
-            default_mask: of the same shape, what has been pruned before.
+            default_mask: the mask before, of the same shape.
         """
 
     def apply_mask(self, module: Module) -> Tensor:
-        """What is left of the module's tensor."""
+        """The module's tensor with zeros where it is pruned."""
         mask: Tensor = getattr(module, f"{self._tensor_name}_mask")
         original: Tensor = getattr(module, f"{self._tensor_name}_orig")
         return mask.to(dtype=original.dtype) * original
@@ -115,11 +118,11 @@ class BasePruningMethod(ABC):
         return made
 
     def prune(self, t: Tensor, default_mask: Tensor | None = None, importance_scores: Tensor | None = None) -> Tensor:
-        """What is left of a tensor, which stays as it is.
+        """A tensor's product with its mask; the tensor stays as it is.
 
         Args:
             t: the tensor.
-            default_mask: what has been pruned before; by default nothing.
+            default_mask: the mask before; by default all ones.
             importance_scores: of its shape, taken in its place to compute the mask.
         """
         with no_grad():
@@ -161,9 +164,9 @@ def _hook(module: Module, name: str) -> tuple[int, BasePruningMethod] | None:
 
 
 def _combined(method: BasePruningMethod, t: Tensor, mask: Tensor) -> Tensor:
-    """The mask of what has been pruned and of what the method prunes of the rest.
+    """The mask before with more zeros, where the method prunes the rest.
 
-    How much is left is asked for, so this waits for the mask.
+    The number of elements left is read, so this waits for the mask.
     """
     kind = method.PRUNING_TYPE
     place: Any
@@ -190,6 +193,16 @@ class PruningContainer(BasePruningMethod):
 
     Args:
         args: the methods.
+
+    Raises:
+        TypeError: for anything else than pruning methods.
+        ValueError: if they prune tensors of different names.
+
+    Example:
+        >>> layer = flow.nn.utils.prune.l1_unstructured(flow.nn.Linear(2, 2), "weight", 1)
+        >>> method = flow.nn.utils.prune.L1Unstructured.apply(layer, "weight", 1)
+        >>> type(method).__name__, len(method)
+        ('PruningContainer', 2)
     """
 
     PRUNING_TYPE = "unstructured"
@@ -226,12 +239,17 @@ class PruningContainer(BasePruningMethod):
         return self._pruning_methods[idx]
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
-        """The mask after the last method, which prunes what `default_mask` leaves."""
+        """The mask after the last method, which prunes elements that `default_mask` leaves."""
         return _combined(self._pruning_methods[-1], t, default_mask)
 
 
 class Identity(BasePruningMethod):
-    """Prunes nothing, but gives the module a mask."""
+    """Prunes nothing, but gives the module a mask.
+
+    Example:
+        >>> flow.nn.utils.prune.Identity().prune(flow.tensor([1.0, 2.0]))
+        tensor([1., 2.])
+    """
 
     PRUNING_TYPE = "unstructured"
 
@@ -246,11 +264,11 @@ class Identity(BasePruningMethod):
 
 
 def _checked_amount(amount: float) -> float:
-    """A number of elements, or a part of them.
+    """A count of elements, or a part of them.
 
     Raises:
         TypeError: if it is no number.
-        ValueError: if it is negative, or a part that is none.
+        ValueError: if it is negative, or a part above 1.
     """
     if not isinstance(amount, numbers.Real) or isinstance(amount, bool):
         raise TypeError(f"prune: the amount must be an int or a float, not {amount!r}")
@@ -276,10 +294,18 @@ def _dimension(t: Tensor, dim: Any) -> int:
 
 
 class RandomUnstructured(BasePruningMethod):
-    """Prunes elements at random.
+    """Prunes elements of a tensor of any shape at random.
 
     Args:
-        amount: how many, or which part.
+        amount: a number of elements, or a part of them.
+
+    Raises:
+        TypeError: if the amount is no number.
+        ValueError: if the amount is negative, or a part above 1; when more elements are to be pruned than there are.
+
+    Example:
+        >>> (flow.nn.utils.prune.RandomUnstructured(2).prune(flow.ones(3)) == 0).sum()
+        tensor(2)
     """
 
     PRUNING_TYPE = "unstructured"
@@ -288,7 +314,7 @@ class RandomUnstructured(BasePruningMethod):
         self.amount = _checked_amount(amount)
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
-        """The mask with so many zeros more."""
+        """The mask with `amount` more zeros."""
         return _without_least(_drawn(t.numel(), t), _count(self.amount, t.numel()), default_mask)
 
     @classmethod
@@ -298,10 +324,18 @@ class RandomUnstructured(BasePruningMethod):
 
 
 class L1Unstructured(BasePruningMethod):
-    """Prunes the elements of least magnitude.
+    """Prunes the elements of least magnitude of a tensor of any shape.
 
     Args:
-        amount: how many, or which part.
+        amount: a number of elements, or a part of them.
+
+    Raises:
+        TypeError: if the amount is no number.
+        ValueError: if the amount is negative, or a part above 1; when more elements are to be pruned than there are.
+
+    Example:
+        >>> flow.nn.utils.prune.L1Unstructured(1).prune(flow.tensor([3.0, 1.0, -2.0]))
+        tensor([ 3.,  0., -2.])
     """
 
     PRUNING_TYPE = "unstructured"
@@ -310,7 +344,7 @@ class L1Unstructured(BasePruningMethod):
         self.amount = _checked_amount(amount)
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
-        """The mask with so many zeros more."""
+        """The mask with `amount` more zeros."""
         return _without_least(t.abs().reshape(-1), _count(self.amount, t.numel()), default_mask)
 
     @classmethod
@@ -322,11 +356,11 @@ class L1Unstructured(BasePruningMethod):
 
 
 def _drawn(count: int, t: Tensor) -> Tensor:
-    return beside(random.rand(count, device=t.device), t)
+    return _beside(random.rand(count, device=t.device), t)
 
 
 def _without_least(values: Tensor, count: int, mask: Tensor) -> Tensor:
-    """The mask, zero also where the `count` least of these values are."""
+    """The mask, zero also in the places of the `count` least of these values."""
     if count == 0:
         return mask.clone()
     places = values.topk(count, largest=False).indices
@@ -337,8 +371,8 @@ class _Structured(BasePruningMethod):
     """Prunes whole channels.
 
     Args:
-        amount: how many, or which part.
-        dim: along which they lie.
+        amount: a number of channels, or a part of them.
+        dim: the dimension of the channels.
     """
 
     PRUNING_TYPE = "structured"
@@ -348,7 +382,7 @@ class _Structured(BasePruningMethod):
         self.dim = dim
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
-        """The mask with so many channels of zeros more."""
+        """The mask with zeros for `amount` more channels."""
         if t.ndim < 2:
             raise ValueError(f"prune: channels are those of 2 or more dimensions, got shape {list(t.shape)}")
         dim = _dimension(t, self.dim)
@@ -362,15 +396,25 @@ class _Structured(BasePruningMethod):
 
     @abstractmethod
     def _importance(self, t: Tensor, dim: int) -> Tensor:
-        """Of each channel."""
+        """The importance of each channel."""
 
 
 class RandomStructured(_Structured):
-    """Prunes channels at random.
+    """Prunes channels of a tensor of two or more dimensions at random.
 
     Args:
-        amount: how many, or which part.
-        dim: along which they lie.
+        amount: a number of channels, or a part of them.
+        dim: the dimension of the channels.
+
+    Raises:
+        TypeError: if the amount is no number.
+        ValueError: if the amount is negative, or a part above 1; when more channels are to be pruned than there are, or
+            for a vector.
+        IndexError: when the tensor has no dimension `dim`.
+
+    Example:
+        >>> flow.nn.utils.prune.RandomStructured(1, dim=0).prune(flow.ones(2, 3)).sum()
+        tensor(3.)
     """
 
     def _importance(self, t: Tensor, dim: int) -> Tensor:
@@ -383,12 +427,23 @@ class RandomStructured(_Structured):
 
 
 class LnStructured(_Structured):
-    """Prunes the channels of least norm.
+    """Prunes the channels of least norm of a tensor of two or more dimensions.
 
     Args:
-        amount: how many, or which part.
+        amount: a number of channels, or a part of them.
         n: the order of the norm, as for `Tensor.norm`.
-        dim: along which they lie.
+        dim: the dimension of the channels.
+
+    Raises:
+        TypeError: if the amount is no number.
+        ValueError: if the amount is negative, or a part above 1; when more channels are to be pruned than there are, or
+            for a vector.
+        IndexError: when the tensor has no dimension `dim`.
+
+    Example:
+        >>> flow.nn.utils.prune.LnStructured(1, n=2, dim=0).prune(flow.tensor([[3.0, 1.0], [1.0, 2.0]]))
+        tensor([[3., 1.],
+                [0., 0.]])
     """
 
     def __init__(self, amount: float, n: Any, dim: int = -1) -> None:
@@ -411,6 +466,13 @@ class CustomFromMask(BasePruningMethod):
 
     Args:
         mask: of the shape of the parameter.
+
+    Raises:
+        ValueError: when the tensor has another shape.
+
+    Example:
+        >>> flow.nn.utils.prune.CustomFromMask(flow.tensor([1, 0])).prune(flow.tensor([3.0, 4.0]))
+        tensor([3., 0.])
     """
 
     PRUNING_TYPE = "global"
@@ -419,7 +481,7 @@ class CustomFromMask(BasePruningMethod):
         self.mask = mask
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
-        """The mask, where the one before has no zero."""
+        """The product of this mask and the one before."""
         if self.mask.shape != default_mask.shape:
             raise ValueError(
                 f"prune: a mask of shape {list(self.mask.shape)} is not one of a tensor of shape "
@@ -438,6 +500,10 @@ def identity(module: Changed, name: str) -> Changed:
 
     Raises:
         ValueError: if there is no such parameter.
+
+    Example:
+        >>> flow.nn.utils.prune.identity(flow.nn.Linear(2, 1), "weight").weight_mask
+        tensor([[1., 1.]])
     """
     Identity.apply(module, name)
     return module
@@ -449,10 +515,15 @@ def random_unstructured(module: Changed, name: str, amount: float) -> Changed:
     Args:
         module: changed and returned.
         name: of the parameter.
-        amount: how many of those that are left, or which part of them.
+        amount: a number of the elements that are left, or a part of them.
 
     Raises:
-        TypeError, ValueError: for another amount, or if there is no such parameter.
+        TypeError: if the amount is no number.
+        ValueError: for an amount out of range, or if there is no such parameter.
+
+    Example:
+        >>> flow.nn.utils.prune.random_unstructured(flow.nn.Linear(2, 2), "weight", amount=0.25).weight_mask.sum()
+        tensor(3.)
     """
     RandomUnstructured.apply(module, name, amount)
     return module
@@ -464,11 +535,18 @@ def l1_unstructured(module: Changed, name: str, amount: float, importance_scores
     Args:
         module: changed and returned.
         name: of the parameter.
-        amount: how many of those that are left, or which part of them.
+        amount: a number of the elements that are left, or a part of them.
         importance_scores: of the shape of the parameter, whose magnitudes count in its place.
 
     Raises:
-        TypeError, ValueError: for another amount, or if there is no such parameter.
+        TypeError: if the amount is no number.
+        ValueError: for an amount out of range, scores of another shape, or if there is no such parameter.
+
+    Example:
+        >>> layer = flow.nn.utils.skip_init(flow.nn.Linear, 2, 1)
+        >>> scores = flow.tensor([[1.0, 3.0]])
+        >>> flow.nn.utils.prune.l1_unstructured(layer, "weight", 1, importance_scores=scores).weight_mask
+        tensor([[0., 1.]])
     """
     L1Unstructured.apply(module, name, amount=amount, importance_scores=importance_scores)
     return module
@@ -479,13 +557,18 @@ def random_structured(module: Changed, name: str, amount: float, dim: int) -> Ch
 
     Args:
         module: changed and returned.
-        name: of the parameter.
-        amount: how many of the channels that are left, or which part of them.
-        dim: along which they lie.
+        name: of the parameter, which has two or more dimensions.
+        amount: a number of the channels that are left, or a part of them.
+        dim: the dimension of the channels.
 
     Raises:
-        TypeError, ValueError: for another amount, if there is no such parameter, or it is a vector.
+        TypeError: if the amount is no number.
+        ValueError: for an amount out of range, if there is no such parameter, or it is a vector.
         IndexError: if there is no such dimension.
+
+    Example:
+        >>> flow.nn.utils.prune.random_structured(flow.nn.Linear(3, 2), "weight", amount=1, dim=0).weight_mask.sum()
+        tensor(3.)
     """
     RandomStructured.apply(module, name, amount, dim)
     return module
@@ -498,15 +581,24 @@ def ln_structured(
 
     Args:
         module: changed and returned.
-        name: of the parameter.
-        amount: how many of the channels that are left, or which part of them.
+        name: of the parameter, which has two or more dimensions.
+        amount: a number of the channels that are left, or a part of them.
         n: the order of the norm, as for `Tensor.norm`.
-        dim: along which they lie.
+        dim: the dimension of the channels.
         importance_scores: of the shape of the parameter, whose norms count in its place.
 
     Raises:
-        TypeError, ValueError: for another amount, if there is no such parameter, or it is a vector.
+        TypeError: if the amount is no number.
+        ValueError: for an amount out of range, scores of another shape, if there is no such parameter, or it is a
+            vector.
         IndexError: if there is no such dimension.
+
+    Example:
+        >>> scores = flow.tensor([[3.0, 1.0], [1.0, 2.0]])
+        >>> layer = flow.nn.Linear(2, 2)
+        >>> flow.nn.utils.prune.ln_structured(layer, "weight", 1, n=2, dim=0, importance_scores=scores).weight_mask
+        tensor([[1., 1.],
+                [0., 0.]])
     """
     LnStructured.apply(module, name, amount, n, dim, importance_scores=importance_scores)
     return module
@@ -517,6 +609,11 @@ def custom_from_mask(module: Changed, name: str, mask: Tensor) -> Changed:
 
     Raises:
         ValueError: if there is no such parameter, or for a mask of another shape.
+
+    Example:
+        >>> layer = flow.nn.utils.prune.custom_from_mask(flow.nn.Linear(2, 1), "weight", flow.tensor([[1, 0]]))
+        >>> layer.weight_mask
+        tensor([[1., 0.]])
     """
     CustomFromMask.apply(module, name, mask)
     return module
@@ -528,9 +625,7 @@ def global_unstructured(
     importance_scores: Mapping[tuple[Module, str], Tensor] | None = None,
     **kwargs: Any,
 ) -> None:
-    """Prune several parameters together, as if they were one.
-
-        prune.global_unstructured([(a, "weight"), (b, "weight")], prune.L1Unstructured, amount=0.2)
+    """Prune several parameters, of any shapes, together, as if they were one.
 
     Args:
         parameters: modules, and the names of their parameters.
@@ -541,6 +636,12 @@ def global_unstructured(
     Raises:
         TypeError: for other arguments, or a method that is not unstructured.
         ValueError: if there is no such parameter.
+
+    Example:
+        >>> prune, a, b = flow.nn.utils.prune, flow.nn.Linear(2, 2), flow.nn.Linear(2, 3)
+        >>> prune.global_unstructured([(a, "weight"), (b, "weight")], prune.L1Unstructured, amount=0.5)
+        >>> a.weight_mask.sum() + b.weight_mask.sum()
+        tensor(5.)
     """
     if not isinstance(parameters, Iterable):
         raise TypeError(f"global_unstructured: expected pairs of module and name, got {type(parameters).__name__}")
@@ -584,6 +685,11 @@ def remove(module: Changed, name: str) -> Changed:
 
     Raises:
         ValueError: if it is not pruned.
+
+    Example:
+        >>> prune, layer = flow.nn.utils.prune, flow.nn.Linear(2, 2)
+        >>> prune.remove(prune.l1_unstructured(layer, "weight", 3), "weight").weight.count_nonzero()
+        tensor(1)
     """
     found = _hook(module, name)
     if found is None:
@@ -595,6 +701,14 @@ def remove(module: Changed, name: str) -> Changed:
 
 
 def is_pruned(module: Module) -> bool:
-    """Whether a parameter of this module, or of one below, is pruned."""
+    """Whether a parameter of this module, or of one below, is pruned.
+
+    Raises:
+        AttributeError: if it is no module.
+
+    Example:
+        >>> flow.nn.utils.prune.is_pruned(flow.nn.Linear(2, 2))
+        False
+    """
     hooks = [hook for part in module.modules() for hook in part._forward_pre_hooks.values()]
     return any([isinstance(hook, BasePruningMethod) for hook in hooks])
