@@ -36,6 +36,15 @@ def test_padding_and_back() -> None:
     assert (left[2, :3] == 0).all()
 
 
+@pytest.mark.parametrize("dtype", [flow.int64, flow.bool, flow.complex64])
+def test_padding_a_packed_batch_keeps_its_dtype(dtype: flow.dtype) -> None:
+    packed = rnn.pack_sequence([flow.tensor([1, 1, 1], dtype=dtype), flow.tensor([1], dtype=dtype)])
+    padded, lengths = rnn.pad_packed_sequence(packed, batch_first=True)
+    assert padded.dtype is dtype
+    np.testing.assert_array_equal(padded.numpy(), [[1, 1, 1], [1, 0, 0]])
+    assert lengths.tolist() == [3, 1]
+
+
 @pytest.mark.parametrize("batch_first", [True, False])
 def test_packing_and_back(batch_first: bool) -> None:
     tensors = [flow.tensor(sequence) for sequence in _sequences()]

@@ -1,7 +1,7 @@
 """Sequences of different lengths in one batch: padded to the longest, or packed row by row.
 
 In a packed batch the sequences are sorted by falling length, and the rows of each step lie behind those of the step
-before; the rows of a step are as many as there are sequences that are so long.
+before; each step has one row for each sequence that is long enough.
 """
 
 from __future__ import annotations
@@ -23,13 +23,18 @@ from vmflow.tensors import Tensor
 
 
 class PackedSequence(NamedTuple):
-    """A packed batch, as `pack_padded_sequence` makes it.
+    """A packed batch, as `pack_padded_sequence` makes it.  Raises no errors: its parts are not checked.
 
     Attributes:
-        data: (rows, ...), the elements of all sequences.
+        data: (rows, *), the elements of all sequences.
         batch_sizes: (steps,), int64 on the host: the number of rows of each step, never rising.
-        sorted_indices: which sequence of the batch is the longest, second longest and so on; None if they were sorted.
-        unsorted_indices: where each sequence of the batch is among the sorted ones.
+        sorted_indices: the indices of the longest sequence, the second longest and so on; None if they were sorted.
+        unsorted_indices: the place of each sequence among the sorted ones.
+
+    Example:
+        >>> packed = flow.nn.utils.rnn.pack_sequence([flow.tensor([1, 2, 3]), flow.tensor([4, 5])])
+        >>> packed.data, packed.batch_sizes
+        (tensor([1, 4, 2, 5, 3]), tensor([2, 2, 1]))
     """
 
     data: Tensor
@@ -38,7 +43,7 @@ class PackedSequence(NamedTuple):
     unsorted_indices: Tensor | None = None
 
     def to(self, *args: Any, **kwargs: Any) -> PackedSequence:
-        """With the data on another device or of another dtype; arguments as for `Tensor.to`."""
+        """A copy with the data on another device or of another dtype; arguments as for `Tensor.to`."""
         data = self.data.to(*args, **kwargs)
         moved = [
             None if value is None else value.to(data.device) for value in (self.sorted_indices, self.unsorted_indices)
@@ -51,6 +56,11 @@ def batch_sizes_of(packed: PackedSequence) -> tuple[int, ...]:
 
     Raises:
         ValueError: unless they are positive and never rise.
+
+    Example:
+        >>> rnn = flow.nn.utils.rnn
+        >>> rnn.batch_sizes_of(rnn.pack_sequence([flow.tensor([1, 2, 3]), flow.tensor([4, 5])]))
+        (2, 2, 1)
     """
     sizes = tuple([int(size) for size in packed.batch_sizes.tolist()])
     if not sizes or min(sizes) < 1 or any([after > before for before, after in pairwise(sizes)]):
@@ -81,13 +91,19 @@ def pack_padded_sequence(
     """Pack a padded batch.
 
     Args:
-        input: (steps, batch, ...), or (batch, steps, ...).
-        lengths: of each sequence.  What is packed depends on them, so a tensor of lengths is waited for.
-        batch_first: which of the two `input` is.
+        input: (steps, batch, *), or (batch, steps, *).
+        lengths: of each sequence, (batch,).  The shape of the result depends on them, so a tensor of lengths is waited
+            for.
+        batch_first: whether `input` is (batch, steps, *).
         enforce_sorted: whether to insist that the sequences are sorted by falling length; otherwise they are sorted.
 
     Raises:
         ValueError: for lengths that do not fit, or are not sorted although they must be.
+
+    Example:
+        >>> padded = flow.tensor([[1, 2, 3], [4, 5, 0]])
+        >>> flow.nn.utils.rnn.pack_padded_sequence(padded, [3, 2], batch_first=True).data
+        tensor([1, 4, 2, 5, 3])
     """
     name = "pack_padded_sequence"
     if input.ndim < 2:
@@ -117,15 +133,21 @@ def pad_packed_sequence(
 
     Args:
         sequence: a packed batch; its batch sizes, and the order of its sequences, are waited for.
-        batch_first: whether the result is (batch, steps, ...) and not (steps, batch, ...).
-        padding_value: what follows the end of a sequence.
+        batch_first: whether the result is (batch, steps, *) and not (steps, batch, *).
+        padding_value: the value behind the end of a sequence.
         total_length: how many steps the result has at least; by default as many as the longest sequence.
 
     Returns:
-        The padded batch, and the lengths, int64 on the host.
+        The padded batch, and the lengths, (batch,), int64 on the host.
 
     Raises:
         ValueError: if a sequence is longer than `total_length`.
+
+    Example:
+        >>> packed = flow.nn.utils.rnn.pack_sequence([flow.tensor([1, 2, 3]), flow.tensor([4, 5])])
+        >>> flow.nn.utils.rnn.pad_packed_sequence(packed, batch_first=True)
+        (tensor([[1, 2, 3],
+                [4, 5, 0]]), tensor([3, 2]))
     """
     sizes = batch_sizes_of(sequence)
     steps = len(sizes) if total_length is None else total_length
@@ -144,7 +166,9 @@ def pad_packed_sequence(
     padded = rows.reshape(*places.shape, *data.shape[1:])
     if not there.all():
         mask = tensor(np.ascontiguousarray(there), device="cpu").to(data.device)
-        padded = where(mask.reshape(*there.shape, *[1] * (data.ndim - 1)), padded, padding_value)
+        # A number of the data's dtype: padding with 0.0 must not turn integers into floating-point numbers.
+        number = padding_value if data.is_floating_point() else data.new_full((), padding_value)
+        padded = where(mask.reshape(*there.shape, *[1] * (data.ndim - 1)), padded, number)
     return padded, _host(lengths)
 
 
@@ -157,13 +181,19 @@ def pad_sequence(
     """Make one batch of sequences of different lengths.
 
     Args:
-        sequences: each (steps, ...), alike but for the steps.
-        batch_first: whether the result is (batch, steps, ...) and not (steps, batch, ...).
-        padding_value: what is added to the shorter ones.
+        sequences: each (steps, *), the same but for the steps.
+        batch_first: whether the result is (batch, steps, *) and not (steps, batch, *).
+        padding_value: the value added to the shorter ones.
         padding_side: "right" for behind, "left" for before them.
 
     Raises:
-        ValueError: for no sequences, or another side.
+        ValueError: for no sequences, shapes that differ elsewhere, or another side.
+        TypeError: for a padding value that is no number.
+
+    Example:
+        >>> flow.nn.utils.rnn.pad_sequence([flow.tensor([1, 2, 3]), flow.tensor([4, 5])], batch_first=True)
+        tensor([[1, 2, 3],
+                [4, 5, 0]])
     """
     given = list(sequences)
     if not given:
@@ -185,19 +215,50 @@ def pad_sequence(
 def unpad_sequence(
     padded_sequences: Tensor, lengths: Tensor | Sequence[int], batch_first: bool = False
 ) -> list[Tensor]:
-    """Undo `pad_sequence`: the sequences, as views; a tensor of lengths is waited for."""
+    """Undo `pad_sequence`: the sequences, as views.
+
+    Args:
+        padded_sequences: (steps, batch, *), or (batch, steps, *).
+        lengths: of each sequence, (batch,); a tensor of lengths is waited for.
+        batch_first: whether the sequences are (batch, steps, *).
+
+    Raises:
+        ValueError: for lengths that do not fit.
+        IndexError: for fewer than two dimensions.
+
+    Example:
+        >>> flow.nn.utils.rnn.unpad_sequence(flow.tensor([[1, 2, 3], [4, 5, 0]]), flow.tensor([3, 2]), True)
+        [tensor([1, 2, 3]), tensor([4, 5])]
+    """
     batch = padded_sequences if batch_first else padded_sequences.transpose(0, 1)
     found = _read_lengths("unpad_sequence", lengths, batch.shape[0], batch.shape[1])
     return [batch[place, :length] for place, length in enumerate(found.tolist())]
 
 
 def pack_sequence(sequences: Iterable[Tensor], enforce_sorted: bool = True) -> PackedSequence:
-    """Pack sequences of different lengths, each (steps, ...); see `pack_padded_sequence`."""
+    """Pack sequences of different lengths, each of shape (steps, *); see `pack_padded_sequence`.
+
+    Raises:
+        ValueError: for no or empty sequences, or if they are not sorted by falling length although they must be.
+
+    Example:
+        >>> flow.nn.utils.rnn.pack_sequence([flow.tensor([1, 2, 3]), flow.tensor([4, 5])]).data
+        tensor([1, 4, 2, 5, 3])
+    """
     given = list(sequences)
     return pack_padded_sequence(pad_sequence(given), [len(value) for value in given], enforce_sorted=enforce_sorted)
 
 
 def unpack_sequence(packed_sequences: PackedSequence) -> list[Tensor]:
-    """Undo `pack_sequence`."""
+    """Undo `pack_sequence`: a list of sequences, each of shape (steps, *).
+
+    Raises:
+        ValueError: if the batch sizes are not positive, or rise.
+
+    Example:
+        >>> rnn = flow.nn.utils.rnn
+        >>> rnn.unpack_sequence(rnn.pack_sequence([flow.tensor([1, 2, 3]), flow.tensor([4, 5])]))
+        [tensor([1, 2, 3]), tensor([4, 5])]
+    """
     padded, lengths = pad_packed_sequence(packed_sequences, batch_first=True)
     return unpad_sequence(padded, lengths, batch_first=True)
