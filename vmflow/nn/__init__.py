@@ -209,17 +209,17 @@ if _TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> object:
-    # Graphs are made of all the rest, and are imported when they are first asked for.
+    # Graphs use all other modules, so they are imported at the first use.
     if name in ("Graph", "graph"):
         graphs = _import_module("vmflow.graph_mode")
         return graphs.Graph if name == "Graph" else graphs
-    # What ranks have to do with each other is much; and few programs use PyTorch's names of modules.
+    # `parallel` imports all of vmflow.distributed; few programs use PyTorch's names of modules.
     if name in ("modules", "parallel"):
         return _import_module(f".{name}", __name__)
     if name == "AdaptiveLogSoftmaxWithLoss":
         return _import_module(".adaptive_softmax", __name__).AdaptiveLogSoftmaxWithLoss
     if name.startswith("Lazy"):
-        found: object = getattr(_import_module(".lazy_layers", __name__), name, None)
-        if found is not None:
-            return found
+        layer: object = getattr(_import_module(".lazy_layers", __name__), name, None)
+        if layer is not None:
+            return layer
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

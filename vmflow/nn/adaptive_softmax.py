@@ -18,7 +18,7 @@ from .module import Module
 
 
 class ASMoutput(NamedTuple):
-    """What `AdaptiveLogSoftmaxWithLoss` returns.
+    """The result of `AdaptiveLogSoftmaxWithLoss`.
 
     Attributes:
         output: the log-probability of each target, (N,) or a scalar.
@@ -33,17 +33,17 @@ class AdaptiveLogSoftmaxWithLoss(Module):
     """Log-probabilities of classes in clusters, by falling frequency (E. Grave et al., 2017).
 
     The head has the most frequent classes and one entry for each cluster of the others; a class of a cluster has the
-    probability of the cluster times that within it.  Each cluster is computed by a product of two narrow matrices.
+    probability of the cluster times its own within the cluster.  Each cluster is computed by a product of two narrow
+    matrices.
 
-        layer = nn.AdaptiveLogSoftmaxWithLoss(64, 10_000, cutoffs=[100, 1000])
-        output, loss = layer(x, target)        # x (N, 64), target (N,)
+    Every cluster is computed for every row, so that no values are waited for and graphs can hold the layer; PyTorch
+    picks the rows of each cluster.
 
-    Every cluster is computed for every row, so that no values are waited for and graphs can hold it; PyTorch picks the
-    rows of each cluster.
+    Shape: input (N, in_features), target (N,), or (in_features,) and a scalar; output the target's shape, and a scalar.
 
     Args:
-        in_features: of the input.
-        n_classes: how many classes there are; lower numbers are more frequent.
+        in_features: features of the input.
+        n_classes: the number of classes; lower numbers are more frequent.
         cutoffs: where the clusters begin, rising, each between 1 and ``n_classes - 1``.
         div_value: each cluster has so many times fewer features inside than the one before.
         head_bias: whether the head has a bias.
@@ -54,7 +54,13 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         tail: for each cluster two `Linear` in sequence.
 
     Raises:
-        ValueError: for cutoffs that are not as above.
+        ValueError: for other cutoffs; when called with shapes that do not fit.
+        IndexError: when a result is read, for a class number out of range.
+
+    Example:
+        >>> layer = flow.nn.AdaptiveLogSoftmaxWithLoss(8, 1000, cutoffs=[10, 100])
+        >>> layer(flow.ones(3, 8), flow.tensor([5, 50, 500])).output.shape
+        vmflow.Size([3])
     """
 
     def __init__(
@@ -68,20 +74,20 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         dtype: DType | None = None,
     ) -> None:
         super().__init__()
-        given = list(cutoffs)
-        whole = all([int(cutoff) == cutoff for cutoff in given])
-        if not given or not whole or given != sorted(set(given)) or given[0] <= 0 or given[-1] > n_classes - 1:
+        starts = list(cutoffs)
+        whole = all([int(start) == start for start in starts])
+        if not starts or not whole or starts != sorted(set(starts)) or starts[0] <= 0 or starts[-1] > n_classes - 1:
             raise ValueError(
                 "AdaptiveLogSoftmaxWithLoss: cutoffs must be whole numbers from 1 to n_classes - 1, rising, got "
-                f"{given} for {n_classes} classes"
+                f"{starts} for {n_classes} classes"
             )
         self.in_features = in_features
         self.n_classes = n_classes
-        self.cutoffs = [*given, n_classes]
+        self.cutoffs = [*starts, n_classes]
         self.div_value = div_value
         self.head_bias = head_bias
-        self.shortlist_size = given[0]
-        self.n_clusters = len(given)
+        self.shortlist_size = starts[0]
+        self.n_clusters = len(starts)
         self.head_size = self.shortlist_size + self.n_clusters
         self.head = Linear(in_features, self.head_size, head_bias, device, dtype)
         self.tail = ModuleList()
@@ -115,8 +121,8 @@ class AdaptiveLogSoftmaxWithLoss(Module):
                 f"scalar, got shapes {list(input_.shape)} and {list(target_.shape)}"
             )
         head = F.log_softmax(self.head(input_), -1)
-        # Each row looks up its class in every cluster, at the end that is nearer where it is of another one; behind the
-        # last and before the first there is none, so that what is out of range is told of.
+        # Each row looks up its class in every cluster; classes of other clusters are clamped to the nearer end.
+        # Classes below the first and above the last are not, so that a class number out of range is an error.
         first = target_.clamp(max=self.shortlist_size - 1)
         output = _looked_up(head, first)
         for number in range(self.n_clusters):

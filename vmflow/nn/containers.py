@@ -14,10 +14,10 @@ from .parameter import Parameter
 
 
 def _fitting(container: Module, registry: str, value: Any) -> Any:
-    """`value` as it is kept in the registry; a tensor becomes a parameter.
+    """`value` as the registry holds it; a tensor becomes a parameter.
 
     Raises:
-        TypeError: if it cannot be kept there.
+        TypeError: for another type.
     """
     if registry == "_modules" and isinstance(value, Module):
         return value
@@ -103,7 +103,7 @@ class _Numbered(_Container):
         return self
 
     def extend(self, values: Iterable[Any]) -> Self:
-        """Add several at the end; none, if one does not fit."""
+        """Add several at the end; none, if one is of another type."""
         if not isinstance(values, Iterable) or isinstance(values, Tensor):
             raise TypeError(f"extend: expected several to add, got {type(values).__name__}")
         for value in [_fitting(self, self._registry, value) for value in values]:
@@ -285,7 +285,7 @@ class _Named(_Container):
             self[pair[0]] = pair[1]
 
 
-# By what a dict of members is filled.
+# The arguments from which a dict of members is filled.
 Members = _Named | Mapping[str, Any] | Iterable[tuple[str, Any]]
 
 

@@ -239,17 +239,17 @@ def depend(input: Tensor, depend: Tensor | Sequence[Tensor]) -> Tensor:
         tensor([1., 2.])
     """
     others = [depend] if isinstance(depend, _Tensor) else list(depend)
-    for each in (input, *others):
-        if not isinstance(each, _Tensor):
-            raise TypeError(f"depend: expected tensors, got {type(each).__name__}")
+    for operand in (input, *others):
+        if not isinstance(operand, _Tensor):
+            raise TypeError(f"depend: expected tensors, got {type(operand).__name__}")
     if _MODE.get().interpreter is None or not others:
         return input
     result = input.clone()
     with _no_grad():
-        # Writing none of their elements into the copy makes it depend on them all the same.
+        # Copies of no elements make the copy depend on the others.
         start = result.reshape(-1)[:0]
-        for each in others:
-            start.copy_(each.reshape(-1)[:0])
+        for other in others:
+            start.copy_(other.reshape(-1)[:0])
     return result
 
 

@@ -22,29 +22,29 @@ class HookOfAll(NamedTuple):
     Attributes:
         place: "before" or "after" the forward, on the gradients of its "results" or of its "arguments"; or when a
             "parameter", "buffer" or "module" is registered.
-        hook: called as a module's own hook of this place is.
+        function: called as a module's own hook of this place is.
         with_kwargs, always_call: as for `Module.register_forward_hook`.
     """
 
     place: str
-    hook: Callable[..., Any]
+    function: Callable[..., Any]
     with_kwargs: bool = False
     always_call: bool = False
 
 
-# In one dict for all places, so that a call of a module without hooks looks at one thing more.
+# In one dict for all places, so that a call of a module without hooks tests one dict more.
 OF_ALL: Final[dict[int, HookOfAll]] = Registry()
 
 
 def _of_all(place: str) -> list[tuple[int, HookOfAll]]:
-    return [(number, each) for number, each in list(OF_ALL.items()) if each.place == place]
+    return [(number, hook) for number, hook in list(OF_ALL.items()) if hook.place == place]
 
 
 def registered(hooks: Hooks, hook: Callable[..., Any], prepend: bool) -> Handle:
     """Put a hook behind the others, or before them."""
     handle = Handle(hooks, hook)
     if prepend:
-        # Those that are taken out and put in again come last.
+        # Taking hooks out and putting them in again moves them to the end.
         hooks.update({number: hooks.pop(number) for number in list(hooks) if number != handle.number})
     return handle
 
@@ -100,9 +100,9 @@ def register_module_module_registration_hook(hook: Callable[..., Any]) -> Handle
 
 
 def on_registering(kind: str, module: Module, name: str, value: Any) -> Any:
-    """What is registered after the hooks of all modules have seen it."""
-    for _, each in _of_all(kind):
-        changed = each.hook(module, name, value)
+    """The value to register, after the hooks of all modules have been called with it."""
+    for _, hook in _of_all(kind):
+        changed = hook.function(module, name, value)
         value = value if changed is None else changed
     return value
 
@@ -114,15 +114,15 @@ def called(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
     try:
         args, kwargs = _before(module, args, kwargs)
         watch = None
-        backward = [each.hook for _, each in _of_all("arguments")] + list(module._backward_hooks.values())
-        before = [each.hook for _, each in _of_all("results")] + list(module._backward_pre_hooks.values())
+        backward = [hook.function for _, hook in _of_all("arguments")] + list(module._backward_hooks.values())
+        before = [hook.function for _, hook in _of_all("results")] + list(module._backward_pre_hooks.values())
         if backward or before:
             watch = BackwardWatch(module, backward, before)
             args = watch.before(args)
         result = module.forward(*args, **kwargs)
-        for number, each in _hooks_after(module):
+        for number, hook in _hooks_after(module):
             done.add(number)
-            changed = _after(module, each, args, kwargs, result)
+            changed = _after(module, hook, args, kwargs, result)
             if changed is not None:
                 result = changed
         return result if watch is None else watch.after(result)
@@ -136,7 +136,7 @@ def _hooks_before(module: Module) -> list[HookOfAll]:
         HookOfAll("before", hook, number in module._hooks_with_kwargs)
         for number, hook in module._forward_pre_hooks.items()
     ]
-    return [each for _, each in _of_all("before")] + own
+    return [hook for _, hook in _of_all("before")] + own
 
 
 def _hooks_after(module: Module) -> list[tuple[int, HookOfAll]]:
@@ -148,13 +148,13 @@ def _hooks_after(module: Module) -> list[tuple[int, HookOfAll]]:
 
 
 def _before(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    for each in _hooks_before(module):
-        if not each.with_kwargs:
-            changed = each.hook(module, args)
+    for hook in _hooks_before(module):
+        if not hook.with_kwargs:
+            changed = hook.function(module, args)
             if changed is not None:
                 args = changed if isinstance(changed, tuple) else (changed,)
             continue
-        changed = each.hook(module, args, kwargs)
+        changed = hook.function(module, args, kwargs)
         if changed is None:
             continue
         if not isinstance(changed, tuple) or len(changed) != 2:
@@ -166,23 +166,23 @@ def _before(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tu
     return args, kwargs
 
 
-def _after(module: Module, each: HookOfAll, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
-    if each.with_kwargs:
-        return each.hook(module, args, kwargs, result)
-    return each.hook(module, args, result)
+def _after(module: Module, hook: HookOfAll, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+    if hook.with_kwargs:
+        return hook.function(module, args, kwargs, result)
+    return hook.function(module, args, result)
 
 
 def _despite(
     error: BaseException, module: Module, done: set[int], args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
 ) -> None:
-    """Call the hooks that are to be called in any case and have not been."""
-    for number, each in _hooks_after(module):
-        if each.always_call and number not in done:
+    """Call the hooks registered with `always_call` that have not been called yet."""
+    for number, hook in _hooks_after(module):
+        if hook.always_call and number not in done:
             try:
-                _after(module, each, args, kwargs, result)
+                _after(module, hook, args, kwargs, result)
             except Exception as another:
-                # The first error is the one to tell of; the hook's own must not hide it.
-                error.add_note(f"then the forward hook {each.hook!r} raised {type(another).__name__}: {another}")
+                # The first error must not be hidden by the hook's own.
+                error.add_note(f"then the forward hook {hook.function!r} raised {type(another).__name__}: {another}")
 
 
 class BackwardWatch:
@@ -239,14 +239,14 @@ class BackwardWatch:
             grad_input = self._replaced(grad_input, hook(self._module, grad_input, self._grad_output), "arguments")
         return grad_input
 
-    def _replaced(self, gradients: Gradients, returned: Any, what: str) -> Gradients:
+    def _replaced(self, gradients: Gradients, returned: Any, kind: str) -> Gradients:
         if returned is None:
             return gradients
         changed: Gradients = returned if isinstance(returned, tuple) else (returned,)
         if len(changed) != len(gradients):
             raise RuntimeError(
                 f"a backward hook of {type(self._module).__name__} returned {len(changed)} gradients "
-                f"for {len(gradients)} {what}; return one for each, None where there is none"
+                f"for {len(gradients)} {kind}; return one for each, None where there is none"
             )
         return changed
 

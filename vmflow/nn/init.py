@@ -25,8 +25,8 @@ from vmflow.transfers import beside as _beside
 
 Arguments = ParamSpec("Arguments")
 
-# By how much to make up for what a nonlinearity takes from the standard deviation, as PyTorch has it.  leaky_relu
-# depends on its slope; for selu the value is one that works in practice.
+# PyTorch's factors that make up for the standard deviation that a nonlinearity takes away.  The one of leaky_relu
+# depends on its slope; the one of selu works in practice.
 _GAINS: dict[str, float] = {
     **dict.fromkeys(("linear", "sigmoid"), 1.0),
     **dict.fromkeys(("conv1d", "conv2d", "conv3d"), 1.0),

@@ -60,7 +60,7 @@ class LazyModuleMixin(Module):
             def forward(self, x):
                 return x * self.weight
 
-    Within a graph that is being built, the parameters are made at once, too, and become variables of the graph.
+    While a graph is being built, the parameters are made immediately, too, and become variables of the graph.
 
     Attributes:
         cls_to_become: the class of the module after its first call; None for the same.
@@ -69,7 +69,7 @@ class LazyModuleMixin(Module):
     cls_to_become: ClassVar[type[Module] | None] = None
 
     def initialize_parameters(self, *args: Any, **kwargs: Any) -> None:
-        """Give shapes and values to what has none, going by the arguments of `forward`."""
+        """Give shapes and values to uninitialized parameters and buffers, from the arguments of `forward`."""
         raise NotImplementedError(f"{type(self).__name__} defines no initialize_parameters()")
 
     def has_uninitialized_params(self) -> bool:
@@ -91,7 +91,22 @@ class LazyModuleMixin(Module):
 
 
 class LazyLinear(LazyModuleMixin, Linear):
-    """`Linear` whose `in_features` is the last dimension of its first input."""
+    """`Linear` whose `in_features` is the last dimension of its first input.
+
+    Shape: input (*, in_features), output (*, out_features).
+
+    Args:
+        out_features, bias, device, dtype: as for `Linear`.
+
+    Raises:
+        TypeError: when called with another dtype than the weight's.
+        ValueError: when called with another number of features than the first time.
+
+    Example:
+        >>> layer = flow.nn.LazyLinear(4)
+        >>> layer(flow.ones(2, 7)).shape, layer
+        (vmflow.Size([2, 4]), Linear(in_features=7, out_features=4, bias=True))
+    """
 
     cls_to_become = Linear
 
@@ -177,7 +192,17 @@ class _LazyConvXdMixin(LazyModuleMixin, _Convolution):
 
 
 class _LazyForward(_LazyConvXdMixin, Convolution):
-    """The convolution of this name, whose `in_channels` is the number of channels of its first input."""
+    """The convolution of this name, whose `in_channels` is the number of channels of its first input.
+
+    Args:
+        out_channels, kernel_size, stride, padding, dilation, groups, bias, padding_mode, device, dtype: as for
+            `Conv2d`.
+
+    Raises:
+        TypeError: for sizes that are no integers.
+        ValueError: for sizes out of range, output channels that `groups` does not divide, or another padding mode; when
+            called with another number of dimensions, or channels that `groups` does not divide.
+    """
 
     def __init__(
         self,
@@ -205,25 +230,56 @@ class _LazyForward(_LazyConvXdMixin, Convolution):
 
 
 class LazyConv1d(_LazyForward, Conv1d):
-    """`Conv1d` whose `in_channels` is the number of channels of its first input."""
+    """`Conv1d` whose `in_channels` is the number of channels of its first input.
+
+    Shape: input (N, C_in, L) or (C_in, L), output (N, C_out, L_out) or (C_out, L_out).
+
+    Example:
+        >>> flow.nn.LazyConv1d(4, kernel_size=2)(flow.ones(1, 3, 10)).shape
+        vmflow.Size([1, 4, 9])
+    """
 
     cls_to_become = Conv1d
 
 
 class LazyConv2d(_LazyForward, Conv2d):
-    """`Conv2d` whose `in_channels` is the number of channels of its first input."""
+    """`Conv2d` whose `in_channels` is the number of channels of its first input.
+
+    Shape: input (N, C_in, H, W) or (C_in, H, W), output (N, C_out, H_out, W_out) or (C_out, H_out, W_out).
+
+    Example:
+        >>> flow.nn.LazyConv2d(4, kernel_size=3, padding=1)(flow.ones(1, 3, 8, 10)).shape
+        vmflow.Size([1, 4, 8, 10])
+    """
 
     cls_to_become = Conv2d
 
 
 class LazyConv3d(_LazyForward, Conv3d):
-    """`Conv3d` whose `in_channels` is the number of channels of its first input."""
+    """`Conv3d` whose `in_channels` is the number of channels of its first input.
+
+    Shape: input (N, C_in, D, H, W) or (C_in, D, H, W), output (N, C_out, D_out, H_out, W_out) or without N.
+
+    Example:
+        >>> flow.nn.LazyConv3d(4, kernel_size=2)(flow.ones(1, 3, 4, 6, 8)).shape
+        vmflow.Size([1, 4, 3, 5, 7])
+    """
 
     cls_to_become = Conv3d
 
 
 class _LazyTransposed(_LazyConvXdMixin, _Transposed):
-    """The transposed convolution of this name, whose `in_channels` are the channels of its first input."""
+    """The transposed convolution of this name, whose `in_channels` are the channels of its first input.
+
+    Args:
+        out_channels, kernel_size, stride, padding, output_padding, groups, bias, dilation, padding_mode, device, dtype:
+            as for `ConvTranspose2d`.
+
+    Raises:
+        TypeError: for sizes that are no integers.
+        ValueError: for sizes out of range, output channels that `groups` does not divide, or another padding mode; when
+            called with another number of dimensions, or channels that `groups` does not divide.
+    """
 
     def __init__(
         self,
@@ -258,19 +314,40 @@ class _LazyTransposed(_LazyConvXdMixin, _Transposed):
 
 
 class LazyConvTranspose1d(_LazyTransposed, ConvTranspose1d):
-    """`ConvTranspose1d` whose `in_channels` is the number of channels of its first input."""
+    """`ConvTranspose1d` whose `in_channels` is the number of channels of its first input.
+
+    Shape: input (N, C_in, L) or (C_in, L), output (N, C_out, L_out) or (C_out, L_out).
+
+    Example:
+        >>> flow.nn.LazyConvTranspose1d(4, kernel_size=2, stride=2)(flow.ones(1, 3, 5)).shape
+        vmflow.Size([1, 4, 10])
+    """
 
     cls_to_become = ConvTranspose1d
 
 
 class LazyConvTranspose2d(_LazyTransposed, ConvTranspose2d):
-    """`ConvTranspose2d` whose `in_channels` is the number of channels of its first input."""
+    """`ConvTranspose2d` whose `in_channels` is the number of channels of its first input.
+
+    Shape: input (N, C_in, H, W) or (C_in, H, W), output (N, C_out, H_out, W_out) or (C_out, H_out, W_out).
+
+    Example:
+        >>> flow.nn.LazyConvTranspose2d(4, kernel_size=3, stride=2)(flow.ones(1, 3, 4, 4)).shape
+        vmflow.Size([1, 4, 9, 9])
+    """
 
     cls_to_become = ConvTranspose2d
 
 
 class LazyConvTranspose3d(_LazyTransposed, ConvTranspose3d):
-    """`ConvTranspose3d` whose `in_channels` is the number of channels of its first input."""
+    """`ConvTranspose3d` whose `in_channels` is the number of channels of its first input.
+
+    Shape: input (N, C_in, D, H, W) or (C_in, D, H, W), output (N, C_out, D_out, H_out, W_out) or without N.
+
+    Example:
+        >>> flow.nn.LazyConvTranspose3d(4, kernel_size=2, stride=2)(flow.ones(1, 3, 2, 3, 4)).shape
+        vmflow.Size([1, 4, 4, 6, 8])
+    """
 
     cls_to_become = ConvTranspose3d
 
@@ -326,25 +403,64 @@ class _LazyNormBase(LazyModuleMixin, _ChannelNorm):
 
 
 class LazyBatchNorm1d(_LazyNormBase, BatchNorm1d):
-    """`BatchNorm1d` whose `num_features` is the number of channels of its first input."""
+    """`BatchNorm1d` whose `num_features` is the number of channels of its first input.
+
+    Shape: input (N, C) or (N, C, L), output the same shape.
+
+    Args:
+        eps, momentum, affine, track_running_stats, device, dtype, bias: as for `BatchNorm1d`.
+
+    Raises:
+        ValueError: when called with another number of dimensions or channels.
+
+    Example:
+        >>> flow.nn.LazyBatchNorm1d()(flow.ones(2, 3)).shape
+        vmflow.Size([2, 3])
+    """
 
     cls_to_become = BatchNorm1d
 
 
 class LazyBatchNorm2d(_LazyNormBase, BatchNorm2d):
-    """`BatchNorm2d` whose `num_features` is the number of channels of its first input."""
+    """`BatchNorm2d` whose `num_features` is the number of channels of its first input.
+
+    Shape: input (N, C, H, W), output the same shape.
+
+    Args:
+        eps, momentum, affine, track_running_stats, device, dtype, bias: as for `BatchNorm2d`.
+
+    Raises:
+        ValueError: when called with another number of dimensions or channels.
+
+    Example:
+        >>> flow.nn.LazyBatchNorm2d()(flow.ones(2, 3, 4, 4)).shape
+        vmflow.Size([2, 3, 4, 4])
+    """
 
     cls_to_become = BatchNorm2d
 
 
 class LazyBatchNorm3d(_LazyNormBase, BatchNorm3d):
-    """`BatchNorm3d` whose `num_features` is the number of channels of its first input."""
+    """`BatchNorm3d` whose `num_features` is the number of channels of its first input.
+
+    Shape: input (N, C, D, H, W), output the same shape.
+
+    Args:
+        eps, momentum, affine, track_running_stats, device, dtype, bias: as for `BatchNorm3d`.
+
+    Raises:
+        ValueError: when called with another number of dimensions or channels.
+
+    Example:
+        >>> flow.nn.LazyBatchNorm3d()(flow.ones(2, 3, 4, 4, 4)).shape
+        vmflow.Size([2, 3, 4, 4, 4])
+    """
 
     cls_to_become = BatchNorm3d
 
 
 class _LazyInstanceNorm(_LazyNormBase):
-    """As `_LazyNormBase`; a batch may be missing."""
+    """As `_LazyNormBase`, for inputs with or without a batch."""
 
     def _features(self, input: Tensor) -> int:
         channel = input.ndim - self._rank - 1
@@ -357,18 +473,57 @@ class _LazyInstanceNorm(_LazyNormBase):
 
 
 class LazyInstanceNorm1d(_LazyInstanceNorm, InstanceNorm1d):
-    """`InstanceNorm1d` whose `num_features` is the number of channels of its first input."""
+    """`InstanceNorm1d` whose `num_features` is the number of channels of its first input.
+
+    Shape: input (N, C, L) or (C, L), output the same shape.
+
+    Args:
+        eps, momentum, affine, track_running_stats, device, dtype, bias: as for `InstanceNorm1d`.
+
+    Raises:
+        ValueError: when called with another number of dimensions or channels.
+
+    Example:
+        >>> flow.nn.LazyInstanceNorm1d()(flow.ones(2, 3, 4)).shape
+        vmflow.Size([2, 3, 4])
+    """
 
     cls_to_become = InstanceNorm1d
 
 
 class LazyInstanceNorm2d(_LazyInstanceNorm, InstanceNorm2d):
-    """`InstanceNorm2d` whose `num_features` is the number of channels of its first input."""
+    """`InstanceNorm2d` whose `num_features` is the number of channels of its first input.
+
+    Shape: input (N, C, H, W) or (C, H, W), output the same shape.
+
+    Args:
+        eps, momentum, affine, track_running_stats, device, dtype, bias: as for `InstanceNorm2d`.
+
+    Raises:
+        ValueError: when called with another number of dimensions or channels.
+
+    Example:
+        >>> flow.nn.LazyInstanceNorm2d()(flow.ones(2, 3, 4, 4)).shape
+        vmflow.Size([2, 3, 4, 4])
+    """
 
     cls_to_become = InstanceNorm2d
 
 
 class LazyInstanceNorm3d(_LazyInstanceNorm, InstanceNorm3d):
-    """`InstanceNorm3d` whose `num_features` is the number of channels of its first input."""
+    """`InstanceNorm3d` whose `num_features` is the number of channels of its first input.
+
+    Shape: input (N, C, D, H, W) or (C, D, H, W), output the same shape.
+
+    Args:
+        eps, momentum, affine, track_running_stats, device, dtype, bias: as for `InstanceNorm3d`.
+
+    Raises:
+        ValueError: when called with another number of dimensions or channels.
+
+    Example:
+        >>> flow.nn.LazyInstanceNorm3d()(flow.ones(2, 3, 4, 4, 4)).shape
+        vmflow.Size([2, 3, 4, 4, 4])
+    """
 
     cls_to_become = InstanceNorm3d

@@ -1,4 +1,4 @@
-"""`Module`: parameters, buffers and submodules under names, and operations on all of them at once.
+"""`Module`: parameters, buffers and submodules under names, and operations on all of them together.
 
 It is longer than most modules because it is one class whose methods PyTorch's users know by name; loading and
 calling hooks live in `state` and `hooks`.
@@ -29,7 +29,7 @@ from .parameter import Buffer, Parameter, UninitializedTensorMixin, is_lazy
 
 Member = TypeVar("Member")
 
-# An attribute of modules of which graphs were built: assigning their other attributes counts as a change.
+# Set on modules of which graphs were built: assigning their other attributes then counts as a change.
 WATCHED: Final = "_watched"
 
 # The attributes of a module that hold its members, and the name of one member.
@@ -114,9 +114,9 @@ class Module:
             return self.forward(*args, **kwargs)
         except AttributeError as error:
             if not self._modules and type(self).__module__.startswith("vmflow."):
-                # A layer asks its operand for what every tensor has: the operand is none.
-                given = error.obj
-                if not isinstance(given, Tensor) and any([arg is given for arg in (*args, *kwargs.values())]):
+                # The attribute is one of all tensors, so the operand is no tensor.
+                operand = error.obj
+                if not isinstance(operand, Tensor) and any([arg is operand for arg in (*args, *kwargs.values())]):
                     raise not_tensors(type(self).__name__, (*args, *kwargs.values())) from error
             raise
         finally:
@@ -172,20 +172,20 @@ class Module:
     def register_full_backward_hook(self, hook: Callable[[Any, Any, Any], Any], prepend: bool = False) -> Handle:
         """Call ``hook(module, grad_input, grad_output)`` when the gradients of a call's arguments are known.
 
-        Both are tuples with None where there is no gradient; tensors inside nested arguments are not seen.  What the
-        hook returns, if not None, replaces ``grad_input``.
+        Both are tuples with None where there is no gradient; tensors inside nested arguments are not included.  A
+        result of the hook that is not None replaces ``grad_input``.
         """
         return hooks.registered(self._backward_hooks, hook, prepend)
 
     def register_backward_hook(self, hook: Callable[[Any, Any, Any], Any]) -> Handle:
         """The same as `register_full_backward_hook`.
 
-        So ``grad_input`` are the gradients of the module's arguments, where PyTorch gives those of its last op.
+        ``grad_input`` has the gradients of the module's arguments, where PyTorch gives those of its last op.
         """
         return self.register_full_backward_hook(hook)
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
-        """Refused: what compiles a module is a graph, which is called in its place.
+        """Refused: a graph compiles a module, and is called in its place.
 
         Raises:
             NotImplementedError: always.
@@ -220,7 +220,7 @@ class Module:
                 changed()
 
     def _make_room(self, name: str, registry: str) -> None:
-        """Forget any other member or attribute of this name."""
+        """Remove any other member or attribute of this name."""
         own = self.__dict__
         if registry not in own:
             raise AttributeError(
@@ -429,10 +429,10 @@ class Module:
         """
         module: Module = self
         for name in target.split(".") if target else ():
-            found = module._modules.get(name)
-            if found is None:
+            child = module._modules.get(name)
+            if child is None:
                 raise AttributeError(f"{type(module).__name__} has no submodule {name!r} (looking for {target!r})")
-            module = found
+            module = child
         return module
 
     def set_submodule(self, target: str, module: Module, strict: bool = False) -> None:
@@ -440,7 +440,7 @@ class Module:
 
         Raises:
             ValueError: for an empty name.
-            AttributeError: if what should hold it is not there, or with `strict` if there is none to replace.
+            AttributeError: if its parent does not exist, or with `strict` if there is none to replace.
             TypeError: if it is no `Module`.
         """
         path, _, name = target.rpartition(".")
@@ -477,12 +477,12 @@ class Module:
     def _member(self, registry: str, target: str) -> Any:
         path, _, name = target.rpartition(".")
         module = self.get_submodule(path)
-        found = module.__dict__[registry].get(name)
-        if found is None:
+        member = module.__dict__[registry].get(name)
+        if member is None:
             raise AttributeError(
                 f"{type(module).__name__} has no {_REGISTRIES[registry]} {name!r} (looking for {target!r})"
             )
-        return found
+        return member
 
     # State
 
@@ -496,28 +496,28 @@ class Module:
             prefix: put before every name.
             keep_vars: give the parameters themselves; else tensors without history that share their memory.
         """
-        found: dict[str, Any] = {} if destination is None else destination
+        entries: dict[str, Any] = {} if destination is None else destination
         for hook in list(self._state_dict_pre_hooks.values()):
             hook(self, prefix, keep_vars)
         for name, parameter in self._parameters.items():
             if parameter is not None:
-                found[prefix + name] = parameter if keep_vars or is_lazy(parameter) else parameter.detach()
+                entries[prefix + name] = parameter if keep_vars or is_lazy(parameter) else parameter.detach()
         for name, buffer in self._buffers.items():
             if buffer is not None and name not in self._non_persistent_buffers_set:
-                found[prefix + name] = buffer if keep_vars or is_lazy(buffer) else buffer.detach()
+                entries[prefix + name] = buffer if keep_vars or is_lazy(buffer) else buffer.detach()
         if self._has_extra_state():
-            found[prefix + state.EXTRA] = self.get_extra_state()
+            entries[prefix + state.EXTRA] = self.get_extra_state()
         for name, module in self._modules.items():
             if module is not None:
-                module.state_dict(destination=found, prefix=f"{prefix}{name}.", keep_vars=keep_vars)
+                module.state_dict(destination=entries, prefix=f"{prefix}{name}.", keep_vars=keep_vars)
         for hook in list(self._state_dict_hooks.values()):
-            changed_dict = hook(self, found, prefix, {})
+            changed_dict = hook(self, entries, prefix, {})
             if changed_dict is not None:
-                found = changed_dict
-        return found
+                entries = changed_dict
+        return entries
 
     def _has_extra_state(self) -> bool:
-        """Whether the class defines what goes into the state dict besides tensors."""
+        """Whether the class defines state besides tensors."""
         return type(self).get_extra_state is not Module.get_extra_state
 
     def get_extra_state(self) -> Any:
@@ -540,7 +540,7 @@ class Module:
         return Handle(self._state_dict_hooks, state.Returnless(hook))
 
     def _register_state_dict_hook(self, hook: Callable[[Any, Any, str, Any], Any]) -> Handle:
-        """As `register_state_dict_post_hook`, but a result that is not None is what `state_dict` returns.
+        """As `register_state_dict_post_hook`, but a result that is not None replaces the result of `state_dict`.
 
         Libraries for PyTorch call it.
         """
@@ -565,8 +565,8 @@ class Module:
     def register_load_state_dict_post_hook(self, hook: Callable[[Any, state.IncompatibleKeys], object]) -> Handle:
         """Call ``hook(module, incompatible_keys)`` after loading; it may take names off the two lists.
 
-        With such a hook, what is missing or unexpected is an error only after the rest has been loaded, if it is still
-        listed then.
+        With such a hook, missing and unexpected names are an error only after the rest has been loaded, if they are
+        still listed then.
         """
         return Handle(self._load_state_dict_post_hooks, hook)
 
@@ -660,10 +660,10 @@ class Module:
 
         def converted(tensor: Tensor) -> Tensor:
             kind = dtype if tensor.dtype.category >= dtypes.FLOATING else None
-            found: Tensor = tensor.to(device=device, dtype=kind)
-            if format is None or format is preserve_format or not fits_rank(format, found.ndim):
-                return found
-            return found.contiguous(format)
+            result: Tensor = tensor.to(device=device, dtype=kind)
+            if format is None or format is preserve_format or not fits_rank(format, result.ndim):
+                return result
+            return result.contiguous(format)
 
         return self._apply(converted)
 
@@ -671,7 +671,7 @@ class Module:
         """Spread all parameters and buffers over ranks; see `Tensor.to_global`.  The module is changed and returned.
 
         Tensors without dimensions, such as counters of batches, are broadcast where others are split.  Local ones are
-        the parts that ranks have; to split a module that is alike on all ranks, make it broadcast first:
+        the parts that ranks have; to split a module that is the same on all ranks, make it broadcast first:
 
             model.to_global(placement, sbp.broadcast).to_global(sbp=sbp.split(0))
         """
@@ -709,7 +709,7 @@ class Module:
         return self._cast_floating(dtypes.bfloat16)
 
     def to_empty(self, *, device: Device | str | None, recurse: bool = True) -> Self:
-        """Give every member new memory on a device, with whatever values that holds; fill it before use.
+        """Give every member new, uninitialised memory on a device; fill it before use.
 
         Args:
             device: where; None for where each is.
@@ -791,12 +791,12 @@ def _heading(part: str) -> str:
 
 
 def _unsplit(sbp: Any) -> Any:
-    """The same with broadcast in place of what is split."""
-    from vmflow.distributed.sbp import Sbp, broadcast  # which few programs need
+    """The same with broadcast in place of each split."""
+    from vmflow.distributed.sbp import Sbp, broadcast  # imported late, since few programs need it
 
     if isinstance(sbp, Sbp):
         return broadcast if sbp.is_split else sbp
-    return sbp if sbp is None else tuple([_unsplit(each) for each in sbp])
+    return sbp if sbp is None else tuple([_unsplit(part) for part in sbp])
 
 
 def tree(name: str, lines: list[str], children: list[str]) -> str:
@@ -808,6 +808,6 @@ def tree(name: str, lines: list[str], children: list[str]) -> str:
 
 
 def unusual_settings(module: Module, usual: Mapping[str, Any]) -> str:
-    """``, name=value`` for each attribute that is not as usual, to end a line of `extra_repr` with."""
+    """``, name=value`` for each attribute that differs from `usual`, to end a line of `extra_repr` with."""
     values = {name: getattr(module, name) for name in usual}
     return "".join([f", {name}={value}" for name, value in values.items() if value != usual[name]])

@@ -44,7 +44,7 @@ class ModulePath:
     def _name_in(self, outer: ModulePath) -> str:
         parent, module = outer._module(), self._module()
         if parent is not None and module is not None:
-            for name, found in parent.named_modules():
-                if found is module and name:
+            for name, part in parent.named_modules():
+                if part is module and name:
                     return name
         return f"<{self._kind}>"

@@ -1,6 +1,6 @@
 """``vmflow.nn.modules``: layers under the names of PyTorch's modules, such as ``nn.modules.conv.Conv2d``.
 
-Each submodule finds a name, when it is asked for, in the modules of `vmflow.nn` that may have it; nothing is copied.
+Each submodule looks a name up in the modules of `vmflow.nn` that may define it; nothing is copied.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _SOURCES: Final[dict[str, tuple[str, ...]]] = {
     "utils": (),
 }
 
-# PyTorch's names of bases, which programs ask `isinstance` about, and what has another name here.
+# PyTorch's names of base classes that programs use with `isinstance`, and of others, with their names here.
 _OTHER_NAMES: Final[dict[str, str]] = {
     "_AdaptiveAvgPoolNd": "_AdaptiveAvgPool",
     "_AdaptiveMaxPoolNd": "_AdaptiveMaxPool",
@@ -58,7 +58,7 @@ _OTHER_NAMES: Final[dict[str, str]] = {
 
 
 def _ntuple(n: int, name: str = "parse") -> Callable[[Any], tuple[Any, ...]]:
-    """A function that makes a tuple of `n` of one value, and of several a tuple as it is."""
+    """A function that makes a tuple of `n` elements of one value, and a tuple of several values as they are."""
 
     def parse(value: Any) -> tuple[Any, ...]:
         return tuple(value) if isinstance(value, Iterable) else (value,) * n
@@ -67,7 +67,7 @@ def _ntuple(n: int, name: str = "parse") -> Callable[[Any], tuple[Any, ...]]:
     return parse
 
 
-# What `nn.modules.utils` has.
+# The functions of `nn.modules.utils`.
 _UTILS: Final[dict[str, Callable[..., Any]]] = {
     "_ntuple": _ntuple,
     "_single": _ntuple(1, "_single"),
@@ -85,9 +85,9 @@ class _Submodule(ModuleType):
         short = self.__name__.rpartition(".")[2]
         for source in [] if name.startswith("__") else _SOURCES[short]:
             module = import_module(f"vmflow.nn.{source}")
-            for each in (name, _OTHER_NAMES.get(name, name)):
-                if each in vars(module):
-                    return vars(module)[each]
+            for key in (name, _OTHER_NAMES.get(name, name)):
+                if key in vars(module):
+                    return vars(module)[key]
         raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
 
     def __dir__(self) -> list[str]:
@@ -102,16 +102,16 @@ class _Submodule(ModuleType):
 
 
 for _name in _SOURCES:
-    _made = _Submodule(f"{__name__}.{_name}", f"The names of ``torch.nn.modules.{_name}``.")
-    globals()[_name] = _made
-    # Where ``import vmflow.nn.modules.conv`` finds it, since there is no such file.
-    sys.modules[_made.__name__] = _made
+    _submodule = _Submodule(f"{__name__}.{_name}", f"The names of ``torch.nn.modules.{_name}``.")
+    globals()[_name] = _submodule
+    # For ``import vmflow.nn.modules.conv``, since there is no such file.
+    sys.modules[_submodule.__name__] = _submodule
 vars(sys.modules[f"{__name__}.utils"]).update(_UTILS)
 
 
 def __getattr__(name: str) -> Any:
     # The classes themselves, which PyTorch has here too.
-    found = None if name.startswith("_") else getattr(nn, name, None)
-    if isinstance(found, type):
-        return found
+    kind = None if name.startswith("_") else getattr(nn, name, None)
+    if isinstance(kind, type):
+        return kind
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

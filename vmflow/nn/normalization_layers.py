@@ -254,7 +254,7 @@ class SyncBatchNorm(_BatchNorm):
             ValueError: for a process group.
         """
         if isinstance(module, _BatchNorm) and not isinstance(module, SyncBatchNorm):
-            made = cls(
+            replacement = cls(
                 module.num_features,
                 module.eps,
                 module.momentum,
@@ -264,10 +264,10 @@ class SyncBatchNorm(_BatchNorm):
                 bias=module.bias is not None,
             )
             for name, parameter in module.named_parameters(recurse=False):
-                made.register_parameter(name, parameter)
+                replacement.register_parameter(name, parameter)
             for name, buffer in module.named_buffers(recurse=False):
-                made.register_buffer(name, buffer)
-            return made.train(module.training)
+                replacement.register_buffer(name, buffer)
+            return replacement.train(module.training)
         for name, child in list(module.named_children()):
             converted = cls.convert_sync_batchnorm(child, process_group)
             if converted is not child:

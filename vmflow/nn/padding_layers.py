@@ -35,13 +35,13 @@ class _Pad(RankedLayer):
 
     def __init__(self, padding: Borders) -> None:
         super().__init__()
-        given = (padding,) * (2 * self._rank) if isinstance(padding, int) else tuple(padding)
-        if len(given) != 2 * self._rank:
+        borders = (padding,) * (2 * self._rank) if isinstance(padding, int) else tuple(padding)
+        if len(borders) != 2 * self._rank:
             raise ValueError(
                 f"{type(self).__name__}: expected one number or {2 * self._rank}, two for each of "
                 f"{SPATIAL[self._rank]} from the last on, got {padding!r}"
             )
-        self.padding = given
+        self.padding = borders
 
     def forward(self, input: Tensor) -> Tensor:
         """The input with its borders."""

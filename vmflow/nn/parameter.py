@@ -102,9 +102,9 @@ class UninitializedTensorMixin(Tensor):
             shape: of the values.
             device, dtype: by default as before.
         """
-        wanted = self.dtype if dtype is None else dtype
-        made = creation.empty(tuple(shape), device=self.device if device is None else device, dtype=wanted)
-        self.data = made
+        kind = self.dtype if dtype is None else dtype
+        values = creation.empty(tuple(shape), device=self.device if device is None else device, dtype=kind)
+        self.data = values
         self.__class__ = self._becomes  # type: ignore[assignment]
 
     def __repr__(self) -> str:
@@ -180,8 +180,8 @@ class UninitializedBuffer(UninitializedTensorMixin, Buffer):
         super().__init__(creation.empty(0, device=device, dtype=dtype), persistent=persistent)
 
     def __deepcopy__(self, memo: dict[Any, Any]) -> UninitializedBuffer:
-        made = type(self)(False, self.device, self.dtype, persistent=self.persistent)
-        return _completed(made, self, memo)
+        copied = type(self)(False, self.device, self.dtype, persistent=self.persistent)
+        return _completed(copied, self, memo)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (False, self.device, self.dtype), self.__dict__
@@ -196,19 +196,19 @@ def _rebuild_buffer(kind: type[Buffer], array: Any, device: Device) -> Buffer:
     return kind(creation.from_numpy(array).to(device))
 
 
-def _share(name: str, made: Tensor, data: Tensor | None) -> None:
+def _share(name: str, tensor: Tensor, data: Tensor | None) -> None:
     """Let `made` see the memory of `data`."""
     if data is None:
         data = creation.empty(0)
     elif not isinstance(data, Tensor):
         raise TypeError(f"{name}: expected a tensor, got {type(data).__name__}; make one with vmflow.tensor(...)")
-    made._blob, made._lease, made._autograd, made._base = data._blob, data._lease, None, None
+    tensor._blob, tensor._lease, tensor._autograd, tensor._base = data._blob, data._lease, None, None
 
 
-def _completed(made: Copied, source: Copied, memo: dict[Any, Any]) -> Copied:
+def _completed(copied: Copied, source: Copied, memo: dict[Any, Any]) -> Copied:
     """A deep copy that has the values of its source, with the rest that it takes over."""
-    memo[id(source)] = made
+    memo[id(source)] = copied
     if source.grad is not None:
-        made.grad = copy.deepcopy(source.grad, memo)
-    made.__dict__.update(copy.deepcopy(source.__dict__, memo))
-    return made
+        copied.grad = copy.deepcopy(source.grad, memo)
+    copied.__dict__.update(copy.deepcopy(source.__dict__, memo))
+    return copied

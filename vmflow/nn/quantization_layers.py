@@ -147,7 +147,7 @@ class MovingAverageMinMaxObserver(_Quantization):
         if self.training:
             with no_grad():
                 self._update(input, how, current_train_step)
-        # Copies: what is returned must not change with the next update.
+        # Copies, since the next update must not change the results.
         return scale_and_zero_point(self.moving_max.to(input.dtype), self.moving_min.to(input.dtype), how)
 
     def _update(self, input: Tensor, how: Quantizing, step: Tensor | int) -> None:

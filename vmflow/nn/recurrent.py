@@ -184,15 +184,15 @@ class RNNBase(Module):
         widths = [self._shown(), self.hidden_size][: 1 + both]
         if hx is None:
             return [rows.new_zeros(count, batch, width) for width in widths]
-        given = list(hx) if both and isinstance(hx, (tuple, list)) else [hx]
-        if len(given) != len(widths) or not all(isinstance(value, Tensor) for value in given):
-            wanted = "a pair of state and cell" if both else "one tensor"
-            raise TypeError(f"{name}: the initial state must be {wanted}, got {type(hx).__name__}")
-        for value, width in zip(given, widths, strict=True):
+        states = list(hx) if both and isinstance(hx, (tuple, list)) else [hx]
+        if len(states) != len(widths) or not all(isinstance(value, Tensor) for value in states):
+            expected = "a pair of state and cell" if both else "one tensor"
+            raise TypeError(f"{name}: the initial state must be {expected}, got {type(hx).__name__}")
+        for value, width in zip(states, widths, strict=True):
             shape = (count, width) if single else (count, batch, width)
             if tuple(value.shape) != shape:
                 raise ValueError(f"{name}: expected an initial state of shape {list(shape)}, got {list(value.shape)}")
-        return [value.unsqueeze(1) for value in given] if single else given
+        return [value.unsqueeze(1) for value in states] if single else states
 
     def _run(self, rows: Tensor, state: list[Tensor], sizes: tuple[int, ...]) -> tuple[Tensor, list[Tensor]]:
         ended: list[tuple[Tensor, ...]] = []
@@ -344,9 +344,9 @@ class GRU(RNNBase):
         super().__init__("GRU", *args, 0, device, dtype)
 
 
-def _check_nonlinearity(name: str, given: str) -> None:
-    if given not in ("tanh", "relu"):
-        raise ValueError(f"{name}: nonlinearity must be 'tanh' or 'relu', not {given!r}")
+def _check_nonlinearity(name: str, nonlinearity: str) -> None:
+    if nonlinearity not in ("tanh", "relu"):
+        raise ValueError(f"{name}: nonlinearity must be 'tanh' or 'relu', not {nonlinearity!r}")
 
 
 class RNNCellBase(Module):
@@ -399,7 +399,7 @@ class RNNCellBase(Module):
         """Draw new initial values, evenly within 1 / sqrt(hidden_size)."""
         draw_evenly(self, self.hidden_size)
 
-    def _step(self, input: Tensor, given: tuple[Tensor, ...] | None) -> list[Tensor]:
+    def _step(self, input: Tensor, states: tuple[Tensor, ...] | None) -> list[Tensor]:
         """The next state, from (batch, features) or (features)."""
         name = type(self).__name__
         if input.ndim not in (1, 2) or input.shape[-1] != self.input_size:
@@ -408,18 +408,18 @@ class RNNCellBase(Module):
             )
         count = 2 if self._kind == "lstm" else 1
         shape = (*input.shape[:-1], self.hidden_size)
-        if given is None:
-            given = tuple([input.new_zeros(shape) for _ in range(count)])
-        if len(given) != count or any([tuple(value.shape) != shape for value in given]):
-            shapes = " and ".join([str(list(value.shape)) for value in given])
+        if states is None:
+            states = tuple([input.new_zeros(shape) for _ in range(count)])
+        if len(states) != count or any([tuple(value.shape) != shape for value in states]):
+            shapes = " and ".join([str(list(value.shape)) for value in states])
             raise ValueError(f"{name}: expected a state of {count} of shape {list(shape)}, got {shapes}")
-        rows, state = input, list(given)
+        rows, initial = input, list(states)
         if input.ndim == 1:
-            rows, state = input.unsqueeze(0), [value.unsqueeze(0) for value in state]
+            rows, initial = input.unsqueeze(0), [value.unsqueeze(0) for value in initial]
         weights = [self.weight_ih, self.weight_hh]
         weights += [self.bias_ih, self.bias_hh] if self.bias else []
         layer = Layer(self._kind, False, self.bias, False)
-        _, *after = recurrent_layer(layer, rows.unsqueeze(0), *state, *weights)
+        _, *after = recurrent_layer(layer, rows.unsqueeze(0), *initial, *weights)
         return [value.squeeze(0) for value in after] if input.ndim == 1 else after
 
     def extra_repr(self) -> str:

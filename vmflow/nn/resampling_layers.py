@@ -55,8 +55,8 @@ class Upsample(FunctionLayer, function=F.interpolate):
         )
 
     def extra_repr(self) -> str:
-        given = "size" if self.scale_factor is None else "scale_factor"
-        return f"{given}={getattr(self, given)!r}, mode={self.mode!r}"
+        name = "size" if self.scale_factor is None else "scale_factor"
+        return f"{name}={getattr(self, name)!r}, mode={self.mode!r}"
 
 
 class UpsamplingNearest2d(Upsample):

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from .module import Module
 
 
-# The name under which a state dict has what a module keeps besides tensors.
+# The name of a module's state besides tensors in a state dict.
 EXTRA: Final = "_extra_state"
 
 
 class IncompatibleKeys(NamedTuple):
-    """What `load_state_dict` found on one side only."""
+    """The names that only the state dict or only the module has."""
 
     missing_keys: list[str]
     unexpected_keys: list[str]
@@ -41,8 +41,8 @@ class Returnless:
 
     hook: Callable[..., object]
 
-    def __call__(self, module: Module, found: dict[str, Any], prefix: str, metadata: dict[str, Any]) -> None:
-        returned = self.hook(module, found, prefix, metadata)
+    def __call__(self, module: Module, entries: dict[str, Any], prefix: str, metadata: dict[str, Any]) -> None:
+        returned = self.hook(module, entries, prefix, metadata)
         if returned is not None:
             raise RuntimeError(
                 f"state_dict: the hook {self.hook!r} must change the dict that it is given and return None, not a "
@@ -86,28 +86,28 @@ def load(module: Module, state_dict: Mapping[str, Any], strict: bool, assign: bo
     """See `Module.load_state_dict`."""
     if not isinstance(state_dict, Mapping):
         raise TypeError(f"load_state_dict: expected a dict of tensors, got {type(state_dict).__name__}")
-    given = dict(state_dict)
+    entries = dict(state_dict)
     missing: list[str] = []
     unexpected: list[str] = []
     problems: list[str] = []
     modules = [(f"{name}." if name else "", part) for name, part in module.named_modules(remove_duplicate=False)]
     for prefix, part in modules:
         for hook in list(part._load_state_dict_pre_hooks.values()):
-            hook(part, given, prefix, {}, strict, missing, unexpected, problems)
+            hook(part, entries, prefix, {}, strict, missing, unexpected, problems)
     wanted = {place.key: place for place in places(module)}
     extras = {prefix + EXTRA: part for prefix, part in modules if part._has_extra_state()}
-    missing += [key for key in (*wanted, *extras) if key not in given]
-    unexpected += [key for key in given if key not in wanted and key not in extras]
-    found = [(place, _tensor(given[key])) for key, place in wanted.items() if key in given]
-    problems += [problem for place, value in found if (problem := _misfit(place, value, assign)) is not None]
+    missing += [key for key in (*wanted, *extras) if key not in entries]
+    unexpected += [key for key in entries if key not in wanted and key not in extras]
+    values = [(place, _tensor(entries[key])) for key, place in wanted.items() if key in entries]
+    problems += [problem for place, value in values if (problem := _misfit(place, value, assign)) is not None]
     result = IncompatibleKeys(missing, unexpected)
     hooked = [part for _, part in reversed(modules) if part._load_state_dict_post_hooks]
     _complain(module, result, problems, strict and not hooked, "nothing was loaded")
-    for place, value in found:
+    for place, value in values:
         _assign(place, value) if assign else _copy(place, value)
     for key, part in extras.items():
-        if key in given:
-            part.set_extra_state(given[key])
+        if key in entries:
+            part.set_extra_state(entries[key])
     for part in hooked:
         for hook in list(part._load_state_dict_post_hooks.values()):
             hook(part, result)
@@ -122,17 +122,17 @@ def _complain(module: Module, keys: IncompatibleKeys, problems: list[str], stric
         RuntimeError: naming all of it.
     """
     named = (("missing keys", keys.missing_keys), ("unexpected keys", keys.unexpected_keys))
-    told = [f"{what}: {', '.join(map(repr, names))}" for what, names in named if strict and names]
-    told += problems
-    if told:
+    lines = [f"{kind}: {', '.join(map(repr, names))}" for kind, names in named if strict and names]
+    lines += problems
+    if lines:
         raise RuntimeError(
             f"load_state_dict: the state dict does not fit {type(module).__name__}, and {so_far}:\n    "
-            + "\n    ".join(told)
+            + "\n    ".join(lines)
         )
 
 
 def _tensor(value: Any) -> Any:
-    """An array as a tensor with a copy of its values, which its owner may change before they have been loaded."""
+    """An array as a tensor with a copy of its values, which their owner may change before they are loaded."""
     if not isinstance(value, np.ndarray):
         return value
     try:

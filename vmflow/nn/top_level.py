@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 _REDUCTIONS: Final = ("none", "mean", "sum")
 
 
-def _reduction(name: str, given: int | str) -> str:
-    if given in _REDUCTIONS:
-        return str(given)
-    if isinstance(given, str) or not 0 <= given < len(_REDUCTIONS):
-        raise ValueError(f"{name}: the reduction is 0 for none, 1 for the mean or 2 for the sum, not {given!r}")
-    return _REDUCTIONS[given]
+def _reduction(name: str, reduction: int | str) -> str:
+    if reduction in _REDUCTIONS:
+        return str(reduction)
+    if isinstance(reduction, str) or not 0 <= reduction < len(_REDUCTIONS):
+        raise ValueError(f"{name}: the reduction is 0 for none, 1 for the mean or 2 for the sum, not {reduction!r}")
+    return _REDUCTIONS[reduction]
 
 
 def batch_norm(

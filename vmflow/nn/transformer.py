@@ -25,12 +25,12 @@ Activation = str | Callable[[Tensor], Tensor]
 _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu}
 
 
-def _activation(name: str, given: Activation) -> Callable[[Tensor], Tensor]:
-    if not isinstance(given, str):
-        return given
-    if given not in _ACTIVATIONS:
-        raise ValueError(f"{name}: the activation must be 'relu', 'gelu' or a function, not {given!r}")
-    return _ACTIVATIONS[given]
+def _activation(name: str, activation: Activation) -> Callable[[Tensor], Tensor]:
+    if not isinstance(activation, str):
+        return activation
+    if activation not in _ACTIVATIONS:
+        raise ValueError(f"{name}: the activation must be 'relu', 'gelu' or a function, not {activation!r}")
+    return _ACTIVATIONS[activation]
 
 
 class _Layer(Module):
@@ -179,9 +179,9 @@ class TransformerDecoderLayer(_Layer):
         return self._residual(x, self.norm3, lambda value: self.dropout3(self._feed_forward(value)))
 
 
-def _is_causal(mask: Tensor | None, given: bool | None) -> bool:
+def _is_causal(mask: Tensor | None, is_causal: bool | None) -> bool:
     """Whether to treat the mask as causal: as said, since finding out would mean to wait for its values."""
-    return bool(given) and mask is not None
+    return bool(is_causal) and mask is not None
 
 
 class TransformerEncoder(Module):

@@ -66,11 +66,13 @@ def _hook(module: Module, kind: type, name: str) -> int | None:
     return None
 
 
-def _popped(kind: type[Hook], module: Module, name: str, what: str) -> Hook:
+def _popped(kind: type[Hook], module: Module, name: str, normalization: str) -> Hook:
     """Remove the hook from the module and return it."""
     number = _hook(module, kind, name)
     if number is None:
-        raise ValueError(f"remove_{what.replace(' ', '_')}: {name!r} of {type(module).__name__} has no {what}")
+        raise ValueError(
+            f"remove_{normalization.replace(' ', '_')}: {name!r} of {type(module).__name__} has no {normalization}"
+        )
     hook = module._forward_pre_hooks.pop(number)
     assert isinstance(hook, kind)
     return hook
@@ -110,11 +112,11 @@ def weight_norm(module: Changed, name: str = "weight", dim: int | None = 0) -> C
         (vmflow.Size([3, 1]), vmflow.Size([3, 4]))
     """
     _check_single("weight_norm", module, WeightNorm, name)
-    found = module._parameters.get(name)
-    if found is not None and dim is not None:
-        if not -found.ndim <= dim < found.ndim:
-            raise IndexError(f"weight_norm: dim {dim} is out of range for a weight of shape {list(found.shape)}")
-        dim %= found.ndim
+    parameter = module._parameters.get(name)
+    if parameter is not None and dim is not None:
+        if not -parameter.ndim <= dim < parameter.ndim:
+            raise IndexError(f"weight_norm: dim {dim} is out of range for a weight of shape {list(parameter.shape)}")
+        dim %= parameter.ndim
     weight = _taken("weight_norm", module, name)
     hook = WeightNorm(name, dim)
     module.register_parameter(f"{name}_g", Parameter(length_of_slices(weight.detach(), dim)))
@@ -174,7 +176,7 @@ class SpectralNorm:
                 for _ in range(self.n_power_iterations):
                     right.copy_(F.normalize(mv(matrix.mT, left), dim=0, eps=self.eps))
                     left.copy_(F.normalize(mv(matrix, right), dim=0, eps=self.eps))
-        # The next call changes them before this one's gradient may have been taken.
+        # Copies, since the next call changes them, maybe before the backward pass of this one.
         left, right = left.clone(), right.clone()
         return weight / dot(left, mv(matrix, right))
 

@@ -43,9 +43,9 @@ def __getattr__(name: str) -> object:
     if name in _LATE:
         return _import_module(f".{name}", __name__)
     if name.startswith("fuse_"):
-        found: object = getattr(_import_module(".fusion", __name__), name, None)
-        if found is not None:
-            return found
+        function: object = getattr(_import_module(".fusion", __name__), name, None)
+        if function is not None:
+            return function
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

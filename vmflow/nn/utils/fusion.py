@@ -16,7 +16,7 @@ Fused = TypeVar("Fused", bound=Module)
 
 
 def fuse_conv_bn_eval(conv: Fused, bn: Module, transpose: bool = False) -> Fused:
-    """A convolution that does what `conv` and then `bn` do in evaluation.
+    """A convolution that computes the same as `conv` and then `bn` in evaluation.
 
         fused = nn.utils.fuse_conv_bn_eval(conv.eval(), bn.eval())
 
@@ -27,6 +27,12 @@ def fuse_conv_bn_eval(conv: Fused, bn: Module, transpose: bool = False) -> Fused
 
     Raises:
         ValueError: for layers in training mode, or a normalisation without running statistics.
+
+    Example:
+        >>> conv, bn = flow.nn.Conv2d(3, 4, 2).eval(), flow.nn.BatchNorm2d(4).eval()
+        >>> x = flow.ones(1, 3, 5, 5)
+        >>> flow.allclose(flow.nn.utils.fuse_conv_bn_eval(conv, bn)(x), bn(conv(x)), atol=1e-5)
+        True
     """
     mean, variance, eps = _statistics("fuse_conv_bn_eval", conv, bn)
     fused = copy.deepcopy(conv)
@@ -46,20 +52,20 @@ def fuse_conv_bn_weights(
     bn_b: Tensor | None,
     transpose: bool = False,
 ) -> tuple[Parameter, Parameter]:
-    """Weight and bias of a convolution that does what another one and a batch normalisation do.
+    """Weight and bias of a convolution that computes the same as another one and a batch normalisation.
 
     Args:
         conv_w, conv_b: (outputs, inputs, ...) and (outputs,), or None.
         bn_rm, bn_rv: running mean and variance, (outputs,).
         bn_eps: added to the variance.
-        bn_w, bn_b: by which the normalisation scales and shifts, or None.
+        bn_w, bn_b: the weight and the bias of the normalisation, or None.
         transpose: whether the weight is that of a transposed convolution of one group, (inputs, outputs, ...).
     """
     return _fused(conv_w, conv_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b, 1 if transpose else 0)
 
 
 def fuse_linear_bn_eval(linear: Fused, bn: Module) -> Fused:
-    """A linear layer that does what `linear` and then `bn` do in evaluation; see `fuse_conv_bn_eval`.
+    """A linear layer that computes the same as `linear` and then `bn` in evaluation; see `fuse_conv_bn_eval`.
 
     Raises:
         ValueError: for layers in training mode, other numbers of features, or no running statistics.
@@ -84,7 +90,7 @@ def fuse_linear_bn_weights(
     bn_w: Tensor | None,
     bn_b: Tensor | None,
 ) -> tuple[Parameter, Parameter]:
-    """Weight and bias of a linear layer that does what another one and a batch normalisation do.
+    """Weight and bias of a linear layer that computes the same as another one and a batch normalisation.
 
     Args:
         linear_w, linear_b: (outputs, inputs) and (outputs,), or None.

@@ -10,15 +10,15 @@ from vmflow.nn.parameter import Parameter
 from vmflow.ops.creation.creation import zeros
 from vmflow.tensors import Tensor
 
-# Where a parameter begins in its buffer is a multiple of so many bytes, since kernels read aligned memory faster.
+# A parameter's offset in its buffer is a multiple of so many bytes, since kernels read aligned memory faster.
 _ALIGNMENT = 512
 
 
 class _Buffer(Parameter):
     """The values of several parameters.
 
-    Its gradient is made of theirs, wherever these are: a backward pass adds to a gradient that is there, and makes one
-    that is not.
+    Its gradient is gathered from theirs, wherever these are: a backward pass adds to a gradient that is there, and
+    makes one that is not.
 
     Attributes:
         members: the parameters with the parts of `slopes` for their gradients.
@@ -51,8 +51,8 @@ class _Buffer(Parameter):
 class ContiguousParamsGroup:
     """Puts parameters that belong together, and their gradients, behind each other in memory.
 
-    Afterwards each parameter is a view of a buffer, and its gradient one of another buffer.  A walk through many small
-    tensors becomes one through few large ones:
+    Afterwards each parameter is a view of a buffer, and its gradient one of another buffer.  Loops over many small
+    tensors become loops over few large ones:
 
         group = ContiguousParamsGroup([list(model.parameters())])
         optimizer = flow.optim.SGD(group.grouped_parameters, lr=0.1)
@@ -60,11 +60,11 @@ class ContiguousParamsGroup:
         optimizer.step()
         optimizer.zero_grad()
 
-    A rule that goes by whole parameters, such as that of `LAMB`, takes a buffer for one.
+    An optimizer whose rule depends on whole parameters, such as `LAMB`, takes a buffer for one parameter.
 
     Args:
-        params_group_list: lists of parameters, or one list.  Those of a list share a buffer if they have the same dtype
-            and device; those that require no gradient are left as they are.
+        params_group_list: lists of parameters, or one list.  Parameters of a list share a buffer if they have the same
+            dtype and device; the ones that require no gradient are left as they are.
 
     Raises:
         TypeError: for anything else than parameters.
@@ -74,14 +74,14 @@ class ContiguousParamsGroup:
     def __init__(self, params_group_list: Iterable[Tensor] | Iterable[Iterable[Tensor]]) -> None:
         self._buffers: list[_Buffer] = []
         for group in _checked(params_group_list):
-            alike: dict[Any, list[Tensor]] = {}
+            by_kind: dict[Any, list[Tensor]] = {}
             for parameter in group:
-                alike.setdefault((parameter.dtype, parameter.device), []).append(parameter)
-            self._buffers += [_grouped(members) for members in alike.values()]
+                by_kind.setdefault((parameter.dtype, parameter.device), []).append(parameter)
+            self._buffers += [_grouped(members) for members in by_kind.values()]
 
     @property
     def grouped_parameters(self) -> list[Tensor]:
-        """The buffers of values, whose gradients are those of gradients."""
+        """The buffers of values, whose gradients are the buffers of gradients."""
         return [*self._buffers]
 
     @property
@@ -92,13 +92,13 @@ class ContiguousParamsGroup:
 
 def _checked(groups: Any) -> list[list[Tensor]]:
     """Each parameter that is trained, once, in the list it is in."""
-    given = [[groups]] if isinstance(groups, Tensor) else list(groups)
-    if given and all([isinstance(each, Tensor) for each in given]):
-        given = [given]
+    lists = [[groups]] if isinstance(groups, Tensor) else list(groups)
+    if lists and all([isinstance(entry, Tensor) for entry in lists]):
+        lists = [lists]
     seen: set[Tensor] = set()
-    found: list[list[Tensor]] = []
-    for each in given:
-        members = list(each) if isinstance(each, Iterable) and not isinstance(each, Tensor) else [each, None]
+    checked: list[list[Tensor]] = []
+    for entry in lists:
+        members = list(entry) if isinstance(entry, Iterable) and not isinstance(entry, Tensor) else [entry, None]
         for member in members:
             if not isinstance(member, Tensor):
                 raise TypeError(
@@ -113,8 +113,8 @@ def _checked(groups: Any) -> list[list[Tensor]]:
                 )
         trained = [member for member in members if member.requires_grad and member not in seen]
         seen.update(trained)
-        found.append(trained)
-    return found
+        checked.append(trained)
+    return checked
 
 
 def _grouped(members: list[Tensor]) -> _Buffer:
@@ -129,11 +129,11 @@ def _grouped(members: list[Tensor]) -> _Buffer:
     with no_grad():
         for member, size in zip(members, sizes, strict=True):
             shape, count = tuple(member.shape), member.numel()
-            part, slope = [buffer.narrow(0, start, count).reshape(shape) for buffer in (values, gradients)]
+            part, slope = [whole.narrow(0, start, count).reshape(shape) for whole in (values, gradients)]
             part.copy_(member)
             member.data = part
             parts.append((member, slope))
             start += size
-    made = _Buffer(values, gradients, parts)
-    made.grad  # noqa: B018 (which takes the gradients that there are)
-    return made
+    buffer = _Buffer(values, gradients, parts)
+    buffer.grad  # noqa: B018 (gathers the gradients of the members)
+    return buffer

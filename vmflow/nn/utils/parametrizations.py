@@ -26,10 +26,10 @@ Changed = TypeVar("Changed", bound=Module)
 
 
 def _tensor(function: str, module: Module, name: str) -> Tensor:
-    found = getattr(module, name, None)
-    if not isinstance(found, Tensor):
+    tensor = getattr(module, name, None)
+    if not isinstance(tensor, Tensor):
         raise ValueError(f"{function}: {type(module).__name__} has no parameter or buffer {name!r}")
-    return found
+    return tensor
 
 
 # By direction and length
@@ -55,11 +55,11 @@ class _OldNames:
 
     name: str
 
-    def __call__(self, found: dict[str, Any], prefix: str, *rest: Any) -> None:
+    def __call__(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
         old = [f"{prefix}{self.name}_{letter}" for letter in "gv"]
-        if all([key in found for key in old]):
+        if all([key in state_dict for key in old]):
             for number, key in enumerate(old):
-                found[f"{prefix}parametrizations.{self.name}.original{number}"] = found.pop(key)
+                state_dict[f"{prefix}parametrizations.{self.name}.original{number}"] = state_dict.pop(key)
 
 
 def weight_norm(module: Changed, name: str = "weight", dim: int | None = 0) -> Changed:
@@ -113,7 +113,7 @@ class _SpectralNorm(Module):
             for name, size in (("_u", matrix.shape[0]), ("_v", matrix.shape[1])):
                 start = _beside(random.randn(size, dtype=weight.dtype, device=weight.device), weight)
                 self.register_buffer(name, F.normalize(start, dim=0, eps=eps))
-            # So many that the value is good before training begins.
+            # Enough iterations for a good value before training begins.
             self._iterate(matrix, 15)
 
     def _iterate(self, matrix: Tensor, times: int) -> None:
@@ -128,7 +128,7 @@ class _SpectralNorm(Module):
         matrix = _as_matrix(weight, self.dim)
         if self.training:
             self._iterate(matrix.detach(), self.n_power_iterations)
-        # The next reading changes them before this one's gradient may have been taken.
+        # Copies, since the next reading changes them, maybe before the backward pass of this one.
         left, right = self._u.clone(), self._v.clone()
         return weight / dot(left, mv(matrix, right))
 
@@ -171,8 +171,8 @@ def spectral_norm(
         dim = 1 if any([kind.__name__.startswith("ConvTranspose") for kind in type(module).__mro__]) else 0
     if not -weight.ndim <= dim < weight.ndim:
         raise IndexError(f"spectral_norm: dim {dim} is out of range for a weight of shape {list(weight.shape)}")
-    made = _SpectralNorm(weight, n_power_iterations, dim % weight.ndim, eps)
-    return register_parametrization(module, name, made)
+    parametrization = _SpectralNorm(weight, n_power_iterations, dim % weight.ndim, eps)
+    return register_parametrization(module, name, parametrization)
 
 
 # Orthogonal
@@ -198,11 +198,11 @@ class _Orthogonal(Module):
     def forward(self, X: Tensor) -> Tensor:
         wide = X.shape[-2] < X.shape[-1]
         tall = X.mT if wide else X
-        made = _of_reflections(tall) if self.orthogonal_map == "householder" else self._of_skew(tall)
+        result = _of_reflections(tall) if self.orthogonal_map == "householder" else self._of_skew(tall)
         base = self.base if self.use_trivialization else None
         if base is not None:
-            made = base @ made
-        return made.mT if wide else made
+            result = base @ result
+        return result.mT if wide else result
 
     def _of_skew(self, tall: Tensor) -> Tensor:
         """The exponential, or Cayley's map, of the antisymmetric matrix with this lower triangle."""
@@ -212,11 +212,11 @@ class _Orthogonal(Module):
             lower = cat([lower, lower.new_zeros((*lower.shape[:-2], n, n - k))], -1)
         skew = lower - lower.mT.conj()
         if self.orthogonal_map == "matrix_exp":
-            made: Tensor = matrix_exp(skew)
+            result: Tensor = matrix_exp(skew)
         else:
             one = _beside(eye(n, dtype=skew.dtype, device=skew.device), skew)
-            made = solve(one - skew / 2, one + skew / 2)
-        return made if n == k else made[..., :k]
+            result = solve(one - skew / 2, one + skew / 2)
+        return result if n == k else result[..., :k]
 
     def right_inverse(self, Q: Tensor) -> Tensor:
         if tuple(Q.shape) != tuple(self.shape):
@@ -228,16 +228,16 @@ class _Orthogonal(Module):
                 raise NotImplementedError(
                     f"orthogonal: without trivialization, a parametrization by {self.orthogonal_map} takes no values"
                 )
-            found = _reflections(tall)
-            return found.mT if wide else found
+            vectors = _reflections(tall)
+            return vectors.mT if wide else vectors
         n, k = tall.shape[-2:]
         if n != k:
             more = random.randn((*tall.shape[:-2], n, n - k), dtype=tall.dtype, device=tall.device)
             tall = cat([tall, _beside(more, tall)], -1)
         base, triangle = qr(tall)
-        # Of the matrices that would do, that with a positive triangle: an orthogonal one stays as it is.
+        # The one decomposition whose triangle is positive, so that an orthogonal matrix stays as it is.
         self.base = base * triangle.diagonal(dim1=-2, dim2=-1).sign().unsqueeze(-2)
-        # Which each map takes to the identity.
+        # Each map takes this to the identity.
         return zeros_like(Q) - _beside(eye(*Q.shape[-2:], dtype=Q.dtype, device=Q.device), Q)
 
 
@@ -253,8 +253,8 @@ def _of_reflections(tall: Tensor) -> Tensor:
     half_lengths = (1 + (below * below).sum(-2)) / 2
     inverse = (vectors.mT @ vectors).triu(1) + half_lengths.diag_embed()
     one = _beside(eye(n, k, dtype=tall.dtype, device=tall.device), tall)
-    made = one - vectors @ solve_triangular(inverse, vectors[..., :k, :].mT, upper=True)
-    return made * tall.detach().diagonal(dim1=-2, dim2=-1).sign().unsqueeze(-2)
+    product = one - vectors @ solve_triangular(inverse, vectors[..., :k, :].mT, upper=True)
+    return product * tall.detach().diagonal(dim1=-2, dim2=-1).sign().unsqueeze(-2)
 
 
 def _reflections(tall: Tensor) -> Tensor:
@@ -268,7 +268,7 @@ def _reflections(tall: Tensor) -> Tensor:
         column = rest[..., place:, place]
         head, length = column[..., :1], column.norm(2, -1, keepdim=True)
         opposite = where(head < 0, length, -length)
-        # 1, and what is below the diagonal.
+        # 1, and the elements below the diagonal.
         vector = column / (head - opposite)
         vector = cat([ones_like(head), vector[..., 1:]], -1).unsqueeze(-1)
         factor = 2 / (vector * vector).sum(-2, keepdim=True)
@@ -314,5 +314,5 @@ def orthogonal(
         )
     if weight.is_complex() and orthogonal_map == "householder":
         raise ValueError("orthogonal: 'householder' takes no complex matrices; use 'matrix_exp' or 'cayley'")
-    made = _Orthogonal(weight, orthogonal_map, use_trivialization)
-    return register_parametrization(module, name, made, unsafe=True)
+    parametrization = _Orthogonal(weight, orthogonal_map, use_trivialization)
+    return register_parametrization(module, name, parametrization, unsafe=True)

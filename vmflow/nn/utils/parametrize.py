@@ -28,7 +28,7 @@ from vmflow.tensors import Tensor
 
 Changed = TypeVar("Changed", bound=Module)
 
-# What has been computed within `cached`, by who computes it, where the result may be used; None outside.
+# The tensors computed within `cached`, by parametrization and mode; None outside.
 _Kept = dict[tuple[Any, ...], Tensor]
 _kept: ContextVar[_Kept | None] = ContextVar("kept", default=None)
 
@@ -88,38 +88,38 @@ class ParametrizationList(ModuleList):
         with no_grad():
             new = _inverted(modules, original)
             self.is_tensor = isinstance(new, Tensor)
-            given = [new] if isinstance(new, Tensor) else list(new)
-            self.ntensors = len(given)
-            for value in given:
+            originals = [new] if isinstance(new, Tensor) else list(new)
+            self.ntensors = len(originals)
+            for value in originals:
                 if not isinstance(value, Tensor):
                     raise ValueError(
                         f"{name}.right_inverse: expected a tensor or several, got one that is a {type(value).__name__}"
                     )
-            if self.is_tensor and given[0].dtype != original.dtype:
+            if self.is_tensor and originals[0].dtype != original.dtype:
                 raise ValueError(
                     f"{name}.right_inverse: expected a tensor of {original.dtype.name}, as the original is, got "
-                    f"{given[0].dtype.name}"
+                    f"{originals[0].dtype.name}"
                 )
             if not unsafe:
-                self._check(original, given)
+                self._check(original, originals)
         if self.is_tensor:
             # The same object, which an optimizer may have; with memory of its own, which a graph asks for.
-            if given[0] is not original:
-                original.data = given[0].detach().clone()
+            if originals[0] is not original:
+                original.data = originals[0].detach().clone()
             _registered(self, "original", original)
         else:
-            for number, value in enumerate(given):
+            for number, value in enumerate(originals):
                 own = value.detach().clone()
-                made = Parameter(own, original.requires_grad) if isinstance(original, Parameter) else own
-                _registered(self, f"original{number}", made)
+                copied = Parameter(own, original.requires_grad) if isinstance(original, Parameter) else own
+                _registered(self, f"original{number}", copied)
 
     def _part(self, members: list[tuple[str, Any]]) -> ModuleList:  # type: ignore[override]
         return ModuleList([module for _, module in members])
 
-    def _check(self, original: Tensor, given: list[Tensor]) -> None:
+    def _check(self, original: Tensor, values: list[Tensor]) -> None:
         for module in self:
-            given = [module(*given)]
-        _check_result("the parametrization", given[0], original)
+            values = [module(*values)]
+        _check_result("the parametrization", values[0], original)
 
     def right_inverse(self, value: Tensor) -> None:
         """Set the originals so that the result is `value`, as far as the modules can: each inverts its own computation.
@@ -138,14 +138,14 @@ class ParametrizationList(ModuleList):
             new: Any = value
             for module in reversed(list(self)):
                 new = module.right_inverse(new)
-            given = [new] if isinstance(new, Tensor) else list(new)
+            values = [new] if isinstance(new, Tensor) else list(new)
             originals = self._originals()
-            if len(given) != len(originals) or not all([isinstance(entry, Tensor) for entry in given]):
-                raise ValueError(f"right_inverse: expected {len(originals)} tensors, got {len(given)}: {new!r}")
-            for entry, old in zip(given, originals, strict=True):
+            if len(values) != len(originals) or not all([isinstance(entry, Tensor) for entry in values]):
+                raise ValueError(f"right_inverse: expected {len(originals)} tensors, got {len(values)}: {new!r}")
+            for entry, old in zip(values, originals, strict=True):
                 if entry.dtype != old.dtype:
                     raise ValueError(f"right_inverse: expected a tensor of {old.dtype.name}, got {entry.dtype.name}")
-            for entry, old in zip(given, originals, strict=True):
+            for entry, old in zip(values, originals, strict=True):
                 old.data = entry.detach().clone()
 
     def _originals(self) -> list[Tensor]:
@@ -178,14 +178,14 @@ def _inverted(modules: Sequence[Module], original: Tensor) -> Any:
     return new
 
 
-def _check_result(what: str, found: Any, original: Tensor) -> None:
+def _check_result(name: str, result: Any, original: Tensor) -> None:
     """Raise ValueError unless it is a tensor like the original."""
-    if not isinstance(found, Tensor):
-        raise ValueError(f"{what} must return a tensor, not {type(found).__name__}")
-    if found.dtype != original.dtype or found.shape != original.shape:
+    if not isinstance(result, Tensor):
+        raise ValueError(f"{name} must return a tensor, not {type(result).__name__}")
+    if result.dtype != original.dtype or result.shape != original.shape:
         raise ValueError(
-            f"{what} makes a tensor of {original.dtype.name} and shape {list(original.shape)} one of "
-            f"{found.dtype.name} and shape {list(found.shape)}; pass unsafe=True if that is meant"
+            f"{name} makes a tensor of {original.dtype.name} and shape {list(original.shape)} one of "
+            f"{result.dtype.name} and shape {list(result.shape)}; pass unsafe=True if that is meant"
         )
 
 
@@ -218,24 +218,24 @@ class _Parametrized(Module):
             super().__setattr__(name, value)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        made = super().__reduce_ex__(protocol)
-        if isinstance(made, tuple) and made[0] is copyreg.__newobj__:  # type: ignore[attr-defined]
-            return _new, (type(self)._plain, type(self)._names), *made[2:]
-        return made
+        reduced = super().__reduce_ex__(protocol)
+        if isinstance(reduced, tuple) and reduced[0] is copyreg.__newobj__:  # type: ignore[attr-defined]
+            return _new, (type(self)._plain, type(self)._names), *reduced[2:]
+        return reduced
 
 
 def _new(plain: Any, names: tuple[str, ...]) -> Module:
     """A module without its state, for copies."""
     kind = _class_with(plain, names)
-    made: Module = kind.__new__(kind)
-    return made
+    module: Module = kind.__new__(kind)
+    return module
 
 
 @cache
 def _class_with(plain: Any, names: tuple[str, ...]) -> Any:
     """A class whose attributes of these names are computed.
 
-    Modules with the same class and names share it, so that nothing is ever taken from it or added.
+    Modules with the same class and names share it, so it is never changed.
     """
     space: dict[str, Any] = {name: property(partial(_computed, name)) for name in names}
     space.update(_plain=plain, _names=names, __module__=plain.__module__, __doc__=plain.__doc__)
@@ -243,16 +243,16 @@ def _class_with(plain: Any, names: tuple[str, ...]) -> Any:
 
 
 def _computed(name: str, module: Any) -> Tensor:
-    found: ParametrizationList = module.parametrizations[name]
+    parametrization: ParametrizationList = module.parametrizations[name]
     kept = _kept.get()
     if kept is None:
-        result: Tensor = found()
+        result: Tensor = parametrization()
         return result
     mode = MODE.get()
-    # What a graph computes means nothing outside of it, and what is computed without gradients is not for others.
-    key = (found, mode.interpreter, mode.grad, mode.autocast)
+    # Tensors of a graph have no values outside of it, and tensors without history must not be used with gradients.
+    key = (parametrization, mode.interpreter, mode.grad, mode.autocast)
     if key not in kept:
-        kept[key] = found()
+        kept[key] = parametrization()
     return kept[key]
 
 
@@ -263,10 +263,10 @@ def is_parametrized(module: Module, tensor_name: str | None = None) -> bool:
         >>> flow.nn.utils.parametrize.is_parametrized(flow.nn.Linear(2, 2))
         False
     """
-    found = getattr(module, "parametrizations", None)
-    if not isinstance(found, ModuleDict):
+    parametrizations = getattr(module, "parametrizations", None)
+    if not isinstance(parametrizations, ModuleDict):
         return False
-    return len(found) > 0 if tensor_name is None else tensor_name in found
+    return len(parametrizations) > 0 if tensor_name is None else tensor_name in parametrizations
 
 
 def register_parametrization(
@@ -295,24 +295,24 @@ def register_parametrization(
     """
     parametrization.train(module.training)
     if is_parametrized(module, tensor_name):
-        found: ParametrizationList = module.parametrizations[tensor_name]
+        chain: ParametrizationList = module.parametrizations[tensor_name]
         if not unsafe:
             _check_behind(getattr(module, tensor_name), parametrization)
-        found.append(parametrization)
-        found.unsafe = found.unsafe or unsafe
+        chain.append(parametrization)
+        chain.unsafe = chain.unsafe or unsafe
         return module
     original = module._parameters.get(tensor_name)
-    held: Tensor | None = module._buffers.get(tensor_name) if original is None else original
-    if held is None:
+    original_tensor: Tensor | None = module._buffers.get(tensor_name) if original is None else original
+    if original_tensor is None:
         raise ValueError(
             f"register_parametrization: {type(module).__name__} has no parameter, buffer or parametrized tensor "
             f"{tensor_name!r}"
         )
-    made = ParametrizationList([parametrization], held, unsafe)
+    chain = ParametrizationList([parametrization], original_tensor, unsafe)
     delattr(module, tensor_name)
     if not is_parametrized(module):
         module.parametrizations = ModuleDict()
-    module.parametrizations[tensor_name] = made
+    module.parametrizations[tensor_name] = chain
     _give_class(module)
     return module
 
@@ -320,11 +320,11 @@ def register_parametrization(
 def _check_behind(value: Tensor, parametrization: Module) -> None:
     """Raise ValueError unless the parametrization fits behind others that return `value`."""
     with no_grad():
-        found = parametrization(value)
-        _check_result("the parametrization", found, value)
+        result = parametrization(value)
+        _check_result("the parametrization", result, value)
         if hasattr(parametrization, "right_inverse"):
             try:
-                back = parametrization.right_inverse(found)
+                back = parametrization.right_inverse(result)
             except NotImplementedError:
                 return
             _check_result("right_inverse of a parametrization behind others", back, value)
@@ -366,18 +366,18 @@ def remove_parametrizations(module: Changed, tensor_name: str, leave_parametrize
     """
     if not is_parametrized(module, tensor_name):
         raise ValueError(f"remove_parametrizations: {tensor_name!r} of {type(module).__name__} is not parametrized")
-    found: ParametrizationList = module.parametrizations[tensor_name]
-    if not leave_parametrized and not found.is_tensor:
+    chain: ParametrizationList = module.parametrizations[tensor_name]
+    if not leave_parametrized and not chain.is_tensor:
         raise ValueError(
-            f"remove_parametrizations: {tensor_name!r} is computed of {found.ntensors} tensors, none of which can take "
+            f"remove_parametrizations: {tensor_name!r} is computed of {chain.ntensors} tensors, none of which can take "
             "its place; pass leave_parametrized=True"
         )
-    originals = found._originals()
+    originals = chain._originals()
     restored = originals[0]
     if leave_parametrized:
         with no_grad():
             value = getattr(module, tensor_name).detach()
-        if found.is_tensor:
+        if chain.is_tensor:
             restored.data = value
         else:
             trained = any([original.requires_grad for original in originals])
@@ -415,11 +415,11 @@ def transfer_parametrizations_and_params(
         source: ParametrizationList = from_module.parametrizations[name]
         if not hasattr(to_module, name):
             value = getattr(from_module, name).detach().clone()
-            held = Parameter(value) if isinstance(source._originals()[0], Parameter) else value
-            _registered(to_module, name, held)
+            tensor = Parameter(value) if isinstance(source._originals()[0], Parameter) else value
+            _registered(to_module, name, tensor)
         for parametrization in source:
             register_parametrization(to_module, name, parametrization, unsafe=source.unsafe)
-        made: ParametrizationList = to_module.parametrizations[name]
+        chain: ParametrizationList = to_module.parametrizations[name]
         for key in ["original"] if source.is_tensor else [f"original{number}" for number in range(source.ntensors)]:
-            setattr(made, key, getattr(source, key))
+            setattr(chain, key, getattr(source, key))
     return to_module

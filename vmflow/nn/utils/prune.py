@@ -91,31 +91,31 @@ class BasePruningMethod(ABC):
         """
         method = cls(*args, **kwargs)
         method._tensor_name = name
-        found = _hook(module, name)
-        original = module._parameters.get(name if found is None else f"{name}_orig")
+        numbered_hook = _hook(module, name)
+        original = module._parameters.get(name if numbered_hook is None else f"{name}_orig")
         if original is None:
             raise ValueError(f"prune: {type(module).__name__} has no parameter {name!r}")
         with no_grad():
-            tensor = original if found is None else found[1].apply_mask(module)
+            tensor = original if numbered_hook is None else numbered_hook[1].apply_mask(module)
             scores = _scores(importance_scores, tensor)
-            if found is None:
+            if numbered_hook is None:
                 mask = method.compute_mask(scores, ones_like(original))
             else:
                 mask = _combined(method, scores, getattr(module, f"{name}_mask").detach().clone())
-        if found is None:
-            made: BasePruningMethod = method
+        if numbered_hook is None:
+            applied: BasePruningMethod = method
             module.register_buffer(f"{name}_mask", mask)
             module.register_parameter(f"{name}_orig", original)
             del module._parameters[name]
         else:
-            number, before = found
-            made = before if isinstance(before, PruningContainer) else PruningContainer(before)
-            made.add_pruning_method(method)
+            number, before = numbered_hook
+            applied = before if isinstance(before, PruningContainer) else PruningContainer(before)
+            applied.add_pruning_method(method)
             del module._forward_pre_hooks[number]
             setattr(module, f"{name}_mask", mask)
-        setattr(module, name, made.apply_mask(module))
-        module.register_forward_pre_hook(made)
-        return made
+        setattr(module, name, applied.apply_mask(module))
+        module.register_forward_pre_hook(applied)
+        return applied
 
     def prune(self, t: Tensor, default_mask: Tensor | None = None, importance_scores: Tensor | None = None) -> Tensor:
         """A tensor's product with its mask; the tensor stays as it is.
@@ -145,15 +145,15 @@ class BasePruningMethod(ABC):
         module.register_parameter(name, original)
 
 
-def _scores(given: Tensor | None, tensor: Tensor) -> Tensor:
-    if given is None:
+def _scores(importance_scores: Tensor | None, tensor: Tensor) -> Tensor:
+    if importance_scores is None:
         return tensor.detach()
-    if given.shape != tensor.shape:
+    if importance_scores.shape != tensor.shape:
         raise ValueError(
-            f"prune: importance_scores of shape {list(given.shape)} are not those of a tensor of shape "
+            f"prune: importance_scores of shape {list(importance_scores.shape)} are not those of a tensor of shape "
             f"{list(tensor.shape)}"
         )
-    return given.detach()
+    return importance_scores.detach()
 
 
 def _hook(module: Module, name: str) -> tuple[int, BasePruningMethod] | None:
@@ -183,9 +183,9 @@ def _combined(method: BasePruningMethod, t: Tensor, mask: Tensor) -> Tensor:
         raise ValueError(
             f"{type(method).__name__}: PRUNING_TYPE must be 'unstructured', 'structured' or 'global', not {kind!r}"
         )
-    made = mask.to(dtype=t.dtype) if mask.dtype != t.dtype else mask.clone()
-    made[place] = method.compute_mask(t[place], mask[place]).to(dtype=made.dtype)
-    return made
+    result = mask.to(dtype=t.dtype) if mask.dtype != t.dtype else mask.clone()
+    result[place] = method.compute_mask(t[place], mask[place]).to(dtype=result.dtype)
+    return result
 
 
 class PruningContainer(BasePruningMethod):
@@ -661,12 +661,12 @@ def global_unstructured(
     scores: list[Tensor] = []
     with no_grad():
         for module, name in pairs:
-            found = _hook(module, name)
-            tensor = module._parameters.get(name) if found is None else found[1].apply_mask(module)
+            numbered_hook = _hook(module, name)
+            tensor = module._parameters.get(name) if numbered_hook is None else numbered_hook[1].apply_mask(module)
             if tensor is None:
                 raise ValueError(f"prune: {type(module).__name__} has no parameter {name!r}")
             tensors.append(tensor)
-            masks.append(ones_like(tensor) if found is None else getattr(module, f"{name}_mask"))
+            masks.append(ones_like(tensor) if numbered_hook is None else getattr(module, f"{name}_mask"))
             scores.append(_scores((importance_scores or {}).get((module, name)), tensor))
         whole = _combined(method, _joined(scores), _joined(masks))
     start = 0
@@ -691,10 +691,10 @@ def remove(module: Changed, name: str) -> Changed:
         >>> prune.remove(prune.l1_unstructured(layer, "weight", 3), "weight").weight.count_nonzero()
         tensor(1)
     """
-    found = _hook(module, name)
-    if found is None:
+    numbered_hook = _hook(module, name)
+    if numbered_hook is None:
         raise ValueError(f"prune.remove: {name!r} of {type(module).__name__} is not pruned")
-    number, method = found
+    number, method = numbered_hook
     method.remove(module)
     del module._forward_pre_hooks[number]
     return module

@@ -73,11 +73,11 @@ def _host(values: Array) -> Tensor:
 
 
 def _read_lengths(name: str, lengths: Tensor | Sequence[int], batch: int, longest: int) -> Array:
-    given = lengths.tolist() if isinstance(lengths, Tensor) else list(lengths)
-    found = np.array(given, np.int64)
-    if found.shape != (batch,) or batch == 0 or found.min() < 1 or found.max() > longest:
-        raise ValueError(f"{name}: expected one length from 1 to {longest} for each of {batch} sequences, got {given}")
-    return found
+    values = lengths.tolist() if isinstance(lengths, Tensor) else list(lengths)
+    array = np.array(values, np.int64)
+    if array.shape != (batch,) or batch == 0 or array.min() < 1 or array.max() > longest:
+        raise ValueError(f"{name}: expected one length from 1 to {longest} for each of {batch} sequences, got {values}")
+    return array
 
 
 def _sizes(lengths: Array) -> Array:
@@ -109,13 +109,14 @@ def pack_padded_sequence(
     if input.ndim < 2:
         raise ValueError(f"{name}: expected an input of at least 2 dimensions, got shape {list(input.shape)}")
     batch, steps = (input.shape[0], input.shape[1]) if batch_first else (input.shape[1], input.shape[0])
-    found = _read_lengths(name, lengths, batch, steps)
-    order = np.argsort(-found, kind="stable")
-    if enforce_sorted and (np.diff(found) > 0).any():
+    host_lengths = _read_lengths(name, lengths, batch, steps)
+    order = np.argsort(-host_lengths, kind="stable")
+    if enforce_sorted and (np.diff(host_lengths) > 0).any():
         raise ValueError(
-            f"{name}: the lengths {found.tolist()} are not sorted from longest to shortest; pass enforce_sorted=False"
+            f"{name}: the lengths {host_lengths.tolist()} are not sorted from longest to shortest; pass "
+            "enforce_sorted=False"
         )
-    sizes = _sizes(found)
+    sizes = _sizes(host_lengths)
     places = [
         order[:size] * steps + step if batch_first else order[:size] + step * batch for step, size in enumerate(sizes)
     ]
@@ -157,18 +158,18 @@ def pad_packed_sequence(
     position = np.arange(sizes[0]) if order is None else order
     starts = np.concatenate([[0], np.cumsum(sizes)])[:-1]
     lengths = np.array([sum([size > value for size in sizes]) for value in position.tolist()], np.int64)
-    there = np.arange(steps)[:, None] < lengths
-    places = np.where(there, np.pad(starts, (0, steps - len(sizes)))[:, None] + position, 0)
+    is_element = np.arange(steps)[:, None] < lengths
+    places = np.where(is_element, np.pad(starts, (0, steps - len(sizes)))[:, None] + position, 0)
     if batch_first:
-        there, places = there.T, places.T
+        is_element, places = is_element.T, places.T
     data = sequence.data
     rows = index_select(data, 0, _host(places.reshape(-1)).to(data.device))
     padded = rows.reshape(*places.shape, *data.shape[1:])
-    if not there.all():
-        mask = tensor(np.ascontiguousarray(there), device="cpu").to(data.device)
+    if not is_element.all():
+        mask = tensor(np.ascontiguousarray(is_element), device="cpu").to(data.device)
         # A number of the data's dtype: padding with 0.0 must not turn integers into floating-point numbers.
         number = padding_value if data.is_floating_point() else data.new_full((), padding_value)
-        padded = where(mask.reshape(*there.shape, *[1] * (data.ndim - 1)), padded, number)
+        padded = where(mask.reshape(*is_element.shape, *[1] * (data.ndim - 1)), padded, number)
     return padded, _host(lengths)
 
 
@@ -195,17 +196,17 @@ def pad_sequence(
         tensor([[1, 2, 3],
                 [4, 5, 0]])
     """
-    given = list(sequences)
-    if not given:
+    tensors = list(sequences)
+    if not tensors:
         raise ValueError("pad_sequence: expected at least one sequence")
     batch_first = flag("pad_sequence", "batch_first", batch_first)
     if not isinstance(padding_value, (int, float)):
         raise TypeError(f"pad_sequence: padding_value must be a number, not {padding_value!r}")
     if padding_side not in ("left", "right"):
         raise ValueError(f"pad_sequence: padding_side must be 'left' or 'right', not {padding_side!r}")
-    longest = max([len(value) for value in given])
+    longest = max([len(value) for value in tensors])
     padded: list[Tensor] = []
-    for value in given:
+    for value in tensors:
         missing = longest - len(value)
         amount = (missing, 0) if padding_side == "left" else (0, missing)
         padded.append(pad(value, [0, 0] * (value.ndim - 1) + list(amount), value=padding_value) if missing else value)
@@ -231,8 +232,8 @@ def unpad_sequence(
         [tensor([1, 2, 3]), tensor([4, 5])]
     """
     batch = padded_sequences if batch_first else padded_sequences.transpose(0, 1)
-    found = _read_lengths("unpad_sequence", lengths, batch.shape[0], batch.shape[1])
-    return [batch[place, :length] for place, length in enumerate(found.tolist())]
+    host_lengths = _read_lengths("unpad_sequence", lengths, batch.shape[0], batch.shape[1])
+    return [batch[place, :length] for place, length in enumerate(host_lengths.tolist())]
 
 
 def pack_sequence(sequences: Iterable[Tensor], enforce_sorted: bool = True) -> PackedSequence:
@@ -245,8 +246,8 @@ def pack_sequence(sequences: Iterable[Tensor], enforce_sorted: bool = True) -> P
         >>> flow.nn.utils.rnn.pack_sequence([flow.tensor([1, 2, 3]), flow.tensor([4, 5])]).data
         tensor([1, 4, 2, 5, 3])
     """
-    given = list(sequences)
-    return pack_padded_sequence(pad_sequence(given), [len(value) for value in given], enforce_sorted=enforce_sorted)
+    tensors = list(sequences)
+    return pack_padded_sequence(pad_sequence(tensors), [len(value) for value in tensors], enforce_sorted=enforce_sorted)
 
 
 def unpack_sequence(packed_sequences: PackedSequence) -> list[Tensor]:

@@ -28,21 +28,21 @@ def functional_call(
 ) -> Any:
     """``module(*args, **kwargs)``, with these tensors in place of its parameters and buffers of the same names.
 
-    Gradients go to the tensors that are given, and buffers that are given are what the call changes in place.  The
-    module has its own ones again when the call returns.  Calls by several threads happen one after the other; a thread
-    that uses the module without this function meanwhile would see the tensors, too.
+    Gradients go to the tensors that are passed, and calls that change buffers in place change the buffers that are
+    passed. The module has its own ones again when the call returns.  Calls by several threads happen one after the
+    other; a thread that uses the module without this function meanwhile would see the tensors, too.
 
     Args:
         module: to call; its ``forward`` is no coroutine function.
         parameters_and_buffers: by name, such as "hidden.weight"; or several such dicts, of different names.  The module
-            keeps its own for names that are not given.
+            keeps its own for other names.
         args: of the call: a tuple, or the only one; None for none.
         kwargs: of the call.
         tie_weights: replace a tensor that the module has under several names under all of them.
         strict: whether the names must be those of the module, no more and no fewer.
 
     Raises:
-        TypeError: for what is no module, no dict of tensors, or a ``forward`` that is a coroutine function.
+        TypeError: for anything else than a module or dicts of tensors, or a ``forward`` that is a coroutine function.
         ValueError: for a name that is in several dicts, and for different tensors for names of one tensor.
         RuntimeError: if `strict`, for names that are missing or that the module does not have.
 
@@ -54,16 +54,16 @@ def functional_call(
     """
     if not isinstance(module, Module):
         raise TypeError(f"functional_call: expected a module, got {type(module).__name__}")
-    given = _joined(parameters_and_buffers)
+    tensors = _joined(parameters_and_buffers)
     places = _places(module)
     if strict:
-        _check_names(given, places)
+        _check_names(tensors, places)
     if inspect.iscoroutinefunction(module.forward):
         raise TypeError(
             f"functional_call: {type(module).__name__}.forward is a coroutine function, and would run when the module "
             "has its own tensors again; call the parts of it that are not"
         )
-    wanted = _tied(given, places) if tie_weights else given
+    wanted = _tied(tensors, places) if tie_weights else tensors
     positional = () if args is None else args if isinstance(args, tuple) else (args,)
     with _having({place: wanted[name] for name, place in places.items() if name in wanted}):
         return module(*positional, **(kwargs or {}))
@@ -82,34 +82,34 @@ def _joined(given: Any) -> dict[str, Tensor]:
     dicts = [given] if isinstance(given, Mapping) else given
     if not isinstance(dicts, (list, tuple)) or not all([isinstance(dict_, Mapping) for dict_ in dicts]):
         raise TypeError(f"functional_call: expected a dict of tensors, or several, got {type(given).__name__}")
-    found: dict[str, Tensor] = {}
+    joined: dict[str, Tensor] = {}
     for part in dicts:
         for name, tensor in part.items():
-            if name in found:
+            if name in joined:
                 raise ValueError(f"functional_call: {name!r} is in several of the dicts")
             if not isinstance(tensor, Tensor):
                 raise TypeError(f"functional_call: {name!r} must be a tensor, not {type(tensor).__name__}")
-            found[name] = tensor
-    return found
+            joined[name] = tensor
+    return joined
 
 
 def _places(module: Module) -> dict[str, _Place]:
     """Where the module has its tensors, by all names of each."""
-    found: dict[str, _Place] = {}
+    places: dict[str, _Place] = {}
     for prefix, part in module.named_modules(remove_duplicate=False):
         for registry in _REGISTRIES:
             members: dict[str, Tensor | None] = getattr(part, registry)
             for name, tensor in members.items():
                 if tensor is not None:
-                    found[f"{prefix}.{name}" if prefix else name] = _Place(members, name, tensor)
-    return found
+                    places[f"{prefix}.{name}" if prefix else name] = _Place(members, name, tensor)
+    return places
 
 
-def _check_names(given: Mapping[str, Tensor], places: Mapping[str, _Place]) -> None:
+def _check_names(tensors: Mapping[str, Tensor], places: Mapping[str, _Place]) -> None:
     # A tensor of several names needs to be given under one.
-    there = {id(places[name].tensor) for name in given if name in places}
-    missing = [name for name, place in places.items() if id(place.tensor) not in there]
-    unexpected = [name for name in given if name not in places]
+    named = {id(places[name].tensor) for name in tensors if name in places}
+    missing = [name for name, place in places.items() if id(place.tensor) not in named]
+    unexpected = [name for name in tensors if name not in places]
     if missing or unexpected:
         parts = [f"{what} {', '.join(names)}" for what, names in (("lacks", missing), ("has", unexpected)) if names]
         raise RuntimeError(
@@ -118,19 +118,19 @@ def _check_names(given: Mapping[str, Tensor], places: Mapping[str, _Place]) -> N
         )
 
 
-def _tied(given: Mapping[str, Tensor], places: Mapping[str, _Place]) -> dict[str, Tensor]:
-    """What is given, under all names that the module has for it."""
+def _tied(tensors: Mapping[str, Tensor], places: Mapping[str, _Place]) -> dict[str, Tensor]:
+    """The tensors that are passed, under all names that the module has for each."""
     by_tensor: dict[int, str] = {}
-    for name in given:
+    for name in tensors:
         if name in places:
             first = by_tensor.setdefault(id(places[name].tensor), name)
-            if given[first] is not given[name]:
+            if tensors[first] is not tensors[name]:
                 raise ValueError(
                     f"functional_call: {first!r} and {name!r} are names of one tensor of the module, and different "
                     "tensors are given for them; give one, or pass tie_weights=False"
                 )
     names = {name: by_tensor.get(id(place.tensor)) for name, place in places.items()}
-    return {name: given[first] for name, first in names.items() if first is not None}
+    return {name: tensors[first] for name, first in names.items() if first is not None}
 
 
 @contextmanager
