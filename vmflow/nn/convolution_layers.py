@@ -15,8 +15,9 @@ from vmflow.tensors import Tensor
 from . import functional as F
 from .function_layers import FunctionLayer
 from .layers import draw_by_fan_in
-from .module import RankedLayer, unusual_settings
+from .module import unusual_settings
 from .parameter import new_parameter
+from .ranked_layer import RankedLayer
 
 # One number for all dimensions, or one for each.
 Size = int | tuple[int, ...]

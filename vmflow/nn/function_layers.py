@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 from vmflow.ops.shape import view as views
 from vmflow.tensors import Tensor
 
-from .module import Module, RankedLayer, with_sections
+from .module import Module
+from .ranked_layer import RankedLayer, with_sections
 
 
 class FunctionLayer(RankedLayer):

@@ -6,9 +6,8 @@ calling hooks live in `state` and `hooks`.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, ClassVar, Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from vmflow import dtypes
 from vmflow.autograd import no_grad
@@ -751,43 +750,6 @@ class Module:
         extra = self.extra_repr()
         children = [f"({name}): {module!r}" for name, module in self._modules.items()]
         return tree(self._get_name(), extra.split("\n") if extra else [], children)
-
-
-class RankedLayer(Module):
-    """The base of layers with a class for each number of spatial dimensions: ``class Conv2d(Convolution, rank=2)``.
-
-    The docstring of such a class gets the sections that only its base's docstring has; see `with_sections`.
-    """
-
-    _rank: ClassVar[int]
-
-    def __init_subclass__(cls, rank: int | None = None, **keywords: Any) -> None:
-        super().__init_subclass__(**keywords)
-        if rank is not None:
-            cls._rank = rank
-            cls.__doc__ = with_sections(cls.__doc__, cls.__base__)
-
-
-# The sections of docstrings, in their order.
-_SECTIONS: Final = ("Shape", "Args", "Attributes", "Raises", "Example")
-
-
-def with_sections(doc: str | None, base: type | None) -> str | None:
-    """A class's docstring with the sections and paragraphs that only the docstring of its base has.
-
-    The first paragraph of the base's docstring is left out.
-    """
-    if doc is None or base is None or base.__doc__ is None:
-        return doc
-    parts = {_heading(part): part for part in inspect.cleandoc(doc).split("\n\n")}
-    for part in inspect.cleandoc(base.__doc__).split("\n\n")[1:]:
-        parts.setdefault(_heading(part), part)
-    order = sorted(parts, key=lambda heading: _SECTIONS.index(heading) if heading in _SECTIONS else -1)
-    return "\n\n".join([parts[heading] for heading in order])
-
-
-def _heading(part: str) -> str:
-    return part.partition(":")[0]
 
 
 def _unsplit(sbp: Any) -> Any:

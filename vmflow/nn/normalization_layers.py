@@ -11,8 +11,9 @@ from vmflow.tensors import Tensor
 
 from . import functional as F, init
 from .function_layers import FunctionLayer
-from .module import Module, RankedLayer
+from .module import Module
 from .parameter import new_parameter
+from .ranked_layer import RankedLayer
 
 
 class _AffineNorm(RankedLayer):

@@ -8,7 +8,7 @@ from vmflow.ops.nn.layer_operands import SPATIAL
 from vmflow.tensors import Tensor
 
 from . import functional as F
-from .module import RankedLayer
+from .ranked_layer import RankedLayer
 
 # One number for all borders, or (before, behind) of the last dimension, then of the one before it, and so on.
 Borders = int | tuple[int, ...] | list[int]

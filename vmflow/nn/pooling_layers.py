@@ -11,7 +11,7 @@ from vmflow.tensors import Tensor
 
 from . import functional as F
 from .function_layers import FunctionLayer
-from .module import RankedLayer
+from .ranked_layer import RankedLayer
 
 # One number for all dimensions, or one for each.
 Size = int | tuple[int, ...]

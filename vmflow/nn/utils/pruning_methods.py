@@ -1,0 +1,490 @@
+"""The pruning methods of `nn.utils.prune`: hooks of modules that hold elements of a parameter at zero."""
+
+from __future__ import annotations
+
+import numbers
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+from vmflow import random
+from vmflow.autograd import no_grad
+from vmflow.nn.module import Module
+from vmflow.ops.creation.creation import ones_like, zeros_like
+from vmflow.tensors import Tensor
+from vmflow.transfers import beside
+
+
+class BasePruningMethod(ABC):
+    """A way to prune: derive from it and define `compute_mask`.
+
+    It is a hook of the module, called before its forward.
+
+    Attributes:
+        PRUNING_TYPE: the part of a pruned tensor that `compute_mask` gets when it is pruned again: "unstructured" for
+            the elements that are left, as a vector; "structured" for the channels along `dim` of which an element is
+            left; "global" for all.
+
+    Raises:
+        TypeError: unless the class defines `compute_mask`.
+
+    Example:
+        >>> class EveryOther(flow.nn.utils.prune.BasePruningMethod):
+        ...     PRUNING_TYPE = "unstructured"
+        ...     def compute_mask(self, t, default_mask):
+        ...         mask = default_mask.clone()
+        ...         mask.view(-1)[::2] = 0
+        ...         return mask
+        >>> EveryOther().prune(flow.tensor([1.0, 2.0, 3.0, 4.0]))
+        tensor([0., 2., 0., 4.])
+    """
+
+    PRUNING_TYPE: ClassVar[str]
+    _tensor_name: str
+
+    def __call__(self, module: Module, inputs: Any) -> None:
+        setattr(module, self._tensor_name, self.apply_mask(module))
+
+    @abstractmethod
+    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
+        """The mask, zero where elements are pruned.
+
+        Args:
+            t: how important each element is; by default the tensor itself.
+            default_mask: the mask before, of the same shape.
+        """
+
+    def apply_mask(self, module: Module) -> Tensor:
+        """The module's tensor with zeros where it is pruned."""
+        mask: Tensor = getattr(module, f"{self._tensor_name}_mask")
+        original: Tensor = getattr(module, f"{self._tensor_name}_orig")
+        return mask.to(dtype=original.dtype) * original
+
+    @classmethod
+    def apply(
+        cls, module: Module, name: str, *args: Any, importance_scores: Tensor | None = None, **kwargs: Any
+    ) -> BasePruningMethod:
+        """Prune a parameter of a module.
+
+        Args:
+            module: changed.
+            name: of the parameter.
+            args, kwargs: for the constructor of the method.
+            importance_scores: of the shape of the parameter, taken in its place to compute the mask.
+
+        Returns:
+            The method; with those before, as a `PruningContainer`.
+
+        Raises:
+            ValueError: if there is no such parameter, or for importances of another shape.
+        """
+        method = cls(*args, **kwargs)
+        method._tensor_name = name
+        number_and_method = method_of(module, name)
+        original = module._parameters.get(name if number_and_method is None else f"{name}_orig")
+        if original is None:
+            raise ValueError(f"prune: {type(module).__name__} has no parameter {name!r}")
+        with no_grad():
+            tensor = original if number_and_method is None else number_and_method[1].apply_mask(module)
+            scores = importance_of(importance_scores, tensor)
+            if number_and_method is None:
+                mask = method.compute_mask(scores, ones_like(original))
+            else:
+                mask = combined_mask(method, scores, getattr(module, f"{name}_mask").detach().clone())
+        if number_and_method is None:
+            applied: BasePruningMethod = method
+            module.register_buffer(f"{name}_mask", mask)
+            module.register_parameter(f"{name}_orig", original)
+            del module._parameters[name]
+        else:
+            number, before = number_and_method
+            applied = before if isinstance(before, PruningContainer) else PruningContainer(before)
+            applied.add_pruning_method(method)
+            del module._forward_pre_hooks[number]
+            setattr(module, f"{name}_mask", mask)
+        setattr(module, name, applied.apply_mask(module))
+        module.register_forward_pre_hook(applied)
+        return applied
+
+    def prune(self, t: Tensor, default_mask: Tensor | None = None, importance_scores: Tensor | None = None) -> Tensor:
+        """A tensor's product with its mask; the tensor stays as it is.
+
+        Args:
+            t: the tensor.
+            default_mask: the mask before; by default all ones.
+            importance_scores: of its shape, taken in its place to compute the mask.
+        """
+        with no_grad():
+            mask = self.compute_mask(
+                importance_of(importance_scores, t), ones_like(t) if default_mask is None else default_mask
+            )
+        return t * mask
+
+    def remove(self, module: Module) -> None:
+        """Let the module's tensor be a parameter again, with zeros where it is pruned; see also `prune.remove`."""
+        name = self._tensor_name
+        with no_grad():
+            left = self.apply_mask(module)
+        original = module._parameters[f"{name}_orig"]
+        assert original is not None
+        delattr(module, name)
+        original.data = left
+        del module._parameters[f"{name}_orig"]
+        del module._buffers[f"{name}_mask"]
+        module.register_parameter(name, original)
+
+
+def importance_of(importance_scores: Tensor | None, tensor: Tensor) -> Tensor:
+    """The scores, by default the tensor itself, without history.
+
+    Raises:
+        ValueError: for scores of another shape.
+    """
+    if importance_scores is None:
+        return tensor.detach()
+    if importance_scores.shape != tensor.shape:
+        raise ValueError(
+            f"prune: importance_scores of shape {list(importance_scores.shape)} are not those of a tensor of shape "
+            f"{list(tensor.shape)}"
+        )
+    return importance_scores.detach()
+
+
+def method_of(module: Module, name: str) -> tuple[int, BasePruningMethod] | None:
+    """The method that prunes a parameter, with its number as a hook; None for a parameter that is not pruned."""
+    for number, hook in module._forward_pre_hooks.items():
+        if isinstance(hook, BasePruningMethod) and hook._tensor_name == name:
+            return number, hook
+    return None
+
+
+def combined_mask(method: BasePruningMethod, t: Tensor, mask: Tensor) -> Tensor:
+    """The mask before with more zeros, where the method prunes the rest.
+
+    The number of elements left is read, so this waits for the mask.
+    """
+    kind = method.PRUNING_TYPE
+    place: Any
+    if kind == "unstructured":
+        place = mask == 1
+    elif kind == "structured":
+        dim = _dimension(t, getattr(method, "dim", None))
+        others = [axis for axis in range(t.ndim) if axis != dim]
+        left = mask.sum(others) != 0 if others else mask != 0
+        place = (*[slice(None)] * dim, left)
+    elif kind == "global":
+        place = (slice(None),) * t.ndim
+    else:
+        raise ValueError(
+            f"{type(method).__name__}: PRUNING_TYPE must be 'unstructured', 'structured' or 'global', not {kind!r}"
+        )
+    result = mask.to(dtype=t.dtype) if mask.dtype != t.dtype else mask.clone()
+    result[place] = method.compute_mask(t[place], mask[place]).to(dtype=result.dtype)
+    return result
+
+
+class PruningContainer(BasePruningMethod):
+    """Several methods that prune the same tensor in turn.
+
+    Args:
+        args: the methods.
+
+    Raises:
+        TypeError: for anything else than pruning methods.
+        ValueError: if they prune tensors of different names.
+
+    Example:
+        >>> layer = flow.nn.utils.prune.l1_unstructured(flow.nn.Linear(2, 2), "weight", 1)
+        >>> method = flow.nn.utils.prune.L1Unstructured.apply(layer, "weight", 1)
+        >>> type(method).__name__, len(method)
+        ('PruningContainer', 2)
+    """
+
+    PRUNING_TYPE = "unstructured"
+
+    def __init__(self, *args: BasePruningMethod) -> None:
+        self._pruning_methods: tuple[BasePruningMethod, ...] = ()
+        if args:
+            self._tensor_name = args[0]._tensor_name
+        for method in args:
+            self.add_pruning_method(method)
+
+    def add_pruning_method(self, method: BasePruningMethod) -> None:
+        """Add one behind the others.
+
+        Raises:
+            TypeError: if it is no pruning method.
+            ValueError: if it prunes a tensor of another name.
+        """
+        if not isinstance(method, BasePruningMethod):
+            raise TypeError(f"add_pruning_method: expected a BasePruningMethod, got {type(method).__name__}")
+        if method._tensor_name != self._tensor_name:
+            raise ValueError(
+                f"add_pruning_method: the container prunes {self._tensor_name!r}, the method {method._tensor_name!r}"
+            )
+        self._pruning_methods += (method,)
+
+    def __len__(self) -> int:
+        return len(self._pruning_methods)
+
+    def __iter__(self) -> Iterator[BasePruningMethod]:
+        return iter(self._pruning_methods)
+
+    def __getitem__(self, idx: Any) -> Any:
+        return self._pruning_methods[idx]
+
+    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
+        """The mask after the last method, which prunes elements that `default_mask` leaves."""
+        return combined_mask(self._pruning_methods[-1], t, default_mask)
+
+
+class Identity(BasePruningMethod):
+    """Prunes nothing, but gives the module a mask.
+
+    Example:
+        >>> flow.nn.utils.prune.Identity().prune(flow.tensor([1.0, 2.0]))
+        tensor([1., 2.])
+    """
+
+    PRUNING_TYPE = "unstructured"
+
+    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
+        """The mask that there is."""
+        return default_mask
+
+    @classmethod
+    def apply(cls, module: Module, name: str) -> BasePruningMethod:  # type: ignore[override]
+        """Give the parameter a mask."""
+        return super().apply(module, name)
+
+
+def _checked_amount(amount: float) -> float:
+    """A count of elements, or a part of them.
+
+    Raises:
+        TypeError: if it is no number.
+        ValueError: if it is negative, or a part above 1.
+    """
+    if not isinstance(amount, numbers.Real) or isinstance(amount, bool):
+        raise TypeError(f"prune: the amount must be an int or a float, not {amount!r}")
+    if amount < 0 or (not isinstance(amount, numbers.Integral) and amount > 1):
+        raise ValueError(f"prune: the amount must be a number of elements, or a part from 0.0 to 1.0, got {amount}")
+    return float(amount) if not isinstance(amount, numbers.Integral) else int(amount)
+
+
+def _count(amount: float, size: int) -> int:
+    """How many of `size` are pruned."""
+    count = amount if isinstance(amount, int) else round(amount * size)
+    if count > size:
+        raise ValueError(f"prune: cannot prune {count} of {size}; give a smaller amount")
+    return count
+
+
+def _dimension(t: Tensor, dim: Any) -> int:
+    if not isinstance(dim, int):
+        raise AttributeError("prune: a structured method needs an attribute dim, along which its channels lie")
+    if not -t.ndim <= dim < t.ndim:
+        raise IndexError(f"prune: dim {dim} is out of range for a tensor of shape {list(t.shape)}")
+    return dim % t.ndim
+
+
+class RandomUnstructured(BasePruningMethod):
+    """Prunes elements of a tensor of any shape at random.
+
+    Args:
+        amount: a number of elements, or a part of them.
+
+    Raises:
+        TypeError: if the amount is no number.
+        ValueError: if the amount is negative, or a part above 1; when more elements are to be pruned than there are.
+
+    Example:
+        >>> (flow.nn.utils.prune.RandomUnstructured(2).prune(flow.ones(3)) == 0).sum()
+        tensor(2)
+    """
+
+    PRUNING_TYPE = "unstructured"
+
+    def __init__(self, amount: float) -> None:
+        self.amount = _checked_amount(amount)
+
+    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
+        """The mask with `amount` more zeros."""
+        return _without_least(_drawn(t.numel(), t), _count(self.amount, t.numel()), default_mask)
+
+    @classmethod
+    def apply(cls, module: Module, name: str, amount: float) -> BasePruningMethod:  # type: ignore[override]
+        """Prune a parameter; see `random_unstructured`."""
+        return super().apply(module, name, amount=amount)
+
+
+class L1Unstructured(BasePruningMethod):
+    """Prunes the elements of least magnitude of a tensor of any shape.
+
+    Args:
+        amount: a number of elements, or a part of them.
+
+    Raises:
+        TypeError: if the amount is no number.
+        ValueError: if the amount is negative, or a part above 1; when more elements are to be pruned than there are.
+
+    Example:
+        >>> flow.nn.utils.prune.L1Unstructured(1).prune(flow.tensor([3.0, 1.0, -2.0]))
+        tensor([ 3.,  0., -2.])
+    """
+
+    PRUNING_TYPE = "unstructured"
+
+    def __init__(self, amount: float) -> None:
+        self.amount = _checked_amount(amount)
+
+    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
+        """The mask with `amount` more zeros."""
+        return _without_least(t.abs().reshape(-1), _count(self.amount, t.numel()), default_mask)
+
+    @classmethod
+    def apply(  # type: ignore[override]
+        cls, module: Module, name: str, amount: float, importance_scores: Tensor | None = None
+    ) -> BasePruningMethod:
+        """Prune a parameter; see `l1_unstructured`."""
+        return super().apply(module, name, amount=amount, importance_scores=importance_scores)
+
+
+def _drawn(count: int, t: Tensor) -> Tensor:
+    return beside(random.rand(count, device=t.device), t)
+
+
+def _without_least(values: Tensor, count: int, mask: Tensor) -> Tensor:
+    """The mask, zero also in the places of the `count` least of these values."""
+    if count == 0:
+        return mask.clone()
+    places = values.topk(count, largest=False).indices
+    return mask.reshape(-1).clone().index_fill_(0, places, 0).reshape(tuple(mask.shape))
+
+
+class _Structured(BasePruningMethod):
+    """Prunes whole channels.
+
+    Args:
+        amount: a number of channels, or a part of them.
+        dim: the dimension of the channels.
+    """
+
+    PRUNING_TYPE = "structured"
+
+    def __init__(self, amount: float, dim: int = -1) -> None:
+        self.amount = _checked_amount(amount)
+        self.dim = dim
+
+    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
+        """The mask with zeros for `amount` more channels."""
+        if t.ndim < 2:
+            raise ValueError(f"prune: channels are those of 2 or more dimensions, got shape {list(t.shape)}")
+        dim = _dimension(t, self.dim)
+        size = t.shape[dim]
+        count = _count(self.amount, size)
+        if count == 0:
+            return default_mask
+        places = self._importance(t, dim).topk(size - count).indices
+        kept = zeros_like(t).index_fill_(dim, places, 1)
+        return kept * default_mask.to(dtype=kept.dtype)
+
+    @abstractmethod
+    def _importance(self, t: Tensor, dim: int) -> Tensor:
+        """The importance of each channel."""
+
+
+class RandomStructured(_Structured):
+    """Prunes channels of a tensor of two or more dimensions at random.
+
+    Args:
+        amount: a number of channels, or a part of them.
+        dim: the dimension of the channels.
+
+    Raises:
+        TypeError: if the amount is no number.
+        ValueError: if the amount is negative, or a part above 1; when more channels are to be pruned than there are, or
+            for a vector.
+        IndexError: when the tensor has no dimension `dim`.
+
+    Example:
+        >>> flow.nn.utils.prune.RandomStructured(1, dim=0).prune(flow.ones(2, 3)).sum()
+        tensor(3.)
+    """
+
+    def _importance(self, t: Tensor, dim: int) -> Tensor:
+        return _drawn(t.shape[dim], t)
+
+    @classmethod
+    def apply(cls, module: Module, name: str, amount: float, dim: int = -1) -> BasePruningMethod:  # type: ignore[override]
+        """Prune a parameter; see `random_structured`."""
+        return super().apply(module, name, amount=amount, dim=dim)
+
+
+class LnStructured(_Structured):
+    """Prunes the channels of least norm of a tensor of two or more dimensions.
+
+    Args:
+        amount: a number of channels, or a part of them.
+        n: the order of the norm, as for `Tensor.norm`.
+        dim: the dimension of the channels.
+
+    Raises:
+        TypeError: if the amount is no number.
+        ValueError: if the amount is negative, or a part above 1; when more channels are to be pruned than there are, or
+            for a vector.
+        IndexError: when the tensor has no dimension `dim`.
+
+    Example:
+        >>> flow.nn.utils.prune.LnStructured(1, n=2, dim=0).prune(flow.tensor([[3.0, 1.0], [1.0, 2.0]]))
+        tensor([[3., 1.],
+                [0., 0.]])
+    """
+
+    def __init__(self, amount: float, n: Any, dim: int = -1) -> None:
+        super().__init__(amount, dim)
+        self.n = n
+
+    def _importance(self, t: Tensor, dim: int) -> Tensor:
+        return t.norm(self.n, tuple([axis for axis in range(t.ndim) if axis != dim]))
+
+    @classmethod
+    def apply(  # type: ignore[override]
+        cls, module: Module, name: str, amount: float, n: Any, dim: int, importance_scores: Tensor | None = None
+    ) -> BasePruningMethod:
+        """Prune a parameter; see `ln_structured`."""
+        return super().apply(module, name, amount=amount, n=n, dim=dim, importance_scores=importance_scores)
+
+
+class CustomFromMask(BasePruningMethod):
+    """Prunes where a mask is zero.
+
+    Args:
+        mask: of the shape of the parameter.
+
+    Raises:
+        ValueError: when the tensor has another shape.
+
+    Example:
+        >>> flow.nn.utils.prune.CustomFromMask(flow.tensor([1, 0])).prune(flow.tensor([3.0, 4.0]))
+        tensor([3., 0.])
+    """
+
+    PRUNING_TYPE = "global"
+
+    def __init__(self, mask: Tensor) -> None:
+        self.mask = mask
+
+    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
+        """The product of this mask and the one before."""
+        if self.mask.shape != default_mask.shape:
+            raise ValueError(
+                f"prune: a mask of shape {list(self.mask.shape)} is not one of a tensor of shape "
+                f"{list(default_mask.shape)}"
+            )
+        return default_mask * self.mask.to(dtype=default_mask.dtype)
+
+    @classmethod
+    def apply(cls, module: Module, name: str, mask: Tensor) -> BasePruningMethod:  # type: ignore[override]
+        """Prune a parameter; see `custom_from_mask`."""
+        return super().apply(module, name, mask=mask)
