@@ -13,9 +13,9 @@ from vmflow.ops.creation import creation
 from vmflow.tensors import Tensor
 
 from . import functional as F, init
-from .activation_layers import Dropout
 from .attention import MultiheadAttention
 from .containers import ModuleList
+from .dropout_layers import Dropout
 from .layers import Linear
 from .module import Module
 from .normalization_layers import LayerNorm

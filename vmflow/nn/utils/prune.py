@@ -202,14 +202,12 @@ def global_unstructured(
     scores: list[Tensor] = []
     with no_grad():
         for module, name in pairs:
-            number_and_method = _method_of(module, name)
-            tensor = (
-                module._parameters.get(name) if number_and_method is None else number_and_method[1].apply_mask(module)
-            )
+            pruned = _method_of(module, name)
+            tensor = module._parameters.get(name) if pruned is None else pruned[1].apply_mask(module)
             if tensor is None:
                 raise ValueError(f"prune: {type(module).__name__} has no parameter {name!r}")
             tensors.append(tensor)
-            masks.append(ones_like(tensor) if number_and_method is None else getattr(module, f"{name}_mask"))
+            masks.append(ones_like(tensor) if pruned is None else getattr(module, f"{name}_mask"))
             scores.append(_importance_of((importance_scores or {}).get((module, name)), tensor))
         whole = _combined_mask(method, _joined(scores), _joined(masks))
     start = 0
@@ -234,10 +232,10 @@ def remove(module: Changed, name: str) -> Changed:
         >>> prune.remove(prune.l1_unstructured(layer, "weight", 3), "weight").weight.count_nonzero()
         tensor(1)
     """
-    number_and_method = _method_of(module, name)
-    if number_and_method is None:
+    pruned = _method_of(module, name)
+    if pruned is None:
         raise ValueError(f"prune.remove: {name!r} of {type(module).__name__} is not pruned")
-    number, method = number_and_method
+    number, method = pruned
     method.remove(module)
     del module._forward_pre_hooks[number]
     return module

@@ -80,24 +80,24 @@ class BasePruningMethod(ABC):
         """
         method = cls(*args, **kwargs)
         method._tensor_name = name
-        number_and_method = method_of(module, name)
-        original = module._parameters.get(name if number_and_method is None else f"{name}_orig")
+        pruned = method_of(module, name)
+        original = module._parameters.get(name if pruned is None else f"{name}_orig")
         if original is None:
             raise ValueError(f"prune: {type(module).__name__} has no parameter {name!r}")
         with no_grad():
-            tensor = original if number_and_method is None else number_and_method[1].apply_mask(module)
+            tensor = original if pruned is None else pruned[1].apply_mask(module)
             scores = importance_of(importance_scores, tensor)
-            if number_and_method is None:
+            if pruned is None:
                 mask = method.compute_mask(scores, ones_like(original))
             else:
                 mask = combined_mask(method, scores, getattr(module, f"{name}_mask").detach().clone())
-        if number_and_method is None:
+        if pruned is None:
             applied: BasePruningMethod = method
             module.register_buffer(f"{name}_mask", mask)
             module.register_parameter(f"{name}_orig", original)
             del module._parameters[name]
         else:
-            number, before = number_and_method
+            number, before = pruned
             applied = before if isinstance(before, PruningContainer) else PruningContainer(before)
             applied.add_pruning_method(method)
             del module._forward_pre_hooks[number]

@@ -1,0 +1,128 @@
+"""The layers of dropout: of elements, and of channels."""
+
+from __future__ import annotations
+
+from vmflow.ops.nn.dropout import check_probability
+from vmflow.random import Generator
+from vmflow.tensors import Tensor
+
+from . import functional as F
+from .function_layers import FunctionLayer
+
+
+class _Dropout(FunctionLayer):
+    """A dropout with a probability.
+
+    Args:
+        p: the probability of zero.
+        inplace: whether to write the result into the input.
+
+    Raises:
+        TypeError: when called with anything else than a floating-point tensor.
+        ValueError: if `p` is no probability.
+    """
+
+    shown = ("p", "inplace")
+
+    def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
+        check_probability(type(self).__name__, p)
+        super().__init__(p=p, training=True, inplace=inplace)
+
+
+class Dropout(_Dropout, function=F.dropout):
+    """In training mode, zero each element with probability `p` and divide the others by ``1 - p``.
+
+    Shape: input (*), output (*), the same shape.
+
+    Args:
+        p: the probability of zero.
+        inplace: whether to write the result into the input.
+        generator: the source of random numbers, by default the default one; OneFlow's.
+
+    Example:
+        >>> layer = flow.nn.Dropout(0.5)
+        >>> set(layer(flow.ones(1000)).tolist()) == {0.0, 2.0}
+        True
+        >>> layer.eval()(flow.ones(3))
+        tensor([1., 1., 1.])
+    """
+
+    shown = ("p", "inplace")
+
+    def __init__(self, p: float = 0.5, inplace: bool = False, generator: Generator | None = None) -> None:
+        super().__init__(p, inplace)
+        self.generator = generator
+
+    def forward(self, input: Tensor, addend: Tensor | None = None) -> Tensor:
+        """The input after dropout, plus `addend`, which is OneFlow's."""
+        return F.dropout(input, self.p, self.training, self.inplace, addend=addend, generator=self.generator)
+
+
+class Dropout1d(_Dropout, function=F.dropout1d):
+    """In training mode, zero each channel with probability `p` and divide the others by ``1 - p``.
+
+    Shape: input (N, C, L) or (C, L), output the same shape.
+
+    Raises:
+        TypeError: when called with anything else than a floating-point tensor.
+        ValueError: if `p` is no probability; when the input has another number of dimensions.
+
+    Example:
+        >>> flow.nn.Dropout1d(0.5).eval()(flow.ones(1, 2, 3))
+        tensor([[[1., 1., 1.],
+                 [1., 1., 1.]]])
+    """
+
+
+class Dropout2d(_Dropout, function=F.dropout2d):
+    """In training mode, zero each channel with probability `p` and divide the others by ``1 - p``.
+
+    Shape: input (N, C, H, W) or (C, H, W), output the same shape; any other shape of two or more dimensions, with a
+    warning.
+
+    Raises:
+        TypeError: when called with anything else than a floating-point tensor.
+        ValueError: if `p` is no probability; when the input has fewer than two dimensions.
+
+    Example:
+        >>> flow.nn.Dropout2d(0.5).eval()(flow.ones(1, 1, 2))
+        tensor([[[1., 1.]]])
+    """
+
+
+class Dropout3d(_Dropout, function=F.dropout3d):
+    """In training mode, zero each channel with probability `p` and divide the others by ``1 - p``.
+
+    Shape: input (N, C, D, H, W) or (C, D, H, W), output the same shape; any other shape with a warning.
+
+    Example:
+        >>> flow.nn.Dropout3d(0.5).eval()(flow.ones(1, 1, 1, 2))
+        tensor([[[[1., 1.]]]])
+    """
+
+
+class AlphaDropout(_Dropout, function=F.alpha_dropout):
+    """Dropout that keeps the mean and the variance of the results of `SELU` (Klambauer et al., 2017).
+
+    Shape: input (*), output (*), the same shape.
+
+    Example:
+        >>> flow.nn.AlphaDropout(0.5).eval()(flow.ones(3))
+        tensor([1., 1., 1.])
+    """
+
+
+class FeatureAlphaDropout(_Dropout, function=F.feature_alpha_dropout):
+    """`AlphaDropout` of whole channels.
+
+    Shape: input (N, C, *), output the same shape.
+
+    Raises:
+        TypeError: when called with anything else than a floating-point tensor.
+        ValueError: if `p` is no probability; when the input has fewer than two dimensions.
+
+    Example:
+        >>> flow.nn.FeatureAlphaDropout(0.5).eval()(flow.ones(2, 2))
+        tensor([[1., 1.],
+                [1., 1.]])
+    """
