@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import struct
 from collections import Counter, OrderedDict, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final, NoReturn
 
 import attrs
@@ -318,90 +319,103 @@ def _unsigned(content: bytes) -> int:
     return int.from_bytes(content, "little")
 
 
-# Calls that make plain data
+# Calls that make plain data.  The first argument of each returns the reader, which counts copies and checks keys.
+
+_GetReader = Callable[[], Reader]
+_Arguments = tuple[Any, ...]
 
 
-def plain_names(reader: Callable[[], Reader]) -> dict[tuple[str, str], Known]:
-    """Python's own names that plain data needs; `reader` gives the one that pays for copies."""
+def plain_names(reader: _GetReader) -> dict[tuple[str, str], Known]:
+    """Python's own names that plain data needs, by module and name.
 
-    def ordered(arguments: tuple[Any, ...]) -> Any:
-        if not arguments:
-            return OrderedDict()
-        (pairs,) = arguments
-        if type(pairs) is not list or any([type(pair) not in (list, tuple) or len(pair) != 2 for pair in pairs]):
-            _refuse("an OrderedDict of what are no pairs")
-        reader().pay(len(pairs))
-        reader().keys([key for key, _ in pairs])
-        return OrderedDict(pairs)
-
-    def counter(arguments: tuple[Any, ...]) -> Any:
-        if not arguments:
-            return Counter()
-        (counts,) = arguments
-        if type(counts) is not dict or any([type(count) is not int for count in counts.values()]):
-            _refuse("a Counter of what are no counts")
-        return Counter(reader().keys(counts))
-
-    def default(arguments: tuple[Any, ...]) -> Any:
-        factory = arguments[0] if arguments else None
-        if len(arguments) > 1 or (factory is not None and (type(factory) is not Known or factory not in factories)):
-            _refuse("a defaultdict that would call something")
-        return defaultdict(None if factory is None else factories[factory])
-
-    def collected(kind: type) -> Callable[[tuple[Any, ...]], Any]:
-        def call(arguments: tuple[Any, ...]) -> Any:
-            items = arguments[0] if arguments else []
-            if len(arguments) > 1 or type(items) is not list:
-                _refuse(f"a {kind.__name__} of what is no list")
-            return kind(reader().keys(items))
-
-        return call
-
-    def empty(kind: type) -> Callable[[tuple[Any, ...]], Any]:
-        def call(arguments: tuple[Any, ...]) -> Any:
-            if arguments:
-                _refuse(f"a {kind.__name__} by a call")
-            return kind()
-
-        return call
-
-    def number(arguments: tuple[Any, ...]) -> Any:
-        if len(arguments) != 2 or any([type(argument) is not float for argument in arguments]):
-            _refuse("a complex number of what are no floats")
-        return complex(*arguments)
-
-    def encoded(arguments: tuple[Any, ...]) -> Any:
-        # As protocol 2 has bytes.
-        if [type(argument) for argument in arguments] != [str, str] or arguments[1] not in ("latin1", "latin-1"):
-            _refuse("bytes of what is no text in latin1")
-        reader().pay(len(arguments[0]))
-        try:
-            return arguments[0].encode("latin1")
-        except UnicodeEncodeError:
-            _refuse("bytes of what is no text in latin1")
-
-    def changeable(arguments: tuple[Any, ...]) -> Any:
-        if len(arguments) == 1 and type(arguments[0]) is bytes:
-            reader().pay(len(arguments[0]))
-            return bytearray(arguments[0])
-        return bytearray(encoded(arguments)) if arguments else bytearray()
-
+    Args:
+        reader: returns the reader of the pickle, which counts the copies that calls make.
+    """
+    empty = {kind.__name__: Known(kind.__name__, partial(_empty, kind)) for kind in _EMPTY}
     builtin = {
-        "bytearray": Known("bytearray", changeable),
-        "bytes": Known("bytes", empty(bytes)),
-        "complex": Known("complex", number),
-        "frozenset": Known("frozenset", collected(frozenset)),
-        "set": Known("set", collected(set)),
-        **{kind.__name__: Known(kind.__name__, empty(kind)) for kind in (bool, dict, float, int, list, str, tuple)},
+        **empty,
+        "bytearray": Known("bytearray", partial(_bytearray, reader)),
+        "complex": Known("complex", _complex),
+        "frozenset": Known("frozenset", partial(_set, frozenset, reader)),
+        "set": Known("set", partial(_set, set, reader)),
     }
-    factories = {builtin[kind.__name__]: kind for kind in (bool, dict, float, int, list, set, str, tuple)}
+    factories = {builtin[kind.__name__]: kind for kind in (*_EMPTY, set) if kind is not bytes}
     return {
         **{(module, name): known for module in ("builtins", "__builtin__") for name, known in builtin.items()},
-        ("_codecs", "encode"): Known("_codecs.encode", encoded),
-        ("collections", "OrderedDict"): Known("collections.OrderedDict", ordered),
-        ("collections", "Counter"): Known("collections.Counter", counter),
-        ("collections", "defaultdict"): Known("collections.defaultdict", default),
+        ("_codecs", "encode"): Known("_codecs.encode", partial(_bytes_of_text, reader)),
+        ("collections", "OrderedDict"): Known("collections.OrderedDict", partial(_ordered_dict, reader)),
+        ("collections", "Counter"): Known("collections.Counter", partial(_counter, reader)),
+        ("collections", "defaultdict"): Known("collections.defaultdict", partial(_defaultdict, factories)),
     }
+
+
+# Types that pickles call without arguments only: `dict()`.
+_EMPTY: Final = (bool, bytes, dict, float, int, list, str, tuple)
+
+
+def _empty(kind: type, arguments: _Arguments) -> Any:
+    if arguments:
+        _refuse(f"a {kind.__name__} by a call")
+    return kind()
+
+
+def _complex(arguments: _Arguments) -> complex:
+    if len(arguments) != 2 or any([type(argument) is not float for argument in arguments]):
+        _refuse("a complex number of anything but two floats")
+    return complex(*arguments)
+
+
+def _set(kind: type, reader: _GetReader, arguments: _Arguments) -> Any:
+    items = arguments[0] if arguments else []
+    if len(arguments) > 1 or type(items) is not list:
+        _refuse(f"a {kind.__name__} of anything but a list")
+    return kind(reader().keys(items))
+
+
+def _bytes_of_text(reader: _GetReader, arguments: _Arguments) -> bytes:
+    """Bytes, which protocol 2 writes as text in latin1."""
+    if [type(argument) for argument in arguments] != [str, str] or arguments[1] not in ("latin1", "latin-1"):
+        _refuse("bytes of anything but text in latin1")
+    reader().pay(len(arguments[0]))
+    try:
+        encoded: bytes = arguments[0].encode("latin1")
+    except UnicodeEncodeError:
+        _refuse("bytes of anything but text in latin1")
+    return encoded
+
+
+def _bytearray(reader: _GetReader, arguments: _Arguments) -> bytearray:
+    if len(arguments) == 1 and type(arguments[0]) is bytes:
+        reader().pay(len(arguments[0]))
+        return bytearray(arguments[0])
+    return bytearray(_bytes_of_text(reader, arguments)) if arguments else bytearray()
+
+
+def _ordered_dict(reader: _GetReader, arguments: _Arguments) -> OrderedDict[Any, Any]:
+    if not arguments:
+        return OrderedDict()
+    (pairs,) = arguments
+    if type(pairs) is not list or any([type(pair) not in (list, tuple) or len(pair) != 2 for pair in pairs]):
+        _refuse("an OrderedDict of anything but pairs")
+    reader().pay(len(pairs))
+    reader().keys([key for key, _ in pairs])
+    return OrderedDict(pairs)
+
+
+def _counter(reader: _GetReader, arguments: _Arguments) -> Counter[Any]:
+    if not arguments:
+        return Counter()
+    (counts,) = arguments
+    if type(counts) is not dict or any([type(count) is not int for count in counts.values()]):
+        _refuse("a Counter of anything but integers")
+    return Counter(reader().keys(counts))
+
+
+def _defaultdict(factories: Mapping[Known, type], arguments: _Arguments) -> defaultdict[Any, Any]:
+    factory = arguments[0] if arguments else None
+    if len(arguments) > 1 or (factory is not None and (type(factory) is not Known or factory not in factories)):
+        _refuse("a defaultdict that would call something")
+    return defaultdict(None if factory is None else factories[factory])
 
 
 def _refuse(wanted: str) -> NoReturn:
