@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
-from vmflow.ops.nn.multi_head_attention import Masks, Projections, attended, batches_first, check_operands
+from vmflow.ops.nn.multi_head_attention import Masks, Projections, attended, check_operands, with_batch, without_batch
 from vmflow.tensors import Tensor
 
 from . import init
@@ -145,12 +145,7 @@ class MultiheadAttention(Module):
         if is_causal and attn_mask is None:
             raise ValueError("MultiheadAttention: is_causal says what attn_mask is, which must be given too")
         single = query.ndim == 2
-        operands = (query, key, value)
-        if single:
-            operands = (query.unsqueeze(0), key.unsqueeze(0), value.unsqueeze(0))
-            key_padding_mask = None if key_padding_mask is None else key_padding_mask.unsqueeze(0)
-        elif not self.batch_first:
-            operands = batches_first(*operands)
+        operands, key_padding_mask = with_batch(query, key, value, key_padding_mask, self.batch_first)
         apart = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
         together = self.in_proj_weight
         projections = Projections(
@@ -165,7 +160,4 @@ class MultiheadAttention(Module):
         masks = Masks(attn_mask, key_padding_mask, is_causal)
         p = self.dropout if self.training else 0.0
         result, weights = attended(name, operands, projections, masks, p, need_weights, average_attn_weights)
-        result = self.out_proj(result)
-        if single:
-            return result.squeeze(0), None if weights is None else weights.squeeze(0)
-        return result if self.batch_first else result.transpose(0, 1), weights
+        return without_batch(self.out_proj(result), weights, single, self.batch_first)

@@ -195,6 +195,25 @@ def batches_first(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Te
     return query, key, key if together else value.transpose(0, 1)
 
 
+def with_batch(
+    query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Tensor | None, batch_first: bool
+) -> tuple[tuple[Tensor, Tensor, Tensor], Tensor | None]:
+    """Operands (batch, length, features) and their mask; of single sequences, in batches of one."""
+    if query.ndim == 2:
+        mask = None if key_padding_mask is None else key_padding_mask.unsqueeze(0)
+        return (query.unsqueeze(0), key.unsqueeze(0), value.unsqueeze(0)), mask
+    return (query, key, value) if batch_first else batches_first(query, key, value), key_padding_mask
+
+
+def without_batch(
+    result: Tensor, weights: Tensor | None, single: bool, batch_first: bool
+) -> tuple[Tensor, Tensor | None]:
+    """The result and the weights in the layout of the operands: undoes `with_batch`."""
+    if single:
+        return result.squeeze(0), None if weights is None else weights.squeeze(0)
+    return result if batch_first else result.transpose(0, 1), weights
+
+
 def multi_head_attention_forward(
     query: Tensor,
     key: Tensor,
@@ -276,11 +295,7 @@ def multi_head_attention_forward(
     if is_causal and attn_mask is None:
         raise ValueError(f"{name}: is_causal=True needs an attn_mask, the causal one")
     single = query.ndim == 2
-    if single:
-        operands = (query.unsqueeze(0), key.unsqueeze(0), value.unsqueeze(0))
-        key_padding_mask = None if key_padding_mask is None else key_padding_mask.unsqueeze(0)
-    else:
-        operands = batches_first(query, key, value)
+    operands, key_padding_mask = with_batch(query, key, value, key_padding_mask, batch_first=False)
     weights_apart = None if apart is None else (q_proj_weight, k_proj_weight, v_proj_weight)
     projections = Projections(
         num_heads,
@@ -297,6 +312,4 @@ def multi_head_attention_forward(
     masks = Masks(attn_mask, key_padding_mask, is_causal)
     result, weights = attended(name, operands, projections, masks, p, need_weights, average_attn_weights)
     result = linear(result, out_proj_weight, out_proj_bias)
-    if single:
-        return result.squeeze(0), None if weights is None else weights.squeeze(0)
-    return result.transpose(0, 1), weights
+    return without_batch(result, weights, single, batch_first=False)
