@@ -229,7 +229,7 @@ class _LazyForward(_LazyConvXdMixin, Convolution):
         return self.weight.shape[1] * self.groups
 
 
-class LazyConv1d(_LazyForward, Conv1d):
+class LazyConv1d(_LazyForward, Conv1d, rank=1):
     """`Conv1d` whose `in_channels` is the number of channels of its first input.
 
     Shape: input (N, C_in, L) or (C_in, L), output (N, C_out, L_out) or (C_out, L_out).
@@ -242,7 +242,7 @@ class LazyConv1d(_LazyForward, Conv1d):
     cls_to_become = Conv1d
 
 
-class LazyConv2d(_LazyForward, Conv2d):
+class LazyConv2d(_LazyForward, Conv2d, rank=2):
     """`Conv2d` whose `in_channels` is the number of channels of its first input.
 
     Shape: input (N, C_in, H, W) or (C_in, H, W), output (N, C_out, H_out, W_out) or (C_out, H_out, W_out).
@@ -255,7 +255,7 @@ class LazyConv2d(_LazyForward, Conv2d):
     cls_to_become = Conv2d
 
 
-class LazyConv3d(_LazyForward, Conv3d):
+class LazyConv3d(_LazyForward, Conv3d, rank=3):
     """`Conv3d` whose `in_channels` is the number of channels of its first input.
 
     Shape: input (N, C_in, D, H, W) or (C_in, D, H, W), output (N, C_out, D_out, H_out, W_out) or without N.
@@ -313,7 +313,7 @@ class _LazyTransposed(_LazyConvXdMixin, _Transposed):
         return self.weight.shape[0]
 
 
-class LazyConvTranspose1d(_LazyTransposed, ConvTranspose1d):
+class LazyConvTranspose1d(_LazyTransposed, ConvTranspose1d, rank=1):
     """`ConvTranspose1d` whose `in_channels` is the number of channels of its first input.
 
     Shape: input (N, C_in, L) or (C_in, L), output (N, C_out, L_out) or (C_out, L_out).
@@ -326,7 +326,7 @@ class LazyConvTranspose1d(_LazyTransposed, ConvTranspose1d):
     cls_to_become = ConvTranspose1d
 
 
-class LazyConvTranspose2d(_LazyTransposed, ConvTranspose2d):
+class LazyConvTranspose2d(_LazyTransposed, ConvTranspose2d, rank=2):
     """`ConvTranspose2d` whose `in_channels` is the number of channels of its first input.
 
     Shape: input (N, C_in, H, W) or (C_in, H, W), output (N, C_out, H_out, W_out) or (C_out, H_out, W_out).
@@ -339,7 +339,7 @@ class LazyConvTranspose2d(_LazyTransposed, ConvTranspose2d):
     cls_to_become = ConvTranspose2d
 
 
-class LazyConvTranspose3d(_LazyTransposed, ConvTranspose3d):
+class LazyConvTranspose3d(_LazyTransposed, ConvTranspose3d, rank=3):
     """`ConvTranspose3d` whose `in_channels` is the number of channels of its first input.
 
     Shape: input (N, C_in, D, H, W) or (C_in, D, H, W), output (N, C_out, D_out, H_out, W_out) or without N.

@@ -18,18 +18,20 @@ class DistributedDataParallel(Module):
     Parameters and buffers become those of rank 0.  Each gradient is exchanged as soon as the backward pass has it, and
     the pass goes on meanwhile.  All ranks must use the same parameters.
 
-        model = nn.parallel.DistributedDataParallel(model)
-        loss(model(x), y).backward()      # on each rank with its own x and y
-
     Args:
         module: of local parameters.
-        broadcast_buffers: whether buffers are made those of rank 0 before each call.
+        broadcast_buffers: whether rank 0 sends its buffers to the others before each call in training.
 
     Attributes:
         module: as given.
 
     Raises:
         ValueError: if no parameter requires a gradient, or one is global.
+
+    Example:
+        >>> model = flow.nn.parallel.DistributedDataParallel(flow.nn.Linear(2, 3))
+        >>> model(flow.ones(4, 2)).shape
+        vmflow.Size([4, 3])
     """
 
     def __init__(self, module: Module, broadcast_buffers: bool = True) -> None:
