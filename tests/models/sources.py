@@ -302,7 +302,7 @@ def build():
     )
 """
 
-# What trains any of them: the same text for both libraries, which are given as `torch`.
+# The training loop of all models: the same text for both libraries, under the name `torch`.
 TRAINING: Final = """
 import torch
 from torch import nn
@@ -315,7 +315,7 @@ def train(model, loss_of, batches, lr, weight_decay=0.0, max_norm=None):
     losses = []
     model.train()
     for batch in batches:
-        loss = loss_of(model, *[torch.tensor(it) for it in batch])
+        loss = loss_of(model, *[torch.tensor(array) for array in batch])
         optimizer.zero_grad()
         loss.backward()
         if max_norm is not None:

@@ -1,4 +1,4 @@
-"""Models as graphs: they compute what they do eagerly, and training them gives the same losses step for step."""
+"""Models as graphs compute the same as eagerly, and training them gives the same losses at each step."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ STEPS = 8
 
 
 @pytest.mark.parametrize("name", ["lenet", "resnet18", "gpt2", "sequence"])
-def test_eval_graphs_compute_what_the_model_does(name: str) -> None:
+def test_eval_graphs_compute_the_same_as_the_model(name: str) -> None:
     module = loaded({"lenet": LENET, "resnet18": RESNET18, "gpt2": GPT2, "sequence": SEQUENCE}[name], "vmflow")
     model = module.build().eval()
-    given = [flow.tensor(operand) for operand in module.inputs(np.random.default_rng(2))]
+    operands = [flow.tensor(operand) for operand in module.inputs(np.random.default_rng(2))]
     with flow.no_grad():
-        expected = model(*given)
+        expected = model(*operands)
     exact, fused = Of(model, model), Of(model, model)
     exact.config.allow_fusion(False)
-    for found in (exact(*given), exact(*given), exact.run_by_vm(*given)):
-        assert_same(found, expected)
-    np.testing.assert_allclose(fused(*given).numpy(), expected.numpy(), rtol=1e-4, atol=1e-5)
+    for results in (exact(*operands), exact(*operands), exact.run_by_vm(*operands)):
+        assert_same(results, expected)
+    np.testing.assert_allclose(fused(*operands).numpy(), expected.numpy(), rtol=1e-4, atol=1e-5)
 
 
 def _pixels(random: np.random.Generator) -> tuple[Any, Any]:

@@ -1,4 +1,4 @@
-"""Whole programs print here what they print on PyTorch, after a change of their imports alone."""
+"""Whole programs print the same as on PyTorch, after a change of their imports alone."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def compare(found: str, expected: str, tolerance: float) -> None:
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_program_prints_what_it_prints_on_pytorch(name: str) -> None:
+def test_program_prints_the_same_as_on_pytorch(name: str) -> None:
     compare(printed(name, "vmflow"), kept(name), TOLERANCE.get(name, 2e-3))
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_pytorch_prints_what_has_been_kept(name: str) -> None:
+def test_pytorch_prints_the_recorded_text(name: str) -> None:
     """The texts in `printed` are PyTorch's, of the programs as they are now."""
     if torch is None:
         pytest.skip("PyTorch is not installed")

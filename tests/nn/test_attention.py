@@ -1,4 +1,4 @@
-"""MultiheadAttention and the transformer against PyTorch, and against what they promise where there is none."""
+"""MultiheadAttention and the transformer against PyTorch and, where it is missing, against their definitions."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def test_dropout_acts_in_training_only() -> None:
     assert 0.2 < (attention(x, x, x, average_attn_weights=False)[1].detach().numpy() == 0).mean() < 0.8
 
 
-def test_the_future_has_no_say() -> None:
+def test_later_elements_do_not_change_earlier_results() -> None:
     """With the causal mask, given as numbers, as bools or by name, later positions change nothing earlier."""
     model = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, 0.0, batch_first=True), 2).eval()
     x = _numbers(1, 5, 8)

@@ -84,7 +84,7 @@ def test_sequential_grows() -> None:
     assert amounts(made)[-1] == 5
 
 
-def test_sequential_refuses_what_is_no_module() -> None:
+def test_sequential_refuses_other_objects_than_modules() -> None:
     made = nn.Sequential(Add(1))
     for attempt in (
         lambda: nn.Sequential(3),

@@ -1,4 +1,4 @@
-"""`nn.functional`: names and signatures, and what is made up there of several ops."""
+"""`nn.functional`: names, signatures, and functions made of several ops."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_signatures_are_pytorchs(name: str) -> None:
 
 
 def test_a_small_network_learns() -> None:
-    """Every layer of a convolutional classifier at once, forwards and backwards."""
+    """All layers of a convolutional classifier together, forwards and backwards."""
     generator = np.random.default_rng(0)
     images = flow.tensor(generator.standard_normal((24, 1, 8, 8)).astype(np.float32))
     labels = flow.tensor(np.arange(24) % 3)

@@ -40,7 +40,7 @@ def test_the_result_is_that_of_a_module_with_these_tensors() -> None:
         np.testing.assert_array_equal(tensor.numpy(), before[name].numpy())
 
 
-def test_gradients_go_to_what_is_given_and_buffers_change_in_place() -> None:
+def test_gradients_go_to_the_tensors_passed_and_buffers_change_in_place() -> None:
     mine = model()
     weights = {name: tensor.detach().clone().requires_grad_() for name, tensor in mine.named_parameters()}
     buffers = {name: tensor.clone() for name, tensor in mine.named_buffers()}
@@ -64,7 +64,7 @@ def test_second_derivatives_by_the_weights() -> None:
     np.testing.assert_allclose(found.numpy()[0, :, 0, :], expected, 1e-5)
 
 
-def test_only_some_of_the_tensors_and_keywords() -> None:
+def test_some_of_the_tensors_and_keyword_arguments() -> None:
     layer = nn.Bilinear(2, 2, 1)
     x = flow.ones(1, 2)
     bias = flow.tensor([7.0])
@@ -94,7 +94,7 @@ def test_the_module_has_its_own_tensors_again_after_an_error() -> None:
     assert layer.weight is weight
 
 
-def test_what_is_refused() -> None:
+def test_arguments_that_are_refused() -> None:
     layer = nn.Linear(2, 1)
     x = flow.ones(1, 2)
     weight = flow.ones(1, 2)

@@ -70,6 +70,6 @@ def test_dtypes_are_those_of_the_layer() -> None:
         (nn.Linear(2, 2).eval(), nn.BatchNorm1d(3).eval(), "3 features does not fit"),
     ],
 )
-def test_what_is_refused(layer: Any, bn: Any, message: str) -> None:
+def test_layers_that_cannot_be_fused(layer: Any, bn: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         utils.fuse_linear_bn_eval(layer, bn)

@@ -1,4 +1,4 @@
-"""`nn.init`: the distributions, where they are promised, and what is refused."""
+"""`nn.init`: the distributions of values, and arguments that are refused."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_gains() -> None:
         init.calculate_gain("leaky_relu", True)
 
 
-def test_what_is_refused() -> None:
+def test_arguments_that_are_refused() -> None:
     with pytest.raises(ValueError, match="at least 2 dimensions"):
         init.xavier_uniform_(flow.zeros(3))
     with pytest.raises(ValueError, match="at least 2 dimensions"):
@@ -212,7 +212,7 @@ def test_a_layer_can_be_made_without_initial_values() -> None:
         nn.utils.skip_init(3)  # type: ignore[arg-type]
     with pytest.raises(TypeError):
         nn.utils.skip_init(nn.Linear, 3, 2, wrong=1)
-    layer.reset_parameters()  # what failed left nothing behind
+    layer.reset_parameters()  # the failure has left nothing behind
     assert abs(layer.weight.detach().numpy()).max() > 0
 
 

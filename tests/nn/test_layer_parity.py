@@ -186,7 +186,7 @@ def test_layers_of_oneflow() -> None:
         (lambda: nn.Softmax2d()(flow.ones(2)), "Softmax2d: expected"),
     ],
 )
-def test_what_does_not_fit(call: Any, complaint: str) -> None:
+def test_arguments_that_are_refused(call: Any, complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         call()
 
@@ -199,7 +199,7 @@ def test_a_bag_made_of_a_table() -> None:
     assert nn.EmbeddingBag.from_pretrained(table, freeze=False).weight.requires_grad
 
 
-def test_resetting() -> None:
+def test_resetting_restores_initial_values() -> None:
     prelu = nn.PReLU(2, 0.5)
     with flow.no_grad():
         prelu.weight.fill_(3)

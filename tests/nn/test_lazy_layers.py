@@ -55,7 +55,7 @@ def test_parameters_stay_the_same_objects() -> None:
     assert 0 < before.abs().max().item() < 7**-0.5
 
 
-def test_what_is_done_to_all_members() -> None:
+def test_moves_and_casts_reach_uninitialized_members() -> None:
     layer = nn.LazyBatchNorm1d().to_empty(device=flow.ones(1).device).requires_grad_(False).to(flow.float64)
     assert [repr(parameter) for parameter in layer.parameters()] == ["<UninitializedParameter>"] * 2
     assert layer.has_uninitialized_params()
@@ -65,7 +65,7 @@ def test_what_is_done_to_all_members() -> None:
     assert {tensor.dtype for tensor in (layer.weight, layer.running_mean)} == {flow.float64}
 
 
-def test_what_has_no_shape_says_so() -> None:
+def test_reading_a_missing_shape_raises() -> None:
     layer = nn.LazyBatchNorm1d()
     assert repr(layer.weight) == "<UninitializedParameter>"
     for tensor in (layer.weight, layer.running_mean):

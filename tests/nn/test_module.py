@@ -79,7 +79,7 @@ def test_using_a_module_without_init_says_so() -> None:
         Forgetful().register_buffer("b", None)
 
 
-def test_what_may_replace_a_registered_member() -> None:
+def test_a_registered_member_is_replaced_by_its_kind_only() -> None:
     net: Any = Net()
     with pytest.raises(TypeError, match="cannot assign Tensor to the parameter 'scale'"):
         net.first.scale = flow.zeros(3)
@@ -147,7 +147,7 @@ def test_a_parameter_must_be_a_leaf() -> None:
         Net().register_parameter("p", made)
 
 
-def test_deleting() -> None:
+def test_deleting_members() -> None:
     net = Net()
     del net.first.scale
     del net.first.cache
@@ -215,7 +215,7 @@ def test_ops_on_parameters_give_tensors() -> None:
     assert type(nn.Parameter(flow.ones(2)).detach()) is flow.Tensor
 
 
-def test_parameter_refuses_what_has_no_gradient() -> None:
+def test_parameter_refuses_dtypes_without_gradients() -> None:
     with pytest.raises(RuntimeError, match="floating-point"):
         nn.Parameter(flow.tensor([1, 2]))
     assert not nn.Parameter(flow.tensor([1, 2]), requires_grad=False).requires_grad
@@ -624,7 +624,7 @@ def test_a_layer_names_itself_where_its_operand_is_no_tensor(given: object) -> N
             layer(given)
 
 
-def test_attribute_errors_of_users_modules_stay_what_they_are() -> None:
+def test_attribute_errors_of_users_modules_are_unchanged() -> None:
     class Own(nn.Module):
         def forward(self, x: Any) -> Any:
             return x.shape

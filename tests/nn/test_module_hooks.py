@@ -1,4 +1,4 @@
-"""Hooks around calls, state dicts and gradients, extra state, and the rest of what PyTorch's users know of `Module`."""
+"""Hooks around calls, state dicts and gradients, extra state, and further methods of PyTorch's `Module`."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def test_a_hook_before_loading_may_rename() -> None:
     old = {"0.kernel": flow.full((1, 1), 4.0), "0.bias": flow.zeros(1)}
     net.load_state_dict(old)
     assert net[0].weight.item() == 4
-    assert list(old) == ["0.kernel", "0.bias"]  # what was handed over stays as it is
+    assert list(old) == ["0.kernel", "0.bias"]  # the dict that was passed is unchanged
 
 
 def test_a_hook_before_loading_may_object() -> None:
@@ -197,7 +197,7 @@ def test_a_hook_after_loading_may_forgive() -> None:
         layer.load_state_dict({"weight": flow.full((1, 1), 5.0), "other": flow.zeros(1)})
 
 
-# What else there is
+# Further methods
 
 
 def test_replacing_submodules_by_name() -> None:
@@ -253,7 +253,7 @@ def test_compiling_in_place_is_refused_and_graphs_are_named() -> None:
         nn.Linear(2, 2).compile()
 
 
-def test_what_a_hook_after_state_dict_returns() -> None:
+def test_a_private_hook_after_state_dict_may_return_a_dict_and_a_public_one_may_not() -> None:
     module = nn.Linear(1, 1)
     replacing = module._register_state_dict_hook(lambda module, found, prefix, metadata: {"only": 1})
     assert module.state_dict() == {"only": 1}
@@ -372,7 +372,7 @@ def test_a_graph_sees_hooks_of_all_modules() -> None:
     assert graph(flow.tensor(1.0)).item() == 1
 
 
-def test_hooks_on_registration_may_exchange_what_is_registered() -> None:
+def test_hooks_on_registration_may_replace_members() -> None:
     torch = pytest.importorskip("torch")
     found = []
     for lib in (flow, torch):

@@ -58,7 +58,7 @@ def test_bases_are_those_of_the_layers(base: str, layers: list[str]) -> None:
         assert issubclass(getattr(torch.nn, layer), getattr(getattr(torch.nn.modules, module), name))
 
 
-def test_they_exclude_what_they_should() -> None:
+def test_base_classes_exclude_other_layers() -> None:
     assert not issubclass(nn.InstanceNorm1d, nn.modules.batchnorm._BatchNorm)
     assert not issubclass(nn.Linear, nn.modules.conv._ConvNd)
     assert not issubclass(nn.Conv2d, nn.modules.conv._ConvTransposeNd)

@@ -1,4 +1,4 @@
-"""Functions and layers that are older or rarer names, and what can go wrong with them; see `tests/names/layers.py`."""
+"""Functions and layers under older or rarer names, and their errors; see `tests/names/layers.py`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_older_names_of_interpolate_warn_where_they_are_called() -> None:
         assert caught[0].filename == __file__
 
 
-def test_indices_are_returned_whatever_is_said() -> None:
+def test_indices_are_returned_even_with_return_indices_false() -> None:
     x = flow.arange(16.0).reshape(1, 1, 4, 4)
     for arguments in ((2,), (2, None, 0, 1, False, False)):
         values, indices = F.max_pool2d_with_indices(x, *arguments)
@@ -136,7 +136,7 @@ def test_the_function_of_attention_is_the_layers() -> None:
         function(x, x, x, 8, 2, *weights, *last, static_k=flow.ones(2, 3, 4))
 
 
-def test_sync_batch_norm_shares_what_it_is_made_of() -> None:
+def test_sync_batch_norm_shares_the_parameters_of_the_layer_it_replaces() -> None:
     model = nn.Sequential(nn.Conv1d(2, 3, 1), nn.Sequential(nn.BatchNorm1d(3, momentum=None)), nn.BatchNorm2d(2)).eval()
     before = model.state_dict()
     converted = nn.SyncBatchNorm.convert_sync_batchnorm(model)

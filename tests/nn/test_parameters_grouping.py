@@ -18,7 +18,7 @@ def net() -> nn.Sequential:
 
 
 @pytest.mark.parametrize("zeroing", ["optimizer", "optimizer to zero", "module", "module to zero"])
-def test_training_is_as_without(zeroing: str) -> None:
+def test_training_gives_the_same_values_as_without_grouping(zeroing: str) -> None:
     ours = net()
     other = copy.deepcopy(ours)
     group = ContiguousParamsGroup([list(ours.parameters())])
@@ -64,7 +64,7 @@ def test_values_and_gradients_are_shared() -> None:
     assert buffer.grad[0].item() == 1
 
 
-def test_what_shares_a_buffer() -> None:
+def test_parameters_of_one_list_and_dtype_share_a_buffer() -> None:
     layers = [nn.Linear(2, 2), nn.Linear(2, 2).double(), nn.Linear(2, 2)]
     layers[2].bias.requires_grad_(False)
     lists = [[*layers[0].parameters(), *layers[1].parameters()], [*layers[2].parameters(), layers[0].bias]]
@@ -78,7 +78,7 @@ def test_what_shares_a_buffer() -> None:
     assert ContiguousParamsGroup([]).grouped_parameters == []
 
 
-def test_a_graph_reads_what_the_optimizer_changes() -> None:
+def test_a_graph_reads_the_values_that_the_optimizer_changes() -> None:
     class Graph(nn.Graph):
         def __init__(self) -> None:
             super().__init__()
@@ -106,6 +106,6 @@ def test_a_graph_reads_what_the_optimizer_changes() -> None:
         ([flow.ones(2, dtype=flow.int64)], ValueError, "got int64"),
     ],
 )
-def test_what_is_refused(given: Any, error: type[Exception], message: str) -> None:
+def test_tensors_that_are_refused(given: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         ContiguousParamsGroup(given)

@@ -57,7 +57,7 @@ def doubled() -> Any:
     return parametrize.register_parametrization(nn.Linear(3, 2), "weight", Doubled())
 
 
-def test_it_begins_with_the_values_that_were_there() -> None:
+def test_it_begins_with_the_present_values() -> None:
     layer = nn.Linear(3, 2)
     weight, values = layer.weight, layer.weight.tolist()
     optimizer = flow.optim.SGD([weight], lr=1.0)
@@ -76,7 +76,7 @@ def test_it_begins_with_the_values_that_were_there() -> None:
     assert parametrize.type_before_parametrizations(nn.ReLU()) is nn.ReLU
 
 
-def test_several_are_applied_in_turn() -> None:
+def test_several_parametrizations_are_applied_in_turn() -> None:
     layer = doubled()
     parametrize.register_parametrization(layer, "weight", Squared())
     found = layer.parametrizations.weight
@@ -131,7 +131,7 @@ def test_a_buffer() -> None:
     assert list(layer._buffers)[-1] == "running_var"
 
 
-def test_removing() -> None:
+def test_removing_a_parametrization() -> None:
     layer = doubled()
     original, values = layer.parametrizations.weight.original, layer.weight.tolist()
     assert parametrize.remove_parametrizations(layer, "weight") is layer
@@ -216,7 +216,7 @@ def test_graphs() -> None:
     same()
 
 
-def test_a_graph_trains_what_it_starts_from() -> None:
+def test_a_graph_trains_the_original() -> None:
     class Train(nn.Graph):
         def __init__(self, module: nn.Module) -> None:
             super().__init__()
@@ -253,7 +253,7 @@ def test_transfer_shares() -> None:
     assert parametrize.transfer_parametrizations_and_params(nn.Linear(1, 1), plain) is plain
 
 
-def test_what_is_refused_changes_nothing() -> None:
+def test_a_refused_parametrization_changes_nothing() -> None:
     layer: Any = nn.Linear(3, 2)
     weight = layer.weight
     values = weight.tolist()
@@ -411,8 +411,8 @@ def test_orthogonal(shape: tuple[int, ...], orthogonal_map: str | None, triviali
 @pytest.mark.parametrize("settings", [{}, {"orthogonal_map": "householder", "use_trivialization": False}])
 def test_an_orthogonal_weight_stays_and_can_be_assigned(shape: tuple[int, int], settings: dict[str, Any]) -> None:
     layer: Any = nn.Linear(shape[1], shape[0]).double()
-    for each in (0, 1):
-        if each == 0:
+    for assigned in (False, True):
+        if not assigned:
             nn.init.orthogonal_(layer.weight)
             wanted = layer.weight.detach().numpy().copy()
             parametrizations.orthogonal(layer, **settings)
@@ -443,7 +443,7 @@ def test_orthogonal_in_a_graph() -> None:
         (lambda p: p.orthogonal(nn.Linear(2, 2), orthogonal_map="qr"), ValueError, "not 'qr'"),
     ],
 )
-def test_what_the_three_refuse(make: Any, error: type[Exception], message: str) -> None:
+def test_arguments_that_are_refused(make: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         make(parametrizations)
 

@@ -91,7 +91,7 @@ STEPS: dict[str, list[Callable[[Any, Any, Any], Any]]] = {
 
 
 @pytest.mark.parametrize("name", STEPS)
-def test_what_is_left(name: str) -> None:
+def test_state_results_and_gradients_are_those_of_pytorch(name: str) -> None:
     torch = pytest.importorskip("torch")
     x = np.random.default_rng(0).normal(size=(3, 6)).astype(np.float32)
     found = []
@@ -118,7 +118,7 @@ def test_what_is_left(name: str) -> None:
         np.testing.assert_allclose(value, others[key], rtol=1e-4, atol=1e-5, err_msg=key)
 
 
-def test_at_random() -> None:
+def test_random_methods_prune_the_asked_number() -> None:
     layer = nn.Linear(6, 4)
     assert prune.random_unstructured(layer, "weight", amount=0.25) is layer
     assert (layer.weight_mask == 0).sum().item() == 6
@@ -235,7 +235,7 @@ def test_graphs_and_pruning_after_them() -> None:
         ),
     ],
 )
-def test_what_is_refused_changes_nothing(act: Any, error: type[Exception], message: str) -> None:
+def test_a_refused_call_changes_nothing(act: Any, error: type[Exception], message: str) -> None:
     layer = layer_of(flow)
     weight = layer.weight
     with pytest.raises(error, match=message):
@@ -245,7 +245,7 @@ def test_what_is_refused_changes_nothing(act: Any, error: type[Exception], messa
     assert not prune.is_pruned(layer)
 
 
-def test_a_refusal_leaves_what_has_been_pruned() -> None:
+def test_a_refused_call_keeps_the_mask() -> None:
     layer = prune.l1_unstructured(layer_of(flow), "weight", 20)
     mask = layer.weight_mask.tolist()
     with pytest.raises(ValueError, match="cannot prune 5 of 4"):

@@ -29,7 +29,7 @@ def scale_of(x: Array, bit: int, scheme: str, formula: str) -> tuple[Array, Arra
 
 
 def rounded(x: Array, scale: Array, zero: Array, bit: int, scheme: str, formula: str) -> tuple[Array, Array]:
-    """The integers of each row, and what they stand for."""
+    """The integers of each row, and the numbers that they represent."""
     scale, zero = scale[:, None], zero[:, None]
     if formula == "cambricon":
         scale = 2.0**scale
@@ -101,7 +101,7 @@ def test_moving_averages(scheme: str, formula: str) -> None:
     assert observer.moving_max.tolist() == observer.moving_min.tolist() == [0]
 
 
-def test_what_is_returned_stays_as_it_is() -> None:
+def test_results_do_not_change_with_later_updates() -> None:
     observer = nn.MovingAverageMinMaxObserver(True, stop_update_after_iters=9, momentum=0.0)
     scale, _ = observer(flow.ones(3), 0)
     observer(flow.ones(3) * 127, 1)
@@ -182,7 +182,7 @@ def test_layers_in_graphs() -> None:
         np.testing.assert_allclose(graph(x).tolist(), wanted, 1e-5)
 
 
-def test_pytorchs_functions_say_what_is_wrong() -> None:
+def test_pytorchs_functions_name_the_wrong_argument() -> None:
     x = flow.ones(3, 2)
     with pytest.raises(ValueError, match="zero_point must be between -8 and 7, got 9"):
         flow.fake_quantize_per_tensor_affine(x, 0.1, 9, -8, 7)

@@ -163,7 +163,7 @@ def test_packed_sequences_keep_their_order() -> None:
 
 @pytest.mark.host
 async def test_packed_sequences_do_not_hold_up_an_event_loop() -> None:
-    """What is read of them on the way is there at once; a read that blocks would warn, and warnings are errors."""
+    """Their sizes are on the host, so reading them does not block: a read that blocks warns, and warnings are errors."""
     x = flow.randn(5, 3, 4, requires_grad=True)
     output, _ = nn.LSTM(4, 5, 2, bidirectional=True)(pack_padded_sequence(x, [2, 5, 1], enforce_sorted=False))
     padded, _ = pad_packed_sequence(output)
@@ -172,8 +172,8 @@ async def test_packed_sequences_do_not_hold_up_an_event_loop() -> None:
     assert (await x.grad).shape == (5, 3, 4)
 
 
-def test_it_learns_to_tell_the_first_of_a_sequence() -> None:
-    """A state carries what was seen first to the end."""
+def test_it_learns_to_remember_the_first_element() -> None:
+    """The state carries the first element to the end."""
     model, head = nn.LSTM(1, 8, batch_first=True), nn.Linear(8, 1)
     optimizer = flow.optim.Adam([*model.parameters(), *head.parameters()], lr=0.02)
     x = flow.tensor(np.sign(_numbers(64, 8, 1)))

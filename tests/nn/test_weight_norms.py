@@ -98,7 +98,7 @@ def test_two_calls_before_the_backward_pass() -> None:
 
 
 @pytest.mark.parametrize("kind", ["weight", "spectral"])
-def test_what_is_refused(kind: str) -> None:
+def test_arguments_that_are_refused(kind: str) -> None:
     add, remove = getattr(utils, f"{kind}_norm"), getattr(utils, f"remove_{kind}_norm")
     layer = nn.Linear(2, 2)
     with pytest.raises(ValueError, match="Linear has no parameter 'kernel'"):
