@@ -214,7 +214,7 @@ def test_later_elements_do_not_change_earlier_results() -> None:
             lambda x: _attend(x, x[..., :2], x),
         ),
         (ValueError, "expected a query", lambda x: _attend(x, x[:2], x)),
-        (ValueError, "is_causal says what attn_mask is", lambda x: _attend(x, x, x, is_causal=True)),
+        (ValueError, "is_causal=True needs an attn_mask", lambda x: _attend(x, x, x, is_causal=True)),
         (
             ValueError,
             r"attn_mask must have shape \[3, 3\] or \[2, 3, 3\], got \[2, 3\]",

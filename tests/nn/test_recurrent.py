@@ -163,7 +163,7 @@ def test_packed_sequences_keep_their_order() -> None:
 
 @pytest.mark.host
 async def test_packed_sequences_do_not_hold_up_an_event_loop() -> None:
-    """Their sizes are on the host, so reading them does not block: a read that blocks warns, and warnings are errors."""
+    """Their sizes are on the host, so reading them does not block; blocking would warn, and warnings are errors."""
     x = flow.randn(5, 3, 4, requires_grad=True)
     output, _ = nn.LSTM(4, 5, 2, bidirectional=True)(pack_padded_sequence(x, [2, 5, 1], enforce_sorted=False))
     padded, _ = pad_packed_sequence(output)

@@ -120,7 +120,7 @@ class MultiheadAttention(Module):
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """Attend.
+        """Attend with each head, and project the joined results.
 
         Args:
             query: (L, batch, embed_dim), with batch_first (batch, L, embed_dim), or without a batch (L, embed_dim).
@@ -130,7 +130,7 @@ class MultiheadAttention(Module):
             need_weights: whether to return the weights; without them there is less to keep.
             attn_mask: (L, S) or (batch * num_heads, L, S): True where attending is not allowed; numbers are added.
             average_attn_weights: whether the weights returned are the mean over the heads.
-            is_causal: says that `attn_mask`, which must be given, is the causal one, so that it need not be read.
+            is_causal: whether `attn_mask`, which must be given, is the causal one, so that it need not be read.
 
         Returns:
             The result, shaped like the query; and the weights (batch, L, S), or (batch, num_heads, L, S) of each head,
@@ -143,7 +143,7 @@ class MultiheadAttention(Module):
         name = "MultiheadAttention"
         check_operands(name, (query, key, value), (self.embed_dim, self.kdim, self.vdim), self.batch_first)
         if is_causal and attn_mask is None:
-            raise ValueError("MultiheadAttention: is_causal says what attn_mask is, which must be given too")
+            raise ValueError("MultiheadAttention: is_causal=True needs an attn_mask, the causal one")
         single = query.ndim == 2
         operands, key_padding_mask = with_batch(query, key, value, key_padding_mask, self.batch_first)
         apart = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)

@@ -46,7 +46,7 @@ class _Container(Module):
     _registry = "_modules"
 
     def _members(self) -> dict[str, Any]:
-        # By name, so that a graph that is being built notes that it depends on the members.
+        # Through getattr, so that a graph that is being built notes that it depends on the members.
         members: dict[str, Any] = getattr(self, self._registry)
         return members
 
@@ -117,7 +117,7 @@ class _Numbered(_Container):
         self._renumber(values)
 
     def pop(self, key: int = -1) -> Any:
-        """Take one out, by default the last."""
+        """Remove and return one, by default the last."""
         value = self[key]
         del self[key]
         return value
@@ -181,7 +181,7 @@ class ModuleList(_Numbered):
             self.extend(modules)
 
     def __repr__(self) -> str:
-        """As of any module; equal neighbours share a line."""
+        """The repr of a module, in which equal neighbours share a line."""
         lines = []
         numbers = list(self._modules)
         first = 0
@@ -258,11 +258,11 @@ class _Named(_Container):
         return self._members().get(key, default)
 
     def pop(self, key: str) -> Any:
-        """Take one out."""
+        """Remove and return one."""
         return self._members().pop(key)
 
     def clear(self) -> None:
-        """Take all out."""
+        """Remove all."""
         self._members().clear()
 
     def update(self, members: Members) -> None:

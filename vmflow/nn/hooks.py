@@ -52,7 +52,7 @@ def registered(hooks: Hooks, hook: Callable[..., Any], prepend: bool) -> Handle:
 def register_module_forward_pre_hook(hook: Callable[..., Any]) -> Handle:
     """Call ``hook(module, args)`` before the forward of every module; see `Module.register_forward_pre_hook`.
 
-    Hooks of all modules are called before a module's own.  Meant for looking into programs: they slow all modules.
+    Hooks of all modules are called before a module's own.  They slow all modules, and are meant for debugging.
     """
     return Handle(OF_ALL, HookOfAll("before", hook))
 
@@ -226,7 +226,7 @@ class BackwardWatch:
         for hook in self._pre_hooks:
             grad_output = self._replaced(grad_output, hook(self._module, grad_output), "results")
         self._grad_output = grad_output
-        if not self._positions:  # no gradient will ever arrive at the front
+        if not self._positions:  # no gradient reaches the arguments
             self._call((None,) * self._arguments)
         return tuple([grad_output[position] for position in self._result_positions])
 

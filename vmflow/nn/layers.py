@@ -141,7 +141,7 @@ class Bilinear(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw new initial values, evenly within ``1 / sqrt(in1_features)``."""
+        """Draw new initial values, uniformly within ``1 / sqrt(in1_features)``."""
         draw_evenly(self, self.in1_features)
 
     def forward(self, input1: Tensor, input2: Tensor) -> Tensor:

@@ -124,7 +124,7 @@ class LazyLinear(LazyModuleMixin, Linear):
             self.bias = UninitializedParameter(device=device, dtype=dtype)
 
     def reset_parameters(self) -> None:
-        """Draw new initial values, if there is anything to draw them for."""
+        """Draw new initial values of parameters that have shapes."""
         if not self.has_uninitialized_params() and self.in_features:
             super().reset_parameters()
 
@@ -159,7 +159,7 @@ class _LazyConvXdMixin(LazyModuleMixin, _Convolution):
             self.bias = UninitializedParameter(device=device, dtype=dtype)
 
     def reset_parameters(self) -> None:
-        """Draw new initial values, if there is anything to draw them for."""
+        """Draw new initial values of parameters that have shapes."""
         if not self.has_uninitialized_params() and self.in_channels:
             super().reset_parameters()
 
@@ -379,7 +379,7 @@ class _LazyNormBase(LazyModuleMixin, _ChannelNorm):
             self.num_batches_tracked = creation.zeros((), device=device, dtype=dtypes.int64)
 
     def reset_parameters(self) -> None:
-        """Scale by one and shift by zero, if there is anything to."""
+        """Scale by one and shift by zero, once the parameters have shapes."""
         if not self.has_uninitialized_params() and self.num_features:
             super().reset_parameters()
 

@@ -72,7 +72,7 @@ class Module:
     _load_state_dict_post_hooks: dict[int, Callable[..., Any]]
 
     def __init__(self) -> None:
-        # Not through __setattr__, which needs these attributes.
+        # Past __setattr__, which needs these attributes.
         self.__dict__.update(
             training=True,
             _parameters=Registry(),
@@ -120,7 +120,7 @@ class Module:
             raise
         finally:
             mode = MODE.get()
-            # Changes that `forward` has made to the mode for later stay.
+            # Changes of the mode that `forward` has made for later ops are kept.
             MODE.set(outside if mode is inside else mode.within(outside.module))
 
     def register_forward_pre_hook(
@@ -152,7 +152,7 @@ class Module:
             hook: see above.
             prepend: call it before the hooks there are instead of after them.
             with_kwargs: call ``hook(module, args, kwargs, result)``.
-            always_call: call it also when something raises, with None for the result where there is none.
+            always_call: call it also when something raises, with None in place of a missing result.
         """
         handle = hooks.registered(self._forward_hooks, hook, prepend)
         if with_kwargs:
@@ -272,7 +272,7 @@ class Module:
     # Registering
 
     def register_parameter(self, name: str, param: Parameter | None) -> None:
-        """Add a parameter; None keeps the name for one that may come.
+        """Add a parameter; None reserves the name for a later one.
 
         Raises:
             AttributeError: before ``super().__init__()``.
@@ -300,7 +300,7 @@ class Module:
 
         Args:
             name: under which it becomes an attribute.
-            tensor: the buffer; None keeps the name for one that may come, and stays out of the state dict.
+            tensor: the buffer; None reserves the name for a later one, and stays out of the state dict.
             persistent: whether it is part of the state dict.
 
         Raises:
@@ -320,7 +320,7 @@ class Module:
             self._non_persistent_buffers_set.add(name)
 
     def add_module(self, name: str, module: Module | None) -> None:
-        """Add a submodule; None keeps the name for one that may come.
+        """Add a submodule; None reserves the name for a later one.
 
         Raises:
             AttributeError: before ``super().__init__()``.
@@ -524,11 +524,11 @@ class Module:
         raise NotImplementedError(f"{type(self).__name__} has no extra state; define get_extra_state()")
 
     def set_extra_state(self, state: Any) -> None:
-        """Take back the result of `get_extra_state`."""
+        """Restore the result of `get_extra_state`."""
         raise NotImplementedError(f"{type(self).__name__} takes no extra state; define set_extra_state(state)")
 
     def register_state_dict_pre_hook(self, hook: Callable[[Any, str, bool], object]) -> Handle:
-        """Call ``hook(module, prefix, keep_vars)`` before `state_dict` looks at this module."""
+        """Call ``hook(module, prefix, keep_vars)`` before `state_dict` reads this module."""
         return Handle(self._state_dict_pre_hooks, hook)
 
     def register_state_dict_post_hook(self, hook: Callable[[Any, Any, str, Any], object]) -> Handle:
@@ -562,7 +562,7 @@ class Module:
         return Handle(self._load_state_dict_pre_hooks, hook if with_module else state.Moduleless(hook))
 
     def register_load_state_dict_post_hook(self, hook: Callable[[Any, state.IncompatibleKeys], object]) -> Handle:
-        """Call ``hook(module, incompatible_keys)`` after loading; it may take names off the two lists.
+        """Call ``hook(module, incompatible_keys)`` after loading; it may remove names from the two lists.
 
         With such a hook, missing and unexpected names are an error only after the rest has been loaded, if they are
         still listed then.
@@ -613,7 +613,7 @@ class Module:
         return self
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget the parameters' gradients, or set them to zero."""
+        """Set the parameters' gradients to None, or to zero."""
         zero_gradients(self.parameters(), set_to_none)
 
     def apply(self, fn: Callable[[Module], object]) -> Self:

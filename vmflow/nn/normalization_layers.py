@@ -235,7 +235,7 @@ class SyncBatchNorm(_BatchNorm):
                 f"{list(input.shape)}"
             )
         if self.training and not input.is_global:
-            from vmflow.distributed.process import get_world_size  # which few programs need
+            from vmflow.distributed.process import get_world_size  # imported late, since few programs need it
 
             if get_world_size() > 1:
                 raise ValueError(

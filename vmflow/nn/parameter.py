@@ -85,7 +85,7 @@ class UninitializedTensorMixin(Tensor):
 
     @property
     def shape(self) -> Size:
-        """Not known.
+        """Unknown before `materialize`.
 
         Raises:
             RuntimeError: always.
@@ -197,7 +197,7 @@ def _rebuild_buffer(kind: type[Buffer], array: Any, device: Device) -> Buffer:
 
 
 def _share(name: str, tensor: Tensor, data: Tensor | None) -> None:
-    """Let `made` see the memory of `data`."""
+    """Let `tensor` share the memory of `data`."""
     if data is None:
         data = creation.empty(0)
     elif not isinstance(data, Tensor):
@@ -206,7 +206,7 @@ def _share(name: str, tensor: Tensor, data: Tensor | None) -> None:
 
 
 def _completed(copied: Copied, source: Copied, memo: dict[Any, Any]) -> Copied:
-    """A deep copy that has the values of its source, with the rest that it takes over."""
+    """A deep copy that has the values of its source, with the source's gradient and attributes."""
     memo[id(source)] = copied
     if source.grad is not None:
         copied.grad = copy.deepcopy(source.grad, memo)

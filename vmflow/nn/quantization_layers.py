@@ -13,7 +13,7 @@ from vmflow.tensors import Tensor
 
 from .module import Module
 
-# The last of all steps.
+# A step that training never reaches.
 _NEVER: Final = dtypes.iinfo(dtypes.int64).max
 
 
@@ -240,6 +240,6 @@ class FakeQuantizedOperands(Module):
         self.fake_quantization = FakeQuantization(how.formula, how.bit, how.scheme)
 
     def forward(self, input: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-        """Both, rounded."""
+        """The rounded input and weight."""
         rounded = self.fake_quantization(input, *self.moving_average_observer(input, 0))
         return rounded, self.fake_quantization(weight, *self.weight_observer(weight))

@@ -120,7 +120,7 @@ class RNNBase(Module):
         return [f"{word}_l{number}{direction}" for word in words]
 
     def reset_parameters(self) -> None:
-        """Draw new initial values, evenly within 1 / sqrt(hidden_size)."""
+        """Draw new initial values, uniformly within 1 / sqrt(hidden_size)."""
         draw_evenly(self, self.hidden_size)
 
     def flatten_parameters(self) -> None:
@@ -396,7 +396,7 @@ class RNNCellBase(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw new initial values, evenly within 1 / sqrt(hidden_size)."""
+        """Draw new initial values, uniformly within 1 / sqrt(hidden_size)."""
         draw_evenly(self, self.hidden_size)
 
     def _step(self, input: Tensor, states: tuple[Tensor, ...] | None) -> list[Tensor]:

@@ -138,7 +138,7 @@ def _tensor(value: Any) -> Any:
     try:
         return creation.tensor(value)
     except (TypeError, ValueError):
-        return value  # refused with all the rest
+        return value  # reported with the other problems
 
 
 def _misfit(place: Place, value: Any, assign: bool) -> str | None:

@@ -36,7 +36,7 @@ def _activation(name: str, activation: Activation) -> Callable[[Tensor], Tensor]
 class _Layer(Module):
     """The base of the layers of encoder and decoder: self-attention, and two linear layers."""
 
-    # Whether it also attends to the encoder's results.
+    # Whether the layer also attends to the encoder's results.
     _crosswise: ClassVar[bool]
 
     def __init__(
@@ -123,7 +123,7 @@ class TransformerEncoderLayer(_Layer):
         src_key_padding_mask: Tensor | None = None,
         is_causal: bool = False,
     ) -> Tensor:
-        """(length, batch, d_model) to the same; masks as for `MultiheadAttention`."""
+        """The input's shape; masks are as for `MultiheadAttention`."""
         x = self._residual(
             src, self.norm1, lambda value: self._attend_to_itself(value, src_mask, src_key_padding_mask, is_causal)
         )
@@ -163,7 +163,7 @@ class TransformerDecoderLayer(_Layer):
         tgt_is_causal: bool = False,
         memory_is_causal: bool = False,
     ) -> Tensor:
-        """(length, batch, d_model) to the same, with `memory` (other length, batch, d_model) from the encoder."""
+        """The target's shape; `memory` has the results of the encoder, and masks are as for `MultiheadAttention`."""
 
         def attend_to_memory(x: Tensor) -> Tensor:
             attended, _ = self.multihead_attn(
@@ -180,7 +180,7 @@ class TransformerDecoderLayer(_Layer):
 
 
 def _is_causal(mask: Tensor | None, is_causal: bool | None) -> bool:
-    """Whether to treat the mask as causal: as said, since finding out would mean to wait for its values."""
+    """Whether to treat the mask as causal: on the caller's word, since checking would wait for the mask's values."""
     return bool(is_causal) and mask is not None
 
 
@@ -225,7 +225,7 @@ class TransformerEncoder(Module):
         src_key_padding_mask: Tensor | None = None,
         is_causal: bool | None = None,
     ) -> Tensor:
-        """(length, batch, d_model) to the same; masks as for `MultiheadAttention`."""
+        """The input's shape; masks are as for `MultiheadAttention`."""
         causal = _is_causal(mask, is_causal)
         for layer in self.layers:
             src = layer(src, mask, src_key_padding_mask, causal)

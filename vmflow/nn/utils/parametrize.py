@@ -103,7 +103,7 @@ class ParametrizationList(ModuleList):
             if not unsafe:
                 self._check(original, originals)
         if self.is_tensor:
-            # The same object, which an optimizer may have; with memory of its own, which a graph asks for.
+            # The same object, since an optimizer may have it, with memory of its own, since graphs need that.
             if originals[0] is not original:
                 original.data = originals[0].detach().clone()
             _registered(self, "original", original)
@@ -170,7 +170,7 @@ def _inverted(modules: Sequence[Module], original: Tensor) -> Any:
             try:
                 new = module.right_inverse(new)
             except NotImplementedError:
-                continue  # it starts from the values themselves
+                continue  # the original is the value itself
             if not isinstance(new, (Tensor, Sequence)):
                 raise ValueError(
                     f"{type(module).__name__}.right_inverse: expected a tensor or several, got {type(new).__name__}"

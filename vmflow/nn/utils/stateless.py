@@ -11,7 +11,7 @@ from typing import Any, Final
 from vmflow.nn.module import Module
 from vmflow.tensors import Tensor
 
-# Held while a module has other tensors than its own: another thread that wants to give it others has to wait.
+# Held while a module has other tensors than its own, so that calls of several threads happen in turn.
 _CALLING: Final = RLock()
 
 _REGISTRIES: Final = ("_parameters", "_buffers")
@@ -94,7 +94,7 @@ def _joined(given: Any) -> dict[str, Tensor]:
 
 
 def _places(module: Module) -> dict[str, _Place]:
-    """Where the module has its tensors, by all names of each."""
+    """The registry entries of the module's tensors, by all names of each."""
     places: dict[str, _Place] = {}
     for prefix, part in module.named_modules(remove_duplicate=False):
         for registry in _REGISTRIES:
@@ -106,7 +106,7 @@ def _places(module: Module) -> dict[str, _Place]:
 
 
 def _check_names(tensors: Mapping[str, Tensor], places: Mapping[str, _Place]) -> None:
-    # A tensor of several names needs to be given under one.
+    # A tensor of several names needs to be passed under one of them.
     named = {id(places[name].tensor) for name in tensors if name in places}
     missing = [name for name, place in places.items() if id(place.tensor) not in named]
     unexpected = [name for name in tensors if name not in places]
@@ -127,7 +127,7 @@ def _tied(tensors: Mapping[str, Tensor], places: Mapping[str, _Place]) -> dict[s
             if tensors[first] is not tensors[name]:
                 raise ValueError(
                     f"functional_call: {first!r} and {name!r} are names of one tensor of the module, and different "
-                    "tensors are given for them; give one, or pass tie_weights=False"
+                    "tensors are passed for them; pass one, or tie_weights=False"
                 )
     names = {name: by_tensor.get(id(place.tensor)) for name, place in places.items()}
     return {name: tensors[first] for name, first in names.items() if first is not None}
