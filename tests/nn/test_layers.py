@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import math
 from typing import Any
 
@@ -437,3 +438,11 @@ def test_old_names_of_the_limits_of_hardtanh() -> None:
     assert {value.filename for value in told} == {__file__}
     with pytest.warns(FutureWarning), pytest.raises(ValueError, match="not below"):
         nn.Hardtanh(max_value=-1.0)
+
+
+def test_layers_of_a_rank_document_the_arguments_of_their_base() -> None:
+    doc = inspect.getdoc(nn.MaxPool2d)
+    assert doc is not None
+    sections = [part.partition(":")[0] for part in doc.split("\n\n")]
+    assert sections[0] == "The largest element of each window of images."
+    assert sections[2:] == ["Shape", "Args", "Raises", "Example"]

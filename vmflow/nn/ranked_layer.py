@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Any, ClassVar, Final
 
 from .module import Module
@@ -23,8 +22,8 @@ class RankedLayer(Module):
             cls.__doc__ = with_sections(cls.__doc__, cls.__base__)
 
 
-# The sections of docstrings, in their order.
-_SECTIONS: Final = ("Shape", "Args", "Attributes", "Raises", "Example")
+# The order of sections in docstrings; paragraphs without a heading come first.
+_PLACES: Final = {"Shape": 1, "Args": 2, "Attributes": 3, "Raises": 4, "Example": 5}
 
 
 def with_sections(doc: str | None, base: type | None) -> str | None:
@@ -34,12 +33,13 @@ def with_sections(doc: str | None, base: type | None) -> str | None:
     """
     if doc is None or base is None or base.__doc__ is None:
         return doc
-    parts = {_heading(part): part for part in inspect.cleandoc(doc).split("\n\n")}
-    for part in inspect.cleandoc(base.__doc__).split("\n\n")[1:]:
-        parts.setdefault(_heading(part), part)
-    order = sorted(parts, key=lambda heading: _SECTIONS.index(heading) if heading in _SECTIONS else -1)
+    # Without inspect.cleandoc, which would take 2 ms of the import.
+    parts = {_heading(part): part.rstrip() for part in doc.split("\n\n")}
+    for part in base.__doc__.split("\n\n")[1:]:
+        parts.setdefault(_heading(part), part.rstrip())
+    order = sorted(parts, key=lambda heading: _PLACES.get(heading, 0))
     return "\n\n".join([parts[heading] for heading in order])
 
 
 def _heading(part: str) -> str:
-    return part.partition(":")[0]
+    return part.lstrip().partition(":")[0]
