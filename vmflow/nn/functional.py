@@ -298,13 +298,22 @@ def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12, o
                 [0.0000, 1.0000]])
     """
     if out is not None:
-        return _delivered("normalize", out, (input,), lambda: _normalized(input, p, dim, eps))
-    return _normalized(input, p, dim, eps)
+        return _delivered("normalize", out, (input,), lambda: normalized(input, p, dim, eps))
+    return normalized(input, p, dim, eps)
 
 
 @_autocast_as_op
-def _normalized(input: Tensor, p: float, dim: int, eps: float) -> Tensor:
-    """`normalize` without `out`."""
+def normalized(input: Tensor, p: float, dim: int, eps: float) -> Tensor:
+    """`normalize` without `out`, in the input's shape: the op that autocasting casts.
+
+    Raises:
+        TypeError: for a dtype that is not floating-point or complex.
+        IndexError: if there is no dimension `dim`.
+
+    Example:
+        >>> flow.nn.functional.normalized(flow.tensor([[3.0, 4.0]]), 2.0, 1, 1e-12)
+        tensor([[0.6000, 0.8000]])
+    """
     return input / input.norm(p, dim, keepdim=True).clamp(min=eps)
 
 
