@@ -49,7 +49,15 @@ def _relu_gradient_gradient(node: OpNode, gradient: Tensor) -> tuple[None, Tenso
 
 @public()
 def relu(input: Tensor) -> Tensor:
-    """``max(input, 0)``; its derivative at 0 is taken as 0."""
+    """``max(input, 0)`` of each element; the derivative at 0 is taken as 0.
+
+    Raises:
+        TypeError: if `input` is no tensor, or bool or complex.
+
+    Example:
+        >>> flow.relu(flow.tensor([-1.0, 2.0]))
+        tensor([0., 2.])
+    """
     return _interpreter.dispatch(_RELU, (input,))
 
 
@@ -59,7 +67,14 @@ def relu_(input: Tensor) -> Tensor:
     return _interpreter.dispatch_into(_RELU, input, (input,))
 
 
-sigmoid = unary("sigmoid", TO_FLOAT, cost=DEAR, most=FLOATING, doc="``1 / (1 + exp(-input))``.")
+sigmoid = unary(
+    "sigmoid",
+    TO_FLOAT,
+    cost=DEAR,
+    most=FLOATING,
+    doc="``1 / (1 + exp(-input))``.",
+    example=("flow.sigmoid(flow.tensor([0.0, 2.0]))", "tensor([0.5000, 0.8808])"),
+)
 
 
 @sigmoid.op.gradient(outputs=(0,))
@@ -68,7 +83,13 @@ def _sigmoid_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     return (gradient * (value * (1 - value)),)
 
 
-tanh = unary("tanh", TO_FLOAT, cost=DEAR, doc="The hyperbolic tangent.")
+tanh = unary(
+    "tanh",
+    TO_FLOAT,
+    cost=DEAR,
+    doc="The hyperbolic tangent.",
+    example=("flow.tanh(flow.tensor([0.0, 1.0]))", "tensor([0.0000, 0.7616])"),
+)
 
 
 @tanh.op.gradient(outputs=(0,))
@@ -105,15 +126,21 @@ def _gelu_second_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None
 
 @public()
 def gelu(input: Tensor, approximate: str = "none") -> Tensor:
-    """``input * P(X <= input)`` for a standard normal X.
+    """Each element x times the probability that a standard normal variable is at most x.
+
+    D. Hendrycks and K. Gimpel, Gaussian error linear units, 2016.
 
     Args:
-        input: floating-point.
-        approximate: "none", or "tanh" for the usual approximation by a hyperbolic tangent.
+        input: floating-point, of any shape.
+        approximate: "none", or "tanh" for an approximation by a hyperbolic tangent.
 
     Raises:
         TypeError: if `input` is not floating-point.
         ValueError: for another `approximate`.
+
+    Example:
+        >>> flow.gelu(flow.tensor([0.0, 1.0]))
+        tensor([0.0000, 0.8413])
     """
     if approximate == "none":
         _check_activated("gelu", input)
@@ -150,17 +177,29 @@ def _silu_slope(gradient: Tensor, operand: Tensor) -> Tensor:
 
 @public()
 def silu(input: Tensor) -> Tensor:
-    """``input * sigmoid(input)``.
+    """``input * sigmoid(input)`` of each element, also called swish.
 
     Raises:
         TypeError: if `input` is not floating-point.
+
+    Example:
+        >>> flow.silu(flow.tensor([0.0, 1.0]))
+        tensor([0.0000, 0.7311])
     """
     _check_activated("silu", input)
     return _interpreter.dispatch(_SILU, (input,))
 
 
 def leaky_relu(input: Tensor, negative_slope: float = 0.01) -> Tensor:
-    """`input` where positive, else ``negative_slope * input``."""
+    """Each element if it is positive, else ``negative_slope`` times the element.
+
+    Raises:
+        TypeError: if `input` is not floating-point.
+
+    Example:
+        >>> flow.nn.functional.leaky_relu(flow.tensor([-1.0, 2.0]), 0.5)
+        tensor([-0.5000,  2.0000])
+    """
     _check_activated("leaky_relu", input)
     return _leaky(input, negative_slope)
 
@@ -171,7 +210,15 @@ def _leaky(x: Tensor, slope: float) -> Tensor:
 
 
 def elu(input: Tensor, alpha: float = 1.0) -> Tensor:
-    """`input` where positive, else ``alpha * (exp(input) - 1)``."""
+    """Each element x if it is positive, else ``alpha * (exp(x) - 1)``.
+
+    Raises:
+        TypeError: if `input` is not floating-point.
+
+    Example:
+        >>> flow.nn.functional.elu(flow.tensor([-1.0, 2.0]))
+        tensor([-0.6321,  2.0000])
+    """
     _check_activated("elu", input)
     return _exponential(input, alpha)
 
@@ -184,7 +231,15 @@ def _exponential(x: Tensor, alpha: float) -> Tensor:
 
 @public()
 def softplus(input: Tensor, beta: float = 1, threshold: float = 20) -> Tensor:
-    """``log(1 + exp(beta * input)) / beta``; linear where ``beta * input > threshold``."""
+    """``log(1 + exp(beta * input)) / beta`` of each element; `input` itself where ``beta * input > threshold``.
+
+    Raises:
+        TypeError: if `input` is not floating-point.
+
+    Example:
+        >>> flow.softplus(flow.tensor([0.0, 30.0]))
+        tensor([ 0.6931, 30.0000])
+    """
     _check_activated("softplus", input)
     return _soft(input, beta, threshold)
 
@@ -196,11 +251,17 @@ def _soft(x: Tensor, beta: float, threshold: float) -> Tensor:
 
 
 def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
-    """`input` limited to [min_val, max_val]; unlike `clamp`'s, its derivative at the limits is 0, as in PyTorch.
+    """Each element limited to [`min_val`, `max_val`].
+
+    As in PyTorch, the derivative at the limits is 0; that of `clamp` is 1.
 
     Raises:
-        TypeError: for bools.
+        TypeError: if `input` is bool or complex.
         ValueError: if `min_val` is above `max_val`.
+
+    Example:
+        >>> flow.nn.functional.hardtanh(flow.tensor([-2.0, 0.5, 2.0]))
+        tensor([-1.0000,  0.5000,  1.0000])
     """
     if min_val > max_val:
         raise ValueError(f"hardtanh: min_val {min_val} must not be above max_val {max_val}")
@@ -246,10 +307,20 @@ def _log_softmax_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 
 @public(numpy_names=True)
 def softmax(input: Tensor, dim: int, *, dtype: DType | None = None, out: Tensor | None = None) -> Tensor:
-    """``exp(input) / sum(exp(input))`` along `dim`, without overflow.
+    """``exp(input) / sum(exp(input))`` along `dim`, computed without overflow.
 
     Args:
-        dtype: cast to it first.
+        input: floating-point, of any shape.
+        dim: the dimension along which the results sum to 1.
+        dtype: the input is cast to this dtype first.
+
+    Raises:
+        TypeError: if `input` is not floating-point, also after the cast.
+        IndexError: if there is no dimension `dim`.
+
+    Example:
+        >>> flow.softmax(flow.tensor([0.0, 0.0, -flow.inf]), 0)
+        tensor([0.5000, 0.5000, 0.0000])
     """
     if out is not None:
         return delivered("softmax", out, (input,), lambda: softmax(input, dim, dtype=dtype))
@@ -263,7 +334,17 @@ def log_softmax(input: Tensor, dim: int, *, dtype: DType | None = None, out: Ten
     """``log(softmax(input, dim))``, accurate also where the softmax is tiny.
 
     Args:
-        dtype: cast to it first.
+        input: floating-point, of any shape.
+        dim: the dimension along which the exponentials of the results sum to 1.
+        dtype: the input is cast to this dtype first.
+
+    Raises:
+        TypeError: if `input` is not floating-point, also after the cast.
+        IndexError: if there is no dimension `dim`.
+
+    Example:
+        >>> flow.log_softmax(flow.tensor([0.0, 0.0]), 0)
+        tensor([-0.6931, -0.6931])
     """
     if out is not None:
         return delivered("log_softmax", out, (input,), lambda: log_softmax(input, dim, dtype=dtype))

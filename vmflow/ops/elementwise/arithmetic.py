@@ -45,9 +45,16 @@ def _common_dtype(*operands: Any) -> DType:
     )
 
 
+_BY_ZERO = ("ZeroDivisionError: for an integer divided by zero; in the call itself if the divisor is a number.",)
+
 _ADD = Binary("add")
 _SUB = Binary("sub", bools="use logical_xor, or ~ to invert a mask")
-mul = binary("mul", also=("multiply",), doc="``input * other``.")
+mul = binary(
+    "mul",
+    also=("multiply",),
+    doc="``input * other``.",
+    example=("flow.mul(flow.tensor([1.0, 2.0]), flow.tensor([3, 4]))", "tensor([3., 8.])"),
+)
 _DIV = Binary("div", TO_FLOAT)
 _POW = Binary("pow", cost=DEAR, least=dtypes.INTEGER)
 floor_divide = binary(
@@ -58,11 +65,9 @@ floor_divide = binary(
     also=("__floordiv__",),
     reflected="__rfloordiv__",
     check=_check_divisor,
-    doc="""The quotient rounded down.
-
-    Raises:
-        ZeroDivisionError: for an integer divided by zero; at the call if the divisor is a number.
-    """,
+    doc="The quotient, rounded down.",
+    example=("flow.floor_divide(flow.tensor([7, -7]), 2)", "tensor([ 3, -4])"),
+    raises=_BY_ZERO,
 )
 METHODS["__ifloordiv__"] = METHODS["floor_divide_"]
 _TRUNC_DIVIDE = Binary("trunc_divide", least=dtypes.INTEGER, most=FLOATING, cost=DEAR)
@@ -74,11 +79,9 @@ remainder = binary(
     also=("__mod__",),
     reflected="__rmod__",
     check=_check_divisor,
-    doc="""The remainder of `floor_divide`; it has the divisor's sign.
-
-    Raises:
-        ZeroDivisionError: for an integer divided by zero; at the call if the divisor is a number.
-    """,
+    doc="The remainder of `floor_divide`, with the sign of the divisor.",
+    example=("flow.remainder(flow.tensor([7, -7]), 3)", "tensor([1, 2])"),
+    raises=_BY_ZERO,
 )
 METHODS["__imod__"] = METHODS["remainder_"]
 fmod = binary(
@@ -87,11 +90,9 @@ fmod = binary(
     most=FLOATING,
     cost=DEAR,
     check=_check_divisor,
-    doc="""The remainder of division rounded towards zero; it has the dividend's sign.
-
-    Raises:
-        ZeroDivisionError: for an integer divided by zero; at the call if the divisor is a number.
-    """,
+    doc="The remainder of a division rounded towards zero, with the sign of the dividend.",
+    example=("flow.fmod(flow.tensor([7, -7]), 3)", "tensor([ 1, -1])"),
+    raises=_BY_ZERO,
 )
 atan2 = binary(
     "atan2",
@@ -99,7 +100,8 @@ atan2 = binary(
     cost=DEAR,
     most=FLOATING,
     also=("arctan2",),
-    doc="The angle, in radians, of the point (other, input).",
+    doc="The angle of the point (`other`, `input`) in radians.",
+    example=("flow.atan2(flow.tensor([1.0, -1.0]), flow.tensor([0.0, 1.0]))", "tensor([ 1.5708, -0.7854])"),
 )
 
 for _binary, _operator in (
@@ -113,10 +115,18 @@ for _binary, _operator in (
 
 @public()
 def add(input: Tensor | Scalar, other: Tensor | Scalar, *, alpha: Scalar = 1, out: Tensor | None = None) -> Tensor:
-    """``input + alpha * other``; of bools the logical or.
+    """``input + alpha * other``; the logical or of bools.  The shapes broadcast.
 
     Raises:
-        TypeError: for a floating-point `alpha` and integer tensors.
+        TypeError: if neither operand is a tensor, or `alpha` is no integer and both operands are integers.
+        ValueError: if the shapes do not broadcast.
+
+    Example:
+        >>> flow.add(flow.tensor([1, 2]), flow.tensor([[10], [20]]))
+        tensor([[11, 12],
+                [21, 22]])
+        >>> flow.add(flow.tensor([1.0, 2.0]), 3, alpha=2)
+        tensor([7., 8.])
     """
     if out is not None:
         return _ADD.written(out, input, other if alpha == 1 else _scaled("add", input, other, alpha))
@@ -126,13 +136,14 @@ def add(input: Tensor | Scalar, other: Tensor | Scalar, *, alpha: Scalar = 1, ou
 @function()
 @out_by_copy()
 def add_n(inputs: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
-    """The sum of one or more tensors, which broadcast; a copy of a single one.
+    """The sum of one or more tensors, whose shapes broadcast; a copy of a single tensor.
 
     Raises:
-        TypeError, ValueError: for what is no list of tensors, and for an empty one.
+        TypeError: if `inputs` is no sequence of tensors.
+        ValueError: if it is empty, or the shapes do not broadcast.
 
     Example:
-        >>> vmflow.add_n([vmflow.ones(2), vmflow.ones(2), vmflow.ones(2)])
+        >>> flow.add_n([flow.ones(2), flow.ones(2), flow.ones(2)])
         tensor([3., 3.])
     """
     if isinstance(inputs, _tensors.Tensor):
@@ -148,10 +159,15 @@ def add_n(inputs: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
 
 @public("subtract")
 def sub(input: Tensor | Scalar, other: Tensor | Scalar, *, alpha: Scalar = 1, out: Tensor | None = None) -> Tensor:
-    """``input - alpha * other``.
+    """``input - alpha * other``.  The shapes broadcast.
 
     Raises:
-        TypeError: for bools, whose difference is not defined.
+        TypeError: if neither operand is a tensor, one is bool, or `alpha` is no integer and both operands are integers.
+        ValueError: if the shapes do not broadcast.
+
+    Example:
+        >>> flow.sub(flow.tensor([5, 7]), flow.tensor([1, 2]), alpha=2)
+        tensor([3, 3])
     """
     if out is not None:
         return _SUB.written(out, input, other if alpha == 1 else _scaled("sub", input, other, alpha))
@@ -166,14 +182,22 @@ def div(
     rounding_mode: str | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
-    """``input / other``; integers divide to the default floating-point dtype.
+    """``input / other``; integers give the default floating-point dtype.  The shapes broadcast.
 
     Args:
-        rounding_mode: None, "trunc" (towards zero) or "floor"; with either, integers stay integers.
+        input, other: tensors, or one of them a number.
+        rounding_mode: None, "trunc" (round towards zero) or "floor"; integers stay integers if they are rounded.
 
     Raises:
-        ValueError: for another `rounding_mode`.
-        ZeroDivisionError: for an integer divided by zero in a rounding mode.
+        TypeError: if neither operand is a tensor.
+        ValueError: for another `rounding_mode`, or if the shapes do not broadcast.
+        ZeroDivisionError: for an integer divided by zero with a `rounding_mode`.
+
+    Example:
+        >>> flow.div(flow.tensor([7, -7]), 2)
+        tensor([ 3.5000, -3.5000])
+        >>> flow.div(flow.tensor([7, -7]), 2, rounding_mode="trunc")
+        tensor([ 3, -3])
     """
     if rounding_mode is None:
         return _DIV.of(input, other) if out is None else _DIV.written(out, input, other)
@@ -189,10 +213,20 @@ def div(
 
 @public("__pow__", reflected="__rpow__")
 def pow(input: Tensor | Scalar, exponent: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
-    """``input ** exponent``; an integer to a negative power from a tensor is rounded towards zero.
+    """``input ** exponent``.  The shapes broadcast.
+
+    An integer to a negative power from a tensor is rounded towards zero.
 
     Raises:
-        ValueError: for an integer tensor and an exponent that is a negative number, or does not fit its dtype.
+        TypeError: if neither operand is a tensor, or their common dtype is bool.
+        ValueError: for an integer tensor and a number as its exponent that is negative or exceeds its dtype, or if
+            the shapes do not broadcast.
+
+    Example:
+        >>> flow.pow(flow.tensor([1, 2, 3]), 2)
+        tensor([1, 4, 9])
+        >>> flow.pow(2, flow.tensor([1.0, 0.5]))
+        tensor([2.0000, 1.4142])
     """
     _check_exponent("pow", input, exponent)
     if out is not None:
@@ -352,22 +386,35 @@ def _atan2_scalar_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     return (-scaled if node.attributes == REVERSED else scaled,)
 
 
-neg = unary("neg", least=1, also=("negative", "__neg__"), doc="``-input``.")
+neg = unary(
+    "neg",
+    least=1,
+    also=("negative", "__neg__"),
+    doc="``-input``.",
+    example=("flow.neg(flow.tensor([1, -2]))", "tensor([-1,  2])"),
+)
 abs = unary(
     "abs",
     TO_REAL,
     least=1,
     also=("absolute", "__abs__"),
-    doc="The absolute value; of complex elements the modulus, a real dtype.",
+    doc="The absolute value; the modulus of complex elements.",
+    example=("flow.abs(flow.tensor([-1, 2]))", "tensor([1, 2])"),
 )
-sign = unary("sign", most=FLOATING, doc="-1, 0 or 1 as the element is negative, zero or positive; 0 for nan.")
+sign = unary(
+    "sign",
+    most=FLOATING,
+    doc="-1, 0 or 1 for a negative, zero or positive element; 0 for nan.",
+    example=("flow.sign(flow.tensor([-2.0, 0.0, 3.0]))", "tensor([-1.,  0.,  1.])"),
+)
 gcd = pair(
     "gcd",
     least=dtypes.INTEGER,
     most=dtypes.INTEGER,
     cost=DEAR,
     in_place=True,
-    doc="The greatest common divisor, which is not negative; of integers.",
+    doc="The greatest common divisor, which is not negative.",
+    example=("flow.gcd(flow.tensor([12, 5]), flow.tensor([18, 10]))", "tensor([6, 5])"),
 )
 lcm = pair(
     "lcm",
@@ -375,17 +422,31 @@ lcm = pair(
     most=dtypes.INTEGER,
     cost=DEAR,
     in_place=True,
-    doc="The least common multiple, which is not negative; of integers.",
+    doc="The least common multiple, which is not negative.",
+    example=("flow.lcm(flow.tensor([4, 5]), flow.tensor([6, 10]))", "tensor([12, 10])"),
 )
 _SQUARE = elementwise("square", least=1)
 change_by(_SQUARE)
 _CONJ = elementwise("conj", least=1)
-reciprocal = unary("reciprocal", TO_FLOAT, doc="``1 / input``.")
+reciprocal = unary(
+    "reciprocal",
+    TO_FLOAT,
+    doc="``1 / input``.",
+    example=("flow.reciprocal(flow.tensor([2.0, 4.0]))", "tensor([0.5000, 0.2500])"),
+)
 
 
 @public()
 def square(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """``input * input``; bools become int64."""
+    """``input * input`` of each element; bools become int64.
+
+    Raises:
+        RuntimeError: if `out` has a dtype that cannot hold the result.
+
+    Example:
+        >>> flow.square(flow.tensor([2.0, -3.0]))
+        tensor([4., 9.])
+    """
     if out is not None:
         return pow(input, 2, out=out) if input.dtype is dtypes.bool_ else written(_SQUARE, out, (input,))
     return _interpreter.dispatch(_SQUARE, (input,)) if input.dtype is not dtypes.bool_ else pow(input, 2)
@@ -393,7 +454,14 @@ def square(input: Tensor, *, out: Tensor | None = None) -> Tensor:
 
 @public()
 def conj(input: Tensor) -> Tensor:
-    """The complex conjugate."""
+    """The complex conjugate of each element; a real tensor itself.
+
+    Raises no error.
+
+    Example:
+        >>> flow.conj(flow.tensor([1 + 2j]))
+        tensor([1.-2.j])
+    """
     return _interpreter.dispatch(_CONJ, (input,)) if input.dtype.is_complex else input
 
 
@@ -432,10 +500,15 @@ def _reciprocal_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 @autocast_as_op
 @out_by_copy()
 def lerp(input: Tensor, end: Tensor, weight: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
-    """``input + weight * (end - input)``.
+    """``input + weight * (end - input)``: linear interpolation.  The shapes broadcast.
 
     Raises:
         TypeError: if `input` and `end` differ in dtype.
+        ValueError: if the shapes do not broadcast.
+
+    Example:
+        >>> flow.lerp(flow.tensor([0.0, 10.0]), flow.tensor([10.0, 20.0]), 0.5)
+        tensor([ 5., 15.])
     """
     if input.dtype is not end.dtype:
         raise TypeError(f"lerp: expected one dtype, got {input.dtype.name} and {end.dtype.name}")
@@ -446,7 +519,16 @@ def lerp(input: Tensor, end: Tensor, weight: Tensor | Scalar, *, out: Tensor | N
 @copied_in_place()
 @out_by_copy()
 def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Scalar = 1, out: Tensor | None = None) -> Tensor:
-    """``input + value * tensor1 * tensor2``."""
+    """``input + value * tensor1 * tensor2``.  The shapes broadcast.
+
+    Raises:
+        TypeError: if `value` is no integer and all tensors are integers.
+        ValueError: if the shapes do not broadcast.
+
+    Example:
+        >>> flow.addcmul(flow.tensor([1.0, 2.0]), flow.tensor([3.0, 4.0]), flow.tensor([5.0, 6.0]), value=2)
+        tensor([31., 50.])
+    """
     return add(input, tensor1 * tensor2, alpha=value)
 
 
@@ -454,10 +536,15 @@ def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Scalar = 
 @copied_in_place()
 @out_by_copy()
 def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Scalar = 1, out: Tensor | None = None) -> Tensor:
-    """``input + value * tensor1 / tensor2``, of floating-point tensors.
+    """``input + value * tensor1 / tensor2``.  The shapes broadcast.
 
     Raises:
-        TypeError: for two integer tensors, whose quotient would not be of their dtype.
+        TypeError: if `tensor1` and `tensor2` are both integers; convert with ``.float()`` first.
+        ValueError: if the shapes do not broadcast.
+
+    Example:
+        >>> flow.addcdiv(flow.tensor([1.0, 2.0]), flow.tensor([3.0, 4.0]), flow.tensor([2.0, 8.0]), value=2)
+        tensor([4., 3.])
     """
     if tensor1.dtype.category < FLOATING and tensor2.dtype.category < FLOATING:
         raise TypeError("addcdiv: integer division is not supported; convert with .float() first")
@@ -468,10 +555,17 @@ def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Scalar = 
 @copied_in_place()
 @out_by_copy()
 def float_power(input: Tensor | Scalar, exponent: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
-    """`pow` in double precision: the result is float64, or complex128 if one of the operands is complex.
+    """`pow` in double precision.  The shapes broadcast.
 
-    >>> flow.float_power(flow.tensor([2, 3]), -1)
-    tensor([0.5000, 0.3333], dtype=vmflow.float64)
+    The result is float64, or complex128 if an operand is complex.
+
+    Raises:
+        TypeError: if neither operand is a tensor.
+        ValueError: if the shapes do not broadcast.
+
+    Example:
+        >>> flow.float_power(flow.tensor([2, 3]), -1)
+        tensor([0.5000, 0.3333], dtype=vmflow.float64)
     """
     double = dtypes.complex128 if _common_dtype(input, exponent).is_complex else dtypes.float64
     base, power = (cast(value, double) if isinstance(value, _tensors.Tensor) else value for value in (input, exponent))
@@ -485,7 +579,16 @@ def float_power(input: Tensor | Scalar, exponent: Tensor | Scalar, *, out: Tenso
 
 @function()
 def rsub(input: Tensor, other: Tensor | Scalar, *, alpha: Scalar = 1) -> Tensor:
-    """``other - alpha * input``."""
+    """``other - alpha * input``.  The shapes broadcast.
+
+    Raises:
+        TypeError: if one operand is bool, or `alpha` is no integer and both operands are integers.
+        ValueError: if the shapes do not broadcast.
+
+    Example:
+        >>> flow.rsub(flow.tensor([1, 2]), 10)
+        tensor([9, 8])
+    """
     return sub(other, input, alpha=alpha)
 
 
@@ -494,10 +597,15 @@ sign.op.gradient()(zero_gradients)
 
 @public()
 def adjoint(input: Tensor) -> Tensor:
-    """`mH`: the last two dimensions exchanged, and conjugated.
+    """The conjugate transposes of matrices: the last two dimensions exchanged.
 
     Raises:
-        ValueError: for fewer than two dimensions.
+        ValueError: if `input` has fewer than two dimensions.
+
+    Example:
+        >>> flow.adjoint(flow.tensor([[1 + 1j, 2]]))
+        tensor([[1.-1.j],
+                [2.-0.j]])
     """
     if input.ndim < 2:
         raise ValueError(f"adjoint: expected matrices, got shape {list(input.shape)}")
@@ -506,13 +614,31 @@ def adjoint(input: Tensor) -> Tensor:
 
 @attribute("mH")
 def mH(self: Tensor) -> Tensor:
-    """The last two dimensions exchanged, and conjugated."""
+    """The conjugate transposes of matrices: the last two dimensions exchanged.
+
+    Raises:
+        IndexError: if the tensor has fewer than two dimensions.
+
+    Example:
+        >>> flow.tensor([[1 + 1j, 2]]).mH
+        tensor([[1.-1.j],
+                [2.-0.j]])
+    """
     return conj(self.mT)
 
 
 @attribute("H")
 def H(self: Tensor) -> Tensor:
-    """The conjugated transpose of a matrix."""
+    """The conjugate transpose of a matrix; a 0-d tensor's conjugate.
+
+    Raises:
+        RuntimeError: if the tensor has another number of dimensions; use `mH` for batches of matrices.
+
+    Example:
+        >>> flow.tensor([[1, 2], [3, 4]]).H
+        tensor([[1, 3],
+                [2, 4]])
+    """
     if self.ndim not in (0, 2):
         raise RuntimeError(f"H: expected a matrix, got shape {list(self.shape)}; use mH for batches of matrices")
     return conj(self.t())

@@ -20,16 +20,20 @@ if TYPE_CHECKING:
 @public()
 @autocast_as_op
 def isclose(input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Tensor:
-    """Whether ``|input - other| <= atol + rtol * |other|``, element by element; infinities are close to themselves.
+    """Whether ``|input - other| <= atol + rtol * |other|`` for each element; infinities are close to themselves.
 
     Args:
-        input, other: of one dtype; they broadcast.
+        input, other: of one dtype; the shapes broadcast.
         rtol, atol: relative and absolute tolerance, not negative.
-        equal_nan: whether two nan are close.
+        equal_nan: whether nan is close to nan.
 
     Raises:
-        TypeError: if they differ in dtype.
-        ValueError: for a negative tolerance.
+        TypeError: if an operand is no tensor, or the dtypes differ.
+        ValueError: if a tolerance is negative, or the shapes do not broadcast.
+
+    Example:
+        >>> flow.isclose(flow.tensor([1.0, 2.0]), flow.tensor([1.0, 2.1]))
+        tensor([ True, False])
     """
     check_tensors("isclose", input, other)
     if input.dtype is not other.dtype:
@@ -49,12 +53,29 @@ def isclose(input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-
 
 @public()
 def allclose(input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> bool:
-    """Whether all elements are close; see `isclose`.  Waits for the answer."""
+    """Whether all elements are close by `isclose`.  Waits until the tensors are computed.
+
+    Raises:
+        TypeError, ValueError: as `isclose`.
+
+    Example:
+        >>> flow.allclose(flow.tensor([1.0, 2.0]), flow.tensor([1.0, 2.000001]))
+        True
+    """
     return bool(all_of(isclose(input, other, rtol, atol, equal_nan)).item())
 
 
 @public()
 def equal(input: Tensor, other: Tensor) -> bool:
-    """Whether shapes and all elements are equal.  Waits for the answer."""
+    """Whether two tensors have the same shape and equal elements.  Waits until the tensors are computed.
+
+    Raises:
+        TypeError: if an operand is no tensor.
+        RuntimeError: if the tensors are on different devices.
+
+    Example:
+        >>> flow.equal(flow.tensor([1, 2]), flow.tensor([1, 2]))
+        True
+    """
     check_tensors("equal", input, other)
     return input.shape == other.shape and bool(all_of(eq(input, other)).item())

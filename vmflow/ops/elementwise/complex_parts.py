@@ -76,10 +76,14 @@ def _view_as_complex_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 
 @function()
 def view_as_real(input: Tensor) -> Tensor:
-    """A complex tensor as a real one with a last dimension for the real and the imaginary part; a view.
+    """A view of a complex tensor as a real one: a last dimension of size 2 has the real and imaginary parts.
 
     Raises:
-        RuntimeError: for a real tensor.
+        RuntimeError: if `input` is real.
+
+    Example:
+        >>> flow.view_as_real(flow.tensor([1 + 2j]))
+        tensor([[1., 2.]])
     """
     check_tensors("view_as_real", input)
     return _interpreter.dispatch_view(VIEW_AS_REAL, input)
@@ -88,10 +92,15 @@ def view_as_real(input: Tensor) -> Tensor:
 @function()
 @autocast_as_op
 def view_as_complex(input: Tensor) -> Tensor:
-    """A real tensor, whose last dimension has real and imaginary parts, as a complex one; a view.
+    """A view of a real tensor as a complex one: its last dimension, of size 2, has real and imaginary parts.
 
     Raises:
-        RuntimeError: for other dtypes than float32 and float64, or if the parts do not lie next to each other.
+        RuntimeError: if `input` is neither float32 nor float64, its last dimension has another size, or the two
+            parts are not adjacent in memory; then use ``contiguous()``.
+
+    Example:
+        >>> flow.view_as_complex(flow.tensor([[1.0, 2.0]]))
+        tensor([1.+2.j])
     """
     check_tensors("view_as_complex", input)
     return _interpreter.dispatch_view(VIEW_AS_COMPLEX, input)
@@ -99,17 +108,29 @@ def view_as_complex(input: Tensor) -> Tensor:
 
 @function()
 def real(input: Tensor) -> Tensor:
-    """The real part, a view; of a real tensor the tensor itself."""
+    """The real part, a view of the same shape; a real tensor itself.
+
+    Raises:
+        TypeError: if `input` is no tensor.
+
+    Example:
+        >>> flow.real(flow.tensor([1 + 2j]))
+        tensor([1.])
+    """
     check_tensors("real", input)
     return select(view_as_real(input), -1, 0) if input.dtype.is_complex else input
 
 
 @function()
 def imag(input: Tensor) -> Tensor:
-    """The imaginary part of a complex tensor, a view.
+    """The imaginary part of a complex tensor, a view of the same shape.
 
     Raises:
-        RuntimeError: for a real tensor, which has none to share memory with.
+        RuntimeError: if `input` is real: a view needs imaginary parts in memory.
+
+    Example:
+        >>> flow.imag(flow.tensor([1 + 2j]))
+        tensor([2.])
     """
     check_tensors("imag", input)
     if not input.dtype.is_complex:
@@ -121,10 +142,15 @@ def imag(input: Tensor) -> Tensor:
 @out_by_copy()
 @autocast_as_op
 def complex(real: Tensor, imag: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The complex tensor with these parts, which broadcast.
+    """The complex tensor with these real and imaginary parts.  The shapes broadcast.
 
     Raises:
-        TypeError: unless both are float32, or both float64.
+        TypeError: if an operand is no tensor, or not both are float32 or both float64.
+        ValueError: if the shapes do not broadcast.
+
+    Example:
+        >>> flow.complex(flow.tensor([1.0]), flow.tensor([2.0]))
+        tensor([1.+2.j])
     """
     check_tensors("complex", real, imag)
     if real.dtype is not imag.dtype or real.dtype not in _TO_COMPLEX:
@@ -138,13 +164,15 @@ def complex(real: Tensor, imag: Tensor, *, out: Tensor | None = None) -> Tensor:
 @autocast_as_op
 @out_by_copy()
 def polar(abs: Tensor, angle: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The complex tensor with these absolute values and angles in radians, which broadcast.
+    """The complex tensor with these absolute values and angles in radians.  The shapes broadcast.
 
     Raises:
-        TypeError: unless both are float32, or both float64.
+        TypeError: if an operand is no tensor, or not both are float32 or both float64.
+        ValueError: if the shapes do not broadcast.
 
-    >>> flow.polar(flow.tensor([2.0]), flow.tensor([0.0]))
-    tensor([2.+0.j])
+    Example:
+        >>> flow.polar(flow.tensor([2.0]), flow.tensor([0.0]))
+        tensor([2.+0.j])
     """
     check_tensors("polar", abs, angle)
     if abs.dtype is not angle.dtype or abs.dtype not in _TO_COMPLEX:
@@ -157,9 +185,17 @@ def polar(abs: Tensor, angle: Tensor, *, out: Tensor | None = None) -> Tensor:
 @public()
 @out_by_copy()
 def angle(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The angle of complex numbers in radians; of real ones pi where negative, else 0, and nan where nan.
+    """The angle of each element in radians.
 
-    Integers give the default dtype.  The angle of a real number has the derivative 0, and so has that of the complex 0.
+    The angle of a real number is pi if it is negative, else 0, and nan for nan; its derivative is 0, as is that at
+    the complex 0.  Integers give the default dtype.
+
+    Raises:
+        TypeError: if `input` is no tensor.
+
+    Example:
+        >>> flow.angle(flow.tensor([1j, -1.0]))
+        tensor([1.5708, 3.1416])
     """
     check_tensors("angle", input)
     if input.dtype.is_complex:
@@ -173,7 +209,15 @@ def angle(input: Tensor, *, out: Tensor | None = None) -> Tensor:
 @copied_in_place()
 @out_by_copy()
 def sgn(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """`sign`, also of complex numbers: of these the number divided by its absolute value, 0 where it is 0."""
+    """`sign` of a real tensor; a complex element divided by its absolute value, or 0.
+
+    Raises:
+        TypeError: if `input` is no tensor.
+
+    Example:
+        >>> flow.sgn(flow.tensor([3 + 4j, 0]))
+        tensor([0.6000+0.8000j, 0.0000+0.0000j])
+    """
     check_tensors("sgn", input)
     if not input.dtype.is_complex:
         return sign(input)
@@ -184,7 +228,15 @@ def sgn(input: Tensor, *, out: Tensor | None = None) -> Tensor:
 
 @public()
 def isreal(input: Tensor) -> Tensor:
-    """Whether the imaginary part is zero, as it is of all real numbers."""
+    """Whether the imaginary part of each element is zero; True for real dtypes.
+
+    Raises:
+        TypeError: if `input` is no tensor.
+
+    Example:
+        >>> flow.isreal(flow.tensor([1 + 0j, 1j]))
+        tensor([ True, False])
+    """
     check_tensors("isreal", input)
     return imag(input) == 0 if input.dtype.is_complex else input.new_ones(input.shape, dtype=dtypes.bool_)
 
@@ -193,31 +245,66 @@ def isreal(input: Tensor) -> Tensor:
 @copied_in_place()
 @out_by_copy()
 def conj_physical(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """`conj`: the complex conjugate, whose values are computed, as all are here."""
+    """The complex conjugate of each element, the same as `conj`: vmflow has no lazy conjugates.
+
+    Raises no error.
+
+    Example:
+        >>> flow.conj_physical(flow.tensor([1 + 2j]))
+        tensor([1.-2.j])
+    """
     return conj(input)
 
 
 @public()
 def resolve_conj(input: Tensor) -> Tensor:
-    """The tensor itself: conjugates are computed at once here."""
+    """The tensor itself, of any shape: vmflow has no lazy conjugates.
+
+    Raises no error.
+
+    Example:
+        >>> flow.resolve_conj(flow.tensor([1, 2]))
+        tensor([1, 2])
+    """
     return input
 
 
 @public()
 def resolve_neg(input: Tensor) -> Tensor:
-    """The tensor itself: negatives are computed at once here."""
+    """The tensor itself, of any shape: vmflow has no lazy negatives.
+
+    Raises no error.
+
+    Example:
+        >>> flow.resolve_neg(flow.tensor([1, 2]))
+        tensor([1, 2])
+    """
     return input
 
 
 @public()
 def is_conj(input: Tensor) -> bool:
-    """False: no tensor is one that has yet to be conjugated."""
+    """False for tensors of every shape: vmflow has no lazy conjugates.
+
+    Raises no error.
+
+    Example:
+        >>> flow.is_conj(flow.conj(flow.tensor([1j])))
+        False
+    """
     return False
 
 
 @public()
 def is_neg(input: Tensor) -> bool:
-    """False: no tensor is one that has yet to be negated."""
+    """False for tensors of every shape: vmflow has no lazy negatives.
+
+    Raises no error.
+
+    Example:
+        >>> flow.is_neg(flow.neg(flow.tensor([1])))
+        False
+    """
     return False
 
 
@@ -231,11 +318,28 @@ def _set_imag(self: Tensor, value: Tensor | float) -> None:
 
 @attribute("real", _set_real)
 def real_part(self: Tensor) -> Tensor:
-    """The real part, a view, to which can be assigned; of a real tensor the tensor itself."""
+    """The real part, a view of the same shape that can be assigned to; a real tensor itself.
+
+    Example:
+        >>> x = flow.tensor([1 + 2j])
+        >>> x.real = 5
+        >>> x
+        tensor([5.+2.j])
+    """
     return real(self)
 
 
 @attribute("imag", _set_imag)
 def imag_part(self: Tensor) -> Tensor:
-    """The imaginary part of a complex tensor, a view, to which can be assigned."""
+    """The imaginary part of a complex tensor, a view of the same shape that can be assigned to.
+
+    Raises:
+        RuntimeError: if the tensor is real.
+
+    Example:
+        >>> x = flow.tensor([1 + 2j])
+        >>> x.imag = 5
+        >>> x
+        tensor([1.+5.j])
+    """
     return imag(self)

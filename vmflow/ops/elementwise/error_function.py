@@ -20,7 +20,14 @@ if TYPE_CHECKING:
     from vmflow.tensors import Tensor
 
 
-erf = unary("erf", TO_FLOAT, cost=DEAR, most=FLOATING, doc="The error function.")
+erf = unary(
+    "erf",
+    TO_FLOAT,
+    cost=DEAR,
+    most=FLOATING,
+    doc="The error function.",
+    example=("flow.erf(flow.tensor([0.0, 1.0]))", "tensor([0.0000, 0.8427])"),
+)
 
 
 @erf.op.gradient(inputs=(0,))
@@ -29,13 +36,21 @@ def _erf_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     return (gradient * (exp(-(operand * operand)) * (2 / sqrt(pi))),)
 
 
-erfc = unary("erfc", TO_FLOAT, cost=DEAR * 4, most=FLOATING, doc="``1 - erf(input)``, accurate where that is small.")
+erfc = unary(
+    "erfc",
+    TO_FLOAT,
+    cost=DEAR * 4,
+    most=FLOATING,
+    doc="``1 - erf(input)``, accurate where the result is small.",
+    example=("flow.erfc(flow.tensor([0.0, 1.0]))", "tensor([1.0000, 0.1573])"),
+)
 erfinv = unary(
     "erfinv",
     TO_FLOAT,
     cost=DEAR * 4,
     most=FLOATING,
-    doc="The number whose `erf` is `input`; infinite at -1 and 1, nan outside.",
+    doc="The inverse of `erf`; infinite at -1 and 1, nan outside.",
+    example=("flow.erfinv(flow.tensor([0.0, 0.5, 1.0]))", "tensor([0.0000, 0.4769,    inf])"),
 )
 
 

@@ -28,23 +28,39 @@ signbit = unary(
     TO_BOOL,
     most=FLOATING,
     in_place=False,
-    doc="Whether the sign is set: of what is negative, -0.0 and some nan; a bool tensor.",
+    doc="Whether the sign bit is set, as in negative numbers, -0.0 and some nan.",
+    example=("flow.signbit(flow.tensor([-1.0, -0.0, 2.0]))", "tensor([ True,  True, False])"),
 )
 copysign = binary(
     "copysign",
     TO_FLOAT,
     most=FLOATING,
-    doc="The size of `input` with the sign of `other`; integers give the default dtype.",
+    doc="The magnitude of `input` with the sign of `other`.",
+    example=("flow.copysign(flow.tensor([1.0, -2.0]), flow.tensor([-0.0, 3.0]))", "tensor([-1.,  2.])"),
 )
 nextafter = pair(
     "nextafter",
     least=FLOATING,
     most=FLOATING,
     in_place=True,
-    doc="The number next to `input` towards `other`, of those that the dtype holds.",
+    doc="The next number after `input` towards `other` that the dtype holds.",
+    example=(
+        "flow.nextafter(flow.tensor([1.0]), flow.tensor([2.0])) - 1 == flow.finfo(flow.float32).eps",
+        "tensor([True])",
+    ),
 )
-fmax = pair("fmax", most=FLOATING, doc="The larger of two elements; nan only if both are.")
-fmin = pair("fmin", most=FLOATING, doc="The smaller of two elements; nan only if both are.")
+fmax = pair(
+    "fmax",
+    most=FLOATING,
+    doc="The larger of two elements; nan only if both are nan.",
+    example=("flow.fmax(flow.tensor([1.0, flow.nan]), flow.tensor([3.0, 2.0]))", "tensor([3., 2.])"),
+)
+fmin = pair(
+    "fmin",
+    most=FLOATING,
+    doc="The smaller of two elements; nan only if both are nan.",
+    example=("flow.fmin(flow.tensor([1.0, flow.nan]), flow.tensor([3.0, 2.0]))", "tensor([1., 2.])"),
+)
 _HEAVISIDE = elementwise("heaviside", operands=2, most=FLOATING)
 
 
@@ -96,10 +112,17 @@ def _given_to(node: OpNode, gradient: Tensor, first_wins: Tensor) -> tuple[Tenso
 @public()
 @autocast_as_op
 def heaviside(input: Tensor, values: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """0 where `input` is negative or nan, `values` where it is 0, 1 where it is positive; it has no gradient.
+    """0 where `input` is negative or nan, `values` where it is 0, 1 where it is positive.
+
+    The shapes broadcast.  There is no gradient.
 
     Raises:
-        TypeError: for two dtypes.
+        TypeError: if an operand is no tensor, the dtypes differ, or they are complex.
+        ValueError: if the shapes do not broadcast.
+
+    Example:
+        >>> flow.heaviside(flow.tensor([-1.0, 0.0, 2.0]), flow.tensor([0.5]))
+        tensor([0.0000, 0.5000, 1.0000])
     """
     check_tensors("heaviside", input, values)
     _check_one_dtype("heaviside", input, values)
@@ -113,13 +136,22 @@ def heaviside(input: Tensor, values: Tensor, *, out: Tensor | None = None) -> Te
 @autocast_as_op
 @out_by_copy()
 def ldexp(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """``input * 2 ** other``; the result is floating-point."""
+    """``input * 2 ** other``, floating-point.  The shapes broadcast.
+
+    Raises:
+        TypeError: if an operand is no tensor, or `other` is complex.
+        ValueError: if the shapes do not broadcast.
+
+    Example:
+        >>> flow.ldexp(flow.tensor([1.0, 3.0]), flow.tensor([2, -1]))
+        tensor([4.0000, 1.5000])
+    """
     check_tensors("ldexp", input, other)
     return input * exp2(other)
 
 
 class Frexp(NamedTuple):
-    """What `frexp` returns."""
+    """The result of `frexp`."""
 
     mantissa: Tensor
     exponent: Tensor
@@ -128,15 +160,16 @@ class Frexp(NamedTuple):
 @public()
 @outs_by_copy()
 def frexp(input: Tensor, *, out: tuple[Tensor, Tensor] | None = None) -> Frexp:
-    """The mantissas m and exponents e, int32, with ``input == m * 2 ** e`` and ``0.5 <= |m| < 1``.
+    """The mantissas m and the int32 exponents e, with ``input == m * 2 ** e`` and ``0.5 <= |m| < 1``.
 
-    Of 0, infinities and nan the mantissa is the number itself, and the exponent 0.
+    Both have the shape of `input`.  0, infinities and nan are their own mantissas, with exponent 0.
 
     Raises:
-        TypeError: unless `input` is floating-point.
+        TypeError: if `input` is no tensor, or not floating-point.
 
-    >>> flow.frexp(flow.tensor([6.0, -0.1]))
-    Frexp(mantissa=tensor([ 0.7500, -0.8000]), exponent=tensor([ 3, -3], dtype=vmflow.int32))
+    Example:
+        >>> flow.frexp(flow.tensor([6.0, -0.1]))
+        Frexp(mantissa=tensor([ 0.7500, -0.8000]), exponent=tensor([ 3, -3], dtype=vmflow.int32))
     """
     check_tensors("frexp", input)
     if not input.dtype.is_floating_point:
@@ -160,10 +193,14 @@ def _scaled(input: Tensor, power: Tensor) -> Tensor:
 
 @public()
 def positive(input: Tensor) -> Tensor:
-    """`input` itself.
+    """`input` itself, of any shape.
 
     Raises:
-        TypeError: for bools.
+        TypeError: if `input` is bool.
+
+    Example:
+        >>> flow.positive(flow.tensor([1, -2]))
+        tensor([ 1, -2])
     """
     if input.dtype is dtypes.bool_:
         raise TypeError("positive is not defined for bool tensors")

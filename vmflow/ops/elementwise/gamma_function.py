@@ -30,9 +30,15 @@ lgamma = unary(
     cost=DEAR * 20,
     most=FLOATING,
     doc="The logarithm of the absolute value of the gamma function; infinite at 0, -1, -2, ...",
+    example=("flow.lgamma(flow.tensor([1.0, 4.0]))", "tensor([0.0000, 1.7918])"),
 )
 digamma = unary(
-    "digamma", TO_FLOAT, cost=DEAR * 15, most=FLOATING, doc="The derivative of `lgamma`; -inf at 0, nan at -1, -2, ..."
+    "digamma",
+    TO_FLOAT,
+    cost=DEAR * 15,
+    most=FLOATING,
+    doc="The derivative of `lgamma`; -inf at 0, nan at -1, -2, ...",
+    example=("flow.digamma(flow.tensor([1.0, 2.0]))", "tensor([-0.5772,  0.4228])"),
 )
 
 
@@ -74,14 +80,19 @@ def _polygamma_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 @function()
 @out_by_copy()
 def polygamma(n: int, input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The n-th derivative of `digamma`.
+    """The n-th derivative of `digamma` at each element.
 
     Args:
-        n: from 0, which is `digamma` itself, to 100.
-        input: of any real dtype; integers give the default dtype.
+        n: from 0, which gives `digamma` itself, to 100.
+        input: of any shape and real dtype; integers give the default dtype.
 
     Raises:
-        TypeError, ValueError: for an `n` that is no integer, or out of that range.
+        TypeError: if `n` is no integer, or `input` is no tensor, or complex.
+        ValueError: if `n` is not from 0 to 100.
+
+    Example:
+        >>> flow.polygamma(1, flow.tensor([1.0, 2.0]))
+        tensor([1.6449, 0.6449])
     """
     if not isinstance(n, int) or isinstance(n, bool):
         raise TypeError(f"polygamma: n is an integer, not {n!r}")
@@ -93,5 +104,13 @@ def polygamma(n: int, input: Tensor, *, out: Tensor | None = None) -> Tensor:
 @method("polygamma", own=False)
 @copied_in_place("polygamma")
 def polygamma_of(input: Tensor, n: int) -> Tensor:
-    """`polygamma`, with the arguments in the order of the method."""
+    """The `n`-th derivative of `digamma` at each element; see `vmflow.polygamma`.
+
+    Raises:
+        TypeError, ValueError: as `vmflow.polygamma`.
+
+    Example:
+        >>> flow.tensor([1.0, 2.0]).polygamma(1)
+        tensor([1.6449, 0.6449])
+    """
     return polygamma(n, input)

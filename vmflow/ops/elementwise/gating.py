@@ -24,7 +24,15 @@ def _log_sigmoid(input: Tensor) -> Tensor:
 
 
 def logsigmoid(input: Tensor) -> Tensor:
-    """``log(sigmoid(input))``, accurate for inputs of any size."""
+    """``log(sigmoid(input))`` of each element, accurate for inputs of any size.
+
+    Raises:
+        TypeError: if `input` is not floating-point.
+
+    Example:
+        >>> flow.nn.functional.logsigmoid(flow.tensor([0.0, -50.0]))
+        tensor([ -0.6931, -50.0000])
+    """
     return applied("logsigmoid", _log_sigmoid, input, False)
 
 
@@ -35,7 +43,19 @@ def _mish(input: Tensor) -> Tensor:
 
 @public()
 def mish(input: Tensor, inplace: bool = False) -> Tensor:
-    """``input * tanh(softplus(input))`` (D. Misra, Mish, 2019)."""
+    """``input * tanh(softplus(input))`` of each element (D. Misra, Mish, 2019).
+
+    Args:
+        input: floating-point.
+        inplace: whether to write the result into `input`.
+
+    Raises:
+        TypeError: if `input` is not floating-point.
+
+    Example:
+        >>> flow.mish(flow.tensor([0.0, 1.0]))
+        tensor([0.0000, 0.8651])
+    """
     return applied("mish", _mish, input, inplace)
 
 
@@ -45,7 +65,15 @@ def _quick_gelu(input: Tensor) -> Tensor:
 
 
 def quick_gelu(input: Tensor) -> Tensor:
-    """``input * sigmoid(1.702 * input)``, a rough `gelu`; OneFlow's name."""
+    """``input * sigmoid(1.702 * input)`` of each element, a rough `gelu`; the name is OneFlow's.
+
+    Raises:
+        TypeError: if `input` is not floating-point.
+
+    Example:
+        >>> flow.nn.functional.quick_gelu(flow.tensor([0.0, 1.0]))
+        tensor([0.0000, 0.8458])
+    """
     return applied("quick_gelu", _quick_gelu, input, False)
 
 
@@ -56,7 +84,15 @@ def _softsign(input: Tensor) -> Tensor:
 
 @public()
 def softsign(input: Tensor) -> Tensor:
-    """``input / (1 + |input|)``."""
+    """``input / (1 + |input|)`` of each element.
+
+    Raises:
+        TypeError: if `input` is not floating-point.
+
+    Example:
+        >>> flow.softsign(flow.tensor([-1.0, 3.0]))
+        tensor([-0.5000,  0.7500])
+    """
     return applied("softsign", _softsign, input, False)
 
 
@@ -66,15 +102,29 @@ def _tanhshrink(input: Tensor) -> Tensor:
 
 
 def tanhshrink(input: Tensor) -> Tensor:
-    """``input - tanh(input)``."""
+    """``input - tanh(input)`` of each element.
+
+    Raises:
+        TypeError: if `input` is not floating-point.
+
+    Example:
+        >>> flow.nn.functional.tanhshrink(flow.tensor([0.0, 1.0]))
+        tensor([0.0000, 0.2384])
+    """
     return applied("tanhshrink", _tanhshrink, input, False)
 
 
 def glu(input: Tensor, dim: int = -1) -> Tensor:
-    """The first half along `dim`, times the sigmoid of the second.
+    """The first half of `input` along `dim`, times the sigmoid of the second half.
 
     Raises:
-        ValueError: if the dimension cannot be halved.
+        TypeError: if `input` is not floating-point.
+        ValueError: if the size of the dimension is odd.
+        IndexError: if there is no dimension `dim`.
+
+    Example:
+        >>> flow.nn.functional.glu(flow.tensor([1.0, 2.0, 0.0, 0.0]))
+        tensor([0.5000, 1.0000])
     """
     axis = normalize_dim("glu", dim, input.ndim)
     size = input.shape[axis] if input.ndim else 1
@@ -92,9 +142,18 @@ def softmin(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: 
     """``softmax(-input, dim)``.
 
     Args:
-        input: of any shape.
-        dim: to sum over; None is PyTorch's old choice, dimension 0 of 0, 1 or 3 dimensions and else dimension 1.
-        dtype: cast to it first.
+        input: floating-point, of any shape.
+        dim: the dimension along which the results sum to 1.  None is PyTorch's old default: dimension 0 of tensors
+            with 0, 1 or 3 dimensions, else dimension 1.
+        dtype: the input is cast to this dtype first.
+
+    Raises:
+        TypeError: if `input` is not floating-point, also after the cast.
+        IndexError: if there is no dimension `dim`.
+
+    Example:
+        >>> flow.nn.functional.softmin(flow.tensor([0.0, 1.0]), 0)
+        tensor([0.7311, 0.2689])
     """
     if dim is None:
         dim = 0 if input.ndim in (0, 1, 3) else 1
@@ -102,17 +161,25 @@ def softmin(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: 
 
 
 def gumbel_softmax(logits: Tensor, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1) -> Tensor:
-    """A sample from the categories that `logits` weighs, through which gradients flow (E. Jang et al., 2017).
+    """A differentiable sample from the categories with the log-probabilities `logits`.
+
+    E. Jang et al., Categorical reparameterization with Gumbel-softmax, 2017.
 
     Args:
-        logits: unnormalised log-probabilities, floating-point.
-        tau: temperature; the lower, the closer to a single one.
-        hard: return one-hot vectors, whose gradient is that of the soft sample.
-        eps: of no effect, as in PyTorch.
-        dim: of the categories.
+        logits: unnormalized log-probabilities, floating-point, of any shape.
+        tau: the temperature; the lower, the closer the sample is to a one-hot vector.
+        hard: whether to return one-hot vectors; their gradient is that of the soft sample.
+        eps: without effect, as in PyTorch.
+        dim: the dimension of the categories.
 
     Raises:
+        TypeError: if `logits` is not floating-point.
         ValueError: if `tau` is not positive.
+        IndexError: if there is no dimension `dim`.
+
+    Example:
+        >>> flow.nn.functional.gumbel_softmax(flow.tensor([0.0, -1e9]), hard=True)
+        tensor([1., 0.])
     """
     if not tau > 0:
         raise ValueError(f"gumbel_softmax: the temperature tau must be positive, got {tau}")

@@ -140,11 +140,15 @@ def _largest(dtype: DType) -> float:
 
 
 def fitting(name: str, value: Any, dtype: DType) -> Any:
-    """`value` as a Python number of the kind that `dtype` holds; fractions are cut off for integers.
+    """`value` as a Python number of the kind that `dtype` holds; a fraction is cut off for integers.
 
     Raises:
-        TypeError: if it is no number, or complex and the dtype is not.
+        TypeError: if `value` is no number, or complex while the dtype is not.
         ValueError: if it is out of the dtype's range.
+
+    Example:
+        >>> flow.random.fitting("uniform", 2.5, flow.int64)
+        2
     """
     value = number(name, value)
     if isinstance(value, complex):

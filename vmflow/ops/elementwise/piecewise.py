@@ -52,7 +52,19 @@ def applied(name: str, function: Callable[..., Tensor], input: Tensor, inplace: 
 
 
 def relu6(input: Tensor, inplace: bool = False) -> Tensor:
-    """``min(max(input, 0), 6)``."""
+    """``min(max(input, 0), 6)`` of each element.
+
+    Args:
+        input: floating-point, of any shape.
+        inplace: whether to write the result into `input`.
+
+    Raises:
+        TypeError: if `input` is not floating-point.
+
+    Example:
+        >>> flow.nn.functional.relu6(flow.tensor([-1.0, 2.0, 8.0]))
+        tensor([0., 2., 6.])
+    """
     return applied("relu6", hardtanh, input, inplace, 0.0, 6.0)
 
 
@@ -62,7 +74,19 @@ def _hardsigmoid(input: Tensor) -> Tensor:
 
 
 def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
-    """``input / 6 + 1 / 2`` limited to [0, 1]."""
+    """``input / 6 + 1 / 2`` of each element, limited to [0, 1].
+
+    Args:
+        input: floating-point, of any shape.
+        inplace: whether to write the result into `input`.
+
+    Raises:
+        TypeError: if `input` is not floating-point.
+
+    Example:
+        >>> flow.nn.functional.hardsigmoid(flow.tensor([-4.0, 0.0, 4.0]))
+        tensor([0.0000, 0.5000, 1.0000])
+    """
     return applied("hardsigmoid", _hardsigmoid, input, inplace)
 
 
@@ -72,7 +96,19 @@ def _hardswish(input: Tensor) -> Tensor:
 
 
 def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
-    """``input * hardsigmoid(input)`` (A. Howard et al., Searching for MobileNetV3, 2019)."""
+    """``input * hardsigmoid(input)`` of each element (A. Howard et al., Searching for MobileNetV3, 2019).
+
+    Args:
+        input: floating-point, of any shape.
+        inplace: whether to write the result into `input`.
+
+    Raises:
+        TypeError: if `input` is not floating-point.
+
+    Example:
+        >>> flow.nn.functional.hardswish(flow.tensor([-1.5, 3.0]))
+        tensor([-0.3750,  3.0000])
+    """
     return applied("hardswish", _hardswish, input, inplace)
 
 
@@ -86,7 +122,20 @@ def _threshold(input: Tensor, limit: float, value: float) -> Tensor:
 def threshold(
     input: Tensor, threshold: float, value: float, inplace: bool = False, *, out: Tensor | None = None
 ) -> Tensor:
-    """`input` where above `threshold`, else `value`."""
+    """Each element if it is above `threshold`, else `value`.
+
+    Args:
+        input: floating-point, of any shape.
+        threshold, value: numbers.
+        inplace: whether to write the result into `input`.
+
+    Raises:
+        TypeError: if `input` is not floating-point.
+
+    Example:
+        >>> flow.threshold(flow.tensor([1.0, 3.0]), 2, 9)
+        tensor([9., 3.])
+    """
     return applied("threshold", _threshold, input, inplace, threshold, value)
 
 
@@ -105,7 +154,21 @@ def _exponential(input: Tensor, alpha: float, scale: float, rate: float) -> Tens
 
 @public()
 def selu(input: Tensor, inplace: bool = False) -> Tensor:
-    """`elu`, scaled so that a mean of 0 and a variance of 1 are kept from layer to layer."""
+    """`elu` with a scale that keeps mean 0 and variance 1 from layer to layer.
+
+    G. Klambauer et al., Self-normalizing neural networks, 2017.
+
+    Args:
+        input: floating-point, of any shape.
+        inplace: whether to write the result into `input`.
+
+    Raises:
+        TypeError: if `input` is not floating-point.
+
+    Example:
+        >>> flow.selu(flow.tensor([-1.0, 1.0]))
+        tensor([-1.1113,  1.0507])
+    """
     return applied("selu", _exponential, input, inplace, SELU_ALPHA, SELU_SCALE, 1.0)
 
 
@@ -117,10 +180,20 @@ def selu_(input: Tensor) -> Tensor:
 
 @function()
 def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
-    """`input` where positive, else ``alpha * (exp(input / alpha) - 1)``.
+    """Each element x if it is positive, else ``alpha * (exp(x / alpha) - 1)``.
+
+    Args:
+        input: floating-point, of any shape.
+        alpha: the negative of the limit at -inf; not 0.
+        inplace: whether to write the result into `input`.
 
     Raises:
+        TypeError: if `input` is not floating-point.
         ValueError: if `alpha` is 0.
+
+    Example:
+        >>> flow.celu(flow.tensor([-1.0, 2.0]))
+        tensor([-0.6321,  2.0000])
     """
     if alpha == 0:
         raise ValueError("celu: alpha must not be 0")
@@ -142,7 +215,15 @@ def _hardshrink(input: Tensor, lambd: float) -> Tensor:
 @public()
 @out_by_copy()
 def hardshrink(input: Tensor, lambd: float = 0.5, *, out: Tensor | None = None) -> Tensor:
-    """`input`, but 0 where within `lambd` of 0."""
+    """Each element, but 0 for elements from -`lambd` to `lambd`.
+
+    Raises:
+        TypeError: if `input` is not floating-point.
+
+    Example:
+        >>> flow.hardshrink(flow.tensor([-0.3, 0.5, 2.0]))
+        tensor([0., 0., 2.])
+    """
     return applied("hardshrink", _hardshrink, input, False, lambd)
 
 
@@ -152,10 +233,15 @@ def _softshrink(input: Tensor, lambd: float) -> Tensor:
 
 
 def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
-    """`input` brought closer to 0 by `lambd`; 0 where it is no further away.
+    """Each element moved towards 0 by `lambd`; 0 for elements from -`lambd` to `lambd`.
 
     Raises:
+        TypeError: if `input` is not floating-point.
         ValueError: if `lambd` is negative.
+
+    Example:
+        >>> flow.nn.functional.softshrink(flow.tensor([0.25, 2.0, -3.0]))
+        tensor([ 0.0000,  1.5000, -2.5000])
     """
     if not lambd >= 0:
         raise ValueError(f"softshrink: lambd cannot be negative, got {lambd}")
@@ -165,15 +251,19 @@ def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
 @public()
 @autocast_as_op
 def prelu(input: Tensor, weight: Tensor) -> Tensor:
-    """`input` where positive, else ``weight * input``.
+    """Each element if it is positive, else ``weight`` times the element.
 
     Args:
         input: floating-point, (N, C, ...) or of any shape.
-        weight: of the same dtype, with one element or, for dimension 1, C.
+        weight: of the same dtype, with one element, or C elements for dimension 1.
 
     Raises:
-        TypeError: for dtypes that differ.
+        TypeError: if the dtypes differ, or are not floating-point.
         ValueError: for another number of weights.
+
+    Example:
+        >>> flow.prelu(flow.tensor([-2.0, 3.0]), flow.tensor([0.5]))
+        tensor([-1.,  3.])
     """
     if weight.dtype is not input.dtype:
         raise TypeError(
@@ -194,10 +284,21 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
 def rrelu(
     input: Tensor, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False, inplace: bool = False
 ) -> Tensor:
-    """`input` where positive, else times a slope from [lower, upper): random if `training`, else the middle.
+    """Each element if it is positive, else the element times a slope from [`lower`, `upper`).
+
+    Args:
+        input: floating-point, of any shape.
+        lower, upper: the range of slopes.
+        training: whether each element has a random slope; else all have the mean of the two.
+        inplace: whether to write the result into `input`.
 
     Raises:
+        TypeError: if `input` is not floating-point.
         ValueError: if `lower` is above `upper`.
+
+    Example:
+        >>> flow.rrelu(flow.tensor([-4.0, 3.0]), 0.25, 0.75)
+        tensor([-2.,  3.])
     """
     if not lower <= upper:
         raise ValueError(f"rrelu: the lower slope {lower} must not be above the upper slope {upper}")
@@ -223,5 +324,13 @@ def _square_relu(input: Tensor) -> Tensor:
 
 
 def square_relu(input: Tensor) -> Tensor:
-    """``max(input, 0)**2``, under OneFlow's name."""
+    """``max(input, 0) ** 2`` of each element; the name is OneFlow's.
+
+    Raises:
+        TypeError: if `input` is not floating-point.
+
+    Example:
+        >>> flow.nn.functional.square_relu(flow.tensor([-1.0, 3.0]))
+        tensor([0., 9.])
+    """
     return applied("square_relu", _square_relu, input, False)

@@ -1,29 +1,31 @@
-"""Functions that treat each element alone, declared with their ops.
+"""Declarations of elementwise functions and their ops.
 
-A declaration gives the function of `vmflow`, the method of `Tensor`, the in-place form, and `out`.
+One declaration makes the function of `vmflow`, the method of `Tensor`, the in-place method, the argument `out`, and the
+parts of the docstring that follow from the operands and dtypes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, cast
 
 from vmflow import interpreter as _interpreter, tensors as _tensors
 from vmflow.context import MODE
+from vmflow.dtypes import BOOL, COMPLEX, INTEGER
 from vmflow.operands import advice, described, not_tensors
 from vmflow.ops.copying import clone, copy_
 from vmflow.ops.declaration import METHODS, declaring_module, public
 from vmflow.ops.destination import written
 from vmflow.ops.table import Attributes, OpExpr
 
-from .inference import REVERSED, SAME, elementwise, number
+from .inference import REVERSED, SAME, TO_BOOL, TO_FLOAT, TO_REAL, elementwise, number
 
 if TYPE_CHECKING:
     from vmflow.tensors import Tensor
 
     from .inference import Scalar
 
-    # From the function's name and its operands; raises.
+    # Called with the function's name and the operands; raises an error for operands that it refuses.
     Check: TypeAlias = Callable[[str, Any, Any], None]
 
     class UnaryFunction(Protocol):
@@ -64,7 +66,7 @@ class Binary:
         self.scalar = elementwise(f"{name}_scalar", result, scalars=1, **options)
 
     def of(self, input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
-        """The op; a method with a name, for Python takes three times as long to call an object."""
+        """Dispatch the op.  A named method: calling the object itself takes Python three times as long."""
         if isinstance(other, _tensors.Tensor):
             if isinstance(input, _tensors.Tensor):
                 return _interpreter.dispatch(self.tensors, (input, other))
@@ -99,7 +101,7 @@ def into(
 ) -> Tensor:
     """Write the result of an op into `target`, which may be among the inputs, and return it.
 
-    As `dispatch_into`, but what the gradient needs of the target is kept as it was.
+    Unlike `dispatch_into`, this copies the target first where the gradient needs its old values.
     """
     looks_back = op.saves_inputs or op.rule is None
     if looks_back and MODE.get().grad and any([operand.requires_grad for operand in (target, *inputs)]):
@@ -114,46 +116,117 @@ def into(
     return _interpreter.dispatch_into(op, target, inputs, attributes, scalars)
 
 
-def check_tensors(name: str, *given: Any) -> None:
-    """Before anything is asked of them.
+def check_tensors(name: str, *operands: Any) -> None:
+    """Raise TypeError unless all operands are tensors; called before their attributes are read."""
+    for operand in operands:
+        if not isinstance(operand, _tensors.Tensor):
+            raise not_tensors(name, operands)
+
+
+def listed_tensors(name: str, sequence: Any) -> tuple[Tensor, ...]:
+    """The tensors of a sequence.
 
     Raises:
-        TypeError: if one is no tensor.
+        TypeError: if it is no sequence of tensors; also for a single tensor, as the caller may or may not mean its
+            rows.
     """
-    for each in given:
-        if not isinstance(each, _tensors.Tensor):
-            raise not_tensors(name, given)
-
-
-def listed_tensors(name: str, given: Any) -> tuple[Tensor, ...]:
-    """The tensors of a sequence, before anything is asked of them.
-
-    Raises:
-        TypeError: if it is no sequence of tensors; also for a single tensor, whose rows could be meant or not.
-    """
-    if isinstance(given, _tensors.Tensor):
+    if isinstance(sequence, _tensors.Tensor):
         raise TypeError(
-            f"{name}: expected a sequence of tensors, got one tensor of shape {list(given.shape)}; put it into a list, "
-            "or take its rows with unbind()"
+            f"{name}: expected a sequence of tensors, got one tensor of shape {list(sequence.shape)}; put it into a "
+            "list, or take its rows with unbind()"
         )
-    if isinstance(given, str) or not hasattr(given, "__iter__"):
-        raise TypeError(f"{name}: expected a sequence of tensors, got {described(given)}{advice((given,))}")
-    tensors = tuple(given)
+    if isinstance(sequence, str) or not hasattr(sequence, "__iter__"):
+        raise TypeError(f"{name}: expected a sequence of tensors, got {described(sequence)}{advice((sequence,))}")
+    tensors = tuple(sequence)
     check_tensors(name, *tensors)
     return tensors
 
 
+# Names of the dtypes' categories, in their order.
+_CATEGORIES: Final = ("bool", "integer", "floating-point", "complex")
+
+# The returned tensor, by the rule for its dtype: of one operand, and of two.
+_RETURNS: Final = {
+    SAME: (
+        "A tensor of the input's shape and dtype.",
+        "A tensor of the broadcast shape and the common dtype.",
+    ),
+    TO_FLOAT: (
+        "A tensor of the input's shape and dtype; integers and bools give the default dtype.",
+        "A tensor of the broadcast shape and the common dtype; integers and bools give the default dtype.",
+    ),
+    TO_BOOL: ("A bool tensor of the input's shape.", "A bool tensor of the broadcast shape."),
+    TO_REAL: (
+        "A tensor of the input's shape and dtype; complex dtypes give the real one.",
+        "A tensor of the broadcast shape and the common dtype; complex dtypes give the real one.",
+    ),
+}
+
+# An expression, and the text that Python prints for its value; None if the declaration has the whole docstring.
+Example: TypeAlias = tuple[str, str] | None
+
+
+def _documented(
+    doc: str,
+    example: Example,
+    result: str,
+    wrong: str,
+    raises: tuple[str, ...] = (),
+    *,
+    least: int = BOOL,
+    most: int = COMPLEX,
+    **_: Any,
+) -> str:
+    """The docstring of a declared function.
+
+    Args:
+        doc, example: see `unary`.
+        result: see `elementwise`.
+        wrong: the operands that raise TypeError.
+        raises: further errors, each with its condition.
+        least, most: the categories that the op takes.
+    """
+    if example is None:
+        return doc
+    two = "operand" in wrong
+    result = SAME if result == TO_FLOAT and least > INTEGER else result
+    refused = [name for category, name in enumerate(_CATEGORIES) if not least <= category <= most]
+    if refused:
+        owner = "their common dtype" if two else "its dtype"
+        wrong = f"{wrong}, or {owner} is {' or '.join(refused)}"
+    errors = [f"TypeError: if {wrong}.", *raises]
+    if two:
+        errors += [
+            "ValueError: if the shapes do not broadcast.",
+            "RuntimeError: if the tensors are on different devices.",
+        ]
+    lines = "\n    ".join(errors)
+    call, printed = example
+    return (
+        f"{doc}\n\nReturns:\n    {_RETURNS[result][two]}\n\nRaises:\n    {lines}\n\n"
+        f"Example:\n    >>> {call}\n    {printed}\n"
+    )
+
+
 def unary(
-    name: str, result: str = SAME, *, doc: str, also: tuple[str, ...] = (), in_place: bool = True, **options: Any
+    name: str,
+    result: str = SAME,
+    *,
+    doc: str,
+    example: Example = None,
+    also: tuple[str, ...] = (),
+    in_place: bool = True,
+    **options: Any,
 ) -> UnaryFunction:
     """Declare a function of one tensor.
 
     Args:
         name: of the function and its op.
         result: see `elementwise`.
-        doc: the docstring.
+        doc: the docstring's first paragraphs; all of it without `example`.
+        example: an expression, and the text that Python prints for its value.
         also: further names; see `public`.
-        in_place: whether there is an in-place form.
+        in_place: whether to declare an in-place method.
         options: of `elementwise`.
     """
     op = elementwise(name, result, **options)
@@ -165,11 +238,19 @@ def unary(
 
     if in_place:
         change_by(op, also)
-    return cast("UnaryFunction", _published(function, op, name, doc, also))
+    text = _documented(doc, example, result, "`input` is no tensor", **options)
+    return cast("UnaryFunction", _published(function, op, name, text, also))
 
 
 def pair(
-    name: str, result: str = SAME, *, doc: str, also: tuple[str, ...] = (), in_place: bool = False, **options: Any
+    name: str,
+    result: str = SAME,
+    *,
+    doc: str,
+    example: Example = None,
+    also: tuple[str, ...] = (),
+    in_place: bool = False,
+    **options: Any,
 ) -> PairFunction:
     """Declare a function of two tensors; see `unary`."""
     op = elementwise(name, result, operands=2, **options)
@@ -181,7 +262,8 @@ def pair(
 
     if in_place:
         change_by_pair(op, also=also)
-    return cast("PairFunction", _published(function, op, name, doc, also))
+    text = _documented(doc, example, result, "an operand is no tensor", **options)
+    return cast("PairFunction", _published(function, op, name, text, also))
 
 
 def binary(
@@ -189,6 +271,8 @@ def binary(
     result: str = SAME,
     *,
     doc: str,
+    example: Example = None,
+    raises: tuple[str, ...] = (),
     also: tuple[str, ...] = (),
     reflected: str | None = None,
     in_place: bool = True,
@@ -198,9 +282,10 @@ def binary(
     """Declare a function of two operands, of which one may be a number.
 
     Args:
-        name, result, doc, also, in_place, options: see `unary`.
+        name, result, doc, example, also, in_place, options: see `unary`.
+        raises: errors besides those for wrong dtypes, shapes and devices, each with its condition.
         reflected: see `public`.
-        check: called first, with the name and the operands, to refuse some.
+        check: called first with the name and the operands; raises an error for operands that it refuses.
     """
     op = Binary(name, result, **options)
 
@@ -220,13 +305,14 @@ def binary(
 
     if in_place:
         change_by_binary(op, check, also)
-    return cast("BinaryFunction", _published(function, op, name, doc, also, reflected))
+    text = _documented(doc, example, result, "neither operand is a tensor", raises, **options)
+    return cast("BinaryFunction", _published(function, op, name, text, also, reflected))
 
 
 def _published(
     function: Any, op: OpExpr | Binary, name: str, doc: str, also: tuple[str, ...], reflected: str | None = None
 ) -> Any:
-    """The function with its name, as if it were written out in the module that declares it."""
+    """Name the function as if it were written out in the module that declares it, and publish it."""
     function.__module__ = declaring_module()
     function.__name__ = function.__qualname__ = name
     function.__code__ = function.__code__.replace(co_name=name, co_qualname=name)
@@ -239,7 +325,7 @@ def _published(
 
 
 def change_by(op: OpExpr, also: tuple[str, ...] = ()) -> None:
-    """Declare the in-place form of an op of one tensor, whose function may have further names."""
+    """Declare the in-place method of an op of one tensor; `also` are further names of its function."""
 
     def form(input: Tensor) -> Tensor:
         return into(op, input, (input,))
@@ -248,7 +334,7 @@ def change_by(op: OpExpr, also: tuple[str, ...] = ()) -> None:
 
 
 def change_by_pair(op: OpExpr, check: Check | None = None, also: tuple[str, ...] = ()) -> None:
-    """Declare the in-place form of an op of two tensors; for `check` and `also`, see `binary`."""
+    """Declare the in-place method of an op of two tensors; for `check` and `also`, see `binary`."""
 
     def form(input: Tensor, other: Tensor) -> Tensor:
         if check is not None:
@@ -259,7 +345,7 @@ def change_by_pair(op: OpExpr, check: Check | None = None, also: tuple[str, ...]
 
 
 def change_by_binary(op: Binary, check: Check | None = None, also: tuple[str, ...] = ()) -> None:
-    """Declare the in-place form of an op of a tensor and a tensor or number; for `check` and `also`, see `binary`."""
+    """Declare the in-place method of an op of a tensor and a tensor or number; see `binary` for the arguments."""
 
     def form(input: Tensor, other: Tensor | Scalar) -> Tensor:
         if check is not None:
@@ -273,5 +359,5 @@ def _enter_form(form: Callable[..., Tensor], name: str, also: tuple[str, ...]) -
     form.__module__ = declaring_module()
     form.__name__ = form.__qualname__ = f"{name}_"
     form.__doc__ = f"In-place `{name}`."
-    for each in (name, *[other for other in also if not other.startswith("__")]):
-        METHODS[f"{each}_"] = form
+    for alias in (name, *[other for other in also if not other.startswith("__")]):
+        METHODS[f"{alias}_"] = form

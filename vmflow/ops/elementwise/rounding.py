@@ -18,9 +18,28 @@ from .pointwise import unary
 if TYPE_CHECKING:
     from vmflow.tensors import Tensor
 
-floor = unary("floor", least=1, most=FLOATING, doc="The largest integer not above, in the input's dtype.")
-ceil = unary("ceil", least=1, most=FLOATING, doc="The smallest integer not below, in the input's dtype.")
-trunc = unary("trunc", least=1, most=FLOATING, also=("fix",), doc="The integer part, in the input's dtype.")
+floor = unary(
+    "floor",
+    least=1,
+    most=FLOATING,
+    doc="The largest integer that is not above the element.",
+    example=("flow.floor(flow.tensor([1.5, -1.5]))", "tensor([ 1., -2.])"),
+)
+ceil = unary(
+    "ceil",
+    least=1,
+    most=FLOATING,
+    doc="The smallest integer that is not below the element.",
+    example=("flow.ceil(flow.tensor([1.5, -1.5]))", "tensor([ 2., -1.])"),
+)
+trunc = unary(
+    "trunc",
+    least=1,
+    most=FLOATING,
+    also=("fix",),
+    doc="The element without its fraction: rounded towards zero.",
+    example=("flow.trunc(flow.tensor([1.5, -1.5]))", "tensor([ 1., -1.])"),
+)
 _ROUND = elementwise("round", least=1, most=FLOATING)
 
 for _flat in (floor.op, ceil.op, trunc.op, _ROUND):
@@ -30,10 +49,17 @@ for _flat in (floor.op, ceil.op, trunc.op, _ROUND):
 @public()
 @copied_in_place()
 def round(input: Tensor, *, decimals: int = 0, out: Tensor | None = None) -> Tensor:
-    """The nearest value with `decimals` decimals, or with -`decimals` zeros before the point; ties go to even.
+    """Each element rounded to `decimals` decimals, or to a multiple of ``10 ** -decimals``; ties go to even.
 
     Raises:
-        TypeError: for an integer tensor and `decimals`.
+        TypeError: if `input` is no tensor, or bool or complex, if `decimals` is no integer, or not 0 for an integer
+            tensor.
+
+    Example:
+        >>> flow.round(flow.tensor([0.5, 1.5, 2.6]))
+        tensor([0., 2., 3.])
+        >>> flow.round(flow.tensor([0.125, 1.375]), decimals=1)
+        tensor([0.1000, 1.4000])
     """
     if out is not None:
         return delivered("round", out, (input,), lambda: round(input, decimals=decimals))
@@ -52,7 +78,15 @@ def round(input: Tensor, *, decimals: int = 0, out: Tensor | None = None) -> Ten
 @copied_in_place()
 @out_by_copy()
 def frac(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The part behind the point: ``input - trunc(input)``."""
+    """The fraction of each element: ``input - trunc(input)``.
+
+    Raises:
+        TypeError: if `input` is not floating-point.
+
+    Example:
+        >>> flow.frac(flow.tensor([1.5, -2.25]))
+        tensor([ 0.5000, -0.2500])
+    """
     if input.dtype.category < FLOATING:
         raise TypeError(f"frac is not defined for {input.dtype.name} tensors")
     return input - trunc(input)

@@ -79,9 +79,17 @@ def where(
     *,
     out: Tensor | None = None,
 ) -> Any:
-    """`input` where the bool `condition` holds, else `other`; all three broadcast.
+    """`input` where the bool `condition` holds, else `other`.  The three shapes broadcast.
 
     With `condition` alone, the indices of its non-zero elements: ``nonzero(condition, as_tuple=True)``.
+
+    Raises:
+        TypeError: if `condition` is no bool tensor, or only one of `input` and `other` is given.
+        ValueError: if the shapes do not broadcast.
+
+    Example:
+        >>> flow.where(flow.tensor([True, False]), flow.tensor([1, 2]), 0)
+        tensor([1, 0])
     """
     if input is None or other is None:
         if input is not other:
@@ -102,18 +110,36 @@ def where(
 
 @method("where", own=False)
 def chosen_where(self: Tensor, condition: Tensor, other: Tensor | Scalar) -> Tensor:
-    """The tensor where the bool `condition` holds, else `other`; all three broadcast."""
+    """The tensor where the bool `condition` holds, else `other`.  The three shapes broadcast.
+
+    Raises:
+        TypeError: if `condition` is no bool tensor.
+        ValueError: if the shapes do not broadcast.
+
+    Example:
+        >>> flow.tensor([1, 2]).where(flow.tensor([True, False]), 0)
+        tensor([1, 0])
+    """
     chosen: Tensor = where(condition, self, other)
     return chosen
 
 
 @public()
 def masked_fill(input: Tensor, mask: Tensor, value: Tensor | Scalar) -> Tensor:
-    """A copy of `input` with `value`, a number or a 0-d tensor, where the bool `mask` holds; the two broadcast.
+    """A copy of `input` with `value` where the bool `mask` holds.  The shapes broadcast.
+
+    Args:
+        input, mask: tensors.
+        value: a number, or a 0-d tensor.
 
     Raises:
-        TypeError: if the mask is no bool tensor.
-        ValueError: if the value is no single number, or not one that the dtype holds.
+        TypeError: if the mask is not bool, or `value` is no number, or complex for a real dtype.
+        ValueError: if the value is a tensor with dimensions, or out of the dtype's range, or the shapes do not
+            broadcast.
+
+    Example:
+        >>> flow.masked_fill(flow.tensor([1, 2, 3]), flow.tensor([True, False, True]), 0)
+        tensor([0, 2, 0])
     """
     filling, order, scalars = _filling("masked_fill", input, value)
     return _interpreter.dispatch(_WHERE, (mask, *filling, input), order, scalars)
@@ -121,7 +147,16 @@ def masked_fill(input: Tensor, mask: Tensor, value: Tensor | Scalar) -> Tensor:
 
 @function()
 def fill(input: Tensor, value: Tensor | Scalar) -> Tensor:
-    """A tensor like `input`, of `value` everywhere; `input`'s gradient is zero."""
+    """A tensor of the shape and dtype of `input` whose elements are all `value`; the gradient of `input` is zero.
+
+    Raises:
+        TypeError: if `value` is no number, or complex for a real dtype.
+        ValueError: if the value is a tensor with dimensions, or out of the dtype's range.
+
+    Example:
+        >>> flow.fill(flow.tensor([1, 2]), 7)
+        tensor([7, 7])
+    """
     return masked_fill(input, full_of(meta((), dtypes.bool_, input.device), True), value)
 
 
@@ -212,12 +247,17 @@ def clamp(
     *,
     out: Tensor | None = None,
 ) -> Tensor:
-    """Each element limited to [min, max]; None is no limit.
+    """Each element limited to [`min`, `max`]; None is no limit.  The shapes broadcast.
 
-    A limit takes no part of the gradient where an element equals it; where `min` is above `max`, the result is `max`.
+    Where `min` is above `max`, the result is `max`.  Where an element equals a limit, the element has the gradient.
 
     Raises:
-        ValueError: if both limits are None.
+        TypeError: if neither operand is a tensor, or their common dtype is bool or complex.
+        ValueError: if both limits are None, or the shapes do not broadcast.
+
+    Example:
+        >>> flow.clamp(flow.tensor([-1, 5, 9]), 0, 6)
+        tensor([0, 5, 6])
     """
     if min is None and max is None:
         raise ValueError("clamp: give min, max or both")
@@ -253,7 +293,16 @@ def clamp_(input: Tensor, min: Tensor | Scalar | None = None, max: Tensor | Scal
 
 @public()
 def clamp_min(input: Tensor, min: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
-    """Each element, or `min` if that is larger."""
+    """The larger of each element and `min`.  The shapes broadcast.
+
+    Raises:
+        TypeError: if neither operand is a tensor, or their common dtype is bool or complex.
+        ValueError: if the shapes do not broadcast.
+
+    Example:
+        >>> flow.clamp_min(flow.tensor([-1, 5]), 0)
+        tensor([0, 5])
+    """
     if out is not None:
         return _CLAMP_MIN.written(out, input, min)
     return _CLAMP_MIN.of(input, min)
@@ -261,7 +310,16 @@ def clamp_min(input: Tensor, min: Tensor | Scalar, *, out: Tensor | None = None)
 
 @public()
 def clamp_max(input: Tensor, max: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
-    """Each element, or `max` if that is smaller."""
+    """The smaller of each element and `max`.  The shapes broadcast.
+
+    Raises:
+        TypeError: if neither operand is a tensor, or their common dtype is bool or complex.
+        ValueError: if the shapes do not broadcast.
+
+    Example:
+        >>> flow.clamp_max(flow.tensor([-1, 5]), 0)
+        tensor([-1,  0])
+    """
     if out is not None:
         return _CLAMP_MAX.written(out, input, max)
     return _CLAMP_MAX.of(input, max)
@@ -278,7 +336,17 @@ def nan_to_num(
     *,
     out: Tensor | None = None,
 ) -> Tensor:
-    """nan replaced by `nan`, or 0, and infinities by `posinf` and `neginf`, or the dtype's extremes."""
+    """Each element, with nan replaced by `nan`, and infinities by `posinf` and `neginf`.
+
+    The default is 0 for nan, and the dtype's largest and smallest number for infinities.
+
+    Raises:
+        TypeError: if a replacement is no number.
+
+    Example:
+        >>> flow.nan_to_num(flow.tensor([1.0, flow.nan, flow.inf]), posinf=9)
+        tensor([1., 0., 9.])
+    """
     if input.dtype.category < FLOATING:
         return input.clone()
     limits = dtypes.finfo(input.dtype)

@@ -35,7 +35,12 @@ if TYPE_CHECKING:
 # Bessel functions
 
 i0 = unary(
-    "i0", TO_FLOAT, cost=DEAR * 30, most=FLOATING, doc="The modified Bessel function of the first kind, of order 0."
+    "i0",
+    TO_FLOAT,
+    cost=DEAR * 30,
+    most=FLOATING,
+    doc="The modified Bessel function of the first kind, of order 0.",
+    example=("flow.i0(flow.tensor([0.0, 1.0]))", "tensor([1.0000, 1.2661])"),
 )
 _I0E = elementwise("i0e", TO_FLOAT, cost=DEAR * 30, most=FLOATING)
 _I1 = elementwise("i1", TO_FLOAT, cost=DEAR * 30, most=FLOATING)
@@ -43,17 +48,41 @@ _I1E = elementwise("i1e", TO_FLOAT, cost=DEAR * 30, most=FLOATING)
 
 
 def i0e(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """``exp(-abs(input)) * i0(input)``, without overflow."""
+    """``exp(-abs(input)) * i0(input)`` of each element, computed without overflow.
+
+    Raises:
+        TypeError: if `input` is no tensor, or complex.
+
+    Example:
+        >>> flow.special.i0e(flow.tensor([0.0, 1.0]))
+        tensor([1.0000, 0.4658])
+    """
     return _interpreter.dispatch(_I0E, (input,)) if out is None else written(_I0E, out, (input,))
 
 
 def i1(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The modified Bessel function of the first kind, of order 1."""
+    """The modified Bessel function of the first kind, of order 1, at each element.
+
+    Raises:
+        TypeError: if `input` is no tensor, or complex.
+
+    Example:
+        >>> flow.special.i1(flow.tensor([0.0, 1.0]))
+        tensor([0.0000, 0.5652])
+    """
     return _interpreter.dispatch(_I1, (input,)) if out is None else written(_I1, out, (input,))
 
 
 def i1e(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """``exp(-abs(input)) * i1(input)``, without overflow."""
+    """``exp(-abs(input)) * i1(input)`` of each element, computed without overflow.
+
+    Raises:
+        TypeError: if `input` is no tensor, or complex.
+
+    Example:
+        >>> flow.special.i1e(flow.tensor([0.0, 1.0]))
+        tensor([0.0000, 0.2079])
+    """
     return _interpreter.dispatch(_I1E, (input,)) if out is None else written(_I1E, out, (input,))
 
 
@@ -104,24 +133,56 @@ def _ndtri_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 
 
 def erfcx(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """``exp(input ** 2) * erfc(input)``, also where the one overflows and the other is 0."""
+    """``exp(input ** 2) * erfc(input)`` of each element, also where the first factor overflows.
+
+    Raises:
+        TypeError: if `input` is no tensor, or complex.
+
+    Example:
+        >>> flow.special.erfcx(flow.tensor([0.0, 1.0]))
+        tensor([1.0000, 0.4276])
+    """
     return _interpreter.dispatch(_ERFCX, (input,)) if out is None else written(_ERFCX, out, (input,))
 
 
 def ndtri(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The number whose `ndtr` is `input`; infinite at 0 and 1, nan outside."""
+    """The inverse of `ndtr` at each element; infinite at 0 and 1, nan outside.
+
+    Raises:
+        TypeError: if `input` is no tensor, or complex.
+
+    Example:
+        >>> flow.special.ndtri(flow.tensor([0.5, 0.975]))
+        tensor([0.0000, 1.9600])
+    """
     return _interpreter.dispatch(_NDTRI, (input,)) if out is None else written(_NDTRI, out, (input,))
 
 
 @out_by_copy()
 def ndtr(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The probability that a standard normal variable is less than `input`."""
+    """The probability that a standard normal variable is less than each element.
+
+    Raises:
+        TypeError: if `input` is no tensor, or complex.
+
+    Example:
+        >>> flow.special.ndtr(flow.tensor([0.0, 1.96]))
+        tensor([0.5000, 0.9750])
+    """
     return erfc(input * -math.sqrt(0.5)) * 0.5
 
 
 @out_by_copy()
 def log_ndtr(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """``log(ndtr(input))``, also where the probability is too small to be represented."""
+    """``log(ndtr(input))`` of each element, also where the probability underflows.
+
+    Raises:
+        TypeError: if `input` is complex.
+
+    Example:
+        >>> flow.special.log_ndtr(flow.tensor([0.0, -100.0]))
+        tensor([-6.9315e-01, -5.0055e+03])
+    """
     wide = _floating(input)
     # Each branch sees what the other is for at the border, since it must not overflow there.
     low, high = wide.clamp(max=-1.0), wide.clamp(min=-1.0)
@@ -135,10 +196,15 @@ def _floating(input: Tensor) -> Tensor:
 
 @out_by_copy()
 def xlog1py(input: Tensor | Scalar, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
-    """``input * log1p(other)``; 0 where `input` is 0, unless `other` is nan.
+    """``input * log1p(other)``; 0 where `input` is 0, unless `other` is nan.  The shapes broadcast.
 
     Raises:
-        TypeError: if neither is a tensor.
+        TypeError: if neither operand is a tensor, or one is complex.
+        ValueError: if the shapes do not broadcast.
+
+    Example:
+        >>> flow.special.xlog1py(flow.tensor([0.0, 2.0]), flow.tensor([-1.0, 1.0]))
+        tensor([0.0000, 1.3863])
     """
     if not isinstance(other, _tensors.Tensor):
         if not isinstance(input, _tensors.Tensor):
@@ -160,10 +226,9 @@ igamma = pair(
     least=FLOATING,
     most=FLOATING,
     in_place=True,
-    doc="""The regularized lower incomplete gamma function of `input`, integrated from 0 to `other`.
-
-    It is nan where one of the operands is negative.  The gradient is that of `other`; `input` has none.
-    """,
+    doc="The regularized lower incomplete gamma function of `input`: the integral from 0 to `other`.\n\n"
+    "nan where an operand is negative.  Differentiable with respect to `other` only.",
+    example=("flow.igamma(flow.tensor([1.0, 4.0]), flow.tensor([2.0, 4.0]))", "tensor([0.8647, 0.5665])"),
 )
 igammac = pair(
     "igammac",
@@ -172,10 +237,9 @@ igammac = pair(
     least=FLOATING,
     most=FLOATING,
     in_place=True,
-    doc="""The regularized upper incomplete gamma function of `input`, integrated from `other` on.
-
-    It is nan where one of the operands is negative.  The gradient is that of `other`; `input` has none.
-    """,
+    doc="The regularized upper incomplete gamma function of `input`: the integral from `other` to infinity.\n\n"
+    "nan where an operand is negative.  Differentiable with respect to `other` only.",
+    example=("flow.igammac(flow.tensor([1.0, 4.0]), flow.tensor([2.0, 4.0]))", "tensor([0.1353, 0.4335])"),
 )
 _ZETA = Binary("zeta", TO_FLOAT, cost=DEAR * 60, most=FLOATING)
 
@@ -218,13 +282,22 @@ def _zeta_scalar_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 
 
 def zeta(input: Tensor | Scalar, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
-    """Hurwitz's zeta function: the sum of ``(k + other) ** -input`` over all k from 0.
+    """Hurwitz's zeta function: the sum of ``(k + other) ** -input`` over all k from 0.  The shapes broadcast.
+
+    Differentiable with respect to `other` only.
 
     Args:
-        input: the exponent; infinite at 1, nan below.
-        other: the first term's base; infinite at 0, -1, ...  Other negative ones take whole exponents alone.
+        input: the exponent; the result is infinite at 1, nan below.
+        other: the base of the first term; the result is infinite at 0, -1 and so on.  Other negative bases need
+            whole exponents.
 
-    The gradient is that of `other`; `input` has none.
+    Raises:
+        TypeError: if neither operand is a tensor, or one is complex.
+        ValueError: if the shapes do not broadcast.
+
+    Example:
+        >>> flow.special.zeta(flow.tensor([2.0, 3.0]), 1.0)
+        tensor([1.6449, 1.2021])
     """
     return _ZETA.of(input, other) if out is None else _ZETA.written(out, input, other)
 
@@ -234,10 +307,15 @@ def zeta(input: Tensor | Scalar, other: Tensor | Scalar, *, out: Tensor | None =
 @autocast_as_op
 @out_by_copy()
 def mvlgamma(input: Tensor, p: int, *, out: Tensor | None = None) -> Tensor:
-    """The logarithm of the multivariate gamma function of dimension `p`.
+    """The logarithm of the multivariate gamma function of dimension `p` at each element.
 
     Raises:
-        ValueError: unless `p` is positive.
+        TypeError: if `input` is complex, or `p` is no integer.
+        ValueError: if `p` is not positive.
+
+    Example:
+        >>> flow.mvlgamma(flow.tensor([1.0, 2.0]), 2)
+        tensor([1.1447, 0.4516])
     """
     if p < 1:
         raise ValueError(f"mvlgamma: the dimension p must be positive, got {p}")

@@ -25,17 +25,81 @@ if TYPE_CHECKING:
     from .pointwise import UnaryFunction
 
 
-exp = unary("exp", TO_FLOAT, cost=DEAR, doc="e to the power of each element.")
-expm1 = unary("expm1", TO_FLOAT, cost=DEAR, doc="``exp(input) - 1``, accurate near zero.")
-log = unary("log", TO_FLOAT, cost=DEAR, doc="The natural logarithm; nan below zero, -inf at zero.")
-log2 = unary("log2", TO_FLOAT, cost=DEAR, doc="The logarithm to base 2.")
-log10 = unary("log10", TO_FLOAT, cost=DEAR, doc="The logarithm to base 10.")
-log1p = unary("log1p", TO_FLOAT, cost=DEAR, doc="``log(1 + input)``, accurate near zero.")
-sqrt = unary("sqrt", TO_FLOAT, doc="The square root; nan below zero.")
-sin = unary("sin", TO_FLOAT, cost=DEAR, doc="The sine, of radians.")
-cos = unary("cos", TO_FLOAT, cost=DEAR, doc="The cosine, of radians.")
-tan = unary("tan", TO_FLOAT, cost=DEAR, doc="The tangent, of radians.")
-rsqrt = unary("rsqrt", TO_FLOAT, doc="``1 / sqrt(input)``.")
+exp = unary(
+    "exp",
+    TO_FLOAT,
+    cost=DEAR,
+    doc="e to the power of each element.",
+    example=("flow.exp(flow.tensor([0.0, 1.0]))", "tensor([1.0000, 2.7183])"),
+)
+expm1 = unary(
+    "expm1",
+    TO_FLOAT,
+    cost=DEAR,
+    doc="``exp(input) - 1``, accurate near zero.",
+    example=("flow.expm1(flow.tensor([0.0, 1.0]))", "tensor([0.0000, 1.7183])"),
+)
+log = unary(
+    "log",
+    TO_FLOAT,
+    cost=DEAR,
+    doc="The natural logarithm; nan below zero, -inf at zero.",
+    example=("flow.log(flow.tensor([1.0, 2.0]))", "tensor([0.0000, 0.6931])"),
+)
+log2 = unary(
+    "log2",
+    TO_FLOAT,
+    cost=DEAR,
+    doc="The logarithm to base 2.",
+    example=("flow.log2(flow.tensor([1.0, 2.0, 3.0]))", "tensor([0.0000, 1.0000, 1.5850])"),
+)
+log10 = unary(
+    "log10",
+    TO_FLOAT,
+    cost=DEAR,
+    doc="The logarithm to base 10.",
+    example=("flow.log10(flow.tensor([1.0, 10.0, 20.0]))", "tensor([0.0000, 1.0000, 1.3010])"),
+)
+log1p = unary(
+    "log1p",
+    TO_FLOAT,
+    cost=DEAR,
+    doc="``log(1 + input)``, accurate near zero.",
+    example=("flow.log1p(flow.tensor([0.0, 1.0]))", "tensor([0.0000, 0.6931])"),
+)
+sqrt = unary(
+    "sqrt",
+    TO_FLOAT,
+    doc="The square root; nan below zero.",
+    example=("flow.sqrt(flow.tensor([4.0, 9.0]))", "tensor([2., 3.])"),
+)
+sin = unary(
+    "sin",
+    TO_FLOAT,
+    cost=DEAR,
+    doc="The sine of an angle in radians.",
+    example=("flow.sin(flow.tensor([0.0, 1.0]))", "tensor([0.0000, 0.8415])"),
+)
+cos = unary(
+    "cos",
+    TO_FLOAT,
+    cost=DEAR,
+    doc="The cosine of an angle in radians.",
+    example=("flow.cos(flow.tensor([0.0, 1.0]))", "tensor([1.0000, 0.5403])"),
+)
+tan = unary(
+    "tan",
+    TO_FLOAT,
+    cost=DEAR,
+    doc="The tangent of an angle in radians.",
+    example=("flow.tan(flow.tensor([0.0, 1.0]))", "tensor([0.0000, 1.5574])"),
+)
+rsqrt = unary(
+    "rsqrt",
+    TO_FLOAT,
+    doc="``1 / sqrt(input)``.",
+    example=("flow.rsqrt(flow.tensor([4.0, 16.0]))", "tensor([0.5000, 0.2500])"),
+)
 
 
 @exp.op.gradient(outputs=(0,))
@@ -95,15 +159,76 @@ def _tan_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     return (gradient * (tangent * tangent + 1),)
 
 
-sinh = unary("sinh", TO_FLOAT, cost=DEAR, doc="The hyperbolic sine.")
-cosh = unary("cosh", TO_FLOAT, cost=DEAR, doc="The hyperbolic cosine.")
-asin = unary("asin", TO_FLOAT, cost=DEAR, also=("arcsin",), doc="The arc sine, in radians; nan outside [-1, 1].")
-acos = unary("acos", TO_FLOAT, cost=DEAR, also=("arccos",), doc="The arc cosine, in radians; nan outside [-1, 1].")
-atan = unary("atan", TO_FLOAT, cost=DEAR, also=("arctan",), doc="The arc tangent, in radians.")
-asinh = unary("asinh", TO_FLOAT, cost=DEAR, also=("arcsinh",), doc="The inverse hyperbolic sine.")
-acosh = unary("acosh", TO_FLOAT, cost=DEAR, also=("arccosh",), doc="The inverse hyperbolic cosine; nan below 1.")
-atanh = unary("atanh", TO_FLOAT, cost=DEAR, also=("arctanh",), doc="The inverse hyperbolic tangent.")
-exp2 = unary("exp2", TO_FLOAT, cost=DEAR, most=FLOATING, doc="2 to the power of each element.")
+sinh = unary(
+    "sinh",
+    TO_FLOAT,
+    cost=DEAR,
+    doc="The hyperbolic sine.",
+    example=("flow.sinh(flow.tensor([0.0, 1.0]))", "tensor([0.0000, 1.1752])"),
+)
+cosh = unary(
+    "cosh",
+    TO_FLOAT,
+    cost=DEAR,
+    doc="The hyperbolic cosine.",
+    example=("flow.cosh(flow.tensor([0.0, 1.0]))", "tensor([1.0000, 1.5431])"),
+)
+asin = unary(
+    "asin",
+    TO_FLOAT,
+    cost=DEAR,
+    also=("arcsin",),
+    doc="The arc sine, in radians; nan outside [-1, 1].",
+    example=("flow.asin(flow.tensor([0.0, 1.0]))", "tensor([0.0000, 1.5708])"),
+)
+acos = unary(
+    "acos",
+    TO_FLOAT,
+    cost=DEAR,
+    also=("arccos",),
+    doc="The arc cosine, in radians; nan outside [-1, 1].",
+    example=("flow.acos(flow.tensor([1.0, 0.0]))", "tensor([0.0000, 1.5708])"),
+)
+atan = unary(
+    "atan",
+    TO_FLOAT,
+    cost=DEAR,
+    also=("arctan",),
+    doc="The arc tangent, in radians.",
+    example=("flow.atan(flow.tensor([0.0, 1.0]))", "tensor([0.0000, 0.7854])"),
+)
+asinh = unary(
+    "asinh",
+    TO_FLOAT,
+    cost=DEAR,
+    also=("arcsinh",),
+    doc="The inverse hyperbolic sine.",
+    example=("flow.asinh(flow.tensor([0.0, 1.0]))", "tensor([0.0000, 0.8814])"),
+)
+acosh = unary(
+    "acosh",
+    TO_FLOAT,
+    cost=DEAR,
+    also=("arccosh",),
+    doc="The inverse hyperbolic cosine; nan below 1.",
+    example=("flow.acosh(flow.tensor([1.0, 2.0]))", "tensor([0.0000, 1.3170])"),
+)
+atanh = unary(
+    "atanh",
+    TO_FLOAT,
+    cost=DEAR,
+    also=("arctanh",),
+    doc="The inverse hyperbolic tangent; infinite at -1 and 1, nan outside.",
+    example=("flow.atanh(flow.tensor([0.0, 0.5]))", "tensor([0.0000, 0.5493])"),
+)
+exp2 = unary(
+    "exp2",
+    TO_FLOAT,
+    cost=DEAR,
+    most=FLOATING,
+    doc="2 to the power of each element.",
+    example=("flow.exp2(flow.tensor([0.0, 0.5, 1.0]))", "tensor([1.0000, 1.4142, 2.0000])"),
+)
 
 
 def _differentiate(function: UnaryFunction, derivative: Callable[[Tensor], Tensor]) -> None:
@@ -131,9 +256,18 @@ hypot = pair(
     most=FLOATING,
     in_place=True,
     doc="``sqrt(input ** 2 + other ** 2)``, without overflow.",
+    example=("flow.hypot(flow.tensor([3.0, 1.0]), flow.tensor([4.0, 1.0]))", "tensor([5.0000, 1.4142])"),
 )
 logaddexp = pair(
-    "logaddexp", TO_FLOAT, cost=DEAR, most=FLOATING, doc="``log(exp(input) + exp(other))``, without overflow."
+    "logaddexp",
+    TO_FLOAT,
+    cost=DEAR,
+    most=FLOATING,
+    doc="``log(exp(input) + exp(other))``, without overflow.",
+    example=(
+        "flow.logaddexp(flow.tensor([0.0, 1000.0]), flow.tensor([0.0, 1000.0]))",
+        "tensor([6.9315e-01, 1.0007e+03])",
+    ),
 )
 
 
@@ -155,7 +289,15 @@ def _logaddexp_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor, Tensor]
 @copied_in_place()
 @out_by_copy()
 def logit(input: Tensor, eps: float | None = None, *, out: Tensor | None = None) -> Tensor:
-    """``log(input / (1 - input))``, of numbers first limited to [eps, 1 - eps] if `eps` is given."""
+    """``log(input / (1 - input))`` of each element, which is first limited to [eps, 1 - eps] if `eps` is given.
+
+    Raises:
+        TypeError: if `eps` is no number.
+
+    Example:
+        >>> flow.logit(flow.tensor([0.5, 0.75]))
+        tensor([0.0000, 1.0986])
+    """
     if input.dtype.category < FLOATING:
         input = cast(input, dtypes.get_default_dtype())
     if eps is not None:
@@ -169,11 +311,27 @@ xlogy = binary(
     cost=DEAR,
     most=FLOATING,
     doc="``input * log(other)``; 0 where `input` is 0, unless `other` is nan.",
+    example=("flow.xlogy(flow.tensor([0.0, 2.0]), flow.tensor([0.0, 1.0]))", "tensor([0., 0.])"),
 )
-sinc = unary("sinc", TO_FLOAT, cost=DEAR * 3, most=FLOATING, doc="``sin(pi * input) / (pi * input)``; 1 at 0.")
+sinc = unary(
+    "sinc",
+    TO_FLOAT,
+    cost=DEAR * 3,
+    most=FLOATING,
+    doc="``sin(pi * input) / (pi * input)``; 1 at 0.",
+    example=("flow.sinc(flow.tensor([0.0, 0.5]))", "tensor([1.0000, 0.6366])"),
+)
 _ENTR = elementwise("entr", TO_FLOAT, cost=DEAR * 2, most=FLOATING)
 logaddexp2 = pair(
-    "logaddexp2", TO_FLOAT, cost=DEAR, most=FLOATING, doc="``log2(2 ** input + 2 ** other)``, without overflow."
+    "logaddexp2",
+    TO_FLOAT,
+    cost=DEAR,
+    most=FLOATING,
+    doc="``log2(2 ** input + 2 ** other)``, without overflow.",
+    example=(
+        "flow.logaddexp2(flow.tensor([0.0, 1000.0]), flow.tensor([0.0, 1000.0]))",
+        "tensor([1.0000e+00, 1.0010e+03])",
+    ),
 )
 
 
@@ -220,7 +378,15 @@ def _logaddexp2_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor, Tensor
 
 
 def entr(input: Tensor) -> Tensor:
-    """``-input * log(input)``; 0 at 0, -inf below."""
+    """``-input * log(input)`` of each element; 0 at 0, -inf below.
+
+    Raises:
+        TypeError: if `input` is no tensor, or complex.
+
+    Example:
+        >>> flow.special.entr(flow.tensor([0.5, 0.0, -1.0]))
+        tensor([0.3466, 0.0000,   -inf])
+    """
     return _interpreter.dispatch(_ENTR, (input,))
 
 
@@ -235,7 +401,15 @@ def _turned(name: str, angle: Tensor, factor: float) -> Tensor:
 @copied_in_place()
 @out_by_copy()
 def deg2rad(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """Degrees to radians."""
+    """Each element converted from degrees to radians.
+
+    Raises:
+        TypeError: if `input` is no tensor, or complex.
+
+    Example:
+        >>> flow.deg2rad(flow.tensor([0.0, 180.0]))
+        tensor([0.0000, 3.1416])
+    """
     return _turned("deg2rad", input, math.pi / 180)
 
 
@@ -243,5 +417,13 @@ def deg2rad(input: Tensor, *, out: Tensor | None = None) -> Tensor:
 @copied_in_place()
 @out_by_copy()
 def rad2deg(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """Radians to degrees."""
+    """Each element converted from radians to degrees.
+
+    Raises:
+        TypeError: if `input` is no tensor, or complex.
+
+    Example:
+        >>> flow.rad2deg(flow.tensor([0.0, 1.0]))
+        tensor([ 0.0000, 57.2958])
+    """
     return _turned("rad2deg", input, 180 / math.pi)
