@@ -19,7 +19,7 @@ X = flow.ones(2, 3)
     ("call", "error", "message"),
     [
         (lambda: flow.isposinf(X.to(flow.complex64)), TypeError, "isposinf is not defined for complex64"),
-        (lambda: flow.polar(X, X.double()), TypeError, "polar: expected two of float32"),
+        (lambda: flow.polar(X, X.double()), TypeError, "polar: expected two float32"),
         (lambda: flow.frexp(X.int()), TypeError, "frexp is not defined for int32"),
         (lambda: flow.gcd(X, X), TypeError, "gcd is not defined for float32"),
         (lambda: flow.adjoint(flow.ones(2)), ValueError, "adjoint: expected matrices"),

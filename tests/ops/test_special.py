@@ -300,7 +300,7 @@ def test_incomplete_gamma_functions_everywhere(contract: KernelContract) -> None
     check(flow.igammac(flow.tensor(first), flow.tensor(second)), 1 - expected, "float64")
     for function in (flow.igamma, flow.igammac):
         check_gradients(partial(function, flow.tensor([0.5, 2.0, 30.0]).double()), np.array([0.3, 1.5, 28.0]))
-        with pytest.raises(RuntimeError, match="no gradient of its first operand"):
+        with pytest.raises(RuntimeError, match="not differentiable with respect to its first operand"):
             function(flow.ones(1, requires_grad=True), flow.ones(1)).backward()
 
 
@@ -314,7 +314,7 @@ def test_the_zeta_function_of_negative_numbers(contract: KernelContract) -> None
         lambda x: special.zeta(x, flow.ones(1)),
     ]
     for call in calls:
-        with pytest.raises(RuntimeError, match="zeta has no gradient of its first operand"):
+        with pytest.raises(RuntimeError, match="zeta is not differentiable with respect to its first operand"):
             call(flow.tensor([2.0], requires_grad=True)).backward()
 
 
@@ -403,7 +403,7 @@ def test_derivatives_of_the_gamma_function_by_reflection(contract: KernelContrac
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda x: flow.polygamma(1.0, x), TypeError, "n is an integer"),  # type: ignore[arg-type]
+        (lambda x: flow.polygamma(1.0, x), TypeError, "n must be an integer"),  # type: ignore[arg-type]
         (lambda x: flow.polygamma(-1, x), ValueError, "from 0 to 100"),
         (lambda x: flow.polygamma(1, x.to(flow.complex64)), TypeError, "not defined for complex64"),
         (lambda x: flow.lgamma(x.to(flow.complex64)), TypeError, "not defined for complex64"),

@@ -32,7 +32,7 @@ def _relu_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     return (_interpreter.dispatch(_RELU_GRADIENT, (node.output(0), gradient)),)
 
 
-# Of relu's result and the gradient of that.
+# Operands: the result of relu, and the gradient with respect to it.
 _RELU_GRADIENT = elementwise(
     "relu_gradient",
     least=FLOATING,
@@ -116,11 +116,11 @@ def _gelu_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 @_GELU_GRADIENT.gradient(inputs=(0, 1))
 def _gelu_second_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
     first, second = node.needs
-    before, operand = node.input(0), node.input(1)
+    upstream, operand = node.input(0), node.input(1)
     square = operand * operand
     return (
         _interpreter.dispatch(_GELU_GRADIENT, (gradient, operand)) if first else None,
-        gradient * before * exp(square * -0.5) * (2 - square) * (1 / sqrt(2 * pi)) if second else None,
+        gradient * upstream * exp(square * -0.5) * (2 - square) * (1 / sqrt(2 * pi)) if second else None,
     )
 
 
@@ -166,11 +166,11 @@ _SILU: OpExpr = elementwise("silu", least=FLOATING, most=FLOATING, cost=DEAR)
 
 @_SILU.gradient(inputs=(0,))
 def _silu_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
-    return (_silu_slope(gradient, node.input(0)),)
+    return (_silu_product(gradient, node.input(0)),)
 
 
 @formula("silu_gradient", operands=2)
-def _silu_slope(gradient: Tensor, operand: Tensor) -> Tensor:
+def _silu_product(gradient: Tensor, operand: Tensor) -> Tensor:
     gate = sigmoid(operand)
     return gradient * (gate * (operand * (1 - gate) + 1))
 
@@ -201,11 +201,11 @@ def leaky_relu(input: Tensor, negative_slope: float = 0.01) -> Tensor:
         tensor([-0.5000,  2.0000])
     """
     _check_activated("leaky_relu", input)
-    return _leaky(input, negative_slope)
+    return _leaky_relu(input, negative_slope)
 
 
 @formula("leaky_relu")
-def _leaky(x: Tensor, slope: float) -> Tensor:
+def _leaky_relu(x: Tensor, slope: float) -> Tensor:
     return where(x > 0, x, x * slope)
 
 
@@ -220,12 +220,12 @@ def elu(input: Tensor, alpha: float = 1.0) -> Tensor:
         tensor([-0.6321,  2.0000])
     """
     _check_activated("elu", input)
-    return _exponential(input, alpha)
+    return _exponential_linear(input, alpha)
 
 
 @formula("elu")
-def _exponential(x: Tensor, alpha: float) -> Tensor:
-    # The branch not taken must not overflow, or its gradient would be nan.
+def _exponential_linear(x: Tensor, alpha: float) -> Tensor:
+    # An overflow in the unused branch would make the gradient nan.
     return where(x > 0, x, (x.clamp(max=0)).expm1() * alpha)
 
 
@@ -241,11 +241,11 @@ def softplus(input: Tensor, beta: float = 1, threshold: float = 20) -> Tensor:
         tensor([ 0.6931, 30.0000])
     """
     _check_activated("softplus", input)
-    return _soft(input, beta, threshold)
+    return _softplus(input, beta, threshold)
 
 
 @formula("softplus")
-def _soft(x: Tensor, beta: float, threshold: float) -> Tensor:
+def _softplus(x: Tensor, beta: float, threshold: float) -> Tensor:
     scaled = x * beta
     return where(scaled > threshold, x, scaled.clamp(max=threshold).exp().log1p() / beta)
 
@@ -267,11 +267,11 @@ def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tens
         raise ValueError(f"hardtanh: min_val {min_val} must not be above max_val {max_val}")
     if input.dtype is dtypes.bool_:
         raise TypeError("hardtanh is not defined for bool tensors")
-    return _limited(input, min_val, max_val)
+    return _hardtanh(input, min_val, max_val)
 
 
 @formula("hardtanh")
-def _limited(x: Tensor, low: float, high: float) -> Tensor:
+def _hardtanh(x: Tensor, low: float, high: float) -> Tensor:
     return where(x <= low, low, where(x >= high, high, x)).to(x.dtype)
 
 

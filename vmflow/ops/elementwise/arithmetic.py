@@ -1,4 +1,4 @@
-"""Arithmetic: sums, products, quotients, powers, and the functions of one operand that go with them."""
+"""Arithmetic: sums, products, quotients, powers, absolute values, signs, conjugates."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def _check_divisor(name: str, input: Tensor | Scalar, other: Tensor | Scalar) -> None:
-    """Raise ZeroDivisionError if integers are to be divided by the number 0."""
+    """Raise ZeroDivisionError for integers divided by the number 0."""
     if isinstance(other, Number) and other == 0 and _common_dtype(input, other).category < FLOATING:
         raise ZeroDivisionError(f"{name}: integer division by zero")
 
@@ -310,7 +310,7 @@ def _pow_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Tensor
     if base.dtype.category < FLOATING:
         base = cast(base, gradient.dtype)
     first, second = node.needs
-    # Where these hold, 0 * 0**-1 and 0 * log(0) would be nan and the derivative is 0.
+    # There the derivative is 0, but the formulas 0 * 0**-1 and 0 * log(0) give nan.
     flat = exponent == 0
     flat_in_exponent = base == 0 if exponent.dtype.is_complex else (base == 0) & (exponent >= 0)
     return (
@@ -374,7 +374,7 @@ for _steps in (floor_divide.op, _TRUNC_DIVIDE):
 def _atan2_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
     y, x = node.input(0), node.input(1)
     distance = x * x + y * y
-    # At the origin the angle has no derivative; it is taken as 0.
+    # The angle has no derivative at the origin; 0 is used.
     scaled = gradient / where(distance == 0, 1.0, distance)
     return scaled * x if node.needs[0] else None, -scaled * y if node.needs[1] else None
 
@@ -568,8 +568,10 @@ def float_power(input: Tensor | Scalar, exponent: Tensor | Scalar, *, out: Tenso
         tensor([0.5000, 0.3333], dtype=vmflow.float64)
     """
     double = dtypes.complex128 if _common_dtype(input, exponent).is_complex else dtypes.float64
-    base, power = (cast(value, double) if isinstance(value, _tensors.Tensor) else value for value in (input, exponent))
-    # A number that is no tensor must not be taken for an integer.
+    base, power = (
+        cast(operand, double) if isinstance(operand, _tensors.Tensor) else operand for operand in (input, exponent)
+    )
+    # Numbers become Python floats or complex numbers, so that none counts as an integer.
     widened: Any = float if double is dtypes.float64 else complex
     return pow(
         base if isinstance(base, _tensors.Tensor) else widened(base),

@@ -1,6 +1,6 @@
-"""Gradients of sums, differences, products and quotients: apart from the ops for them to be compiled.
+"""Gradients of sums, differences, products and quotients, in a module that can be compiled.
 
-So much of what small programs differentiate is these that it counts.
+Small programs spend much of their backward pass in these functions.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def conj_if_complex(tensor: Tensor) -> Tensor:
-    """The conjugate, which is what gradients of complex products need; real tensors are returned as they are."""
+    """The conjugate, a factor in gradients of complex products; a real tensor itself."""
     fields: TensorFields = tensor
     return tensor.conj() if fields._blob.meta.is_complex else tensor
 
@@ -51,7 +51,7 @@ def of_mul(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Tensor | None
 def _times_input(node: OpNode, gradient: Tensor, index: int) -> Tensor:
     mode = MODE.get()
     if not (node.metas[index].is_complex or mode.grad or mode.autocast is not None or mode.interpreter is not None):
-        fields: TensorFields = gradient  # what was saved is taken as it lies, without a tensor around it
+        fields: TensorFields = gradient  # the saved blob is used directly: a tensor around it costs time
         return _interpreter.computed(MUL.tensors, (fields._blob, node.input_blob(index)), (), (), mode)
     return _interpreter.dispatch(MUL.tensors, (gradient, conj_if_complex(node.input(index))))
 

@@ -1,4 +1,4 @@
-"""Whether two tensors hold the same: exactly (`equal`), or up to rounding (`isclose`, `allclose`)."""
+"""Equality of tensors: exact (`equal`), and up to rounding (`isclose`, `allclose`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Comparison, logic and bits."""
+"""Comparisons, logic and bitwise operations."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ def _is_infinity(name: str, input: Tensor, infinity: float, out: Tensor | None) 
     return eq(input, infinity, out=out)
 
 
-# An array as well, of which the op says what to do: that a tensor differs from every array would be silently wrong.
+# Arrays reach the op, which raises an error.  NotImplemented would make `==` False for every array, silently wrong.
 _OPERANDS = (_tensors.Tensor, Number, np.generic, np.ndarray)
 
 

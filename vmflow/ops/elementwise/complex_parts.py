@@ -1,4 +1,4 @@
-"""Complex tensors seen as real ones and the other way round, sharing their memory: each has what the other is given."""
+"""Complex numbers: views of complex tensors as real ones and back, parts, angles and signs."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def _view_complex(attributes: Attributes, shape: Shape, strides: Shape, offset: 
         raise RuntimeError(f"view_as_complex: the last dimension must have size 2, got shape {list(shape)}")
     if strides[-1] != 1 or offset % 2 or any([stride % 2 for stride in strides[:-1]]):
         raise RuntimeError(
-            f"view_as_complex: real and imaginary parts must lie next to each other from an even place, got strides "
-            f"{list(strides)} from {offset}; use contiguous()"
+            f"view_as_complex: real and imaginary parts must be adjacent in memory, at an even offset, got strides "
+            f"{list(strides)} and offset {offset}; use contiguous()"
         )
     return shape[:-1], tuple([stride // 2 for stride in strides[:-1]]), offset // 2
 
@@ -64,7 +64,7 @@ VIEW_AS_COMPLEX = ViewExpr("view_as_complex", _view_complex, _to_complex)
 
 @VIEW_AS_REAL.gradient()
 def _view_as_real_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
-    # A part of something may be contiguous and begin at an odd place.
+    # A view may be contiguous and still start at an odd offset, which no complex tensor can.
     even = gradient.storage_offset() % 2 == 0
     return (view_as_complex(contiguous(gradient) if even else clone(gradient)),)
 
@@ -155,7 +155,7 @@ def complex(real: Tensor, imag: Tensor, *, out: Tensor | None = None) -> Tensor:
     check_tensors("complex", real, imag)
     if real.dtype is not imag.dtype or real.dtype not in _TO_COMPLEX:
         raise TypeError(
-            f"complex: expected two of float32 or two of float64, got {real.dtype.name} and {imag.dtype.name}"
+            f"complex: expected two float32 or two float64 tensors, got {real.dtype.name} and {imag.dtype.name}"
         )
     return view_as_complex(stack(list(broadcast_tensors(real, imag)), -1))
 
@@ -177,7 +177,7 @@ def polar(abs: Tensor, angle: Tensor, *, out: Tensor | None = None) -> Tensor:
     check_tensors("polar", abs, angle)
     if abs.dtype is not angle.dtype or abs.dtype not in _TO_COMPLEX:
         raise TypeError(
-            f"polar: expected two of float32 or two of float64, got {abs.dtype.name} and {angle.dtype.name}"
+            f"polar: expected two float32 or two float64 tensors, got {abs.dtype.name} and {angle.dtype.name}"
         )
     return complex(abs * cos(angle), abs * sin(angle))
 
@@ -200,7 +200,7 @@ def angle(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     check_tensors("angle", input)
     if input.dtype.is_complex:
         return atan2(imag(input), real(input))
-    # The product keeps nan, and that the result depends on the input.
+    # The product keeps nan, and keeps the result connected to the input in the graph.
     wide = input if input.dtype.is_floating_point else cast(input, dtypes.get_default_dtype())
     return where(wide < 0, math.pi, where(isnan(wide), wide, wide.sign() * 0.0 + 0.0))
 
@@ -222,8 +222,8 @@ def sgn(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     if not input.dtype.is_complex:
         return sign(input)
     size = input.abs()
-    nothing = size == 0
-    return where(nothing, 0.0, input / where(nothing, 1.0, size))
+    is_zero = size == 0
+    return where(is_zero, 0.0, input / where(is_zero, 1.0, size))
 
 
 @public()

@@ -1,4 +1,4 @@
-"""What depends on how numbers are written: their sign bits and neighbours, and extrema that leave nan aside."""
+"""Functions of the floating-point representation: sign bits, neighbours, exponents; and extrema that ignore nan."""
 
 from __future__ import annotations
 
@@ -77,33 +77,33 @@ change_by_pair(_HEAVISIDE, _check_one_dtype)
 def _copysign_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
     first, second = node.needs
     return (
-        _turned(gradient, node.input(0), node.output(0)) if first else None,
+        _signed(gradient, node.input(0), node.output(0)) if first else None,
         gradient * 0.0 if second else None,
     )
 
 
 @copysign.op.scalar.gradient(inputs=(0,), outputs=(0,))
 def _copysign_scalar_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
-    return (_turned(gradient, node.input(0), node.output(0)) if not node.attributes else gradient * 0.0,)
+    return (_signed(gradient, node.input(0), node.output(0)) if not node.attributes else gradient * 0.0,)
 
 
-def _turned(gradient: Tensor, before: Tensor, after: Tensor) -> Tensor:
-    """The gradient, turned where the sign was; 0 at 0, which has no derivative."""
+def _signed(gradient: Tensor, before: Tensor, after: Tensor) -> Tensor:
+    """The gradient, negated where the sign changed; 0 at 0, which has no derivative."""
     return where(before == 0, 0.0, where(before == after, gradient, -gradient))
 
 
 @fmax.op.gradient(inputs=(0, 1))
 def _fmax_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
-    return _given_to(node, gradient, node.input(0) >= node.input(1))
+    return _split(node, gradient, node.input(0) >= node.input(1))
 
 
 @fmin.op.gradient(inputs=(0, 1))
 def _fmin_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
-    return _given_to(node, gradient, node.input(0) <= node.input(1))
+    return _split(node, gradient, node.input(0) <= node.input(1))
 
 
-def _given_to(node: OpNode, gradient: Tensor, first_wins: Tensor) -> tuple[Tensor | None, Tensor | None]:
-    """Of two equal elements the first has all of the gradient, as in PyTorch."""
+def _split(node: OpNode, gradient: Tensor, first_wins: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    """Split the gradient between the operands; where they are equal the first gets all, as in PyTorch."""
     first_wins = first_wins | node.input(1).isnan()
     first, second = node.needs
     return where(first_wins, gradient, 0.0) if first else None, where(first_wins, 0.0, gradient) if second else None
@@ -186,7 +186,7 @@ def frexp(input: Tensor, *, out: tuple[Tensor, Tensor] | None = None) -> Frexp:
 
 
 def _scaled(input: Tensor, power: Tensor) -> Tensor:
-    """``input * 2 ** power``, in two steps, since a power of two may be too large where the result is not."""
+    """``input * 2 ** power``, in two steps, since the power may overflow where the product does not."""
     half = floor(power * 0.5)
     return input * exp2(half) * exp2(power - half)
 

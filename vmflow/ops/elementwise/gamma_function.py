@@ -1,7 +1,7 @@
 """The logarithm of the gamma function and its derivatives.
 
-numpy has none of them.  They are computed in float64, whatever the operand's dtype, and rounded once.  The formulas are
-those of the NIST Digital Library of Mathematical Functions, chapters 5 and 25.
+numpy has none of them.  They are computed in float64 for every dtype and rounded once.  The formulas are those of the
+NIST Digital Library of Mathematical Functions, chapters 5 and 25.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
     from vmflow.tensors import Tensor
 
-# From here on the asymptotic series below give all digits.
 lgamma = unary(
     "lgamma",
     TO_FLOAT,
@@ -52,7 +51,7 @@ def _infer_polygamma(attributes: Attributes, metas: Metas, kinds: Kinds) -> Infe
     if source.dtype.category > FLOATING:
         raise TypeError(f"polygamma is not defined for {source.dtype.name} tensors")
     if n > _MOST_DERIVATIVES:
-        raise ValueError(f"polygamma: n must be at most {_MOST_DERIVATIVES}, beyond which numbers overflow, got {n}")
+        raise ValueError(f"polygamma: n must be at most {_MOST_DERIVATIVES}, as the results overflow beyond, got {n}")
     dtype = source.dtype if source.dtype.category == FLOATING else dtypes.get_default_dtype()
     output = meta(source.shape, dtype, source.device)
     return Inferred(output, output.numel * DEAR * 60)
@@ -95,7 +94,7 @@ def polygamma(n: int, input: Tensor, *, out: Tensor | None = None) -> Tensor:
         tensor([1.6449, 0.6449])
     """
     if not isinstance(n, int) or isinstance(n, bool):
-        raise TypeError(f"polygamma: n is an integer, not {n!r}")
+        raise TypeError(f"polygamma: n must be an integer, not {n!r}")
     if not 0 <= n <= 100:
         raise ValueError(f"polygamma: n must be from 0 to 100, not {n}")
     return _interpreter.dispatch(_POLYGAMMA, (input,), (n,)) if n else digamma(input)

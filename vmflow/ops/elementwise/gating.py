@@ -1,4 +1,4 @@
-"""Smooth activations made of sigmoids, hyperbolic tangents and softmaxes, and sampling from a softmax."""
+"""Smooth activations built from sigmoids, hyperbolic tangents and softmaxes, and sampling from a softmax."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @formula("logsigmoid")
 def _log_sigmoid(input: Tensor) -> Tensor:
-    # Beyond 40 the logarithm would add less than the last digit of float64, and before it no exponential overflows.
+    # Above 40 log1p changes nothing in float64; below, no exponential overflows.
     return -softplus(-input, threshold=40)
 
 
@@ -186,12 +186,12 @@ def gumbel_softmax(logits: Tensor, tau: float = 1, hard: bool = False, eps: floa
     axis = normalize_dim("gumbel_softmax", dim, logits.ndim)
 
     def sampled(x: Tensor) -> Tensor:
-        # Not 0, whose logarithm is infinite.
+        # The logarithm of 0 is infinite.
         uniform = random.rand_like(x.detach()).clamp(min=dtypes.finfo(x.dtype).tiny)
         soft = softmax((x - (-uniform.log()).log()) / tau, axis)
         if not hard:
             return soft
-        # The value is the one-hot vector up to rounding, the gradient that of the soft sample.
+        # Up to rounding, the value is the one-hot vector; the gradient is that of the soft sample.
         return _one_hot_of_largest(soft.detach(), axis) - soft.detach() + soft
 
     return applied("gumbel_softmax", sampled, logits, False)

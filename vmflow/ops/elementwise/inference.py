@@ -1,9 +1,9 @@
-"""How an op that treats each element alone is inferred, and what its operands make together.
+"""Declarations of elementwise ops, with the shape and dtype of their results.
 
 Two tensors broadcast as in numpy.  dtypes promote as in PyTorch: the higher category (bool, integer, floating, complex)
 wins without widening; Python numbers and 0-d tensors raise the category but do not widen.
 
-The functions that run them are declared by `pointwise`.
+`pointwise` declares the functions that call the ops.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ if TYPE_CHECKING:
     Scalar: TypeAlias = bool | int | float | complex | np.generic
 
 
-# What the dtype of the result is, given the promoted dtype of the operands.
+# Rules that derive the dtype of the result from the promoted dtype of the operands.
 SAME: Final = "same"
 TO_FLOAT: Final = "to float"
 TO_BOOL: Final = "to bool"
 TO_REAL: Final = "to real"
 
-# The ops that are declared here.  Their kernels may be given, as the destination, the array of an operand that has the
+# Names of the ops declared by `elementwise`.  Their kernels accept an operand's array as the destination if it has the
 # shape and dtype of the result.
 ELEMENTWISE: set[str] = set()
 
 
 def result_dtype(metas: Metas, kinds: Kinds = ()) -> DType:
-    """The dtype that these tensors and numbers make together, as in PyTorch."""
+    """The dtype to which these tensors and numbers promote, as in PyTorch."""
     if len(metas) == 1 and not kinds:
         return metas[0].dtype
     with_dims = [meta.dtype for meta in metas if meta.shape]
@@ -67,11 +67,11 @@ def result_dtype(metas: Metas, kinds: Kinds = ()) -> DType:
     return ranked
 
 
-def _promote_all(given: list[DType]) -> DType | None:
-    if not given:
+def _promote_all(operands: list[DType]) -> DType | None:
+    if not operands:
         return None
-    result = given[0]
-    for other in given[1:]:
+    result = operands[0]
+    for other in operands[1:]:
         result = dtypes.promote_types(result, other)
     return result
 
@@ -90,22 +90,22 @@ def elementwise(
     """Declare an op that applies one function to each element of its operands, which broadcast.
 
     Args:
-        name: of the op, and of numpy's function unless `vmflow.kernels.numpy.elementwise` says otherwise.
+        name: of the op, and of numpy's function unless `vmflow.kernels.numpy.elementwise` has another one.
         result: SAME, TO_FLOAT (integers become the default dtype), TO_BOOL or TO_REAL.
         cost: nanoseconds per element.
-        least, most: the categories accepted.
-        bools: if given, no operand may be bool, and this says what to use instead.
-        operands: how many tensors.
-        scalars: how many Python numbers behind them.
+        least, most: the lowest and the highest category that the op takes.
+        bools: if given, bool operands are errors, whose message ends with this advice.
+        operands: the number of tensors.
+        scalars: the number of Python numbers, which follow the tensors.
     """
 
     def infer(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
         device = common_device(name, metas)
-        shape = metas[0].shape if len(metas) == 1 else broadcast_shapes(name, *[value.shape for value in metas])
+        shape = metas[0].shape if len(metas) == 1 else broadcast_shapes(name, *[operand.shape for operand in metas])
         compute = result_dtype(metas, kinds)
         if not least <= compute.category <= most:
             raise TypeError(f"{name.removesuffix('_scalar')} is not defined for {compute.name} tensors")
-        if bools is not None and (bool in kinds or dtypes.bool_ in [value.dtype for value in metas]):
+        if bools is not None and (bool in kinds or dtypes.bool_ in [operand.dtype for operand in metas]):
             raise TypeError(f"{name.removesuffix('_scalar')} is not defined for bools; {bools}")
         if result == TO_FLOAT and compute.category < FLOATING:
             compute = dtypes.get_default_dtype()
@@ -122,8 +122,8 @@ def number(name: str, value: Any) -> Any:
     """`value` as a Python number.
 
     Raises:
-        TypeError: if it is none.
-        OverflowError: if it is an integer that no dtype holds, signed or not.
+        TypeError: if it is no number.
+        OverflowError: if it is an integer outside of the ranges of int64 and uint64.
     """
     if isinstance(value, np.generic):
         value = value.item()
@@ -159,7 +159,7 @@ def fitting(name: str, value: Any, dtype: DType) -> Any:
         return bool(value)
     if dtype.category == dtypes.INTEGER:
         limits = dtypes.iinfo(dtype)
-        # A nan is not less or equal to anything.
+        # Also false for nan.
         if not limits.min <= value <= limits.max:
             raise ValueError(
                 f"{name}: {value} does not fit into {dtype.name}, which holds {limits.min} to {limits.max}"

@@ -1,6 +1,6 @@
-"""Activations made of pieces, most of them straight: rectifiers, shrinkages and their softened and random relatives.
+"""Activations defined piece by piece, most of them linear: rectifiers, shrinkages, and soft and random variants.
 
-At a bend each takes the derivative that PyTorch takes.
+Where two pieces meet, the derivative is that of PyTorch.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ SELU_SCALE: Final = 1.0507009873554804934193349852946
 
 
 def applied(name: str, function: Callable[..., Tensor], input: Tensor, inplace: bool, *parameters: Any) -> Tensor:
-    """``function(input, *parameters)`` of a floating-point tensor, half precision computed in float32.
+    """``function(input, *parameters)`` of a floating-point tensor; half precision is computed in float32.
 
     Args:
         name: of the activation, for errors.
-        function: in terms of flow ops.
+        function: made of vmflow ops.
         input: floating-point.
-        inplace: write the result into `input` and return that.
-        parameters: handed on.
+        inplace: whether to write the result into `input` and return that.
+        parameters: further arguments of `function`.
 
     Raises:
-        TypeError: for another dtype.
+        TypeError: if `input` is not floating-point.
     """
     check_floating(name, input._blob.meta)
-    # What the gradient needs of the tensor must stay as it was.
+    # The backward pass needs the old values.
     before = input.clone() if inplace and input.requires_grad and is_grad_enabled() else input
     if is_half(input._blob.meta) and not isinstance(function, Formula):
         result = function(before.to(dtypes.float32), *parameters).to(input.dtype)
@@ -145,10 +145,10 @@ def threshold_(input: Tensor, threshold: float, value: float) -> Tensor:
     return applied("threshold_", _threshold, input, True, threshold, value)
 
 
-# Of `selu` and `celu`.
+# For `selu` and `celu`.
 @formula("exponential_linear")
 def _exponential(input: Tensor, alpha: float, scale: float, rate: float) -> Tensor:
-    # The branch not taken must not overflow, or its gradient would be nan.
+    # An overflow in the unused branch would make the gradient nan.
     return where(input > 0, input * scale, (input.clamp(max=0) * rate).expm1() * (alpha * scale))
 
 
@@ -208,7 +208,7 @@ def celu_(input: Tensor, alpha: float = 1.0) -> Tensor:
 
 @formula("hardshrink")
 def _hardshrink(input: Tensor, lambd: float) -> Tensor:
-    # A nan is within no distance, and stays.
+    # Comparisons with nan are false, so that nan stays.
     return where((input >= -lambd) & (input <= lambd), 0.0, input)
 
 
@@ -276,7 +276,7 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
             f"{f' or {channels}' if channels != 1 else ''}, not of shape {list(weight.shape)}"
         )
     slope = weight.reshape(()) if weight.numel() == 1 else weight.reshape((1, channels) + (1,) * (input.ndim - 2))
-    # Where the input is infinite, the branch not taken must stay finite, or the slope's gradient would be nan.
+    # An infinity in the unused branch would make the slope's gradient nan.
     return applied("prelu", lambda x: where(x > 0, x, x.clamp(max=0) * slope.to(x.dtype)), input, False)
 
 

@@ -1,4 +1,4 @@
-"""Rounding."""
+"""Rounding to integers and decimals."""
 
 from __future__ import annotations
 

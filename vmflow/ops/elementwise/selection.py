@@ -1,4 +1,4 @@
-"""Choosing between elements by a condition, and limiting them."""
+"""Selection of elements by a condition, and limits on elements."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _infer_where(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred
     device = common_device("where", metas)
     if metas[0].dtype is not dtypes.bool_:
         raise TypeError(f"where: the condition must be a bool tensor, not {metas[0].dtype.name}")
-    shape = broadcast_shapes("where", *[value.shape for value in metas])
+    shape = broadcast_shapes("where", *[operand.shape for operand in metas])
     output = meta(shape, result_dtype(metas[1:], kinds), device)
     return Inferred(output, output.numel * CHEAP * 3)
 
@@ -93,9 +93,9 @@ def where(
     """
     if input is None or other is None:
         if input is not other:
-            raise TypeError("where: give both values to choose from, or neither")
+            raise TypeError("where: expected both input and other, or neither")
         if out is not None:
-            raise TypeError("where: out is for values to choose from, and there are none")
+            raise TypeError("where: out needs input and other; the indices of a condition have no out")
         return nonzero(condition, as_tuple=True)
     if out is not None:
         return delivered("where", out, (condition, input, other), lambda: where(condition, input, other))
@@ -170,7 +170,7 @@ def masked_fill_(input: Tensor, mask: Tensor, value: Tensor | Scalar) -> Tensor:
 def _filling(
     name: str, input: Tensor, value: Tensor | Scalar
 ) -> tuple[tuple[Tensor, ...], Attributes, tuple[Any, ...]]:
-    """What `where` needs to choose between `value`, in the dtype of `input`, and `input`."""
+    """The operands, attributes and scalars with which `where` selects `value`, in the dtype of `input`, or `input`."""
     if not isinstance(value, _tensors.Tensor):
         return (), REVERSED, (fitting(name, value, input.dtype),)
     if value.shape:
@@ -274,7 +274,7 @@ def clamp(
 
 
 def _are_numbers(input: Tensor, min: Any, max: Any) -> bool:
-    """Whether both limits are numbers, so that one pass does."""
+    """Whether both limits are numbers, so that a single op applies them."""
     tensors = isinstance(min, _tensors.Tensor) or isinstance(max, _tensors.Tensor)
     return max is not None and not tensors and isinstance(input, _tensors.Tensor)
 

@@ -1,6 +1,6 @@
-"""Special functions beside those of the gamma and the error function: of Bessel, Riemann and the normal distribution.
+"""Bessel functions, functions of the normal distribution, incomplete gamma functions and zeta functions.
 
-Like those they are computed in float64, whatever the operand's dtype, and rounded once.
+They are computed in float64 for every dtype and rounded once, like the gamma and the error function.
 """
 
 from __future__ import annotations
@@ -87,9 +87,9 @@ def i1e(input: Tensor, *, out: Tensor | None = None) -> Tensor:
 
 
 def _by_argument(function: Tensor, x: Tensor) -> Tensor:
-    """A function of order 1, divided by its argument; a half at 0."""
-    nothing = x == 0
-    return where(nothing, 0.5, function / where(nothing, 1.0, x))
+    """A Bessel function of order 1 divided by its argument; 1/2 at 0."""
+    is_zero = x == 0
+    return where(is_zero, 0.5, function / where(is_zero, 1.0, x))
 
 
 @i0.op.gradient(inputs=(0,))
@@ -184,7 +184,7 @@ def log_ndtr(input: Tensor, *, out: Tensor | None = None) -> Tensor:
         tensor([-6.9315e-01, -5.0055e+03])
     """
     wide = _floating(input)
-    # Each branch sees what the other is for at the border, since it must not overflow there.
+    # Each branch gets clamped arguments where the other is used: an overflow would make the gradient nan.
     low, high = wide.clamp(max=-1.0), wide.clamp(min=-1.0)
     tail = log(erfcx(low * -math.sqrt(0.5)) * 0.5) - low * low * 0.5
     return where(wide < -1.0, tail, log1p(erfc(high * math.sqrt(0.5)) * -0.5))
@@ -212,8 +212,8 @@ def xlog1py(input: Tensor | Scalar, other: Tensor | Scalar, *, out: Tensor | Non
         input = _floating(input)
         other = tensor(other, dtype=input.dtype, device=input.device)
     other = _floating(other)
-    nothing = (input == 0) & ((other <= -1) | (other == math.inf))
-    product: Tensor = input * log1p(where(nothing, 0.0, other))
+    is_zero = (input == 0) & ((other <= -1) | (other == math.inf))
+    product: Tensor = input * log1p(where(is_zero, 0.0, other))
     return product
 
 
@@ -246,7 +246,7 @@ _ZETA = Binary("zeta", TO_FLOAT, cost=DEAR * 60, most=FLOATING)
 
 def _not_by_first(name: str, node: OpNode) -> None:
     if node.needs[0]:
-        raise RuntimeError(f"{name} has no gradient of its first operand; detach() it")
+        raise RuntimeError(f"{name} is not differentiable with respect to its first operand; detach() that operand")
 
 
 def _density(node: OpNode) -> Tensor:

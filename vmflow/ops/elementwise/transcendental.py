@@ -1,4 +1,4 @@
-"""Functions computed approximately: exponentials, logarithms, roots, trigonometric and hyperbolic functions."""
+"""Exponentials, logarithms, roots, trigonometric and hyperbolic functions."""
 
 from __future__ import annotations
 
@@ -280,7 +280,7 @@ def _hypot_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor, Tensor]:
 @logaddexp.op.gradient(inputs=(0, 1), outputs=(0,))
 def _logaddexp_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor, Tensor]:
     total = node.output(0)
-    # Where everything is -inf there is nothing to share, and -inf - -inf would be nan.
+    # Where both operands are -inf, -inf - -inf would be nan; the gradient is 0.
     total = where(total == -math.inf, 0.0, total)
     return gradient * exp(node.input(0) - total), gradient * exp(node.input(1) - total)
 
@@ -359,7 +359,7 @@ def _xlogy_scalar_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 def _sinc_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     x = node.input(0) * math.pi
     small = abs(x) < 0.2
-    # Near 0 the difference would lose its digits; five terms of the series have them all.
+    # Near 0 the difference of close numbers loses digits; five terms of the series are exact in float64.
     square = where(small, x * x, 0.0)
     series = x * ((((square * (1 / 3991680) - 1 / 45360) * square + 1 / 840) * square - 1 / 30) * square + 1 / 3) * -1
     apart = where(small, 1.0, x)
@@ -390,7 +390,7 @@ def entr(input: Tensor) -> Tensor:
     return _interpreter.dispatch(_ENTR, (input,))
 
 
-def _turned(name: str, angle: Tensor, factor: float) -> Tensor:
+def _converted(name: str, angle: Tensor, factor: float) -> Tensor:
     check_tensors(name, angle)
     if angle.dtype.is_complex:
         raise TypeError(f"{name} is not defined for {angle.dtype.name} tensors")
@@ -410,7 +410,7 @@ def deg2rad(input: Tensor, *, out: Tensor | None = None) -> Tensor:
         >>> flow.deg2rad(flow.tensor([0.0, 180.0]))
         tensor([0.0000, 3.1416])
     """
-    return _turned("deg2rad", input, math.pi / 180)
+    return _converted("deg2rad", input, math.pi / 180)
 
 
 @public()
@@ -426,4 +426,4 @@ def rad2deg(input: Tensor, *, out: Tensor | None = None) -> Tensor:
         >>> flow.rad2deg(flow.tensor([0.0, 1.0]))
         tensor([ 0.0000, 57.2958])
     """
-    return _turned("rad2deg", input, 180 / math.pi)
+    return _converted("rad2deg", input, 180 / math.pi)
