@@ -129,8 +129,8 @@ def test_distances_by_a_matrix_product(contract: KernelContract) -> None:
     ("call", "error", "message"),
     [
         (lambda x: flow.cross(x[:, :2], x[:, :2]), ValueError, "no dimension"),
-        (lambda x: flow.cross(x, x, 0), ValueError, "has not size 3"),
-        (lambda x: flow.linalg.cross(x, x[0]), ValueError, "as many dimensions"),
+        (lambda x: flow.cross(x, x, 0), ValueError, "expected size 3"),
+        (lambda x: flow.linalg.cross(x, x[0]), ValueError, "the same number of dimensions"),
         (lambda x: flow.inner(x, x.T), ValueError, "differ in size"),
         (lambda x: flow.trace(x[0]), ValueError, "expected a 2-d tensor"),
         (lambda x: flow.linalg.multi_dot([x]), ValueError, "at least two"),

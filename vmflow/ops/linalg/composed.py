@@ -1,4 +1,4 @@
-"""Linear algebra made of other functions: condition numbers, systems of tensors, powers and products of vectors."""
+"""Linear algebra composed of other functions: condition numbers, equations of tensors, powers, products of vectors."""
 
 from __future__ import annotations
 
@@ -31,16 +31,21 @@ if TYPE_CHECKING:
 @autocast_as_op
 @out_by_copy()
 def cond(A: Tensor, p: float | str | None = None, *, out: Tensor | None = None) -> Tensor:
-    """The condition numbers of matrices: how much larger an error of a solution may be than one of the right side.
+    """The condition number of each matrix: the factor by which a relative error of ``B`` may grow in ``solve(A, B)``.
 
     Args:
         A: (..., m, n); square unless `p` is None, 2 or -2.
-        p: of which norm, see `matrix_norm`.  By None and 2 it is the quotient of the largest and the smallest singular
-            value, by -2 of the smallest and the largest; otherwise the product of the norms of the matrix and its
-            inverse, which is inf for singular matrices.
+        p: the norm, see `matrix_norm`.  For None and 2 the result is the quotient of the largest and the smallest
+            singular value, for -2 its reciprocal.  Otherwise it is the product of the norms of the matrix and its
+            inverse, and inf for singular matrices.
 
     Raises:
-        TypeError, ValueError: for integer and complex matrices, those that are not square, and another `p`.
+        TypeError: if `A` is integer or bool, or is complex and `p` is none of None, 2 and -2.
+        ValueError: for another `p`, or matrices that are not square where they must be.
+
+    Example:
+        >>> flow.linalg.cond(flow.tensor([[2.0, 0.0], [0.0, 4.0]]))
+        tensor(2.)
     """
     if p in (None, 2, -2):
         values = svdvals(A)
@@ -58,7 +63,16 @@ def cond(A: Tensor, p: float | str | None = None, *, out: Tensor | None = None) 
 
 
 def diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
-    """As `vmflow.diagonal`, by default of the last two dimensions."""
+    """`vmflow.diagonal` of the last two dimensions: the diagonal of each matrix, a view.
+
+    Raises:
+        IndexError: if a dimension does not exist.
+        ValueError: if `dim1` and `dim2` are the same dimension.
+
+    Example:
+        >>> flow.linalg.diagonal(flow.tensor([[1, 2], [3, 4]]))
+        tensor([1, 4])
+    """
     return view_diagonal(A, offset, dim1, dim2)
 
 
@@ -67,15 +81,21 @@ def tensorinv(A: Tensor, ind: int = 2, *, out: Tensor | None = None) -> Tensor:
     """The tensor X for which ``tensordot(X, A, ind)`` is the identity.
 
     Args:
-        A: whose first `ind` sizes have the same product as the others.
-        ind: how many dimensions of A are those of the right side of a system of equations; positive.
+        A: the first `ind` sizes have the same product as the others.
+        ind: how many dimensions of A belong to the right side of a system of equations; positive.
 
     Returns:
-        (*A.shape[ind:], *A.shape[:ind]).
+        A tensor of shape (*A.shape[ind:], *A.shape[:ind]).
 
     Raises:
-        TypeError, ValueError: for integers, another `ind`, and shapes whose products differ.
-        LinAlgError: for a singular one, when the result is looked at.
+        TypeError: if `A` is integer or bool.
+        ValueError: if `ind` is not positive, or the products of the sizes differ.
+        LinAlgError: for a singular tensor, when the result is read.
+
+    Example:
+        >>> flow.linalg.tensorinv(flow.tensor([[2.0, 0.0], [0.0, 4.0]]), ind=1)
+        tensor([[0.5000, 0.0000],
+                [0.0000, 0.2500]])
     """
     if ind < 1:
         raise ValueError(f"tensorinv: expected a positive ind, got {ind}")
@@ -92,16 +112,21 @@ def tensorsolve(A: Tensor, B: Tensor, dims: Sequence[int] | None = None, *, out:
     """The tensor X with ``tensordot(A, X, X.ndim) = B``.
 
     Args:
-        A: its first dimensions are those of B, the others those of X; the products of the sizes of both are the same.
+        A: of shape (*B.shape, *X.shape); the sizes of B and X have the same product.
         B: the right side.
         dims: dimensions of A that are moved behind the others first.
 
     Returns:
-        X, of A's sizes behind the first ``B.ndim``.
+        X, whose shape is that of A without the first ``B.ndim`` dimensions.
 
     Raises:
-        TypeError, ValueError: for integers, two dtypes, and shapes that do not fit.
-        LinAlgError: for a singular system, when the result is looked at.
+        TypeError: if an operand is no tensor, integer or bool, or the dtypes differ.
+        ValueError: if the shapes do not fit.
+        LinAlgError: for a singular system, when the result is read.
+
+    Example:
+        >>> flow.linalg.tensorsolve(flow.tensor([[2.0, 0.0], [0.0, 4.0]]), flow.tensor([2.0, 2.0]))
+        tensor([1.0000, 0.5000])
     """
     check_tensors("tensorsolve", A, B)
     if dims is not None:
@@ -114,15 +139,20 @@ def tensorsolve(A: Tensor, B: Tensor, dims: Sequence[int] | None = None, *, out:
 
 
 def linalg_vander(x: Tensor, *, N: int | None = None) -> Tensor:
-    """The powers 0, 1 and so on of each element, in a new last dimension.
+    """The powers 0 to ``N - 1`` of each element, in a new last dimension: (..., n) gives (..., n, N).
 
     Args:
         x: (..., n).
-        N: how many; n by default.
+        N: the number of powers; n by default.
 
     Raises:
-        TypeError: for bools.
-        ValueError: for a 0-d tensor, and fewer than two powers.
+        TypeError: if `x` is no tensor, or bool.
+        ValueError: if `x` is 0-d, or there are fewer than two powers.
+
+    Example:
+        >>> flow.linalg.vander(flow.tensor([2, 3]), N=3)
+        tensor([[1, 2, 4],
+                [1, 3, 9]])
     """
     check_tensors("linalg.vander", x)
     if not x.ndim:
@@ -135,20 +165,21 @@ def linalg_vander(x: Tensor, *, N: int | None = None) -> Tensor:
 
 @function()
 def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
-    """The powers of each element of a vector, as rows.
+    """The powers of each element of a vector, a row for each: (n,) gives (n, N).
 
     Args:
         x: (n,).
-        N: how many powers; n by default.
-        increasing: whether they begin with the power 0, or end with it.
+        N: the number of powers; n by default.
+        increasing: whether the power 0 comes first instead of last.
 
     Raises:
-        TypeError: for bools.
-        ValueError: unless it is a vector, and for a negative `N`.
+        TypeError: if `x` is no tensor, or bool.
+        ValueError: if `x` is no vector, or `N` is negative.
 
-    >>> flow.vander(flow.tensor([2, 3]), 3)
-    tensor([[4, 2, 1],
-            [9, 3, 1]])
+    Example:
+        >>> flow.vander(flow.tensor([2, 3]), 3)
+        tensor([[4, 2, 1],
+                [9, 3, 1]])
     """
     check_tensors("vander", x)
     count = (x.shape[0] if x.ndim else 0) if N is None else N
@@ -174,12 +205,16 @@ def _powers(x: Tensor, count: int) -> Tensor:
 @autocast_as_op
 @out_by_copy()
 def vecdot(x: Tensor, y: Tensor, *, dim: int = -1, out: Tensor | None = None) -> Tensor:
-    """The sums of products along a dimension, those of `x` conjugated; the other dimensions broadcast.
+    """The inner products of vectors along a dimension, `x` conjugated.  The other dimensions broadcast.
 
     Raises:
-        TypeError: for two dtypes.
-        ValueError: if the vectors differ in length.
-        IndexError: if there is no such dimension.
+        TypeError: if an operand is no tensor, or the dtypes differ.
+        ValueError: if the vectors differ in size.
+        IndexError: if there is no dimension `dim`.
+
+    Example:
+        >>> flow.linalg.vecdot(flow.tensor([[1.0, 2.0], [3.0, 4.0]]), flow.tensor([1.0, 10.0]))
+        tensor([21., 43.])
     """
     check_tensors("vecdot", x, y)
     if x.dtype is not y.dtype:

@@ -1,7 +1,7 @@
-"""Factors of matrices, and what follows from them.
+"""Decompositions of matrices, and determinants and systems of equations by decomposition.
 
-All of them take batches of real matrices; half precision is computed in float32, since LAPACK has none.  A matrix that
-has no such factors raises `LinAlgError` when the result is looked at.
+All take batches of matrices.  Half precision is computed in float32, since LAPACK has none.  A matrix without such a
+decomposition raises `LinAlgError` when the result is read.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class QR(NamedTuple):
 
 
 class SVD(NamedTuple):
-    """Left singular vectors, singular values from the largest to the smallest, right singular vectors as rows."""
+    """Left singular vectors, singular values in descending order, right singular vectors as rows."""
 
     U: Tensor
     S: Tensor
@@ -54,19 +54,20 @@ class SVD(NamedTuple):
 
 
 class Eigen(NamedTuple):
-    """Eigenvalues from the smallest to the largest, and the eigenvectors as columns."""
+    """Eigenvalues, and the eigenvectors as columns."""
 
     eigenvalues: Tensor
     eigenvectors: Tensor
 
 
 def real_matrices(name: str, matrix: TensorMeta) -> None:
+    """Raise an error unless these are matrices of real floating-point numbers."""
     fractional_matrices(name, matrix)
     check_floating(name, matrix)
 
 
 def fractional_matrices(name: str, matrix: TensorMeta) -> None:
-    """Raise unless these are matrices of real or complex floating-point numbers."""
+    """Raise an error unless these are matrices of real or complex floating-point numbers."""
     if len(matrix.shape) < 2:
         raise ValueError(f"{name}: expected matrices, got shape {list(matrix.shape)}")
     if not matrix.is_complex:
@@ -74,21 +75,21 @@ def fractional_matrices(name: str, matrix: TensorMeta) -> None:
 
 
 def adjoint(x: Tensor) -> Tensor:
-    """The conjugates of the matrices, transposed."""
+    """The conjugate transposes of the matrices."""
     return conj_if_complex(x).mT
 
 
 def _check_gradient(name: str, node: OpNode, wanted: bool = True) -> None:
-    """Raise if the gradient of complex matrices is asked for where there is only that of real ones."""
+    """Raise RuntimeError if the gradient of complex matrices is wanted, but only that of real ones exists."""
     if wanted and node.meta(0).is_complex:
         raise RuntimeError(
-            f"{name}: there is no gradient of complex matrices; see whether the loss can be made of slogdet, svdvals, "
-            "pinv, solve or eigh, which have one"
+            f"{name}: complex matrices have no gradient; compute the loss with slogdet, svdvals, pinv, solve or eigh, "
+            "which have one"
         )
 
 
 def decomposition_cost(matrix: TensorMeta) -> float:
-    """In nanoseconds: a few operations for each element and column."""
+    """Nanoseconds: a few operations for each element and column."""
     return 3.0 * matrix.numel * min(matrix.shape[-2:], default=1) + 20_000
 
 
@@ -103,10 +104,10 @@ def factored(
     """Declare an op from a batch of matrices to one or several results.
 
     Args:
-        shapes: from the input's shape to the results'.
-        square: whether the matrices must be.
+        shapes: a function from the input's shape and the attributes to the results' shapes.
+        square: whether the matrices must be square.
         options: the type of the attributes, if there are any.
-        reals: the results that are real of complex matrices, too; None if the op takes no complex ones.
+        reals: positions of results that are real even for complex matrices; None if the op takes no complex ones.
     """
     check = real_matrices if reals is None else fractional_matrices
 
@@ -148,17 +149,34 @@ def _slogdet_gradient(node: OpNode, sign: Gradients, logabsdet: Gradients) -> tu
 @public()
 @outs_by_copy()
 def slogdet(A: Tensor, *, out: tuple[Tensor, ...] | None = None) -> SignLogabsdet:
-    """The sign and the logarithm of the absolute value of each determinant; 0 and -inf for a singular matrix.
+    """The sign, and the logarithm of the absolute value, of each determinant; 0 and -inf for a singular matrix.
+
+    Args:
+        A: square matrices, (..., n, n).
 
     Raises:
-        TypeError, ValueError: for integer matrices, and those that are not square.
+        TypeError: if `A` is no tensor, or integer or bool.
+        ValueError: if the matrices are not square.
+
+    Example:
+        >>> flow.linalg.slogdet(flow.tensor([[0.0, 1.0], [1.0, 0.0]]))
+        SignLogabsdet(sign=tensor(-1.), logabsdet=tensor(0.))
     """
     return SignLogabsdet(*_interpreter.dispatch_several(_SLOGDET, (A,)))
 
 
 @public()
 def logdet(A: Tensor) -> Tensor:
-    """The logarithm of each determinant; nan where that is negative."""
+    """The logarithm of each determinant: (..., n, n) gives (...); nan for a negative determinant.
+
+    Raises:
+        TypeError: if `A` is no tensor, or integer, bool or complex.
+        ValueError: if the matrices are not square.
+
+    Example:
+        >>> flow.logdet(flow.tensor([[2.0, 0.0], [0.0, 4.0]]))
+        tensor(2.0794)
+    """
     sign, logarithm = slogdet(A)
     return where(sign < 0, float("nan"), logarithm)
 
@@ -171,7 +189,7 @@ _CHOLESKY = factored("cholesky", lambda shape, attributes: (shape,), square=True
 
 @_CHOLESKY.gradient(outputs=(0,))
 def _cholesky_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
-    """I. Murray, Differentiation of the Cholesky decomposition (2016), symmetric."""
+    """I. Murray, Differentiation of the Cholesky decomposition (2016), made symmetric."""
     _check_gradient("cholesky", node)
     lower = node.output(0)
     inside = _halved_diagonal(tril(matmul(lower.mT, gradient)))
@@ -185,21 +203,28 @@ def _halved_diagonal(matrix: Tensor) -> Tensor:
 
 
 def _diagonal_of(matrix: Tensor) -> Tensor:
-    """The matrix without what is off its diagonal."""
+    """The matrix with zeros off its diagonal."""
     return tril(triu(matrix))
 
 
 @out_by_copy()
 def cholesky(A: Tensor, *, upper: bool = False, out: Tensor | None = None) -> Tensor:
-    """The lower triangular L with ``L @ L.mT = A``, or the upper triangular L.mT.
+    """The lower triangular L with ``L @ L.mH = A``, or the upper triangular ``L.mH``.
 
     Args:
-        A: symmetric or Hermitian, and positive definite; only one triangle is looked at, the lower unless `upper`.
-        upper: which factor.
+        A: (..., n, n), symmetric or Hermitian, and positive definite.  Only the lower triangle is read, or the upper
+            one if `upper`.
+        upper: whether to return the upper triangular factor.
 
     Raises:
-        TypeError, ValueError: for integer matrices, and those that are not square.
-        LinAlgError: for a matrix that is not positive definite, when the result is looked at.
+        TypeError: if `A` is no tensor, or integer or bool.
+        ValueError: if the matrices are not square.
+        LinAlgError: for a matrix that is not positive definite, when the result is read.
+
+    Example:
+        >>> flow.linalg.cholesky(flow.tensor([[4.0, 2.0], [2.0, 5.0]]))
+        tensor([[2., 0.],
+                [1., 2.]])
     """
     return (
         _interpreter.dispatch(_CHOLESKY, (A.mT,)).mT
@@ -212,12 +237,22 @@ def cholesky(A: Tensor, *, upper: bool = False, out: Tensor | None = None) -> Te
 @autocast_as_op
 @out_by_copy()
 def cholesky_solve(B: Tensor, L: Tensor, upper: bool = False, *, out: Tensor | None = None) -> Tensor:
-    """The X with ``A @ X = B``, given the factor of A that `cholesky` makes.
+    """The X with ``A @ X = B``, from the factor of A that `cholesky` returns.
 
     Args:
         B: (..., n, k).
         L: (..., n, n).
         upper: whether `L` is the upper factor.
+
+    Raises:
+        TypeError: if the matrices are integer, bool or complex, or the dtypes differ.
+        ValueError: if the shapes do not fit.
+        LinAlgError: for a factor with 0 on its diagonal, when the result is read.
+
+    Example:
+        >>> flow.cholesky_solve(flow.tensor([[4.0], [1.0]]), flow.tensor([[2.0, 0.0], [0.0, 1.0]]))
+        tensor([[1.],
+                [1.]])
     """
     lower = L.mT if upper else L
     return solve_triangular(lower.mT, solve_triangular(lower, B, upper=False), upper=True)
@@ -227,11 +262,21 @@ def cholesky_solve(B: Tensor, L: Tensor, upper: bool = False, *, out: Tensor | N
 @autocast_as_op
 @out_by_copy()
 def cholesky_inverse(L: Tensor, upper: bool = False, *, out: Tensor | None = None) -> Tensor:
-    """The inverse of A, given the factor of A that `cholesky` makes.
+    """The inverse of A, from the factor of A that `cholesky` returns.
 
     Args:
         L: (..., n, n).
-        upper: whether it is the upper factor.
+        upper: whether `L` is the upper factor.
+
+    Raises:
+        TypeError: if `L` is integer, bool or complex.
+        ValueError: if the matrices are not square.
+        LinAlgError: for a factor with 0 on its diagonal, when the result is read.
+
+    Example:
+        >>> flow.cholesky_inverse(flow.tensor([[2.0, 0.0], [0.0, 1.0]]))
+        tensor([[0.2500, 0.0000],
+                [0.0000, 1.0000]])
     """
     real_matrices("cholesky_inverse", L._blob.meta)
     return cholesky_solve(beside(eye(L.shape[-1], dtype=L.dtype, device=L.device), L), L, upper)
@@ -274,15 +319,21 @@ def solve_triangular(
     """The X with ``A @ X = B``, or with ``X @ A = B`` if not `left`, for a triangular A.
 
     Args:
-        A: (..., n, n); only one triangle is looked at.
+        A: (..., n, n); only one triangle is read.
         B: (..., n, k), or (..., k, n) if not `left`.
-        upper: whether A is upper or lower triangular.
+        upper: whether A is upper triangular, instead of lower.
         left: on which side A stands.
-        unitriangular: whether the diagonal is taken to be ones, whatever it is.
+        unitriangular: whether to use ones as the diagonal, instead of that of A.
 
     Raises:
-        TypeError, ValueError: for integer and complex matrices, two dtypes, and shapes that do not fit.
-        LinAlgError: for a zero on the diagonal, when the result is looked at.
+        TypeError: if the matrices are integer, bool or complex, or the dtypes differ.
+        ValueError: if the shapes do not fit.
+        LinAlgError: for a zero on the diagonal, when the result is read.
+
+    Example:
+        >>> flow.linalg.solve_triangular(flow.tensor([[2.0, 0.0], [2.0, 1.0]]), flow.ones(2, 1), upper=False)
+        tensor([[0.5000],
+                [0.0000]])
     """
     upper = flag("solve_triangular", "upper", upper)
     unitriangular = flag("solve_triangular", "unitriangular", unitriangular)
@@ -318,7 +369,7 @@ def _qr_gradient(node: OpNode, of_q: Gradients, of_r: Gradients) -> tuple[Tensor
     of_r = r.new_zeros(r.shape) if of_r is None else of_r
     if rows >= columns:
         return (_tall_qr_gradient(q, r, of_q, of_r),)
-    # The first columns determine Q; the others are Q times the rest of R.
+    # The first columns determine Q; the other columns are Q times the rest of R.
     rest = columns - rows
     right = node.input(0).narrow(-1, rows, rest)
     of_rest = of_r.narrow(-1, rows, rest)
@@ -339,12 +390,19 @@ def qr(A: Tensor, mode: str = "reduced", *, out: tuple[Tensor, ...] | None = Non
 
     Args:
         A: (..., m, n).
-        mode: "reduced" (Q is (m, k) and R (k, n) for the smaller k of both), "complete" (k is m) or "r" (reduced, and Q
-            is empty; without gradients).
+        mode: "reduced": Q is (m, k) and R is (k, n), where k is the smaller of m and n.  "complete": k is m.  "r": as
+            "reduced", but Q is empty and there are no gradients.
 
     Raises:
-        TypeError, ValueError: for integer matrices, and another `mode`.
+        TypeError: if `A` is no tensor, or integer or bool.
+        ValueError: for another `mode`, or if `A` has fewer than two dimensions.
         RuntimeError: in the backward pass, for complex matrices.
+
+    Example:
+        >>> a = flow.tensor([[3.0, 1.0], [4.0, 2.0]])
+        >>> q, r = flow.linalg.qr(a)
+        >>> flow.allclose(q @ r, a)
+        True
     """
     if mode == "r":
         reduced = qr(A.detach())
@@ -360,18 +418,24 @@ def qr(A: Tensor, mode: str = "reduced", *, out: tuple[Tensor, ...] | None = Non
 def householder_product(input: Tensor, tau: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The first columns of a product of reflections ``I - tau[i] * v[i] @ v[i].T``.
 
-    R. Schreiber and C. Van Loan, A storage-efficient WY representation for products of Householder transformations
-    (1989): one triangular matrix stands for all factors.
+    One triangular matrix represents all reflections: R. Schreiber and C. Van Loan, A storage-efficient WY representation
+    for products of Householder transformations, 1989.
 
     Args:
-        input: (..., m, n), m at least n; below the diagonal of column i is what v[i] has behind a 1.
+        input: (..., m, n), m at least n.  Vector v[i] has a 1 at the diagonal of column i, and the elements below it.
         tau: (..., k), k at most n.
 
     Returns:
-        (..., m, n).
+        A tensor of shape (..., m, n).
 
     Raises:
-        TypeError, ValueError: for integers and complex numbers, two dtypes, and shapes that do not fit.
+        TypeError: if the operands are integer, bool or complex, or the dtypes differ.
+        ValueError: if the shapes do not fit.
+
+    Example:
+        >>> flow.orgqr(flow.tensor([[1.0], [1.0]]), flow.tensor([1.0]))
+        tensor([[ 0.],
+                [-1.]])
     """
     name = "householder_product"
     real_matrices(name, input._blob.meta)
@@ -388,7 +452,7 @@ def householder_product(input: Tensor, tau: Tensor, *, out: Tensor | None = None
     vectors = vectors + beside(eye(rows, count, dtype=input.dtype, device=input.device), input)
     scaled = triu(matmul(vectors.mT, vectors), 1) * tau.unsqueeze(-1)
     small = beside(eye(count, dtype=input.dtype, device=input.device), input)
-    # Its inverse would have 1 / tau on the diagonal, which may be 0.
+    # The inverse of the middle matrix has 1 / tau on the diagonal, but tau may be 0.
     middle = solve_triangular(scaled, small * tau.unsqueeze(-1), upper=True, unitriangular=True)
     first = vectors.narrow(-2, 0, columns)
     identity = beside(eye(rows, columns, dtype=input.dtype, device=input.device), input)
@@ -424,7 +488,7 @@ _SVDVALS = factored(
 
 @_SVD.gradient(outputs=(0, 1, 2))
 def _svd_gradient(node: OpNode, of_u: Gradients, of_s: Gradients, of_vh: Gradients) -> tuple[Tensor]:
-    """J. Townsend, Differentiating the singular value decomposition (2016); vectors beyond the values have no part."""
+    """J. Townsend, Differentiating the singular value decomposition (2016); surplus vectors are ignored."""
     _check_gradient("the vectors of svd", node, of_u is not None or of_vh is not None)
     s = node.output(1)
     inner = s.shape[-1]
@@ -451,7 +515,7 @@ def _svd_gradient(node: OpNode, of_u: Gradients, of_s: Gradients, of_vh: Gradien
 
 
 def value_gaps(values: Tensor) -> Tensor:
-    """The difference of the value of each column and that of each row; 1 on the diagonal."""
+    """The value of each column minus the value of each row; 1 on the diagonal."""
     difference = values.unsqueeze(-2) - values.unsqueeze(-1)
     return difference + beside(eye(values.shape[-1], dtype=values.dtype, device=values.device), values)
 
@@ -464,47 +528,86 @@ def _svdvals_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 
 @outs_by_copy()
 def svd(A: Tensor, full_matrices: bool = True, *, out: tuple[Tensor, ...] | None = None) -> SVD:
-    """Orthogonal, or unitary, U and Vh and non-negative S with ``U @ diag(S) @ Vh = A``.
+    """Orthogonal, or unitary, U and Vh, and non-negative S in descending order, with ``U @ diag(S) @ Vh = A``.
 
     The gradients of U and Vh are defined where all singular values differ, and none is 0 unless A is square.
 
     Args:
         A: (..., m, n).
-        full_matrices: whether U is (m, m) and Vh (n, n), or (m, k) and (k, n) for the smaller k of both.
+        full_matrices: whether U is (m, m) and Vh (n, n), or (m, k) and (k, n), where k is the smaller of m and n.
 
     Raises:
-        TypeError, ValueError: for integer matrices, and fewer than two dimensions.
+        TypeError: if `A` is no tensor, or integer or bool.
+        ValueError: if `A` has fewer than two dimensions.
         RuntimeError: in the backward pass through U or Vh, for complex matrices.
-        LinAlgError: if the iteration does not converge, when the result is looked at.
+        LinAlgError: if the iteration does not converge, when the result is read.
+
+    Example:
+        >>> flow.linalg.svd(flow.tensor([[2.0, 0.0], [0.0, 4.0]])).S
+        tensor([4., 2.])
     """
     return SVD(*_interpreter.dispatch_several(_SVD, (A,), (bool(full_matrices),)))
 
 
 @out_by_copy()
 def svdvals(A: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The singular values, from the largest to the smallest; their gradients are always defined."""
+    """The singular values in descending order: (..., m, n) gives (..., min(m, n)).
+
+    Their gradients are always defined.
+
+    Raises:
+        TypeError: if `A` is no tensor, or integer or bool.
+        ValueError: if `A` has fewer than two dimensions.
+
+    Example:
+        >>> flow.linalg.svdvals(flow.tensor([[2.0, 0.0], [0.0, 4.0]]))
+        tensor([4., 2.])
+    """
     return _interpreter.dispatch(_SVDVALS, (A,))
 
 
-# The names at the top, and of methods, which PyTorch had before
+# The older forms, which PyTorch keeps as functions of `torch` and methods
 
 
 @public("cholesky", own=False)
 @out_by_copy("cholesky")
 def cholesky_of(input: Tensor, upper: bool = False, *, out: Tensor | None = None) -> Tensor:
-    """A triangular factor; see `vmflow.linalg.cholesky`."""
+    """The lower or upper triangular factor of each matrix, (..., n, n); see `vmflow.linalg.cholesky`.
+
+    Raises:
+        TypeError, ValueError, LinAlgError: as `vmflow.linalg.cholesky`.
+
+    Example:
+        >>> flow.cholesky(flow.tensor([[4.0, 2.0], [2.0, 5.0]]))
+        tensor([[2., 0.],
+                [1., 2.]])
+    """
     return cholesky(input, upper=upper)
 
 
 @public("qr", own=False)
 @outs_by_copy("qr")
 def qr_of(input: Tensor, some: bool = True, *, out: tuple[Tensor, ...] | None = None) -> QR:
-    """Orthogonal and triangular factors, "reduced" or else "complete"; see `vmflow.linalg.qr`."""
+    """The orthogonal and triangular factors of each matrix, (..., m, n); see `vmflow.linalg.qr`.
+
+    Args:
+        input: the matrices.
+        some: whether the mode is "reduced", instead of "complete".
+
+    Raises:
+        TypeError, ValueError, RuntimeError: as `vmflow.linalg.qr`.
+
+    Example:
+        >>> a = flow.tensor([[3.0, 1.0], [4.0, 2.0]])
+        >>> q, r = flow.qr(a)
+        >>> flow.allclose(q @ r, a)
+        True
+    """
     return qr(input, "reduced" if some else "complete")
 
 
 class SVDFactors(NamedTuple):
-    """Left singular vectors, singular values from the largest to the smallest, right singular vectors as columns."""
+    """Left singular vectors, singular values in descending order, right singular vectors as columns."""
 
     U: Tensor
     S: Tensor
@@ -516,12 +619,19 @@ class SVDFactors(NamedTuple):
 def svd_of(
     input: Tensor, some: bool = True, compute_uv: bool = True, *, out: tuple[Tensor, ...] | None = None
 ) -> SVDFactors:
-    """U, S and V with ``U @ diag(S) @ V.mT = input``; see `vmflow.linalg.svd`, which gives V.mT.
+    """The matrices U and V, and the vector S, with ``U @ diag(S) @ V.mT = input``; see `vmflow.linalg.svd`.
 
     Args:
         input: (..., m, n).
-        some: whether only as many vectors are wanted as there are values.
-        compute_uv: whether vectors are wanted; otherwise U and V are zeros.
+        some: whether U and V have only as many columns as there are singular values.
+        compute_uv: whether to compute U and V; otherwise they are zeros.
+
+    Raises:
+        TypeError, ValueError, RuntimeError, LinAlgError: as `vmflow.linalg.svd`.
+
+    Example:
+        >>> flow.svd(flow.tensor([[2.0, 0.0], [0.0, 4.0]])).S
+        tensor([4., 2.])
     """
     if not compute_uv:
         rows, columns = input.shape[-2:]
@@ -560,17 +670,22 @@ def _eigh_gradient(node: OpNode, of_values: Gradients, of_vectors: Gradients) ->
 
 @outs_by_copy()
 def eigh(A: Tensor, UPLO: str = "L", *, out: tuple[Tensor, ...] | None = None) -> Eigen:
-    """The eigenvalues and eigenvectors of symmetric or Hermitian matrices.
+    """The eigenvalues, in ascending order, and the eigenvectors of symmetric or Hermitian matrices.
 
     The gradients of the eigenvectors are defined where all eigenvalues differ.
 
     Args:
         A: (..., n, n).
-        UPLO: which triangle to look at, "L" or "U".
+        UPLO: the triangle that is read, "L" or "U".
 
     Raises:
-        TypeError, ValueError: for integer matrices, those that are not square, and another `UPLO`.
-        LinAlgError: if the iteration does not converge, when the result is looked at.
+        TypeError: if `A` is no tensor, or integer or bool.
+        ValueError: if the matrices are not square, or for another `UPLO`.
+        LinAlgError: if the iteration does not converge, when the result is read.
+
+    Example:
+        >>> flow.linalg.eigh(flow.tensor([[2.0, 0.0], [0.0, 1.0]])).eigenvalues
+        tensor([1., 2.])
     """
     if UPLO not in ("L", "U"):
         raise ValueError(f"eigh: UPLO must be 'L' or 'U', not {UPLO!r}")
@@ -579,5 +694,13 @@ def eigh(A: Tensor, UPLO: str = "L", *, out: tuple[Tensor, ...] | None = None) -
 
 @out_by_copy()
 def eigvalsh(A: Tensor, UPLO: str = "L", *, out: Tensor | None = None) -> Tensor:
-    """The eigenvalues of symmetric matrices, from the smallest to the largest; see `eigh`."""
+    """The eigenvalues of symmetric or Hermitian matrices in ascending order: (..., n, n) gives (..., n).
+
+    Raises:
+        TypeError, ValueError, LinAlgError: as `eigh`.
+
+    Example:
+        >>> flow.linalg.eigvalsh(flow.tensor([[2.0, 0.0], [0.0, 1.0]]))
+        tensor([1., 2.])
+    """
     return eigh(A, UPLO).eigenvalues

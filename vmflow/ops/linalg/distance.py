@@ -16,25 +16,31 @@ if TYPE_CHECKING:
 
 @autocast_as_op
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
-    """The cosine of the angle between vectors along `dim`; the tensors broadcast.
+    """The cosine of the angle between vectors along `dim`.  The shapes broadcast.
 
     Args:
-        x1, x2: dtypes promote, to a floating-point one.
-        dim: the dimension of the vectors, of what the tensors broadcast to.
-        eps: lengths below it count as this.
+        x1, x2: floating-point; the dtypes promote.
+        dim: the dimension of the vectors in the broadcast shape.
+        eps: the least length that a vector counts with.
 
     Raises:
-        IndexError: if there is no such dimension.
+        TypeError: if an operand is no tensor, or not floating-point.
+        ValueError: if `eps` is negative, or the shapes do not broadcast.
+        IndexError: if there is no dimension `dim`.
+
+    Example:
+        >>> flow.cosine_similarity(flow.tensor([[1.0, 0.0]]), flow.tensor([[3.0, 4.0]]))
+        tensor([0.6000])
     """
     check_tensors("cosine_similarity", x1, x2)
-    for value in (x1, x2):
-        if value.dtype.category != FLOATING:
-            raise TypeError(f"cosine_similarity is not defined for {value.dtype.name} tensors; use .float() first")
+    for tensor in (x1, x2):
+        if tensor.dtype.category != FLOATING:
+            raise TypeError(f"cosine_similarity is not defined for {tensor.dtype.name} tensors; use .float() first")
     if not eps >= 0:
         raise ValueError(f"cosine_similarity: eps cannot be negative, got {eps}")
-    # From the back: the tensors may differ in their number of dimensions.
     common = promote_types(x1.dtype, x2.dtype)
-    x1, x2 = [value if value.dtype is common else value.to(common) for value in (x1, x2)]
+    x1, x2 = [tensor if tensor.dtype is common else tensor.to(common) for tensor in (x1, x2)]
+    # Dimensions match from the back: the tensors may differ in their number of dimensions.
     rank = max(x1.ndim, x2.ndim)
     axis = normalize_dim("cosine_similarity", dim, rank)
     if rank:
@@ -60,13 +66,21 @@ def _unit(tensor: Tensor, axis: int, eps: float) -> Tensor:
 
 
 def pairwise_distance(x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Tensor:
-    """The p-norm of ``x1 - x2 + eps`` along the last dimension; the tensors broadcast.
+    """The p-norm of ``x1 - x2 + eps`` along the last dimension.  The shapes broadcast.
 
     Args:
         x1, x2: (N, D) or (D,).
         p: the exponent of the norm.
         eps: added to every difference, so that equal vectors have a gradient.
         keepdim: whether to keep the last dimension, with size 1.
+
+    Raises:
+        TypeError: if an operand is no tensor, or `p` is no number.
+        ValueError: if the shapes do not broadcast.
+
+    Example:
+        >>> flow.pairwise_distance(flow.tensor([[3.0, 4.0]]), flow.tensor([[0.0, 0.0]]), eps=0.0)
+        tensor([5.])
     """
     check_tensors("pairwise_distance", x1, x2)
     if not isinstance(p, (int, float)):
@@ -76,17 +90,17 @@ def pairwise_distance(x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6,
 
 @autocast_as_op
 def pdist(input: Tensor, p: float = 2.0) -> Tensor:
-    """The distances of each row from each row behind it: (n, k) gives (n * (n - 1) / 2,).
+    """The distances of each row from each later row: (n, k) gives (n * (n - 1) / 2,).
 
-    They are those above the diagonal of ``cdist(input, input, p)``, row by row.
+    They are the elements above the diagonal of ``cdist(input, input, p)``, row by row.
 
     Args:
-        input: floating-point.
-        p: of the norm; may be 0 and inf.
+        input: floating-point, (n, k).
+        p: the exponent of the norm; 0 and inf are allowed.
 
     Raises:
-        TypeError: for another dtype.
-        ValueError: for another number of dimensions, or a negative `p`.
+        TypeError: if `input` is not floating-point.
+        ValueError: if `input` is no matrix, or `p` is negative.
 
     Example:
         >>> flow.pdist(flow.tensor([[0.0, 0.0], [3.0, 4.0], [0.0, 1.0]]))

@@ -1,4 +1,4 @@
-"""Eigenvalues and eigenvectors of any square matrix, which are complex."""
+"""Complex eigenvalues and eigenvectors of general square matrices."""
 
 from __future__ import annotations
 
@@ -63,10 +63,10 @@ def _eig_gradient(node: OpNode, of_values: Gradients, of_vectors: Gradients) -> 
 
 @outs_by_copy()
 def eig(A: Tensor, *, out: tuple[Tensor, ...] | None = None) -> Eigen:
-    """The eigenvalues of square matrices, in no order, and the eigenvectors as columns of length 1; complex.
+    """The eigenvalues of square matrices, in no order, and the eigenvectors as columns of length 1; both complex.
 
-    The gradients are defined where all eigenvalues differ; those of the eigenvectors only for functions that do not
-    depend on how these are turned in the complex plane.
+    The gradients are defined where all eigenvalues differ.  The gradients of the eigenvectors
+    are defined only for functions that ignore their complex phases.
 
     Args:
         A: (..., n, n), float32, float64, complex64 or complex128.
@@ -76,13 +76,26 @@ def eig(A: Tensor, *, out: tuple[Tensor, ...] | None = None) -> Eigen:
         eigenvectors: (..., n, n), complex.
 
     Raises:
-        TypeError, ValueError: for other dtypes, and matrices that are not square.
-        LinAlgError: for nan and inf, and if the iteration does not converge, when the result is looked at.
+        TypeError: for other dtypes.
+        ValueError: if the matrices are not square.
+        LinAlgError: for nan and inf, or if the iteration does not converge, when the result is read.
+
+    Example:
+        >>> flow.linalg.eig(flow.tensor([[0.0, -1.0], [1.0, 0.0]])).eigenvalues.imag.sort().values
+        tensor([-1.,  1.])
     """
     return Eigen(*_interpreter.dispatch_several(_EIG, (A,)))
 
 
 @out_by_copy()
 def eigvals(A: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The eigenvalues of square matrices, complex and in no order; see `eig`."""
+    """The eigenvalues of square matrices, in no order: (..., n, n) gives (..., n), complex.
+
+    Raises:
+        TypeError, ValueError, LinAlgError: as `eig`.
+
+    Example:
+        >>> flow.linalg.eigvals(flow.tensor([[0.0, -1.0], [1.0, 0.0]])).imag.sort().values
+        tensor([-1.,  1.])
+    """
     return eig(A).eigenvalues

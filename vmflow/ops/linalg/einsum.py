@@ -1,4 +1,4 @@
-"""`einsum`: sums of products, written as an equation of indices; made of permutations and batched matrix products."""
+"""`einsum`: sums of products, written as an equation of indices, by permutations and batched matrix products."""
 
 from __future__ import annotations
 
@@ -15,25 +15,33 @@ from .linear_algebra import matmul
 if TYPE_CHECKING:
     from vmflow.tensors import Tensor
 
-# A dimension's name: a letter, or a negative number for one of those that an ellipsis stands for, counted from the end.
+# The name of a dimension: its letter, or a negative number for a dimension of the ellipsis, counted from its end.
 Label = str | int
 Labels = list[Label]
 
 
 @function()
 def einsum(equation: str, *operands: Tensor) -> Tensor:
-    """The sum, over all indices that are not in the output, of the products of the operands' elements.
+    """The products of the operands' elements, summed over all indices that are not in the output.
 
     ``einsum("ij,jk->ik", a, b)`` is the matrix product.  Without an arrow, the output has the indices that occur once,
     in alphabetical order.  ``...`` stands for any dimensions, which broadcast.  An index that occurs twice in an
-    operand means its diagonal.  Operands are combined from left to right.
+    operand selects a diagonal.  Operands are combined from left to right.
 
     Args:
-        equation: one group of letters for each operand, separated by commas, and perhaps ``->`` and the output's.
-        operands: of one dtype; also given as one list.
+        equation: a group of letters for each operand, separated by commas, and optionally ``->`` and the letters of the
+            output.
+        operands: of one dtype; a single list of tensors is allowed as well.
 
     Raises:
-        ValueError: if the equation is malformed, or does not fit the operands.
+        TypeError: if the dtypes differ.
+        ValueError: if the equation is malformed, or does not fit the shapes of the operands.
+
+    Example:
+        >>> flow.einsum("ij,j->i", flow.tensor([[1, 2], [3, 4]]), flow.tensor([1, 10]))
+        tensor([21, 43])
+        >>> flow.einsum("ii", flow.tensor([[1, 2], [3, 4]]))
+        tensor(5)
     """
     if len(operands) == 1 and isinstance(operands[0], (list, tuple)):
         operands = tuple(operands[0])
@@ -41,17 +49,17 @@ def einsum(equation: str, *operands: Tensor) -> Tensor:
     sizes = _sizes(inputs, operands)
     terms = [_without_repeats(operand, labels) for operand, labels in zip(operands, inputs, strict=True)]
     tensor, labels = terms[0]
-    for position, (other, others) in enumerate(terms[1:], 1):
-        later = {label for _, those in terms[position + 1 :] for label in those}
-        tensor, labels = _product(tensor, labels, other, others, later.union(output), sizes)
+    for position, (other, other_labels) in enumerate(terms[1:], 1):
+        later = {label for _, later_labels in terms[position + 1 :] for label in later_labels}
+        tensor, labels = _product(tensor, labels, other, other_labels, later.union(output), sizes)
     tensor, labels = _summed(tensor, labels, set(output))
     return permute(tensor, [labels.index(label) for label in output])
 
 
 def _parse(equation: str, operands: Sequence[Tensor]) -> tuple[list[Labels], Labels]:
     """The labels of each operand's dimensions, and of the output's."""
-    given, arrow, wanted = equation.replace(" ", "").partition("->")
-    groups = given.split(",")
+    left, arrow, right = equation.replace(" ", "").partition("->")
+    groups = left.split(",")
     if not operands or len(groups) != len(operands):
         raise ValueError(f"einsum: {equation!r} is for {len(groups)} operands, got {len(operands)}")
     inputs: list[Labels] = []
@@ -71,22 +79,22 @@ def _parse(equation: str, operands: Sequence[Tensor]) -> tuple[list[Labels], Lab
         inputs.append(labels)
     ellipsis: Labels = list(range(-hidden, 0))
     if not arrow:
-        letters = given.replace("...", "").replace(",", "")
+        letters = left.replace("...", "").replace(",", "")
         return inputs, ellipsis + sorted([letter for letter in set(letters) if letters.count(letter) == 1])
-    letters = wanted.replace("...", "", 1)
-    if len(set(letters)) != len(letters) or not set(letters) <= set(given):
-        raise ValueError(f"einsum: the output {wanted!r} of {equation!r} must name indices of the operands, each once")
+    letters = right.replace("...", "", 1)
+    if len(set(letters)) != len(letters) or not set(letters) <= set(left):
+        raise ValueError(f"einsum: the output {right!r} of {equation!r} must name indices of the operands, each once")
     if not (letters.isalpha() or not letters):
-        raise ValueError(f"einsum: malformed output {wanted!r} in {equation!r}")
+        raise ValueError(f"einsum: malformed output {right!r} in {equation!r}")
     output: Labels = list(letters)
-    start = wanted.find("...")
+    start = right.find("...")
     if start >= 0:
         output[start:start] = ellipsis
     return inputs, output
 
 
 def _sizes(inputs: list[Labels], operands: Sequence[Tensor]) -> dict[Label, int]:
-    """The size of each index; one that is 1 somewhere broadcasts."""
+    """The size of each index; sizes of 1 broadcast."""
     sizes: dict[Label, int] = {}
     for labels, operand in zip(inputs, operands, strict=True):
         for label, size in zip(labels, operand.shape, strict=True):
@@ -99,7 +107,7 @@ def _sizes(inputs: list[Labels], operands: Sequence[Tensor]) -> dict[Label, int]
 
 
 def _without_repeats(tensor: Tensor, labels: Labels) -> tuple[Tensor, Labels]:
-    """Diagonals for the indices that occur more than once."""
+    """The tensor with its diagonals for indices that occur more than once."""
     for label in dict.fromkeys(labels):
         while labels.count(label) > 1:
             first = labels.index(label)
@@ -110,35 +118,39 @@ def _without_repeats(tensor: Tensor, labels: Labels) -> tuple[Tensor, Labels]:
                     f"{tensor.shape[second]}"
                 )
             tensor = tensor.diagonal(0, first, second)
-            labels = [value for place, value in enumerate(labels) if place not in (first, second)] + [label]
+            labels = [other for place, other in enumerate(labels) if place not in (first, second)] + [label]
     return tensor, labels
 
 
 def _summed(tensor: Tensor, labels: Labels, kept: set[Label]) -> tuple[Tensor, Labels]:
-    """Summed over the indices that are not kept."""
+    """The tensor summed over the indices that are not kept."""
     dims = [place for place, label in enumerate(labels) if label not in kept]
-    return (sum_of(tensor, dims), [value for value in labels if value in kept]) if dims else (tensor, labels)
+    return (sum_of(tensor, dims), [label for label in labels if label in kept]) if dims else (tensor, labels)
 
 
 def _product(
     left: Tensor, of_left: Labels, right: Tensor, of_right: Labels, kept: set[Label], sizes: dict[Label, int]
 ) -> tuple[Tensor, Labels]:
-    """Two operands made one, as a batched matrix product, summed over the indices that nobody needs any more."""
+    """The product of two operands by a batched matrix product, summed over the indices that are not kept."""
     left, of_left = _summed(left, of_left, kept.union(of_right))
     right, of_right = _summed(right, of_right, kept.union(of_left))
-    batch = [value for value in of_left if value in of_right and value in kept]
-    inner = [value for value in of_left if value in of_right and value not in kept]
-    rows = [value for value in of_left if value not in of_right]
-    columns = [value for value in of_right if value not in of_left]
+    batch = [label for label in of_left if label in of_right and label in kept]
+    inner = [label for label in of_left if label in of_right and label not in kept]
+    rows = [label for label in of_left if label not in of_right]
+    columns = [label for label in of_right if label not in of_left]
 
     def shaped(tensor: Tensor, labels: Labels, *groups: Labels) -> Tensor:
         shared = {*batch, *inner}
-        ordered = permute(tensor, [labels.index(value) for group in groups for value in group])
-        ordered = expand(ordered, [sizes[value] if value in shared else -1 for group in groups for value in group])
+        ordered = permute(tensor, [labels.index(label) for group in groups for label in group])
+        ordered = expand(ordered, [sizes[label] if label in shared else -1 for group in groups for label in group])
         parts = iter(ordered.shape)
         return reshape(ordered, [prod([next(parts) for _ in group]) for group in groups])
 
     product = matmul(shaped(left, of_left, batch, rows, inner), shaped(right, of_right, batch, inner, columns))
     free = {label: size for label, size in zip(of_left, left.shape, strict=True) if label in rows}
     free.update({label: size for label, size in zip(of_right, right.shape, strict=True) if label in columns})
-    return product.reshape([free.get(row, sizes[row]) for row in (*batch, *rows, *columns)]), [*batch, *rows, *columns]
+    return product.reshape([free.get(label, sizes[label]) for label in (*batch, *rows, *columns)]), [
+        *batch,
+        *rows,
+        *columns,
+    ]

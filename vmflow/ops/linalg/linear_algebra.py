@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
     from vmflow.tensors import Tensor
 
-# Floating-point operations per nanosecond that one core does in a large product: a guess, for inline or worker only.
+# Floating-point operations per nanosecond and core in a large product: a rough value, which only decides between inline
+# execution and a worker.
 _PER_NANOSECOND = 20.0
 
 
@@ -81,7 +82,7 @@ def _matmul_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Ten
         left = conj_if_complex(node.input(0))
         left = left.unsqueeze(0) if vector_first else left
         if not vector_second and left.ndim > 2 and len(node.meta(1).shape) == 2:
-            # One product over all of the batch, instead of one for each and a sum.
+            # A single product over the whole batch, instead of a product per element and a sum.
             rows = prod(left.shape[:-1])
             left = left.reshape(rows, left.shape[-1])
             gradient = gradient.reshape(rows, gradient.shape[-1])
@@ -92,13 +93,18 @@ def _matmul_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Ten
 
 @public("__matmul__", reflected="__rmatmul__")
 def matmul(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The matrix product; further dimensions in front broadcast, vectors get a dimension that is then removed.
+    """The matrix product: (..., n, k) and (..., k, m) give (..., n, m).
 
-    (..., n, k) with (..., k, m) gives (..., n, m); (k,) with (k,) gives ().
+    The dimensions in front broadcast.  A vector counts as a matrix, whose second dimension is removed from the result:
+    (k,) and (k,) give ().
 
     Raises:
-        TypeError: for two dtypes.
-        ValueError: for shapes that do not fit.
+        TypeError: if an operand is no tensor, the dtypes differ, or they are bool.
+        ValueError: if the shapes do not fit, or an operand is 0-d.
+
+    Example:
+        >>> flow.matmul(flow.tensor([[1, 2], [3, 4]]), flow.tensor([1, 10]))
+        tensor([21, 43])
     """
     if out is not None:
         return written(_MATMUL, out, (input, other))
@@ -107,7 +113,17 @@ def matmul(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor
 
 @public()
 def mm(input: Tensor, mat2: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The product of two matrices: (n, k) with (k, m) gives (n, m)."""
+    """The product of two matrices: (n, k) and (k, m) give (n, m).
+
+    Raises:
+        TypeError: if an operand is no tensor, or the dtypes differ.
+        ValueError: if an operand is no matrix, or the sizes do not fit.
+
+    Example:
+        >>> flow.mm(flow.tensor([[1, 2], [3, 4]]), flow.tensor([[1], [10]]))
+        tensor([[21],
+                [43]])
+    """
     check_tensors("mm", input, mat2)
     _ranks("mm", 2, input, mat2)
     return matmul(input, mat2, out=out)
@@ -115,7 +131,16 @@ def mm(input: Tensor, mat2: Tensor, *, out: Tensor | None = None) -> Tensor:
 
 @public()
 def bmm(input: Tensor, mat2: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The products of two batches of matrices: (b, n, k) with (b, k, m) gives (b, n, m)."""
+    """The products of two batches of matrices: (b, n, k) and (b, k, m) give (b, n, m).
+
+    Raises:
+        TypeError: if the dtypes differ.
+        ValueError: if an operand has not three dimensions, or the sizes do not fit.
+
+    Example:
+        >>> flow.bmm(flow.tensor([[[1, 2]]]), flow.tensor([[[1], [10]]]))
+        tensor([[[21]]])
+    """
     _ranks("bmm", 3, input, mat2)
     if input.shape[0] != mat2.shape[0]:
         raise ValueError(f"bmm: batches of {input.shape[0]} and {mat2.shape[0]} matrices do not fit")
@@ -124,7 +149,16 @@ def bmm(input: Tensor, mat2: Tensor, *, out: Tensor | None = None) -> Tensor:
 
 @public()
 def mv(input: Tensor, vec: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The product of a matrix and a vector: (n, k) with (k,) gives (n,)."""
+    """The product of a matrix and a vector: (n, k) and (k,) give (n,).
+
+    Raises:
+        TypeError: if an operand is no tensor, or the dtypes differ.
+        ValueError: if `input` is no matrix, `vec` is no vector, or the sizes do not fit.
+
+    Example:
+        >>> flow.mv(flow.tensor([[1, 2], [3, 4]]), flow.tensor([1, 10]))
+        tensor([21, 43])
+    """
     check_tensors("mv", input, vec)
     _ranks("mv", 2, input)
     _ranks("mv", 1, vec)
@@ -133,7 +167,16 @@ def mv(input: Tensor, vec: Tensor, *, out: Tensor | None = None) -> Tensor:
 
 @public()
 def dot(input: Tensor, tensor: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The inner product of two vectors of one length."""
+    """The inner product of two vectors of the same size, 0-d.
+
+    Raises:
+        TypeError: if an operand is no tensor, or the dtypes differ.
+        ValueError: if an operand is no vector, or the sizes differ.
+
+    Example:
+        >>> flow.dot(flow.tensor([1, 2]), flow.tensor([3, 4]))
+        tensor(11)
+    """
     check_tensors("dot", input, tensor)
     _ranks("dot", 1, input, tensor)
     return matmul(input, tensor, out=out)
@@ -142,7 +185,17 @@ def dot(input: Tensor, tensor: Tensor, *, out: Tensor | None = None) -> Tensor:
 @public("ger")
 @out_by_copy()
 def outer(input: Tensor, vec2: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """All products of an element of the first vector with one of the second: (n,) with (m,) gives (n, m)."""
+    """The products of each element of a vector with each element of another: (n,) and (m,) give (n, m).
+
+    Raises:
+        TypeError: if an operand is no tensor.
+        ValueError: if an operand is no vector.
+
+    Example:
+        >>> flow.outer(flow.tensor([1, 2]), flow.tensor([3, 4, 5]))
+        tensor([[ 3,  4,  5],
+                [ 6,  8, 10]])
+    """
     check_tensors("outer", input, vec2)
     _ranks("outer", 1, input, vec2)
     return input.unsqueeze(1) * vec2
@@ -155,10 +208,18 @@ def outer(input: Tensor, vec2: Tensor, *, out: Tensor | None = None) -> Tensor:
 def addmm(
     input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1, out: Tensor | None = None
 ) -> Tensor:
-    """``beta * input + alpha * mm(mat1, mat2)``; with beta 0, nan and inf in `input` do not matter.
+    """``beta * input + alpha * mm(mat1, mat2)``: (n, k) and (k, m) give (n, m).
+
+    With beta 0, nan and inf in `input` have no effect.
 
     Raises:
-        ValueError: if `input` does not broadcast to the product's shape, or the matrices do not fit.
+        TypeError: if the dtypes of the matrices differ.
+        ValueError: if `input` does not broadcast to the shape of the product, or the operands do not fit.
+
+    Example:
+        >>> flow.addmm(flow.tensor([1, 2]), flow.tensor([[1, 2], [3, 4]]), flow.tensor([[1, 0], [0, 1]]), alpha=10)
+        tensor([[11, 22],
+                [31, 42]])
     """
     return _added("addmm", input, mm(mat1, mat2), beta, alpha)
 
@@ -170,10 +231,17 @@ def addmm(
 def baddbmm(
     input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1, out: Tensor | None = None
 ) -> Tensor:
-    """``beta * input + alpha * bmm(batch1, batch2)``; with beta 0, nan and inf in `input` do not matter.
+    """``beta * input + alpha * bmm(batch1, batch2)``: (b, n, k) and (b, k, m) give (b, n, m).
+
+    With beta 0, nan and inf in `input` have no effect.
 
     Raises:
-        ValueError: if `input` does not broadcast to the product's shape, or the matrices do not fit.
+        TypeError: if the dtypes of the matrices differ.
+        ValueError: if `input` does not broadcast to the shape of the product, or the operands do not fit.
+
+    Example:
+        >>> flow.baddbmm(flow.tensor([5]), flow.tensor([[[1, 2]]]), flow.tensor([[[3], [4]]]))
+        tensor([[[16]]])
     """
     return _added("baddbmm", input, bmm(batch1, batch2), beta, alpha)
 
@@ -185,10 +253,17 @@ def baddbmm(
 def addmv(
     input: Tensor, mat: Tensor, vec: Tensor, *, beta: float = 1, alpha: float = 1, out: Tensor | None = None
 ) -> Tensor:
-    """``beta * input + alpha * mv(mat, vec)``; with beta 0, nan and inf in `input` do not matter.
+    """``beta * input + alpha * mv(mat, vec)``: (n, k) and (k,) give (n,).
+
+    With beta 0, nan and inf in `input` have no effect.
 
     Raises:
-        ValueError: if `input` does not broadcast to the product's shape, or the matrix and the vector do not fit.
+        TypeError: if the dtypes of `mat` and `vec` differ.
+        ValueError: if `input` does not broadcast to the shape of the product, or the operands do not fit.
+
+    Example:
+        >>> flow.addmv(flow.tensor([5, 5]), flow.tensor([[1, 2], [3, 4]]), flow.tensor([1, 10]))
+        tensor([26, 48])
     """
     return _added("addmv", input, mv(mat, vec), beta, alpha)
 
@@ -200,10 +275,18 @@ def addmv(
 def addr(
     input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: float = 1, alpha: float = 1, out: Tensor | None = None
 ) -> Tensor:
-    """``beta * input + alpha * outer(vec1, vec2)``; with beta 0, nan and inf in `input` do not matter.
+    """``beta * input + alpha * outer(vec1, vec2)``: (n,) and (m,) give (n, m).
+
+    With beta 0, nan and inf in `input` have no effect.
 
     Raises:
-        ValueError: if `input` does not broadcast to the product's shape, or an operand is no vector.
+        TypeError: if `vec1` or `vec2` is no tensor.
+        ValueError: if `input` does not broadcast to the shape of the product, or another operand is no vector.
+
+    Example:
+        >>> flow.addr(flow.tensor([100, 200]), flow.tensor([1, 2]), flow.tensor([3, 4]))
+        tensor([[103, 204],
+                [106, 208]])
     """
     return _added("addr", input, outer(vec1, vec2), beta, alpha)
 
@@ -215,15 +298,22 @@ def addr(
 def addbmm(
     input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1, out: Tensor | None = None
 ) -> Tensor:
-    """``beta * input + alpha * bmm(batch1, batch2).sum(0)``; with beta 0, nan and inf in `input` do not matter.
+    """``beta * input + alpha * bmm(batch1, batch2).sum(0)``: (b, n, k) and (b, k, m) give (n, m).
+
+    With beta 0, nan and inf in `input` have no effect.
 
     Raises:
-        ValueError: if `input` does not broadcast to the product's shape, or the matrices do not fit.
+        TypeError: if the dtypes of the matrices differ.
+        ValueError: if `input` does not broadcast to the shape of the product, or the operands do not fit.
+
+    Example:
+        >>> flow.addbmm(flow.tensor([5]), flow.tensor([[[1]], [[2]]]), flow.tensor([[[3]], [[4]]]))
+        tensor([[16]])
     """
     _ranks("addbmm", 3, batch1, batch2)
     if batch1.shape[0] != batch2.shape[0]:
         raise ValueError(f"addbmm: batches of {batch1.shape[0]} and {batch2.shape[0]} matrices do not fit")
-    # The sum over the batch is part of one product of matrices.
+    # A single matrix product includes the sum over the batch.
     count, rows, inner = batch1.shape
     left = batch1.permute(1, 0, 2).reshape(rows, count * inner)
     return _added("addbmm", input, mm(left, batch2.reshape(count * batch2.shape[1], batch2.shape[2])), beta, alpha)
@@ -246,16 +336,30 @@ def _added(name: str, input: Tensor, product: Tensor, beta: float, alpha: float)
 def tensordot(
     a: Tensor, b: Tensor, dims: int | tuple[list[int], list[int]] = 2, *, out: Tensor | None = None
 ) -> Tensor:
-    """The sum of products over dimensions of `a` paired with dimensions of `b`; the others stay, those of `a` first.
+    """Products of elements, summed over dimensions of `a` that are paired with dimensions of `b`.
+
+    The result has the other dimensions of `a`, then those of `b`.
 
     Args:
         a, b: of one dtype.
-        dims: how many of the last of `a` to pair with the first of `b`, or which of `a` with which of `b`.
+        dims: how many of the last dimensions of `a` to pair with the first of `b`; or two lists, the dimensions of `a`
+            and their partners in `b`.
+
+    Raises:
+        TypeError: if an operand is no tensor, or the dtypes differ.
+        ValueError: if there are fewer dimensions, or paired dimensions differ in size.
+        IndexError: if a listed dimension does not exist.
+
+    Example:
+        >>> flow.tensordot(flow.tensor([[1, 2], [3, 4]]), flow.tensor([1, 10]), 1)
+        tensor([21, 43])
     """
     check_tensors("tensordot", a, b)
     if isinstance(dims, int):
         if not 0 <= dims <= min(a.ndim, b.ndim):
-            raise ValueError(f"tensordot: {dims} dimensions cannot be paired of {a.ndim} and {b.ndim}")
+            raise ValueError(
+                f"tensordot: cannot pair {dims} dimensions of tensors with {a.ndim} and {b.ndim} dimensions"
+            )
         dims = list(range(a.ndim - dims, a.ndim)), list(range(dims))
     of_a = [normalize_dim("tensordot", dim, a.ndim) for dim in dims[0]]
     of_b = [normalize_dim("tensordot", dim, b.ndim) for dim in dims[1]]
@@ -276,6 +380,7 @@ def tensordot(
 
 
 def square_matrices(name: str, matrix: TensorMeta) -> None:
+    """Raise an error unless these are square matrices of real or complex floating-point numbers."""
     if len(matrix.shape) < 2 or matrix.shape[-1] != matrix.shape[-2]:
         raise ValueError(f"{name}: expected square matrices, got shape {list(matrix.shape)}")
     if matrix.dtype.category < dtypes.FLOATING:
@@ -300,11 +405,17 @@ def _inv_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 @public("inverse", own=False)
 @out_by_copy()
 def inv(A: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The inverse of each square matrix.
+    """The inverse of each square matrix, (..., n, n).
 
     Raises:
-        TypeError, ValueError: for integers, and for matrices that are not square.
-        LinAlgError: for a singular matrix, when the result is looked at.
+        TypeError: if `A` is no tensor, or integer or bool.
+        ValueError: if the matrices are not square.
+        LinAlgError: for a singular matrix, when the result is read.
+
+    Example:
+        >>> flow.inverse(flow.tensor([[2.0, 0.0], [0.0, 4.0]]))
+        tensor([[0.5000, 0.0000],
+                [0.0000, 0.2500]])
     """
     return _interpreter.dispatch(_INV, (A,))
 
@@ -333,7 +444,7 @@ def _solve_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Tens
 
 
 def are_vectors(A: Tensor, B: Tensor) -> bool:
-    """Whether the right side of a system of equations is a vector, or one for each matrix of a stack."""
+    """Whether the right side of a system of equations is a vector, or a batch of vectors, one for each matrix."""
     return B.ndim == 1 or (B.ndim == A.ndim - 1 and tuple(B.shape) == tuple(A.shape[:-1]))
 
 
@@ -342,18 +453,25 @@ def solve(A: Tensor, B: Tensor, *, left: bool = True, out: Tensor | None = None)
     """The X with ``A @ X = B``, or with ``X @ A = B`` if not `left`.
 
     Args:
-        A: (..., n, n).
-        B: (..., n, k); or vectors, (n,), or of the shape that A has without its last dimension.  (..., k, n) if not
-            `left`.
+        A: square matrices, (..., n, n).
+        B: matrices (..., n, k), or (..., k, n) if not `left`; or vectors: (n,), or the shape of A without its last
+            dimension.
         left: on which side A stands.
 
     Raises:
-        TypeError, ValueError: for integers, two dtypes, and shapes that do not fit.
-        LinAlgError: for a singular matrix, when the result is looked at.
+        TypeError: if the matrices are integers or bools, or the dtypes differ.
+        ValueError: if the shapes do not fit, or if not `left` for vectors.
+        LinAlgError: for a singular matrix, when the result is read.
+
+    Example:
+        >>> flow.linalg.solve(flow.tensor([[2.0, 0.0], [0.0, 4.0]]), flow.tensor([2.0, 2.0]))
+        tensor([1.0000, 0.5000])
     """
     if are_vectors(A, B):
         if not left:
-            raise ValueError(f"solve: left=False is for matrices, but the right side {list(B.shape)} is of vectors")
+            raise ValueError(
+                f"solve: left=False needs a matrix as the right side, got vectors of shape {list(B.shape)}"
+            )
         return _interpreter.dispatch(_SOLVE, (A, B.unsqueeze(-1))).squeeze(-1)
     if not left:
         return _interpreter.dispatch(_SOLVE, (A.mT, B.mT)).mT
@@ -379,7 +497,18 @@ def _det_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 @public()
 @out_by_copy()
 def det(A: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The determinant of each square matrix; its gradient is defined for invertible ones."""
+    """The determinant of each square matrix: (..., n, n) gives (...).
+
+    The gradient is defined for invertible matrices.
+
+    Raises:
+        TypeError: if `A` is no tensor, or integer or bool.
+        ValueError: if the matrices are not square.
+
+    Example:
+        >>> flow.det(flow.tensor([[2.0, 0.0], [0.0, 4.0]]))
+        tensor(8.)
+    """
     return _interpreter.dispatch(_DET, (A,))
 
 

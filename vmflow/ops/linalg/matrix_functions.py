@@ -23,20 +23,25 @@ if TYPE_CHECKING:
 @public()
 @out_by_copy()
 def matrix_power(A: Tensor, n: int, *, out: Tensor | None = None) -> Tensor:
-    """The product of `n` times A, by repeated squaring; of its inverse for a negative `n`.
+    """The product of `n` times A, (..., n, n), by repeated squaring; of the inverse of A if `n` is negative.
 
     Raises:
-        TypeError, ValueError: for matrices that are not square, an `n` that is no integer, and integer or complex
-            matrices to a negative power.
-        LinAlgError: for a singular matrix and a negative `n`, when the result is looked at.
+        TypeError: if `n` is no integer, or is negative for integer matrices.
+        ValueError: if the matrices are not square.
+        LinAlgError: for a singular matrix and a negative `n`, when the result is read.
+
+    Example:
+        >>> flow.matrix_power(flow.tensor([[1, 1], [0, 1]]), 5)
+        tensor([[1, 5],
+                [0, 1]])
     """
     if not isinstance(n, int) or isinstance(n, bool):
-        raise TypeError(f"matrix_power: n is an integer, not {n!r}")
+        raise TypeError(f"matrix_power: n must be an integer, not {n!r}")
     if A.ndim < 2 or A.shape[-1] != A.shape[-2]:
         raise ValueError(f"matrix_power: expected square matrices, got shape {list(A.shape)}")
     if n == 0:
         identity = beside(eye(A.shape[-1], dtype=A.dtype, device=A.device), A)
-        # Nowhere A, so that gradients are zeros, as those of other powers are numbers.
+        # `where` never selects A, but connects the result to A, so that the gradient is zero instead of missing.
         return where(identity != identity, A, identity)
     power = inv(A) if n < 0 else A
     n = abs(n)
@@ -56,7 +61,7 @@ _MATRIX_EXP = factored("matrix_exp", lambda shape, attributes: (shape,), square=
 
 @_MATRIX_EXP.gradient(inputs=(0,))
 def _matrix_exp_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
-    """The upper right corner of the exponential of a matrix of twice the size."""
+    """The gradient is the upper right block of the exponential of a block matrix of twice the size."""
     turned = node.input(0).mT
     size = turned.shape[-1]
     above = cat([turned, gradient], -1)
@@ -66,9 +71,15 @@ def _matrix_exp_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 
 @public()
 def matrix_exp(A: Tensor) -> Tensor:
-    """The exponential of each square matrix.
+    """The exponential of each square matrix, (..., n, n).
 
     Raises:
-        TypeError, ValueError: for integer and complex matrices, and those that are not square.
+        TypeError: if `A` is no tensor, or integer, bool or complex.
+        ValueError: if the matrices are not square.
+
+    Example:
+        >>> flow.matrix_exp(flow.tensor([[0.0, 1.0], [0.0, 0.0]]))
+        tensor([[1., 1.],
+                [0., 1.]])
     """
     return _interpreter.dispatch(_MATRIX_EXP, (A,))

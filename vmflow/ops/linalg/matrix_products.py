@@ -1,4 +1,4 @@
-"""Products of vectors and matrices that are made of other ops: Kronecker's, the cross product, chains."""
+"""Products of vectors and matrices by other ops: Kronecker's product, the cross product, chains of products."""
 
 from __future__ import annotations
 
@@ -23,26 +23,42 @@ if TYPE_CHECKING:
 @public()
 @out_by_copy()
 def kron(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """Kronecker's product: each element of `input`, replaced by itself times `other`.
+    """Kronecker's product: each element of `input` is replaced by its product with the tensor `other`.
 
-    The shapes are filled up with ones in front to one length, and multiplied.
+    The shape with fewer dimensions gets ones in front; then the sizes are multiplied.
+
+    Raises:
+        TypeError: if an operand is no tensor.
+
+    Example:
+        >>> flow.kron(flow.tensor([1, 10]), flow.tensor([1, 2]))
+        tensor([ 1,  2, 10, 20])
     """
     check_tensors("kron", input, other)
     rank = max(input.ndim, other.ndim)
     first = [1] * (rank - input.ndim) + list(input.shape)
     second = [1] * (rank - other.ndim) + list(other.shape)
-    left = input.reshape([size for each in first for size in (each, 1)])
-    right = other.reshape([size for each in second for size in (1, each)])
-    return (left * right).reshape([one * two for one, two in zip(first, second, strict=True)])
+    left = input.reshape([factor for size in first for factor in (size, 1)])
+    right = other.reshape([factor for size in second for factor in (1, size)])
+    return (left * right).reshape([rows * columns for rows, columns in zip(first, second, strict=True)])
 
 
 @public()
 @out_by_copy()
 def cross(input: Tensor, other: Tensor, dim: int | None = None, *, out: Tensor | None = None) -> Tensor:
-    """The cross product of vectors of three elements along `dim`; without one, along the first dimension of size 3.
+    """The cross product of vectors of three elements along `dim`.  The other dimensions broadcast.
+
+    The default is the first dimension of `input` with size 3.
 
     Raises:
-        ValueError: if there is no such dimension, or it has another size.
+        TypeError: if an operand is no tensor, or bool.
+        ValueError: if the dimension has another size, the operands differ in their number of dimensions, or the shapes
+            do not broadcast.
+        IndexError: if there is no dimension `dim`.
+
+    Example:
+        >>> flow.cross(flow.tensor([1, 0, 0]), flow.tensor([0, 1, 0]))
+        tensor([0, 0, 1])
     """
     check_tensors("cross", input, other)
     if dim is None:
@@ -55,21 +71,30 @@ def cross(input: Tensor, other: Tensor, dim: int | None = None, *, out: Tensor |
 
 @out_by_copy("cross")
 def linalg_cross(input: Tensor, other: Tensor, *, dim: int = -1, out: Tensor | None = None) -> Tensor:
-    """The cross product of vectors of three elements along `dim`; the other dimensions broadcast.
+    """The cross product of vectors of three elements along `dim`.  The other dimensions broadcast.
 
     Raises:
-        ValueError: if they have not three elements.
+        TypeError: if the operands are bool.
+        ValueError: if the dimension has another size, the operands differ in their number of dimensions, or the shapes
+            do not broadcast.
+        IndexError: if there is no dimension `dim`.
+
+    Example:
+        >>> flow.linalg.cross(flow.tensor([1, 0, 0]), flow.tensor([0, 1, 0]))
+        tensor([0, 0, 1])
     """
     return _cross("linalg.cross", input, other, dim)
 
 
 def _cross(name: str, input: Tensor, other: Tensor, dim: int) -> Tensor:
     if input.ndim != other.ndim:
-        raise ValueError(f"{name}: expected as many dimensions, got shapes {list(input.shape)} and {list(other.shape)}")
+        raise ValueError(
+            f"{name}: expected the same number of dimensions, got shapes {list(input.shape)} and {list(other.shape)}"
+        )
     axis = normalize_dim(name, dim, input.ndim)
     for tensor in (input, other):
         if not tensor.ndim or tensor.shape[axis] != 3:
-            raise ValueError(f"{name}: dimension {dim} of {list(tensor.shape)} has not size 3")
+            raise ValueError(f"{name}: expected size 3 in dimension {dim}, got shape {list(tensor.shape)}")
     input, other = broadcast_tensors(input, other)
     return roll(input, -1, axis) * roll(other, -2, axis) - roll(input, -2, axis) * roll(other, -1, axis)
 
@@ -77,10 +102,17 @@ def _cross(name: str, input: Tensor, other: Tensor, dim: int) -> Tensor:
 @public()
 @out_by_copy()
 def inner(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The sums of products along the last dimensions; the product, if one is 0-d.
+    """The sums of products along the last dimensions: (..., n) and (*, n) give (..., *).
+
+    If an operand is 0-d, the result is the elementwise product.
 
     Raises:
+        TypeError: if an operand is no tensor, or the dtypes differ.
         ValueError: if the last dimensions differ in size.
+
+    Example:
+        >>> flow.inner(flow.tensor([1, 2]), flow.tensor([[1, 10], [100, 1000]]))
+        tensor([  21, 2100])
     """
     check_tensors("inner", input, other)
     if not input.ndim or not other.ndim:
@@ -93,17 +125,30 @@ def inner(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
 @public()
 @out_by_copy()
 def vdot(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The inner product of two vectors, the first of them conjugated."""
+    """The inner product of two vectors, the first conjugated; 0-d.
+
+    Raises:
+        TypeError: if an operand is no tensor, or the dtypes differ.
+        ValueError: if an operand is no vector, or the sizes differ.
+
+    Example:
+        >>> flow.vdot(flow.tensor([1j, 2]), flow.tensor([1j, 3]))
+        tensor(7.+0.j)
+    """
     check_tensors("vdot", input, other)
     return dot(conj_if_complex(input), other)
 
 
 @public()
 def trace(input: Tensor) -> Tensor:
-    """The sum of a matrix's diagonal.
+    """The sum of a matrix's diagonal, 0-d.
 
     Raises:
-        ValueError: unless it has two dimensions.
+        ValueError: if `input` has another number of dimensions than two.
+
+    Example:
+        >>> flow.trace(flow.tensor([[1, 2], [3, 4]]))
+        tensor(5)
     """
     if input.ndim != 2:
         raise ValueError(f"trace: expected a 2-d tensor, got one of shape {list(input.shape)}")
@@ -112,19 +157,25 @@ def trace(input: Tensor) -> Tensor:
 
 @out_by_copy()
 def multi_dot(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
-    """The product of two or more matrices, multiplied in the order that takes the fewest operations.
+    """The product of two or more matrices, in the order of multiplication that takes the fewest operations.
 
-    The first and the last may be vectors: a row and a column, whose dimension is removed from the result.
+    The first tensor may be a vector, which counts as a row, and the last one a vector, which counts as a column; their
+    added dimensions are removed from the result.
 
     Raises:
-        ValueError: for fewer than two, or shapes that do not fit.
+        TypeError: if the dtypes differ.
+        ValueError: if there are fewer than two matrices, or the shapes do not fit.
+
+    Example:
+        >>> flow.linalg.multi_dot([flow.tensor([[1, 2]]), flow.tensor([[1, 0], [0, 1]]), flow.tensor([3, 4])])
+        tensor([11])
     """
     chain = list(tensors)
     if len(chain) < 2:
         raise ValueError(f"multi_dot: expected at least two tensors, got {len(chain)}")
     for place, tensor in enumerate(chain):
         if tensor.ndim != 2 and not (tensor.ndim == 1 and place in (0, len(chain) - 1)):
-            raise ValueError(f"multi_dot: tensor {place} has shape {list(tensor.shape)}, which is no matrix")
+            raise ValueError(f"multi_dot: tensor {place} has shape {list(tensor.shape)}, expected a matrix")
     from_vector, to_vector = chain[0].ndim == 1, chain[-1].ndim == 1
     if from_vector:
         chain[0] = chain[0].unsqueeze(0)
@@ -143,7 +194,7 @@ def multi_dot(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor
 
 
 def _splits(chain: list[Tensor]) -> dict[tuple[int, int], int]:
-    """For each part of the chain from i to j, behind which matrix to split it: the textbook's dynamic programme."""
+    """For each part of the chain, from i to j, the matrix after which to split: textbook dynamic programming."""
     sizes = [tensor.shape[0] for tensor in chain] + [chain[-1].shape[1]]
     costs = {(place, place): 0 for place in range(len(chain))}
     splits: dict[tuple[int, int], int] = {}
@@ -168,7 +219,16 @@ def _multiplied(chain: list[Tensor], splits: dict[tuple[int, int], int], start: 
 @function()
 @out_by_copy()
 def chain_matmul(*matrices: Tensor, out: Tensor | None = None) -> Tensor:
-    """The product of matrices; see `multi_dot`."""
+    """The product of matrices, (n, k), (k, m) and so on; see `vmflow.linalg.multi_dot`.
+
+    Raises:
+        TypeError: if the dtypes differ.
+        ValueError: if there is no matrix, one has not two dimensions, or the shapes do not fit.
+
+    Example:
+        >>> flow.chain_matmul(flow.tensor([[1, 2]]), flow.tensor([[1, 0], [0, 1]]), flow.tensor([[3], [4]]))
+        tensor([[11]])
+    """
     for matrix in matrices:
         if matrix.ndim != 2:
             raise ValueError(f"chain_matmul: expected 2-d tensors, got one of shape {list(matrix.shape)}")

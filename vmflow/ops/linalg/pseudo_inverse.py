@@ -1,4 +1,4 @@
-"""What is made of singular values: pseudo-inverses, ranks, least squares."""
+"""Pseudo-inverses, ranks and least squares, all computed from singular values."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class LeastSquares(NamedTuple):
-    """What `lstsq` gives."""
+    """The result of `lstsq`."""
 
     solution: Tensor
     residuals: Tensor
@@ -49,7 +49,7 @@ def _infer_pinv(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     return Inferred(output, 3.0 * output.numel * min(source.shape[-2:]) + 20_000)
 
 
-# Operands: matrices, and up to where singular values count as 0, absolutely and as a part of the largest.
+# Operands: matrices, and the absolute and relative tolerance up to which singular values count as 0.
 _PINV = OpExpr("pinv", _infer_pinv, Form(3, tuple[bool]), "decompositions")
 
 
@@ -83,19 +83,25 @@ def pinv(
     rtol: float | Tensor | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
-    """The pseudo-inverse: (..., m, n) gives (..., n, m).
+    """The pseudo-inverse of each matrix: (..., m, n) gives (..., n, m).
 
     Args:
         A: the matrices.
         rcond: another name of `rtol`.
         atol: singular values up to this count as 0; 0 by default.  A number, or a tensor that broadcasts with the
             dimensions of A before the last two.
-        rtol: and those up to this times the largest; by default the larger of both sizes times the dtype's precision,
-            or 0 if there is an `atol`.
-        hermitian: whether A is symmetric or Hermitian; then only its lower triangle is looked at.
+        rtol: singular values up to this times the largest count as 0, too.  By default the larger of m and n times the
+            dtype's precision, or 0 if there is an `atol`.
+        hermitian: whether A is symmetric or Hermitian; then only its lower triangle is read.
 
     Raises:
-        TypeError, ValueError: for integer matrices, and a number below 0 as a tolerance.
+        TypeError: if `A` is integer or bool, a tolerance is complex, or both `rcond` and `rtol` are given.
+        ValueError: if a tolerance is negative, or `A` has fewer than two dimensions.
+
+    Example:
+        >>> flow.pinverse(flow.tensor([[2.0, 0.0], [0.0, 0.0]]))
+        tensor([[0.5000, 0.0000],
+                [0.0000, 0.0000]])
     """
     if rcond is not None:
         if rtol is not None:
@@ -105,7 +111,7 @@ def pinv(
 
 
 def _tolerances(name: str, A: Tensor, atol: Tolerance, rtol: Tolerance) -> tuple[Tensor, Tensor]:
-    """Both as tensors, with what they are by default."""
+    """Both tolerances as tensors, defaults filled in."""
     fractional_matrices(name, A._blob.meta)
     dtype = computes_in(A._blob.meta).to_real()
     precision = max(A.shape[-2:]) * dtypes.finfo(A.dtype).eps
@@ -122,10 +128,10 @@ def _tolerances(name: str, A: Tensor, atol: Tolerance, rtol: Tolerance) -> tuple
 def _tolerance(name: str, A: Tensor, value: float | Tensor, dtype: DType) -> Tensor:
     if isinstance(value, _tensors.Tensor):
         if value.dtype.is_complex:
-            raise TypeError(f"{name}: a tolerance is real, but that given is {value.dtype.name}")
+            raise TypeError(f"{name}: a tolerance must be real, not {value.dtype.name}")
         return value.detach().to(dtype)
     if not isinstance(value, (int, float)) or not value >= 0:
-        raise ValueError(f"{name}: a tolerance is a number of 0 or more, a tensor or None, not {value!r}")
+        raise ValueError(f"{name}: a tolerance must be a number of 0 or more, a tensor or None, not {value!r}")
     return A.new_full((), value, dtype=dtype)
 
 
@@ -140,15 +146,20 @@ def matrix_rank(
     rtol: float | Tensor | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
-    """How many singular values are not 0, int64.
+    """The number of singular values that are not 0: (..., m, n) gives (...), int64.
 
     Args:
         A: (..., m, n).
         tol: an `atol` with an `rtol` of 0.
-        hermitian, atol, rtol: as of `pinv`.
+        hermitian, atol, rtol: see `pinv`.
 
     Raises:
-        TypeError, ValueError: as `pinv`.
+        TypeError: if `A` is integer or bool, a tolerance is complex, or `tol` is given with `atol` or `rtol`.
+        ValueError: if a tolerance is negative, or `A` has fewer than two dimensions.
+
+    Example:
+        >>> flow.linalg.matrix_rank(flow.tensor([[1.0, 0.0], [0.0, 0.0]]))
+        tensor(1)
     """
     if tol is not None:
         if atol is not None or rtol is not None:
@@ -161,7 +172,7 @@ def matrix_rank(
 
 def _rank(values: Tensor, atol: Tensor, rtol: Tensor) -> Tensor:
     if not values.shape[-1]:
-        # The tolerances may have more dimensions than there are batches of matrices.
+        # The tolerances may have more dimensions than the batch of matrices.
         return sum_of(values != 0, -1) + (atol.unsqueeze(-1) + rtol.unsqueeze(-1)).narrow(-1, 0, 0).sum(-1).long()
     limit = maximum(amax(values, -1, keepdim=True) * rtol.unsqueeze(-1), atol.unsqueeze(-1))
     return sum_of(values > limit, -1)
@@ -172,25 +183,30 @@ _DRIVERS: Final = ("gels", "gelsy", "gelsd", "gelss")
 
 @autocast_as_op
 def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | None = None) -> LeastSquares:
-    """The X for which ``A @ X - B`` is smallest, and of these the smallest; by the pseudo-inverse of A.
+    """The X with the smallest ``A @ X - B``, and the smallest of these; by the pseudo-inverse of A.
 
-    The drivers are names of LAPACK, all of which are computed alike here; they say what is returned besides.  Nothing
-    looks at the rank, so unlike PyTorch's the result has residuals of rank-deficient matrices as well.
+    The drivers are names of LAPACK.  All compute the same solution here; they differ in the other results.  No branch
+    depends on the rank; so unlike PyTorch's, the result has residuals of rank-deficient matrices as well.
 
     Args:
         A: (..., m, n).
-        B: (..., m, k); or vectors, (m,), or of the shape that A has without its last dimension.
-        rcond: singular values up to this times the largest count as 0; by default as in `pinv`.
+        B: matrices (..., m, k); or vectors: (m,), or the shape of A without its last dimension.
+        rcond: singular values up to this times the largest count as 0; the default is that of `pinv`.
         driver: "gels", "gelsy", "gelsd" or "gelss"; by default "gelsy" on the CPU, and "gels" on other devices.
 
     Returns:
-        solution: (..., n, k), or (..., n) of vectors.
-        residuals: (..., k), the sums of squares of what is left; of no elements unless m > n, and by "gelsy".
-        rank: of A, int64; of no elements by "gels".
-        singular_values: of A; of no elements by "gels" and "gelsy".
+        solution: (..., n, k), or (..., n) for vectors.
+        residuals: (..., k), the sums of the squares of ``A @ X - B``; empty unless m > n, and with "gelsy".
+        rank: of A, int64; empty with "gels".
+        singular_values: of A; empty with "gels" and "gelsy".
 
     Raises:
-        TypeError, ValueError: for integer and complex matrices, two dtypes, another driver, and shapes that do not fit.
+        TypeError: if the matrices are integer, bool or complex, or the dtypes differ.
+        ValueError: for another driver, or if the shapes do not fit.
+
+    Example:
+        >>> flow.linalg.lstsq(flow.tensor([[1.0], [0.0]]), flow.tensor([[2.0], [1.0]])).solution
+        tensor([[2.]])
     """
     chosen = driver or ("gelsy" if A.device.type == "cpu" else "gels")
     if chosen not in _DRIVERS:
@@ -205,12 +221,12 @@ def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | Non
     broadcast_shapes("lstsq", tuple(A.shape[:-2]), tuple(right.shape[:-2]))
     absolute, relative = _tolerances("lstsq", A, None, rcond)
     solution = matmul(pinv(A, rtol=relative), right)
-    nothing = A.new_zeros(0)
-    left_over, rank, values = nothing, nothing.long(), nothing
+    empty = A.new_zeros(0)
+    residuals, rank, values = empty, empty.long(), empty
     if chosen != "gelsy" and A.shape[-2] > A.shape[-1]:
-        left_over = (matmul(A, solution) - right).square().sum(-2)
+        residuals = (matmul(A, solution) - right).square().sum(-2)
     if chosen != "gels":
-        found = svdvals(A.detach())
-        rank = _rank(found, absolute, relative)
-        values = values if chosen == "gelsy" else found
-    return LeastSquares(solution.squeeze(-1) if vectors else solution, left_over, rank, values)
+        singular = svdvals(A.detach())
+        rank = _rank(singular, absolute, relative)
+        values = values if chosen == "gelsy" else singular
+    return LeastSquares(solution.squeeze(-1) if vectors else solution, residuals, rank, values)

@@ -1,6 +1,6 @@
-"""Triangular factors by elimination, what is solved with them, and solutions that say where there is none.
+"""LU factors by elimination, solutions with them, and functions that report singular matrices instead of raising.
 
-All of them take batches of real matrices; half precision is computed in float32.
+All take batches of real matrices; half precision is computed in float32.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 
 class LUFactors(NamedTuple):
-    """Both factors in one matrix, and with which row each was exchanged, counted from 1."""
+    """Both factors in one matrix, and the row that each row was exchanged with, counted from 1."""
 
     LU: Tensor
     pivots: Tensor
 
 
 class LUFactorsInfo(NamedTuple):
-    """As `LUFactors`, and where the first 0 is on the diagonal, counted from 1, or 0."""
+    """`LUFactors`, and the position of the first 0 on the diagonal, counted from 1, or 0."""
 
     LU: Tensor
     pivots: Tensor
@@ -60,14 +60,14 @@ class CholeskyInfo(NamedTuple):
 
 
 class InverseInfo(NamedTuple):
-    """An inverse, and where elimination found the first 0, counted from 1, or 0."""
+    """An inverse, and the position of the first 0 that elimination found, counted from 1, or 0."""
 
     inverse: Tensor
     info: Tensor
 
 
 class SolutionInfo(NamedTuple):
-    """A solution, and where elimination found the first 0, counted from 1, or 0."""
+    """A solution, and the position of the first 0 that elimination found, counted from 1, or 0."""
 
     result: Tensor
     info: Tensor
@@ -85,7 +85,7 @@ def _infer_lu_factor(attributes: Attributes, metas: Metas, kinds: Kinds) -> Infe
     return Inferred(outputs, decomposition_cost(source))
 
 
-# Attributes: (whether rows are exchanged)
+# Attributes: (whether rows are exchanged,)
 _LU_FACTOR = OpExpr("lu_factor", _infer_lu_factor, Form(1, tuple[bool]), "decompositions")
 
 
@@ -93,7 +93,7 @@ _LU_FACTOR = OpExpr("lu_factor", _infer_lu_factor, Form(1, tuple[bool]), "decomp
 def _lu_factor_gradient(node: OpNode, gradient: Gradients, of_pivots: None, of_info: None) -> tuple[Gradients]:
     """S. F. Walter and L. Lehmann, Algorithmic differentiation of linear algebra functions (2010), for any shape.
 
-    Where there is a 0 on the diagonal it is nan, or 0 if nothing is asked of the factors.
+    Where the diagonal has a 0 the gradient is nan, or 0 if the factors' own gradient is 0.
     """
     if gradient is None:
         return (None,)
@@ -140,18 +140,18 @@ def _infer_order(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred
         raise TypeError(f"pivots_to_permutation: expected pivots of int32, got {pivots.dtype.name}")
     if not pivots.shape or pivots.shape[-1] > size:
         raise ValueError(
-            f"pivots_to_permutation: expected pivots (..., n) of up to {size} rows, got shape {list(pivots.shape)}"
+            f"pivots_to_permutation: expected pivots (..., n) with n at most {size}, got shape {list(pivots.shape)}"
         )
     output = meta((*pivots.shape[:-1], size), dtypes.int64, pivots.device)
     return Inferred(output, pivots.shape[-1] * 3000.0 + output.numel)
 
 
-# Attributes: (how many rows)
+# Attributes: (the number of rows,)
 _ORDER = OpExpr("pivots_to_permutation", _infer_order, Form(1, tuple[Size]), "decompositions")
 
 
 def _order(pivots: Tensor, rows: int) -> Tensor:
-    """Which row of the matrix each row of ``L @ U`` is."""
+    """For each row of ``L @ U``, the index of the matrix's row that it equals."""
     return _interpreter.dispatch(_ORDER, (pivots,), (rows,))
 
 
@@ -159,25 +159,32 @@ def _order(pivots: Tensor, rows: int) -> Tensor:
 def lu_factor_ex(
     A: Tensor, *, pivot: bool = True, check_errors: bool = False, out: tuple[Tensor, ...] | None = None
 ) -> LUFactorsInfo:
-    """The triangular factors of ``P.T @ A = L @ U``, also of singular matrices.
+    """The triangular factors L and U of each matrix, with ``P.T @ A = L @ U``, also of singular matrices.
 
     Args:
         A: (..., m, n).
-        pivot: whether rows are exchanged, so that the largest element of a column divides those below it; otherwise P
-            is the identity.
-        check_errors: whether to wait for `info`, and raise if it is not 0.
+        pivot: whether rows are exchanged, so that the largest element of a column divides the elements below it;
+            otherwise P is the identity.
+        check_errors: whether to wait for `info`, and raise LinAlgError if it is not 0.
 
     Returns:
-        LU: (..., m, n), L below the diagonal, where L has ones, and U from there on.
-        pivots: (..., min(m, n)), int32: with which row each was exchanged, counted from 1.
-        info: (...), int32: where the first 0 is on the diagonal of U, counted from 1, or 0.
+        LU: (..., m, n): L below the diagonal, where L has ones, and U from the diagonal on.
+        pivots: (..., min(m, n)), int32: the row that each row was exchanged with, counted from 1.
+        info: (...), int32: the position of the first 0 on the diagonal of U, counted from 1; 0 if there is none.
 
     Raises:
-        TypeError, ValueError: for integer and complex matrices, and fewer than two dimensions.
+        TypeError: if `A` is no tensor, or integer, bool or complex.
+        ValueError: if `A` has fewer than two dimensions.
+        LinAlgError: for a singular matrix, if `check_errors`.
+
+    Example:
+        >>> flow.linalg.lu_factor_ex(flow.tensor([[2.0, 0.0], [1.0, 4.0]])).LU
+        tensor([[2.0000, 0.0000],
+                [0.5000, 4.0000]])
     """
-    found = LUFactorsInfo(*_interpreter.dispatch_several(_LU_FACTOR, (A,), (bool(pivot),)))
-    _check_info("lu_factor_ex", found.info, check_errors, "the matrix is singular")
-    return found
+    factors = LUFactorsInfo(*_interpreter.dispatch_several(_LU_FACTOR, (A,), (bool(pivot),)))
+    _check_info("lu_factor_ex", factors.info, check_errors, "the matrix is singular")
+    return factors
 
 
 def _check_info(name: str, info: Tensor, check_errors: bool, meaning: str) -> None:
@@ -187,9 +194,18 @@ def _check_info(name: str, info: Tensor, check_errors: bool, meaning: str) -> No
 
 @outs_by_copy()
 def lu_factor(A: Tensor, *, pivot: bool = True, out: tuple[Tensor, ...] | None = None) -> LUFactors:
-    """As `lu_factor_ex`, without `info`; `lu_solve` takes the result.
+    """`lu_factor_ex` without `info`: the triangular factors of (..., m, n) in one tensor, and the pivots.
 
-    A singular matrix is no error here, since nothing waits for it; solving with its factors is one.
+    `lu_solve` takes the result.  A singular matrix is no error here, as nothing waits for the result, but solving with
+    its factors is.
+
+    Raises:
+        TypeError: if `A` is no tensor, or integer, bool or complex.
+        ValueError: if `A` has fewer than two dimensions.
+
+    Example:
+        >>> flow.linalg.lu_factor(flow.tensor([[2.0, 0.0], [1.0, 4.0]])).pivots
+        tensor([1, 2], dtype=vmflow.int32)
     """
     factors, pivots, _ = lu_factor_ex(A, pivot=pivot)
     return LUFactors(factors, pivots)
@@ -197,19 +213,25 @@ def lu_factor(A: Tensor, *, pivot: bool = True, out: tuple[Tensor, ...] | None =
 
 @outs_by_copy()
 def lu(A: Tensor, *, pivot: bool = True, out: tuple[Tensor, ...] | None = None) -> PLU:
-    """A permutation P, a lower triangle L with ones on the diagonal and an upper triangle U with ``P @ L @ U = A``.
+    """A permutation P, a lower triangular L with unit diagonal, and an upper triangular U with ``P @ L @ U = A``.
 
     Args:
         A: (..., m, n).
-        pivot: as of `lu_factor_ex`; without, P is empty.
+        pivot: see `lu_factor_ex`; without pivots, P is empty.
 
     Returns:
-        P: (..., m, m), or of no elements.
-        L: (..., m, k) for the smaller k of m and n.
+        P: (..., m, m), or empty.
+        L: (..., m, k), where k is the smaller of m and n.
         U: (..., k, n).
 
     Raises:
-        TypeError, ValueError: for integer and complex matrices, and fewer than two dimensions.
+        TypeError: if `A` is no tensor, or integer, bool or complex.
+        ValueError: if `A` has fewer than two dimensions.
+
+    Example:
+        >>> flow.linalg.lu(flow.tensor([[1.0, 4.0], [2.0, 0.0]])).U
+        tensor([[2., 0.],
+                [0., 4.]])
     """
     return lu_unpack(*lu_factor(A, pivot=pivot), unpack_pivots=bool(pivot))
 
@@ -224,21 +246,27 @@ def lu_unpack(
     *,
     out: tuple[Tensor, ...] | None = None,
 ) -> PLU:
-    """The matrices P, L and U of factors that `vmflow.linalg.lu_factor` has made.
+    """The matrices P, L and U from the result of `vmflow.linalg.lu_factor`.
 
     Args:
-        LU_data, LU_pivots: the factors.
-        unpack_data, unpack_pivots: whether L and U, and P, are wanted; otherwise they have no elements.
+        LU_data, LU_pivots: the factors, (..., m, n), and the pivots.
+        unpack_data, unpack_pivots: whether to return L and U, and P; otherwise they are empty.
 
     Raises:
-        TypeError, ValueError: for integer and complex matrices, and pivots that do not fit.
-        IndexError: for pivots that are no rows, when the result is looked at; CUDA devices count them round.
+        TypeError: if the factors are integer, bool or complex, or the pivots are no integers.
+        ValueError: if the shapes do not fit.
+        IndexError: for pivots that are no rows, when the result is read; CUDA devices wrap them around.
+
+    Example:
+        >>> flow.lu_unpack(flow.tensor([[2.0, 0.0], [0.5, 4.0]]), flow.tensor([1, 2], dtype=flow.int32)).L
+        tensor([[1.0000, 0.0000],
+                [0.5000, 1.0000]])
     """
     real_matrices("lu_unpack", LU_data._blob.meta)
     rows, columns = LU_data.shape[-2:]
     steps = min(rows, columns)
-    nothing = LU_data.new_zeros(0)
-    permutation, lower, upper = nothing, nothing, nothing
+    empty = LU_data.new_zeros(0)
+    permutation, lower, upper = empty, empty, empty
     if unpack_pivots:
         _check_pivots("lu_unpack", LU_data, LU_pivots)
         order = _order(LU_pivots, rows)
@@ -266,17 +294,24 @@ def lu_solve(
     adjoint: bool = False,
     out: Tensor | None = None,
 ) -> Tensor:
-    """The X with ``A @ X = B``, or with ``X @ A = B`` if not `left`, given the factors of A that `lu_factor` makes.
+    """The X with ``A @ X = B``, or with ``X @ A = B`` if not `left`, from the factors of A by `lu_factor`.
 
     Args:
         LU, pivots: (..., n, n) and (..., n).
-        B: (..., n, k); (..., k, n) if not `left`.
+        B: (..., n, k), or (..., k, n) if not `left`.
         left: on which side A stands.
-        adjoint: whether A.mT is meant.
+        adjoint: whether A.mT takes the place of A.
 
     Raises:
-        TypeError, ValueError: for integer and complex matrices, two dtypes, and shapes that do not fit.
-        LinAlgError: for factors of a singular matrix, when the result is looked at.
+        TypeError: if the matrices are integer, bool or complex, or the dtypes differ.
+        ValueError: if the shapes do not fit.
+        LinAlgError: for the factors of a singular matrix, when the result is read.
+
+    Example:
+        >>> lu, pivots = flow.linalg.lu_factor(flow.tensor([[2.0, 0.0], [1.0, 4.0]]))
+        >>> flow.linalg.lu_solve(lu, pivots, flow.tensor([[2.0], [5.0]]))
+        tensor([[1.],
+                [1.]])
     """
     if not left:
         return lu_solve(LU, pivots, B.mT, adjoint=not adjoint).mT
@@ -296,36 +331,54 @@ def lu_solve(
 
 
 def _rows_at(matrix: Tensor, order: Tensor) -> Tensor:
-    """The rows in another order, of each matrix in its own; their batches broadcast."""
+    """The rows of each matrix in the order for that matrix; the batches broadcast."""
     rank = max(matrix.ndim, order.ndim + 1)
     matrix = matrix.reshape(*[1] * (rank - matrix.ndim), *matrix.shape)
     order = order.reshape(*[1] * (rank - 1 - order.ndim), *order.shape)
     return take_along_dim(matrix, order.unsqueeze(-1), -2)
 
 
-# The names at the top, and of methods, which PyTorch had before
+# The older forms, which PyTorch keeps as functions of `torch` and methods
 
 
 @public("lu_solve", own=False)
 @out_by_copy("lu_solve")
 def solve_by_lu(b: Tensor, LU_data: Tensor, LU_pivots: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The X with ``A @ X = b``, given the factors of A; see `vmflow.linalg.lu_solve`.
+    """The matrix X with ``A @ X = b``, from the factors of A; see `vmflow.linalg.lu_solve`.
 
     Args:
         b: (..., n, k).
-        LU_data, LU_pivots: as `vmflow.linalg.lu_factor` makes them.
+        LU_data, LU_pivots: the result of `vmflow.linalg.lu_factor`.
+
+    Raises:
+        TypeError, ValueError, LinAlgError: as `vmflow.linalg.lu_solve`.
+
+    Example:
+        >>> lu, pivots = flow.linalg.lu_factor(flow.tensor([[2.0, 0.0], [1.0, 4.0]]))
+        >>> flow.lu_solve(flow.tensor([[2.0], [5.0]]), lu, pivots)
+        tensor([[1.],
+                [1.]])
     """
     return lu_solve(LU_data, LU_pivots, b)
 
 
 @public("lu", own=False)
 def lu_packed(A: Tensor, pivot: bool = True, get_infos: bool = False) -> Any:
-    """The factors and the pivots of matrices, and with `get_infos` their `info`; see `vmflow.linalg.lu_factor_ex`."""
-    found = lu_factor_ex(A, pivot=pivot)
-    return found if get_infos else (found.LU, found.pivots)
+    """The factors of matrices (..., m, n), the pivots, and `info` if `get_infos`; see `vmflow.linalg.lu_factor_ex`.
+
+    Raises:
+        TypeError, ValueError: as `vmflow.linalg.lu_factor_ex`.
+
+    Example:
+        >>> flow.lu(flow.tensor([[2.0, 0.0], [1.0, 4.0]]))
+        (tensor([[2.0000, 0.0000],
+                [0.5000, 4.0000]]), tensor([1, 2], dtype=vmflow.int32))
+    """
+    factors = lu_factor_ex(A, pivot=pivot)
+    return factors if get_infos else (factors.LU, factors.pivots)
 
 
-# Solutions that say where there is none
+# Solutions that report singular matrices in `info`
 
 
 @outs_by_copy()
@@ -337,23 +390,30 @@ def solve_ex(
     check_errors: bool = False,
     out: tuple[Tensor, ...] | None = None,
 ) -> SolutionInfo:
-    """As `solve`, but of singular matrices the result is nan, and `info` says so.
+    """`solve`, except that a singular matrix gives nan, and a non-zero `info`, instead of an error.
 
     Args:
-        A, B, left: as of `solve`; real.
-        check_errors: whether to wait for `info`, and raise if it is not 0.
+        A, B, left: see `solve`; real.
+        check_errors: whether to wait for `info`, and raise LinAlgError if it is not 0.
 
     Returns:
         result: the solutions.
-        info: for each matrix, int32: where elimination found the first 0, counted from 1, or 0.
+        info: int32, for each matrix: the position of the first 0 that elimination found, counted from 1; 0 if there is
+            none.
 
     Raises:
-        TypeError, ValueError: for integer and complex matrices, two dtypes, and shapes that do not fit.
+        TypeError: if the matrices are integer, bool or complex, or the dtypes differ.
+        ValueError: if the shapes do not fit.
+        LinAlgError: for a singular matrix, if `check_errors`.
+
+    Example:
+        >>> flow.linalg.solve_ex(flow.tensor([[2.0, 0.0], [0.0, 0.0]]), flow.tensor([2.0, 2.0])).info
+        tensor(2, dtype=vmflow.int32)
     """
     square_matrices("solve_ex", A._blob.meta)
     vectors = are_vectors(A, B)
     if vectors and not left:
-        raise ValueError(f"solve_ex: left=False is for matrices, but the right side {list(B.shape)} is of vectors")
+        raise ValueError(f"solve_ex: left=False needs a matrix as the right side, got vectors of shape {list(B.shape)}")
     result, info = _solved(A, B.unsqueeze(-1) if vectors else B, left)
     _check_info("solve_ex", info, check_errors, "the matrix is singular")
     return SolutionInfo(result.squeeze(-1) if vectors else result, info)
@@ -363,13 +423,23 @@ def _solved(A: Tensor, B: Tensor, left: bool) -> tuple[Tensor, Tensor]:
     factors, pivots, info = lu_factor_ex(A)
     singular = (info != 0).unsqueeze(-1).unsqueeze(-1)
     identity = beside(eye(A.shape[-1], dtype=A.dtype, device=A.device), A)
-    found = lu_solve(where(singular, identity, factors), pivots, B, left=left)
-    return where(singular, float("nan"), found), info
+    solution = lu_solve(where(singular, identity, factors), pivots, B, left=left)
+    return where(singular, float("nan"), solution), info
 
 
 @outs_by_copy()
 def inv_ex(A: Tensor, *, check_errors: bool = False, out: tuple[Tensor, ...] | None = None) -> InverseInfo:
-    """As `inv`, but of singular matrices the result is nan, and `info` says so; see `solve_ex`."""
+    """`inv`, except that a singular matrix gives nan, and a non-zero `info`, instead of an error; see `solve_ex`.
+
+    Raises:
+        TypeError: if the matrices are integer, bool or complex.
+        ValueError: if the matrices are not square.
+        LinAlgError: for a singular matrix, if `check_errors`.
+
+    Example:
+        >>> flow.linalg.inv_ex(flow.tensor([[2.0, 0.0], [0.0, 0.0]])).info
+        tensor(2, dtype=vmflow.int32)
+    """
     square_matrices("inv_ex", A._blob.meta)
     identity = beside(eye(A.shape[-1], dtype=A.dtype, device=A.device), A)
     inverse, info = _solved(A, identity, True)
@@ -381,29 +451,36 @@ def inv_ex(A: Tensor, *, check_errors: bool = False, out: tuple[Tensor, ...] | N
 def cholesky_ex(
     A: Tensor, *, upper: bool = False, check_errors: bool = False, out: tuple[Tensor, ...] | None = None
 ) -> CholeskyInfo:
-    """As `cholesky`, but of matrices that are not positive definite the factor is nan, and `info` says so.
+    """`cholesky`, except that a matrix that is not positive definite gives nan, and a non-zero `info`.
 
-    By elimination without exchanges, whose divisors are the squares of the factor's diagonal.
+    The factor is computed by elimination without pivots, whose divisors are the squares of the factor's diagonal.
 
     Args:
-        A, upper: as of `cholesky`.
-        check_errors: whether to wait for `info`, and raise if it is not 0.
+        A, upper: see `cholesky`; real.
+        check_errors: whether to wait for `info`, and raise LinAlgError if it is not 0.
 
     Returns:
         L: the factor.
-        info: for each matrix, int32: the size of the first leading part that is not positive definite, or 0.
+        info: int32, for each matrix: the size of the first leading part that is not positive definite; 0 if there is
+            none.
 
     Raises:
-        TypeError, ValueError: for integer and complex matrices, and those that are not square.
+        TypeError: if `A` is integer, bool or complex.
+        ValueError: if the matrices are not square.
+        LinAlgError: for a matrix that is not positive definite, if `check_errors`.
+
+    Example:
+        >>> flow.linalg.cholesky_ex(flow.tensor([[4.0, 0.0], [0.0, -1.0]])).info
+        tensor(2, dtype=vmflow.int32)
     """
     real_matrices("cholesky_ex", A._blob.meta)
     square_matrices("cholesky_ex", A._blob.meta)
     half = A.mT if upper else A
     symmetric = (tril(half) + tril(half, -1).mT).detach()
-    # The gradient is that of symmetric matrices, as `cholesky` has it; of the other triangle no value is looked at.
+    # The gradient is symmetric, as that of `cholesky`; values of the other triangle are not read.
     mean = (A + A.mT) * 0.5
-    nothing = where(mean.detach().isfinite(), mean - mean.detach(), 0.0)
-    factors = lu_factor_ex(symmetric + nothing, pivot=False).LU
+    zero = where(mean.detach().isfinite(), mean - mean.detach(), 0.0)
+    factors = lu_factor_ex(symmetric + zero, pivot=False).LU
     divisors = factors.diagonal(0, -2, -1)
     wrong = ~(divisors.detach() > 0)
     failed = wrong.any(-1)
