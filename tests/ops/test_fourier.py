@@ -178,7 +178,7 @@ def test_results_in_given_memory() -> None:
         (lambda x: fft.rfft(x * 1j), TypeError, "rfft: expected a real tensor, got complex64"),
         (lambda x: fft.fft(x.half()), TypeError, "fft: float16 has no Fourier transform"),
         (lambda x: fft.fft(x.numpy()), TypeError, "expected tensors, got ndarray"),
-        (lambda x: fft.fftn(x, 2.5, 0), TypeError, "a length is an integer, not 2.5"),  # type: ignore[arg-type]
+        (lambda x: fft.fftn(x, 2.5, 0), TypeError, "a length must be an integer, not 2.5"),  # type: ignore[arg-type]
         (lambda x: fft.fft(x, norm="both"), ValueError, "norm must be 'forward', 'backward' or 'ortho'"),
         (lambda x: fft.fft(x, 0), ValueError, "at least one element along dimension 1, got 0"),
         (lambda x: fft.irfft(x[:, :1]), ValueError, "irfft: expected at least one element along dimension 1"),

@@ -74,7 +74,7 @@ def test_a_sum_of_windows_that_is_0_leaves_no_number(contract: KernelContract) -
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda x: flow.stft(x, 4), ValueError, "say return_complex=True"),
+        (lambda x: flow.stft(x, 4), ValueError, "give return_complex=True"),
         (lambda x: flow.stft(x, 0, return_complex=True), ValueError, "a positive n_fft"),
         (lambda x: flow.stft(x, 4, 0, return_complex=True), ValueError, "hop_length"),
         (lambda x: flow.stft(x, 4, 1, 5, return_complex=True), ValueError, "a win_length from 1"),

@@ -1,8 +1,8 @@
 """Discrete Fourier transforms: of complex numbers, of real ones to half a spectrum, and of half a spectrum back.
 
-There are three ops, each over any number of dimensions; all other transforms are made of them.  They are linear, and
-the gradient of each is one of them again, in the other direction; a fourth counts twice what stands for two elements of
-a whole spectrum.  In an n-dimensional transform, the last dimension given is the one of which half is kept.
+There are three ops, each over any number of dimensions; all other transforms are composed of them.  They are linear;
+the gradient of each is one of them again, in the other direction.  A fourth op scales the elements of half a spectrum
+that represent two elements of the whole one.  An n-dimensional transform keeps half of the last dimension in its list.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _TO_COMPLEX: Final = {dtypes.float32: dtypes.complex64, dtypes.float64: dtypes.c
 
 
 def _cost(source: TensorMeta, dims: Dims) -> float:
-    """In nanoseconds."""
+    """The duration in nanoseconds."""
     length = math.prod([source.shape[dim] for dim in dims])
     return 2.0 * source.numel * (1 + math.log2(max(length, 1))) + 20_000
 
@@ -62,8 +62,9 @@ def _declared(
     """Declare a transform.
 
     Args:
-        lengths: from the input's shape and the attributes, of which the first are the dimensions, to the result's.
-        result: from the input's dtype to the result's.
+        lengths: a function from the input's shape and the attributes, which begin with the dimensions, to the result's
+            shape.
+        result: a function from the input's dtype to the result's.
         options: the type of the attributes.
     """
 
@@ -150,7 +151,7 @@ def _weighted_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 
 
 def _weighted(half: Tensor, dim: int, length: int, weight: float) -> Tensor:
-    """Half a spectrum with a factor for all that stand for two elements of the whole, which has `length`."""
+    """Multiply the elements of half a spectrum that represent two elements of the whole one, which has `length`."""
     return _interpreter.dispatch(_WEIGHTED, (half,), (dim, length, weight))
 
 
@@ -165,7 +166,7 @@ def _operand(name: str, input: Tensor, real: bool) -> Tensor:
     """`input` as complex numbers, or as real ones.
 
     Raises:
-        TypeError: if that is not possible without loss, or for half precision, for which there are no transforms.
+        TypeError: for complex numbers where real ones are needed, and for half precision, which has no transforms.
     """
     check_tensors(name, input)
     if input.dtype.category == COMPLEX:
@@ -186,16 +187,17 @@ def _norm(name: str, norm: str | None) -> str:
     return chosen
 
 
-def length_of(name: str, given: Any) -> int:
-    if not hasattr(given, "__index__") or isinstance(given, bool):
-        raise TypeError(f"{name}: a length is an integer, not {given!r}")
-    return int(given)
+def length_of(name: str, length: Any) -> int:
+    """`length` as an integer; raises TypeError if it is none."""
+    if not hasattr(length, "__index__") or isinstance(length, bool):
+        raise TypeError(f"{name}: a length must be an integer, not {length!r}")
+    return int(length)
 
 
 def _plan(
     name: str, input: Tensor, s: Sequence[int] | int | None, dim: Sequence[int] | int | None
 ) -> tuple[Dims, list[int | None]]:
-    """The dimensions to transform, counted from the front, and the length of each, None where it stays as it is."""
+    """The dimensions to transform, counted from the front, and their lengths, None for an unchanged length."""
     chosen = None if s is None else list(s) if isinstance(s, Sequence) else [s]
     if dim is None:
         count = input.ndim if chosen is None else len(chosen)
@@ -206,19 +208,19 @@ def _plan(
         listed = list(dim) if isinstance(dim, Sequence) else [dim]
         if input.ndim == 0 and listed:
             raise IndexError(f"{name}: a 0-d tensor has no dimension to transform")
-        dims = tuple([normalize_dim(name, value, input.ndim) for value in listed])
+        dims = tuple([normalize_dim(name, listed_dim, input.ndim) for listed_dim in listed])
         if len(set(dims)) != len(dims):
             raise ValueError(f"{name}: dim {tuple(listed)} names one dimension twice")
     if chosen is None:
         return dims, [None] * len(dims)
     if len(chosen) != len(dims):
         raise ValueError(f"{name}: {len(chosen)} lengths {chosen} for {len(dims)} dimensions {dims}")
-    lengths = [length_of(name, value) for value in chosen]
+    lengths = [length_of(name, length) for length in chosen]
     return dims, [None if length == -1 else length for length in lengths]
 
 
 def _fitted(name: str, input: Tensor, dims: Dims, lengths: Sequence[int | None]) -> Tensor:
-    """`input` cut off, or with zeros behind, to these lengths.
+    """`input`, cut or padded with zeros at the end to these lengths.
 
     Raises:
         ValueError: for a length below 1.
@@ -237,7 +239,7 @@ def _fitted(name: str, input: Tensor, dims: Dims, lengths: Sequence[int | None])
 
 
 def _into_out(compute: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """With an argument `out` behind `norm`, the tensor that the result is put in; None for one of its own."""
+    """Add an argument `out` after `norm`: the tensor to write the result into, or None."""
 
     def call(
         name: str,
@@ -255,7 +257,7 @@ def _into_out(compute: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return call
 
 
-def _begun(
+def _prepared(
     name: str,
     input: Tensor,
     s: Sequence[int] | int | None,
@@ -263,7 +265,7 @@ def _begun(
     norm: str | None,
     real: bool,
 ) -> tuple[Tensor, Dims, Sequence[int | None], str]:
-    """The input in a dtype that is transformed, the dimensions and their lengths, and what divides the result."""
+    """The input in a dtype that has transforms, the dimensions, their lengths, and the normalization."""
     factor = _norm(name, norm)
     operand = _operand(name, input, real=real)
     dims, lengths = _plan(name, operand, s, dim)
@@ -285,13 +287,14 @@ def transformed(
 
     Args:
         name: of the public function.
-        input: of any dtype but half precision.
-        s: the lengths of the dimensions; what is longer is cut off, what is shorter gets zeros.
-        dim: the dimensions, by default the last ones that `s` has lengths for, or all.
-        norm: which direction is divided by the number of elements: "forward", "backward", or both by its root, "ortho".
-        inverse: the direction.
+        input: of any dtype except half precision.
+        s: the lengths of the dimensions; longer ones are cut, shorter ones padded with zeros.
+        dim: the dimensions; by default the last ones, one for each length in `s`, or all.
+        norm: the direction that divides by the number of elements: "forward", "backward", or "ortho" if both divide by
+            its root.
+        inverse: whether this is the inverse transform.
     """
-    operand, dims, lengths, factor = _begun(name, input, s, dim, norm, False)
+    operand, dims, lengths, factor = _prepared(name, input, s, dim, norm, False)
     operand = _fitted(name, operand, dims, lengths)
     return _interpreter.dispatch(_FFT, (operand,), (dims, inverse, factor)) if dims else operand.clone()
 
@@ -307,13 +310,13 @@ def halved(
     *,
     hermitian: bool = False,
 ) -> Tensor:
-    """The transform of real numbers, of which the second half of the last dimension is left away.
+    """The transform of real numbers, without the second half of the last dimension.
 
     Args:
         name, input, s, dim, norm: as of `transformed`.
-        hermitian: whether it is the inverse transform, as `ihfft` has it.
+        hermitian: whether it is the inverse transform, that of `ihfft`.
     """
-    operand, dims, lengths, factor = _begun(name, input, s, dim, norm, True)
+    operand, dims, lengths, factor = _prepared(name, input, s, dim, norm, True)
     if not dims:
         raise ValueError(f"{name}: expected at least one dimension to transform")
     operand = _fitted(name, operand, dims, lengths)
@@ -332,14 +335,14 @@ def completed(
     *,
     hermitian: bool = False,
 ) -> Tensor:
-    """The inverse of `halved`: real numbers.
+    """The inverse of `halved`, which gives real numbers.
 
     Args:
         name, input, dim, norm: as of `transformed`.
-        s: the lengths of the result; that of the last dimension is by default the even one, ``2 * (length - 1)``.
-        hermitian: whether it is the forward transform, as `hfft` has it.
+        s: the lengths of the result; the default for the last dimension is the even one, ``2 * (length - 1)``.
+        hermitian: whether it is the forward transform, that of `hfft`.
     """
-    operand, dims, lengths, factor = _begun(name, input, s, dim, norm, False)
+    operand, dims, lengths, factor = _prepared(name, input, s, dim, norm, False)
     if not dims:
         raise ValueError(f"{name}: expected at least one dimension to transform")
     last = lengths[-1]
@@ -352,7 +355,7 @@ def completed(
     return _interpreter.dispatch(_IRFFT, (operand,), (dims, whole, factor))
 
 
-# Spectra turned round
+# Shifted spectra
 
 
 def _shift_dims(name: str, input: Tensor, dim: Sequence[int] | int | None) -> Dims:
@@ -361,12 +364,32 @@ def _shift_dims(name: str, input: Tensor, dim: Sequence[int] | int | None) -> Di
 
 
 def fftshift(input: Tensor, dim: Sequence[int] | int | None = None) -> Tensor:
-    """With the frequency 0 in the middle of each of the dimensions, by default of all."""
+    """The spectrum rolled so that frequency 0 is in the middle of each dimension in `dim`, by default of all.
+
+    Raises:
+        TypeError: if `input` is no tensor.
+        ValueError: if `dim` has a dimension twice.
+        IndexError: if a dimension does not exist.
+
+    Example:
+        >>> flow.fft.fftshift(flow.tensor([0, 1, -2, -1]))
+        tensor([-2, -1,  0,  1])
+    """
     dims = _shift_dims("fftshift", input, dim)
-    return roll(input, tuple([input.shape[value] // 2 for value in dims]), dims) if dims else input.clone()
+    return roll(input, tuple([input.shape[axis] // 2 for axis in dims]), dims) if dims else input.clone()
 
 
 def ifftshift(input: Tensor, dim: Sequence[int] | int | None = None) -> Tensor:
-    """The inverse of `fftshift`."""
+    """The inverse of `fftshift`, of the same shape.
+
+    Raises:
+        TypeError: if `input` is no tensor.
+        ValueError: if `dim` has a dimension twice.
+        IndexError: if a dimension does not exist.
+
+    Example:
+        >>> flow.fft.ifftshift(flow.tensor([-2, -1, 0, 1]))
+        tensor([ 0,  1, -2, -1])
+    """
     dims = _shift_dims("ifftshift", input, dim)
-    return roll(input, tuple([-(input.shape[value] // 2) for value in dims]), dims) if dims else input.clone()
+    return roll(input, tuple([-(input.shape[axis] // 2) for axis in dims]), dims) if dims else input.clone()

@@ -1,4 +1,4 @@
-"""The frequencies that belong to the elements of Fourier transforms."""
+"""The frequencies of the elements of Fourier transforms."""
 
 from __future__ import annotations
 
@@ -23,11 +23,13 @@ def _infer_frequencies(attributes: Attributes, metas: Metas, kinds: Kinds) -> In
     if output.dtype.category < FLOATING:
         raise TypeError(f"frequencies: expected a floating-point dtype, got {output.dtype.name}")
     if output.shape != (length // 2 + 1 if half else length,):
-        raise ValueError(f"frequencies: {length} elements have none of shape {list(output.shape)}")
+        raise ValueError(
+            f"frequencies: a signal of {length} elements cannot have frequencies of shape {list(output.shape)}"
+        )
     return Inferred(output, output.numel * CHEAP * 4)
 
 
-# Attributes: (the result, length of the signal, whether only of the first half); the scalar is the distance of samples.
+# Attributes: (the result, the signal's length, whether to omit the second half); the scalar is the sample distance.
 _FREQUENCIES = OpExpr("frequencies", _infer_frequencies, Form(0, tuple[TensorMeta, Count, bool], scalars=1), "fourier")
 
 
@@ -70,15 +72,20 @@ def fftfreq(
     requires_grad: bool = False,
     pin_memory: bool = False,
 ) -> Tensor:
-    """The frequencies that belong to the elements of `fft`: from 0 up, then the negative ones.
+    """The frequencies of the elements of `fft`: from 0 up, then the negative ones; of shape (n,).
 
     Args:
         n: the length of the signal.
-        d: from one sample to the next; frequencies are in cycles per unit of it.
-        out, dtype, device, requires_grad: as of `vmflow.zeros`.
+        d: the distance between samples; frequencies are in cycles per unit of it.
+        out, dtype, device, requires_grad: see `vmflow.zeros`.
 
     Raises:
+        TypeError: if `n` is no integer, or the dtype is not floating-point.
         ValueError: if `n` is below 1, or `d` is 0.
+
+    Example:
+        >>> flow.fft.fftfreq(4)
+        tensor([ 0.0000,  0.2500, -0.5000, -0.2500])
     """
     count = _check_frequencies("fftfreq", n, d)
     return _frequencies("fftfreq", count, d, False, dtype, device, requires_grad, out)
@@ -94,6 +101,15 @@ def rfftfreq(
     requires_grad: bool = False,
     pin_memory: bool = False,
 ) -> Tensor:
-    """The frequencies that belong to the elements of `rfft`; see `fftfreq`."""
+    """The frequencies of the elements of `rfft`, of shape (n // 2 + 1,); for the arguments, see `fftfreq`.
+
+    Raises:
+        TypeError: if `n` is no integer, or the dtype is not floating-point.
+        ValueError: if `n` is below 1, or `d` is 0.
+
+    Example:
+        >>> flow.fft.rfftfreq(4)
+        tensor([0.0000, 0.2500, 0.5000])
+    """
     count = _check_frequencies("rfftfreq", n, d)
     return _frequencies("rfftfreq", count, d, True, dtype, device, requires_grad, out)

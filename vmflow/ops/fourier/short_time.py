@@ -1,4 +1,4 @@
-"""The short-time Fourier transform: spectra of the pieces of a signal, and the signal of such spectra."""
+"""The short-time Fourier transform and its inverse."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 def _lengths(
     name: str, n_fft: int, hop_length: int | None, win_length: int | None, window: Tensor | None
 ) -> tuple[int, int, int]:
-    """The lengths of transforms, of the way from one to the next, and of the window.
+    """The lengths of transforms, of the step between them, and of the window.
 
     Raises:
-        TypeError: for what is no integer, and for a window that is no tensor.
-        ValueError: for lengths out of range, and a window that has another one.
+        TypeError: if a length is no integer, or the window no tensor.
+        ValueError: if a length is out of range, or the window has another length.
     """
     transform = length_of(name, n_fft)
     hop = transform // 4 if hop_length is None else length_of(name, hop_length)
@@ -46,16 +46,16 @@ def _lengths(
 
 
 def _one_dtype(name: str, input: Tensor, window: Tensor | None) -> tuple[Tensor, Tensor | None]:
-    """Both in one real precision; either may be complex.
+    """The signal and the window in one precision; either may be complex.
 
     Raises:
         TypeError: for integers and half precision.
     """
-    for given in (input, window):
-        if given is not None and given.dtype.category < FLOATING:
-            raise TypeError(f"{name} is not defined for {given.dtype.name} tensors; convert with .float() first")
-        if given is not None and dtypes.is_half(given.dtype):
-            raise TypeError(f"{name}: {given.dtype.name} has no Fourier transform; use .float()")
+    for operand in (input, window):
+        if operand is not None and operand.dtype.category < FLOATING:
+            raise TypeError(f"{name} is not defined for {operand.dtype.name} tensors; convert with .float() first")
+        if operand is not None and dtypes.is_half(operand.dtype):
+            raise TypeError(f"{name}: {operand.dtype.name} has no Fourier transform; use .float()")
     if window is None:
         return input, None
     wide = dtypes.float64 in (input.dtype.to_real(), window.dtype.to_real())
@@ -81,21 +81,21 @@ def stft(
     return_complex: bool | None = None,
     align_to_window: bool | None = None,
 ) -> Tensor:
-    """The spectra of pieces of a signal that may overlap, each weighted by a window.
+    """The short-time Fourier transform: spectra of windowed pieces of a signal, which may overlap.
 
     Args:
         input: (length,) or (samples, length), real or complex, float32 or float64.
         n_fft: the length of a piece.
-        hop_length: from the start of a piece to that of the next; ``n_fft // 4`` by default.
-        win_length: of the window, which gets zeros on both sides up to `n_fft`; `n_fft` by default.
+        hop_length: the distance between the starts of two pieces; ``n_fft // 4`` by default.
+        win_length: the length of the window, which gets zeros on both sides up to `n_fft`; `n_fft` by default.
         window: the weights; ones by default.
-        center: whether the signal is continued on both sides, so that pieces are centred at 0, `hop_length` and so on.
-        pad_mode: how it is continued, see `vmflow.nn.functional.pad`.
-        normalized: whether spectra are divided by the root of `n_fft`.
-        onesided: whether the second half of a spectrum, which of a real signal is the first again, is left away; by
-            default of real signals and windows.
-        return_complex: whether the result is complex, which must be said of real signals and windows; otherwise it has
-            a last dimension of real and imaginary parts.
+        center: whether to pad the signal on both sides, so that pieces are centred at 0, `hop_length` and so on.
+        pad_mode: the mode of this padding, see `vmflow.nn.functional.pad`.
+        normalized: whether to divide spectra by the root of `n_fft`.
+        onesided: whether to omit the second half of each spectrum, which mirrors the first half for real signals; by
+            default for real signals and windows.
+        return_complex: whether the result is complex; needed for real signals and windows.  Otherwise the result has a
+            last dimension of real and imaginary parts.
         align_to_window: without `center`, whether pieces are as long as the window, and get zeros on both sides.
 
     Returns:
@@ -103,11 +103,11 @@ def stft(
         `onesided`.
 
     Raises:
-        TypeError: for integers and half precision.
-        ValueError: for shapes and lengths that do not fit, and half spectra of complex signals.
+        TypeError: if the signal is integer, bool or half precision.
+        ValueError: if shapes and lengths do not fit, or for one-sided spectra of complex signals.
 
     Example:
-        >>> vmflow.stft(vmflow.ones(8), 4, center=False, return_complex=True).shape
+        >>> flow.stft(flow.ones(8), 4, center=False, return_complex=True).shape
         vmflow.Size([3, 5])
     """
     check_tensors("stft", input)
@@ -118,7 +118,7 @@ def stft(
         raise ValueError("stft: complex signals and windows have no onesided spectrum; set onesided=False")
     if return_complex is None:
         if not is_complex:
-            raise ValueError("stft: say return_complex=True, or False for pairs of real and imaginary parts")
+            raise ValueError("stft: give return_complex=True, or False for pairs of real and imaginary parts")
         return_complex = True
     if center and align_to_window is not None:
         raise ValueError("stft: align_to_window is for center=False")
@@ -149,7 +149,7 @@ def stft(
 
 
 def _by_parts(tensor: Tensor, change: Any) -> Tensor:
-    """A change of real tensors, made of the real and imaginary parts of a complex one."""
+    """Apply a function of real tensors, to the real and the imaginary part if the tensor is complex."""
     if not tensor.dtype.is_complex:
         changed: Tensor = change(tensor)
         return changed
@@ -162,7 +162,7 @@ def _continued(signal: Tensor, reach: int, mode: str) -> Tensor:
 
 
 def _surrounded(pieces: Tensor, size: int) -> Tensor:
-    """With as many zeros before as behind them."""
+    """Pad the last dimension with zeros on both sides to `size`."""
     missing = size - pieces.shape[-1]
     if not missing:
         return pieces
@@ -183,7 +183,7 @@ def istft(
     length: int | None = None,
     return_complex: bool = False,
 ) -> Tensor:
-    """The signal of which `stft` gives these spectra; of spectra that belong to none, the nearest in least squares.
+    """The inverse of `stft`: the signal with these spectra, or the nearest one in least squares.
 
     The pieces are added up, each weighted by the window, and divided by the sum of the windows' squares (D. Griffin and
     J. Lim, Signal estimation from modified short-time Fourier transform, 1984).  Where that sum is 0 the result is nan
@@ -191,20 +191,26 @@ def istft(
 
     Args:
         input: (frequencies, pieces) or (samples, frequencies, pieces), complex64 or complex128.
-        n_fft, hop_length, win_length, window, center, normalized: as `stft` was called.
+        n_fft, hop_length, win_length, window, center, normalized: the arguments of the call of `stft`.
         onesided: whether the spectra are halves; by default if there are ``n_fft // 2 + 1`` frequencies, fewer than
             `n_fft`.
-        length: of the signal, which is cut off or gets zeros behind; by default as long as the pieces reach, without
-            half of `n_fft` on both sides if `center`.
+        length: the length to which the signal is cut, or padded with zeros.  By default the pieces define the length,
+            without half of `n_fft` on both sides if `center`.
         return_complex: whether the signal is complex.
 
     Returns:
         (length,) or (samples, length).
 
     Raises:
-        TypeError: for other dtypes.
-        ValueError: for shapes and lengths that do not fit, half spectra of complex signals, and a complex window of a
-            real one.
+        TypeError: if `input` is no tensor, or not complex.
+        ValueError: if shapes and lengths do not fit, for one-sided spectra of complex signals, or for a complex window
+            of a real signal.
+
+    Example:
+        >>> window = flow.ones(4)
+        >>> spectra = flow.stft(flow.arange(8.0), 4, window=window, return_complex=True)
+        >>> flow.allclose(flow.istft(spectra, 4, window=window), flow.arange(8.0), atol=1e-5)
+        True
     """
     check_tensors("istft", input)
     size, hop, win = _lengths("istft", n_fft, hop_length, win_length, window)
@@ -217,12 +223,12 @@ def istft(
         )
     if hop > win:
         raise ValueError(f"istft: a hop_length of {hop} leaves gaps between windows of {win}")
-    found = input.shape[-2]
-    half = found != size if onesided is None else bool(onesided)
-    if found != (size // 2 + 1 if half else size):
+    frequencies = input.shape[-2]
+    half = frequencies != size if onesided is None else bool(onesided)
+    if frequencies != (size // 2 + 1 if half else size):
         raise ValueError(
             f"istft: expected {size // 2 + 1 if half else size} frequencies for n_fft={size} and onesided={half}, "
-            f"got {found}"
+            f"got {frequencies}"
         )
     if return_complex and half:
         raise ValueError("istft: half spectra have no complex signal; set onesided=False, or return_complex=False")
@@ -236,7 +242,7 @@ def istft(
     if return_complex:
         pieces = transformed("istft", spectra, None, -1, norm, None, inverse=True)
     else:
-        # The second half of a real signal's spectrum is the first again, and not looked at.
+        # The second half of a real signal's spectrum mirrors the first, and is not read.
         pieces = completed("istft", sliced(spectra, 2, 0, size // 2 + 1), size, -1, norm, None)
     if window is None:
         window = pieces.new_ones(win, dtype=pieces.dtype.to_real())
@@ -256,6 +262,6 @@ def istft(
 
 
 def _added(pieces: Tensor, total: int, hop: int) -> Tensor:
-    """(samples, pieces, length) as (samples, total), each piece added where it lies."""
+    """Overlap-add: (samples, pieces, length) gives (samples, total), each piece added at its position."""
     image = fold(pieces.mT, (1, total), (1, pieces.shape[-1]), stride=(1, hop))
     return image.reshape(image.shape[0], total)

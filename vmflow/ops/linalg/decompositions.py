@@ -418,8 +418,8 @@ def qr(A: Tensor, mode: str = "reduced", *, out: tuple[Tensor, ...] | None = Non
 def householder_product(input: Tensor, tau: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The first columns of a product of reflections ``I - tau[i] * v[i] @ v[i].T``.
 
-    One triangular matrix represents all reflections: R. Schreiber and C. Van Loan, A storage-efficient WY representation
-    for products of Householder transformations, 1989.
+    One triangular matrix represents all reflections: R. Schreiber and C. Van Loan, A storage-efficient WY
+    representation for products of Householder transformations, 1989.
 
     Args:
         input: (..., m, n), m at least n.  Vector v[i] has a 1 at the diagonal of column i, and the elements below it.
