@@ -23,7 +23,7 @@ NUMERIC = (*REAL, *COMPLEX)
 FLOATING = (*FLOATS, *COMPLEX)
 ALL = ("bool", *NUMERIC)
 
-# The same examples in each run, so that a failure is one of the change and not of the day.
+# The same examples in each run, so that new failures come from the change under test.
 few: Callable[[Any], Any] = settings(deadline=None, max_examples=12, derandomize=True, database=None)
 some: Callable[[Any], Any] = settings(deadline=None, max_examples=25, derandomize=True, database=None)
 
@@ -38,7 +38,7 @@ full_shapes = st.lists(st.integers(1, 4), min_size=1, max_size=4).map(tuple)
 def made(
     shape: tuple[int, ...], dtype: str, seed: int, special: bool = False, low: float = -9, high: float = 9
 ) -> Array:
-    """An array of small numbers between two limits, or of any numbers that the dtype holds and of special ones."""
+    """An array of numbers between two limits, or, if `special`, of special numbers and any that the dtype holds."""
     generator = np.random.default_rng(seed)
     kind = np.dtype(dtype)
     if kind.kind == "b":
@@ -77,17 +77,17 @@ def kinds(draw: Any, dtypes: tuple[str, ...], count: int = 2) -> tuple[str, ...]
     first = draw(st.sampled_from(dtypes))
     kind = np.dtype(first).kind
     others = [dtype for dtype in dtypes if np.dtype(dtype).kind == kind or {kind, np.dtype(dtype).kind} <= {"i", "u"}]
-    if "uint64" in others and kind in "iu":  # which the standard mixes with unsigned integers only
+    if "uint64" in others and kind in "iu":  # the standard mixes uint64 only with unsigned integers
         others = [other for other in others if other in UNSIGNED or first != "uint64"]
         others = [other for other in others if first in UNSIGNED or other != "uint64"]
-    given = [first]
-    while len(given) < count:
-        given.append(draw(st.sampled_from(others)))
-        if "uint64" in given:
+    chosen = [first]
+    while len(chosen) < count:
+        chosen.append(draw(st.sampled_from(others)))
+        if "uint64" in chosen:
             others = [other for other in others if other in UNSIGNED]
-        if set(given) & set(SIGNED):
+        if set(chosen) & set(SIGNED):
             others = [other for other in others if other != "uint64"]
-    return tuple(given)
+    return tuple(chosen)
 
 
 def tensor(array: Any) -> flow.Tensor:
@@ -102,12 +102,12 @@ def quiet(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
 
 
 def same(ours: Any, theirs: Any, *, signs: bool = False, tolerance: float = 1.0) -> None:
-    """Values, shapes and dtypes, also inside of tuples and lists.
+    """Assert equal values, shapes and dtypes, also inside tuples and lists.
 
     Args:
-        ours, theirs: of vmflow and of numpy.
-        signs: whether zeros have to have the same sign.
-        tolerance: how many times the usual one.
+        ours, theirs: the results of vmflow and of numpy.
+        signs: whether zeros must have the same sign.
+        tolerance: a factor for the default tolerance.
     """
     if isinstance(theirs, (tuple, list)):
         assert len(ours) == len(theirs)
@@ -124,13 +124,13 @@ def same(ours: Any, theirs: Any, *, signs: bool = False, tolerance: float = 1.0)
         return
     if expected.dtype.kind == "c":
         for part in ("real", "imag"):
-            _alike(getattr(found, part), getattr(expected, part), limit, limit * np.abs(expected), signs)
+            _assert_close(getattr(found, part), getattr(expected, part), limit, limit * np.abs(expected), signs)
         return
-    _alike(found, expected, limit, 0.0, signs)
+    _assert_close(found, expected, limit, 0.0, signs)
 
 
-def _alike(found: Array, expected: Array, limit: float, size: Any, signs: bool) -> None:
-    """`size` is what else rounding may have changed: the other part of a complex number is as imprecise."""
+def _assert_close(found: Array, expected: Array, limit: float, size: Any, signs: bool) -> None:
+    """`size` is an additional tolerance: rounding errors of a complex number's other part affect this one as well."""
     with np.errstate(all="ignore"):
         size = np.where(np.isfinite(size), size, 0)
         near = np.abs(found - expected) <= limit * np.abs(expected) + size + np.finfo(expected.dtype).tiny

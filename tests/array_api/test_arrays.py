@@ -39,7 +39,7 @@ dtypes = st.sampled_from(ALL)
 
 @st.composite
 def arrays(draw: Any, among: tuple[str, ...] = ALL, full: bool = False, least: int = 0) -> Any:
-    """Arrays with elements if `full`, and of so many dimensions at least."""
+    """Arrays of `least` or more dimensions, none of size 0 if `full`."""
     shape = draw(full_shapes if full else shapes)
     assume(len(shape) >= least)
     return made(shape, draw(st.sampled_from(among)), draw(seeds))
@@ -67,7 +67,7 @@ def with_axes(draw: Any, among: tuple[str, ...] = ALL, full: bool = False) -> An
 
 @some
 @given(shapes, dtypes, st.integers(0, 5))
-def test_filled(shape: tuple[int, ...], name: str, number: int) -> None:
+def test_full_and_its_relatives(shape: tuple[int, ...], name: str, number: int) -> None:
     kind = getattr(xp, name)
     for maker in ("zeros", "ones"):
         same(getattr(xp, maker)(shape, dtype=kind), getattr(np, maker)(shape, name))
@@ -280,7 +280,7 @@ def test_take(given_: Any, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("name", ["argmax", "argmin"])
-def test_places_of_extrema(name: str) -> None:
+def test_indices_of_extrema(name: str) -> None:
     @some
     @given(with_axis(REAL, True), st.booleans())
     def test(given_: Any, keepdims: bool) -> None:
@@ -319,7 +319,7 @@ def test_searchsorted(name: str, seed: int, count: int, shape: tuple[int, ...], 
 @some
 @given(with_axis(REAL), st.booleans())
 def test_sorting(given_: Any, descending: bool) -> None:
-    """Equal elements keep their order, also downwards."""
+    """Equal elements keep their order, also in a descending sort."""
     array, axis = given_
     x = tensor(array)
     backwards = np.flip(np.sort(array, axis), axis) if descending else np.sort(array, axis)
@@ -346,7 +346,7 @@ def test_sets(array: Any) -> None:
     same(xp.unique_values(x), values)
 
 
-def test_every_nan_is_a_value_of_its_own_and_zeros_are_one() -> None:
+def test_each_nan_is_distinct_and_zeros_of_both_signs_are_equal() -> None:
     array = np.array([np.nan, 0.0, -0.0, np.nan, 1.0])
     found = xp.unique_all(tensor(array))
     assert found.counts.tolist() == [2, 1, 1, 1]
@@ -390,7 +390,7 @@ def test_extrema(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["all", "any"])
-def test_whether_all_or_any(name: str) -> None:
+def test_all_and_any(name: str) -> None:
     @some
     @given(with_axes(), st.booleans())
     def test(given_: Any, keepdims: bool) -> None:
@@ -419,7 +419,7 @@ def test_means(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["cumulative_sum", "cumulative_prod"])
-def test_running(name: str) -> None:
+def test_cumulative_functions(name: str) -> None:
     @some
     @given(with_axis(NUMERIC), st.booleans(), st.sampled_from([None, "float64", "complex128"]))
     def test(given_: Any, initial: bool, into: str | None) -> None:
@@ -454,7 +454,7 @@ def test_diff(given_: Any, times: int, before: bool, behind: bool, seed: int) ->
 
 @few
 @given(arrays(NUMERIC, True), arrays(NUMERIC, True))
-def test_gradients_flow_through_functions_of_several(one: Any, other: Any) -> None:
+def test_gradients_of_functions_of_several_tensors(one: Any, other: Any) -> None:
     x = tensor(np.abs(one).astype(float)).requires_grad_()
     total = xp.sum(xp.roll(xp.flip(x), 1)) + xp.sum(xp.tile(x, (2,))) + xp.sum(xp.cumulative_sum(xp.reshape(x, (-1,))))
     total.backward()

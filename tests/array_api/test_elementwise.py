@@ -31,7 +31,7 @@ from .support import (
     tensor,
 )
 
-# By name, the dtypes that the standard demands.
+# By name, the dtypes that the standard requires.
 UNARY: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("abs", "negative", "positive", "square", "sign", "round"), NUMERIC),
     **dict.fromkeys(("ceil", "floor", "trunc"), REAL),
@@ -56,14 +56,14 @@ BINARY: dict[str, tuple[str, ...]] = {
     "divide": FLOATING,
     "pow": NUMERIC,
 }
-# The larger of 0.0 and -0.0 is either.
+# For 0.0 and -0.0 either result is right.
 EITHER_ZERO = {"maximum", "minimum"}
-# numpy loses digits of complex numbers where the standard asks for as many as there are.
+# Factors for the tolerance where numpy loses digits of complex numbers.
 COARSE = {"pow": 30.0, "tan": 10.0, "tanh": 10.0, "expm1": 10.0, "log1p": 10.0, "logaddexp": 10.0}
 
 
 def _operands(name: str, shape: tuple[int, ...], dtype: str, seed: int, special: bool) -> Any:
-    """The standard says nothing of calls for which numpy raises, and of numbers out of a function's domain."""
+    """Operands for which the standard defines the result: inside the domain, and without errors of numpy."""
     small = not special or np.dtype(dtype).kind == "c"
     if "shift" in name:
         return made(shape, dtype, seed, low=0, high=7)
@@ -76,7 +76,7 @@ def _operands(name: str, shape: tuple[int, ...], dtype: str, seed: int, special:
 
 
 @pytest.mark.parametrize("name", UNARY)
-def test_of_one_array(name: str) -> None:
+def test_functions_of_one_array(name: str) -> None:
     @some
     @given(shapes, st.sampled_from(UNARY[name]), seeds, st.booleans())
     def test(shape: tuple[int, ...], dtype: str, seed: int, special: bool) -> None:
@@ -88,7 +88,7 @@ def test_of_one_array(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", BINARY)
-def test_of_two_arrays(name: str) -> None:
+def test_functions_of_two_arrays(name: str) -> None:
     @some
     @given(broadcasting(), kinds(BINARY[name]), seeds, st.booleans())
     def test(both: list[tuple[int, ...]], dtypes: tuple[str, ...], seed: int, special: bool) -> None:
@@ -104,8 +104,8 @@ def test_of_two_arrays(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", BINARY)
-def test_of_an_array_and_a_number(name: str) -> None:
-    """On either side; numbers never widen."""
+def test_functions_of_an_array_and_a_number(name: str) -> None:
+    """The number may be either operand; it never widens the dtype."""
 
     @few
     @given(shapes, st.sampled_from(BINARY[name]), seeds, st.integers(1, 3), st.booleans())
@@ -130,7 +130,7 @@ GRID = np.array([complex(x, y) for x in NUMBERS for y in NUMBERS])
 @pytest.mark.parametrize("dtype", COMPLEX)
 @pytest.mark.parametrize("name", sorted(name for name, dtypes in UNARY.items() if "complex64" in dtypes))
 def test_special_complex_numbers(name: str, dtype: str) -> None:
-    """Zeros of both signs, infinities and nan in either part, as numpy has them."""
+    """Zeros of both signs, infinities and nan in either part give numpy's results."""
     grid = GRID.astype(dtype)
     grid.real, grid.imag = GRID.real, GRID.imag
     same(getattr(xp, name)(tensor(grid)), quiet(getattr(np, name), grid), signs=True, tolerance=COARSE.get(name, 1.0))

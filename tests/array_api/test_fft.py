@@ -19,14 +19,14 @@ SEVERAL = {"fftn": COMPLEX, "ifftn": COMPLEX, "rfftn": FLOATS, "irfftn": COMPLEX
 
 
 def close(ours: flow.Tensor, theirs: Any) -> None:
-    """In the dtype of the input's precision, which numpy keeps as well."""
+    """Assert close values, and numpy's dtype, which has the precision of the input."""
     assert (tuple(ours.shape), ours.dtype.name) == (theirs.shape, theirs.dtype.name)
     limit = 1e-3 if ours.dtype.name in ("float32", "complex64") else 1e-9
     np.testing.assert_allclose(ours.numpy(), theirs, rtol=limit, atol=limit)
 
 
 @pytest.mark.parametrize("function", ONE)
-def test_along_one_dimension(function: str) -> None:
+def test_transforms_along_one_dimension(function: str) -> None:
     @some
     @given(full_shapes, st.sampled_from(ONE[function]), seeds, st.none() | st.integers(1, 6), norms, st.data())
     def test(shape: tuple[int, ...], name: str, seed: int, n: int | None, norm: Any, data: st.DataObject) -> None:
@@ -40,7 +40,7 @@ def test_along_one_dimension(function: str) -> None:
 
 
 @pytest.mark.parametrize("function", SEVERAL)
-def test_along_several_dimensions(function: str) -> None:
+def test_transforms_along_several_dimensions(function: str) -> None:
     @some
     @given(full_shapes, st.sampled_from(SEVERAL[function]), seeds, norms, st.booleans(), st.data())
     def test(shape: tuple[int, ...], name: str, seed: int, norm: Any, sized: bool, data: st.DataObject) -> None:

@@ -19,7 +19,7 @@ PRECISE = {"float32": 2e-3, "complex64": 2e-3, "float64": 1e-8, "complex128": 1e
 
 
 def close(ours: flow.Tensor, theirs: Any) -> None:
-    """Dtypes and shapes as they are, and values as precise as solving allows."""
+    """Assert equal dtypes and shapes, and values within the precision of solvers."""
     expected = np.asarray(theirs)
     assert (tuple(ours.shape), ours.dtype.name) == (expected.shape, expected.dtype.name)
     limit = PRECISE.get(ours.dtype.name, 0)
@@ -27,7 +27,7 @@ def close(ours: flow.Tensor, theirs: Any) -> None:
 
 
 def _square(stack: tuple[int, ...], size: int, name: str, seed: int) -> Any:
-    """Far from singular."""
+    """Matrices that are far from singular."""
     return made((*stack, size, size), name, seed, low=-1, high=1) + np.eye(size, dtype=name) * 4
 
 
@@ -118,12 +118,12 @@ def test_diagonals(stack: tuple[int, ...], m: int, n: int, name: str, seed: int,
 
 
 @pytest.mark.parametrize("name", INTEGERS)
-def test_traces_of_integers_are_as_wide_as_sums(name: str) -> None:
+def test_traces_of_integers_have_the_dtype_of_sums(name: str) -> None:
     x = xp.ones((3, 3), dtype=getattr(xp, name))
     assert xp.linalg.trace(x).dtype is xp.sum(x).dtype
 
 
-# Systems and factors
+# Systems of equations and decompositions
 
 
 @some
@@ -143,14 +143,14 @@ def test_inverses_and_determinants(stack: tuple[int, ...], size: int, name: str,
 @some
 @given(broadcasting(), sizes, sizes, st.sampled_from(FLOATING), seeds)
 def test_solve(both: list[tuple[int, ...]], size: int, columns: int, name: str, seed: int) -> None:
-    """A vector only if it has one dimension, also where a stack of vectors would fit."""
+    """The right side is a vector only if it has one dimension, even where a batch of vectors would fit."""
     array, right = _square(both[0], size, name, seed), made((*both[1], size, columns), name, seed)
     close(xp.linalg.solve(tensor(array), tensor(right)), np.linalg.solve(array, right))
     vector = made((size,), name, seed)
     close(xp.linalg.solve(tensor(array), tensor(vector)), np.linalg.solve(array, vector))
 
 
-def test_solve_takes_two_dimensions_for_a_matrix() -> None:
+def test_solve_treats_two_dimensions_as_a_matrix() -> None:
     array, right = _square((3,), 3, "float64", 1), made((3, 3), "float64", 2)
     close(xp.linalg.solve(tensor(array), tensor(right)), np.linalg.solve(array, right))
     with pytest.raises(ValueError, match="solve"):
@@ -258,7 +258,7 @@ def test_norms_of_vectors(order: Any) -> None:
     test()
 
 
-def test_gradients_flow_through_tolerances_of_each_matrix() -> None:
+def test_gradients_with_a_tolerance_for_each_matrix() -> None:
     array = made((2, 3, 2), "float64", 1)
     x = tensor(array).requires_grad_()
     xp.sum(xp.linalg.pinv(x, rtol=tensor(np.array([1e-9, 1e-9])))).backward()
@@ -270,7 +270,7 @@ def test_gradients_flow_through_tolerances_of_each_matrix() -> None:
 
 
 @pytest.mark.parametrize("name", FLOATS)
-def test_matrices_without_elements(name: str) -> None:
+def test_empty_matrices(name: str) -> None:
     x = xp.zeros((2, 0, 0), dtype=getattr(xp, name))
     assert xp.linalg.det(x).tolist() == [1.0, 1.0]
     assert xp.linalg.inv(x).shape == (2, 0, 0)

@@ -35,15 +35,15 @@ def _of(namespace: Any, name: str) -> Any:
     return namespace
 
 
-def test_the_oracle_has_what_is_tested() -> None:
-    """So that an empty table does not pass."""
+def test_the_reference_has_the_tested_functions() -> None:
+    """An empty table of functions would pass every test."""
     assert len(FUNCTIONS) > 130
     assert {"linalg.svd", "fft.rfftfreq"} <= set(EXTENSIONS)
     assert len(EXTENSIONS) == 23 + 14
 
 
-# Where the other one lets what is positional be a name, takes anything for an argument, or follows a later version.
-_AS_SAID = {
+# Signatures for which the reference allows names for positional parameters, takes any arguments, or is newer.
+_SIGNATURES = {
     "arange": "(start, /, stop=None, step=1, *, dtype=None, device=None)",
     "astype": "(x, dtype, /, *, copy=True, device=None)",
     "expand_dims": "(x, /, *, axis=0)",
@@ -62,12 +62,12 @@ def test_signatures(name: str) -> None:
         (parameter.name, parameter.kind, parameter.default)
         for parameter in inspect.signature(_of(xp, name)).parameters.values()
     ]
-    if name in _AS_SAID:
+    if name in _SIGNATURES:
         plain = [
             parameter.replace(annotation=inspect.Parameter.empty)
             for parameter in inspect.signature(_of(xp, name)).parameters.values()
         ]
-        assert str(inspect.Signature(plain)) == _AS_SAID[name]
+        assert str(inspect.Signature(plain)) == _SIGNATURES[name]
         return
     wanted = [
         (parameter.name, parameter.kind, parameter.default)
@@ -110,12 +110,12 @@ def test_promotion(first: str, second: str) -> None:
     assert xp.where(xp.ones((2,), dtype=xp.bool), one, other).dtype is expected
     assert xp.equal(one, other).dtype is xp.bool
     assert (one + other).dtype is expected
-    # A 0-d array counts as any other for functions.
+    # Functions promote a 0-d array as any other.
     assert xp.stack([one[0], other[0]]).dtype is expected
 
 
 @pytest.mark.parametrize("signed", SIGNED)
-def test_nothing_holds_uint64_and_signed_integers(signed: str) -> None:
+def test_no_dtype_holds_uint64_and_signed_integers(signed: str) -> None:
     with pytest.raises(TypeError, match="no integer dtype holds both"):
         xp.result_type(xp.uint64, getattr(xp, signed))
     assert not xp.can_cast(xp.uint64, getattr(xp, signed))
@@ -172,14 +172,14 @@ def test_kinds_and_limits(name: str) -> None:
 @pytest.mark.parametrize(("source", "target"), [*itertools.product(ALL, ALL)])
 def test_astype(source: str, target: str) -> None:
     if source in COMPLEX and target not in (*COMPLEX, "bool"):
-        return  # which the standard forbids
+        return  # the standard forbids this cast
     array = np.array([0, 1, 5, 100]).astype(source)
     found = xp.astype(flow.tensor(array), getattr(xp, target))
     assert found.dtype is getattr(xp, target)
     np.testing.assert_array_equal(found.numpy(), array.astype(target))
 
 
-# What the namespace tells of itself
+# Inspection
 
 
 def test_information() -> None:
@@ -213,7 +213,7 @@ def test_information() -> None:
     assert xp.argmax(xp.zeros(1)).dtype is defaults["indexing"]
 
 
-def test_as_many_dimensions_as_told() -> None:
+def test_the_maximum_number_of_dimensions_works() -> None:
     most = xp.__array_namespace_info__().capabilities()["max dimensions"]
     assert xp.ones((1,) * most).ndim == most
 

@@ -35,8 +35,8 @@ def _operand(name: str, shape: tuple[int, ...], dtype: str, seed: int) -> Any:
 
 
 @pytest.mark.parametrize("name", BINARY)
-def test_of_two(name: str) -> None:
-    """Shapes of one dimension at least: tensors without dimensions do not widen others."""
+def test_operators_of_two_arrays(name: str) -> None:
+    """Shapes have one or more dimensions, as 0-d tensors do not widen others with operators."""
     apply = getattr(operator, name)
 
     @some
@@ -53,7 +53,7 @@ def test_of_two(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", BINARY)
-def test_with_numbers_and_in_place(name: str) -> None:
+def test_operators_with_numbers_and_in_place(name: str) -> None:
     apply = getattr(operator, name)
 
     @few
@@ -77,7 +77,7 @@ def test_with_numbers_and_in_place(name: str) -> None:
 
 @pytest.mark.parametrize("name", UNARY)
 @pytest.mark.parametrize("dtype", ALL)
-def test_of_one(name: str, dtype: str) -> None:
+def test_operators_of_one_array(name: str, dtype: str) -> None:
     if dtype in UNARY[name]:
         array = made((2, 3), dtype, 5)
         same(getattr(operator, name)(tensor(array)), getattr(operator, name)(array))

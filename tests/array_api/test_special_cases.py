@@ -47,7 +47,7 @@ OF_ONE: Final[dict[str, list[tuple[float, float]]]] = {
     "tanh": [(NAN, NAN), (0.0, 0.0), (-0.0, -0.0), (INF, 1.0), (-INF, -1.0)],
     "trunc": [(3.0, 3.0), (INF, INF), (-INF, -INF), (0.0, 0.0), (-0.0, -0.0), (NAN, NAN), (-0.5, -0.0)],
 }
-# Zeros of which the standard does not say the sign.
+# Functions for which the standard leaves the sign of zeros open.
 ANY_ZERO: Final = {"sign"}
 
 _FINITE: Final = (-2.5, -1.0, 1.0, 2.5)
@@ -59,7 +59,7 @@ def _with_nan(name: str) -> list[tuple[float, float, float]]:
 
 
 def _signed(cases: list[tuple[float, float, float]]) -> list[tuple[float, float, float]]:
-    """And those of the operands' negatives, for products and quotients, whose sign is that of both."""
+    """The cases, and those with negated operands: a product's or quotient's sign follows from both."""
     found = []
     for (one, other, result), first, second in itertools.product(cases, (1.0, -1.0), (1.0, -1.0)):
         found.append((one * first, other * second, result * first * second))
@@ -152,19 +152,19 @@ OF_TWO: Final[dict[str, list[tuple[float, float, float]]]] = {
 COMPARED: Final = ("equal", "less", "less_equal", "greater", "greater_equal")
 
 
-def _check(found: Any, expected: float, dtype: flow.dtype, what: str, zeros: bool = True) -> None:
+def _check(found: Any, expected: float, dtype: flow.dtype, label: str, zeros: bool = True) -> None:
     value = found.item()
     if math.isnan(expected):
-        assert math.isnan(value), f"{what} is {value}, not nan"
+        assert math.isnan(value), f"{label} is {value}, not nan"
         return
-    assert math.isclose(value, expected, rel_tol=1e-6, abs_tol=1e-30), f"{what} is {value}, not {expected}"
+    assert math.isclose(value, expected, rel_tol=1e-6, abs_tol=1e-30), f"{label} is {value}, not {expected}"
     if expected == 0 and zeros:
-        assert math.copysign(1, value) == math.copysign(1, expected), f"{what} is {value}, not {expected}"
+        assert math.copysign(1, value) == math.copysign(1, expected), f"{label} is {value}, not {expected}"
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("name", OF_ONE)
-def test_of_one_number(name: str, dtype: flow.dtype) -> None:
+def test_special_values_of_one_operand(name: str, dtype: flow.dtype) -> None:
     x = flow.tensor([x for x, _ in OF_ONE[name]], dtype=dtype)
     found = getattr(xp, name)(x)
     for place, (given, expected) in enumerate(OF_ONE[name]):
@@ -173,7 +173,7 @@ def test_of_one_number(name: str, dtype: flow.dtype) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("name", OF_TWO)
-def test_of_two_numbers(name: str, dtype: flow.dtype) -> None:
+def test_special_values_of_two_operands(name: str, dtype: flow.dtype) -> None:
     cases = OF_TWO[name]
     one, other = (flow.tensor([case[place] for case in cases], dtype=dtype) for place in range(2))
     for found in (getattr(xp, name)(one, other), getattr(xp, name)(one.clone()[::1], other)):
@@ -197,7 +197,7 @@ def test_signs_of_special_numbers() -> None:
     assert xp.isfinite(x).tolist() == [True, True, False, False, False, False]
 
 
-def test_logical_functions_take_nan_for_true() -> None:
+def test_nan_counts_as_true() -> None:
     x = flow.tensor([NAN, 0.0, -0.0])
     assert xp.all(x[:1]).item()
     assert xp.any(x).item()
@@ -206,11 +206,11 @@ def test_logical_functions_take_nan_for_true() -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_statistics_of_nothing_and_of_nan(dtype: flow.dtype) -> None:
-    nothing, nan = flow.zeros(0, dtype=dtype), flow.tensor([1.0, NAN, INF], dtype=dtype)
-    assert xp.sum(nothing).item() == 0
-    assert xp.prod(nothing).item() == 1
-    assert math.isnan(xp.mean(nothing).item())
+def test_statistics_of_empty_tensors_and_of_nan(dtype: flow.dtype) -> None:
+    empty, nan = flow.zeros(0, dtype=dtype), flow.tensor([1.0, NAN, INF], dtype=dtype)
+    assert xp.sum(empty).item() == 0
+    assert xp.prod(empty).item() == 1
+    assert math.isnan(xp.mean(empty).item())
     for name in ("sum", "prod", "mean", "max", "min", "std", "var"):
         assert math.isnan(getattr(xp, name)(nan).item()), name
     assert math.isnan(xp.var(flow.ones(1, dtype=dtype), correction=1).item())

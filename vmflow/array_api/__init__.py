@@ -1,10 +1,10 @@
 """``vmflow.array_api``: tensors under the names and signatures of the Python array API standard, version 2024.12.
 
-Libraries that follow the standard find it by ``tensor.__array_namespace__()``.  Everything here is made of vmflow's own
-ops, so that nothing blocks and gradients flow, with one exception: the ``unique_`` functions, whose results have as
-many elements as there are different values, wait for their input and have no gradient.
+Libraries that follow the standard find the namespace by ``tensor.__array_namespace__()``.  All functions call vmflow's
+own ops, so they do not block and have gradients.  Functions whose results depend on the data in shape, such as
+`nonzero`, wait for their input.  The ``unique_`` functions also have no gradient.
 
-Other than the standard says:
+Deviations from the standard:
 
 - operators promote as PyTorch's do, where a 0-d tensor never widens; the functions here promote as the standard says;
 - `Tensor.size` is a method, as in PyTorch; use `numel`.

@@ -1,4 +1,4 @@
-"""Creation by the array API standard."""
+"""Creation functions by the array API standard, version 2024.12."""
 
 from __future__ import annotations
 
@@ -21,81 +21,140 @@ def _sizes(shape: Shape) -> tuple[int, ...]:
 
 
 def asarray(obj: Any, /, *, dtype: DType | None = None, device: Place = None, copy: bool | None = None) -> Tensor:
-    """A tensor of a tensor, an array, numbers, nested sequences of numbers, or what has ``__dlpack__``.
+    """A tensor of a tensor, an array, numbers, nested sequences of numbers, or an object with ``__dlpack__``.
 
     Args:
-        obj: the data.
+        obj: the data, of any shape.
         dtype: None for that of the data.
         device: None for that of the data.
-        copy: True to copy in any case, False never to copy, None as necessary.
+        copy: True to copy in any case, False never to copy, None to copy if necessary.
 
     Raises:
+        TypeError: if `obj` is of another type.
         ValueError: if `copy` is False and a copy is needed.
+
+    Example:
+        >>> flow.array_api.asarray([1, 2])
+        tensor([1, 2])
     """
     if not isinstance(obj, (Tensor, np.ndarray)) and hasattr(obj, "__dlpack__"):
         try:
             obj = exchange.from_dlpack(obj, copy=copy)
         except BufferError as error:
             raise ValueError(f"asarray: {error}") from None
-        copy = False if copy is False else None  # if it had to be, it is a copy by now
-    made = obj.to(device=device, dtype=dtype) if isinstance(obj, Tensor) else flow.as_tensor(obj, dtype, device)
-    shared = made._blob.storage is obj._blob.storage if isinstance(obj, Tensor) else _lies_in(made, obj)
+        copy = False if copy is False else None  # from_dlpack has made the copy if there had to be one
+    tensor = obj.to(device=device, dtype=dtype) if isinstance(obj, Tensor) else flow.as_tensor(obj, dtype, device)
+    shared = tensor._blob.storage is obj._blob.storage if isinstance(obj, Tensor) else _shares_memory(tensor, obj)
     if copy is False and not shared:
-        raise ValueError(f"asarray: a {type(obj).__name__} becomes this tensor by a copy only, and copy is False")
-    return made.clone() if copy and shared else made
+        raise ValueError(f"asarray: a {type(obj).__name__} becomes this tensor only by a copy, but copy is False")
+    return tensor.clone() if copy and shared else tensor
 
 
-def _lies_in(made: Tensor, obj: Any) -> bool:
+def _shares_memory(tensor: Tensor, obj: Any) -> bool:
     """Whether a tensor made of `obj` shares its memory."""
-    if not isinstance(obj, np.ndarray) or made.device.type != "cpu":
+    if not isinstance(obj, np.ndarray) or tensor.device.type != "cpu":
         return False
-    return np.shares_memory(made._array(), obj) or (obj.size == 0 and made.dtype.numpy == obj.dtype)
+    return np.shares_memory(tensor._array(), obj) or (obj.size == 0 and tensor.dtype.numpy == obj.dtype)
 
 
 def arange(
     start: float, /, stop: float | None = None, step: float = 1, *, dtype: DType | None = None, device: Place = None
 ) -> Tensor:
-    """``start, start + step, ...`` up to but without `stop`; nothing if `step` leads away from it."""
+    """The vector ``start, start + step, ...`` up to but without `stop`.
+
+    Unlike that of `vmflow.arange`, the result is empty if `step` leads away from `stop`.
+
+    Raises:
+        ValueError: if `step` is 0.
+
+    Example:
+        >>> flow.array_api.arange(1, 7, 2)
+        tensor([1, 3, 5])
+    """
     if stop is None:
         start, stop = 0, start
     if (stop - start) * step < 0:
-        stop = start = start + 0 * stop  # both of the type that they make together
+        stop = start = start + 0 * stop  # both of the type to which they promote
     return flow.arange(start, stop, step, dtype=dtype, device=device)
 
 
 def empty(shape: Shape, *, dtype: DType | None = None, device: Place = None) -> Tensor:
-    """A tensor whose elements are whatever was in memory."""
+    """A tensor of this shape with undefined elements.
+
+    Raises:
+        ValueError: if a size is negative.
+
+    Example:
+        >>> flow.array_api.empty((2, 3)).shape
+        vmflow.Size([2, 3])
+    """
     return flow.empty(_sizes(shape), dtype=dtype, device=device)
 
 
 def empty_like(x: Tensor, /, *, dtype: DType | None = None, device: Place = None) -> Tensor:
-    """As `empty`, of the shape of `x`."""
+    """A tensor of the shape and dtype of `x` with undefined elements.
+
+    Raises:
+        TypeError: if `dtype` is no dtype.
+
+    Example:
+        >>> flow.array_api.empty_like(flow.tensor([1, 2])).shape
+        vmflow.Size([2])
+    """
     return flow.empty_like(x, dtype=dtype, device=device)
 
 
 def eye(
     n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: DType | None = None, device: Place = None
 ) -> Tensor:
-    """A matrix with ones on its `k`-th diagonal."""
+    """A matrix with ones on its `k`-th diagonal; `vmflow.eye` has no `k`.
+
+    Raises:
+        TypeError: if a size is no integer.
+        ValueError: if a size is negative.
+
+    Example:
+        >>> flow.array_api.eye(2, 3, k=1)
+        tensor([[0., 1., 0.],
+                [0., 0., 1.]])
+    """
     columns = n_rows if n_cols is None else n_cols
     if k == 0:
         return flow.eye(n_rows, columns, dtype=dtype, device=device)
     rows = flow.arange(n_rows, device=device).unsqueeze(1)
-    found: Tensor = (flow.arange(columns, device=device) - rows) == k
-    return found.to(dtype or flow.get_default_dtype())
+    diagonal: Tensor = (flow.arange(columns, device=device) - rows) == k
+    return diagonal.to(dtype or flow.get_default_dtype())
 
 
 def full(
     shape: Shape, fill_value: bool | int | float | complex, *, dtype: DType | None = None, device: Place = None
 ) -> Tensor:
-    """A tensor of `fill_value`."""
+    """A tensor of this shape whose elements are all `fill_value`.
+
+    Raises:
+        TypeError: if `fill_value` is no number, or complex for a real dtype.
+        ValueError: if a size is negative, or the dtype does not hold `fill_value`.
+
+    Example:
+        >>> flow.array_api.full((2,), 7)
+        tensor([7, 7])
+    """
     return flow.full(_sizes(shape), fill_value, dtype=dtype, device=device)
 
 
 def full_like(
     x: Tensor, /, fill_value: bool | int | float | complex, *, dtype: DType | None = None, device: Place = None
 ) -> Tensor:
-    """A tensor of `fill_value`, of the shape of `x`."""
+    """A tensor of the shape and dtype of `x` whose elements are all `fill_value`.
+
+    Raises:
+        TypeError: if `fill_value` is no number, or complex for a real dtype.
+        ValueError: if the dtype does not hold `fill_value`.
+
+    Example:
+        >>> flow.array_api.full_like(flow.tensor([1, 2]), 7)
+        tensor([7, 7])
+    """
     return flow.full_like(x, fill_value, dtype=dtype, device=device)
 
 
@@ -109,7 +168,18 @@ def linspace(
     device: Place = None,
     endpoint: bool = True,
 ) -> Tensor:
-    """`num` values from `start` to `stop` at equal distances; without `stop` if `endpoint` is False."""
+    """A vector of `num` equidistant numbers from `start` to `stop`; without `stop` if `endpoint` is False.
+
+    `vmflow.linspace` has no `endpoint`.
+
+    Raises:
+        TypeError: if an argument is no number.
+        ValueError: if `num` is negative.
+
+    Example:
+        >>> flow.array_api.linspace(0, 1, 4, endpoint=False)
+        tensor([0.0000, 0.2500, 0.5000, 0.7500])
+    """
     ends: tuple[Any, Any] = start, stop
     if complex in map(type, ends):
         dtype = dtype or dtypes.of_scalar(complex)
@@ -119,35 +189,99 @@ def linspace(
 
 
 def meshgrid(*arrays: Tensor, indexing: str = "xy") -> list[Tensor]:
-    """Coordinate matrices from coordinate vectors."""
+    """Coordinate matrices from coordinate vectors.
+
+    The default of `indexing` is "xy"; that of `vmflow.meshgrid` is "ij".
+
+    Raises:
+        ValueError: if an array is no vector, or for another `indexing`.
+
+    Example:
+        >>> flow.array_api.meshgrid(flow.tensor([1, 2]), flow.tensor([3]))
+        [tensor([[1, 2]]), tensor([[3, 3]])]
+    """
     return list(flow.meshgrid(*arrays, indexing=indexing))
 
 
 def ones(shape: Shape, *, dtype: DType | None = None, device: Place = None) -> Tensor:
-    """A tensor of ones."""
+    """A tensor of this shape whose elements are all 1.
+
+    Raises:
+        TypeError: if a size is no integer.
+        ValueError: if a size is negative.
+
+    Example:
+        >>> flow.array_api.ones((2,))
+        tensor([1., 1.])
+    """
     return flow.ones(_sizes(shape), dtype=dtype, device=device)
 
 
 def ones_like(x: Tensor, /, *, dtype: DType | None = None, device: Place = None) -> Tensor:
-    """Ones in the shape of `x`."""
+    """A tensor of the shape and dtype of `x` whose elements are all 1.
+
+    Raises:
+        TypeError: if `dtype` is no dtype.
+
+    Example:
+        >>> flow.array_api.ones_like(flow.tensor([5, 6]))
+        tensor([1, 1])
+    """
     return flow.ones_like(x, dtype=dtype, device=device)
 
 
 def tril(x: Tensor, /, *, k: int = 0) -> Tensor:
-    """Each matrix with zeros above its `k`-th diagonal."""
+    """Each matrix with zeros above its `k`-th diagonal.
+
+    Raises:
+        TypeError: if `k` is no integer.
+        ValueError: if `x` has fewer than two dimensions.
+
+    Example:
+        >>> flow.array_api.tril(flow.tensor([[1, 2], [3, 4]]))
+        tensor([[1, 0],
+                [3, 4]])
+    """
     return flow.tril(x, k)
 
 
 def triu(x: Tensor, /, *, k: int = 0) -> Tensor:
-    """Each matrix with zeros below its `k`-th diagonal."""
+    """Each matrix with zeros below its `k`-th diagonal.
+
+    Raises:
+        TypeError: if `k` is no integer.
+        ValueError: if `x` has fewer than two dimensions.
+
+    Example:
+        >>> flow.array_api.triu(flow.tensor([[1, 2], [3, 4]]))
+        tensor([[1, 2],
+                [0, 4]])
+    """
     return flow.triu(x, k)
 
 
 def zeros(shape: Shape, *, dtype: DType | None = None, device: Place = None) -> Tensor:
-    """A tensor of zeros."""
+    """A tensor of this shape whose elements are all 0.
+
+    Raises:
+        TypeError: if a size is no integer.
+        ValueError: if a size is negative.
+
+    Example:
+        >>> flow.array_api.zeros((2,))
+        tensor([0., 0.])
+    """
     return flow.zeros(_sizes(shape), dtype=dtype, device=device)
 
 
 def zeros_like(x: Tensor, /, *, dtype: DType | None = None, device: Place = None) -> Tensor:
-    """Zeros in the shape of `x`."""
+    """A tensor of the shape and dtype of `x` whose elements are all 0.
+
+    Raises:
+        TypeError: if `dtype` is no dtype.
+
+    Example:
+        >>> flow.array_api.zeros_like(flow.tensor([5, 6]))
+        tensor([0, 0])
+    """
     return flow.zeros_like(x, dtype=dtype, device=device)

@@ -1,4 +1,4 @@
-"""Data types by the array API standard: what they hold, how they mix, and conversion."""
+"""Data types by the array API standard, version 2024.12: their limits, kinds, promotion and conversion."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _KINDS: Final[dict[str, Callable[[DType], bool]]] = {
 
 
 class FloatInfo(NamedTuple):
-    """What `finfo` returns."""
+    """The result of `finfo`."""
 
     bits: int
     eps: float
@@ -35,7 +35,7 @@ class FloatInfo(NamedTuple):
 
 
 class IntegerInfo(NamedTuple):
-    """What `iinfo` returns."""
+    """The result of `iinfo`."""
 
     bits: int
     max: int
@@ -44,56 +44,105 @@ class IntegerInfo(NamedTuple):
 
 
 def astype(x: Tensor, dtype: DType, /, *, copy: bool = True, device: Device | str | None = None) -> Tensor:
-    """`x` as another dtype; a copy even of the same dtype, unless `copy` is False."""
+    """`x` as another dtype, of the same shape; a copy even of the same dtype, unless `copy` is False.
+
+    Raises:
+        TypeError: if `dtype` is no dtype.
+
+    Example:
+        >>> flow.array_api.astype(flow.tensor([1, 2]), flow.float32)
+        tensor([1., 2.])
+    """
     return x.to(dtype=dtype, device=device, copy=copy)
 
 
 def can_cast(from_: DType | Tensor, to: DType, /) -> bool:
-    """Whether promotion leads from the one to the other."""
-    given = _dtype_of(from_)
-    if given.category == to.category == dtypes.INTEGER and given.is_signed and not to.is_signed:
-        return False  # nothing holds both uint64 and a signed integer
-    if given is dtypes.uint64 and to.category == dtypes.INTEGER:
+    """Whether `from_`, a dtype or a tensor of any shape, and the dtype `to` promote to `to`.
+
+    Raises:
+        AttributeError: if an argument is neither a dtype nor a tensor.
+
+    Example:
+        >>> flow.array_api.can_cast(flow.int8, flow.int32)
+        True
+        >>> flow.array_api.can_cast(flow.float32, flow.int32)
+        False
+    """
+    source = _dtype_of(from_)
+    if source.category == to.category == dtypes.INTEGER and source.is_signed and not to.is_signed:
+        return False  # no dtype holds both uint64 and a signed integer
+    if source is dtypes.uint64 and to.category == dtypes.INTEGER:
         return to is dtypes.uint64
-    return dtypes.promote_types(given, to) is to
+    return dtypes.promote_types(source, to) is to
 
 
 def finfo(type: DType | Tensor, /) -> FloatInfo:
-    """Limits of a floating-point dtype, or of the parts of a complex one."""
+    """Limits of a floating-point dtype, or of a complex one's real dtype; a tensor of any shape stands for its dtype.
+
+    Raises:
+        TypeError: for other dtypes.
+
+    Example:
+        >>> flow.array_api.finfo(flow.float32).bits
+        32
+    """
     chosen = _dtype_of(type).to_real()
-    found = dtypes.finfo(chosen)
-    return FloatInfo(found.bits, found.eps, found.max, found.min, found.smallest_normal, chosen)
+    limits = dtypes.finfo(chosen)
+    return FloatInfo(limits.bits, limits.eps, limits.max, limits.min, limits.smallest_normal, chosen)
 
 
 def iinfo(type: DType | Tensor, /) -> IntegerInfo:
-    """Limits of an integer dtype."""
-    found = dtypes.iinfo(_dtype_of(type))
-    return IntegerInfo(found.bits, found.max, found.min, _dtype_of(type))
+    """Limits of an integer dtype; a tensor of any shape stands for its dtype.
+
+    Raises:
+        TypeError: for other dtypes.
+
+    Example:
+        >>> flow.array_api.iinfo(flow.int8).max
+        127
+    """
+    limits = dtypes.iinfo(_dtype_of(type))
+    return IntegerInfo(limits.bits, limits.max, limits.min, _dtype_of(type))
 
 
 def isdtype(dtype: DType, kind: DType | str | tuple[DType | str, ...]) -> bool:
-    """Whether `dtype` is, or is of, one of these kinds.
+    """Whether `dtype` is, or belongs to, one of these kinds.
+
+    Args:
+        dtype: the dtype.
+        kind: a dtype, a kind such as "integral" or "real floating", or a tuple of these.
 
     Raises:
-        ValueError: for a string that names no kind.
-        TypeError: for anything else that is no dtype.
+        ValueError: if a string names no kind.
+        TypeError: if a kind is neither a dtype, a string nor a tuple.
+
+    Example:
+        >>> flow.array_api.isdtype(flow.int8, "integral")
+        True
     """
     if isinstance(kind, tuple):
-        return any([isdtype(dtype, one) for one in kind])
+        return any([isdtype(dtype, member) for member in kind])
     if isinstance(kind, DType):
         return dtype is kind
     if not isinstance(kind, str):
         raise TypeError(f"isdtype: expected a dtype, the name of a kind, or a tuple of these, got {kind!r}")
     if kind not in _KINDS:
-        raise ValueError(f"isdtype: there is no kind {kind!r}; known are {', '.join(_KINDS)}")
+        raise ValueError(f"isdtype: there is no kind {kind!r}; the kinds are {', '.join(_KINDS)}")
     return _KINDS[kind](dtype)
 
 
 def result_type(*arrays_and_dtypes: Any) -> DType:
-    """The dtype that these make together; Python numbers raise the kind and never widen.
+    """The dtype to which tensors of any shape, dtypes and numbers promote.
+
+    Python numbers raise the kind and never widen.  Unlike in `vmflow.result_type`, 0-d tensors can widen.
 
     Raises:
-        ValueError: if none of them is a tensor or dtype.
+        TypeError: if an argument is of another type, or no integer dtype holds all values.
+        ValueError: if there is neither a tensor nor a dtype.
+
+    Example:
+        >>> flow.array_api.result_type(flow.int8, flow.int16)
+        vmflow.int16
     """
     sized = [_dtype_of(dtype) for dtype in arrays_and_dtypes if isinstance(dtype, (Tensor, DType))]
     if not sized:
@@ -102,15 +151,15 @@ def result_type(*arrays_and_dtypes: Any) -> DType:
     return reduce(dtypes.promote_scalar, numbers, reduce(dtypes.promote_types, sized))
 
 
-def _dtype_of(it: DType | Tensor) -> DType:
-    return it.dtype if isinstance(it, Tensor) else it
+def _dtype_of(owner: DType | Tensor) -> DType:
+    return owner.dtype if isinstance(owner, Tensor) else owner
 
 
 def together(name: str, *operands: Any) -> list[Tensor]:
-    """Tensors and Python numbers as tensors of the dtype that they make together.
+    """Tensors and Python numbers as tensors of the dtype to which they promote.
 
     Raises:
-        TypeError: if none is a tensor, or one is neither.
+        TypeError: if no operand is a tensor, or one is neither a tensor nor a number.
     """
     tensors = [operand for operand in operands if isinstance(operand, Tensor)]
     for operand in operands:

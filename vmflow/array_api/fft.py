@@ -1,6 +1,6 @@
-"""Discrete Fourier transforms, the extension of that name of the array API standard.
+"""Discrete Fourier transforms: the extension ``fft`` of the array API standard, version 2024.12.
 
-Each is vmflow's own under the standard's names of arguments; see `vmflow.fft`.
+Each is the function of `vmflow.fft` with the standard's names of arguments, and raises the same errors.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ if _TYPE_CHECKING:
 
 
 def fft(x: _Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> _Tensor:
-    """The spectrum along a dimension; complex."""
+    """The complex spectrum along a dimension."""
     return _fft.fft(x, n, axis, norm)
 
 
 def ifft(x: _Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> _Tensor:
-    """The signal of a spectrum along a dimension; complex."""
+    """The complex signal of a spectrum along a dimension."""
     return _fft.ifft(x, n, axis, norm)
 
 
 def fftn(
     x: _Tensor, /, *, s: _Sequence[int] | None = None, axes: _Sequence[int] | None = None, norm: str = "backward"
 ) -> _Tensor:
-    """As `fft`, over several dimensions."""
+    """`fft` over several dimensions."""
     return _fft.fftn(x, s, axes, norm)
 
 
 def ifftn(
     x: _Tensor, /, *, s: _Sequence[int] | None = None, axes: _Sequence[int] | None = None, norm: str = "backward"
 ) -> _Tensor:
-    """As `ifft`, over several dimensions."""
+    """`ifft` over several dimensions."""
     return _fft.ifftn(x, s, axes, norm)
 
 
@@ -46,40 +46,40 @@ def rfft(x: _Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "ba
 
 
 def irfft(x: _Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> _Tensor:
-    """The real signal of `n` elements of which a half spectrum is given."""
+    """The real signal of `n` elements with this half spectrum."""
     return _fft.irfft(x, n, axis, norm)
 
 
 def rfftn(
     x: _Tensor, /, *, s: _Sequence[int] | None = None, axes: _Sequence[int] | None = None, norm: str = "backward"
 ) -> _Tensor:
-    """As `rfft`, over several dimensions, of which the last is halved."""
+    """`rfft` over several dimensions, the last of which is halved."""
     return _fft.rfftn(x, s, axes, norm)
 
 
 def irfftn(
     x: _Tensor, /, *, s: _Sequence[int] | None = None, axes: _Sequence[int] | None = None, norm: str = "backward"
 ) -> _Tensor:
-    """As `irfft`, over several dimensions, of which the last is completed."""
+    """`irfft` over several dimensions, the last of which is completed."""
     return _fft.irfftn(x, s, axes, norm)
 
 
 def hfft(x: _Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> _Tensor:
-    """The real spectrum of `n` elements of a signal of which a half is given."""
+    """The real spectrum of `n` elements of a signal, from half of the signal."""
     return _fft.hfft(x, n, axis, norm)
 
 
 def ihfft(x: _Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> _Tensor:
-    """The first half of the signal with a real spectrum."""
+    """The first half of the signal that has this real spectrum."""
     return _fft.ihfft(x, n, axis, norm)
 
 
 def fftfreq(n: int, /, *, d: float = 1.0, dtype: _DType | None = None, device: _Device | str | None = None) -> _Tensor:
-    """The frequencies that belong to the elements of `fft`.
+    """The frequencies of the elements of `fft`.
 
     Args:
         n: the length of the signal.
-        d: from one sample to the next.
+        d: the distance between samples.
         dtype: a real floating-point one; None for the default.
         device: None for the default.
     """
@@ -87,12 +87,12 @@ def fftfreq(n: int, /, *, d: float = 1.0, dtype: _DType | None = None, device: _
 
 
 def rfftfreq(n: int, /, *, d: float = 1.0, dtype: _DType | None = None, device: _Device | str | None = None) -> _Tensor:
-    """The frequencies that belong to the elements of `rfft`; see `fftfreq`."""
+    """The frequencies of the elements of `rfft`; see `fftfreq`."""
     return _fft.rfftfreq(n, d, dtype=dtype, device=device)
 
 
 def fftshift(x: _Tensor, /, *, axes: int | _Sequence[int] | None = None) -> _Tensor:
-    """With frequency 0 in the middle of these dimensions, of all if `axes` is None."""
+    """The spectrum rolled so that frequency 0 is in the middle of these dimensions, of all if `axes` is None."""
     return _fft.fftshift(x, axes)
 
 

@@ -1,4 +1,4 @@
-"""What this namespace can do, by the array API standard."""
+"""Inspection of the namespace by the array API standard, version 2024.12."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ _STANDARD = (
 
 
 class Information:
-    """What `__array_namespace_info__` returns."""
+    """The result of `__array_namespace_info__`."""
 
     def capabilities(self) -> dict[str, Any]:
-        """Masks as indices and shapes that depend on data work; numpy allows 64 dimensions."""
+        """Masks as indices and data-dependent shapes are supported; numpy limits tensors to 64 dimensions."""
         return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": 64}
 
     def default_device(self) -> Device:
-        """Where new tensors are."""
+        """The device of new tensors."""
         return MODE.get().device or Device("cpu")
 
     def default_dtypes(self, *, device: Device | None = None) -> dict[str, DType]:
-        """Which dtypes are chosen where none is given."""
+        """The default dtypes, by kind."""
         return {
             "real floating": flow.get_default_dtype(),
             "complex floating": dtypes.of_scalar(complex),
@@ -50,14 +50,14 @@ class Information:
         }
 
     def devices(self) -> list[Device]:
-        """Where tensors can be: the CPU, the simulated device, and the GPUs that there are."""
+        """The devices of tensors: the CPU, the simulated device, and the available GPUs."""
         return [Device("cpu"), Device("sim"), *[Device(f"cuda:{index}") for index in range(flow.cuda.device_count())]]
 
     def dtypes(self, *, device: Device | None = None, kind: str | tuple[str, ...] | None = None) -> dict[str, DType]:
-        """The standard's dtypes that there are, all or of a kind."""
-        return {value.name: value for value in _STANDARD if kind is None or isdtype(value, kind)}
+        """The dtypes of the standard, by name; those of a kind if `kind` is given."""
+        return {dtype.name: dtype for dtype in _STANDARD if kind is None or isdtype(dtype, kind)}
 
 
 def __array_namespace_info__() -> Information:
-    """What this namespace can do."""
+    """The capabilities, devices and dtypes of the namespace."""
     return Information()

@@ -1,4 +1,4 @@
-"""The linear algebra of the array API standard: that of the main namespace, and what its extension adds."""
+"""Linear algebra of the array API standard, version 2024.12: of the main namespace, and of the extension."""
 
 from __future__ import annotations
 
@@ -16,41 +16,99 @@ _linalg = _vmflow.linalg
 
 
 def cholesky(x: Tensor, /, *, upper: bool = False) -> Tensor:
-    """The triangular factors of positive definite matrices, lower ones unless `upper`."""
+    """The triangular factors of positive definite matrices: lower ones, or upper ones if `upper`.
+
+    Raises:
+        TypeError, ValueError, LinAlgError: as `vmflow.linalg.cholesky`.
+
+    Example:
+        >>> flow.array_api.linalg.cholesky(flow.tensor([[4.0, 2.0], [2.0, 5.0]]))
+        tensor([[2., 0.],
+                [1., 2.]])
+    """
     return _linalg.cholesky(x, upper=upper)
 
 
 def det(x: Tensor, /) -> Tensor:
-    """The determinants."""
+    """The determinants of square matrices.
+
+    Raises:
+        TypeError, ValueError: as `vmflow.linalg.det`.
+
+    Example:
+        >>> flow.array_api.linalg.det(flow.tensor([[2.0, 0.0], [0.0, 4.0]]))
+        tensor(8.)
+    """
     return _linalg.det(x)
 
 
 def eigh(x: Tensor, /) -> Eigen:
-    """The eigenvalues and eigenvectors of symmetric or Hermitian matrices."""
+    """The eigenvalues and eigenvectors of symmetric or Hermitian matrices.
+
+    Raises:
+        TypeError, ValueError, LinAlgError: as `vmflow.linalg.eigh`.
+
+    Example:
+        >>> flow.array_api.linalg.eigh(flow.tensor([[2.0, 0.0], [0.0, 1.0]])).eigenvalues
+        tensor([1., 2.])
+    """
     return _linalg.eigh(x)
 
 
 def eigvalsh(x: Tensor, /) -> Tensor:
-    """The eigenvalues of symmetric or Hermitian matrices."""
+    """The eigenvalues of symmetric or Hermitian matrices.
+
+    Raises:
+        TypeError, ValueError, LinAlgError: as `vmflow.linalg.eigvalsh`.
+
+    Example:
+        >>> flow.array_api.linalg.eigvalsh(flow.tensor([[2.0, 0.0], [0.0, 1.0]]))
+        tensor([1., 2.])
+    """
     return _linalg.eigvalsh(x)
 
 
 def inv(x: Tensor, /) -> Tensor:
-    """The inverses."""
+    """The inverses of square matrices.
+
+    Raises:
+        TypeError, ValueError, LinAlgError: as `vmflow.linalg.inv`.
+
+    Example:
+        >>> flow.array_api.linalg.inv(flow.tensor([[2.0, 0.0], [0.0, 4.0]]))
+        tensor([[0.5000, 0.0000],
+                [0.0000, 0.2500]])
+    """
     return _linalg.inv(x)
 
 
 def matrix_power(x: Tensor, n: int, /) -> Tensor:
-    """The matrices to an integer power; of the inverses if that is negative."""
+    """The matrices to an integer power; for a negative one, that of their inverses.
+
+    Raises:
+        TypeError, ValueError, LinAlgError: as `vmflow.linalg.matrix_power`.
+
+    Example:
+        >>> flow.array_api.linalg.matrix_power(flow.tensor([[1, 1], [0, 1]]), 5)
+        tensor([[1, 5],
+                [0, 1]])
+    """
     return _linalg.matrix_power(x, n)
 
 
 def matrix_rank(x: Tensor, /, *, rtol: float | Tensor | None = None) -> Tensor:
-    """How many singular values are larger than `rtol` times the largest.
+    """The number of singular values that are larger than `rtol` times the largest one.
 
     Args:
-        x: the matrices.
-        rtol: a number, or one for each matrix; by default the larger of both sizes times the dtype's precision.
+        x: the matrices, (..., m, n).
+        rtol: a number, or one for each matrix; by default the larger of m and n times the dtype's precision.
+
+    Raises:
+        TypeError, ValueError: as `vmflow.linalg.matrix_rank`.
+
+    Example:
+        >>> flow.array_api.linalg.matrix_rank(flow.tensor([[1.0, 0.0], [0.0, 0.0]]))
+        tensor(1)
     """
     if not isinstance(rtol, Tensor):
         return _linalg.matrix_rank(x, rtol=rtol)
@@ -59,13 +117,22 @@ def matrix_rank(x: Tensor, /, *, rtol: float | Tensor | None = None) -> Tensor:
 
 
 def _least(values: Tensor, rtol: Tensor) -> Tensor:
-    """Up to which size singular values count as 0."""
+    """The size up to which singular values count as 0."""
     largest = _vmflow.amax(values, -1, True) if values.shape[-1] else _vmflow.sum(values, -1, True)
     return largest * rtol.to(values.dtype).unsqueeze(-1)
 
 
 def pinv(x: Tensor, /, *, rtol: float | Tensor | None = None) -> Tensor:
-    """The pseudo-inverses; for `rtol`, see `matrix_rank`."""
+    """The pseudo-inverses of matrices; for `rtol`, see `matrix_rank`.
+
+    Raises:
+        TypeError, ValueError: as `vmflow.linalg.pinv`.
+
+    Example:
+        >>> flow.array_api.linalg.pinv(flow.tensor([[2.0, 0.0], [0.0, 0.0]]))
+        tensor([[0.5000, 0.0000],
+                [0.0000, 0.0000]])
+    """
     if not isinstance(rtol, Tensor):
         return _linalg.pinv(x, rtol=rtol)
     left, values, right = _linalg.svd(x, full_matrices=False)
@@ -75,43 +142,102 @@ def pinv(x: Tensor, /, *, rtol: float | Tensor | None = None) -> Tensor:
 
 
 def qr(x: Tensor, /, *, mode: str = "reduced") -> QR:
-    """Orthogonal matrices `Q` and upper triangular ones `R`, whose products are the matrices."""
+    """Orthogonal matrices `Q` and upper triangular ones `R`, whose products are the matrices.
+
+    Raises:
+        TypeError, ValueError: as `vmflow.linalg.qr`.
+
+    Example:
+        >>> flow.array_api.linalg.qr(flow.tensor([[3.0, 1.0], [4.0, 2.0]])).R.shape
+        vmflow.Size([2, 2])
+    """
     return _linalg.qr(x, mode)
 
 
 def slogdet(x: Tensor, /) -> SignLogabsdet:
-    """The signs of determinants, and the logarithms of their absolute values."""
+    """The signs of determinants, and the logarithms of their absolute values.
+
+    Raises:
+        TypeError, ValueError: as `vmflow.linalg.slogdet`.
+
+    Example:
+        >>> flow.array_api.linalg.slogdet(flow.tensor([[0.0, 1.0], [1.0, 0.0]]))
+        SignLogabsdet(sign=tensor(-1.), logabsdet=tensor(0.))
+    """
     return _linalg.slogdet(x)
 
 
 def solve(x1: Tensor, x2: Tensor, /) -> Tensor:
-    """The X with ``x1 @ X = x2``; `x2` is a vector if it has one dimension, and matrices otherwise."""
+    """The X with ``x1 @ X = x2``.
+
+    `x2` is a vector if it has one dimension, otherwise matrices; `vmflow.linalg.solve` takes batches of vectors as
+    well.
+
+    Raises:
+        TypeError, ValueError, LinAlgError: as `vmflow.linalg.solve`.
+
+    Example:
+        >>> flow.array_api.linalg.solve(flow.tensor([[2.0, 0.0], [0.0, 4.0]]), flow.tensor([2.0, 2.0]))
+        tensor([1.0000, 0.5000])
+    """
     left, right = together("solve", x1, x2)
-    if right.ndim > 1:  # with as many dimensions as the left side's, nothing is taken for a stack of vectors
+    if right.ndim > 1:  # with the rank of the left side, `x2` cannot count as a batch of vectors
         right = right.reshape((1,) * (left.ndim - right.ndim) + tuple(right.shape))
     return _linalg.solve(left, right)
 
 
 def svd(x: Tensor, /, *, full_matrices: bool = True) -> SVD:
-    """Singular vectors `U` and `Vh`, and between them the singular values `S` from the largest to the smallest."""
+    """Singular vectors `U` and `Vh` of matrices, and the singular values `S` in descending order.
+
+    Raises:
+        TypeError, ValueError, LinAlgError: as `vmflow.linalg.svd`.
+
+    Example:
+        >>> flow.array_api.linalg.svd(flow.tensor([[2.0, 0.0], [0.0, 4.0]])).S
+        tensor([4., 2.])
+    """
     return _linalg.svd(x, full_matrices)
 
 
 def svdvals(x: Tensor, /) -> Tensor:
-    """The singular values, from the largest to the smallest."""
+    """The singular values of matrices, in descending order.
+
+    Raises:
+        TypeError, ValueError: as `vmflow.linalg.svdvals`.
+
+    Example:
+        >>> flow.array_api.linalg.svdvals(flow.tensor([[2.0, 0.0], [0.0, 4.0]]))
+        tensor([4., 2.])
+    """
     return _linalg.svdvals(x)
 
 
 def matmul(x1: Tensor, x2: Tensor, /) -> Tensor:
-    """The matrix product."""
+    """The product of matrices, or of vectors.
+
+    Unlike `vmflow.matmul`, this promotes two dtypes to their common one.
+
+    Raises:
+        TypeError: if no operand is a tensor, or the common dtype is bool.
+        ValueError: if the shapes do not fit, or an operand is 0-d or a number.
+
+    Example:
+        >>> flow.array_api.matmul(flow.tensor([[1, 2], [3, 4]]), flow.tensor([1, 10]))
+        tensor([21, 43])
+    """
     return _vmflow.matmul(*together("matmul", x1, x2))
 
 
 def matrix_transpose(x: Tensor, /) -> Tensor:
-    """The last two dimensions exchanged.
+    """The transposes of matrices: the last two dimensions exchanged.
 
     Raises:
-        ValueError: if there are fewer than two.
+        ValueError: if there are fewer than two dimensions.
+
+    Example:
+        >>> flow.array_api.matrix_transpose(flow.tensor([[1, 2], [3, 4]]))
+        tensor([[1, 3],
+                [2, 4]])
     """
     if x.ndim < 2:
         raise ValueError(f"matrix_transpose: expected at least two dimensions, got {list(x.shape)}")
@@ -119,48 +245,87 @@ def matrix_transpose(x: Tensor, /) -> Tensor:
 
 
 def tensordot(x1: Tensor, x2: Tensor, /, *, axes: int | tuple[Sequence[int], Sequence[int]] = 2) -> Tensor:
-    """Products summed over dimensions of both."""
+    """Products of elements, summed over paired dimensions; for `axes`, see `vmflow.tensordot`.
+
+    Unlike `vmflow.tensordot`, this promotes two dtypes to their common one.
+
+    Raises:
+        TypeError: if no operand is a tensor, or the common dtype is bool.
+        ValueError: if the dimensions do not pair.
+        IndexError: if a listed dimension does not exist.
+
+    Example:
+        >>> flow.array_api.tensordot(flow.tensor([[1, 2], [3, 4]]), flow.tensor([1, 10]), axes=1)
+        tensor([21, 43])
+    """
     chosen = axes if isinstance(axes, int) else (list(axes[0]), list(axes[1]))
     first, second = together("tensordot", x1, x2)
     return _vmflow.tensordot(first, second, chosen)
 
 
 def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
-    """The products of the conjugate of `x1` with `x2`, summed over a dimension counted from the end.
+    """The inner products of vectors along a dimension, `x1` conjugated.
+
+    Unlike in `vmflow.linalg.vecdot`, `axis` is negative, and two dtypes promote to their common one.
 
     Raises:
-        ValueError: if they differ in that dimension, or it is not counted from the end.
+        ValueError: if the sizes differ in that dimension, or `axis` is not a negative number that both tensors allow.
+
+    Example:
+        >>> flow.array_api.vecdot(flow.tensor([1, 2]), flow.tensor([3, 4]))
+        tensor(11)
     """
     if not -min(x1.ndim, x2.ndim) <= axis < 0:
-        raise ValueError(f"vecdot: axis {axis} must be negative, and a dimension of both")
+        raise ValueError(f"vecdot: expected a negative axis that is a dimension of both tensors, got {axis}")
     if x1.size(axis) != x2.size(axis):
-        raise ValueError(f"vecdot: dimension {axis} is {x1.size(axis)} in one and {x2.size(axis)} in the other")
+        raise ValueError(f"vecdot: sizes {x1.size(axis)} and {x2.size(axis)} of dimension {axis} differ")
     first, second = together("vecdot", x1, x2)
     return _vmflow.sum(_vmflow.conj(first) * second, axis, dtype=first.dtype)
 
 
 def cross(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
-    """The cross product over a dimension of three elements.
+    """The cross product along a dimension of size 3.
 
     Raises:
-        ValueError: if it has another length.
+        ValueError: if the dimension has another size.
+
+    Example:
+        >>> flow.array_api.linalg.cross(flow.tensor([1, 0, 0]), flow.tensor([0, 1, 0]))
+        tensor([0, 0, 1])
     """
     if x1.size(axis) != 3 or x2.size(axis) != 3:
-        raise ValueError(f"cross: dimension {axis} must have 3 elements, got {x1.size(axis)} and {x2.size(axis)}")
+        raise ValueError(f"cross: expected size 3 in dimension {axis}, got {x1.size(axis)} and {x2.size(axis)}")
     first, second = _vmflow.broadcast_tensors(*together("cross", x1, x2))
     return _linalg.cross(first, second, dim=axis)
 
 
 def diagonal(x: Tensor, /, *, offset: int = 0) -> Tensor:
-    """The `offset`-th diagonals of the matrices."""
+    """The `offset`-th diagonals of matrices.
+
+    Raises:
+        IndexError: if there are fewer than two dimensions.
+
+    Example:
+        >>> flow.array_api.linalg.diagonal(flow.tensor([[1, 2], [3, 4]]))
+        tensor([1, 4])
+    """
     return _vmflow.diagonal(x, offset, -2, -1)
 
 
 def matrix_norm(x: Tensor, /, *, keepdims: bool = False, ord: int | float | str | None = "fro") -> Tensor:
-    """The norms of the matrices: "fro", 1, -1, inf, -inf, 2, -2 and "nuc".
+    """The norms of matrices.
+
+    Args:
+        x: the matrices.
+        keepdims: whether to keep their dimensions, with size 1.
+        ord: "fro", "nuc", 1, -1, 2, -2, inf or -inf; None is "fro".
 
     Raises:
         ValueError: for another `ord`.
+
+    Example:
+        >>> flow.array_api.linalg.matrix_norm(flow.tensor([[3.0, 0.0], [0.0, 4.0]]))
+        tensor(5.)
     """
     if ord is None or ord == "fro":
         return vector_norm(x, axis=(-2, -1), keepdims=keepdims)
@@ -180,17 +345,43 @@ def matrix_norm(x: Tensor, /, *, keepdims: bool = False, ord: int | float | str 
 
 
 def outer(x1: Tensor, x2: Tensor, /) -> Tensor:
-    """All products of two vectors' elements."""
+    """The products of each element of a vector with each element of another.
+
+    Raises:
+        TypeError: if no operand is a tensor.
+        ValueError: if an operand is no vector.
+
+    Example:
+        >>> flow.array_api.linalg.outer(flow.tensor([1, 2]), flow.tensor([3, 4]))
+        tensor([[3, 4],
+                [6, 8]])
+    """
     return _vmflow.outer(*together("outer", x1, x2))
 
 
 def trace(x: Tensor, /, *, offset: int = 0, dtype: DType | None = None) -> Tensor:
-    """The sums of the diagonals."""
+    """The sums of the `offset`-th diagonals of matrices; `vmflow.trace` takes a single matrix.
+
+    Raises:
+        IndexError: if there are fewer than two dimensions.
+
+    Example:
+        >>> flow.array_api.linalg.trace(flow.tensor([[1, 2], [3, 4]]))
+        tensor(5)
+    """
     return _vmflow.sum(diagonal(x, offset=offset), -1, dtype=summed(x, dtype))
 
 
 def vector_norm(
     x: Tensor, /, *, axis: int | tuple[int, ...] | None = None, keepdims: bool = False, ord: int | float = 2
 ) -> Tensor:
-    """The norm of the elements along these dimensions."""
+    """The norm of the elements along these dimensions; see `vmflow.linalg.vector_norm`.
+
+    Raises:
+        IndexError: if a dimension does not exist.
+
+    Example:
+        >>> flow.array_api.linalg.vector_norm(flow.tensor([3.0, 4.0]))
+        tensor(5.)
+    """
     return _linalg.vector_norm(x, ord, axis, keepdims)

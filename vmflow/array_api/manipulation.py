@@ -1,4 +1,4 @@
-"""Shapes by the array API standard."""
+"""Manipulation of shapes by the array API standard, version 2024.12."""
 
 from __future__ import annotations
 
@@ -17,67 +17,161 @@ def _tuple(axes: Axes) -> tuple[int, ...]:
 
 
 def broadcast_arrays(*arrays: Tensor) -> list[Tensor]:
-    """All in their common shape."""
+    """All tensors, expanded to their common shape.
+
+    Raises:
+        ValueError: if the shapes do not broadcast.
+
+    Example:
+        >>> flow.array_api.broadcast_arrays(flow.tensor([1, 2]), flow.tensor(5))
+        [tensor([1, 2]), tensor([5, 5])]
+    """
     return list(flow.broadcast_tensors(*arrays))
 
 
 def broadcast_to(x: Tensor, /, shape: tuple[int, ...]) -> Tensor:
-    """`x` in another shape, its dimensions of one element repeated."""
+    """`x` expanded to another shape: its dimensions of size 1 are repeated.
+
+    Raises:
+        ValueError: if `x` does not broadcast to the shape.
+
+    Example:
+        >>> flow.array_api.broadcast_to(flow.tensor([1, 2]), (2, 2))
+        tensor([[1, 2],
+                [1, 2]])
+    """
     return flow.broadcast_to(x, tuple(shape))
 
 
 def concat(arrays: Sequence[Tensor], /, *, axis: int | None = 0) -> Tensor:
-    """Joined along a dimension; flattened first if `axis` is None."""
+    """The tensors joined along a dimension; flattened first if `axis` is None.
+
+    The dtypes promote.
+
+    Raises:
+        ValueError: if there is no tensor, or the shapes differ in another dimension.
+        IndexError: if there is no dimension `axis`.
+
+    Example:
+        >>> flow.array_api.concat([flow.tensor([1, 2]), flow.tensor([3])])
+        tensor([1, 2, 3])
+    """
     kind = result_type(*arrays)
     parts = [array.to(kind) for array in arrays]
     return flow.cat([part.reshape(-1) for part in parts]) if axis is None else flow.cat(parts, axis)
 
 
 def expand_dims(x: Tensor, /, *, axis: int = 0) -> Tensor:
-    """With a new dimension of one element."""
+    """`x` with a new dimension of size 1 at `axis`; `vmflow.unsqueeze`.
+
+    Raises:
+        IndexError: if `axis` is out of range.
+
+    Example:
+        >>> flow.array_api.expand_dims(flow.tensor([1, 2]), axis=1)
+        tensor([[1],
+                [2]])
+    """
     return flow.unsqueeze(x, axis)
 
 
 def flip(x: Tensor, /, *, axis: Axes | None = None) -> Tensor:
-    """Reversed along these dimensions; along all if `axis` is None."""
+    """`x` reversed along these dimensions; along all if `axis` is None.
+
+    Raises:
+        IndexError: if a dimension does not exist.
+
+    Example:
+        >>> flow.array_api.flip(flow.tensor([1, 2, 3]))
+        tensor([3, 2, 1])
+    """
     return flow.flip(x, tuple(range(x.ndim)) if axis is None else _tuple(axis))
 
 
 def moveaxis(x: Tensor, source: Axes, destination: Axes, /) -> Tensor:
-    """Dimensions moved, the others in their order."""
+    """`x` with dimensions `source` moved to `destination`; the others keep their order.
+
+    Raises:
+        ValueError: if `source` and `destination` differ in length.
+        IndexError: if a dimension does not exist.
+
+    Example:
+        >>> flow.array_api.moveaxis(flow.zeros(2, 3, 4), 0, -1).shape
+        vmflow.Size([3, 4, 2])
+    """
     return flow.movedim(x, source, destination)
 
 
 def permute_dims(x: Tensor, /, axes: tuple[int, ...]) -> Tensor:
-    """The dimensions in another order."""
+    """`x` with its dimensions in the order `axes`.
+
+    Raises:
+        ValueError: if `axes` does not list each dimension once.
+        IndexError: if a dimension does not exist.
+
+    Example:
+        >>> flow.array_api.permute_dims(flow.zeros(2, 3), (1, 0)).shape
+        vmflow.Size([3, 2])
+    """
     return flow.permute(x, tuple(axes))
 
 
 def repeat(x: Tensor, repeats: int | Tensor, /, *, axis: int | None = None) -> Tensor:
-    """Each element so many times; `x` flattened first if `axis` is None."""
+    """Each element repeated; `x` is flattened first if `axis` is None.  `vmflow.repeat_interleave`.
+
+    Args:
+        x: of any shape.
+        repeats: the number of repetitions, or a vector with a number for each position.
+        axis: the dimension.
+
+    Raises:
+        ValueError: if a number is negative, or there are too few or too many.
+        IndexError: if there is no dimension `axis`.
+
+    Example:
+        >>> flow.array_api.repeat(flow.tensor([1, 2]), 2)
+        tensor([1, 1, 2, 2])
+    """
     return flow.repeat_interleave(x, repeats, axis)
 
 
 def reshape(x: Tensor, /, shape: tuple[int, ...], *, copy: bool | None = None) -> Tensor:
-    """In another shape.
+    """`x` in another shape.
 
     Args:
         x: the elements.
-        shape: one length may be -1, for what is left.
-        copy: True to copy in any case, False never to copy, None as necessary.
+        shape: the new sizes; -1 for one that follows from the others.
+        copy: True to copy in any case, False never to copy, None to copy if necessary.
 
     Raises:
-        ValueError: if `copy` is False and a copy is needed.
+        ValueError: if the elements do not fit into the shape, or `copy` is False and a copy is needed.
+
+    Example:
+        >>> flow.array_api.reshape(flow.tensor([1, 2, 3, 4]), (2, -1))
+        tensor([[1, 2],
+                [3, 4]])
     """
-    made = flow.reshape(x, tuple(shape))
-    shared = made._blob.storage is x._blob.storage
+    result = flow.reshape(x, tuple(shape))
+    shared = result._blob.storage is x._blob.storage
     if copy is False and not shared:
-        raise ValueError(f"reshape: {list(x.shape)} as it lies in memory becomes {list(made.shape)} by a copy only")
-    return made.clone() if copy and shared else made
+        raise ValueError(
+            f"reshape: a tensor of shape {list(x.shape)} with these strides becomes {list(result.shape)} only by a "
+            "copy, but copy is False"
+        )
+    return result.clone() if copy and shared else result
 
 
 def roll(x: Tensor, /, shift: Axes, *, axis: Axes | None = None) -> Tensor:
-    """Elements shifted, those that leave at one end coming in at the other."""
+    """`x` with elements shifted along dimensions `axis`; elements beyond the end reappear at the start.
+
+    Raises:
+        ValueError: if `shift` and `axis` differ in length.
+        IndexError: if a dimension does not exist.
+
+    Example:
+        >>> flow.array_api.roll(flow.tensor([1, 2, 3]), 1)
+        tensor([3, 1, 2])
+    """
     if axis is None:
         return flow.roll(x, sum(_tuple(shift)))
     axes, shifts = _tuple(axis), _tuple(shift)
@@ -87,28 +181,62 @@ def roll(x: Tensor, /, shift: Axes, *, axis: Axes | None = None) -> Tensor:
 
 
 def squeeze(x: Tensor, /, axis: Axes) -> Tensor:
-    """Without these dimensions of one element.
+    """`x` without these dimensions of size 1.
 
     Raises:
-        ValueError: if one has another length.
+        ValueError: if a dimension has another size; `vmflow.squeeze` keeps it.
+        IndexError: if a dimension does not exist.
+
+    Example:
+        >>> flow.array_api.squeeze(flow.tensor([[1, 2]]), 0)
+        tensor([1, 2])
     """
-    for one in _tuple(axis):
-        if x.size(one) != 1:
-            raise ValueError(f"squeeze: dimension {one} of {list(x.shape)} has {x.size(one)} elements, not one")
+    for dim in _tuple(axis):
+        if x.size(dim) != 1:
+            raise ValueError(f"squeeze: expected size 1 in dimension {dim}, got shape {list(x.shape)}")
     return flow.squeeze(x, _tuple(axis))
 
 
 def stack(arrays: Sequence[Tensor], /, *, axis: int = 0) -> Tensor:
-    """Joined along a new dimension."""
+    """The tensors joined along a new dimension.
+
+    The dtypes promote.
+
+    Raises:
+        ValueError: if there is no tensor, or the shapes differ.
+        IndexError: if `axis` is out of range.
+
+    Example:
+        >>> flow.array_api.stack([flow.tensor([1, 2]), flow.tensor([3, 4])])
+        tensor([[1, 2],
+                [3, 4]])
+    """
     kind = result_type(*arrays)
     return flow.stack([array.to(kind) for array in arrays], axis)
 
 
 def tile(x: Tensor, repetitions: tuple[int, ...], /) -> Tensor:
-    """The whole repeated along its dimensions."""
+    """`x` repeated as a whole along its dimensions.
+
+    Raises:
+        TypeError: if a repetition is no integer.
+        ValueError: if a repetition is negative.
+
+    Example:
+        >>> flow.array_api.tile(flow.tensor([1, 2]), (2,))
+        tensor([1, 2, 1, 2])
+    """
     return flow.tile(x, tuple(repetitions)) if repetitions else x.clone()
 
 
 def unstack(x: Tensor, /, *, axis: int = 0) -> tuple[Tensor, ...]:
-    """Taken apart along a dimension."""
+    """The parts of `x` along a dimension, without it; `vmflow.unbind`.
+
+    Raises:
+        IndexError: if there is no dimension `axis`.
+
+    Example:
+        >>> flow.array_api.unstack(flow.tensor([[1, 2], [3, 4]]))
+        (tensor([1, 2]), tensor([3, 4]))
+    """
     return tuple(flow.unbind(x, axis))

@@ -1,4 +1,4 @@
-"""Indexing, searching, sorting and sets by the array API standard."""
+"""Indexing, searching, sorting and sets by the array API standard, version 2024.12."""
 
 from __future__ import annotations
 
@@ -11,70 +11,125 @@ from vmflow.tensors import Tensor
 
 
 def only_axis(name: str, x: Tensor, axis: int | None) -> int:
-    """The axis, which may be left out for one dimension.
+    """`axis`, or 0 if it is None and `x` is a vector.
 
     Raises:
-        ValueError: if it is needed.
+        ValueError: if it is None and `x` is no vector.
     """
     if axis is not None:
         return axis
     if x.ndim != 1:
-        raise ValueError(f"{name}: axis is needed for a tensor of shape {list(x.shape)}")
+        raise ValueError(f"{name}: expected an axis for a tensor of shape {list(x.shape)}")
     return 0
 
 
 def take(x: Tensor, indices: Tensor, /, *, axis: int | None = None) -> Tensor:
-    """The elements at these positions of a dimension; `axis` may be left out for one dimension.
+    """The elements at these indices of a dimension; `vmflow.index_select`.
+
+    Args:
+        x: of any shape.
+        indices: an integer vector.
+        axis: the dimension; optional for a vector.
 
     Raises:
-        ValueError: if `axis` is needed.
+        TypeError: if the indices are no integers.
+        ValueError: if `axis` is missing and `x` is no vector.
+        IndexError: if an index is out of range.
+
+    Example:
+        >>> flow.array_api.take(flow.tensor([5, 6, 7]), flow.tensor([2, 0]))
+        tensor([7, 5])
     """
     return flow.index_select(x, only_axis("take", x, axis), indices)
 
 
 def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor:
-    """For each place the element at the position given there."""
+    """For each position the element of `x` at the index that `indices` has there; `vmflow.take_along_dim`.
+
+    Raises:
+        ValueError: if the numbers of dimensions differ.
+        IndexError: if an index is out of range.
+
+    Example:
+        >>> flow.array_api.take_along_axis(flow.tensor([[5, 6], [7, 8]]), flow.tensor([[1], [0]]))
+        tensor([[6],
+                [7]])
+    """
     return flow.take_along_dim(x, indices.to(flow.int64), axis)
 
 
 def argmax(x: Tensor, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
-    """Where the largest element is; counted through all elements if `axis` is None."""
+    """The index of the largest element; in the flattened tensor if `axis` is None.
+
+    Raises:
+        TypeError: if `x` is complex.
+        IndexError: if there is no dimension `axis`, or no element.
+
+    Example:
+        >>> flow.array_api.argmax(flow.tensor([3, 9, 5]))
+        tensor(1)
+    """
     return flow.argmax(x, axis, keepdims)
 
 
 def argmin(x: Tensor, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
-    """Where the smallest element is; counted through all elements if `axis` is None."""
+    """The index of the smallest element; in the flattened tensor if `axis` is None.
+
+    Raises:
+        TypeError: if `x` is complex.
+        IndexError: if there is no dimension `axis`, or no element.
+
+    Example:
+        >>> flow.array_api.argmin(flow.tensor([3, 9, 1]))
+        tensor(2)
+    """
     return flow.argmin(x, axis, keepdims)
 
 
 def count_nonzero(x: Tensor, /, *, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Tensor:
-    """How many elements are not zero."""
+    """The number of non-zero elements along these dimensions; of all elements if `axis` is None.
+
+    Raises:
+        IndexError: if a dimension does not exist.
+
+    Example:
+        >>> flow.array_api.count_nonzero(flow.tensor([0, 3, 4]))
+        tensor(2)
+    """
     return flow.sum(x != 0, axis, keepdims)
 
 
 def nonzero(x: Tensor, /) -> tuple[Tensor, ...]:
-    """The positions of elements that are not zero, dimension by dimension; waits for `x`.
+    """The indices of non-zero elements, a vector for each dimension.  Waits until `x` is computed.
 
     Raises:
-        ValueError: for a 0-d tensor.
+        ValueError: if `x` is 0-d.
+
+    Example:
+        >>> flow.array_api.nonzero(flow.tensor([0, 3, 4]))
+        (tensor([1, 2]),)
     """
     if x.ndim == 0:
         raise ValueError("nonzero: a 0-d tensor has no positions")
-    found: tuple[Tensor, ...] = flow.nonzero(x, as_tuple=True)
-    return found
+    indices: tuple[Tensor, ...] = flow.nonzero(x, as_tuple=True)
+    return indices
 
 
 def searchsorted(x1: Tensor, x2: Tensor, /, *, side: str = "left", sorter: Tensor | None = None) -> Tensor:
-    """Where each element of `x2` belongs in the sorted `x1`.
+    """The index in the sorted vector `x1` at which each element of `x2` keeps the order.
 
     Args:
-        x1: one dimension, in ascending order.
-        x2: what to find places for.
-        side: "left" for the first fitting place, "right" for the last.
-        sorter: positions that put `x1` into order, if it is not.
+        x1: a vector in ascending order.
+        x2: the elements to insert, of any shape.
+        side: "left" for the first such index, "right" for the last.
+        sorter: indices that sort `x1`, if it is not sorted.
 
     Raises:
-        ValueError: for another `side`, or if `x1` has not one dimension.
+        ValueError: for another `side`, or if `x1` has another number of dimensions than one.
+
+    Example:
+        >>> flow.array_api.searchsorted(flow.tensor([1, 3, 5]), flow.tensor([2, 5]))
+        tensor([1, 2])
     """
     if x1.ndim != 1:
         raise ValueError(f"searchsorted: x1 must have one dimension, got {list(x1.shape)}")
@@ -82,17 +137,35 @@ def searchsorted(x1: Tensor, x2: Tensor, /, *, side: str = "left", sorter: Tenso
 
 
 def argsort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
-    """The positions that put a dimension into order."""
+    """The indices that sort a dimension; stable by default, unlike `vmflow.argsort`.
+
+    Raises:
+        TypeError: if `x` is complex.
+        IndexError: if there is no dimension `axis`.
+
+    Example:
+        >>> flow.array_api.argsort(flow.tensor([3, 1, 2]))
+        tensor([1, 2, 0])
+    """
     return flow.argsort(x, axis, descending, stable=stable)
 
 
 def sort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
-    """A dimension in order."""
+    """The elements sorted along a dimension; `vmflow.sort` returns their indices as well.
+
+    Raises:
+        TypeError: if `x` is complex.
+        IndexError: if there is no dimension `axis`.
+
+    Example:
+        >>> flow.array_api.sort(flow.tensor([3, 1, 2]))
+        tensor([1, 2, 3])
+    """
     return flow.sort(x, axis, descending, stable=stable).values
 
 
-# Different values: on the host, since how many there are depends on the data.  These functions wait for their input.
-# Values come in ascending order; every nan is a value of its own.
+# Sets.  The shapes of the results depend on the data, so these functions compute on the host and wait for their input.
+# Values are in ascending order; every nan is a value of its own.
 
 
 class UniqueAll(NamedTuple):
@@ -119,28 +192,60 @@ class UniqueInverse(NamedTuple):
 
 
 def unique_all(x: Tensor, /) -> UniqueAll:
-    """The different values, where each is first, which of them each element is, and how often each occurs."""
+    """The distinct elements of `x`, their first indices, the index of each element among them, and their counts.
+
+    Raises:
+        AttributeError: if `x` is no tensor.
+
+    Example:
+        >>> flow.array_api.unique_all(flow.tensor([5, 3, 5])).inverse_indices
+        tensor([1, 0, 1])
+    """
     array: Any = x.detach().numpy()
     if x.dtype is flow.bfloat16:
         array = array.astype(np.float32)
-    found = np.unique_all(array)
-    values = flow.tensor(found.values, dtype=x.dtype, device=x.device)
-    others = (found.indices, found.inverse_indices, found.counts)
-    return UniqueAll(values, *[flow.tensor(other, dtype=flow.int64, device=x.device) for other in others])
+    unique = np.unique_all(array)
+    values = flow.tensor(unique.values, dtype=x.dtype, device=x.device)
+    integers = (unique.indices, unique.inverse_indices, unique.counts)
+    return UniqueAll(values, *[flow.tensor(result, dtype=flow.int64, device=x.device) for result in integers])
 
 
 def unique_counts(x: Tensor, /) -> UniqueCounts:
-    """The different values, and how often each occurs."""
-    found = unique_all(x)
-    return UniqueCounts(found.values, found.counts)
+    """The distinct elements of `x`, and the number of times that each occurs.
+
+    Raises:
+        AttributeError: if `x` is no tensor.
+
+    Example:
+        >>> flow.array_api.unique_counts(flow.tensor([5, 3, 5])).counts
+        tensor([1, 2])
+    """
+    unique = unique_all(x)
+    return UniqueCounts(unique.values, unique.counts)
 
 
 def unique_inverse(x: Tensor, /) -> UniqueInverse:
-    """The different values, and which of them each element is."""
-    found = unique_all(x)
-    return UniqueInverse(found.values, found.inverse_indices)
+    """The distinct elements of `x`, and the index of each element of `x` among them.
+
+    Raises:
+        AttributeError: if `x` is no tensor.
+
+    Example:
+        >>> flow.array_api.unique_inverse(flow.tensor([5, 3, 5])).inverse_indices
+        tensor([1, 0, 1])
+    """
+    unique = unique_all(x)
+    return UniqueInverse(unique.values, unique.inverse_indices)
 
 
 def unique_values(x: Tensor, /) -> Tensor:
-    """The different values."""
+    """The distinct elements of `x`, a vector.
+
+    Raises:
+        AttributeError: if `x` is no tensor.
+
+    Example:
+        >>> flow.array_api.unique_values(flow.tensor([5, 3, 5]))
+        tensor([3, 5])
+    """
     return unique_all(x).values

@@ -1,4 +1,4 @@
-"""Reductions and running totals by the array API standard."""
+"""Reductions and cumulative functions by the array API standard, version 2024.12."""
 
 from __future__ import annotations
 
@@ -16,91 +16,211 @@ Axes = int | tuple[int, ...] | None
 
 
 def summed(x: Tensor, dtype: DType | None) -> DType | None:
-    """The dtype of sums and products, None to leave it to vmflow, which makes int64 of unsigned integers."""
+    """The dtype of sums and products; None where that of `vmflow` is right: it sums unsigned integers as int64."""
     return flow.uint64 if dtype is None and isdtype(x.dtype, "unsigned integer") else dtype
 
 
 def all(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """Whether no element is zero."""
+    """Whether all elements along these dimensions are non-zero.
+
+    Raises:
+        IndexError: if a dimension does not exist.
+
+    Example:
+        >>> flow.array_api.all(flow.tensor([True, False]))
+        tensor(False)
+    """
     return flow.all(x, axis, keepdims)
 
 
 def any(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """Whether some element is not zero."""
+    """Whether some element along these dimensions is non-zero.
+
+    Raises:
+        IndexError: if a dimension does not exist.
+
+    Example:
+        >>> flow.array_api.any(flow.tensor([True, False]))
+        tensor(True)
+    """
     return flow.any(x, axis, keepdims)
 
 
 def _along(reduce: Callable[..., Tensor], x: Tensor, axis: Axes, keepdims: bool) -> Tensor:
-    """Along these dimensions; each element alone if there are none, which vmflow takes for all of them."""
+    """Reduce these dimensions; each element alone for (), by which `vmflow` means all dimensions."""
     return reduce(x.unsqueeze(-1), -1) if axis == () else reduce(x, axis, keepdim=keepdims)
 
 
 def max(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """The largest element."""
+    """The largest element along these dimensions.
+
+    With `axis` () each element is reduced alone, unlike in `vmflow.amax`, which reduces all dimensions.
+
+    Raises:
+        TypeError: if `x` is complex.
+        IndexError: if a dimension does not exist, or has no element.
+
+    Example:
+        >>> flow.array_api.max(flow.tensor([[1, 5], [7, 2]]), axis=1)
+        tensor([5, 7])
+    """
     return _along(flow.amax, x, axis, keepdims)
 
 
 def mean(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """The arithmetic mean."""
+    """The arithmetic mean of the elements along these dimensions.
+
+    With `axis` () each element is reduced alone, unlike in `vmflow.mean`, which reduces all dimensions.
+
+    Raises:
+        TypeError: if `x` is integer or bool.
+        IndexError: if a dimension does not exist.
+
+    Example:
+        >>> flow.array_api.mean(flow.tensor([1.0, 2.0]))
+        tensor(1.5000)
+    """
     return _along(flow.mean, x, axis, keepdims)
 
 
 def min(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """The smallest element."""
+    """The smallest element along these dimensions.
+
+    With `axis` () each element is reduced alone, unlike in `vmflow.amin`, which reduces all dimensions.
+
+    Raises:
+        TypeError: if `x` is complex.
+        IndexError: if a dimension does not exist, or has no element.
+
+    Example:
+        >>> flow.array_api.min(flow.tensor([[1, 5], [7, 2]]), axis=1)
+        tensor([1, 2])
+    """
     return _along(flow.amin, x, axis, keepdims)
 
 
 def prod(x: Tensor, /, *, axis: Axes = None, dtype: DType | None = None, keepdims: bool = False) -> Tensor:
-    """The product; without a `dtype`, of unsigned integers uint64, and of signed ones and bools int64."""
+    """The product of the elements along these dimensions.
+
+    Without a `dtype`, unsigned integers give uint64, unlike in `vmflow.prod`; signed ones and bools give int64.
+
+    Raises:
+        TypeError: if `dtype` is no dtype.
+        IndexError: if a dimension does not exist.
+
+    Example:
+        >>> flow.array_api.prod(flow.tensor([2, 3, 4]))
+        tensor(24)
+    """
     return flow.prod(x, axis, keepdims, dtype=summed(x, dtype))
 
 
 def std(x: Tensor, /, *, axis: Axes = None, correction: float = 0.0, keepdims: bool = False) -> Tensor:
-    """The standard deviation, with the number of elements less `correction` as the divisor."""
+    """The standard deviation of the elements along these dimensions.
+
+    The divisor is the number of elements minus `correction`, whose default is 0; that of `vmflow.std` is 1.
+
+    Raises:
+        TypeError: if `x` is integer or bool.
+        IndexError: if a dimension does not exist.
+
+    Example:
+        >>> flow.array_api.std(flow.tensor([1.0, 3.0]))
+        tensor(1.)
+    """
     return _along(partial(flow.std, correction=correction), x, axis, keepdims)
 
 
 def sum(x: Tensor, /, *, axis: Axes = None, dtype: DType | None = None, keepdims: bool = False) -> Tensor:
-    """The sum; without a `dtype`, of unsigned integers uint64, and of signed ones and bools int64."""
+    """The sum of the elements along these dimensions.
+
+    Without a `dtype`, unsigned integers give uint64, unlike in `vmflow.sum`; signed ones and bools give int64.
+
+    Raises:
+        TypeError: if `dtype` is no dtype.
+        IndexError: if a dimension does not exist.
+
+    Example:
+        >>> flow.array_api.sum(flow.tensor([2, 3, 4]))
+        tensor(9)
+    """
     return flow.sum(x, axis, keepdims, dtype=summed(x, dtype))
 
 
 def var(x: Tensor, /, *, axis: Axes = None, correction: float = 0.0, keepdims: bool = False) -> Tensor:
-    """The variance, with the number of elements less `correction` as the divisor."""
+    """The variance of the elements along these dimensions.
+
+    The divisor is the number of elements minus `correction`, whose default is 0; that of `vmflow.var` is 1.
+
+    Raises:
+        TypeError: if `x` is integer or bool.
+        IndexError: if a dimension does not exist.
+
+    Example:
+        >>> flow.array_api.var(flow.tensor([1.0, 3.0]))
+        tensor(1.)
+    """
     return _along(partial(flow.var, correction=correction), x, axis, keepdims)
 
 
-def _after(initial: float, x: Tensor, found: Tensor, axis: int) -> Tensor:
-    shape = list(found.shape)
+def _after(initial: float, x: Tensor, totals: Tensor, axis: int) -> Tensor:
+    shape = list(totals.shape)
     shape[axis] = 1
-    return flow.cat([flow.full(tuple(shape), initial, dtype=found.dtype, device=x.device), found], axis)
+    return flow.cat([flow.full(tuple(shape), initial, dtype=totals.dtype, device=x.device), totals], axis)
 
 
 def cumulative_sum(
     x: Tensor, /, *, axis: int | None = None, dtype: DType | None = None, include_initial: bool = False
 ) -> Tensor:
-    """The sums up to each element; with a 0 before them if `include_initial`."""
+    """The sums of the elements up to each one along a dimension.
+
+    `vmflow.cumsum` always needs the dimension and has no `include_initial`, which puts a 0 in front.
+
+    Raises:
+        ValueError: if `axis` is missing and `x` is no vector.
+        IndexError: if there is no dimension `axis`.
+
+    Example:
+        >>> flow.array_api.cumulative_sum(flow.tensor([1, 2, 3]), include_initial=True)
+        tensor([0, 1, 3, 6])
+    """
     axis = only_axis("cumulative_sum", x, axis)
-    found = flow.cumsum(x, axis, dtype=summed(x, dtype))
-    return _after(0, x, found, axis) if include_initial else found
+    totals = flow.cumsum(x, axis, dtype=summed(x, dtype))
+    return _after(0, x, totals, axis) if include_initial else totals
 
 
 def cumulative_prod(
     x: Tensor, /, *, axis: int | None = None, dtype: DType | None = None, include_initial: bool = False
 ) -> Tensor:
-    """The products up to each element; with a 1 before them if `include_initial`."""
+    """The products of the elements up to each one along a dimension.
+
+    `vmflow.cumprod` always needs the dimension and has no `include_initial`, which puts a 1 in front.
+
+    Raises:
+        ValueError: if `axis` is missing and `x` is no vector.
+        IndexError: if there is no dimension `axis`.
+
+    Example:
+        >>> flow.array_api.cumulative_prod(flow.tensor([1, 2, 3]), include_initial=True)
+        tensor([1, 1, 2, 6])
+    """
     axis = only_axis("cumulative_prod", x, axis)
-    found = flow.cumprod(x, axis, dtype=summed(x, dtype))
-    return _after(1, x, found, axis) if include_initial else found
+    totals = flow.cumprod(x, axis, dtype=summed(x, dtype))
+    return _after(1, x, totals, axis) if include_initial else totals
 
 
 def diff(
     x: Tensor, /, *, axis: int = -1, n: int = 1, prepend: Tensor | None = None, append: Tensor | None = None
 ) -> Tensor:
-    """The differences of neighbours, `n` times.
+    """The differences of neighbouring elements along a dimension, taken `n` times.
 
     Raises:
-        ValueError: if `n` is negative.
+        ValueError: if `n` is negative, or `prepend` or `append` does not fit the shape.
+        IndexError: if there is no dimension `axis`.
+
+    Example:
+        >>> flow.array_api.diff(flow.tensor([1, 4, 9]))
+        tensor([3, 5])
     """
     if n < 0:
         raise ValueError(f"diff: n cannot be negative, got {n}")
