@@ -86,9 +86,9 @@ def finfo(type: DType | Tensor, /) -> FloatInfo:
         >>> flow.array_api.finfo(flow.float32).bits
         32
     """
-    chosen = _dtype_of(type).to_real()
-    limits = dtypes.finfo(chosen)
-    return FloatInfo(limits.bits, limits.eps, limits.max, limits.min, limits.smallest_normal, chosen)
+    real_dtype = _dtype_of(type).to_real()
+    limits = dtypes.finfo(real_dtype)
+    return FloatInfo(limits.bits, limits.eps, limits.max, limits.min, limits.smallest_normal, real_dtype)
 
 
 def iinfo(type: DType | Tensor, /) -> IntegerInfo:

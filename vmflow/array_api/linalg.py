@@ -258,9 +258,9 @@ def tensordot(x1: Tensor, x2: Tensor, /, *, axes: int | tuple[Sequence[int], Seq
         >>> flow.array_api.tensordot(flow.tensor([[1, 2], [3, 4]]), flow.tensor([1, 10]), axes=1)
         tensor([21, 43])
     """
-    chosen = axes if isinstance(axes, int) else (list(axes[0]), list(axes[1]))
+    dims = axes if isinstance(axes, int) else (list(axes[0]), list(axes[1]))
     first, second = together("tensordot", x1, x2)
-    return _vmflow.tensordot(first, second, chosen)
+    return _vmflow.tensordot(first, second, dims)
 
 
 def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
@@ -339,9 +339,9 @@ def matrix_norm(x: Tensor, /, *, keepdims: bool = False, ord: int | float | str 
     }
     if ord not in across:
         raise ValueError(f"matrix_norm: ord must be 'fro', 'nuc', 1, -1, 2, -2, inf or -inf, not {ord!r}")
-    summed, chosen = across[ord]
-    sums = _vmflow.sum(_vmflow.abs(x), summed, True)
-    return chosen(sums, (-2, -1), keepdims)
+    dim, reduce = across[ord]
+    sums = _vmflow.sum(_vmflow.abs(x), dim, True)
+    return reduce(sums, (-2, -1), keepdims)
 
 
 def outer(x1: Tensor, x2: Tensor, /) -> Tensor:

@@ -16,7 +16,7 @@ Axes = int | tuple[int, ...] | None
 
 
 def summed(x: Tensor, dtype: DType | None) -> DType | None:
-    """The dtype of sums and products; None where that of `vmflow` is right: it sums unsigned integers as int64."""
+    """The dtype of sums and products: uint64 for unsigned integers, which `vmflow` sums as int64, else `dtype`."""
     return flow.uint64 if dtype is None and isdtype(x.dtype, "unsigned integer") else dtype
 
 

@@ -1,1 +1,1 @@
-"""Ops that treat each element alone, by family."""
+"""Elementwise ops, by family."""

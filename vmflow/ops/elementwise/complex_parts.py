@@ -201,8 +201,8 @@ def angle(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     if input.dtype.is_complex:
         return atan2(imag(input), real(input))
     # The product keeps nan, and keeps the result connected to the input in the graph.
-    wide = input if input.dtype.is_floating_point else cast(input, dtypes.get_default_dtype())
-    return where(wide < 0, math.pi, where(isnan(wide), wide, wide.sign() * 0.0 + 0.0))
+    floating = input if input.dtype.is_floating_point else cast(input, dtypes.get_default_dtype())
+    return where(floating < 0, math.pi, where(isnan(floating), floating, floating.sign() * 0.0 + 0.0))
 
 
 @public()

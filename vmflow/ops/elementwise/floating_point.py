@@ -174,15 +174,15 @@ def frexp(input: Tensor, *, out: tuple[Tensor, Tensor] | None = None) -> Frexp:
     check_tensors("frexp", input)
     if not input.dtype.is_floating_point:
         raise TypeError(f"frexp is not defined for {input.dtype.name} tensors; convert with .float() first")
-    wide = input.to(dtypes.float64)
-    plain = (wide != 0) & isfinite(wide)
-    size = where(plain, wide.detach().abs(), 1.0)
+    double = input.to(dtypes.float64)
+    regular = (double != 0) & isfinite(double)
+    size = where(regular, double.detach().abs(), 1.0)
     power = floor(log2(size)) + 1
     # The logarithm may be rounded to the next integer.
     power = power + (_scaled(size, -power) >= 1).to(dtypes.float64)
     power = power - (_scaled(size, -power) < 0.5).to(dtypes.float64)
-    mantissa = where(plain, _scaled(wide, where(plain, -power, 0.0)), wide)
-    return Frexp(mantissa.to(input.dtype), where(plain, power, 0.0).to(dtypes.int32))
+    mantissa = where(regular, _scaled(double, where(regular, -power, 0.0)), double)
+    return Frexp(mantissa.to(input.dtype), where(regular, power, 0.0).to(dtypes.int32))
 
 
 def _scaled(input: Tensor, power: Tensor) -> Tensor:

@@ -41,7 +41,7 @@ digamma = unary(
 )
 
 
-# The largest n whose factorial is a float.
+# The largest n whose factorial is finite in float64.
 _MOST_DERIVATIVES: Final = 170
 
 

@@ -51,8 +51,8 @@ _WHERE = OpExpr("where", _infer_where, Form((1, 3), tuple[Literal["reversed"], .
 def _where_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, ...]:
     condition = node.input(0)
     if len(node.metas) == 2:
-        chosen = logical_not(condition) if node.attributes == REVERSED else condition
-        return None, where(chosen, gradient, 0.0)
+        selected = logical_not(condition) if node.attributes == REVERSED else condition
+        return None, where(selected, gradient, 0.0)
     _, first, second = node.needs
     return (
         None,
@@ -120,8 +120,8 @@ def chosen_where(self: Tensor, condition: Tensor, other: Tensor | Scalar) -> Ten
         >>> flow.tensor([1, 2]).where(flow.tensor([True, False]), 0)
         tensor([1, 0])
     """
-    chosen: Tensor = where(condition, self, other)
-    return chosen
+    result: Tensor = where(condition, self, other)
+    return result
 
 
 @public()

@@ -183,11 +183,11 @@ def log_ndtr(input: Tensor, *, out: Tensor | None = None) -> Tensor:
         >>> flow.special.log_ndtr(flow.tensor([0.0, -100.0]))
         tensor([-6.9315e-01, -5.0055e+03])
     """
-    wide = _floating(input)
+    floating = _floating(input)
     # Each branch gets clamped arguments where the other is used: an overflow would make the gradient nan.
-    low, high = wide.clamp(max=-1.0), wide.clamp(min=-1.0)
+    low, high = floating.clamp(max=-1.0), floating.clamp(min=-1.0)
     tail = log(erfcx(low * -math.sqrt(0.5)) * 0.5) - low * low * 0.5
-    return where(wide < -1.0, tail, log1p(erfc(high * math.sqrt(0.5)) * -0.5))
+    return where(floating < -1.0, tail, log1p(erfc(high * math.sqrt(0.5)) * -0.5))
 
 
 def _floating(input: Tensor) -> Tensor:

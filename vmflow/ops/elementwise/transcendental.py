@@ -362,8 +362,8 @@ def _sinc_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     # Near 0 the difference of close numbers loses digits; five terms of the series are exact in float64.
     square = where(small, x * x, 0.0)
     series = x * ((((square * (1 / 3991680) - 1 / 45360) * square + 1 / 840) * square - 1 / 30) * square + 1 / 3) * -1
-    apart = where(small, 1.0, x)
-    return (gradient * (where(small, series, (cos(apart) - sin(apart) / apart) / apart) * math.pi),)
+    nonzero = where(small, 1.0, x)
+    return (gradient * (where(small, series, (cos(nonzero) - sin(nonzero) / nonzero) / nonzero) * math.pi),)
 
 
 @_ENTR.gradient(inputs=(0,))

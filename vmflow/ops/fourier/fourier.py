@@ -42,7 +42,7 @@ _Along: TypeAlias = tuple[Dim, ...]
 _Norm: TypeAlias = Literal["forward", "backward", "ortho"]
 
 # The norm of the adjoint, which has the same factor in the other direction.
-_TURNED: Final = {"backward": "forward", "ortho": "ortho", "forward": "backward"}
+_OPPOSITE: Final = {"backward": "forward", "ortho": "ortho", "forward": "backward"}
 
 _TO_COMPLEX: Final = {dtypes.float32: dtypes.complex64, dtypes.float64: dtypes.complex128}
 
@@ -91,7 +91,7 @@ _FFT = _declared("fft", lambda shape, attributes: shape, lambda dtype: dtype, tu
 @_FFT.gradient()
 def _fft_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     dims, inverse, norm = cast("tuple[Dims, bool, str]", node.attributes)
-    return (_interpreter.dispatch(_FFT, (_complex(gradient),), (dims, not inverse, _TURNED[norm])),)
+    return (_interpreter.dispatch(_FFT, (_complex(gradient),), (dims, not inverse, _OPPOSITE[norm])),)
 
 
 # Attributes: (dimensions, norm)
@@ -110,7 +110,7 @@ def _rfft_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     dims, norm = cast("tuple[Dims, str]", node.attributes)
     length = node.meta(0).shape[dims[-1]]
     halved = _weighted(_complex(gradient), dims[-1], length, 0.5)
-    return (_interpreter.dispatch(_IRFFT, (halved,), (dims, length, _TURNED[norm])),)
+    return (_interpreter.dispatch(_IRFFT, (halved,), (dims, length, _OPPOSITE[norm])),)
 
 
 # Attributes: (dimensions, length of the result's last dimension, norm)
@@ -127,7 +127,7 @@ _IRFFT = _declared("irfft", _whole_lengths, lambda dtype: dtype.to_real(), tuple
 @_IRFFT.gradient()
 def _irfft_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     dims, length, norm = cast("tuple[Dims, int, str]", node.attributes)
-    half = _interpreter.dispatch(_RFFT, (gradient,), (dims, _TURNED[norm]))
+    half = _interpreter.dispatch(_RFFT, (gradient,), (dims, _OPPOSITE[norm]))
     return (_weighted(half, dims[-1], length, 2.0),)
 
 
@@ -182,7 +182,7 @@ def _operand(name: str, input: Tensor, real: bool) -> Tensor:
 
 def _norm(name: str, norm: str | None) -> str:
     chosen = "backward" if norm is None else norm
-    if chosen not in _TURNED:
+    if chosen not in _OPPOSITE:
         raise ValueError(f"{name}: norm must be 'forward', 'backward' or 'ortho', not {norm!r}")
     return chosen
 
@@ -198,24 +198,24 @@ def _plan(
     name: str, input: Tensor, s: Sequence[int] | int | None, dim: Sequence[int] | int | None
 ) -> tuple[Dims, list[int | None]]:
     """The dimensions to transform, counted from the front, and their lengths, None for an unchanged length."""
-    chosen = None if s is None else list(s) if isinstance(s, Sequence) else [s]
+    sizes = None if s is None else list(s) if isinstance(s, Sequence) else [s]
     if dim is None:
-        count = input.ndim if chosen is None else len(chosen)
+        count = input.ndim if sizes is None else len(sizes)
         if count > input.ndim:
             raise ValueError(f"{name}: {count} lengths for a tensor of {input.ndim} dimensions")
         dims = tuple(range(input.ndim - count, input.ndim))
     else:
-        listed = list(dim) if isinstance(dim, Sequence) else [dim]
-        if input.ndim == 0 and listed:
+        listed_dims = list(dim) if isinstance(dim, Sequence) else [dim]
+        if input.ndim == 0 and listed_dims:
             raise IndexError(f"{name}: a 0-d tensor has no dimension to transform")
-        dims = tuple([normalize_dim(name, listed_dim, input.ndim) for listed_dim in listed])
+        dims = tuple([normalize_dim(name, listed_dim, input.ndim) for listed_dim in listed_dims])
         if len(set(dims)) != len(dims):
-            raise ValueError(f"{name}: dim {tuple(listed)} names one dimension twice")
-    if chosen is None:
+            raise ValueError(f"{name}: dim {tuple(listed_dims)} names one dimension twice")
+    if sizes is None:
         return dims, [None] * len(dims)
-    if len(chosen) != len(dims):
-        raise ValueError(f"{name}: {len(chosen)} lengths {chosen} for {len(dims)} dimensions {dims}")
-    lengths = [length_of(name, length) for length in chosen]
+    if len(sizes) != len(dims):
+        raise ValueError(f"{name}: {len(sizes)} lengths {sizes} for {len(dims)} dimensions {dims}")
+    lengths = [length_of(name, length) for length in sizes]
     return dims, [None if length == -1 else length for length in lengths]
 
 
@@ -248,11 +248,11 @@ def _into_out(compute: Callable[..., Tensor]) -> Callable[..., Tensor]:
         dim: Sequence[int] | int | None,
         norm: str | None,
         out: Tensor | None,
-        **chosen: bool,
+        **options: bool,
     ) -> Tensor:
         if out is None:
-            return compute(name, input, s, dim, norm, **chosen)
-        return delivered(name, out, (input,), lambda: compute(name, input, s, dim, norm, **chosen))
+            return compute(name, input, s, dim, norm, **options)
+        return delivered(name, out, (input,), lambda: compute(name, input, s, dim, norm, **options))
 
     return call
 
@@ -320,7 +320,7 @@ def halved(
     if not dims:
         raise ValueError(f"{name}: expected at least one dimension to transform")
     operand = _fitted(name, operand, dims, lengths)
-    half = _interpreter.dispatch(_RFFT, (operand,), (dims, _TURNED[factor] if hermitian else factor))
+    half = _interpreter.dispatch(_RFFT, (operand,), (dims, _OPPOSITE[factor] if hermitian else factor))
     return conj(half) if hermitian else half
 
 
@@ -351,7 +351,7 @@ def completed(
         raise ValueError(f"{name}: expected at least one element along dimension {dims[-1]}, got {whole}")
     operand = _fitted(name, operand, dims, [*lengths[:-1], whole // 2 + 1])
     if hermitian:
-        operand, factor = conj(operand), _TURNED[factor]
+        operand, factor = conj(operand), _OPPOSITE[factor]
     return _interpreter.dispatch(_IRFFT, (operand,), (dims, whole, factor))
 
 

@@ -43,14 +43,14 @@ def _frequencies(
     requires_grad: bool,
     out: Tensor | None,
 ) -> Tensor:
-    chosen = dtype or (dtypes.get_default_dtype() if out is None else out.dtype)
-    if chosen.category < FLOATING:
-        raise TypeError(f"{name}: expected a floating-point dtype, got {chosen.name}")
-    output = sized_meta(name, (n // 2 + 1 if half else n,), chosen, device)
-    made = _interpreter.dispatch(_FREQUENCIES, (), (output, n, half), (number(name, d),))
+    result_dtype = dtype or (dtypes.get_default_dtype() if out is None else out.dtype)
+    if result_dtype.category < FLOATING:
+        raise TypeError(f"{name}: expected a floating-point dtype, got {result_dtype.name}")
+    output = sized_meta(name, (n // 2 + 1 if half else n,), result_dtype, device)
+    frequencies = _interpreter.dispatch(_FREQUENCIES, (), (output, n, half), (number(name, d),))
     if out is not None:
-        return delivered(name, out, (), lambda: made.to(out.device))
-    return made.requires_grad_() if requires_grad else made
+        return delivered(name, out, (), lambda: frequencies.to(out.device))
+    return frequencies.requires_grad_() if requires_grad else frequencies
 
 
 def _check_frequencies(name: str, n: int, d: float) -> int:

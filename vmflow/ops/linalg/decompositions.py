@@ -663,8 +663,8 @@ def _eigh_gradient(node: OpNode, of_values: Gradients, of_vectors: Gradients) ->
     if of_values is not None:
         middle = middle + beside(eye(size, dtype=values.dtype, device=values.device), values) * of_values.unsqueeze(-1)
     if of_vectors is not None:
-        turned = matmul(adjoint(vectors), of_vectors)
-        middle = middle + (turned - adjoint(turned)) / value_gaps(values) * 0.5
+        projected = matmul(adjoint(vectors), of_vectors)
+        middle = middle + (projected - adjoint(projected)) / value_gaps(values) * 0.5
     return (matmul(matmul(vectors, middle), adjoint(vectors)),)
 
 

@@ -46,8 +46,8 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
     if rank:
         x1, x2 = _with_rank(x1, rank), _with_rank(x2, rank)
     if x1.shape[axis : axis + 1] != x2.shape[axis : axis + 1]:
-        wide = max(x1.shape[axis], x2.shape[axis])
-        x1, x2 = _widened(x1, axis, wide), _widened(x2, axis, wide)
+        size = max(x1.shape[axis], x2.shape[axis])
+        x1, x2 = _widened(x1, axis, size), _widened(x2, axis, size)
     return (_unit(x1, axis, eps) * _unit(x2, axis, eps)).sum(axis)
 
 

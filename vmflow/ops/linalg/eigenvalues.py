@@ -47,17 +47,17 @@ _EIG = OpExpr("eig", _infer_eig, Form(1), "decompositions")
 def _eig_gradient(node: OpNode, of_values: Gradients, of_vectors: Gradients) -> tuple[Tensor]:
     """C. Boeddeker and others, On the computation of complex-valued gradients (2017), with vectors of length 1."""
     values, vectors = node.output(0), node.output(1)
-    turned = vectors.mH
+    transposed = vectors.mH
     identity = beside(eye(values.shape[-1], dtype=values.dtype, device=values.device), values)
     inner = identity * 0
     if of_vectors is not None:
-        change = matmul(turned, of_vectors)
+        change = matmul(transposed, of_vectors)
         lengths = real((change * identity).sum(-2)).unsqueeze(-2)
-        change = (change - matmul(turned, vectors) * lengths) / value_gaps(values).conj()
+        change = (change - matmul(transposed, vectors) * lengths) / value_gaps(values).conj()
         inner = change * (1 - identity)
     if of_values is not None:
         inner = inner + identity * of_values.unsqueeze(-2)
-    result = solve(turned, matmul(inner, turned))
+    result = solve(transposed, matmul(inner, transposed))
     return (result if node.meta(0).dtype.category == COMPLEX else real(result),)
 
 

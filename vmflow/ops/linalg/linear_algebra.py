@@ -398,8 +398,8 @@ _INV = OpExpr("inv", _infer_inv, Form(1), "linear_algebra")
 
 @_INV.gradient(outputs=(0,))
 def _inv_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
-    turned = conj_if_complex(node.output(0)).mT
-    return (-matmul(matmul(turned, gradient), turned),)
+    transposed = conj_if_complex(node.output(0)).mT
+    return (-matmul(matmul(transposed, gradient), transposed),)
 
 
 @public("inverse", own=False)
@@ -438,8 +438,8 @@ _SOLVE = OpExpr("solve", _infer_solve, Form(2), "linear_algebra")
 
 @_SOLVE.gradient(inputs=(0,), outputs=(0,))
 def _solve_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Tensor]:
-    turned = conj_if_complex(node.input(0)).mT
-    right = _interpreter.dispatch(_SOLVE, (turned, gradient))
+    transposed = conj_if_complex(node.input(0)).mT
+    right = _interpreter.dispatch(_SOLVE, (transposed, gradient))
     return -matmul(right, conj_if_complex(node.output(0)).mT) if node.needs[0] else None, right
 
 

@@ -62,10 +62,10 @@ _MATRIX_EXP = factored("matrix_exp", lambda shape, attributes: (shape,), square=
 @_MATRIX_EXP.gradient(inputs=(0,))
 def _matrix_exp_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     """The gradient is the upper right block of the exponential of a block matrix of twice the size."""
-    turned = node.input(0).mT
-    size = turned.shape[-1]
-    above = cat([turned, gradient], -1)
-    below = cat([turned.new_zeros(turned.shape), turned], -1)
+    transposed = node.input(0).mT
+    size = transposed.shape[-1]
+    above = cat([transposed, gradient], -1)
+    below = cat([transposed.new_zeros(transposed.shape), transposed], -1)
     return (matrix_exp(cat([above, below], -2)).narrow(-2, 0, size).narrow(-1, size, size),)
 
 

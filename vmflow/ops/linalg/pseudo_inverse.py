@@ -57,9 +57,9 @@ _PINV = OpExpr("pinv", _infer_pinv, Form(3, tuple[bool]), "decompositions")
 def _pinv_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor, None, None]:
     """G. H. Golub and V. Pereyra, The differentiation of pseudo-inverses (1973), for a rank that does not change."""
     a, p = node.input(0), node.output(0)
-    turned = adjoint(gradient)
-    outer = matmul(turned, matmul(p, adjoint(p)))
-    inner = matmul(matmul(adjoint(p), p), turned)
+    transposed = adjoint(gradient)
+    outer = matmul(transposed, matmul(p, adjoint(p)))
+    inner = matmul(matmul(adjoint(p), p), transposed)
     return (
         outer
         - matmul(a, matmul(p, outer))
@@ -208,8 +208,8 @@ def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | Non
         >>> flow.linalg.lstsq(flow.tensor([[1.0], [0.0]]), flow.tensor([[2.0], [1.0]])).solution
         tensor([[2.]])
     """
-    chosen = driver or ("gelsy" if A.device.type == "cpu" else "gels")
-    if chosen not in _DRIVERS:
+    driver = driver or ("gelsy" if A.device.type == "cpu" else "gels")
+    if driver not in _DRIVERS:
         raise ValueError(f"lstsq: driver must be one of {', '.join(map(repr, _DRIVERS))}, not {driver!r}")
     if A.dtype is not B.dtype:
         raise TypeError(f"lstsq: expected one dtype, got {A.dtype.name} and {B.dtype.name}")
@@ -223,10 +223,10 @@ def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | Non
     solution = matmul(pinv(A, rtol=relative), right)
     empty = A.new_zeros(0)
     residuals, rank, values = empty, empty.long(), empty
-    if chosen != "gelsy" and A.shape[-2] > A.shape[-1]:
+    if driver != "gelsy" and A.shape[-2] > A.shape[-1]:
         residuals = (matmul(A, solution) - right).square().sum(-2)
-    if chosen != "gels":
+    if driver != "gels":
         singular = svdvals(A.detach())
         rank = _rank(singular, absolute, relative)
-        values = values if chosen == "gelsy" else singular
+        values = values if driver == "gelsy" else singular
     return LeastSquares(solution.squeeze(-1) if vectors else solution, residuals, rank, values)
