@@ -16,7 +16,7 @@ from .program_steps import Library, Program, Run, Step, as_array
 DOCUMENTED = (
     "marked @once_differentiable",  # in PyTorch as well
     "without copying; use reshape()",  # results of ops have other strides
-    "must lie next to each other",  # the same
+    "must be adjacent in memory",  # the same
     "record a change in place of a view that was made under no_grad",  # or detached: it is not known of what
     "what it saved was freed the first time",  # also where PyTorch has saved nothing
     "gradient of CheckpointBackward needs",  # an argument that was changed in place

@@ -71,7 +71,7 @@ ROWS: list[Row] = [
     ),
 ]
 
-# Made of several ops.
+# Composed of several ops.
 COMPOSED: list[Row] = [
     Row("gelu", lambda x: activation.gelu(x, "tanh"), _gelu_tanh, REAL, order=2, label="-tanh"),
     Row("leaky_relu", lambda x: activation.leaky_relu(x, 0.3), lambda x: np.where(x > 0, x, 0.3 * x), REAL, order=2),
@@ -126,7 +126,7 @@ def test_softmax_at_the_extremes(dtype: str, contract: KernelContract) -> None:
     check(given(-INF, -INF).softmax(0), [NAN, NAN], dtype)
     check(given(INF, 0).softmax(0), [NAN, NAN], dtype)
     check(given(NAN, 0).log_softmax(0), [NAN, NAN], dtype)
-    # A difference that the softmax itself cannot show.
+    # The softmax itself cannot show such a difference.
     check(given(100, 0).log_softmax(0), [0.0, -100.0], dtype)
 
 

@@ -1,4 +1,4 @@
-"""Complex tensors seen as real ones: shared memory, changes through views, gradients as PyTorch's."""
+"""Real views of complex tensors and back: shared memory, changes through views, and gradients equal to PyTorch's."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ test_forward = forward_test(ROWS)
 test_gradients = gradient_test(ROWS)
 
 
-def test_memory_is_shared_both_ways() -> None:
+def test_views_share_memory_in_both_directions() -> None:
     z = flow.tensor([[1 + 2j, 3 + 4j]])
     pairs, imaginary = flow.view_as_real(z), z.T.imag
     assert pairs.shape == (1, 2, 2)
@@ -56,7 +56,7 @@ def test_memory_is_shared_both_ways() -> None:
     check(z, [[1j, 1j]], "complex64")
 
 
-def test_parts_are_assigned_to() -> None:
+def test_assignment_to_real_and_imag() -> None:
     z = flow.zeros(2, dtype=flow.complex128)
     z.real = flow.tensor([1.0, 2.0], dtype=flow.float64)
     z.imag = 3.0
@@ -119,7 +119,7 @@ def test_changes_through_views_are_differentiated_as_in_pytorch(function: Callab
         np.testing.assert_allclose(have.numpy(), want.resolve_conj().numpy(), rtol=1e-10)
 
 
-def test_leaves_are_not_changed_through_their_parts() -> None:
+def test_leaves_cannot_be_changed_through_their_parts() -> None:
     z = flow.tensor([1 + 2j], requires_grad=True)
     with pytest.raises(RuntimeError, match="a leaf tensor that requires a gradient"):
         z.real.mul_(2)

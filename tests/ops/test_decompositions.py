@@ -38,7 +38,7 @@ def _adjoint(x: Any) -> Any:
 
 
 def _definite(x: Any) -> Any:
-    """Symmetric or Hermitian, and positive definite."""
+    """Symmetric or Hermitian, positive definite matrices."""
     if isinstance(x, flow.Tensor):
         return x @ _adjoint(x) + flow.eye(x.shape[-1], dtype=x.dtype) * 4
     return x @ _adjoint(x) + np.eye(x.shape[-1]) * 4
@@ -49,13 +49,13 @@ def _symmetric(x: Any) -> Any:
 
 
 def _triangular(x: Any) -> Any:
-    """With a diagonal far from 0."""
+    """Triangular matrices with diagonals far from 0."""
     size = x.shape[-1]
     return x + (flow.eye(size, dtype=x.dtype) if isinstance(x, flow.Tensor) else np.eye(size)) * 8
 
 
 def _exponential(x: Array) -> Array:
-    """The plain series, which converges fast enough for small matrices."""
+    """By the power series, which converges fast for small matrices."""
     term = np.broadcast_to(np.eye(x.shape[-1]), x.shape)
     total = term
     for place in range(1, 80):
@@ -92,7 +92,7 @@ def _rebuilt_eig(x: flow.Tensor) -> flow.Tensor:
 
 
 def _exchanged(pivots: Array, size: int) -> Array:
-    """Rows exchanged one after the other."""
+    """The permutation of these exchanges of rows, one after the other."""
     found = np.empty((*pivots.shape[:-1], size), np.int64)
     for place in np.ndindex(pivots.shape[:-1]):
         order = list(range(size))
@@ -175,7 +175,7 @@ test_gradient = gradient_test(ROWS)
 
 @pytest.mark.parametrize("shape", [(3, 3), (4, 3), (3, 4), (2, 3, 2)], ids=str)
 def test_each_factor_has_its_own_gradient(shape: tuple[int, ...], contract: KernelContract) -> None:
-    """Rebuilding the matrix from its factors would hide an error that cancels."""
+    """The product of all factors would hide errors that cancel."""
     array = sample(shape, "float64", 3)
     check_gradients(lambda x: linalg.qr(x).Q, array, second=True)
     check_gradients(lambda x: linalg.qr(x).R, array)
@@ -300,7 +300,7 @@ def test_a_vector_for_each_matrix(contract: KernelContract) -> None:
     check(linalg.solve(flow.tensor(a), flow.tensor(b)), expected, "float64", tolerance=1e-11)
     check(linalg.lstsq(flow.tensor(a), flow.tensor(b)).solution, expected, "float64", tolerance=1e-11)
     check_gradients(linalg.solve, a, b, second=True)
-    # Two matrices of three rows and two columns are no vectors.
+    # Two matrices of three rows and two columns do not count as vectors.
     right = sample((3, 2), "float64", 1)
     check(linalg.solve(flow.tensor(a), flow.tensor(right)), np.linalg.solve(a, right), "float64", tolerance=1e-11)
 
@@ -353,7 +353,7 @@ def test_norms_of_matrices(order: Any, contract: KernelContract) -> None:
     check_gradients(lambda y: linalg.matrix_norm(y, order), array)
 
 
-def test_norms_of_vectors_and_of_everything(contract: KernelContract) -> None:
+def test_norms_of_vectors_and_of_all_elements(contract: KernelContract) -> None:
     array = sample((2, 3, 4), "float64")
     x = flow.tensor(array)
     check(linalg.norm(x), np.linalg.norm(array), "float64", tolerance=1e-12)
@@ -371,7 +371,7 @@ def test_norms_of_vectors_and_of_everything(contract: KernelContract) -> None:
         (lambda: linalg.svdvals(flow.full((2, 2), math.nan)), "linalg.svdvals: SVD did not converge"),
     ],
 )
-def test_matrices_that_cannot_be_factored(call: Callable[[], flow.Tensor], message: str) -> None:
+def test_matrices_without_a_decomposition_raise_errors(call: Callable[[], flow.Tensor], message: str) -> None:
     result = call()
     assert issubclass(linalg.LinAlgError, RuntimeError)
     with pytest.raises(linalg.LinAlgError, match=message):
@@ -437,7 +437,7 @@ def _complex(shape: tuple[int, ...], seed: int = 0) -> Array:
 
 @pytest.mark.parametrize("shape", [(3, 3), (2, 3, 2), (2, 4)], ids=str)
 def test_gradients_of_complex_matrices(shape: tuple[int, ...], contract: KernelContract) -> None:
-    """From the real and the imaginary parts, which numerical gradients need."""
+    """The inputs are real and imaginary parts, since numerical gradients need real numbers."""
     parts = [_complex(shape).real.copy(), _complex(shape).imag.copy()]
     square = shape[-1] == shape[-2]
     check_gradients(lambda x, y: linalg.svdvals(flow.complex(x, y)), *parts)
@@ -459,7 +459,7 @@ def test_gradients_of_complex_matrices(shape: tuple[int, ...], contract: KernelC
         (lambda x: linalg.svd(x).Vh, "the vectors of svd"),
     ],
 )
-def test_there_is_no_gradient_of_some_factors_of_complex_matrices(
+def test_some_factors_of_complex_matrices_have_no_gradient(
     call: Callable[[flow.Tensor], flow.Tensor], name: str
 ) -> None:
     x = flow.tensor(_complex((3, 3)), requires_grad=True)

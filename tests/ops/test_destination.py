@@ -204,8 +204,8 @@ def test_several_results_in_given_memory(
         call(x, out=out[0])
 
 
-def test_indices_have_no_place_to_go() -> None:
-    with pytest.raises(TypeError, match="out is for values to choose from"):
+def test_indices_of_a_condition_have_no_out() -> None:
+    with pytest.raises(TypeError, match="out needs input and other"):
         flow.where(flow.ones(3) > 0, out=flow.zeros(3))  # type: ignore[call-overload]
 
 

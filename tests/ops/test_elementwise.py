@@ -1,4 +1,4 @@
-"""Element-wise ops: against numpy over dtypes, shapes and layouts, their gradients, and their corner cases."""
+"""Elementwise ops against numpy over dtypes, shapes and layouts; their gradients and corner cases."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from .oracle import (
 INF, NAN = math.inf, math.nan
 POSITIVE = ((0.2, 4.0),)
 UNIT = ((-0.9, 0.9),)
-APART = ((-3.0, -0.5), (0.5, 3.0))  # two operands that never are equal
+APART = ((-3.0, -0.5), (0.5, 3.0))  # two operands that are never equal
 
 
 def _sign(x: Array) -> Array:
@@ -53,7 +53,7 @@ def _unary(name: str, oracle: Callable[..., Any], **options: Any) -> Row:
 def _pair(
     name: str, oracle: Callable[..., Any], number: float = 2, without: tuple[str, ...] = (), **options: Any
 ) -> list[Row]:
-    """A row for two tensors, one for a tensor and a number, two orders of them, and one for bools and a number."""
+    """Rows for two tensors, a tensor and a number, a number and a tensor, and bools and a number."""
     function = getattr(flow, name)
     options.setdefault("dtypes", ALL)
     domain = options.setdefault("domain", ((-3.0, 3.0),))
@@ -206,7 +206,7 @@ def _tensor(data: Any, dtype: str = "float32") -> flow.Tensor:
     return flow.tensor(data, dtype=getattr(flow, dtype))
 
 
-def test_large_arrays_go_to_a_destination_and_through_the_worker(contract: KernelContract) -> None:
+def test_large_arrays_with_destinations_and_the_worker(contract: KernelContract) -> None:
     array = np.linspace(-3, 3, 30_000).reshape(100, 300)
     tensor = flow.tensor(array)
     check((tensor.T * 2 + tensor.T.exp()).T, array * 2 + np.exp(array), "float64")
@@ -332,7 +332,7 @@ def test_bool_arithmetic(contract: KernelContract) -> None:
         lambda x, b: x.gather(0, [0]),
     ],
 )
-def test_dtypes_without_a_meaning_are_type_errors(call: Callable[..., Any]) -> None:
+def test_unsupported_dtypes_raise_type_errors(call: Callable[..., Any]) -> None:
     with pytest.raises(TypeError):
         call(flow.ones(3), flow.ones(3, dtype=flow.bool))
 
@@ -360,7 +360,7 @@ def test_dtypes_without_a_meaning_are_type_errors(call: Callable[..., Any]) -> N
         (lambda x: flow.isclose(x, x, atol=-1), "tolerances cannot be negative"),
     ],
 )
-def test_values_and_shapes_that_do_not_fit(call: Callable[[flow.Tensor], Any], message: str) -> None:
+def test_wrong_values_and_shapes_raise_errors(call: Callable[[flow.Tensor], Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         call(flow.ones(2, 3))
 
@@ -380,7 +380,7 @@ def test_values_and_shapes_that_do_not_fit(call: Callable[[flow.Tensor], Any], m
         lambda x: x.t_().addmm_(x.t(), x),
     ],
 )
-def test_in_place_results_that_do_not_fit(call: Callable[[flow.Tensor], Any]) -> None:
+def test_in_place_results_of_another_shape_or_dtype_raise_errors(call: Callable[[flow.Tensor], Any]) -> None:
     with pytest.raises((RuntimeError, ValueError)):
         call(flow.ones(2, 3))
 
@@ -493,12 +493,12 @@ def test_gradient_of_remainders(name: str) -> None:
 
 
 @pytest.mark.parametrize("mode", ["trunc", "floor"])
-def test_rounded_division_has_no_slope(mode: str) -> None:
+def test_rounded_division_has_zero_gradients(mode: str) -> None:
     check_gradients(lambda x, y: flow.div(x, y, rounding_mode=mode), *arrays_for(0, (3,), (3,), low=0.3))
     check_gradients(lambda x: x // 0.7, *arrays_for(0, (3,), low=0.3))
 
 
-def test_gradient_of_extrema_is_shared_by_equals_and_given_to_nan() -> None:
+def test_gradient_of_extrema_for_equal_elements_and_nan() -> None:
     for function, expected in ((flow.maximum, [1.0, 0.5, 0.0, 1.0]), (flow.minimum, [0.0, 0.5, 1.0, 1.0])):
         first = _tensor([3.0, 2.0, 1.0, NAN], "float64").requires_grad_()
         second = _tensor([2.0, 2.0, 2.0, 1.0], "float64").requires_grad_()
@@ -611,7 +611,7 @@ def test_casts_between_all_dtypes(source: str, contract: KernelContract) -> None
             )
 
 
-def test_casts_that_lose_something(contract: KernelContract) -> None:
+def test_lossy_casts(contract: KernelContract) -> None:
     check(flow.tensor([-1.7, 1.7]).long(), [-1, 1], "int64")
     check(flow.tensor([300]).to(flow.uint8), [44], "uint8")
     check(flow.tensor([0.0, 0.5, NAN]).bool(), [False, True, True], "bool")
@@ -660,7 +660,7 @@ def test_numpy_scalars_are_numbers(contract: KernelContract) -> None:
         flow.tensor([1]) // np.int64(0)
 
 
-def test_infinities_and_nan_are_recognised(contract: KernelContract) -> None:
+def test_isnan_isinf_isfinite(contract: KernelContract) -> None:
     for dtype in REAL:
         tensor = _tensor([NAN, INF, -INF, 0.0], dtype)
         check(tensor.isnan(), [True, False, False, False], "bool")
@@ -731,7 +731,7 @@ IN_PLACE: list[tuple[str, tuple[Any, ...]]] = [
 
 
 @pytest.mark.parametrize(("name", "arguments"), IN_PLACE, ids=[name for name, _ in IN_PLACE])
-def test_in_place_forms_write_where_they_are_and_have_gradients(
+def test_in_place_methods_change_the_tensor_and_have_gradients(
     name: str, arguments: tuple[Any, ...], contract: KernelContract
 ) -> None:
     (array,) = arrays_for(0, (3, 3), low=0.2, high=0.8)
@@ -768,7 +768,7 @@ def test_comparisons_in_place_keep_the_dtype(name: str, contract: KernelContract
     check(tracked.grad, expected, "float32")
 
 
-def test_bits_in_place(contract: KernelContract) -> None:
+def test_bitwise_operators_in_place(contract: KernelContract) -> None:
     check(flow.tensor([6, 3]).bitwise_and_(flow.tensor([3, 3])), [2, 3], "int64")
     check(flow.tensor([6, 3]).bitwise_or_(1), [7, 3], "int64")
     check(flow.tensor([6, 3]).bitwise_xor_(1), [7, 2], "int64")
@@ -779,7 +779,7 @@ def test_bits_in_place(contract: KernelContract) -> None:
         flow.tensor([6, 3]).remainder_(0)
 
 
-def test_gradients_that_need_the_old_value_survive_an_in_place_change() -> None:
+def test_in_place_changes_keep_the_old_values_for_gradients() -> None:
     check_gradients(lambda x, y: (x * 1).mul_(y), *arrays_for(0, (3,), (3,)))
     check_gradients(lambda x, y: (x * 1).div_(y), *arrays_for(0, (3,), (3,), low=0.5))
     check_gradients(lambda x: (x * 1).pow_(3), *arrays_for(0, (3,)))
@@ -804,11 +804,11 @@ def test_filling_cuts_the_gradient_of_earlier_values(contract: KernelContract) -
 
 
 @pytest.mark.parametrize("dtype", ["bool", "int16", "int64", "float16", "bfloat16", "float32", "float64", "complex64"])
-def test_where_moves_bits_and_nothing_else(dtype: str) -> None:
+def test_where_preserves_bits(dtype: str) -> None:
     generator = np.random.default_rng(7)
     kind = getattr(flow, dtype)
     size = kind.itemsize
-    nothing = False if dtype == "bool" else 0  # of which the integer would make the result one
+    nothing = False if dtype == "bool" else 0  # the integer 0 would make the result an integer tensor
     raw = [generator.integers(0, 2 if dtype == "bool" else 256, (4, 33 * size), np.uint8) for _ in range(2)]
     first, second = [array.view(kind.numpy) for array in raw]
     mask = generator.random(first.shape) < 0.5
@@ -833,7 +833,7 @@ def test_where_moves_bits_and_nothing_else(dtype: str) -> None:
 @pytest.mark.parametrize("dtype", [flow.float32, flow.float64, flow.float16, flow.bfloat16, flow.int32])
 @pytest.mark.parametrize("count", [5, 20_000])
 def test_a_limit_is_the_same_for_few_and_many_elements(dtype: flow.dtype, count: int) -> None:
-    """Many go another way than few."""
+    """Many elements take another path through the kernels than few."""
     given = np.resize(np.array([-3, -0.5, 0, 0.5, 3], np.float64), count)
     x = flow.tensor(given, dtype=dtype)
     wide = x.double().numpy()
@@ -848,7 +848,7 @@ def test_a_limit_is_the_same_for_few_and_many_elements(dtype: flow.dtype, count:
 
 
 @pytest.mark.parametrize("count", [5, 20_000])
-def test_nan_passes_limits_and_is_one_no_number_passes(count: int) -> None:
+def test_limits_keep_nan_and_a_nan_limit_gives_nan(count: int) -> None:
     x = flow.tensor(np.resize(np.array([np.nan, -np.inf, np.inf, 0, 1], np.float32), count))
     for limited in (x.relu(), x.clamp(min=0), x.clamp(max=0), flow.maximum(x, 0.0), flow.minimum(x, 0.0)):
         np.testing.assert_array_equal(np.isnan(limited.numpy()), np.isnan(x.numpy()))
@@ -859,7 +859,7 @@ def test_nan_passes_limits_and_is_one_no_number_passes(count: int) -> None:
 @pytest.mark.parametrize("shape", [(256, 300), (300, 256), (3, 130, 129)], ids=str)
 @pytest.mark.parametrize("dtype", [flow.float32, flow.float64, flow.int8])
 def test_large_transposed_copies(shape: tuple[int, ...], dtype: flow.dtype) -> None:
-    """They are made in strips, of a width that depends on the distance of rows."""
+    """The kernel copies strips whose width depends on the stride of the rows."""
     array = np.random.default_rng(0).integers(0, 100, shape)
     x = flow.tensor(array, dtype=dtype)
     np.testing.assert_array_equal(x.mT.contiguous().numpy(), array.swapaxes(-1, -2))

@@ -19,7 +19,7 @@ FLOATS = ("float64", "float32", "int64", "bool")
 
 
 def _abs(x: Any) -> Any:
-    """A real number of each complex one, with a gradient that depends on both its parts."""
+    """A real function of complex numbers whose gradient depends on both parts."""
     return (x * (0.5 - 1j)).abs() if isinstance(x, flow.Tensor) else np.abs(x * (0.5 - 1j))
 
 
@@ -132,13 +132,13 @@ def test_both_gradients_as_in_pytorch(name: str, contract: KernelContract) -> No
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_single_precision_stays_so(name: str) -> None:
+def test_single_precision_is_kept(name: str) -> None:
     result = getattr(fft, name)(flow.tensor(_input(name, "float32")))
     assert result.dtype is (flow.float32 if name in ("irfft", "hfft") else flow.complex64)
     assert fft.fft(flow.ones(3, dtype=flow.int64)).dtype is flow.complex64
 
 
-def test_transforms_are_undone() -> None:
+def test_inverse_transforms() -> None:
     x = flow.tensor(sample((3, 5), "float64"))
     check(fft.ifft2(fft.fft2(x)).abs(), np.abs(values(x)), "float64", tolerance=1e-12)
     check(fft.irfftn(fft.rfftn(x), s=(3, 5)), values(x), "float64", tolerance=1e-12)
@@ -163,7 +163,7 @@ def test_frequencies_and_shifts() -> None:
     check(out, np.fft.fftfreq(4), "float64")
 
 
-def test_results_in_given_memory() -> None:
+def test_out() -> None:
     x = flow.tensor(sample((3, 4), "float64"))
     out = flow.zeros(3, 3, dtype=flow.complex128)
     assert fft.rfft(x, out=out) is out

@@ -34,7 +34,7 @@ SYSTEMS: tuple[Shapes, ...] = (((3, 3), (3, 2)), ((4, 3, 3), (3, 2)), ((3, 3), (
 
 
 def _regular(x: Any) -> Any:
-    """Far from singular: the diagonal outweighs the rest."""
+    """Matrices that are far from singular, as their diagonals dominate."""
     if len(x.shape) < 2:
         return x  # to be refused
     size = x.shape[-1]

@@ -1,4 +1,4 @@
-"""Triangular factors, eigenvalues of any matrix, reflections, and solutions that say where there is none."""
+"""LU factors, eigenvalues of general matrices, reflections, and functions that report singular matrices."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_gradients_reach_exchanged_rows(contract: KernelContract) -> None:
 
 @pytest.mark.parametrize("shape", [(33, 33), (100, 70), (65, 130), (2, 64, 64)], ids=str)
 def test_many_columns(shape: tuple[int, ...], contract: KernelContract) -> None:
-    """Blocks of columns are eliminated together."""
+    """The kernel eliminates blocks of columns together."""
     array = sample(shape, "float64")
     permutation, lower, upper = linalg.lu(flow.tensor(array))
     check(permutation @ lower @ upper, array, "float64", tolerance=1e-11)
@@ -100,7 +100,7 @@ def test_factors_of_matrices_that_are_not_positive_definite(contract: KernelCont
     assert np.isfinite(x.grad.numpy()).all()
     with pytest.raises(linalg.LinAlgError, match="not positive definite"):
         linalg.cholesky_ex(x, check_errors=True)
-    # Nothing of the other triangle counts.
+    # The other triangle has no effect.
     half = flow.tensor(np.where(np.tri(3) > 0, good, np.nan))
     check(linalg.cholesky_ex(half).L, np.linalg.cholesky(good), "float64", tolerance=1e-12)
     check(linalg.cholesky_ex(half.mT, upper=True).L, np.linalg.cholesky(good).T, "float64", tolerance=1e-12)
@@ -163,7 +163,7 @@ def test_in_a_graph(contract: KernelContract) -> None:
     check(total, np.abs(np.linalg.eigvals(a.numpy())).sum(), "float64", tolerance=1e-10)
 
 
-def test_results_into_tensors_that_are_there() -> None:
+def test_out() -> None:
     x = flow.eye(3)
     out = flow.zeros(3, 3), flow.zeros(3, dtype=flow.int32)
     found = linalg.lu_factor(x, out=out)
@@ -210,7 +210,7 @@ def test_bad_arguments(call: Callable[[flow.Tensor], Any], error: type[Exception
 
 
 @pytest.mark.host
-def test_pivots_that_are_no_rows() -> None:
+def test_pivots_out_of_range() -> None:
     found = flow.lu_unpack(flow.eye(2), flow.tensor([1, 3], dtype=flow.int32))
     with pytest.raises(IndexError):
         found.P.numpy()

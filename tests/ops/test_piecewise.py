@@ -59,7 +59,7 @@ test_gradient = gradient_test(ROWS)
 
 
 @pytest.mark.parametrize("function", [F.selu, F.celu, F.mish, F.logsigmoid, F.hardswish, F.softsign])
-def test_far_from_zero_nothing_overflows(function: Callable[..., flow.Tensor]) -> None:
+def test_large_inputs_do_not_overflow(function: Callable[..., flow.Tensor]) -> None:
     x = flow.tensor([-1e4, -200.0, 200.0, 1e4], requires_grad=True)
     result = function(x)
     result.sum().backward()

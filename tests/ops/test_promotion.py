@@ -88,7 +88,7 @@ def test_two_tensors(first: str, second: str, result: str) -> None:
 
 @pytest.mark.parametrize(("first", "second", "result"), PAIRS)
 def test_a_tensor_and_a_0d_tensor(first: str, second: str, result: str) -> None:
-    """The 0-d tensor counts only if its category is higher, and then as the least of it that fits."""
+    """The 0-d tensor counts only if its category is higher, and then as the smallest fitting dtype of that category."""
     sized, unsized = by_name(first), by_name(second)
     if unsized.category <= sized.category:
         expected = sized

@@ -1,4 +1,4 @@
-"""Functions made of a few ops each: refused arguments, shared memory, and numbers at the ends of ranges."""
+"""Functions composed of a few ops: wrong arguments, shared memory, and extreme values."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_gradients() -> None:
     assert flow.angle(flow.tensor([1.0, -2.0], requires_grad=True)).sum().requires_grad
 
 
-def test_memory_is_shared_where_it_can_be() -> None:
+def test_memory_is_shared_if_possible() -> None:
     buffer = bytearray(8)
     seen = flow.frombuffer(buffer, dtype=flow.int32, offset=4)
     seen.fill_(1)
@@ -127,7 +127,7 @@ def test_resizing_keeps_existing_elements() -> None:
     assert x.resize_as_(flow.zeros(0, 2)).shape == (0, 2)
 
 
-def test_numbers_that_are_drawn_into_a_tensor() -> None:
+def test_random_numbers_in_place() -> None:
     with flow.fork_rng():
         flow.manual_seed(0)
         whole = flow.zeros(4000, dtype=flow.int8).random_()

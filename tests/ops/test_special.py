@@ -38,7 +38,7 @@ def _quantile(x: float) -> float:
 
 
 def _digamma(x: float) -> float:
-    """The recurrence, to where two terms of the series are enough."""
+    """By the recurrence up to arguments where two terms of the series suffice."""
     total = 0.0
     while x < 1000:
         if x == 0:
@@ -49,7 +49,7 @@ def _digamma(x: float) -> float:
 
 
 def _polygamma(n: int, x: float) -> float:
-    """Summed to where the midpoint rule is enough for the rest."""
+    """By the sum up to terms where the midpoint rule suffices for the rest."""
     far = 2000
     total = sum((x + place) ** -(n + 1.0) for place in range(far))
     rest = (x + far - 0.5) ** -float(n) / n
@@ -92,7 +92,7 @@ BESSEL = {f"i{order}{'e' if scaled else ''}": _bessel(order, scaled) for order i
 
 
 def _lower_gamma(a: float, x: float) -> float:
-    """The power series of the NIST's (8.7.3), whose terms have changing signs, summed exactly."""
+    """By the alternating power series (8.7.3) of the NIST library, summed exactly."""
     terms = [(-1.0) ** k * x ** (a + k) / (math.factorial(k) * (a + k)) for k in range(60)]
     return math.fsum(terms) / math.gamma(a)
 
@@ -102,7 +102,7 @@ def _upper_gamma(a: float, x: float) -> float:
 
 
 def _zeta(s: float, q: float) -> float:
-    """Summed to where the midpoint rule with its first correction is enough for the rest; for exponents above 1."""
+    """By the sum up to terms where the corrected midpoint rule suffices for the rest; for exponents above 1."""
     s, q = float(s), float(q)
     if s <= 1:
         return INF if s == 1 else NAN
@@ -237,7 +237,7 @@ def test_bessel_functions_of_large_and_small_numbers(contract: KernelContract) -
     points = np.concatenate([np.logspace(-12, 2.8, 60), [17.99, 18.0, 18.01]])
     for name in ("i0e", "i1e"):
         found = values(getattr(special, name)(flow.tensor(points)))
-        # Integrals of positive functions: of order 1 by parts, since those of its definition change sign.
+        # Integrals of positive functions.  Order 1 is integrated by parts, since its definition changes sign.
         angles = (np.arange(4000) + 0.5) * (math.pi / 4000)
         grown = np.exp(points[:, None] * (np.cos(angles) - 1))
         order = 0 if name == "i0e" else 1
@@ -250,12 +250,12 @@ def test_bessel_functions_of_large_and_small_numbers(contract: KernelContract) -
     check(special.i0(flow.tensor([712.0], dtype=flow.float64)).isfinite(), [True], "bool")
 
 
-def test_probabilities_of_the_normal_distribution_far_out(contract: KernelContract) -> None:
+def test_tail_probabilities_of_the_normal_distribution(contract: KernelContract) -> None:
     x = np.array([-38.0, -20.0, -5.0, -1.0, 0.0, 1.0, 8.0])
     expected = _each(lambda x: math.erfc(-x * math.sqrt(0.5)) / 2)(x)
     assert _relative(special.ndtr(flow.tensor(x)), expected) < 1e-13
     assert _relative(special.log_ndtr(flow.tensor(x[1:-1])), np.log(expected[1:-1])) < 1e-12
-    # By the asymptotic series, where the probability itself is 0.
+    # By the asymptotic series, for arguments where the probability underflows.
     far = special.log_ndtr(flow.tensor([-1e3, -INF, INF], dtype=flow.float64))
     check(far, [-5e5 - math.log(1e3 * math.sqrt(2 * math.pi)) - 1e-6, -INF, 0.0], "float64", tolerance=1e-15)
     tails = np.logspace(-300, -0.31, 40)
@@ -320,9 +320,7 @@ def test_the_zeta_function_of_negative_numbers(contract: KernelContract) -> None
 
 @pytest.mark.parametrize("dtype", INTEGERS)
 @pytest.mark.parametrize("count", [-1, -200, 300, 64])
-def test_bits_moved_by_more_than_there_are_or_less_than_nothing(
-    dtype: str, count: int, contract: KernelContract
-) -> None:
+def test_shifts_by_too_many_and_by_negative_numbers_of_bits(dtype: str, count: int, contract: KernelContract) -> None:
     unsigned = dtype in UNSIGNED
     values = [5, 249 if unsigned else -7]
     tensor = flow.tensor(values, dtype=getattr(flow, dtype))
@@ -350,7 +348,7 @@ def _relative(found: flow.Tensor, expected: Array) -> float:
 FAR = np.concatenate([np.linspace(-26.0, 26.0, 997), np.logspace(-30, 1.4, 99), -np.logspace(-30, 1.4, 99)])
 
 
-def test_the_complement_keeps_its_digits_far_out(contract: KernelContract) -> None:
+def test_erfc_keeps_its_digits_in_the_tail(contract: KernelContract) -> None:
     assert _relative(flow.erfc(flow.tensor(FAR)), _each(math.erfc)(FAR)) < 2e-15
     check(flow.erfc(flow.tensor([INF, -INF, 100.0, NAN], dtype=flow.float64)), [0.0, 2.0, 0.0, NAN], "float64")
 
@@ -368,7 +366,7 @@ def test_the_inverse_of_the_error_function_near_its_ends(contract: KernelContrac
 
 def test_the_gamma_function_everywhere(contract: KernelContract) -> None:
     points = np.concatenate([FAR[FAR > 0], np.logspace(1, 300, 99)])
-    points = points[(np.abs(points - 1) > 0.02) & (np.abs(points - 2) > 0.02)]  # there the C library loses digits
+    points = points[(np.abs(points - 1) > 0.02) & (np.abs(points - 2) > 0.02)]  # the C library loses digits there
     assert _relative(flow.lgamma(flow.tensor(points)), _each(math.lgamma)(points)) < 2e-13
     for zero, slope, curve, third in ((1, 0.0, 0.0, 1.0), (2, 1.0, 1.0, 0.0)):
         near = zero + np.logspace(-12, -6, 20)
