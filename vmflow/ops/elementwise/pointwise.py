@@ -173,6 +173,7 @@ def _documented(
     wrong: str,
     raises: tuple[str, ...] = (),
     *,
+    two: bool = True,
     least: int = BOOL,
     most: int = COMPLEX,
     **_: Any,
@@ -184,11 +185,11 @@ def _documented(
         result: see `elementwise`.
         wrong: the operands that raise TypeError.
         raises: further errors, each with its condition.
+        two: whether there are two operands.
         least, most: the categories that the op takes.
     """
     if example is None:
         return doc
-    two = "operand" in wrong
     result = SAME if result == TO_FLOAT and least > INTEGER else result
     refused = [name for category, name in enumerate(_CATEGORIES) if not least <= category <= most]
     if refused:
@@ -238,7 +239,7 @@ def unary(
 
     if in_place:
         change_by(op, also)
-    text = _documented(doc, example, result, "`input` is no tensor", **options)
+    text = _documented(doc, example, result, "`input` is no tensor", two=False, **options)
     return cast("UnaryFunction", _published(function, op, name, text, also))
 
 
