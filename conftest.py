@@ -13,8 +13,8 @@ ROOT: Final = Path(__file__).parent
 
 # The files of the tier "core", or their folders: the engine whole, since everything relies on it; one or two files of
 # each other part, those that most changes of the part break; and the rules for the sources.  Left out are tests that
-# start processes, that try thousands of random programs, or that wait.  The tier ends in under two minutes on two cores,
-# of which starting Python twice takes a tenth.  A file that makes it much longer belongs elsewhere.
+# start processes, that try thousands of random programs, or that wait.  The tier ends in under two minutes on two
+# cores; a file that makes it much longer belongs elsewhere.
 CORE: Final = (
     "tests/engine",
     "tests/streams",
