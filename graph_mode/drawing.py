@@ -1,9 +1,11 @@
-"""Jobs and plans as pictures: descriptions in Graphviz's language DOT, to be drawn with ``dot -Tsvg``."""
+"""Jobs and plans as pictures: SVG images, and descriptions in Graphviz's language DOT for ``dot -Tsvg``."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from vmflow.markup import Edge, Node, drawing, line, scrolling, stacked
 
 from .actors import TaskDescriptor
 from .actors.identifiers import decode_task
@@ -14,55 +16,95 @@ if TYPE_CHECKING:
     from .plan import Plan
 
 
-class _Branch:
-    """A module, with the modules in it and the lines that draw its ops."""
+# Nodes of the largest picture that a notebook shows.
+_MOST_NODES: Final = 400
+
+
+class Picture(NamedTuple):
+    """Nodes in clusters, and edges.
+
+    Attributes:
+        name: of the whole.
+        nodes: each with the labels of the clusters around it, the outermost first.
+        edges: between them.
+    """
+
+    name: str
+    nodes: Sequence[tuple[Node, tuple[str, ...]]]
+    edges: list[Edge]
+
+    def dot(self) -> str:
+        """As DOT."""
+        root = _Cluster()
+        for node, path in self.nodes:
+            cluster = root
+            for label in path:
+                cluster = cluster.inner.setdefault(label, _Cluster())
+            shape = "ellipse" if node.round else "box"
+            cluster.lines.append(f"{node.name} [shape={shape}, label={_quoted(node.label)}];")
+        lines = [*_clusters(root), *[_dot_edge(edge) for edge in self.edges]]
+        return "\n".join([f"digraph {_quoted(self.name)} {{", *_indented(lines), "}", ""])
+
+    def html(self) -> str:
+        """For notebooks: the image, or in place of a very large one, how to get it."""
+        if len(self.nodes) > _MOST_NODES:
+            return line(self.name, f"{len(self.nodes)} nodes, too many for a notebook; to_svg() and to_dot() draw them")
+        return stacked(line(self.name), scrolling(self.svg()))
+
+    def svg(self) -> str:
+        """As SVG; the innermost cluster is the last line of a node's label."""
+        nodes = [node._replace(label=f"{node.label}\n{path[-1]}") if path else node for node, path in self.nodes]
+        return drawing(self.name, nodes, self.edges)
+
+
+class _Cluster:
+    """The lines that draw its nodes, and the clusters in it by label."""
 
     def __init__(self) -> None:
-        self.inner: dict[str, _Branch] = {}
+        self.inner: dict[str, _Cluster] = {}
         self.lines: list[str] = []
 
 
-def job_to_dot(job: Job) -> str:
+def _clusters(cluster: _Cluster) -> Iterator[str]:
+    yield from cluster.lines
+    for label, inner in cluster.inner.items():
+        yield f"subgraph {_quoted(f'cluster {label}')} {{"
+        yield f"  label={_quoted(label)};"
+        yield from _indented(_clusters(inner))
+        yield "}"
+
+
+def job_picture(job: Job) -> Picture:
     """The ops of a job as nodes, in the clusters of their modules, and the buffers that one writes and another reads.
 
     An edge goes from the latest op that has written a buffer to each that reads it then.  Constants and numbers are
     nodes of their own; an op that writes a variable has an edge back to the op that feeds it.
     """
-    root = _Branch()
-    edges: list[str] = []
+    nodes: list[tuple[Node, tuple[str, ...]]] = []
+    edges: list[Edge] = []
     latest: dict[int, str] = {}
     variables: dict[int, str] = {}
     for position, (op, label) in enumerate(zip(job.ops, _labels(job), strict=True)):
-        node = f"op{position}"
-        _branch(root, op.module).lines.append(_node(node, label, "ellipse" if op.kind in BOUNDARY else "box"))
+        name = f"op{position}"
+        nodes.append((Node(name, label, op.kind in BOUNDARY), _paths(op.module)))
         for number in dict.fromkeys(op.reads()):
             if number not in latest:
                 latest[number] = f"buffer{number}"
-                root.lines.append(_node(latest[number], _buffer_label(job.buffers[number]), "ellipse"))
-            edges.append(_edge(latest[number], node, repr(job.buffers[number].meta)))
+                nodes.append((Node(latest[number], _buffer_label(job.buffers[number]), True), ()))
+            edges.append(Edge(latest[number], name, repr(job.buffers[number].meta)))
         for number in dict.fromkeys(op.writes()):
             if number in variables:
-                edges.append(_edge(node, variables[number], "writes"))
+                edges.append(Edge(name, variables[number], "writes"))
             elif op.kind == "feed_variable":
-                variables[number] = node
-            latest[number] = node
-    return "\n".join([f"digraph {_quoted(job.name)} {{", *_indented(_clusters(root, "")), *_indented(edges), "}", ""])
+                variables[number] = name
+            latest[number] = name
+    return Picture(job.name, nodes, edges)
 
 
-def _branch(root: _Branch, path: str) -> _Branch:
-    for part in path.split(".") if path else ():
-        root = root.inner.setdefault(part, _Branch())
-    return root
-
-
-def _clusters(branch: _Branch, path: str) -> Iterator[str]:
-    yield from branch.lines
-    for name, inner in branch.inner.items():
-        whole = f"{path}.{name}" if path else name
-        yield f"subgraph {_quoted(f'cluster {whole}')} {{"
-        yield f"  label={_quoted(whole)};"
-        yield from _indented(_clusters(inner, whole))
-        yield "}"
+def _paths(module: str) -> tuple[str, ...]:
+    """The paths of the modules around an op, the outermost first: "a", "a.b" for "a.b"."""
+    parts = module.split(".") if module else []
+    return tuple([".".join(parts[: count + 1]) for count in range(len(parts))])
 
 
 def _labels(job: Job) -> Iterator[str]:
@@ -88,29 +130,25 @@ def _buffer_label(buffer: Buffer) -> str:
     return f"{buffer.role} {buffer.name or buffer.id}\n{buffer.meta!r}"
 
 
-def plan_to_dot(plan: Plan) -> str:
+def plan_picture(plan: Plan) -> Picture:
     """The tasks of a plan as nodes, in the clusters of their streams, and the registers between them.
 
     Edges are labelled with the register, its slots and the bytes of one; registers that only order are dashed.
     """
-    streams: dict[str, list[TaskDescriptor]] = {}
-    for task in plan.tasks:
-        streams.setdefault(str(decode_task(task.id).thread), []).append(task)
-    lines: list[str] = []
-    for stream, tasks in streams.items():
-        lines += [f"subgraph {_quoted(f'cluster {stream}')} {{", f"  label={_quoted(stream)};"]
-        lines += _indented([_node(f"task{task.id}", _task_label(plan, task), "box") for task in tasks])
-        lines.append("}")
+    nodes = [
+        (Node(f"task{task.id}", _task_label(plan, task)), (str(decode_task(task.id).thread),)) for task in plan.tasks
+    ]
+    edges: list[Edge] = []
     for register in plan.registers:
         contents = plan.contents.get(register.id)
         label = f"register {register.id} x {register.count}"
         if contents is not None:
             label += f"\n{contents.nbytes} bytes"
-        lines += [
-            _edge(f"task{register.producer}", f"task{consumer}", label, dashed=register.control)
+        edges += [
+            Edge(f"task{register.producer}", f"task{consumer}", label, register.control)
             for consumer in register.consumers
         ]
-    return "\n".join([f"digraph {_quoted(plan.name)} {{", *_indented(lines), "}", ""])
+    return Picture(plan.name, nodes, edges)
 
 
 def _task_label(plan: Plan, task: TaskDescriptor) -> str:
@@ -121,13 +159,9 @@ def _task_label(plan: Plan, task: TaskDescriptor) -> str:
     return label
 
 
-def _node(name: str, label: str, shape: str) -> str:
-    return f"{name} [shape={shape}, label={_quoted(label)}];"
-
-
-def _edge(source: str, target: str, label: str, dashed: bool = False) -> str:
-    style = ", style=dashed" if dashed else ""
-    return f"{source} -> {target} [label={_quoted(label)}{style}];"
+def _dot_edge(edge: Edge) -> str:
+    style = ", style=dashed" if edge.dashed else ""
+    return f"{edge.source} -> {edge.target} [label={_quoted(edge.label)}{style}];"
 
 
 def _indented(lines: Iterator[str] | list[str]) -> list[str]:

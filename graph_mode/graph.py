@@ -8,13 +8,14 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from copy import copy
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from vmflow.amp import autocast
 from vmflow.changes import changed
 from vmflow.context import MODE
 from vmflow.instructions import origin
 from vmflow.instructions.blob import Storage
+from vmflow.markup import line, preformatted, stacked
 from vmflow.nn.module import Module
 from vmflow.optim.lr_scheduler import ReduceLROnPlateau
 from vmflow.optim.optimizer import Optimizer
@@ -582,6 +583,42 @@ class Graph:
     def plan(self) -> Plan:
         """How that is run."""
         return self._latest("plan").plan
+
+    def draw(self, path: str | os.PathLike[str] | None = None, part: Literal["job", "full_job", "plan"] = "job") -> str:
+        """An SVG image of the graph; no other program is needed.
+
+        Args:
+            path: a file to write it to.
+            part: "job" for the ops as recorded, "full_job" for the ops after all passes, "plan" for the tasks.
+
+        Returns:
+            The image as text.
+
+        Raises:
+            RuntimeError: if the graph has not been built.
+            ValueError: for another part.
+            OSError: if the file cannot be written.
+
+        Example:
+            >>> double = flow.nn.Graph.trace(lambda x: x * 2)
+            >>> double(flow.ones(2))
+            tensor([2., 2.])
+            >>> double.graph.draw().startswith("<svg")
+            True
+        """
+        if part not in ("job", "full_job", "plan"):
+            raise ValueError(f"draw: part must be 'job', 'full_job' or 'plan', got {part!r}")
+        drawn: Job | Plan = getattr(self, part)
+        image = drawn.to_svg()
+        if path is not None:
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(image)
+        return image
+
+    def _repr_html_(self) -> str:
+        if not self._compiled:
+            return stacked(line(self.name, "not built yet: its first call builds it"), preformatted(repr(self)))
+        return self.job._repr_html_()
 
     def _latest(self, what: str) -> CompiledGraph:
         if not self._compiled:

@@ -20,7 +20,7 @@ import attrs
 
 from vmflow.instructions.blob import Array
 
-from .drawing import job_to_dot
+from .drawing import job_picture
 from .job_parts import (
     BOUNDARY as BOUNDARY,
     FEEDS as FEEDS,
@@ -220,4 +220,11 @@ class Job:
 
     def to_dot(self) -> str:
         """As a picture's description for Graphviz: ops by module, and the buffers between them."""
-        return job_to_dot(self)
+        return job_picture(self).dot()
+
+    def to_svg(self) -> str:
+        """As an SVG image, whose layout needs no other program."""
+        return job_picture(self).svg()
+
+    def _repr_html_(self) -> str:
+        return job_picture(self).html()

@@ -338,6 +338,9 @@ class LoadedGraph:
     def __repr__(self) -> str:
         return described_job(self.name, "LoadedGraph", self.config, self.job)
 
+    def _repr_html_(self) -> str:
+        return self.job._repr_html_()
+
 
 # Structures
 

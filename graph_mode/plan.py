@@ -8,7 +8,7 @@ from vmflow.devices import device as Device
 
 from .actors import RegisterDescriptor, TaskDescriptor
 from .describing import memory_report
-from .drawing import plan_to_dot
+from .drawing import plan_picture
 from .serialization import plan_from_json, plan_to_json
 
 
@@ -131,7 +131,14 @@ class Plan:
 
     def to_dot(self) -> str:
         """As a picture's description for Graphviz: tasks by stream, and the registers between them."""
-        return plan_to_dot(self)
+        return plan_picture(self).dot()
+
+    def to_svg(self) -> str:
+        """As an SVG image, whose layout needs no other program."""
+        return plan_picture(self).svg()
+
+    def _repr_html_(self) -> str:
+        return plan_picture(self).html()
 
     def memory_report(self) -> str:
         """What a run takes, against what it would take at best and without reuse, for people."""

@@ -23,7 +23,10 @@ from tests.support import run_program, source_files
 ROOT = Path(vmflow.__file__).parent
 
 # What all may import, and which import none but each other.
-VOCABULARY = ("vmflow.context", "vmflow.devices", "vmflow.dtypes", "vmflow.errors", "vmflow.forking", "vmflow.native")
+VOCABULARY = (
+    *("vmflow.context", "vmflow.devices", "vmflow.dtypes", "vmflow.errors", "vmflow.forking", "vmflow.markup"),
+    "vmflow.native",
+)
 
 # Each may import itself, those before it and the vocabulary.  What is in none of them is the eager front.
 LAYERS = (
@@ -54,6 +57,8 @@ LATE = {
     # attrs, and what fuses ops.
     "vmflow.interpreter": ("vmflow.ops.chains", "vmflow.distributed.global_interpreter"),
     "vmflow.ops.formula": ("vmflow.ops.recording",),
+    # HTML, which only notebooks need.
+    "vmflow.representation": ("vmflow.markup",),
     # Global tensors.
     "vmflow.multi_tensor": ("vmflow.distributed.global_tensors",),
     "vmflow.ops.copying": ("vmflow.distributed.global_tensors",),
@@ -63,7 +68,7 @@ LATE = {
         *("vmflow.distributed.collectives", "vmflow.distributed.process", "vmflow.distributed.loading"),
         *("vmflow.pytorch_files", "vmflow.storages"),
     ),
-    "vmflow.nn.module": ("vmflow.distributed.sbp",),
+    "vmflow.nn.module": ("vmflow.distributed.sbp", "vmflow.markup"),
     "vmflow.nn.normalization_layers": ("vmflow.distributed.process",),
     "vmflow.transfers": ("vmflow.distributed.global_tensors",),
     "vmflow.protocols": (*_LOADED_BY_METHODS, "vmflow.distributed.global_tensors"),
@@ -370,7 +375,7 @@ def test_importing_vmflow_imports_little_else() -> None:
         import vmflow
         names = "asyncio anyio attr attrs logging inspect concurrent multiprocessing vmflow.nn vmflow.optim"
         names += " vmflow.graph_mode vmflow.io vmflow.profiler vmflow.utils vmflow.info json gzip safetensors pickle"
-        names += " unittest random vmflow.linalg vmflow.autograd.function vmflow.autograd.functional"
+        names += " html vmflow.markup unittest random vmflow.linalg vmflow.autograd.function vmflow.autograd.functional"
         names += " vmflow.streams.races vmflow.streams.simulated subprocess tempfile hashlib pathlib urllib"
         print(*[name for name in names.split() if name in set(sys.modules) - before])
         """,

@@ -133,6 +133,14 @@ def __repr__(self: Tensor) -> str:
 
 
 @method()
+def _repr_html_(self: Tensor) -> str:
+    """For notebooks; never waits."""
+    from .representation import represent_in_html
+
+    return represent_in_html(self)
+
+
+@method()
 def __reduce__(self: Tensor) -> tuple[Any, ...]:
     from .io import rebuild_tensor
 

@@ -120,6 +120,61 @@ def represent(tensor: Tensor) -> str:
     return heading + _joined(f"tensor({text}", more)
 
 
+def represent_in_html(tensor: Tensor) -> str:
+    """For notebooks: shape, dtype and device, and a table of the values if they are there; never waits."""
+    from .markup import line, preformatted, scrolling, stacked, table
+
+    facts = [repr(tensor.dtype).removeprefix("vmflow."), str(list(tensor.shape)), f"on {tensor.device}"]
+    if tensor.requires_grad:
+        facts.append("requires_grad" if tensor.grad_fn is None else f"grad_fn={tensor.grad_fn!r}")
+    heading = line(type(tensor).__name__, *facts)
+    absent = _why_without_values(tensor)
+    if absent:
+        return stacked(heading, preformatted(absent))
+    try:
+        array = tensor.detach()._array()
+    except Exception as error:
+        return stacked(heading, preformatted(f"failed: {error!r}"))
+    if tensor.dtype is dtypes.bfloat16:
+        array = array.astype(np.float32)
+    if array.size == 0:
+        return stacked(heading, preformatted("[]"))
+    if array.ndim in (1, 2):
+        return stacked(heading, scrolling(table(_cells(array.reshape(-1, array.shape[-1])))))
+    write, width = _formatter(_borders(array))
+    return stacked(heading, preformatted(_nested(array, 0, write, width, array.size > _chosen.threshold)))
+
+
+def _cells(matrix: Array) -> list[list[str]]:
+    """The elements as text, with dots in place of the middle of long rows and columns."""
+    rows, columns = _kept(matrix.shape[0]), _kept(matrix.shape[1])
+    write, _ = _formatter(matrix[np.ix_(*[[index for index in kept if index >= 0] for kept in (rows, columns)])])
+    return [["..." if min(row, column) < 0 else write(matrix[row, column]) for column in columns] for row in rows]
+
+
+def _kept(size: int) -> list[int]:
+    """The indices that are shown of a row or column of a table; -1 for dots."""
+    border = _chosen.edgeitems
+    if size <= max(_MOST_CELLS, 2 * border):
+        return list(range(size))
+    return [*range(border), -1, *range(size - border, size)]
+
+
+def _why_without_values(tensor: Tensor) -> str:
+    """Why the values cannot be shown without waiting; "" if they can."""
+    if tensor.is_lazy:
+        return "an operand of a graph that is being built"
+    if tensor.is_global:
+        return f"spread over ranks: {tensor.placement!r}, {tensor.sbp!r}"
+    if tensor.device.type == "meta":
+        return "no values: the meta device computes shapes alone"
+    if not tensor.is_ready():
+        return "pending: await the tensor, then show it again"
+    if tensor.device.type != "cpu":
+        return f"values are on {tensor.device}; .cpu() copies them"
+    return ""
+
+
 def _is_called_by_cell() -> bool:
     """Whether a cell of IPython is running on this stack: the loop waits for the cell anyway.
 
@@ -136,6 +191,8 @@ def _is_called_by_cell() -> bool:
 
 
 _INDENT: Final = len("tensor(")
+# Of a longer row or column, a table in HTML shows the ends.
+_MOST_CELLS: Final = 10
 
 
 def _joined(text: str, more: list[str]) -> str:

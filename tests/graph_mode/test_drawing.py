@@ -11,7 +11,6 @@ import pytest
 import vmflow as flow
 from vmflow import nn
 from vmflow.graph_mode.actors import RegisterDescriptor
-from vmflow.graph_mode.drawing import plan_to_dot
 
 from .test_serialization import Forward, Train, compiled
 
@@ -168,7 +167,7 @@ def test_registers_that_hold_data_tell_how_much() -> None:
     plan = compiled(Forward(lambda x: (x.to("sim:0") + 1).to("cpu") * 2), flow.ones(100, device="cpu")).plan
     data = [register for register in plan.registers if register.id in plan.contents]
     assert data
-    picture = parsed(plan_to_dot(plan))
+    picture = parsed(plan.to_dot())
     labels = {label for _, _, label, dashed in picture.edges if not dashed}
     assert labels == {f"register {datum.id} x {datum.count}\n{plan.contents[datum.id].nbytes} bytes" for datum in data}
     assert all([isinstance(datum, RegisterDescriptor) for datum in data])

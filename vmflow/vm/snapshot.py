@@ -9,6 +9,7 @@ import attrs
 from vmflow.instructions import origin
 from vmflow.instructions.instruction import STATE_NAMES, Instruction, members_of
 from vmflow.instructions.scope import scope_of
+from vmflow.markup import line, stacked, table
 
 from .memory import format_bytes
 
@@ -115,6 +116,33 @@ class Snapshot:
         if len(self.lively) > _SHOWN:
             lines.append(f"    and {len(self.lively) - _SHOWN} more")
         return "\n".join(lines) + ">"
+
+    def _repr_html_(self) -> str:
+        counts = {
+            "pending": self.pending,
+            "inserted": self.inserted,
+            "erased": self.erased,
+            "waiting": self.waiters,
+        }
+        parts = [
+            line(
+                f"Snapshot of {self.machine}",
+                self.state,
+                f"{len(self.lively)} lively",
+                *[f"{count} {name}" for name, count in counts.items()],
+            )
+        ]
+        for caption, infos in (
+            ("Streams", self.streams),
+            ("Memory, in bytes", self.memory),
+            ("Lively instructions, oldest first", self.lively[:_SHOWN]),
+        ):
+            if infos:
+                rows = [["" if value is None else value for value in attrs.astuple(info)] for info in infos]
+                parts.append(table(rows, [field.name for field in attrs.fields(type(infos[0]))], caption))
+        if len(self.lively) > _SHOWN:
+            parts.append(line("", f"and {len(self.lively) - _SHOWN} more instructions"))
+        return stacked(*parts)
 
 
 _SHOWN = 20
