@@ -337,8 +337,7 @@ def test_what_type_checkers_see_is_found_on_first_use(package: str) -> None:
     module = importlib.import_module(package)
     for name in names:
         assert getattr(module, name) is getattr(module, name), name
-    if package != "vmflow.nn":
-        assert set(names) <= set(dir(module))
+    assert set(names) <= set(dir(module))
     with pytest.raises(AttributeError, match=f"'{package}' has no attribute 'Nothing'"):
         module.Nothing  # noqa: B018
 

@@ -114,6 +114,7 @@ if _TYPE_CHECKING:
         nn as nn,
         optim as optim,
         profiler as profiler,
+        serving as serving,
         special as special,
         utils as utils,
     )
@@ -237,6 +238,7 @@ _LAZY_MODULES = (
     "nn",
     "optim",
     "profiler",
+    "serving",
     "special",
     "utils",
 )

@@ -229,3 +229,9 @@ def __getattr__(name: str) -> object:
         if layer is not None:
             return layer
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    late = ["AdaptiveLogSoftmaxWithLoss", "Graph", "LazyLinear", "graph", "modules", "parallel"]
+    layers = ("BatchNorm", "Conv", "ConvTranspose", "InstanceNorm")
+    return sorted([*globals(), *late, *[f"Lazy{layer}{rank}d" for layer in layers for rank in (1, 2, 3)]])
