@@ -26,7 +26,7 @@ class Page(HTMLParser):
 
     Attributes:
         tags: those that begin, in order.
-        texts: what is between tags, in order.
+        texts: between the tags, in order.
     """
 
     def __init__(self, html: str) -> None:

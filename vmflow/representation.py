@@ -191,7 +191,7 @@ def _is_called_by_cell() -> bool:
 
 
 _INDENT: Final = len("tensor(")
-# Of a longer row or column, a table in HTML shows the ends.
+# Elements of the longest row or column that a table in HTML shows whole.
 _MOST_CELLS: Final = 10
 
 

@@ -1,4 +1,4 @@
-"""The notebooks of `examples/notebooks` run, and print what is stored in them."""
+"""The notebooks of `examples/notebooks` run, and print the outputs stored in them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _run(path: Path, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_prints_what_is_stored_in_it(path: Path, tmp_path: Path) -> None:
+def test_a_notebook_prints_its_stored_outputs(path: Path, tmp_path: Path) -> None:
     """After a change, `python -m tests.examples.notebook --write PATH` stores the new outputs."""
     done = _run(path, tmp_path)
     assert done.returncode == 0, done.stderr
