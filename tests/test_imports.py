@@ -68,7 +68,7 @@ LATE = {
         *("vmflow.distributed.collectives", "vmflow.distributed.process", "vmflow.distributed.loading"),
         *("vmflow.pytorch_files", "vmflow.storages"),
     ),
-    "vmflow.nn.module": ("vmflow.distributed.sbp", "vmflow.markup"),
+    "vmflow.nn.module": ("vmflow.distributed.sbp", "vmflow.nn.module_tree"),
     "vmflow.nn.normalization_layers": ("vmflow.distributed.process",),
     "vmflow.transfers": ("vmflow.distributed.global_tensors",),
     "vmflow.protocols": (*_LOADED_BY_METHODS, "vmflow.distributed.global_tensors"),

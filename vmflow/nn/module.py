@@ -7,7 +7,7 @@ calling hooks live in `state` and `hooks`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from vmflow import dtypes
 from vmflow.autograd import no_grad
@@ -25,9 +25,6 @@ from vmflow.tensors import Handle, Tensor
 from . import hooks, state
 from .module_path import ModulePath
 from .parameter import Buffer, Parameter, UninitializedTensorMixin, is_lazy
-
-if TYPE_CHECKING:
-    from vmflow.markup import Tree
 
 Member = TypeVar("Member")
 
@@ -755,27 +752,9 @@ class Module:
         return tree(self._get_name(), extra.split("\n") if extra else [], children)
 
     def _repr_html_(self) -> str:
-        from vmflow.markup import folding, stacked  # which only notebooks need
+        from .module_tree import html_of  # which only notebooks need
 
-        return stacked(folding(_branch(self, "")))
-
-
-def _branch(module: Module, name: str) -> Tree:
-    """A module, its settings, the number of its parameters and its submodules."""
-    from vmflow.markup import Tree  # which only notebooks need
-
-    parameters = list(module.parameters())
-    count = f"{sum([0 if is_lazy(parameter) else parameter.numel() for parameter in parameters]):,} parameters"
-    frozen = len([parameter for parameter in parameters if not parameter.requires_grad])
-    notes = [count] if parameters else []
-    if any([is_lazy(parameter) for parameter in parameters]):
-        notes.append("some without a shape yet")
-    if frozen:
-        notes.append("frozen" if frozen == len(parameters) else f"{frozen} of {len(parameters)} tensors frozen")
-    settings = " ".join(module.extra_repr().split())
-    children = [_branch(child, key) for key, child in module._modules.items() if child is not None]
-    own = f"{module._get_name()}({settings})"
-    return Tree(f"({name}): {own}" if name else own, ", ".join(notes), children)
+        return html_of(self)
 
 
 def _unsplit(sbp: Any) -> Any:
