@@ -584,42 +584,6 @@ class Graph:
         """How that is run."""
         return self._latest("plan").plan
 
-    def draw(self, path: str | os.PathLike[str] | None = None, part: Literal["job", "full_job", "plan"] = "job") -> str:
-        """An SVG image of the graph; no other program is needed.
-
-        Args:
-            path: a file to write it to.
-            part: "job" for the ops as recorded, "full_job" for the ops after all passes, "plan" for the tasks.
-
-        Returns:
-            The image as text.
-
-        Raises:
-            RuntimeError: if the graph has not been built.
-            ValueError: for another part.
-            OSError: if the file cannot be written.
-
-        Example:
-            >>> double = flow.nn.Graph.trace(lambda x: x * 2)
-            >>> double(flow.ones(2))
-            tensor([2., 2.])
-            >>> double.graph.draw().startswith("<svg")
-            True
-        """
-        if part not in ("job", "full_job", "plan"):
-            raise ValueError(f"draw: part must be 'job', 'full_job' or 'plan', got {part!r}")
-        drawn: Job | Plan = getattr(self, part)
-        image = drawn.to_svg()
-        if path is not None:
-            with open(path, "w", encoding="utf-8") as file:
-                file.write(image)
-        return image
-
-    def _repr_html_(self) -> str:
-        if not self._compiled:
-            return stacked(line(self.name, "not built yet: its first call builds it"), preformatted(repr(self)))
-        return self.job._repr_html_()
-
     def _latest(self, what: str) -> CompiledGraph:
         if not self._compiled:
             raise RuntimeError(f"{self.name} has no {what} yet: it is built by its first call")
@@ -701,6 +665,42 @@ class Graph:
 
     def __repr__(self) -> str:
         return described(self, self._blocks)
+
+    def draw(self, path: str | os.PathLike[str] | None = None, part: Literal["job", "full_job", "plan"] = "job") -> str:
+        """An SVG image of the graph; no other program is needed.
+
+        Args:
+            path: a file to write it to.
+            part: "job" for the ops as recorded, "full_job" for the ops after all passes, "plan" for the tasks.
+
+        Returns:
+            The image as text.
+
+        Raises:
+            RuntimeError: if the graph has not been built.
+            ValueError: for another part.
+            OSError: if the file cannot be written.
+
+        Example:
+            >>> double = flow.nn.Graph.trace(lambda x: x * 2)
+            >>> double(flow.ones(2))
+            tensor([2., 2.])
+            >>> double.graph.draw().startswith("<svg")
+            True
+        """
+        if part not in ("job", "full_job", "plan"):
+            raise ValueError(f"draw: part must be 'job', 'full_job' or 'plan', got {part!r}")
+        drawn: Job | Plan = getattr(self, part)
+        image = drawn.to_svg()
+        if path is not None:
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(image)
+        return image
+
+    def _repr_html_(self) -> str:
+        if not self._compiled:
+            return stacked(line(self.name, "not built yet: its first call builds it"), preformatted(repr(self)))
+        return self.job._repr_html_()
 
 
 class _Itself:
