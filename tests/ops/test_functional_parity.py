@@ -396,7 +396,7 @@ def test_signatures_are_pytorchs_without_deprecated_arguments(name: str) -> None
         expected = inspect.signature(theirs)
     except ValueError:
         pytest.skip("PyTorch does not tell")
-    skipped = ("size_average", "reduce")
+    skipped: tuple[str, ...] = ("size_average", "reduce")
     wanted = [
         (parameter.name, parameter.kind, parameter.default)
         for parameter in expected.parameters.values()
