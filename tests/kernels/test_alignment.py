@@ -180,6 +180,6 @@ def test_functions_look_at_their_words_where_that_is_asked_for(checks: str, kept
     done = subprocess.run([sys.executable, "-c", _WRONG_CALL], capture_output=True, text=True, env=outside, check=False)
     if checks == "1":
         assert done.returncode < 0
-        assert "vmflow: softmax was called with what it does not take; expected IS_AT(from) && IS_AT(to)" in done.stderr
+        assert "vmflow: softmax was called with invalid arguments; expected IS_AT(from) && IS_AT(to)" in done.stderr
     else:
         assert done.stdout.split() == ["computed"], done.stderr

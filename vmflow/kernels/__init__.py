@@ -1,11 +1,11 @@
 """How ops are computed.
 
-`choosing` is the door: `choose` finds the `Kernel` for a `Problem`.  `updates` is the door to kernels that change
-arrays in place, such as the steps of optimizers.  `problems` has the details that inference tells kernels beside shapes
-and dtypes, `numpy` has the host's kernels, and `native` the parts of them that are written in C.  No module outside of
-this folder knows which of them computes.
+`choosing` is the entry point: `choose` finds the `Kernel` for a `Problem`.  `updates` is the entry point to kernels
+that change arrays in place, such as the steps of optimizers.  `problems` has the details that inference tells kernels
+beside shapes and dtypes, `numpy` has the host's kernels, and `native` the parts of them that are written in C.  No
+module outside of this folder knows which of them computes.
 
-Another device has a package beside `numpy` with modules of the same names, and a line in `choosing.PACKAGES`.
+Another device has a package like `numpy` with modules of the same names, and a line in `choosing.PACKAGES`.
 """
 
 # This module registers functions that run before and after forks.  A thread that infers its first op must not register

@@ -1,4 +1,4 @@
-"""`BACKGROUND`: threads on which kernels of CUDA devices are compiled before somebody waits for them."""
+"""`BACKGROUND`: threads that compile kernels of CUDA devices before the kernels are launched."""
 
 from __future__ import annotations
 
@@ -20,48 +20,48 @@ _GRACE: Final = 5.0
 
 @final
 class Background:
-    """Threads that work as long as there is something to do.
+    """Threads that live as long as there are tasks.
 
     Args:
-        most: how many there are at most.
+        most: the largest number of threads.
     """
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._lock = lock_held_while_forking()
         self._done = threading.Condition(self._lock)
-        # Tasks by what they are for.
+        # Tasks by purpose.
         self._waiting: dict[Hashable, Callable[[], None]] = {}
         self._threads: list[threading.Thread] = []
 
     def add(self, task: Callable[[], None], purpose: Hashable) -> None:
-        """Have a task done behind those there are, unless one of the same purpose waits; it must not raise."""
+        """Queue a task, unless one of the same purpose waits; the task must not raise."""
         with self._lock:
             self._waiting.setdefault(purpose, task)
             if len(self._threads) < min(self._most, len(self._waiting)):
                 thread = threading.Thread(target=self._work, name="vmflow-rehearsal", daemon=True)
-                with suppress(RuntimeError):  # no memory for a thread: who launches the kernel compiles it
+                with suppress(RuntimeError):  # no memory for a thread: the launching thread compiles the kernel
                     thread.start()
                     self._threads.append(thread)
 
     def pending(self) -> int:
-        """How many tasks wait or are being done."""
+        """The number of tasks that wait or are running."""
         with self._lock:
             return len(self._waiting) + len(self._threads)
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Whether nothing is left to do, after waiting for that for at most so many seconds."""
+        """Wait for at most so many seconds until no task is left; returns whether none is."""
         with self._lock:
             return self._done.wait_for(lambda: not self._threads, timeout)
 
     def end(self) -> None:
-        """Do no further task; wait for those that are being done."""
+        """Start no further task; wait for the running ones."""
         with self._lock:
             self._waiting.clear()
         self.wait(_GRACE)
 
     def forget(self) -> None:
-        """In a forked child: the threads are not here."""
+        """Forget all tasks in a forked child, which has no threads for them."""
         self._waiting.clear()
         self._threads.clear()
 

@@ -1,8 +1,8 @@
-"""Which processor numpy's BLAS takes itself to be on, and whether another would be worth trying.
+"""The processor whose kernels numpy's BLAS uses, and whether another's would be worth trying.
 
-OpenBLAS chooses its kernels when it is loaded, by the model of the processor.  One that it does not know, as new ones
-are for a while, gets kernels for an older one.  Only the environment can change that, before numpy is imported; so all
-there is to do here is to tell, and to leave BLAS fewer products: see `vmflow.kernels.numpy.products`.
+OpenBLAS chooses its kernels when it is loaded, by the model of the processor.  A model that it does not know, as new
+ones are for a while, gets kernels for an older one.  Only the environment can change that, before numpy is imported; so
+this module only gives advice, and BLAS is given fewer products: see `vmflow.kernels.numpy.products`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 
 from .native.processor import cpu_flags as cpu_flags
 
-# The functions that tell, in the builds for numpy's wheels and in others.
+# The functions that return the core, in the builds for numpy's wheels and in others.
 _FUNCTIONS: Final = (
     "scipy_openblas_get_corename64_",
     "scipy_openblas_get_corename",
@@ -24,14 +24,14 @@ _FUNCTIONS: Final = (
     "openblas_get_corename",
 )
 
-# Abilities that kernels with AVX-512 need, by their names in /proc/cpuinfo; and the kernels' names in OpenBLAS.
+# Features that kernels with AVX-512 need, by their names in /proc/cpuinfo; and the kernels' names in OpenBLAS.
 _NEEDED: Final = frozenset({"avx512f", "avx512cd", "avx512bw", "avx512dq", "avx512vl"})
 _WITH_AVX512: Final = frozenset({"skylakex", "cooperlake", "sapphirerapids"})
 
 
 def libraries() -> list[str]:
     """The files of OpenBLAS that came with numpy; none where numpy was built for a library of the system."""
-    # By hand, for this is asked at the first product, and pathlib takes 5 milliseconds to import.
+    # By hand, since the first product calls this, and pathlib takes 5 milliseconds to import.
     package = os.path.dirname(np.__file__)
     folders = (os.path.join(os.path.dirname(package), "numpy.libs"), os.path.join(package, ".dylibs"))
     return sorted(
@@ -46,7 +46,7 @@ def libraries() -> list[str]:
 
 
 def loaded_core() -> str | None:
-    """The processor whose kernels OpenBLAS uses, such as "Haswell"; None if there is no telling."""
+    """The processor whose kernels OpenBLAS uses, such as "Haswell"; None if OpenBLAS does not report it."""
     for path in libraries():
         try:
             # numpy has loaded it already, and this is the same library.

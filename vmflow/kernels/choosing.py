@@ -1,8 +1,8 @@
-"""The door to the kernels of ops: a `Problem` describes the computation, and `choose` finds the `Kernel` for it.
+"""Chooses the kernels of ops: a `Problem` describes the computation, and `choose` finds the `Kernel` for it.
 
-A kernel is chosen once for each inference, by op, metas and device, and kept with it.  At that time nobody knows where
-operands lie in memory.  So each kernel checks layout, alignment and overlap itself; its result is the same to the bit,
-however the operands lie.
+A kernel is chosen once for each inference, by op, metas and device, and kept with it.  The addresses and layouts of the
+operands are not known then.  So each kernel checks layout, alignment and overlap itself; its result is the same to the
+bit for all layouts.
 
 A device has a package of modules, one for each family of ops, which declare builders of kernels.  The host's is
 `vmflow.kernels.numpy`.  A module is imported when the first op of its family is inferred.
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 # function(*input arrays, *scalars, out) -> result; see `vmflow.instructions.op_call.Kernel`.
 Function: TypeAlias = Callable[..., Any]
 
-# A function, its arguments, and the array in which its result is wanted; None if the function sees to that itself.
+# A function, its arguments, and the array for its result; None if the function writes its result by itself.
 Call: TypeAlias = "tuple[Callable[..., Any], tuple[Any, ...], Array | None]"
 
 # bound(*scalars) -> (function, before, after), such that kernel(*arrays, *scalars, out) is
 # function(*before, *arrays, *after, out).
 Bound: TypeAlias = Callable[..., tuple[Function, tuple[Any, ...], tuple[Any, ...]]]
 
-# placed(inputs, outputs, scratch) -> calls that together are kernel(*inputs, out), for as long as the memory of these
+# placed(inputs, outputs, scratch) -> calls that together are kernel(*inputs, out), as long as the memory of these
 # arrays lives, and until `generation` changes; None if there are none.
 Placed: TypeAlias = "Callable[[Sequence[Array], Sequence[Array], Array | None], list[Call] | None]"
 
@@ -44,14 +44,14 @@ class Kernel:
         function: see `Function`.
         bound: the function for given scalars, for callers who call it often; see `Bound`.
         placed: the same for arrays that stay where they are; see `Placed`.
-        scratch: how many bytes `placed` needs to work in.
-        sharing: pairs (input, output): the output may lie where the input does, if dtype and layout are the same.
-        keeps: whether, where a gradient will be wanted, another op is the better one, which returns for it what this
-            one computes on its way.
-        casts: whether the function casts its result to the dtype of `out`; else a caller with another dtype does.
+        scratch: the bytes of scratch memory that `placed` needs.
+        sharing: pairs (input, output): the output may take the input's memory, if dtype and layout are the same.
+        keeps: whether another op should run where a gradient will be wanted: it also returns intermediate results for
+            the gradient.
+        casts: whether the function casts its result to the dtype of `out`; otherwise the caller does.
 
     Attributes:
-        function, placed, scratch, sharing, keeps, casts: as given.
+        function, placed, scratch, sharing, keeps, casts: see above.
     """
 
     __slots__ = ("_bound", "casts", "function", "keeps", "placed", "scratch", "sharing")
@@ -83,7 +83,7 @@ class Kernel:
 
 
 class Problem(NamedTuple):
-    """A computation that a kernel is wanted for: all that inference knows of a call.
+    """A computation that needs a kernel: all that inference knows of a call.
 
     Attributes:
         op: its name in the op table.
@@ -107,14 +107,14 @@ class Problem(NamedTuple):
 # builder(problem) -> the kernel, or only its function.
 Builder: TypeAlias = "Callable[[Problem], Kernel | Function]"
 
-# By the type of the device, the package in which each family has a module.  The simulated device computes as the host.
+# The package of each type of device, in which each family has a module.  The simulated device computes like the host.
 PACKAGES: Final = {"cpu": "vmflow.kernels.numpy", "sim": "vmflow.kernels.numpy", "cuda": "vmflow.kernels.cuda"}
 
 # By package, the builders by op or family.
 _BUILDERS: Final[dict[str, dict[str, Builder]]] = {package: {} for package in PACKAGES.values()}
 
 
-# No thread may fork during an import: the child would wait for ever for a half-imported module.
+# No thread may fork during an import: the child would wait forever for a half-imported module.
 _importing = lock_held_while_forking()
 
 
@@ -123,7 +123,7 @@ def builds(*names: str, package: str = "vmflow.kernels.numpy") -> Callable[[Buil
 
     The name of a family stands for all of its ops that have no builder of their own.
 
-    A function may declare itself again, since Ctrl-C may interrupt the import of a module, which then is repeated.
+    A function may declare itself again, since Ctrl-C may interrupt the import of a module, which is then repeated.
 
     Args:
         names: of the ops, or of the family.
@@ -182,10 +182,10 @@ _NOTHING: Final = Kernel(leave, casts=True)
 
 
 def choose(problem: Problem, device: Device) -> Kernel:
-    """The kernel that computes this on that device; if the details are a kernel, that, for an op may bring its own.
+    """The kernel that computes a problem on a device; some ops supply it themselves, as the problem's details.
 
     Raises:
-        DeviceUnavailable: if nothing can be computed there.
+        DeviceUnavailable: if the device cannot compute.
         NotImplementedError: if the device has no kernel for the op.
     """
     if device.type == "meta":

@@ -1,4 +1,4 @@
-"""The switch of compiled kernels, and whether those in C they are in use, by which compiler, and if not, why."""
+"""The switch of compiled kernels, and the state of C kernels: whether they are used, which compiler, and why not."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from .native.loading import LOADER as LOADER
 
 
 def describe() -> dict[str, Any]:
-    """The mode, the compiler, how many libraries are loaded, where they are kept, and why there are none.
+    """The mode, the compiler, the number of loaded libraries, their folder, and the problem that prevents them.
 
-    None stands for what there is not.
+    Missing facts are None.
     """
     problem = "switched off, by VMFLOW_JIT=0 or by backends.codegen.mode" if LOADER.mode == "off" else LOADER.problem
     try:
@@ -31,12 +31,12 @@ def describe() -> dict[str, Any]:
 
 
 def pending() -> int:
-    """How many libraries of C kernels and kernels of CUDA devices are being compiled, or wait for their turn."""
+    """The number of C libraries and of CUDA kernels that are being compiled, or wait to be."""
     return LOADER.pending() + BACKGROUND.pending()
 
 
 def settle(timeout: float | None = None) -> bool:
-    """Wait until nothing is being compiled, for at most so many seconds; whether nothing is left."""
+    """Wait for at most so many seconds until nothing is being compiled; returns whether nothing is left."""
     deadline = None if timeout is None else time.monotonic() + timeout
     settled = LOADER.settle(timeout)
     return BACKGROUND.wait(None if deadline is None else max(0.0, deadline - time.monotonic())) and settled
@@ -51,7 +51,7 @@ def one_line(found: dict[str, Any]) -> str:
 
 
 def being_compiled() -> str | None:
-    """A sentence on the libraries being compiled: how many, by what, and where they go; None if there are none."""
+    """A sentence on the libraries being compiled: their number, compiler and folder; None if there are none."""
     count = LOADER.pending()
     if not count or LOADER.problem is not None:
         return None

@@ -1,4 +1,4 @@
-"""The door to the kernels that move arrays as they are: between devices, and within the memory of one.
+"""The entry point to the kernels that copy arrays: between devices, and within the memory of one device.
 
 Kernels between devices read on one and write on another, and run on streams of their own.
 """
@@ -21,11 +21,11 @@ def copier(accelerator: Device) -> Function:
     """The kernel of copies from and to a device: ``kernel(array, ..., out)``, where `out` may be None for a new array.
 
     Args:
-        accelerator: the device that is not the host, or the one that is copied to.
+        accelerator: the device that is not the host; of two such devices, the target.
     """
     if accelerator.type != "cuda":
         return _copy
-    from .cuda.transfers import copy_across  # which programs without such a device do without
+    from .cuda.transfers import copy_across  # not imported by programs without such a device
 
     return copy_across
 
@@ -45,7 +45,8 @@ def _copy(array: Array, *more: Array | None) -> Array:
     return out
 
 
-# Within the memory of one device.  On a CUDA device the calling thread launches these kernels by its current launcher.
+# Within the memory of one device.  On a CUDA device the calling thread launches these kernels with its current
+# launcher.
 
 
 def view_at(memory: Array, offset: int, of: TensorMeta) -> Array:
@@ -57,7 +58,7 @@ def view_at(memory: Array, offset: int, of: TensorMeta) -> Array:
 
 
 def assign(out: Array, array: Array) -> None:
-    """Copy an array to another one of its shape, cast to the dtype of that."""
+    """Copy an array into another one of its shape, cast to the dtype of that."""
     if isinstance(out, np.ndarray):
         np.copyto(out, array, casting="unsafe")
     else:
@@ -89,6 +90,6 @@ def rows_of(array: Array, begin: int, end: int) -> Array:
 
 
 def _on_cuda() -> Any:
-    from .cuda import transfers  # which programs without such a device do without
+    from .cuda import transfers  # not imported by programs without such a device
 
     return transfers

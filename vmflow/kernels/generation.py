@@ -1,4 +1,4 @@
-"""When kernels are to be chosen anew."""
+"""A number that says when kernels are to be chosen anew."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Final
 
 
 class Generation:
-    """A number that changes when a problem may get another kernel than before.
+    """A number that changes when a problem may get a different kernel.
 
     It changes when a compiled library has arrived, when C kernels are switched on or off, and when the number of
-    threads changes.  Kernels chosen before remain right, as do the arguments that were prepared for them; they may be
+    threads changes.  Kernels chosen before remain valid, as do the arguments that were prepared for them; they may be
     slower, or use C or threads that are no longer wanted.
 
     Attributes:
-        number: compared with the one from before the choice.
-        watchers: called after each change, on whichever thread makes it.
+        number: the present generation; compare it with the one from before the choice.
+        watchers: called after each change, on the thread that makes it.
     """
 
     def __init__(self) -> None:

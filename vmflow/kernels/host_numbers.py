@@ -1,4 +1,4 @@
-"""`HostNumbers`: random numbers for callers that are no ops, such as samplers."""
+"""`HostNumbers`: random numbers for callers that are not ops, such as samplers."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from .numpy.random import Numbers, exponentials, permuted
 
 @final
 class HostNumbers:
-    """Numbers on the host, computed when they are asked for, from a range of a generator's blocks.
+    """Numbers on the host, computed on request, from a range of a generator's blocks.
 
-    Each call goes on in the range where the call before it has ended; it uses half as many blocks as it gives numbers.
+    Each call continues in the range where the last one ended; it uses half as many blocks as it returns numbers.
 
     Args:
         seed, offset: of the range; see `vmflow.random.Generator.take`.
@@ -38,7 +38,7 @@ class HostNumbers:
         return self._drawn("integers", count, count, below, 0)
 
     def permutation(self, count: int) -> Array:
-        """The integers of int64 below `count`, in random order; those of `vmflow.randperm`."""
+        """The integers of int64 below `count`, in random order, like those of `vmflow.randperm`."""
         return permuted(self._words(count))
 
     def _words(self, count: int) -> Array:

@@ -1,14 +1,14 @@
-"""Threads within an op: kernels of large arrays are cut into pieces, which several cores compute at once.
+"""Threads within an op: kernels of large arrays are cut into pieces, which several cores compute in parallel.
 
-numpy's loops and C let go of the interpreter lock while they compute, so that threads of Python will do.  Whoever runs
-a kernel begins with the first piece, and helpers with the last.  What no helper has begun by then the caller computes,
-too: where there are other threads a helper may have to wait for the interpreter for milliseconds, and nobody waits for
-a helper that does nothing.
+numpy's loops and C release the interpreter's lock while they compute, so Python's threads suffice.  The caller of a
+kernel begins with the first piece, and helpers with the last.  The caller also computes the pieces that no helper has
+begun by then: next to other threads a helper may have to wait for the interpreter for milliseconds, and the caller does
+not wait for a helper that is still idle.
 
-Kernels are cut so that all pieces together make what the whole would make, to the bit, however many there are.
+All pieces together compute the result of the whole, to the bit, for any number of pieces.
 
-There is one pool for the process.  While it works for somebody, everybody else, and whoever cuts within a piece,
-computes alone: nothing is queued, and so nothing can be locked up.
+There is one pool for the process.  While it works for one caller, all other callers, and kernels that are cut within a
+piece, compute alone: nothing is queued, and so nothing can deadlock.
 """
 
 from __future__ import annotations
@@ -25,39 +25,39 @@ from .generation import GENERATION
 
 Array: TypeAlias = Any
 
-# Work in a piece, at least.  Work is counted in additions of two floats from arrays, of which this many take 100
-# microseconds.  Measured on two cores: to hand a piece over takes 13 to 25 microseconds, and to hear that it is done
-# takes 13; two cores also wait longer for memory than one.  In two pieces 0.25M additions take 1.6 times as long as in
-# one, 0.5M 1.1 times, 1M 0.9 times and 4M 0.65 times as long; 0.25M exponentials, each as long as three to four
-# additions, take 1.0 times, and rows of as many for softmax 0.75 times as long.  On a virtual machine whose idle cores
-# take 54 microseconds to wake, and whose vectors make an exponential as cheap as an addition, 0.25M took 2.0 times as
-# long in two pieces, 1M 1.2 times and 4M 0.65 times: see `vmflow.kernels.numpy.spreading.work`.
+# The least work in a piece.  Work is counted in additions of two floats from arrays; this many take 100 microseconds.
+# Measured on two cores: handing a piece over takes 13 to 25 microseconds, and hearing that it is done takes 13; two
+# cores also wait longer for memory than one.  In two pieces 0.25M additions take 1.6 times as long as in one, 0.5M 1.1
+# times, 1M 0.9 times and 4M 0.65 times as long; 0.25M exponentials, each as long as three to four additions, take 1.0
+# times, and rows of as many for softmax 0.75 times as long.  On a virtual machine whose idle cores take 54 microseconds
+# to wake, and whose vectors make an exponential as cheap as an addition, 0.25M took 2.0 times as long in two pieces, 1M
+# 1.2 times and 4M 0.65 times: see `vmflow.kernels.numpy.spreading.work`.
 LEAST: Final = 1 << 19
 
-# Pieces of flat arrays begin at multiples of so many elements, so that numpy's vector loops end where they would
-# anyway: which of two zeros is the larger depends on where in its loop it is met.
+# Pieces of flat arrays begin at multiples of so many elements, so that numpy's vector loops end where they would in the
+# whole: the larger of two zeros depends on its position in the loop.
 _WHOLE: Final = 64
 
 _get_ident: Final = threading.get_ident
 
-# Among owners, whoever has the pieces computed.
+# The caller of the pieces, among their owners.
 _CALLER: Final = object()
 
 
 class _Job:
     """A kernel in pieces.
 
-    Who has begun a piece, and that it has ended, are noted by single assignments: whatever Ctrl-C comes between, nobody
-    waits for what nobody does.
+    Claiming a piece and ending it are single assignments: wherever Ctrl-C comes between, no thread waits for a piece
+        that
+    no thread computes.
 
     Attributes:
         function: called with the numbers or arrays of each piece.
         pieces: see `run`.
-        owners: by piece, who has begun it, or will see to it that nobody does; a helper is another one each time that
-            it looks.
+        owners: by piece, the owner: the caller, or a helper's claim, a new object for each look.
         ended: the pieces that helpers have computed.
-        errors: by piece, what it has raised.
-        bell: rung by helpers, once for each piece.
+        errors: by piece, the exception that it has raised.
+        bell: receives one item from a helper for each piece.
     """
 
     __slots__ = ("bell", "ended", "errors", "function", "owners", "pieces")
@@ -71,7 +71,7 @@ class _Job:
         self.bell: SimpleQueue[None] = SimpleQueue()
 
     def work(self) -> None:
-        """Compute what nobody else has begun; of the caller."""
+        """Compute the unclaimed pieces, as the caller."""
         for number, piece in enumerate(self.pieces):
             if self.owners.setdefault(number, _CALLER) is _CALLER:
                 try:
@@ -80,7 +80,7 @@ class _Job:
                     self.errors[number] = error
 
     def help(self) -> None:
-        """The same, of a helper."""
+        """Compute the unclaimed pieces, as a helper."""
         me = object()
         for number in reversed(range(len(self.pieces))):
             if self.owners.setdefault(number, me) is me:
@@ -92,7 +92,7 @@ class _Job:
                 self.bell.put(None)
 
     def settle(self) -> None:
-        """Let nobody begin another piece, and wait for those that helpers have begun; Ctrl-C comes afterwards."""
+        """Let no helper claim another piece, and wait for the claimed ones; Ctrl-C is raised afterwards."""
         interruption: BaseException | None = None
         while True:
             try:
@@ -106,19 +106,19 @@ class _Job:
             raise interruption
 
     def check(self) -> None:
-        """Raise what the first of the pieces that have failed has raised."""
+        """Raise the exception of the first piece that has failed, if any."""
         if self.errors:
             raise self.errors.pop(min(self.errors))
 
 
 class _Pool:
-    """The helpers.
+    """The helper threads.
 
     Attributes:
-        threads: how many threads a kernel may have, with the caller's; 0 while nobody has asked.
-        owner: the thread whose kernel they work for.  It is taken as a `TurnLock` is, by one assignment before a `try`.
-        helpers: how many there are.
-        inbox: of jobs, for all of them.
+        threads: how many threads a kernel may have, with the caller's; 0 until it is first needed.
+        owner: the thread whose kernel they work for.  It is taken like a `TurnLock`, by one assignment before a `try`.
+        helpers: the number of helpers.
+        inbox: a queue of jobs, for all of them.
     """
 
     def __init__(self) -> None:
@@ -126,13 +126,13 @@ class _Pool:
         self.renew()
 
     def renew(self) -> None:
-        """Have no helpers, as in a forked child."""
+        """Start without helpers, as in a forked child."""
         self.owner: int | None = None
         self.helpers = 0
         self.inbox: SimpleQueue[_Job] = SimpleQueue()
 
     def call(self, job: _Job) -> None:
-        """Let helpers look at a job, with the caller no more than there should be threads, or than it has pieces."""
+        """Send a job to helpers: with the caller, at most the allowed threads, and at most one for each piece."""
         wanted = min(len(job.pieces), get_num_threads()) - 1
         while self.helpers < wanted and self._start_one():
             self.helpers += 1
@@ -144,15 +144,15 @@ class _Pool:
         try:
             threading.Thread(target=_serve, args=(self.inbox,), name=name, daemon=True).start()
         except RuntimeError:
-            return False  # too many threads, or the interpreter is ending: the caller does it all
+            return False  # too many threads, or the interpreter is ending: the caller computes alone
         return True
 
 
 def _serve(inbox: SimpleQueue[_Job]) -> None:
-    # As where kernels run otherwise: what is no number is no error.
+    # As everywhere that kernels run: nan is no error.
     np.seterr(all="ignore")
     while True:
-        # Not in a variable, which would keep the arrays of the last one.
+        # Not kept in a variable, which would keep the last job's arrays alive.
         inbox.get().help()
 
 
@@ -161,20 +161,26 @@ _POOL: Final = _Pool()
 os.register_at_fork(after_in_child=_POOL.renew)
 
 
-# How many threads
+# The number of threads
 
 
 def set_num_threads(threads: int) -> None:
     """Let kernels of large arrays use so many threads, in the whole process and from the next kernel on.
 
-    Results do not depend on it.  Where matrix products are BLAS's, its own number counts (OPENBLAS_NUM_THREADS).
+    Results do not depend on the number.  Matrix products by BLAS have their own (OPENBLAS_NUM_THREADS).
 
     Args:
-        threads: with 1, none is started.
+        threads: with 1, no thread is started.
 
     Raises:
-        TypeError: if it is no integer.
-        ValueError: if it is not positive.
+        TypeError: if `threads` is not an integer.
+        ValueError: if `threads` is not positive.
+    Example:
+        >>> threads = flow.get_num_threads()
+        >>> flow.set_num_threads(1)
+        >>> flow.get_num_threads()
+        1
+        >>> flow.set_num_threads(threads)
     """
     if isinstance(threads, bool) or not isinstance(threads, (int, np.integer)):
         raise TypeError(f"set_num_threads: expected an integer, got {type(threads).__name__}")
@@ -186,7 +192,12 @@ def set_num_threads(threads: int) -> None:
 
 
 def get_num_threads() -> int:
-    """How many threads kernels of large arrays use: OMP_NUM_THREADS, or else the cores that this process may run on."""
+    """The number of threads for kernels of large arrays: OMP_NUM_THREADS, or else the cores that this process may use.
+
+    Example:
+        >>> flow.get_num_threads() >= 1
+        True
+    """
     if not _POOL.threads:
         said = os.environ.get("OMP_NUM_THREADS", "")
         _POOL.threads = int(said) if said.isdecimal() and int(said) else usable_cpus() or 1
@@ -194,7 +205,7 @@ def get_num_threads() -> int:
 
 
 def usable_cpus() -> int | None:
-    """On how many cores this process may run; None if that is not known."""
+    """The number of cores that this process may run on; None if it is not known."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 
@@ -202,25 +213,25 @@ def usable_cpus() -> int | None:
 
 
 def pieces(work: float) -> int:
-    """Into how many pieces a kernel is worth cutting that does so much work; see `LEAST`."""
+    """The number of pieces that so much work is worth cutting into; see `LEAST`."""
     return 1 if work < 2 * LEAST else min(get_num_threads(), int(work) // LEAST)
 
 
 def run(function: Callable[..., object], pieces: Sequence[tuple[Any, ...]]) -> None:
-    """Call a function once for each piece, on several threads if they are there.
+    """Call a function once for each piece, on several threads if they are free.
 
     Args:
         function: may be called by other threads, with numpy's errors silent.
         pieces: the arguments of each call.
 
     Raises:
-        Exception: what the first of the pieces that fail has raised, once all have ended.
+        Exception: that of the first piece that fails, once all have ended.
     """
     me = _get_ident()
     if len(pieces) > 1 and _POOL.owner is None:
         _POOL.owner = _POOL.owner or me
         if _POOL.owner == me:
-            # No call before this: out of one, Ctrl-C may come.
+            # No call before this: Ctrl-C could be raised from it.
             try:
                 job = _Job(function, pieces)
                 try:
@@ -237,12 +248,12 @@ def run(function: Callable[..., object], pieces: Sequence[tuple[Any, ...]]) -> N
 
 
 def parts(count: int, work: float, multiple: int = 1) -> list[tuple[int, int]]:
-    """Where the parts of ``range(count)`` begin and end that are worth a piece each.
+    """The (start, stop) of the parts of ``range(count)`` that are worth a piece each.
 
     Args:
-        count: of what is cut: elements, rows.
-        work: of all of them together, see `LEAST`.
-        multiple: of which all parts but the last have some.
+        count: the number of items: elements or rows.
+        work: that of all items together, see `LEAST`.
+        multiple: the sizes of all parts but the last are multiples of this.
     """
     step = -(-count // pieces(work))
     step += -step % multiple
@@ -255,10 +266,10 @@ def over(count: int, work: float, function: Callable[[int, int], object], multip
 
 
 def over_elements(kernel: Callable[..., Array], operands: Sequence[Any], out: Array, work: float) -> bool:
-    """Compute an op that treats each element alone, if that can be done in pieces; whether it was.
+    """Compute an op that treats each element alone, if it can be cut into pieces; returns whether it was.
 
     Args:
-        kernel: from operands, and where the result goes, to the result.
+        kernel: takes operands and the memory for the result, and returns the result.
         operands: arrays that broadcast to the result, and numbers.
         out: an array for the result; it may be one of the operands.
         work: see `LEAST`.
@@ -296,7 +307,7 @@ def over_elements(kernel: Callable[..., Array], operands: Sequence[Any], out: Ar
 
 
 def _clear_of(out: Array, array: Array) -> bool:
-    """Whether they have no memory in common, or lie in the same place in the same way."""
+    """Whether two arrays have no memory in common, or have the same address and layout."""
     if not np.may_share_memory(out, array):
         return True
     same = out.__array_interface__["data"] == array.__array_interface__["data"]

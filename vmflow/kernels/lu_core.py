@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-# So many columns are eliminated one by one; what lies behind them changes by one product of matrices.
+# So many columns are eliminated one by one; the columns behind them change by one product of matrices.
 _BLOCK: Final = 32
 
 
 def lu_factors(xp: Any, matrices: Any, pivoting: bool) -> tuple[Any, Any, Any]:
-    """Both factors in one matrix, the rows that were exchanged, and where the first 0 is on the diagonal.
+    """Both factors in one matrix, the exchanges of rows, and the position of the first 0 on the diagonal.
 
     G. H. Golub and C. F. Van Loan, Matrix Computations (2013), algorithm 3.4.1, by blocks of columns.
 
@@ -19,8 +19,8 @@ def lu_factors(xp: Any, matrices: Any, pivoting: bool) -> tuple[Any, Any, Any]:
         pivoting: whether the largest element of a column becomes the divisor of those below it.
 
     Returns:
-        The strictly lower triangle of L and the upper triangle of U; with which row each was exchanged, counted from
-        1; and the place of the first 0 on the diagonal of U, counted from 1, or 0.
+        The strictly lower triangle of L and the upper triangle of U; the row that each was exchanged with, counted from
+        1; and the position of the first 0 on the diagonal of U, counted from 1, or 0.
     """
     *batch, rows, columns = matrices.shape
     count, steps = 1, min(rows, columns)
@@ -60,7 +60,7 @@ def _first_zero(xp: Any, factors: Any) -> Any:
 
 
 def permutations(xp: Any, pivots: Any, size: int) -> Any:
-    """Where each row of a matrix of `size` rows came from when rows were exchanged as `pivots` of `lu_factors` say."""
+    """The original position of each of `size` rows after the exchanges in `pivots` of `lu_factors`."""
     *batch, steps = pivots.shape
     count = 1
     for length in batch:

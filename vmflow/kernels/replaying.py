@@ -1,4 +1,4 @@
-"""The door to replays: some devices run the same kernels over the same memory as one."""
+"""The entry point to replays: some devices run the same kernels over the same memory as one launch."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from vmflow.devices import device as Device
     from vmflow.instructions.blob import Array
 
-# call(places, noted): call all kernels in order, with these places of random numbers, and noted(note) behind each,
-# where note(error) is told of an error that the device finds later.
+# call(places, noted): call all kernels in order, with these positions of random numbers, and noted(note) behind each,
+# where note(error) takes an error that the device finds later.
 Calls: TypeAlias = "Callable[[Sequence[Any], Callable[[Callable[[Exception], None]], None]], None]"
 
 
@@ -21,8 +21,8 @@ class Replay(Protocol):
         """Run them once.
 
         Args:
-            call: see `Calls`; it is not called where they run as one.
-            places: of random numbers in this run.
+            call: see `Calls`; it is not called if the kernels run as one launch.
+            places: the positions of random numbers in this run.
         """
         ...
 
@@ -32,9 +32,9 @@ MakeReplay: TypeAlias = "Callable[[Sequence[Array], Sequence[Array], int, Callab
 
 
 def replays_of(device: Device) -> MakeReplay | None:
-    """The function that makes replays of a device's kernels; None of a device that calls them one by one."""
+    """The function that makes replays of a device's kernels; None if the device calls them one by one."""
     if device.type != "cuda":
         return None
-    from .cuda.replay import Replay as OnCuda  # which programs without such a device do without
+    from .cuda.replay import Replay as OnCuda  # not imported by programs without such a device
 
     return OnCuda

@@ -1,4 +1,4 @@
-"""Shapes and strides of several arrays that are walked through together."""
+"""Merges the dimensions of several arrays that one loop goes through."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Sequence
 def with_merged_dimensions(
     shape: Sequence[int], strides: Sequence[Sequence[int]]
 ) -> tuple[tuple[int, ...], list[list[int]]]:
-    """The same walk with as few dimensions as possible.
+    """The same elements in the same order with as few dimensions as possible.
 
-    Dimensions of size 1 are left out, and those merged that all arrays walk through in one go.
+    Dimensions of size 1 are left out, and dimensions that are contiguous in all arrays are merged.
 
     Args:
         shape: that all arrays have, or broadcast to.

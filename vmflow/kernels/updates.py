@@ -1,4 +1,4 @@
-"""The door to updates, which change many arrays in place: `choose_update` finds the `Rule` that makes their kernels.
+"""Chooses updates, which change many arrays in place: `choose_update` finds the `Rule` that makes their kernels.
 
 Most updates are steps of optimizers.  They are not ops: a rule is chosen by its name alone, without metas, and its
 kernel sees the arrays when it runs.  All else that a kernel needs are the rule's settings; see
@@ -30,12 +30,12 @@ Change = TypeVar("Change", bound=Callable[..., object])
 class Rule(NamedTuple):
     """How some arrays are changed.
 
-    It may remember something from one update to the next, such as where the arrays lie: whoever changes the same arrays
-    again and again keeps a rule for them.
+    A rule may remember facts from one update to the next, such as the arrays' addresses: a caller that changes the same
+    arrays again and again keeps a rule for them.
 
     Attributes:
         change: changes the arrays; see `Change`.
-        memory: what it is given first, if anything.
+        memory: its first argument, if any.
     """
 
     change: Callable[..., object]
@@ -46,12 +46,12 @@ class Rule(NamedTuple):
         return partial(self.change, *self.memory, *settings)
 
 
-# By package and name, what changes arrays by a rule, and what makes the rule's memory, if it has one.
+# By package and name, the function that changes arrays, and the one that makes the rule's memory, or None.
 _RULES: Final[dict[str, dict[str, tuple[Callable[..., object], Callable[[], Any] | None]]]] = {
     package: {} for package in PACKAGES.values()
 }
 
-# By name and device, the rules without a memory that were chosen: some are chosen for each batch.
+# By name and device, the rules without memory that were chosen: some are chosen for each batch.
 _CHOSEN: Final[dict[tuple[str, Device], Rule]] = {}
 
 
@@ -62,11 +62,11 @@ def declares_rule(
 
     Args:
         rule: its name.
-        memory: makes the memory of a rule, where it has one.
+        memory: makes the memory of a rule that has one.
         package: of the device.
 
     Raises:
-        ValueError: if another function does so already.
+        ValueError: if another function has declared this rule.
     """
 
     def declare(change: Change) -> Change:
@@ -86,8 +86,16 @@ def choose_update(rule: str, device: Device) -> Rule:
     """The rule of this name, for arrays on that device.
 
     Raises:
-        DeviceUnavailable: if nothing can be computed there.
+        DeviceUnavailable: if the device cannot compute.
         NotImplementedError: if the device has no such rule.
+    Example:
+        >>> import numpy as np
+        >>> from vmflow.kernels.updates import choose_update
+        >>> clip = choose_update("clip", flow.device("cpu")).kernel(flow.nn.utils.Clip(2.0))
+        >>> array = np.array([-3.0, 1.0, 5.0])
+        >>> clip([], [array])
+        >>> array
+        array([-2.,  1.,  2.])
     """
     chosen = _CHOSEN.get((rule, device))
     if chosen is not None:

@@ -14,7 +14,7 @@ from .rules import HALVES, INTEGERS, RULES, Rule, clamped, converted, held_in, r
 if TYPE_CHECKING:
     from vmflow.kernels.problems.fused import FusedStep
 
-# Powers for which there is an op of another name.
+# Powers that are ops of their own.
 _POWERS: Final = {2: "square", 0.5: "sqrt", -0.5: "rsqrt", -1: "reciprocal"}
 
 
@@ -23,11 +23,11 @@ class Operation(NamedTuple):
 
     Attributes:
         name: in the op table.
-        operands: arrays are numbered first and then the operations before it, in order.
+        operands: their numbers: arrays are numbered first, and then the operations before it, in order.
         scalars: Python numbers among the operands.
-        reversed: whether the scalar stands first.
-        compute: the dtype that it is computed in, by name.
-        result: the dtype of what it makes.
+        reversed: whether the scalar is the first operand.
+        compute: the name of the dtype that it is computed in.
+        result: the dtype of its result.
     """
 
     name: str
@@ -45,10 +45,10 @@ def operation_of(step: FusedStep) -> Operation:
 
 
 class Number(NamedTuple):
-    """A Python number among the operands; the text is the same for all values.
+    """A Python number among the operands; the text is the same for all its values.
 
     Attributes:
-        value: as given, within the range of the dtype.
+        value: within the range of the dtype.
         dtype: of the variable that holds it.
     """
 
@@ -63,7 +63,7 @@ class Body(NamedTuple):
         lines: they read x0, x1, ... (an element of each input) and s0, s1, ... (the numbers), and declare t0, t1, ...:
             the result of each operation.
         numbers: see `Number`.
-        inexact: the ops in it whose results are not numpy's to the bit.
+        inexact: its ops whose results can differ from numpy's.
         wrong: a condition under which an element is an error; "" if there is none.
     """
 
@@ -76,7 +76,7 @@ class Body(NamedTuple):
 def write_body(
     inputs: Sequence[str], operations: Sequence[Operation], types: Mapping[str, str], rules: Mapping[str, Rule] = RULES
 ) -> Body | None:
-    """The statements of a chain; None if there is an op or a dtype in it that cannot be written.
+    """The statements of a chain; None if one of its ops or dtypes cannot be written.
 
     Args:
         inputs: dtypes.
@@ -102,7 +102,7 @@ class _Writer:
 
     Attributes:
         lines, numbers, inexact: see `Body`.
-        wrong: conditions of which each is an error.
+        wrong: conditions, each of which is an error.
     """
 
     def __init__(self, inputs: Sequence[str], types: Mapping[str, str], rules: Mapping[str, Rule]) -> None:
@@ -143,7 +143,7 @@ class _Writer:
             return clamped(compute, *values_) if compute != "bool" else None
         if operation.name == "pow_scalar" and not operation.reversed:
             name = operation.name if operation.name in self._rules else _POWERS.get(operation.scalars[0], name)
-        # Few ops of half precision are others than those of float32.
+        # Few ops of half precision differ from those of float32.
         rule = self._rules.get(f"{name}_{operation.compute}") or self._rules.get(name)
         if rule is None or compute not in rule.dtypes:
             return None

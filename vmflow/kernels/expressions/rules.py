@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-# By dtype, the type of an element.  bools are numbers that are 0 or 1.
+# The type of an element of each dtype.  bools are numbers that are 0 or 1.
 C_TYPES: Final = {
     "float32": "float",
     "float64": "double",
@@ -38,10 +38,11 @@ class Rule(NamedTuple):
     """How an op is written.
 
     Attributes:
-        dtypes: those in which it can be computed.
-        write: from the dtype to compute in and the operands, as C of that type, to the result as C.
-        exact: whether the result is numpy's to the bit.
-        wrong: from the same to a condition under which the operands are an error, "" if none is; None if none ever is.
+        dtypes: those that it can be computed in.
+        write: takes the dtype to compute in and the operands, as C of that type, and returns the result as C.
+        exact: whether the result agrees with numpy's to the bit.
+        wrong: takes the same, and returns a condition under which the operands are an error, or ""; None if they never
+            are.
     """
 
     dtypes: frozenset[str]
@@ -51,7 +52,7 @@ class Rule(NamedTuple):
 
 
 def _form(pattern: str) -> Callable[..., str]:
-    """A pattern of the operands {0}, {1}, ..., and of {f}, which ends the names and numbers of float32."""
+    """A pattern with the operands {0}, {1}, ..., and with {f}, the suffix of names and numbers of float32."""
 
     def write(dtype: str, *operands: str) -> str:
         return pattern.format(*operands, f="f" if dtype == "float32" else "")
@@ -62,7 +63,7 @@ def _form(pattern: str) -> Callable[..., str]:
 def _wrapping(pattern: str) -> Callable[..., str]:
     """A pattern of arithmetic, which wraps around in integers.
 
-    An overflow of a signed integer has no meaning in C.  Narrow ones are computed in int, where nothing overflows but
+    An overflow of a signed integer is undefined in C.  Narrow integers are computed in int, where nothing overflows but
     products of uint16.
     """
 
@@ -80,7 +81,7 @@ def _by_kind(floats: str, others: str) -> Callable[..., str]:
     return lambda dtype, *operands: _form(floats if dtype in FLOATS else others)(dtype, *operands)
 
 
-# As numpy's vectors have it: of two zeros the second, and nan if either is.
+# Like numpy's vector instructions: the second of two zeros, and nan if either is.
 _larger: Final = _by_kind("(({0} > {1}) | ({0} != {0}) ? {0} : {1})", "({0} > {1} ? {0} : {1})")
 _smaller: Final = _by_kind("(({0} < {1}) | ({0} != {0}) ? {0} : {1})", "({0} < {1} ? {0} : {1})")
 
@@ -89,14 +90,14 @@ _LIMITS: Final = {"clamp_min": _larger, "clamp_max": _smaller}
 _COMPARISONS: Final = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 _BITS: Final = {"bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^"}
 
-# By name, without `_scalar`.  `where`, `cast` and `clamp` take their operands otherwise, see `bodies`.
+# By name, without `_scalar`.  `where`, `cast` and `clamp` treat their operands differently, see `bodies`.
 RULES: Final[dict[str, Rule]] = {
     "add": Rule(_NUMBERS, _wrapping("{0} + {1}")),
     "sub": Rule(_NUMBERS, _wrapping("{0} - {1}")),
     "mul": Rule(_NUMBERS, _wrapping("{0} * {1}")),
     "div": Rule(FLOATS, _form("{0} / {1}")),
     "neg": Rule(_NUMBERS, _wrapping("-{0}")),
-    "sign": Rule(_NUMBERS, _form("({0} > 0) - ({0} < 0)")),  # 0 of nan, as the op has it
+    "sign": Rule(_NUMBERS, _form("({0} > 0) - ({0} < 0)")),  # 0 of nan, like the op
     "square": Rule(_NUMBERS, _wrapping("{0} * {0}")),
     "abs": Rule(_NUMBERS, _by_kind("fabs{f}({0})", "({0} < 0 ? -{0} : {0})")),
     "reciprocal": Rule(FLOATS, _form("1 / {0}")),
@@ -149,12 +150,12 @@ def held_in(dtype: str) -> str:
 
 
 def rounded_to(dtype: str, value: str) -> str:
-    """A number as one of half precision, in float32."""
+    """A number rounded to half precision, in float32."""
     return f"rounded_{dtype}({value})"
 
 
 def converted(value: str, given: str, wanted: str) -> str | None:
-    """A value of one dtype as another; None if C does not say what numpy would make of it."""
+    """A value of one dtype as another; None if C does not define numpy's result."""
     if given == wanted:
         return value
     if wanted in COMPLEX:

@@ -7,7 +7,7 @@ from functools import cache
 
 @cache
 def elements() -> str:
-    """Their source; see there for what the text around it has to define."""
+    """Their source; it lists the definitions that the text around it needs."""
     from pathlib import Path
 
     return Path(__file__).with_name("elements.h").read_text()

@@ -1,6 +1,6 @@
-"""Calls of C functions with numpy arrays.  Each caller computes a result, or says that it cannot.
+"""Calls of C functions with numpy arrays.  Each caller computes a result, or returns that C cannot compute it.
 
-It can where the function is loaded, and the arrays are contiguous and of the dtypes that the function is written for.
+C can where the function is loaded, and the arrays are contiguous and of the dtypes that the function is written for.
 """
 
 from __future__ import annotations
@@ -20,41 +20,41 @@ from .functions import CFunction, function
 SINGLE: Final = np.dtype(np.float32)
 INDEX: Final = np.dtype(np.int64)
 
-# As many additions as an element of an op of one operand takes the time of, about.
+# An element of an op of one operand takes about as long as so many additions.
 _ADDITIONS: Final = 2
 
 
 def fits(array: Array, dtype: np.dtype[Any] = SINGLE) -> bool:
-    """Whether C takes an array: a plain numpy array of this very dtype."""
+    """Whether C takes an array: a plain numpy array of exactly this dtype."""
     return type(array) is np.ndarray and array.dtype is dtype and is_plain(array)
 
 
 def takes(out: Array, shape: tuple[int, ...], dtype: np.dtype[Any] = SINGLE) -> bool:
-    """Whether a result can be written there."""
+    """Whether C can write a result of this shape and dtype to `out`."""
     return fits(out, dtype) and out.shape == shape and bool(out.flags.writeable)
 
 
 def clear_of(out: Array, array: Array) -> bool:
-    """Whether they have no memory in common, or all of it."""
+    """Whether two arrays have no memory in common, or all of it."""
     start, other = address(out), address(array)
     return start == other or start + out.nbytes <= other or other + array.nbytes <= start
 
 
 def cut_by_row(arrays: Sequence[Array]) -> team.Cut:
-    """For kernels whose arguments begin with the addresses of what has something for each row, and how many rows."""
+    """The cut of a kernel whose first arguments are the addresses of arrays with rows, followed by their number."""
     return team.Cut(len(arrays), tuple([(place, array.nbytes // len(array)) for place, array in enumerate(arrays)]))
 
 
 class NativeCall(NamedTuple):
-    """A kernel in C, and what it is called with for the whole.
+    """A C kernel and the arguments of one call.
 
     Attributes:
         kernel: the function.
-        arguments: for the whole.
-        cut: makes the pieces' `team.Cut`; not called where nobody would help.
+        arguments: those of the whole call.
+        cut: returns the `team.Cut` of the pieces; only called if threads can help.
         work: see `intra_op.LEAST`.
         arrays, written, in_place: see `CallSite.note`.
-        places: which of the arguments are the addresses of the arrays; None for the first ones.
+        places: the positions of the arrays' addresses among the arguments; None for the first ones.
     """
 
     kernel: CFunction
@@ -67,13 +67,13 @@ class NativeCall(NamedTuple):
     in_place: bool = False
 
     def placed(self) -> Call:
-        """The call, for arrays that stay where they are; of several threads where that is worth it."""
+        """The call, for arrays that stay where they are; by several threads where that pays."""
         job = self._job()
         shared = None if job is None else team.call_of(job, self.work)
         return shared or self.kernel.alone(self.arguments)
 
     def make(self, site: CallSite | None) -> None:
-        """Make it, by several threads where that is worth it, for the site to remember unless that is None."""
+        """Make the call, by several threads where that pays; the site remembers the call unless it is None."""
         job = self._job()
         if job is None or not team.run(job, self.work):
             job = None
@@ -92,15 +92,15 @@ class NativeCall(NamedTuple):
 
 
 class InC:
-    """A function in C, as it is called from one place.
+    """A C function, as it is called from one place.
 
     Args:
         kernel: the function.
         dtype: of the arrays.
 
     Attributes:
-        kernel, dtype: as given.
-        site: where its calls are remembered.
+        kernel, dtype: see above.
+        site: remembers the calls.
     """
 
     def __init__(self, kernel: CFunction, dtype: np.dtype[Any]) -> None:
@@ -110,12 +110,12 @@ class InC:
 
     @classmethod
     def of(cls, name: str, dtype: np.dtype[Any], elements: int, *settings: Any) -> Self | None:
-        """An instance for arrays of this dtype and so many elements; None if C has no function for them now.
+        """An instance for so many elements of this dtype; None if C has no function for them now.
 
         Args:
             name: of the computation.
             dtype, elements: of the arrays.
-            settings: the arguments of the class behind the dtype.
+            settings: the further arguments of the class.
         """
         in_c = cls._name_in_c(name, dtype)
         kernel = function(in_c, elements) if in_c is not None and elements else None
@@ -123,11 +123,11 @@ class InC:
 
     @staticmethod
     def _name_in_c(name: str, dtype: np.dtype[Any]) -> str | None:
-        """The name of the function for this dtype; None if there is none."""
+        """The name of the C function for this dtype; None if there is none."""
         return name if dtype == SINGLE else None
 
     def makes(self, call: NativeCall | None) -> bool:
-        """Make a call, which is remembered; whether there was one to make."""
+        """Make a call, which is remembered; returns whether there was one."""
         if call is not None:
             call.make(self.site)
         return call is not None
@@ -136,7 +136,7 @@ class InC:
 class Single(InC):
     """An op of one or two operands of float32, element by element.
 
-    Arrays with gaps are copied and not left to numpy: however they lie, an op makes the same of the same numbers.
+    Arrays with gaps are copied and not left to numpy: an op computes the same bits for any layout of its operands.
     """
 
     @staticmethod
@@ -144,14 +144,14 @@ class Single(InC):
         return f"single_{name}" if dtype == SINGLE else None
 
     def call(self, arrays: Sequence[Array], out: Array | None) -> Array | None:
-        """Compute it.
+        """Compute the op.
 
         Args:
             arrays: the operands.
-            out: where the result should go, or None.
+            out: memory for the result, or None.
 
         Returns:
-            The result, which is elsewhere if it cannot be put there; None if it cannot be computed so.
+            The result, which is in other memory if `out` does not fit; None if C cannot compute it.
         """
         found = self.site.result(arrays, out)
         return self._found(arrays, out) if found is None else found
@@ -168,9 +168,9 @@ class Single(InC):
         return out
 
     def calls(self, arrays: Sequence[Array], outs: Sequence[Array]) -> list[Call] | None:
-        """The same as one call, for arrays that stay where they are; None if it cannot be had.
+        """The same as one call, for arrays that stay where they are; None if C cannot make the call.
 
-        The number of threads is that of now.
+        The call keeps the present number of threads.
         """
         together = (*arrays, *outs)
         if not all([fits(array) and array.shape == outs[0].shape for array in together]):

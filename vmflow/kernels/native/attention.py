@@ -13,13 +13,13 @@ from .addresses import Array, address, is_aligned, places_of
 from .arrays import INDEX, SINGLE, InC, NativeCall, fits
 from .functions import CFunction
 
-# See attention.c, where vectors are widest.
+# The width of a panel in attention.c, where vectors are widest.
 _PANEL: Final = 32
 
 # Numbers of one head's keys or values that stay in the cache; attention with more is left to BLAS.
 _LARGEST: Final = 1 << 18
 
-# So many products take as long as an addition from memory, where all of a head is in the cache.
+# So many products take as long as an addition from memory, if a head is in the cache.
 _AS_AN_ADDITION: Final = 7
 
 
@@ -30,8 +30,8 @@ class Attention(InC):
         kernel, dtype: see `InC`.
         factor: by which scores are multiplied.
         causal: whether query l attends to keys up to l only.
-        keeps: whether the weights are kept, (..., length, others); else it is the logarithms of what they were divided
-            by, (..., length).
+        keeps: whether the weights are kept, (..., length, others); otherwise their logarithmic divisors are, (...,
+            length).
     """
 
     def __init__(self, kernel: CFunction, dtype: np.dtype[Any], factor: float, causal: bool, keeps: bool) -> None:
@@ -41,7 +41,7 @@ class Attention(InC):
         self._keeps = keeps
 
     def forward(self, operands: Sequence[Array], result: Array, kept: Array) -> bool:
-        """Compute attention; whether it was computed.
+        """Compute attention; returns whether C could.
 
         Args:
             operands: query, key and value, with the same leading dimensions; see `scaled_dot_product_attention`.
@@ -54,7 +54,7 @@ class Attention(InC):
         return self._compute([*given, result, kept], operands, 1.0)
 
     def gradient(self, operands: Sequence[Array], by_result: Array, kept: Array, found: Sequence[Array | None]) -> bool:
-        """The gradients by query, key and value, into those of `found` that are not None; whether they were computed.
+        """Write the gradients by query, key and value to the arrays in `found` that are not None; whether C could.
 
         Args:
             operands, kept: see `forward`.
@@ -67,12 +67,12 @@ class Attention(InC):
         return self._compute([*given, kept, *found], operands, 2.5)
 
     def _compute(self, arrays: Sequence[Array | None], operands: Sequence[Array], products: float) -> bool:
-        """Call the kernel for all heads; whether it had memory to work in.
+        """Call the kernel for all heads; returns whether there was scratch memory.
 
         Args:
-            arrays: what it takes of each head, in order.
+            arrays: the kernel's operands of each head, in order.
             operands: query, key and value, for their shapes.
-            products: how many there are, where a query, a key and a value of one element each make one.
+            products: the number of products for a query, a key and a value of one element each.
         """
         query, _, value = operands
         leading, (length, size) = query.shape[:-2], query.shape[-2:]
@@ -91,7 +91,7 @@ class Attention(InC):
 
 
 def _of_heads(*arrays: Array) -> list[Array] | None:
-    """Arrays of the same leading dimensions in whose rows one element follows the other; None if they cannot be."""
+    """The addresses of the heads, head by head; None if leading dimensions differ, or rows have gaps."""
     if len({array.shape[:-2] for array in arrays}) != 1 or not all(
         [array.dtype is SINGLE and array.size for array in arrays]
     ):
@@ -100,7 +100,7 @@ def _of_heads(*arrays: Array) -> list[Array] | None:
 
 
 def _in_rows(array: Array) -> bool:
-    """Whether C may read them, one element follows the other, and a whole number of them lies from row to row."""
+    """Whether C may read the array, rows have no gaps, and are a whole number of elements apart."""
     to_next_row, to_next = array.strides[-2:]
     return bool(
         is_aligned(array) and to_next == array.itemsize and to_next_row > 0 and to_next_row % array.itemsize == 0
@@ -108,6 +108,6 @@ def _in_rows(array: Array) -> bool:
 
 
 def pays(others: int, size: int) -> bool:
-    """Whether BLAS does not do as well, for so many keys; queries or values are so long."""
-    padded = -(-size // _PANEL) * _PANEL  # as wide as a row is worked on, at most
+    """Whether C is faster than BLAS for so many keys, and queries or values of this size."""
+    padded = -(-size // _PANEL) * _PANEL  # the width of a padded row, at most
     return others * padded <= _LARGEST

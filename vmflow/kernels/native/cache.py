@@ -1,11 +1,11 @@
 """Compiled libraries on disk, from one process to the next.
 
-One file each, named after everything that it was made from, and put into place whole.  Behind the library there is the
-digest of its bytes, so that a file that was cut off is never handed to the loader, which would crash.
+Each is one file, named after everything that went into it, and renamed into place when it is complete.  The digest of
+its bytes follows the library, so that a truncated file, which would crash the loader, is never loaded.
 
-Libraries are code: whoever can write to the folder, or can put another in its place, runs code as this user.  So the
-folder is used only if nobody else can, and it is reached by descriptors from the root on, each of which is looked at
-once it is open.  If it is not fit, a folder of this process's own is used.
+Libraries are code: a user who can write to the folder, or can replace it, runs code as this user.  So the folder is
+used only if no other user can, and it is reached from the root by descriptors, each of which is checked once it is
+open.  If the folder is not safe, a folder of this process's own is used.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import stat
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-# Bytes that all libraries together may take; those used longest ago are removed first.
+# Bytes that all libraries together may take; the least recently used are removed first.
 LIMIT: Final = 64 << 20
 
 _SUFFIX: Final = ".so"
@@ -25,12 +25,12 @@ _DIGEST: Final = hashlib.sha256().digest_size
 _OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 _AS_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
-# By it the files of an open folder have names, where there is such a thing.
+# Paths through the descriptor of an open folder, on systems that have them.
 _BY_DESCRIPTOR: Final = "/proc/self/fd"
 
 
 class Untrusted(Exception):
-    """Others could put libraries into the folder; the message says where, and why."""
+    """Other users could put libraries into the folder; the message says where, and why."""
 
 
 class Folder(NamedTuple):
@@ -38,7 +38,7 @@ class Folder(NamedTuple):
 
     Attributes:
         path: absolute, without symbolic links.
-        descriptor: by which it is open; it is closed at the end.
+        descriptor: of the open folder; closed at the end.
     """
 
     path: str
@@ -51,13 +51,13 @@ class Folder(NamedTuple):
         os.close(self.descriptor)
 
     def place(self, name: str) -> str:
-        """The path of a file in it, which leads to this very folder where the system has such paths."""
+        """The path of a file in the folder; through the descriptor, where the system has such paths."""
         by_descriptor = f"{_BY_DESCRIPTOR}/{self.descriptor}"
         return os.path.join(by_descriptor if os.path.isdir(by_descriptor) else self.path, name)
 
 
 def chosen_path() -> str:
-    """Where libraries are to be kept; there need not be such a folder, or it may not be fit for it."""
+    """The folder in which the user wants libraries; it need not exist, and may not be safe."""
     chosen = os.environ.get("VMFLOW_CACHE_DIR")
     if not chosen:
         chosen = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "vmflow")
@@ -65,14 +65,14 @@ def chosen_path() -> str:
 
 
 def open_folder(path: str) -> Folder:
-    """Open a folder that only this user can write to or replace; it is made if need be.
+    """Open a folder that only this user can write to or replace; create it if it does not exist.
 
     Args:
         path: absolute, without symbolic links.
 
     Raises:
-        Untrusted: if others can.
-        OSError: if it cannot be opened, made or written to.
+        Untrusted: if other users can.
+        OSError: if it cannot be opened, created or written to.
     """
     above, sticky = os.open("/", _AS_FOLDER), False
     so_far = "/"
@@ -105,16 +105,16 @@ def _is_there(name: str, above: int) -> bool:
 
 
 def _check(descriptor: int, path: str, ours: bool) -> bool:
-    """Whether others can write to an open folder, but not replace what is ours in it, as in /tmp.
+    """Return whether others can write to an open folder, but not replace this user's files in it, as in /tmp.
 
     Args:
         descriptor: of the folder.
         path: for messages.
-        ours: whether it must be this user's, and writable by nobody else: below a folder that all can write to, and at
-            the end.
+            ours: whether it must be this user's, and writable by no other: below a folder that all can write to, and
+                for the last folder.
 
     Raises:
-        Untrusted: if others can replace what is in it.
+        Untrusted: if others can replace its files.
     """
     status = os.fstat(descriptor)
     me = os.getuid()
@@ -127,17 +127,17 @@ def _check(descriptor: int, path: str, ours: bool) -> bool:
 
 
 def cache_key(*parts: str) -> str:
-    """A name for what is made from these."""
+    """A name that depends on all the parts."""
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:40]
 
 
 def find(folder: Folder, key: str) -> str | None:
-    """The name of the library of this key, whole; what is not whole is removed."""
+    """The name of this key's library; None if there is none.  A damaged file is removed."""
     return None if read(folder, key) is None else key + _SUFFIX
 
 
 def read(folder: Folder, key: str) -> bytes | None:
-    """The bytes that were stored under this key; what is not whole is removed."""
+    """The bytes that were stored under this key; None if there are none.  A damaged file is removed."""
     name = key + _SUFFIX
     try:
         descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder.descriptor)
@@ -154,7 +154,7 @@ def read(folder: Folder, key: str) -> bytes | None:
 
 
 def store(folder: Folder, key: str, library: bytes) -> str:
-    """Keep a library, and forget old ones if there are too many; returns its name.
+    """Store a library, and remove old ones if there are too many; returns its name.
 
     Raises:
         OSError: if it cannot be written.
@@ -163,7 +163,7 @@ def store(folder: Folder, key: str, library: bytes) -> str:
 
     name = key + _SUFFIX
     temporary = f"{key}.{secrets.token_hex(8)}.part"
-    # Loaders want it executable on some systems.
+    # Some systems' loaders require the execute permission.
     made = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     descriptor = os.open(temporary, made, 0o700, dir_fd=folder.descriptor)
     try:
@@ -184,9 +184,9 @@ def remove(folder: Folder, name: str) -> None:
 
 
 def trim(folder: Folder, limit: int, keep: str | None = None) -> None:
-    """Remove what was used longest ago until the rest takes at most so many bytes.
+    """Remove the least recently used files until the rest takes at most so many bytes.
 
-    Whoever has a library loaded keeps it.  What was left half-written goes the same way.
+    Processes that have loaded a library keep it.  Incomplete files are removed the same way.
     """
     found: list[tuple[float, int, str]] = []
     for name in os.listdir(folder.descriptor):
@@ -204,26 +204,26 @@ def trim(folder: Folder, limit: int, keep: str | None = None) -> None:
 
 # Which folder
 
-# By the process that has made it, since a child must not remove its parent's.
+# By process, since a child must not remove its parent's folder.
 _private: dict[int, str] = {}
 
-# The folders of which it has been said that they are not used.
-_told: set[str] = set()
+# The unsafe folders that have been logged.
+_warned: set[str] = set()
 
 
 def cache_folder() -> Folder:
-    """The folder in which libraries are kept, open: the user's if only this user can write to it, else a private one.
+    """Open the folder for libraries: the user's if only this user can write to it, else a private one.
 
     Raises:
-        OSError: if there is no place for the latter either.
+        OSError: if no private folder can be created either.
     """
     path = chosen_path()
     try:
         return open_folder(path)
     except Untrusted as error:
-        _tell(path, str(error))
+        _warn_once(path, str(error))
     except OSError:
-        pass  # as where the home is read-only; nothing is wrong with that
+        pass  # as with a read-only home; nothing is wrong with that
     return _private_folder()
 
 
@@ -236,10 +236,10 @@ def usable_path() -> str | None:
         return None
 
 
-def _tell(path: str, problem: str) -> None:
-    if path in _told:
+def _warn_once(path: str, problem: str) -> None:
+    if path in _warned:
         return
-    _told.add(path)
+    _warned.add(path)
     import logging
 
     logging.getLogger("vmflow.codegen").warning(
@@ -248,7 +248,7 @@ def _tell(path: str, problem: str) -> None:
 
 
 def _private_folder() -> Folder:
-    """A folder of this process's own, which is removed at its end."""
+    """This process's own folder, which is removed at exit."""
     process = os.getpid()
     if process not in _private:
         import atexit

@@ -1,10 +1,10 @@
-"""`CallSite`: a place from which C functions are called, which remembers how they were.
+"""`CallSite`: a place from which C functions are called, which remembers the calls.
 
-To find out which function computes something, whether the arrays are such as it takes, and where they are, takes longer
-than to compute some thousand numbers; behind a kernel that has filled the caches it takes twice as long.  But most
-calls are like the one before, only that arrays are elsewhere.  So each place keeps its latest calls, and asks a
-function in C to make one again, which checks that arrays are of the same kind and lie alike, and finds their addresses.
-In compilers this is an inline cache (Deutsch and Schiffman, 1984).
+Finding the function of an op, checking its arrays and finding their addresses takes longer than computing some thousand
+numbers; after a kernel that has filled the caches it takes twice as long.  But most calls differ from the one before
+only in the addresses of the arrays.  So each place keeps its latest calls.  A C function checks that new arrays have
+the same kinds and layouts, finds their addresses, and repeats the call.  Compilers call this an inline cache (Deutsch
+and Schiffman, 1984).
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from . import team
 from .addresses import Array, alignment
 from .loading import LOADER
 
-# An extension module, which is built with the package where there is a C compiler.  Without it no call is remembered.
+# An extension module, built with the package if there is a C compiler.  Without it no call is remembered.
 _extension: Any
 try:
     from . import _call_site as _extension
 except ImportError:
     _extension = None
 
-# Calls that a place keeps, and how many it notes in all: one that is different each time is looked up each time.
+# The calls that a place keeps, and the calls that it notes in all: if each call is new, noting does not pay.
 _KEPT: Final = 4
 _NOTED: Final = 64
 
@@ -43,10 +43,10 @@ class CallSite:
         self._noted = 0
 
     def again(self, arrays: tuple[Array, ...]) -> bool:
-        """Make a call that was made before for other arrays; whether there is one for such.
+        """Repeat an earlier call for other arrays; returns whether there was one for such arrays.
 
         Args:
-            arrays: whatever they are, those that are written last.
+            arrays: of any kinds; the written ones come last.
         """
         for call in self._calls:  # noqa: SIM110 (a generator takes as long again)
             if call.generation == GENERATION.number and call.again(arrays):
@@ -54,11 +54,11 @@ class CallSite:
         return False
 
     def result(self, read: Sequence[Array], out: Array | None) -> Array | None:
-        """The same for what has one result, which is returned; None if there was no such call.
+        """The same for a call with one result, which is returned; None if there was no such call.
 
         Args:
-            read: the arrays, but for that of the result.
-            out: where that should go, or None.
+            read: all arrays except the result.
+            out: memory for the result, or None.
         """
         if not self._calls:
             return None
@@ -81,21 +81,21 @@ class CallSite:
 
         Args:
             function: the address of a C function of an array of words; 0 for a job of the team's.
-            words: what it takes, or the job.
-            places: which of these are the addresses of the arrays.
-            arrays: with which it was made, none of them empty; those that are written last.
+            words: the function's argument, or the job.
+            places: the positions of the arrays' addresses among the words.
+            arrays: those of the call, none of them empty; the written ones come last.
             work: see `team.run`.
-            written: how many are.
-            in_place: whether they may be just where something is read.
+            written: the number of written arrays.
+            in_place: whether a written array may be the same memory as a read one.
         """
         run = 0 if function else team.address_of_run()
-        # In this order: if C is switched off meanwhile, the call does not count.
+        # Read first: if C is switched off in the meantime, the call is not used.
         generation = GENERATION.number
         if LOADER.mode == "off" or _extension is None or not (function or run):
             return
         kept = [call for call in self._calls if call.generation == generation]
         if not kept:
-            self._noted = 0  # whatever was noted before was of other times
+            self._noted = 0  # the earlier notes were for other libraries
         if self._noted >= _NOTED:
             return
         self._noted += 1
@@ -104,16 +104,16 @@ class CallSite:
 
 
 class _Call:
-    """One call, but for the addresses.
+    """One call without its addresses.
 
     Args:
-        generation: from before it was made: later another call may be better, or none be wanted.
-        words: what comes before the arrays, see `struct call` in call_site.c.
+        generation: read before the call was made: in a later one, another function may be better, or none wanted.
+        words: the fields before the arrays, see `struct call` in call_site.c.
         places, arrays: see `CallSite.note`.
 
     Attributes:
-        again: makes it for a tuple of arrays, if they lie so; whether they do.
-        generation: that.
+        again: repeats the call for a tuple of arrays of the same layout; returns whether they have that layout.
+        generation: see above.
         shape, dtype: of the last array.
     """
 
@@ -123,7 +123,7 @@ class _Call:
         self.generation = generation
         self.shape = arrays[-1].shape
         self.dtype = arrays[-1].dtype
-        # By their addresses they are told from others.
+        # C compares the addresses of the dtypes; kept alive here.
         self._dtypes = [array.dtype for array in arrays]
         for place, value in zip(places, arrays, strict=True):
             low, high = _extent(value)
@@ -141,6 +141,6 @@ class _Call:
 
 
 def _extent(of: Array) -> tuple[int, int]:
-    """The first byte of an array and the one behind the last, counted from its first element."""
+    """The offsets of an array's first byte and of the one behind its last, counted from its first element."""
     reaches = [(size - 1) * stride for size, stride in zip(of.shape, of.strides, strict=True)]
     return sum([min(reach, 0) for reach in reaches]), sum([max(reach, 0) for reach in reaches]) + of.itemsize

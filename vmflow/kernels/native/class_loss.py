@@ -19,8 +19,8 @@ class CrossEntropy:
     """The loss of rows of scores of float32, as it is called from one place.
 
     Args:
-        by_row: finds what each row loses.
-        whole: finds what all of them lose.
+        by_row: computes each row's loss.
+        whole: reduces the losses.
         averages: whether to take the mean instead of the sum.
     """
 
@@ -31,20 +31,20 @@ class CrossEntropy:
 
     @classmethod
     def of(cls, averages: bool, elements: int) -> Self | None:
-        """The loss of so many scores; None if C has none now."""
+        """The loss of so many scores; None if C has no function now."""
         by_row, whole = [InC.of(name, SINGLE, elements) for name in ("class_losses", "class_loss")]
         return None if by_row is None or whole is None else cls(by_row, whole, averages)
 
     def call(self, scores: Array, classes: Array) -> tuple[Array, Array, Array] | None:
-        """Compute it.
+        """Compute the loss.
 
         Args:
             scores: (rows, classes).
-            classes: the right ones.
+            classes: the right classes.
 
         Returns:
-            The loss, how many rows there are, and their `log_softmax`; None if that is not possible, as for arrays of
-            other kinds, and where a class does not exist.
+            The loss, the number of rows, and their `log_softmax`; None if C cannot compute them, as for arrays of other
+            kinds, or if a class does not exist.
         """
         logs, losses, wrong = np.empty(scores.shape, SINGLE), np.empty(len(scores), SINGLE), np.zeros((), INDEX)
         loss, total = np.empty((), SINGLE), np.empty((), SINGLE)
@@ -73,7 +73,7 @@ class CrossEntropy:
         return None if by_row is None or whole is None else _unless_wrong(wrong, (by_row, whole), otherwise)
 
     def _losses(self, scores: Array, classes: Array, logs: Array, losses: Array, wrong: Array) -> NativeCall | None:
-        """The logarithms of each row's softmax, and what it has lost."""
+        """Each row's log_softmax and loss."""
         if not scores.size or not fits(classes, INDEX) or classes.shape != losses.shape:
             return None
         if not fits(scores) or not fits(logs) or not clear_of(logs, scores) or address(logs) == address(scores):
@@ -90,12 +90,12 @@ class CrossEntropy:
         )
 
     def _loss(self, losses: Array, loss: Array, total: Array) -> NativeCall | None:
-        """The mean, or the sum, of what rows have lost, and how many there are."""
+        """The mean, or the sum, of the losses, and their number."""
         if not fits(loss) or not fits(total):
             return None
         arrays = losses, loss, total
         arguments = (*[address(array) for array in arrays], losses.size, self._averages)
-        # It cannot be cut: there is no work that could be shared.
+        # Not cut: there is too little work to share.
         return NativeCall(self._whole.kernel, arguments, lambda: team.Cut(3, ()), 0, arrays, written=2)
 
 
@@ -112,7 +112,7 @@ class CrossEntropyGradient(InC):
         self._averages = averages
 
     def call(self, gradient: Array, classes: Array, total: Array, logs: Array) -> Array | None:
-        """Compute it, of the gradient of the loss; None if that is not possible, as where a class does not exist."""
+        """Compute the gradient from that of the loss; None if C cannot, as where a class does not exist."""
         result, wrong = np.empty(logs.shape, SINGLE), np.zeros((), INDEX)
         done = self.site.again((logs, classes, gradient, total, result, wrong)) or self.makes(
             self._found(gradient, classes, total, logs, result, wrong)
@@ -122,7 +122,7 @@ class CrossEntropyGradient(InC):
     def placed(
         self, arrays: tuple[Array, Array, Array, Array, Array], otherwise: Callable[[], None]
     ) -> list[Call] | None:
-        """The same for arrays that stay where they are: those of `call`, and that of the result; see `CrossEntropy`."""
+        """The same for arrays that stay where they are: the arguments of `call`, and the result; see `CrossEntropy`."""
         wrong = np.zeros((), INDEX)
         found = self._found(*arrays, wrong)
         return None if found is None else _unless_wrong(wrong, (found,), otherwise)
@@ -147,7 +147,7 @@ class CrossEntropyGradient(InC):
 
 
 def _unless_wrong(wrong: Array, calls: Sequence[NativeCall], otherwise: Callable[[], None]) -> list[Call]:
-    """One call that makes several in order, and something else instead once one has set `wrong`."""
+    """One call that makes several in order, and the alternative as soon as one has set `wrong`."""
     placed = [call.placed() for call in calls]
 
     def compute(*kept: Any) -> None:
@@ -158,5 +158,5 @@ def _unless_wrong(wrong: Array, calls: Sequence[NativeCall], otherwise: Callable
                 otherwise()
                 return
 
-    # The calls have only the addresses of their arrays: here they are kept alive.
+    # The calls have only the addresses of their arrays, which are kept alive here.
     return [(compute, tuple([call.arrays for call in calls]), None)]

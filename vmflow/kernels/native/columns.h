@@ -1,4 +1,4 @@
-/* A row that is added to each of a matrix, and the sum of each column. */
+/* Adds a row to each row of a matrix; sums each column of a matrix. */
 
 /* Rows lie `apart` elements from each other. */
 static void add_to_each(float *to, int64_t rows, int64_t columns, int64_t apart, const float *row) {
@@ -8,7 +8,8 @@ static void add_to_each(float *to, int64_t rows, int64_t columns, int64_t apart,
     }
 }
 
-/* Columns that are summed at once, and rows that are summed before they go to the others: of more, digits are lost. */
+/* The number of columns that are summed together, and of rows that are summed before their sum is added to the total: longer
+ * sums lose digits. */
 enum { ABREAST = 512, STACKED = 256 };
 
 /* Add the sum of each of n columns, eight rows at a time. */

@@ -1,4 +1,4 @@
-"""Running the system's C compiler: which one, with which flags, from source to the bytes of a shared library."""
+"""Runs the system's C compiler: chooses it and its flags, and turns source into the bytes of a shared library."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from .processor import first_processor, has_quick_wide_vectors
 if TYPE_CHECKING:
     import subprocess
 
-# Never -ffast-math, which has no infinities.  What is given instead lets loops be vectorised whose results numpy's are:
-# nobody reads errno or the exception flags, and a product and a sum are not made one (-ffp-contract=off).
+# Never -ffast-math, which has no infinities.  These flags vectorise loops that agree with numpy to the bit: errno and
+# the exception flags are not kept, and a product and a sum are not contracted (-ffp-contract=off).
 FLAGS: Final = (
     "-O3",
     "-march=native",
@@ -32,13 +32,13 @@ FLAGS: Final = (
     "-pthread",
 )
 
-# Known to gcc since 8 and to clang since 6, which are older than the processors for which it is given.
+# Known to gcc since 8 and to clang since 6, which are older than the processors that it is used for.
 _WIDE_VECTORS: Final = "-mprefer-vector-width=512"
 
-# With it, functions in C look at what they are given, and end the process where that cannot be; see functions.h.
+# With it, C functions check their arguments, and end the process if they are invalid; see functions.h.
 _CHECKS: Final = "-DVMFLOW_CHECKS"
 
-# In the order of preference, where CC does not say.
+# In the order of preference, if CC is not set.
 _NAMES: Final = ("cc", "gcc", "clang")
 
 # Seconds.  A library takes a few at the usual priority; a compiler that takes longer than this hangs.
@@ -47,11 +47,11 @@ PATIENCE: Final = 60.0
 # The lowest priority that there is.
 _NICE: Final = 19
 
-# Before a command: it is run once a line can be read.  What it starts inherits its priority, which has to be set before
-# that; and Python may have to wait for its lock until it can do so.
+# Precedes a command, which starts once a line can be read.  Its children inherit its priority, which must be set before
+# that; and Python may wait for its lock before it can set it.
 _GATE: Final = ("/bin/sh", "-c", 'read -r go && exec "$@"', "sh")
 
-# Characters of the compiler's complaints that are repeated in ours.
+# Characters of the compiler's message that ours repeats.
 _SHOWN: Final = 400
 
 
@@ -60,15 +60,15 @@ class CompileError(Exception):
 
 
 class NoCompiler(CompileError):
-    """There is none."""
+    """There is no compiler."""
 
 
 class Stopped(CompileError):
-    """The compiler was stopped, or has not finished in time: it may do so another time."""
+    """The compiler was stopped, or did not finish in time; another attempt may succeed."""
 
 
 def compiler_command() -> tuple[str, ...]:
-    """How to call the compiler: what CC says, else what is found by name.
+    """The command of the compiler: CC if that is set, else the first that is found by name.
 
     Raises:
         NoCompiler: if there is none.
@@ -88,7 +88,7 @@ def compiler_command() -> tuple[str, ...]:
 
 
 def compiler_identity(command: tuple[str, ...]) -> str:
-    """A text that differs between versions of the compiler, found without running it."""
+    """A text that differs between versions of the compiler, read without running it."""
     path = os.path.realpath(command[0])
     status = os.stat(path)
     return " ".join([*command, path, str(status.st_size), str(status.st_mtime_ns)])
@@ -96,7 +96,7 @@ def compiler_identity(command: tuple[str, ...]) -> str:
 
 @cache
 def flags() -> tuple[str, ...]:
-    """How to compile for this processor; and whatever VMFLOW_C_FLAGS says, such as -fsanitize=undefined."""
+    """The compiler's flags for this processor, and those of VMFLOW_C_FLAGS, such as -fsanitize=undefined."""
     import shlex
 
     found = (*FLAGS, _WIDE_VECTORS) if has_quick_wide_vectors() else FLAGS
@@ -107,18 +107,18 @@ def flags() -> tuple[str, ...]:
 @cache
 def processor_identity() -> str:
     """A text that differs between processors for which the compiler chooses other instructions."""
-    told = first_processor()
-    if told is None:
+    lines = first_processor()
+    if lines is None:
         return f"{platform.machine()} {platform.processor()}"
     telling = ("model", "cpu family", "vendor_id", "flags", "Features", "CPU ")
-    return platform.machine() + "".join([line for line in told if line.startswith(telling)])
+    return platform.machine() + "".join([line for line in lines if line.startswith(telling)])
 
 
 class Compilation:
     """One run of the compiler, from C source to a shared library.
 
     Attributes:
-        low: whether it has the lowest priority, so that everything else that wants a core has it first.
+        low: whether it has the lowest priority, so that all other work has the cores first.
 
     Args:
         command: see `compiler_command`.
@@ -135,36 +135,36 @@ class Compilation:
         self._stopped = False
 
     def run(self, patience: float = PATIENCE) -> bytes:
-        """Compile; the bytes of the library.
+        """Compile; returns the bytes of the library.
 
         Args:
             patience: the seconds after which it is stopped.
 
         Raises:
-            Stopped: if `stop` was called, before or meanwhile, or it has not finished in time.
-            CompileError: if the compiler cannot be run, fails, or makes nothing.
+            Stopped: if `stop` was called, before or meanwhile, or the compiler has not finished in time.
+            CompileError: if the compiler cannot be run, fails, or writes no library.
         """
         import shutil
         import tempfile
 
-        # Not one that removes itself, which complains if the process ends meanwhile.
+        # Not a TemporaryDirectory, which warns if the process ends meanwhile.
         folder = tempfile.mkdtemp(prefix="vmflow-")
         try:
             given, made = Path(folder, "kernel.c"), Path(folder, "kernel.so")
             given.write_text(self._source)
             self._call([*self._command, *flags(), "-o", str(made), str(given), "-lm"], patience)
             if not made.exists():
-                raise CompileError(f"{self._command[0]} said nothing and made no library")
+                raise CompileError(f"{self._command[0]} reported no error and wrote no library")
             return made.read_bytes()
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
     def stop(self) -> None:
-        """Stop the compiler with all that it has started; any thread may do so, at any time."""
+        """Stop the compiler and all processes that it has started; any thread may do so, at any time."""
         with self._lock:
             self._stopped = True
             if self._process is not None:
-                # It may have ended just now, of which macOS says that it is not permitted.
+                # It may have ended just now; macOS then reports a missing permission.
                 with suppress(ProcessLookupError, PermissionError):
                     os.killpg(self._process.pid, signal.SIGKILL)
 
@@ -173,7 +173,7 @@ class Compilation:
 
         with self._start(call) as process:
             try:
-                # What is written opens the gate.
+                # This line opens the gate.
                 _, complaint = process.communicate("\n" if self.low else None, timeout=patience)
             except subprocess.TimeoutExpired:
                 self.stop()
@@ -182,7 +182,7 @@ class Compilation:
                 self.stop()
                 raise
             finally:
-                # From now on there may be another group of this number, which must not be stopped.
+                # From now on another group may have this number; it must not be stopped.
                 with self._lock:
                     self._process = None
         if self._stopped:
@@ -216,10 +216,10 @@ class Compilation:
 
 
 def _lower(process: int) -> None:
-    """Give a process, and what it will start, the lowest priority."""
-    # Where a system refuses, it compiles at the usual one.
+    """Give a process, and its future children, the lowest priority."""
+    # If the system refuses, it compiles at the usual priority.
     with suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, process, _NICE)
-        # On Linux, one that is only nice still has its turns, for which BLAS's threads wait that wait for each other.
+        # On Linux, a merely nice process still gets turns, which delays BLAS's threads, since they wait for each other.
         if hasattr(os, "SCHED_IDLE"):
             os.sched_setscheduler(process, os.SCHED_IDLE, os.sched_param(0))

@@ -1,16 +1,16 @@
 /* Convolutions of images of float32, and their gradients, without columns in memory.
  *
- * Images are copied to where they are padded; there the windows of neighbouring pixels begin side by side, as long as a
- * line of the image goes on and the stride is 1.  So a vector of a matrix of columns is a vector of the image, and what
- * is computed beyond the end of a line, where there is no pixel, is left out when results are stored.  Where lines are
- * too short for that, or the stride is not 1, what a few pixels see is gathered into a panel, one row for each tap of
- * the kernel, which stays in the cache until all filters have used it.
+ * Images are copied to padded memory.  There, the windows of neighbouring pixels begin side by side, as long as a line of the
+ * image goes on and the stride is 1.  So a vector of the matrix of columns is a vector of the image; results beyond the end
+ * of a line, where there is no pixel, are left out when they are stored.  If lines are too short for that, or the stride is
+ * not 1, the windows of a few pixels are gathered into a panel, one row for each tap of the kernel, which stays in the cache
+ * until all filters have used it.
  *
- * How products are cut so that registers and cache hold what is needed next is told by K. Goto and R. van de Geijn,
- * Anatomy of High-Performance Matrix Multiplication, 2008.
+ * K. Goto and R. van de Geijn, Anatomy of High-Performance Matrix Multiplication, 2008, tells how to cut products so that
+ * registers and cache hold the next operands.
  */
 
-/* What is convolved; channels and filters are those of a group. */
+/* The sizes of a convolution; channels and filters are those of a group. */
 struct convolution {
     int64_t samples, groups, channels, filters, height, width, kernel_rows, kernel_columns, rows, columns;
     int64_t row_stride, column_stride, row_dilation, column_dilation, above, left, below, right;
@@ -21,37 +21,37 @@ struct convolution {
     ((count) > 0 && (stride) > 0 && (length) > 0 && (dilation) > 0 &&                                                          \
      ((count)-1) * (stride) + ((length)-1) * (dilation) < (size))
 
-#define EXPECT_CONVOLUTION(it)                                                                                                 \
-    EXPECT((it)->samples > 0 && (it)->groups > 0 && (it)->channels > 0 && (it)->filters > 0);                                  \
-    EXPECT((it)->above >= 0 && (it)->left >= 0 && (it)->below >= 0 && (it)->right >= 0);                                       \
-    EXPECT(LIE_WITHIN((it)->rows, (it)->row_stride, (it)->kernel_rows, (it)->row_dilation,                                     \
-                      (it)->height + (it)->above + (it)->below));                                                              \
-    EXPECT(LIE_WITHIN((it)->columns, (it)->column_stride, (it)->kernel_columns, (it)->column_dilation,                         \
-                      (it)->width + (it)->left + (it)->right))
+#define EXPECT_CONVOLUTION(op)                                                                                                 \
+    EXPECT((op)->samples > 0 && (op)->groups > 0 && (op)->channels > 0 && (op)->filters > 0);                                  \
+    EXPECT((op)->above >= 0 && (op)->left >= 0 && (op)->below >= 0 && (op)->right >= 0);                                       \
+    EXPECT(LIE_WITHIN((op)->rows, (op)->row_stride, (op)->kernel_rows, (op)->row_dilation,                                     \
+                      (op)->height + (op)->above + (op)->below));                                                              \
+    EXPECT(LIE_WITHIN((op)->columns, (op)->column_stride, (op)->kernel_columns, (op)->column_dilation,                         \
+                      (op)->width + (op)->left + (op)->right))
 
-/* How many filters, or taps, are computed at once, by how many pixels: as many as the registers hold. */
+/* The number of filters, or taps, that are computed together, and of pixels: as many as the registers hold. */
 enum { TOGETHER = 6, PIXELS = 16, MOST_PIXELS = 32 };
 
-/* Pixels whose products are added up in registers before they go to the others of their filter and tap: fewer would
+/* Pixels whose products are added up in registers before they are added to the sums of their filter and tap: fewer would
  * take longer, more would lose digits. */
 enum { STRETCH = 256, LONG_STRETCH = 1024 };
 
-/* Pixels that are computed of all filters before they are put where they belong. */
+/* Pixels that are computed for all filters before they are stored. */
 enum { AT_ONCE = 256 };
 
-/* What may be read and written behind the end of an array, in elements. */
+/* Elements that may be read and written behind the end of an array. */
 enum { SLACK = 32 };
 
-/* How many elements of padded images are made at once, if one alone does not have more. */
+/* The elements of padded images that are made together, if a single image does not have more. */
 enum { IMAGES = 1 << 14 };
 
-/* As many products take as long as it takes to gather a row of a panel. */
+/* So many products take as long as it takes to gather a row of a panel, or to spread one. */
 enum { GATHERING = 10, SPREADING = 20 };
 
 /* For so many filters, vectors are better made of pixels than of filters. */
 enum { FEW = 8 };
 
-/* For so many, to add products to images takes longer than the products. */
+/* For so many filters, adding the products to images takes longer than the products. */
 enum { VERY_FEW = 4 };
 
 /* Pixels whose windows begin side by side. */
@@ -59,10 +59,10 @@ struct run {
     int64_t from, at, count;
 };
 
-/* What follows from a convolution: of a padded image, and of a line of it; how many pixels there are, also those beyond
- * the ends of lines; how many images there are at once, and whether pixels are taken in their lines. */
+/* Sizes that follow from a convolution: the elements of a padded line, plane and image, the taps, the pixels, and the pixels
+ * including those beyond the ends of lines; the number of images together; and whether windows of a line begin side by side. */
 struct sizes {
-    int64_t line, plane, image, taps, pixels, span, images, wide, straight;
+    int64_t line, plane, image, taps, pixels, span, images, wide, adjacent;
 };
 
 static int64_t fewer(int64_t a, int64_t b) {
@@ -73,102 +73,102 @@ static int64_t whole(int64_t count, int64_t of) {
     return (count + of - 1) / of * of;
 }
 
-static struct sizes sizes_of(const struct convolution *it) {
+static struct sizes sizes_of(const struct convolution *op) {
     struct sizes s;
-    /* The padding behind a line is also that before the next one, unless windows that begin in it would overlap. */
-    const int64_t both = fewer(it->left, it->right), whole_line = it->left + it->width + it->right;
-    const int64_t shared = it->columns <= whole_line - both ? both : 0;
+    /* The padding behind a line also serves as that before the next one, unless windows that begin in it would overlap. */
+    const int64_t both = fewer(op->left, op->right), whole_line = op->left + op->width + op->right;
+    const int64_t shared = op->columns <= whole_line - both ? both : 0;
     s.line = whole_line - shared;
-    s.plane = (it->above + it->height + it->below) * s.line;
-    s.image = it->channels * s.plane + shared;
-    s.taps = it->channels * it->kernel_rows * it->kernel_columns;
-    s.pixels = it->rows * it->columns;
-    s.span = (it->rows - 1) * s.line + it->columns;
-    s.images = s.image < IMAGES ? fewer(IMAGES / s.image, it->samples) : 1;
+    s.plane = (op->above + op->height + op->below) * s.line;
+    s.image = op->channels * s.plane + shared;
+    s.taps = op->channels * op->kernel_rows * op->kernel_columns;
+    s.pixels = op->rows * op->columns;
+    s.span = (op->rows - 1) * s.line + op->columns;
+    s.images = s.image < IMAGES ? fewer(IMAGES / s.image, op->samples) : 1;
     /* Few filters leave registers for more pixels. */
-    s.wide = it->filters <= 3 ? MOST_PIXELS : PIXELS;
-    s.straight = it->row_stride == 1 && it->column_stride == 1;
+    s.wide = op->filters <= 3 ? MOST_PIXELS : PIXELS;
+    s.adjacent = op->row_stride == 1 && op->column_stride == 1;
     return s;
 }
 
-/* Whether what is computed in vain, beyond the ends of lines, takes less time than to gather pixels. */
-static int in_lines(const struct convolution *it, const struct sizes *s) {
-    return s->straight && it->filters * (whole(s->span, s->wide) - s->pixels) <= GATHERING * s->pixels;
+/* Whether the useless pixels beyond the ends of lines take less time than gathering pixels would. */
+static int in_lines(const struct convolution *op, const struct sizes *s) {
+    return s->adjacent && op->filters * (whole(s->span, s->wide) - s->pixels) <= GATHERING * s->pixels;
 }
 
-/* Room is taken piece by piece, each at the beginning of a line of the cache. */
+/* Scratch memory is taken piece by piece, each at the beginning of a line of the cache. */
 static int64_t piece(int64_t elements) {
     return whole(elements + SLACK, 16);
 }
 
-static float *take(float **room, int64_t elements) {
-    float *found = *room;
-    *room += piece(elements);
+static float *take(float **scratch, int64_t elements) {
+    float *found = *scratch;
+    *scratch += piece(elements);
     return found;
 }
 
-static float *zeros(float **room, int64_t elements) {
-    return memset(take(room, elements), 0, (size_t)piece(elements) * sizeof(float));
+static float *zeros(float **scratch, int64_t elements) {
+    return memset(take(scratch, elements), 0, (size_t)piece(elements) * sizeof(float));
 }
 
-static float *aligned(float *room) {
-    return (float *)(((uintptr_t)room + 63) / 64 * 64);
+static float *aligned(float *scratch) {
+    return (float *)(((uintptr_t)scratch + 63) / 64 * 64);
 }
 
-/* The convolution that makes of the gradient by the output that by the input; returns whether there is one. */
-static int turned(const struct convolution *it, struct convolution *other) {
-    const int64_t down = (it->kernel_rows - 1) * it->row_dilation;
-    const int64_t across = (it->kernel_columns - 1) * it->column_dilation;
-    *other = *it;
-    other->channels = it->filters, other->filters = it->channels;
-    other->height = it->rows, other->width = it->columns;
-    other->rows = it->height, other->columns = it->width;
-    other->above = down - it->above, other->left = across - it->left;
-    other->below = it->height - it->rows + it->above, other->right = it->width - it->columns + it->left;
-    return it->row_stride == 1 && it->column_stride == 1 && other->above >= 0 && other->left >= 0 &&
+/* The convolution that computes the gradient by the input from that by the output; returns whether there is one. */
+static int turned(const struct convolution *op, struct convolution *other) {
+    const int64_t down = (op->kernel_rows - 1) * op->row_dilation;
+    const int64_t across = (op->kernel_columns - 1) * op->column_dilation;
+    *other = *op;
+    other->channels = op->filters, other->filters = op->channels;
+    other->height = op->rows, other->width = op->columns;
+    other->rows = op->height, other->columns = op->width;
+    other->above = down - op->above, other->left = across - op->left;
+    other->below = op->height - op->rows + op->above, other->right = op->width - op->columns + op->left;
+    return op->row_stride == 1 && op->column_stride == 1 && other->above >= 0 && other->left >= 0 &&
            other->below >= 0 && other->right >= 0;
 }
 
-static int64_t own_room(const struct convolution *it) {
-    struct sizes s = sizes_of(it);
-    int64_t filters = whole(it->filters, 16), pixels = s.span > STRETCH ? s.span : STRETCH;
-    /* Of two words each, and hardly all of them at once. */
-    int64_t places = 2 * (s.images * s.pixels + 2 * s.taps + 2 * it->filters + TOGETHER);
+static int64_t own_scratch(const struct convolution *op) {
+    struct sizes s = sizes_of(op);
+    int64_t filters = whole(op->filters, 16), pixels = s.span > STRETCH ? s.span : STRETCH;
+    /* Two words each, and hardly all of them at the same time. */
+    int64_t places = 2 * (s.images * s.pixels + 2 * s.taps + 2 * op->filters + TOGETHER);
     return piece(s.images * s.image) + piece(s.taps * MOST_PIXELS) + piece(whole(pixels, MOST_PIXELS) * filters) +
            piece(s.taps * filters) + piece(places) + 8 * piece(0) + 16;
 }
 
-/* How many elements of room the functions below need. */
-int64_t convolution_room(const struct convolution *it) {
+/* The elements of scratch memory that the functions below need. */
+int64_t convolution_scratch(const struct convolution *op) {
     struct convolution other;
-    int64_t room = own_room(it);
-    if (it->filters > VERY_FEW || !turned(it, &other)) return room;
-    int64_t more = own_room(&other) + piece(it->groups * it->filters * sizes_of(it).taps);
-    return room > more ? room : more;
+    int64_t scratch = own_scratch(op);
+    if (op->filters > VERY_FEW || !turned(op, &other)) return scratch;
+    int64_t more = own_scratch(&other) + piece(op->groups * op->filters * sizes_of(op).taps);
+    return scratch > more ? scratch : more;
 }
 
-/* Images, and what is seen of them */
+/* Images and windows */
 
-/* Where a tap is, from where its window begins. */
-static int64_t offset_of(const struct convolution *it, const struct sizes *s, int64_t tap) {
-    int64_t window = it->kernel_rows * it->kernel_columns, channel = tap / window, place = tap % window;
-    int64_t row = place / it->kernel_columns, column = place % it->kernel_columns;
-    return channel * s->plane + row * it->row_dilation * s->line + column * it->column_dilation;
+/* The offset of a tap from the beginning of its window. */
+static int64_t offset_of(const struct convolution *op, const struct sizes *s, int64_t tap) {
+    int64_t window = op->kernel_rows * op->kernel_columns, channel = tap / window, place = tap % window;
+    int64_t row = place / op->kernel_columns, column = place % op->kernel_columns;
+    return channel * s->plane + row * op->row_dilation * s->line + column * op->column_dilation;
 }
 
-static int64_t *steps(int64_t count, int64_t step, float **room) {
-    int64_t *found = (int64_t *)take(room, 2 * count);
+static int64_t *steps(int64_t count, int64_t step, float **scratch) {
+    int64_t *found = (int64_t *)take(scratch, 2 * count);
     for (int64_t i = 0; i < count; i++) found[i] = i * step;
     return found;
 }
 
-static int64_t *tap_offsets(const struct convolution *it, const struct sizes *s, float **room) {
-    int64_t *found = (int64_t *)take(room, 2 * s->taps);
-    for (int64_t tap = 0; tap < s->taps; tap++) found[tap] = offset_of(it, s, tap);
+static int64_t *tap_offsets(const struct convolution *op, const struct sizes *s, float **scratch) {
+    int64_t *found = (int64_t *)take(scratch, 2 * s->taps);
+    for (int64_t tap = 0; tap < s->taps; tap++) found[tap] = offset_of(op, s, tap);
     return found;
 }
 
-/* Without a call, which would take longer than most of these copies. */
+/* Inline, since a call would take longer than most of these copies. */
 static inline void copy_few(float *to, const float *from, int64_t count) {
     for (; count >= 8; count -= 8, to += 8, from += 8) store(to, load(from));
     if (count & 4) memcpy(to, from, 16), to += 4, from += 4;
@@ -177,35 +177,35 @@ static inline void copy_few(float *to, const float *from, int64_t count) {
 }
 
 /* Copy a group's channels of some samples into padded images, whose padding stays as it is, or back. */
-static void copy_images(const struct convolution *it, const struct sizes *s, float *outside, float *padded,
+static void copy_images(const struct convolution *op, const struct sizes *s, float *outside, float *padded,
                         int64_t count, int inwards) {
-    for (int64_t sample = 0; sample < count; sample++, outside += it->groups * it->channels * it->height * it->width) {
+    for (int64_t sample = 0; sample < count; sample++, outside += op->groups * op->channels * op->height * op->width) {
         float *line = outside;
-        for (int64_t channel = 0; channel < it->channels; channel++) {
-            float *place = padded + sample * s->image + channel * s->plane + it->above * s->line + it->left;
-            for (int64_t row = 0; row < it->height; row++, line += it->width, place += s->line)
-                copy_few(inwards ? place : line, inwards ? line : place, it->width);
+        for (int64_t channel = 0; channel < op->channels; channel++) {
+            float *place = padded + sample * s->image + channel * s->plane + op->above * s->line + op->left;
+            for (int64_t row = 0; row < op->height; row++, line += op->width, place += s->line)
+                copy_few(inwards ? place : line, inwards ? line : place, op->width);
         }
     }
 }
 
-static int64_t find_runs(const struct convolution *it, const struct sizes *s, int64_t first, int64_t count,
+static int64_t find_runs(const struct convolution *op, const struct sizes *s, int64_t first, int64_t count,
                          struct run *runs) {
-    int64_t found = 0, sample = first / s->pixels, row = first % s->pixels / it->columns, column = first % it->columns;
+    int64_t found = 0, sample = first / s->pixels, row = first % s->pixels / op->columns, column = first % op->columns;
     for (int64_t at = 0; at < count; found++) {
-        int64_t length = it->column_stride == 1 ? fewer(it->columns - column, count - at) : 1;
-        int64_t from = row * it->row_stride * s->line + column * it->column_stride;
+        int64_t length = op->column_stride == 1 ? fewer(op->columns - column, count - at) : 1;
+        int64_t from = row * op->row_stride * s->line + column * op->column_stride;
         runs[found] = (struct run){sample * s->image + from, at, length};
         at += length;
         column += length;
-        if (column == it->columns) column = 0, row++;
-        if (row == it->rows) row = 0, sample++;
+        if (column == op->columns) column = 0, row++;
+        if (row == op->rows) row = 0, sample++;
     }
     return found;
 }
 
-/* What `count` pixels see: one row of `width` for each tap.  Behind the end of a run there is written what the next
- * one, or the next row, writes over. */
+/* The windows of `count` pixels: one row of `width` for each tap.  Elements that are written behind the end of a run are
+ * overwritten by the next run or row. */
 static void fill(const float *images, const struct run *runs, int64_t number, int64_t count, const int64_t *offsets,
                  int64_t taps, int64_t width, float *panel) {
     for (int64_t tap = 0; tap < taps; tap++, panel += width) {
@@ -219,36 +219,36 @@ static void fill(const float *images, const struct run *runs, int64_t number, in
     }
 }
 
-/* The pixels of one sample, each filter's in its lines. */
-static void copy_into_lines(const struct convolution *it, const struct sizes *s, const float *pixels, int64_t apart,
+/* Copy the pixels of one sample into lines, filter by filter. */
+static void copy_into_lines(const struct convolution *op, const struct sizes *s, const float *pixels, int64_t apart,
                             float *lines) {
-    for (int64_t filter = 0; filter < it->filters; filter++)
-        for (int64_t row = 0; row < it->rows; row++)
-            copy_few(lines + filter * apart + row * s->line, pixels + filter * s->pixels + row * it->columns,
-                     it->columns);
+    for (int64_t filter = 0; filter < op->filters; filter++)
+        for (int64_t row = 0; row < op->rows; row++)
+            copy_few(lines + filter * apart + row * s->line, pixels + filter * s->pixels + row * op->columns,
+                     op->columns);
 }
 
-/* Pixels of all filters of a group, from where they are in lines, rows of `AT_ONCE`, to where they belong. */
-static void store_of_lines(const struct convolution *it, const struct sizes *s, float *to, int64_t first, int64_t count,
+/* Store pixels of all filters of a group: from rows of `AT_ONCE`, with the gaps between lines, to the result. */
+static void store_of_lines(const struct convolution *op, const struct sizes *s, float *to, int64_t first, int64_t count,
                            const float *values) {
     int64_t end = first + count;
     for (int64_t row = first / s->line; row * s->line < end; row++) {
         int64_t begin = row * s->line > first ? row * s->line : first;
-        int64_t length = fewer(row * s->line + it->columns, end) - begin;
-        float *place = to + row * it->columns + begin - row * s->line;
-        for (int64_t filter = 0; filter < it->filters; filter++)
+        int64_t length = fewer(row * s->line + op->columns, end) - begin;
+        float *place = to + row * op->columns + begin - row * s->line;
+        for (int64_t filter = 0; filter < op->filters; filter++)
             copy_few(place + filter * s->pixels, values + filter * AT_ONCE + begin - first, length);
     }
 }
 
-/* The same from where they follow each other, also from one sample to the next; or the other way. */
-static void copy_pixels(const struct convolution *it, const struct sizes *s, float *outside, int64_t first,
+/* The same for rows without gaps, which may go on in the next sample; or the copy back. */
+static void copy_pixels(const struct convolution *op, const struct sizes *s, float *outside, int64_t first,
                         int64_t count, int64_t width, float *rows, int inwards) {
     int64_t sample = first / s->pixels, pixel = first % s->pixels;
     for (int64_t at = 0; at < count; sample++, pixel = 0) {
         int64_t length = fewer(s->pixels - pixel, count - at);
-        float *place = outside + sample * it->groups * it->filters * s->pixels + pixel, *row = rows + at;
-        for (int64_t filter = 0; filter < it->filters; filter++, place += s->pixels, row += width)
+        float *place = outside + sample * op->groups * op->filters * s->pixels + pixel, *row = rows + at;
+        for (int64_t filter = 0; filter < op->filters; filter++, place += s->pixels, row += width)
             copy_few(inwards ? row : place, inwards ? place : row, length);
         at += length;
     }
@@ -256,8 +256,7 @@ static void copy_pixels(const struct convolution *it, const struct sizes *s, flo
 
 /* Products */
 
-/* `count` things are cut into parts of at most `most`, as equal as can be, of which part number `part` begins where
- * `begin` says. */
+/* `count` items are cut into parts of at most `most`, as equal as possible; part number `part` starts at `begin`. */
 static int64_t parts(int64_t count, int64_t most) {
     return (count + most - 1) / most;
 }
@@ -266,7 +265,7 @@ static int64_t begin(int64_t count, int64_t number, int64_t part) {
     return count * part / number;
 }
 
-/* Rows of a matrix, in parts of a few, within which columns come first. */
+/* Pack the rows of a matrix into parts of a few rows, column by column within each part. */
 static float *packed(const float *matrix, int64_t rows, int64_t columns, const int64_t *row_places,
                      int64_t column_step, float *to) {
     float *next = to;
@@ -278,8 +277,8 @@ static float *packed(const float *matrix, int64_t rows, int64_t columns, const i
     return to;
 }
 
-/* m rows of a packed matrix by v vectors of each of the rows that begin at `places`, into rows that begin at `targets`;
- * added to what is there, or to numbers unless they are null. */
+/* m rows of a packed matrix by v vectors of each of the rows that begin at `places`, into rows that begin at `targets`; added to
+ * the targets, or to the numbers at `start` unless that is null. */
 ALWAYS product(const int m, const int v, const int adding, const float *matrix, const float *from,
                const int64_t *places, int64_t length, const float *start, float *to, const int64_t *targets) {
     eight sums[TOGETHER][4];
@@ -324,55 +323,55 @@ static void multiply_and_add(int64_t m, const float *matrix, const float *from, 
  * and (samples, groups, filters, rows, columns). */
 
 /* Some pixels of all filters of a group; `bias` may be null. */
-static void pixels_of_filters(const struct convolution *it, const struct sizes *s, const float *matrix,
+static void pixels_of_filters(const struct convolution *op, const struct sizes *s, const float *matrix,
                               const float *from, const int64_t *places, const float *bias, float *to,
                               const int64_t *targets) {
-    const int64_t number = parts(it->filters, TOGETHER);
+    const int64_t number = parts(op->filters, TOGETHER);
     for (int64_t part = 0; part < number; part++) {
-        int64_t first = begin(it->filters, number, part), next = begin(it->filters, number, part + 1);
+        int64_t first = begin(op->filters, number, part), next = begin(op->filters, number, part + 1);
         multiply(next - first, s->wide, matrix + first * s->taps, from, places, s->taps, bias ? bias + first : 0, to,
                  targets + first);
     }
 }
 
 /* `bias` may be null. */
-void convolution(const struct convolution *it, const float *from, const float *weight, const float *bias, float *to,
-                 float *room) {
-    EXPECT_CONVOLUTION(it);
-    EXPECT(IS_AT(from) && IS_AT(weight) && IS_AT_OR_NULL(bias) && IS_AT(to) && IS_AT(room));
-    struct sizes s = sizes_of(it);
+void convolution(const struct convolution *op, const float *from, const float *weight, const float *bias, float *to,
+                 float *scratch) {
+    EXPECT_CONVOLUTION(op);
+    EXPECT(IS_AT(from) && IS_AT(weight) && IS_AT_OR_NULL(bias) && IS_AT(to) && IS_AT(scratch));
+    struct sizes s = sizes_of(op);
     struct run runs[MOST_PIXELS];
-    room = aligned(room);
-    float *images = zeros(&room, s.images * s.image), *panel = take(&room, s.taps * s.wide);
-    float *values = take(&room, it->filters * AT_ONCE);
-    const int64_t *offsets = tap_offsets(it, &s, &room), *rows = steps(it->filters, s.taps, &room);
-    const int64_t *panel_rows = steps(s.taps, s.wide, &room), *targets = steps(it->filters, AT_ONCE, &room);
-    const int lined = in_lines(it, &s);
-    for (int64_t group = 0; group < it->groups; group++) {
-        const float *matrix = packed(weight + group * it->filters * s.taps, it->filters, s.taps, rows, 1, room);
-        const float *start = bias ? bias + group * it->filters : 0;
-        for (int64_t sample = 0, count; sample < it->samples; sample += count) {
-            count = fewer(s.images, it->samples - sample);
-            const float *source = from + (sample * it->groups + group) * it->channels * it->height * it->width;
-            float *target = to + (sample * it->groups + group) * it->filters * s.pixels;
-            copy_images(it, &s, (float *)source, images, count, 1);
+    scratch = aligned(scratch);
+    float *images = zeros(&scratch, s.images * s.image), *panel = take(&scratch, s.taps * s.wide);
+    float *values = take(&scratch, op->filters * AT_ONCE);
+    const int64_t *offsets = tap_offsets(op, &s, &scratch), *rows = steps(op->filters, s.taps, &scratch);
+    const int64_t *panel_rows = steps(s.taps, s.wide, &scratch), *targets = steps(op->filters, AT_ONCE, &scratch);
+    const int lined = in_lines(op, &s);
+    for (int64_t group = 0; group < op->groups; group++) {
+        const float *matrix = packed(weight + group * op->filters * s.taps, op->filters, s.taps, rows, 1, scratch);
+        const float *start = bias ? bias + group * op->filters : 0;
+        for (int64_t sample = 0, count; sample < op->samples; sample += count) {
+            count = fewer(s.images, op->samples - sample);
+            const float *source = from + (sample * op->groups + group) * op->channels * op->height * op->width;
+            float *target = to + (sample * op->groups + group) * op->filters * s.pixels;
+            copy_images(op, &s, (float *)source, images, count, 1);
             for (int64_t image = 0; image < (lined ? count : 1); image++) {
                 const int64_t pixels = lined ? s.span : count * s.pixels;
-                float *place = target + image * it->groups * it->filters * s.pixels;
+                float *place = target + image * op->groups * op->filters * s.pixels;
                 for (int64_t block = 0, some; block < pixels; block += some) {
                     some = fewer(AT_ONCE, pixels - block);
                     for (int64_t pixel = block; pixel < block + some; pixel += s.wide) {
                         const float *seen = lined ? images + image * s.image + pixel : panel;
                         const int64_t few = fewer(s.wide, pixels - pixel);
-                        const int64_t found = lined ? 0 : find_runs(it, &s, pixel, few, runs);
+                        const int64_t found = lined ? 0 : find_runs(op, &s, pixel, few, runs);
                         if (!lined) fill(images, runs, found, few, offsets, s.taps, s.wide, panel);
-                        pixels_of_filters(it, &s, matrix, seen, lined ? offsets : panel_rows, start,
+                        pixels_of_filters(op, &s, matrix, seen, lined ? offsets : panel_rows, start,
                                           values + pixel - block, targets);
                     }
                     if (lined)
-                        store_of_lines(it, &s, place, block, some, values);
+                        store_of_lines(op, &s, place, block, some, values);
                     else
-                        copy_pixels(it, &s, place, block, some, AT_ONCE, values, 0);
+                        copy_pixels(op, &s, place, block, some, AT_ONCE, values, 0);
                 }
             }
         }

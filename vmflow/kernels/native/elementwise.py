@@ -1,11 +1,11 @@
-"""Chains of elementwise ops as one C function: its source, and the block of numbers that it is called with.
+"""Chains of elementwise ops as one C function: its source, and the block of numbers that is its argument.
 
-The function is the same for all sizes and for all Python numbers among the operands.  It goes through the elements with
-one inner loop, in which each array either stays where it is or goes on by one, and up to four loops around it, in which
-arrays go on as they like: so broadcasting needs no copies.
+The function is the same for all sizes and for all Python numbers among the operands.  It has one inner loop, in which
+each array either stays or advances by one element, and up to four loops around it, in which arrays advance by any
+number: so broadcasting needs no copies.
 
-The block has, one after the other: the length of the inner loop; the lengths of the four around it; then for each array
-its address and what it goes on by in each of the four, in bytes; then the Python numbers, each in eight bytes.
+The block holds, in this order: the length of the inner loop; the lengths of the four around it; for each array, its
+address and its step in each of the four, in bytes; and the Python numbers, in eight bytes each.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ OUTER: Final = 4
 
 _ARRAYS_AT: Final = 1 + OUTER
 
-# How often a loop must run for its turns to be shared out evenly enough.
+# A loop must have so many iterations to be shared evenly enough.
 _SHAREABLE: Final = 16
 
 
@@ -35,10 +35,10 @@ class Loop(NamedTuple):
 
     Attributes:
         name: of the function.
-        source: of it, without what all have in common.
-        steady: of each array, inputs before outputs, whether it stays where it is in the inner loop.
-        scalars: the Python numbers, as they go into the block.
-        inexact: the ops in it whose results are not numpy's to the bit.
+        source: of the function, without the source that all share.
+        steady: for each array, inputs before outputs, whether it stays in the inner loop.
+        scalars: the Python numbers, in the block's form.
+        inexact: its ops whose results can differ from numpy's.
     """
 
     name: str
@@ -55,13 +55,13 @@ def write_loop(
     steady: Sequence[bool],
     streams: bool = False,
 ) -> Loop | None:
-    """The C function of a chain; None if there is an op or a dtype in it that cannot be written.
+    """The C function of a chain; None if one of its ops or dtypes cannot be written.
 
     Args:
         inputs: dtypes.
         operations: in order.
         outputs: the operations whose results are wanted.
-        steady: of each input, whether it stays where it is in the inner loop; outputs never do.
+        steady: for each input, whether it stays in the inner loop; outputs never do.
         streams: whether results are written past the cache, where they begin with a line of it.
     """
     written = write_body(inputs, operations, C_TYPES)
@@ -99,7 +99,7 @@ def write_loop(
         [*moving, *written.lines, *stores],
         "#ifdef STREAMS\n    streamed();\n#endif\n" if streams else "",
     )
-    import hashlib  # which brings in a library for cryptography
+    import hashlib  # which imports a library for cryptography
 
     name = "chain_" + hashlib.sha256(body.encode()).hexdigest()[:16]
     source = f"void {name}(const int64_t *block) {{\n{body}}}\n"
@@ -108,10 +108,10 @@ def write_loop(
 
 
 def _word(number: Number) -> int:
-    """The bits of a number, as they go into the block."""
-    room = np.zeros(1, np.int64)
-    room.view(number.dtype)[0] = number.value
-    return int(room[0])
+    """The bits of a number, in the block's form."""
+    word = np.zeros(1, np.int64)
+    word.view(number.dtype)[0] = number.value
+    return int(word[0])
 
 
 def _nested(before: Sequence[str], around: Sequence[str], inside: Sequence[str], behind: str) -> str:
@@ -134,7 +134,7 @@ class Layout(NamedTuple):
         steady: see `Loop`.
         inner: the length of the inner loop.
         outer: the lengths of those around it, the innermost first.
-        steps: of each array, what it goes on by in each of them, in bytes.
+        steps: for each array, its step in each of them, in bytes.
     """
 
     steady: tuple[bool, ...]
@@ -146,7 +146,7 @@ class Layout(NamedTuple):
 def layout_of(arrays: Sequence[Any], shape: tuple[int, ...]) -> Layout | None:
     """The loops over arrays that broadcast to a shape.
 
-    None if there is nothing to do, if there would be too many loops, or some in steps that are not one.
+    None if the result is empty, too many loops are needed, or an inner step is neither 0 nor one element.
     """
     if 0 in shape:
         return None
@@ -176,14 +176,14 @@ def layout_of(arrays: Sequence[Any], shape: tuple[int, ...]) -> Layout | None:
 
 
 class Block:
-    """The arguments of a function but for the addresses of its arrays.
+    """The arguments of a function without the addresses of its arrays.
 
     Args:
         loop: the function.
         layout: of its arrays.
 
     Attributes:
-        places: of the addresses among the numbers.
+        places: the positions of the addresses among the numbers.
     """
 
     def __init__(self, loop: Loop, layout: Layout) -> None:
@@ -196,19 +196,19 @@ class Block:
         self._steady = loop.steady
 
     def words(self, addresses: Sequence[int]) -> list[int]:
-        """The numbers for arrays at these addresses, of shapes and strides that are known."""
+        """The numbers for arrays at these addresses, whose shapes and strides are those of the layout."""
         words = self._numbers.copy()
         for place, found in zip(self.places, addresses, strict=True):
             words[place] = found
         return words
 
     def cut(self, itemsizes: Sequence[int]) -> Cut:
-        """Along which loop it can be shared out.
+        """The loop that threads can share.
 
         Args:
             itemsizes: of the arrays.
         """
-        # The outermost loop, if it can be shared out, or else the longest.
+        # The outermost loop, if it is long enough, else the longest.
         axis = max([number for number in range(_ARRAYS_AT) if self._numbers[number] > 1], default=0)
         if self._numbers[axis] < _SHAREABLE:
             axis = max(range(_ARRAYS_AT), key=self._numbers.__getitem__)

@@ -1,27 +1,26 @@
-/* What all kernels share.  Behind this follow the functions of one element, which the compiler can put into the lanes of a vector.
- */
+/* Shared by all kernels.  The source goes on with functions of one element, which the compiler can vectorise. */
 
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
 
-/* What functions take for granted, since whoever calls them has checked it.  In builds with VMFLOW_CHECKS, which are for tests,
- * they look themselves, and end the process by telling what was wrong. */
+/* Conditions that the callers have checked.  Builds with VMFLOW_CHECKS, which are for tests, check them again, and end the
+ * process with a message if one is false. */
 #ifdef VMFLOW_CHECKS
 #include <stdio.h>
 #include <stdlib.h>
-#define EXPECT(what)                                                                                                           \
+#define EXPECT(condition)                                                                                                      \
     do {                                                                                                                       \
-        if (!(what)) {                                                                                                         \
-            fprintf(stderr, "vmflow: %s was called with what it does not take; expected %s\n", __func__, #what);               \
+        if (!(condition)) {                                                                                                    \
+            fprintf(stderr, "vmflow: %s was called with invalid arguments; expected %s\n", __func__, #condition);              \
             abort();                                                                                                           \
         }                                                                                                                      \
     } while (0)
 #else
-#define EXPECT(what) ((void)0)
+#define EXPECT(condition) ((void)0)
 #endif
 
-/* Whether elements of this type may be read from there. */
+/* Whether an address is aligned for elements of this type. */
 #define IS_AT(from) ((from) != NULL && (uintptr_t)(from) % sizeof *(from) == 0)
 #define IS_AT_OR_NULL(from) ((from) == NULL || IS_AT(from))
 
@@ -33,8 +32,8 @@
 
 #define ALWAYS static inline __attribute__((always_inline)) void
 
-/* Loops over elements go through blocks of so many, and ask at each for what lies so many bytes ahead: processors find out by
- * themselves what comes next, but where there is much to compute with it, too late. */
+/* Loops over elements go block by block, and prefetch AHEAD bytes further on in each block: processors prefetch by themselves,
+ * but too late where each element takes long to compute. */
 enum { BLOCK = 64, AHEAD = 2048, CACHE_LINE = 64 };
 
 static inline __attribute__((always_inline)) void will_read(const void *from, int64_t nbytes) {
@@ -45,8 +44,8 @@ static inline __attribute__((always_inline)) void will_write(const void *to, int
     for (int64_t i = 0; i < nbytes; i += CACHE_LINE) __builtin_prefetch((const char *)to + AHEAD + i, 1);
 }
 
-/* What is too large to be found in the cache again is better written past it, in whole blocks: else each line is read before
- * it is written.  `streamed` is to be called behind the last of them. */
+/* Results that are too large for the cache are better written past it, in whole blocks: otherwise each line is read before it
+ * is written.  Call `streamed` after the last block. */
 #if defined(__SSE2__)
 #define STREAMS
 #include <immintrin.h>
@@ -62,7 +61,7 @@ static inline void stream(void *to, const void *from, int64_t nbytes) {
 static inline void streamed(void) { _mm_sfence(); }
 #endif
 
-/* Only where these approximations say so: elsewhere a product and a sum stay two operations. */
+/* Used only where these approximations say so: elsewhere a product and a sum remain two operations. */
 #ifdef __FMA__
 #define FMA(a, b, c) __builtin_fmaf(a, b, c)
 #else

@@ -1,4 +1,4 @@
-"""The kernels that are called by name: what is written by hand in the C files of this folder."""
+"""The C functions that are called by name: they are written by hand in the C files of this folder."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def text_of(name: str) -> str:
 
 @cache
 def common_source() -> str:
-    """The beginning of all sources."""
+    """The beginning of every source."""
     return text_of("functions.h") + elements()
 
 
@@ -34,12 +34,12 @@ _COUNT: Final = ctypes.c_int64
 
 
 class CFunction(NamedTuple):
-    """A function in C, which is there and may be used.
+    """A C function that is loaded and may be used.
 
     Attributes:
         call: the function itself.
         by_words: the address of its form that takes an array of words; 0 if it has none.
-        arguments: the types of what it takes; None if that is an array of words.
+        arguments: the types of its arguments; None if it takes an array of words.
     """
 
     call: Callable[..., Any]
@@ -47,7 +47,7 @@ class CFunction(NamedTuple):
     arguments: tuple[Any, ...] | None = None
 
     def words(self, arguments: Sequence[Any]) -> list[int]:
-        """Arguments as words; a number with a fraction is one of a double's bits."""
+        """Arguments as words; a number with a fraction becomes the bits of a double."""
         if self.arguments is None:
             return list(arguments)
         return [
@@ -65,7 +65,7 @@ class CFunction(NamedTuple):
 
 
 def address_of(function: Callable[..., Any]) -> int:
-    """Where a C function is."""
+    """The address of a C function."""
     found = ctypes.cast(function, ctypes.c_void_p).value  # type: ignore[arg-type]
     assert found is not None
     return found
@@ -85,7 +85,7 @@ class _Declared(NamedTuple):
     arguments: tuple[Any, ...]
 
 
-# Whole arrays of float32, element by element: name in the op table -> how many operands.
+# Functions of whole float32 arrays, element by element: name in the op table -> number of operands.
 SINGLE: Final = {
     "erf": 1,
     "exp": 1,
@@ -108,7 +108,7 @@ _NUMBERS: Final = (*_INTEGERS, "float", "double")
 # Kinds of random numbers that need no parameters.
 _RANDOM: Final = ("words", "uniform_floats", "uniform_doubles", "normal_floats", "normal_doubles")
 
-# Types of elements, and in which running sums of them are accumulated.
+# Types of elements, and the types that their running sums are accumulated in.
 _ACCUMULATED: Final = {"float": "double", "double": "double", "int64_t": "int64_t"}
 
 
@@ -135,10 +135,10 @@ def _declared() -> dict[str, _Declared]:
             "convolution": pointers[:6],
             "convolution_input_gradient": pointers[:5],
             "convolution_weight_gradient": pointers[:6],
-            "convolution_room": pointers[:1],
+            "convolution_scratch": pointers[:1],
             "batch_norm": (*pointers[:8], ctypes.c_float),
             "batch_norm_gradient": (*pointers[:10], ctypes.c_float),
-            "batch_norm_room": pointers[:1],
+            "batch_norm_scratch": pointers[:1],
         },
         "attention": {name: (_POINTER, _COUNT, _POINTER) for name in ("attention", "attention_gradient")},
         "products": {"matrix_product": pointers[:1], "matrix_products": (_POINTER, _COUNT, _POINTER)},
@@ -185,16 +185,16 @@ _DECLARED: Final = _declared()
 _OF_WORDS: Final = ("matrix_product",)
 
 # The functions that return a number.
-_COUNTING: Final = ("convolution_room", "batch_norm_room", "plane_scatter")
+_COUNTING: Final = ("convolution_scratch", "batch_norm_scratch", "plane_scatter")
 
-# Rows whose part of the gradients by weight and bias is added up by itself.  Fewer would be more to write, and more
-# could not be given to so many threads.
+# The rows whose share of the gradients by weight and bias is summed separately.  Smaller parts would mean more writing,
+# larger ones fewer parts for the threads.
 LAYER_NORM_PART: Final = 64
 
-# For fewer elements nothing is compiled; what has been compiled computes also those, from the first one on.
+# Fewer elements are not worth compiling for; but once a function is compiled, it computes these as well, from 1 on.
 WORTHWHILE: Final = 1 << 12
 
-# Libraries, apart so that whoever has no images, say, need not wait for them, and the files of each.
+# Libraries and their files; separate, so that a program without images, say, need not wait for those.
 _FILES: Final = {
     "rows": ("vectors.h", "columns.h"),
     "images": ("vectors.h", "convolution.c", "convolution_gradient.c", "pooling.c", "channels.c"),
@@ -228,7 +228,7 @@ def source(library: str) -> str:
 
 
 def _single(name: str) -> str:
-    """A function of whole arrays."""
+    """The source of a function of whole arrays."""
     given = [f"x{number}" for number in range(SINGLE[name])]
     pointers = "".join([f"const float *{operand}, " for operand in given])
     line = f"y[i] = {RULES[name].write('float32', *[f'{operand}[i]' for operand in given])};"
@@ -254,21 +254,21 @@ def _by_words(name: str) -> str:
     return f"void {name}_by_words(const int64_t *w) {{ {name}({', '.join(given)}); }}"
 
 
-# Functions that are loaded and may be used.  For others: `LOADER.arrived` at the last look, and whether that look asked
-# for the library to be made.
+# Functions that are loaded and may be used.  For others: `LOADER.arrived` at the last lookup, and whether that lookup
+# requested the library.
 _functions: dict[str, CFunction] = {}
 _missing: dict[str, tuple[int, bool]] = {}
 LOADER.watchers += [_functions.clear, _missing.clear]
 
 
 def function(name: str, elements: int) -> CFunction | None:
-    """A function written by hand, if it is there and may be used; else it may be there later.
+    """A function written by hand, if it is loaded and may be used; otherwise it may be later.
 
-    Call it when a kernel is chosen: when a library arrives later, kernels are chosen anew.
+    Call this when a kernel is chosen: when a library arrives later, kernels are chosen anew.
 
     Args:
         name: see `_declared`.
-        elements: how many it is wanted for.
+        elements: the number of elements to compute.
     """
     found = _functions.get(name)
     if found is None and LOADER.mode != "off":
@@ -300,7 +300,7 @@ def _look_for(name: str, looked: tuple[int, bool]) -> CFunction | None:
 
 
 def panels_pay(library: Library) -> bool:
-    """Whether a library of products, or of attention, is of use on this processor; see panels.h."""
+    """Whether a library of products, or of attention, is faster than BLAS on this processor; see panels.h."""
     pays: Any = library.function("panels_pay")
     pays.restype = _COUNT
     return bool(pays())

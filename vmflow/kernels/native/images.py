@@ -1,6 +1,6 @@
 """Calls of the C functions for images: convolutions, pooling and batch norm.
 
-Each of them computes, or says that it cannot, as in `arrays`.
+Each of them computes a result, or returns that C cannot compute it, as in `arrays`.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from .functions import function
 
 
 def _result(out: Array | None, shape: tuple[int, ...], dtype: np.dtype[Any] = SINGLE) -> Array:
-    """`out` if that is memory for a result of this shape, else new memory."""
+    """`out` if it is memory for a result of this shape, else new memory."""
     return out if out is not None and fits(out, dtype) else np.empty(shape, dtype)
 
 
 class _OfSizes:
-    """A C function of images of certain sizes, which works in memory that it is given.
+    """A C function of images of certain sizes, with scratch memory.
 
     Args:
         kernel: the function.
         sizes: the fields of its C struct.
-        room: the bytes that it works in.
-        further: what it takes behind that.
+        scratch: the bytes of scratch memory.
+        further: the arguments behind that.
     """
 
-    def __init__(self, kernel: Callable[..., Any], sizes: Sequence[int], room: int, *further: Any) -> None:
+    def __init__(self, kernel: Callable[..., Any], sizes: Sequence[int], scratch: int, *further: Any) -> None:
         self._kernel = kernel
         self._sizes = (ctypes.c_int64 * len(sizes))(*sizes)
-        self._room = room
+        self._scratch = scratch
         self._further = further
 
     def compute(self, arrays: Sequence[Array | None]) -> None:
-        """Compute, of arrays that fit, in the order in which the function takes them."""
+        """Compute the result from arrays that fit, in the order of the function's arguments."""
         self._compute([None if array is None else address(array) for array in arrays])
 
     def placed(
@@ -59,20 +59,20 @@ class _OfSizes:
         return [(self._compute, ([None if array is None else address(array) for array in arrays],), None)]
 
     def _compute(self, places: list[int | None]) -> None:
-        # Not kept: most of the time it would lie there unused.
-        room = np.empty(self._room, np.uint8)
-        self._kernel(ctypes.addressof(self._sizes), *places, address(room), *self._further)
+        # Not kept: most of the time it would be unused.
+        scratch = np.empty(self._scratch, np.uint8)
+        self._kernel(ctypes.addressof(self._sizes), *places, address(scratch), *self._further)
 
 
 def _made(calls: list[Call] | None) -> bool:
-    """Make calls; whether there are any."""
+    """Make calls; returns whether there are any."""
     for call, arguments, _ in calls or ():
         call(*arguments)
     return calls is not None
 
 
-def _bytes_of_room(counting: Callable[..., int], sizes: Sequence[int]) -> int:
-    """The memory that a function works in, which C tells in numbers of float32."""
+def _scratch_bytes(counting: Callable[..., int], sizes: Sequence[int]) -> int:
+    """The bytes of scratch memory of a function, which C counts in float32 numbers."""
     kept = (ctypes.c_int64 * len(sizes))(*sizes)
     return counting(ctypes.addressof(kept)) * SINGLE.itemsize
 
@@ -80,8 +80,8 @@ def _bytes_of_room(counting: Callable[..., int], sizes: Sequence[int]) -> int:
 class Convolution:
     """The convolutions of float32 of certain sizes, and their gradients.
 
-    Their arrays are (samples, channels, height, width), (filters, channels of a group, kernel height, kernel width),
-    (filters,) and (samples, filters, rows, columns); of lines without heights and rows.
+    The arrays are (samples, channels, height, width), (filters, channels of a group, kernel height, kernel width),
+    (filters,) and (samples, filters, rows, columns); for lines, heights and rows are left out.
 
     Args:
         sizes: as the fields of the C struct of this name; all but the padding are at least 1.
@@ -89,7 +89,7 @@ class Convolution:
         forward, by_input, by_weight: the C functions.
 
     Attributes:
-        forward, by_input, by_weight: as given.
+        forward, by_input, by_weight: see above.
     """
 
     def __init__(
@@ -105,31 +105,31 @@ class Convolution:
 
     @classmethod
     def of(cls, dtype: np.dtype[Any], sizes: tuple[int, ...], rank: int) -> Self | None:
-        """The convolutions of arrays of this dtype and of these sizes, see the class; None if C has none now."""
+        """The convolutions of arrays of this dtype and these sizes, see the class; None if C has no functions now."""
         if dtype != SINGLE:
             return None
         products = math.prod(sizes[:4]) * math.prod(sizes[6:10])
-        kinds = ("", "_input_gradient", "_weight_gradient", "_room")
+        kinds = ("", "_input_gradient", "_weight_gradient", "_scratch")
         found = [it.call for kind in kinds if (it := function(f"convolution{kind}", products)) is not None]
         if len(found) < len(kinds):
             return None
-        room = _bytes_of_room(found.pop(), sizes)
-        return cls(sizes, rank, *[_OfSizes(kernel, sizes, room) for kernel in found])
+        scratch = _scratch_bytes(found.pop(), sizes)
+        return cls(sizes, rank, *[_OfSizes(kernel, sizes, scratch) for kernel in found])
 
     def convolved(self, array: Array, weight: Array, bias: Array | None, out: Array | None) -> Array:
-        """The convolution, with `bias` unless it is None; into `out` if that is memory for it."""
+        """The convolution, with `bias` unless it is None; into `out` if that is memory for the result."""
         result = _result(out, self._made)
         self.forward.compute([*map(_whole, (array, weight, bias)), result])
         return result
 
     def input_gradient(self, gradient: Array, weight: Array, out: Array | None) -> Array:
-        """The gradient by the input, into `out` if that is memory for it."""
+        """The gradient by the input, into `out` if that is memory for the result."""
         result = _result(out, self._given)
         self.by_input.compute([_whole(gradient), _whole(weight), result])
         return result
 
     def weight_gradient(self, array: Array, gradient: Array, with_bias: bool) -> tuple[Array, ...]:
-        """The gradient by the weight and, if that is wanted, that by the bias."""
+        """The gradient by the weight and, with `with_bias`, by the bias."""
         by_weight = np.empty(self._weights, SINGLE)
         by_bias = np.empty(self._weights[0], SINGLE) if with_bias else None
         self.by_weight.compute([_whole(array), _whole(gradient), by_weight, by_bias])
@@ -137,7 +137,7 @@ class Convolution:
 
 
 def _whole(array: Array | None) -> Array | None:
-    """An array as C takes it, or None."""
+    """The array as C needs it, copied if necessary, or None."""
     return array if array is None or fits(array) else np.array(array, SINGLE, order="C")
 
 
@@ -146,7 +146,7 @@ class MaxPool:
 
     Args:
         kernel: the C function.
-        shape: of what is made.
+        shape: of the result.
     """
 
     def __init__(self, kernel: _OfSizes, shape: tuple[int, ...]) -> None:
@@ -155,31 +155,31 @@ class MaxPool:
 
     @classmethod
     def of(cls, dtype: np.dtype[Any], sizes: tuple[int, ...], shape: tuple[int, ...]) -> Self | None:
-        """The op for images of this dtype; None if C has none now.
+        """The op for images of this dtype; None if C has no function now.
 
         Args:
             dtype: of the images.
             sizes: as the fields of the C struct `pooling`.
-            shape: of what is made.
+            shape: of the result.
         """
         planes, height, width = sizes[:3]
-        # Places in an image are counted in 32 bits.
+        # Indices within an image are counted in 32 bits.
         if dtype != SINGLE or not 0 < height * width < 1 << 31:
             return None
         kernel = function("max_pool", planes * height * width)
         columns, kernel_columns = sizes[4], sizes[6]
-        room = (2 * kernel_columns + columns) * INDEX.itemsize
-        return None if kernel is None else cls(_OfSizes(kernel.call, sizes, room), shape)
+        scratch = (2 * kernel_columns + columns) * INDEX.itemsize
+        return None if kernel is None else cls(_OfSizes(kernel.call, sizes, scratch), shape)
 
     def largest(
         self, array: Array, out: Array | None, indices: Array | None = None, wanted: bool = False
     ) -> tuple[Array, ...] | None:
-        """The largest elements, and where they are in their planes; None if that is not possible.
+        """The largest elements, and their indices in their planes; None if C cannot compute them.
 
         Args:
             array: the images.
             out, indices: memory for both, or None.
-            wanted: whether indices are.
+            wanted: whether to return indices.
         """
         result = _result(out, self._made)
         places = _result(indices, self._made, INDEX) if wanted else None
@@ -193,7 +193,7 @@ class MaxPool:
 
 
 class PlaneScatter:
-    """Values added up where they belong in planes of zeros.
+    """Values added up at their indices in planes of zeros.
 
     Args:
         kernel: the C function.
@@ -206,16 +206,16 @@ class PlaneScatter:
 
     @classmethod
     def of(cls, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Self | None:
-        """The op for values of this dtype and a result of this shape; None if C has none now."""
+        """The op for values of this dtype and a result of this shape; None if C has no function now."""
         elements = math.prod(shape)
         kernel = function("plane_scatter", elements) if dtype == SINGLE and elements else None
         return None if kernel is None else cls(kernel.call, shape)
 
     def call(self, values: Array, indices: Array, out: Array | None) -> Array | None:
-        """Compute it; None if that is not possible.
+        """Compute the result; None if C cannot.
 
         Args:
-            values, indices: of images of which each is a plane; indices count within it.
+            values, indices: of images whose planes are separate; indices count within a plane.
             out: memory for the result, or None.
         """
         if not fits(values) or not fits(indices, INDEX):
@@ -231,29 +231,29 @@ class BatchNorm(_OfSizes):
 
     @classmethod
     def of(cls, name: str, dtype: np.dtype[Any], sizes: tuple[int, int, int], eps: float) -> Self | None:
-        """The op for arrays of this dtype; None if C has none now.
+        """The op for arrays of this dtype; None if C has no function now.
 
         Args:
             name: "batch_norm" or "batch_norm_gradient".
             dtype: of the array.
-            sizes: how many samples, channels and values.
+            sizes: the numbers of samples, channels and values.
             eps: added to the variance.
         """
         elements = math.prod(sizes)
         if dtype != SINGLE or not elements:
             return None
-        kernel, counting = function(name, elements), function("batch_norm_room", elements)
+        kernel, counting = function(name, elements), function("batch_norm_scratch", elements)
         if kernel is None or counting is None:
             return None
-        return cls(kernel.call, sizes, _bytes_of_room(counting.call, sizes), eps)
+        return cls(kernel.call, sizes, _scratch_bytes(counting.call, sizes), eps)
 
     def call(self, out: Array | None, first: Array, *others: Array | None) -> tuple[Array, Array, Array] | None:
-        """The results: an array like the first one, and two numbers for each channel; None if it cannot compute them.
+        """The results: an array like the first one, and two numbers for each channel; None if C cannot compute them.
 
         Args:
             out: memory for the array, or None.
-            first, others: contiguous arrays, or None for those that there are not: the array, weight and bias; or the
-                gradient, the array, the mean, the variance and the weight.
+            first, others: contiguous arrays, or None for missing ones: the array, weight and bias; or the gradient, the
+                array, the mean, the variance and the weight.
         """
         channels = self._sizes[1]
         made = _result(out, first.shape), np.empty(channels, SINGLE), np.empty(channels, SINGLE)

@@ -1,14 +1,14 @@
-/* Elements by index: gathered, put and added; and rows added to those that an index names.
+/* Gathers, puts and adds elements by index; adds rows to the rows that an index names.
  *
- * An array is (outer, size, inner), the index and what belongs to it are (outer, count, inner): each element has an index
- * along the second dimension.  Rows of all of them lie `apart` elements apart, so that threads can have some of the
- * columns each.  Where an index is not within `size` nothing is read or written, and `wrong` becomes 1.
+ * An array is (outer, size, inner); the index and the values are (outer, count, inner): each element has an index along
+ * the second dimension.  The rows of all three lie `apart` elements apart, so that each thread can take some of the
+ * columns.  Where an index is not below `size`, nothing is read or written, and `wrong` becomes 1.
  *
- * Additions come in the order of the index, as those of numpy's add.at, so that the results are the same to the bit.
- * TYPE becomes the name of an element's type.
+ * Additions are made in the order of the index, like numpy's add.at, so that the results agree to the bit.
+ * TYPE is replaced by the name of an element's type.
  */
 
-/* Whether an index is wrong, which is then known. */
+/* Returns whether an index is out of range, and notes it in `wrong`. */
 static inline int64_t is_wrong_TYPE(int64_t index, int64_t size, int64_t *wrong) {
     if ((uint64_t)index < (uint64_t)size) return 0;
     return *wrong = 1;
@@ -36,7 +36,7 @@ static inline __attribute__((always_inline)) void scatter_TYPE_of(TYPE *array, c
                 }
 }
 
-/* Along the last dimension, rows are of one element: a loop less. */
+/* Along the last dimension, rows have one element: this saves a loop. */
 void gather_TYPE(const TYPE *array, const int64_t *places, TYPE *values, int64_t outer, int64_t count, int64_t size,
                  int64_t inner, int64_t apart, int64_t *wrong) {
     EXPECT(IS_AT(array) && IS_AT(places) && IS_AT(values) && IS_AT(wrong));
@@ -61,8 +61,8 @@ void scatter_add_TYPE(TYPE *array, const int64_t *places, const TYPE *values, in
     else scatter_TYPE_of(array, places, values, outer, count, size, inner, apart, 1, wrong);
 }
 
-/* The index is (count,): whole rows are added.  One below 0 counts from the end.  Unlike the others it is for arrays that
- * somebody has, and changes nothing if any of the index is wrong. */
+/* The index is (count,): whole rows are added.  A negative index counts from the end.  Unlike the functions above, this one
+ * changes the caller's array, and so changes nothing if any index is out of range. */
 void add_rows_TYPE(TYPE *array, const int64_t *places, const TYPE *values, int64_t outer, int64_t count, int64_t size,
                    int64_t inner, int64_t apart, int64_t *wrong) {
     EXPECT(IS_AT(array) && IS_AT(places) && IS_AT(values) && IS_AT(wrong));

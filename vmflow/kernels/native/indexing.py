@@ -1,4 +1,4 @@
-"""Calls of the functions in indexing.c: elements by index, and rows added where an index names them."""
+"""Calls of the functions in indexing.c: elements by index, and rows added to the rows that an index names."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _ADDED: Final = {
     np.dtype(np.int64): "int64_t",
 }
 
-# Work for an element, which is looked for where it may not be in the cache.
+# Work for an element, whose cache line is likely to be missing.
 _WORK: Final = 8
 
-# Columns of a piece: whole lines of the cache, also where elements have one byte.
+# Columns of a piece: whole cache lines, even for elements of one byte.
 _COLUMNS: Final = 64
 
-# An array with gaps has to be copied, which pays if at least one element in so many is wanted.
+# An array with gaps has to be copied, which pays if at least one of so many elements is read.
 _COPIED: Final = 8
 
 
@@ -41,7 +41,7 @@ class _ByIndex(InC):
         dim: the dimension along which the index counts.
     """
 
-    # Whether it reads from the array that is indexed, and does not write there.
+    # Whether the function reads the indexed array instead of writing to it.
     gathers = False
 
     def __init__(self, kernel: CFunction, dtype: np.dtype[Any], dim: int) -> None:
@@ -68,10 +68,10 @@ class _ByIndex(InC):
         """The kernel's call.
 
         Args:
-            arrays: that which is indexed, the index and the values.
+            arrays: the indexed array, the index and the values.
             sizes: see indexing.c.
-            wrong: what becomes 1.
-            steps: by how many bytes the index goes on for each column, and for each of the outer ones.
+            wrong: becomes 1 if an index is out of range.
+            steps: the index's step in bytes from column to column, and from one outer element to the next.
         """
         array, places, values = arrays
         if not values.size or array.dtype != self.dtype:
@@ -90,7 +90,7 @@ class _ByIndex(InC):
                 return team.Cut(3, ((0, size * inner * itemsize), (1, by_outer), (2, count * inner * itemsize)))
             return team.Cut(6, ((0, itemsize), (1, by_column), (2, itemsize)), _COLUMNS)
 
-        # Arrays that are written come last.
+        # The written arrays come last.
         order = (0, 1, 2) if self.gathers else (1, 2, 0)
         return NativeCall(
             self.kernel,
@@ -104,16 +104,16 @@ class _ByIndex(InC):
 
 
 class Gather(_ByIndex):
-    """Elements by an index for each along a dimension: "gather"."""
+    """Elements by index along a dimension, with an index for each element: "gather"."""
 
     gathers = True
 
     def call(self, array: Array, places: Array) -> Array | None:
-        """The elements; None if that is not possible, as where an index is out of range.
+        """The elements; None if C cannot gather them, as where an index is out of range.
 
         Args:
             array: of any shape.
-            places: integers, of as many dimensions.
+            places: the index: integers, of as many dimensions.
         """
         values, wrong = np.empty(places.shape, array.dtype), np.zeros((), INDEX)
         if not self.site.again((array, places, values, wrong)):
@@ -126,14 +126,14 @@ class Gather(_ByIndex):
 
 
 class Scatter(_ByIndex):
-    """Elements put ("scatter"), or added ("scatter_add"), where an index for each says along a dimension."""
+    """Elements put ("scatter") or added ("scatter_add") by index along a dimension, with an index for each element."""
 
     def call(self, array: Array, places: Array, values: Array) -> bool | None:
-        """Put them; None if that is not possible, and False if an index is out of range: then some may have been put.
+        """Put the elements; None if C cannot, and False if an index is out of range: some may have been put then.
 
         Args:
-            array: to be changed: contiguous, of any shape.
-            places: integers, of as many dimensions.
+            array: is changed: contiguous, of any shape.
+            places: the index: integers, of as many dimensions.
             values: of the array's dtype and of the shape of `places`.
         """
         wrong = np.zeros((), INDEX)
@@ -145,15 +145,15 @@ class Scatter(_ByIndex):
 
 
 class AddRows(_ByIndex):
-    """Slices added to those of an array that an index names along a dimension: "add_rows"."""
+    """Slices added to the slices of an array that an index names along a dimension: "add_rows"."""
 
     def call(self, array: Array, places: Array, values: Array) -> bool:
-        """Add them; False if that is not possible, as where an index is out of range, and nothing has been added.
+        """Add the slices; False if C cannot, as where an index is out of range: nothing has been added then.
 
         Args:
-            array: to be changed: contiguous, of any shape.
-            places: integers, of at least one dimension; those below 0 count from the end.
-            values: of the array's dtype, and of its shape but for the dimension, where that of `places` is.
+            array: is changed: contiguous, of any shape.
+            places: the index: integers, of at least one dimension; negative ones count from the end.
+            values: of the array's dtype, and of its shape with that of `places` in place of the dimension.
         """
         wrong = np.zeros((), INDEX)
         if not self.site.again((places, values, array, wrong)):

@@ -1,11 +1,11 @@
 """The libraries of this process, one `Library` for each source: loaded, or being compiled.
 
-A thread that lives as long as there is something to do runs the compiler; nobody else waits for it, unless VMFLOW_JIT
-is 1.  What cannot be had is said once, in the log, and numpy does the work.
+A thread that lives as long as there is work runs the compiler; no other thread waits for it, unless VMFLOW_JIT is 1.  A
+library that cannot be compiled is logged once, and numpy computes instead.
 
-A compiler for which nobody waits must not slow down what computes.  So there is one at a time, at the lowest priority,
-and none in the first second.  Where all cores are busy it may get no turn: then it is stopped after a while, and run at
-the usual priority, as it is at once when somebody waits.
+A compiler in the background must not slow down computations.  So only one runs at a time, at the lowest priority, and
+none in the first second.  If all cores are busy it may get no turn: then it is stopped after a while, and run at the
+usual priority, which it also gets as soon as a thread waits for it.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from vmflow.kernels.generation import GENERATION
 
-# Compiling and keeping bring in much of the standard library, which is not there to import vmflow: so they are imported
-# by the functions that need them.
+# Compiling and caching import much of the standard library, which `import vmflow` should not: so the functions that
+# need them import them.
 if TYPE_CHECKING:
     from .cache import Folder
     from .compiling import Compilation
 
-# After so many seconds whoever waits looks whether anybody is still at work.
+# A waiting thread checks after so many seconds whether the compiling thread is still alive.
 _LOOK: Final = 1.0
 
 # How long the thread may take to end, in seconds, once the compiler was killed.
@@ -37,23 +37,23 @@ _GRACE: Final = 5.0
 # Seconds after the first request in which nothing is compiled: a program that is over by then needs no kernels.
 _DELAY: Final = 1.0
 
-# Seconds that a compiler has at the lowest priority: some times what a library takes on a core that is idle.
+# Seconds that a compiler has at the lowest priority: several times the time of a library on an idle core.
 _LOW_PATIENCE: Final = 10.0
 
 MODES: Final = ("off", "background", "wait")
 
 
 class Library:
-    """C source, and the library made of it once there is one.
+    """C source, and its library once that is compiled.
 
     Attributes:
-        source: what it is made of.
-        loaded: the library; None until it is there, for ever if it cannot be made.
+        source: the C source.
+        loaded: the library; None until it is loaded, and forever if it cannot be compiled.
         settled: set when `loaded` will not change any more.
-        late: whether it was asked for before it was there.
-        begun: whether it is being made, if need be.
-        urgent: whether it is made at the usual priority, and without delay.
-        apart: whether others are made even if it cannot be.
+        late: whether it was requested before it was loaded.
+        begun: whether it is being compiled, or found in the cache.
+        urgent: whether it is compiled at the usual priority, and without delay.
+        apart: whether a failure to compile it leaves other libraries unaffected.
     """
 
     def __init__(self, source: str, apart: bool = False) -> None:
@@ -66,7 +66,7 @@ class Library:
         self.urgent = False
 
     def function(self, name: str) -> Callable[..., Any]:
-        """A function of a library that is there, which returns nothing and lets go of the GIL while it runs."""
+        """A function of a loaded library, which returns nothing and releases the GIL while it runs."""
         found: Any = getattr(self.loaded, name)
         found.restype = None
         return found  # type: ignore[no-any-return]
@@ -74,11 +74,11 @@ class Library:
     def usable(self, exact: bool) -> bool:
         """Whether to compute with it now.
 
-        What is not equal to the bit computes from the first time on or not at all, as far as this process is concerned:
-        nobody's results change because a compiler has finished.
+        A kernel whose result can differ from numpy's is used from the first call or never, so that results do not
+        change when a compiler finishes in mid-run.
 
         Args:
-            exact: whether its results are those of numpy to the bit.
+            exact: whether its results agree with numpy's to the bit.
         """
         if self.loaded is None:
             self.late = True
@@ -90,14 +90,15 @@ class Loader:
     """The libraries of this process.
 
     Attributes:
-        arrived: how many have been loaded; whoever has looked in vain looks again when it has changed.
-        problem: why no more are made; None if they are.
-        watchers: called when what may be used has changed other than by a library more.
+        arrived: the number of libraries that have been loaded; a failed lookup is repeated after a change of this
+            number.
+        problem: why no more are compiled; None if they are.
+        watchers: called when the usable functions have changed otherwise than by one more library.
 
     Args:
-        delay: the seconds after the first request in which nothing is compiled for which nobody waits.
+        delay: the seconds after the first request in which nothing is compiled in the background.
         patience: the seconds that a compiler has at the lowest priority, before it is run at the usual one.
-        clock: tells the seconds.
+        clock: returns the time in seconds.
     """
 
     def __init__(
@@ -116,9 +117,9 @@ class Loader:
         self._known: dict[str, Library] = {}
         self._waiting: deque[Library] = deque()
         self._lock = threading.RLock()
-        # Rung when whoever waits for a moment has to look again.
+        # Notified when a delayed thread must look again.
         self._bell = threading.Condition(self._lock)
-        # The moment of the first request, from which on there is a delay.
+        # The time of the first request, when the delay begins.
         self._first: float | None = None
         self._thread: threading.Thread | None = None
         self._compilation: Compilation | None = None
@@ -139,14 +140,14 @@ class Loader:
         self._changed()
 
     def request(self, source: str, make: bool = True, apart: bool = False) -> Library | None:
-        """The library of a source, at once; None if there will be none.
+        """The library of a source, immediately; None if there will be none.
 
-        In the mode "wait" it is there, or cannot be made.
+        In the mode "wait" it is loaded, or cannot be compiled.
 
         Args:
             source: C.
-            make: whether it is to be made if it was not before; in the mode "wait" it always is.
-            apart: whether it needs more of the system than others do, which are made even if it cannot be.
+            make: whether to compile it if it is not cached; in the mode "wait" it always is.
+            apart: whether it needs more of the system than others do, which are compiled even if this one cannot be.
         """
         if self.mode == "off":
             return None
@@ -154,7 +155,7 @@ class Loader:
             library = self._known.get(source)
             if library is None:
                 library = Library(source, apart)
-                # Nobody is to see it before this: for one that is not there yet, others would choose numpy for good.
+                # Not visible to others before this: if it were still missing, they would choose numpy for good.
                 self._from_cache(library)
                 self._known[source] = library
         if not make and self.mode != "wait":
@@ -167,36 +168,36 @@ class Loader:
                     self._waiting.append(library)
         if self.mode == "wait":
             self._hurry()
-        self._see_to_thread()
+        self._ensure_thread()
         if self.mode == "wait" and not self._ending:
             self._wait_for(library)
         return None if library.settled.is_set() and library.loaded is None else library
 
     def loaded(self) -> int:
-        """How many libraries there are."""
+        """The number of loaded libraries."""
         with self._lock:
             return len([library for library in self._known.values() if library.loaded is not None])
 
     def pending(self) -> int:
-        """How many libraries are being compiled, or will be."""
+        """The number of libraries that are being compiled, or will be."""
         with self._lock:
             return len(self._waiting)
 
     def settle(self, timeout: float | None = None) -> bool:
-        """Wait until nothing is being compiled; then use everything that is there from now on.
+        """Wait until nothing is being compiled; then use all loaded libraries from now on.
 
-        What is left is compiled at the usual priority, also if it is not waited for any longer.
+        The remaining ones are compiled at the usual priority, even if the wait times out.
 
         Args:
             timeout: in seconds.
 
         Returns:
-            Whether nothing is left.
+            Whether nothing is left to compile.
         """
         with self._lock:
             libraries = [library for library in self._known.values() if library.begun]
             self._hurry()
-        self._see_to_thread()
+        self._ensure_thread()
         deadline = None if timeout is None else time.monotonic() + timeout
         done = all([self._wait_for(library, deadline) for library in libraries])
         with self._lock:
@@ -211,15 +212,15 @@ class Loader:
             watcher()
         GENERATION.advance()
 
-    # Making them
+    # Compiling them
 
     def _hurry(self) -> None:
-        """Make what is wanted at once and at the usual priority, since somebody waits."""
+        """Compile all waiting libraries now and at the usual priority, since a thread waits for them."""
         with self._lock:
             for library in self._waiting:
                 library.urgent = True
             if self._compilation is not None and self._compilation.low:
-                # Its priority could not be raised without a privilege; so it begins anew.
+                # Raising its priority would need a privilege; so it starts anew.
                 self._compilation.stop()
             self._bell.notify_all()
 
@@ -231,22 +232,22 @@ class Loader:
         self._bell.wait(left)
         return True
 
-    def _see_to_thread(self) -> None:
+    def _ensure_thread(self) -> None:
         with self._lock:
             if self._waiting and not self._at_work() and not self._ending:
                 thread = threading.Thread(target=self._work, name="vmflow-codegen", daemon=True)
-                # If there is no memory for one, the next request tries again.
+                # If there is no memory for a thread, the next request tries again.
                 with suppress(RuntimeError):
                     thread.start()
                     self._thread = thread
 
     def _at_work(self) -> bool:
-        """Whether another thread is; where there is no memory, one may end as it begins."""
+        """Whether another thread is compiling; a thread without memory may end as it begins."""
         thread = self._thread
         return thread is not None and thread.is_alive() and thread is not threading.current_thread()
 
     def _take_over(self) -> bool:
-        """Whether this thread is now the one that works, for there is no other."""
+        """Become the compiling thread if there is no other; returns whether this one is now."""
         with self._lock:
             if self._at_work():
                 return False
@@ -254,7 +255,7 @@ class Loader:
             return True
 
     def _wait_for(self, library: Library, deadline: float | None = None) -> bool:
-        """Whether it is settled, after waiting for that until a moment of `time.monotonic`."""
+        """Wait until the library is settled, or until a time of `time.monotonic`; returns whether it is."""
         while not library.settled.is_set() and not self._ending:
             if self._take_over():
                 self._work()
@@ -266,13 +267,13 @@ class Loader:
         return library.settled.is_set()
 
     def _work(self) -> None:
-        """Make what is wanted until nothing is; by the thread that is noted, and by it alone."""
+        """Compile until nothing is left; only the noted thread runs this."""
         me = threading.current_thread()
         try:
             while True:
                 with self._lock:
                     if not self._waiting or self._ending or self._thread is not me:
-                        # Under the same lock: who wants something then sees that nobody works.
+                        # Under the same lock, so that the next request sees that no thread is compiling.
                         self._leave(me)
                         return
                     library = self._waiting[0]
@@ -295,7 +296,7 @@ class Loader:
     def _make(self, library: Library) -> None:
         if self.problem is not None:
             return
-        # So that nobody forks meanwhile: the child would have modules that are half there, and locks of theirs held.
+        # The lock delays forks: a child would have half-imported modules, with their locks held.
         with self._lock:
             import shutil  # noqa: F401 (as the next, which compiling needs later)
             import subprocess  # noqa: F401
@@ -305,7 +306,7 @@ class Loader:
             from .compiling import CompileError, compiler_command
 
             with suppress(OSError), tempfile.TemporaryDirectory(prefix="vmflow-"):
-                pass  # the first one finds out where they go, under a lock
+                pass  # the first thread finds the folder, under a lock
 
         try:
             command = compiler_command()
@@ -316,7 +317,7 @@ class Loader:
             self._give_up(library, error)
 
     def _compile(self, command: tuple[str, ...], library: Library) -> bytes:
-        """At the lowest priority until somebody waits or it has taken too long; then anew, at the usual one."""
+        """Compile at the lowest priority until a thread waits or it has taken too long; then anew, at the usual one."""
         from .compiling import PATIENCE, Compilation, Stopped
 
         while True:
@@ -335,7 +336,7 @@ class Loader:
                 self._compilation = None
 
     def _from_cache(self, library: Library) -> None:
-        """Load it if it was made before; with the lock held, also for the imports, as in `_make`."""
+        """Load it if it is in the cache; with the lock held, also for the imports, as in `_make`."""
         import shlex  # noqa: F401
         import shutil  # noqa: F401
 
@@ -357,9 +358,9 @@ class Loader:
             self._load(library, path)
             library.settled.set()
         except OSError as error:
-            told = str(error).replace(path, "")
-            # Where there is no memory for it, it may be as good as ever.
-            if "alloc" not in told and "map" not in told:
+            message = str(error).replace(path, "")
+            # If only memory is missing, the file may be intact.
+            if "alloc" not in message and "map" not in message:
                 remove(folder, name)
 
     def _key(self, command: tuple[str, ...], source: str) -> str:
@@ -380,18 +381,18 @@ class Loader:
 
         from .compiling import NoCompiler
 
-        # A user without a compiler, who has not named one either, need not be warned.
+        # A missing compiler is worth no warning, unless the user has named one.
         missing = isinstance(error, NoCompiler)
         level = logging.WARNING if "CC" in os.environ or self.mode == "wait" or not missing else logging.INFO
         log = logging.getLogger("vmflow.codegen")
         if library.apart and not missing:
-            log.log(level, "C kernels compute in one thread, since what shares them out cannot be made: %s", error)
+            log.log(level, "C kernels compute in one thread, since the library for threads cannot be compiled: %s", error)
             return
         if isinstance(error, MemoryError):
-            log.log(level, "a C kernel is not made, since there is no memory for that; numpy computes instead")
+            log.log(level, "a C kernel is not compiled for lack of memory; numpy computes instead")
             return
         self.problem = str(error)
-        log.log(level, "no C kernels are made, numpy computes instead: %s", self.problem)
+        log.log(level, "no C kernels are compiled, numpy computes instead: %s", self.problem)
 
     # Other processes, and the end of this one
 
@@ -408,7 +409,7 @@ class Loader:
         self._thread = self._compilation = None
 
     def end(self) -> None:
-        """Let nobody compile for a process that is ending."""
+        """Stop compiling, since the process is ending."""
         with self._lock:
             self._ending = True
             thread = self._thread

@@ -1,4 +1,4 @@
-"""Elementwise ops in C: those of a fused op as one loop, and a single one on large arrays."""
+"""Elementwise ops in C: a fused op as one loop, and a single op on large arrays."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from .functions import WORTHWHILE, CFunction, address_of, common_source, functio
 from .loading import LOADER
 from .processor import streamed_from
 
-# How often a single op must have been met before it is worth a run of the C compiler.
+# A single op must have been called so often before it is worth a run of the C compiler.
 _COMPILED_FROM: Final = 3
 
-# For how many layouts of its arrays a fused op keeps functions.
+# The layouts of its arrays for which a fused op keeps functions.
 _KEPT: Final = 64
 
 # The shapes and strides of all arrays.
@@ -31,9 +31,9 @@ _Key: TypeAlias = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
 
 
 class Chain:
-    """The function of one chain.
+    """The C function of one chain.
 
-    A chain whose function is missing stays without: kernels are chosen anew when a library arrives.
+    A chain without a function stays without: kernels are chosen anew when a library arrives.
 
     Args:
         loop: its source.
@@ -42,14 +42,14 @@ class Chain:
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
         self._function: CFunction | None = None
-        # Whether it was to be made when it was asked for in vain; None before.
+        # Whether the last failed lookup also requested a compilation; None before the first.
         self._missed: bool | None = None
 
     def function(self, makes: bool = True) -> CFunction | None:
-        """The function, which takes the words of a `Block`, if it is there and may be used.
+        """The function, which takes the words of a `Block`, if it is loaded and may be used.
 
         Args:
-            makes: whether it is to be made if it was not before.
+            makes: whether to compile it if it is not cached.
         """
         if self._function is None and (self._missed is None or (makes and not self._missed)):
             self._missed = makes
@@ -58,20 +58,20 @@ class Chain:
 
     def _found(self, makes: bool) -> CFunction | None:
         # A chain must agree with eager ops: it is used only if they use C for the same inexact functions.
-        alike = all([function(f"single_{name}", WORTHWHILE if makes else 0) for name in self._loop.inexact])
+        consistent = all([function(f"single_{name}", WORTHWHILE if makes else 0) for name in self._loop.inexact])
         library = LOADER.request(common_source() + "\n" + self._loop.source, makes)
-        if not alike or library is None or not library.usable(exact=True):
+        if not consistent or library is None or not library.usable(exact=True):
             return None
         found = library.function(self._loop.name)
         return CFunction(found, address_of(found))
 
 
 class _Form(NamedTuple):
-    """The function of a loop, for arrays that lie in one way.
+    """The function of a loop, for one layout of the arrays.
 
     Attributes:
-        chain: has the function.
-        block: what it is called with.
+        chain: holds the function.
+        block: its arguments, without addresses.
         work: see `intra_op.LEAST`.
     """
 
@@ -82,7 +82,7 @@ class _Form(NamedTuple):
     def call(
         self, arrays: tuple[Array, ...], written: int = 1, compiles: bool = True, in_place: bool = False
     ) -> NativeCall | None:
-        """The call for such arrays, so many of which are written; None if the function is not there, or not yet."""
+        """The call for such arrays, `written` of which are written; None if the function is not loaded."""
         function, block = self.chain.function(compiles), self.block
         if function is None:
             return None
@@ -103,7 +103,7 @@ class _Form(NamedTuple):
 
 
 class FusedLoops:
-    """The C functions of one fused op: one for each way in which its arrays may lie in memory, made when first met.
+    """The C functions of one fused op: one for each layout of its arrays, written when it first occurs.
 
     Args:
         inputs: the metas of the inputs.
@@ -128,20 +128,20 @@ class FusedLoops:
         self._site = CallSite()
 
     def call(self, arrays: Sequence[Array], outs: Sequence[Array], shape: tuple[int, ...]) -> Call | None:
-        """One call that computes all; None if there is none, or not yet.
+        """One call that computes all results; None if there is none, or not yet.
 
-        The arrays must be kept alive as long as it is used, and the number of threads is that of now.
+        The arrays must be kept alive as long as the call is used, which keeps the present number of threads.
         """
         found = self._found((*arrays, *outs), shape)
         return None if found is None else found.placed()
 
     def compute(self, arrays: Sequence[Array], outs: Sequence[Array], shape: tuple[int, ...], compiles: bool) -> bool:
-        """The same, done at once and remembered; whether it was done.
+        """Compute all results now, and remember the call; returns whether C could.
 
         Args:
             arrays, outs: which have no memory in common.
             shape: see `call`.
-            compiles: whether it is worth a run of the C compiler.
+            compiles: whether the op is worth a run of the C compiler.
         """
         together = (*arrays, *outs)
         if self._site.again(together):
@@ -155,7 +155,7 @@ class FusedLoops:
         if not self._host or not self._operations or not all(map(is_aligned, together)):
             return None
         key = tuple([(array.shape, array.strides) for array in together])
-        # Others may be at this, and clear it, at the same time.
+        # Other threads may do the same, and clear it, at the same time.
         try:
             form = self._known[key]
         except KeyError:
@@ -183,17 +183,17 @@ class FusedLoops:
 class SingleLoop:
     """The C function of one elementwise op on large arrays.
 
-    It asks for what lies ahead, which numpy's loops do not, may be shared out among threads, and writes results that no
-    cache holds past it.
+    It prefetches, unlike numpy's loops, may be shared among threads, and writes results that no cache holds past the
+    cache.
 
     Args:
         operation: the op; its operands are those of `call`, in order.
-        inputs: the names of their dtypes, without which nothing is computed.
+        inputs: the names of their dtypes; without them nothing is computed.
         output: the meta of the result.
         work: see `intra_op.LEAST`.
 
     Attributes:
-        site: where its calls are remembered.
+        site: remembers the calls.
     """
 
     def __init__(self, operation: Operation, inputs: Sequence[str], output: TensorMeta, work: float) -> None:
@@ -205,15 +205,15 @@ class SingleLoop:
         self._streams = (1 + len(inputs)) * output.nbytes >= streamed_from()
         self._met = 0
         self.site = CallSite()
-        # By which of the operands are one number for all, and whether the result is streamed.
+        # By which operands are one number for all elements, and whether the result is streamed.
         self._known: dict[tuple[bool, ...], _Form | None] = {}
 
     def call(self, operands: Sequence[Array], out: Array | None) -> Array | None:
-        """The result; None if it cannot be had so, or not yet.
+        """The result; None if C cannot compute it, or not yet.
 
         Args:
             operands: arrays that broadcast to the result.
-            out: where it should go, or None.
+            out: memory for the result, or None.
         """
         found = self.site.result(operands, out)
         if found is not None:
@@ -241,7 +241,7 @@ class SingleLoop:
                 return None
             steady.append(still)
             in_place = in_place or place == written
-        # In place it would be written past a line that has just been read.
+        # In place, it would write past a line that has just been read.
         streams = self._streams and not in_place
         kind = (*steady, streams)
         try:

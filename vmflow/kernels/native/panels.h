@@ -1,5 +1,5 @@
-/* What products of matrices are made of: panels of some rows and two vectors, which are held in registers while they are
- * added up; see K. Goto and R. van de Geijn, Anatomy of High-Performance Matrix Multiplication, 2008.  And room to work in.
+/* The parts of matrix products: panels of some rows and two vectors, which stay in registers while they are added up; see
+ * K. Goto and R. van de Geijn, Anatomy of High-Performance Matrix Multiplication, 2008.  And scratch memory.
  */
 
 #include <stddef.h>
@@ -17,7 +17,7 @@ enum { LANES_OF = 8, ROWS = 6 };
 #endif
 enum { PANEL = 2 * LANES_OF };
 
-/* Whether all this is of use.  Where a product and a sum are two operations, or vectors are short, BLAS is much faster. */
+/* Whether these products pay.  Where a product and a sum are two operations, or vectors are short, BLAS is much faster. */
 int64_t panels_pay(void) {
 #if defined(__FMA__) && defined(__AVX__)
     return 1;
@@ -40,7 +40,7 @@ INLINE lanes vector_at(const float *from) {
 
 INLINE void put(float *to, lanes vector) { memcpy(to, &vector, sizeof vector); }
 
-/* A square of LANES_OF vectors is turned by exchanging ever larger parts of pairs of them. */
+/* A square of LANES_OF vectors is transposed by exchanging ever larger parts of pairs of them. */
 typedef int32_t places __attribute__((vector_size(sizeof(lanes))));
 #ifdef __AVX512F__
 #define PLACES ((places){0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15})
@@ -59,7 +59,7 @@ INLINE lanes chosen(lanes one, lanes other, places from) {
 INLINE void turn_square(lanes *of) {
 #pragma GCC unroll 4
     for (int apart = 1; apart < LANES_OF; apart *= 2) {
-        /* By vectors, for otherwise compilers make these while the program runs. */
+        /* Written as vectors, since compilers would otherwise compute these indices at run time. */
         const places odd = (PLACES & apart) != 0, other_half = odd & LANES_OF;
         const places low = (PLACES ^ (odd & apart)) + other_half, high = (PLACES ^ (~odd & apart)) + other_half;
 #pragma GCC unroll 16
@@ -72,8 +72,8 @@ INLINE void turn_square(lanes *of) {
     }
 }
 
-/* to[k * width + i] = from[i * row + k] * factor for i < rows, else 0.  Behind the last there is written up to a vector more.  The
- * rows behind them are asked for, which are likely to be next. */
+/* to[k * width + i] = from[i * row + k] * factor for i < rows, else 0.  Up to one vector more is written behind the last
+ * element.  The next rows of `from` are prefetched, since they are likely to be read next. */
 INLINE void turn(const float *from, int64_t row, int64_t rows, int64_t depth, float factor, const int64_t width,
                  float *to) {
     int64_t k = 0;
@@ -94,8 +94,8 @@ INLINE void turn(const float *from, int64_t row, int64_t rows, int64_t depth, fl
         for (int64_t i = 0; i < width; i++) to[k * width + i] = i < rows ? from[i * row + k] * factor : 0;
 }
 
-/* The product of `count` rows of `depth` numbers and as many rows of one vector or two, which `adds` to what is there.
- * What was read of b goes to `kept`, if that is wanted, row behind row; what is read `ahead` rows later is asked for. */
+/* The product of `count` rows of `depth` numbers and as many rows of one vector or two; it is added to `c` if `adds`.  The
+ * rows of `b` are copied to `kept`, one behind the other, unless that is NULL; the row `ahead` rows later is prefetched. */
 INLINE void panel(const int count, const int vectors, const float *a, int64_t a_row, int64_t a_step, const float *b,
                   int64_t b_row, float *c, int64_t c_row, int64_t depth, int adds, float *kept, const int64_t ahead) {
     lanes sums[ROWS][2];
@@ -103,8 +103,8 @@ INLINE void panel(const int count, const int vectors, const float *a, int64_t a_
     for (int i = 0; i < count; i++)
 #pragma GCC unroll 2
         for (int j = 0; j < vectors; j++) sums[i][j] = (lanes){0};
-    /* Where results go is asked for row by row: together, they would keep the operands waiting.  Where rows of a are read
-     * side by side, there are no registers left to do so. */
+    /* The targets are prefetched row by row: together, they would delay the operands.  Where rows of `a` are read side by
+     * side, no registers are left for that. */
     const int64_t stretch = a_step == 1 ? depth : depth / count + 1;
     for (int64_t k = 0, row = 0; k < depth; row++) {
         for (int64_t i = row; i < (a_step == 1 ? count : row + 1); i++)
@@ -115,7 +115,7 @@ INLINE void panel(const int count, const int vectors, const float *a, int64_t a_
                 of_b[j] = vector_at(b + k * b_row + j * LANES_OF);
                 if (ahead) __builtin_prefetch(b + (k + ahead) * b_row + j * LANES_OF);
                 if (!kept) continue;
-                /* Its rows may be too far apart for the processor to see what comes next, here and in the next panel. */
+                /* Rows of `b` may be too far apart for the processor to prefetch them, here and in the next panel. */
                 for (int next = j; next < j + 4; next += 2) __builtin_prefetch(b + (k + 12) * b_row + next * LANES_OF);
                 put(kept + k * PANEL + j * LANES_OF, of_b[j]);
             }
@@ -134,14 +134,14 @@ INLINE void panel(const int count, const int vectors, const float *a, int64_t a_
         }
 }
 
-/* Room to work in.  What is not very large is kept for whoever comes next, who asks first where it has left its own: there
- * are as many as have worked at once, and not as there are threads. */
-struct room {
+/* Scratch memory.  Blocks that are not very large are kept for the next call, which first looks where its thread left one:
+ * there are as many blocks as calls that ran at the same time, not as many as threads. */
+struct scratch {
     int64_t have;
     float numbers[] __attribute__((aligned(64)));
 };
-enum { ROOMS = 64, KEPT_ROOM = 1 << 20 };
-static struct room *rooms[ROOMS];
+enum { KEPT_BLOCKS = 64, KEPT_SCRATCH = 1 << 20 };
+static struct scratch *kept_blocks[KEPT_BLOCKS];
 
 static int64_t own_place(void) {
     static int64_t threads;
@@ -150,29 +150,28 @@ static int64_t own_place(void) {
     return own;
 }
 
-/* For so many numbers; NULL if there is no memory. */
-static float *room_of(int64_t count) {
+/* Memory for so many numbers; NULL if there is none. */
+static float *get_scratch(int64_t count) {
     const int64_t own = own_place();
-    for (int64_t i = 0; i < ROOMS && count <= KEPT_ROOM; i++) {
-        struct room **place = rooms + (own + i) % ROOMS;
+    for (int64_t i = 0; i < KEPT_BLOCKS && count <= KEPT_SCRATCH; i++) {
+        struct scratch **place = kept_blocks + (own + i) % KEPT_BLOCKS;
         if (!__atomic_load_n(place, __ATOMIC_RELAXED)) continue;
-        struct room *kept = __atomic_exchange_n(place, NULL, __ATOMIC_ACQUIRE);
+        struct scratch *kept = __atomic_exchange_n(place, NULL, __ATOMIC_ACQUIRE);
         if (kept && kept->have >= count) return kept->numbers;
         free(kept);
     }
     void *found;
-    if (posix_memalign(&found, 64, sizeof(struct room) + (size_t)count * sizeof(float))) return NULL;
-    ((struct room *)found)->have = count;
-    return ((struct room *)found)->numbers;
+    if (posix_memalign(&found, 64, sizeof(struct scratch) + (size_t)count * sizeof(float))) return NULL;
+    ((struct scratch *)found)->have = count;
+    return ((struct scratch *)found)->numbers;
 }
 
-static void done_with(float *numbers) {
-    struct room *const room = (struct room *)((char *)numbers - offsetof(struct room, numbers));
+static void free_scratch(float *numbers) {
+    struct scratch *const scratch = (struct scratch *)((char *)numbers - offsetof(struct scratch, numbers));
     const int64_t own = own_place();
-    for (int64_t i = 0; i < ROOMS && room->have <= KEPT_ROOM; i++) {
-        struct room *nothing = NULL;
-        if (__atomic_compare_exchange_n(rooms + (own + i) % ROOMS, &nothing, room, 0, __ATOMIC_RELEASE, __ATOMIC_RELAXED))
-            return;
+    for (int64_t i = 0; i < KEPT_BLOCKS && scratch->have <= KEPT_SCRATCH; i++) {
+        struct scratch **place = kept_blocks + (own + i) % KEPT_BLOCKS, *nothing = NULL;
+        if (__atomic_compare_exchange_n(place, &nothing, scratch, 0, __ATOMIC_RELEASE, __ATOMIC_RELAXED)) return;
     }
-    free(room);
+    free(scratch);
 }

@@ -1,4 +1,4 @@
-"""The processor's abilities and caches, as the system tells them."""
+"""The processor's features and caches, as the system reports them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ CPUINFO: Final = "/proc/cpuinfo"
 
 _UNITS: Final = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
-# Where the system does not say.
+# Used where the system reports nothing.
 USUAL_CACHE: Final = 32 << 20
 
 
 def first_processor(cpuinfo: str | os.PathLike[str] = CPUINFO) -> list[str] | None:
-    """The lines in which the system describes the first processor, which is as good as all; None where it does not."""
+    """The lines in which Linux describes the first processor, which stand for all; None on other systems."""
     try:
         with open(cpuinfo, errors="replace") as file:
             return file.read(1 << 13).partition("\n\n")[0].splitlines()
@@ -26,7 +26,7 @@ def first_processor(cpuinfo: str | os.PathLike[str] = CPUINFO) -> list[str] | No
 
 
 def cpu_flags(cpuinfo: str | os.PathLike[str] = CPUINFO) -> frozenset[str]:
-    """The processor's abilities, in Linux's words; empty where there is no such file."""
+    """The processor's features, in Linux's words; empty where there is no such file."""
     for line in first_processor(cpuinfo) or []:
         name, _, value = line.partition(":")
         if name.strip() == "flags":
@@ -37,8 +37,8 @@ def cpu_flags(cpuinfo: str | os.PathLike[str] = CPUINFO) -> frozenset[str]:
 def has_quick_wide_vectors(cpuinfo: str | os.PathLike[str] = CPUINFO) -> bool:
     """Whether to compute in vectors of 512 bits, where compilers by themselves take 256.
 
-    The first processors with AVX-512 became slower while they did, for all else too.  Those since Ice Lake and Zen 4 do
-    not, and are told by an extension that came with them.  False where that is not known.
+    The first processors with AVX-512 are slower while they use it, at all other work too.  Those since Ice Lake
+    and Zen 4 do not; they are recognised by an extension that came with them.  False on unknown processors.
     """
     return "avx512_vbmi2" in cpu_flags(cpuinfo)
 
@@ -59,10 +59,10 @@ def last_level_cache(folder: str | os.PathLike[str] = _FOLDER) -> int:
 
 @functools.cache
 def streamed_from() -> int:
-    """From how many bytes on arrays do not fit into the cache together.
+    """The number of bytes from which on arrays do not fit into the cache together.
 
-    A result written past it takes 0.8 of the time from half of this on, but who reads it next may then have to wait for
-    longer.  A cache that the system says is larger is a whole host's, of which a virtual machine on it has a part.
-    There 48 MiB that no cache holds yet take 0.8 to 0.9 of the time, and those that one holds take 1.07 times as long.
+    A result written past the cache takes 0.8 of the time from half of this on, but its next reader may then wait
+    longer. A larger cache is that of a whole host, of which a virtual machine has a part.  There, results of 48 MiB
+    that no cache holds yet take 0.8 to 0.9 of the time, and those that a cache holds take 1.07 times as long.
     """
     return min(last_level_cache(), USUAL_CACHE)

@@ -1,44 +1,42 @@
 /* Products of two matrices of float32.
  *
- * Each element of a result is added up in one order, whatever the shapes, and whoever computes it: `DEPTH` products at most,
- * one after the other, and then these sums.  So a row of the result depends on nothing but its row of the one operand, and
- * on the other operand.
+ * Each element of a result is added up in one order, for all shapes and any thread: at most `DEPTH` products one after the
+ * other, and then these sums.  So a row of the result depends on nothing but its row of the one operand, and on the other
+ * operand.
  *
- * Vectors are made of columns, or of rows if that takes fewer copies; then it is the result's transpose that is computed.
+ * Vectors are made of columns, or of rows if that takes fewer copies; then the result's transpose is computed.
  */
 
-/* How much of each operand there is at once: a panel of DEPTH lies in the cache next to the processor or the one behind it,
- * and HEIGHT rows of DEPTH, packed, in the latter; the other operand is packed for WIDTH columns, where more than HEIGHT
- * rows make use of them. */
+/* The sizes of the parts of the operands: a panel of DEPTH lies in the first or second cache, and HEIGHT packed rows of DEPTH
+ * in the second; the other operand is packed for WIDTH columns, if more than HEIGHT rows make use of them. */
 enum { DEPTH = 800, HEIGHT = 120, WIDTH = 1024 };
 
-/* Panels that are gone through together, row by row, are as deep as this in all: for one that is not deep there is little to
- * compute, and the processor sees what is written next where that is side by side. */
+/* Panels that are computed together, row by row, have this depth in all: a shallow panel has little to compute, and the
+ * processor prefetches the targets if they lie side by side. */
 enum { TOGETHER = 2048 };
 
-/* What comes so many rows of a panel later is asked for where these are more than NEAR, which the nearest cache does not
- * hold for long.  Not where rows of the other operand are read side by side: there are more than enough loads already. */
+/* A panel's row is prefetched so many rows ahead where rows are more than NEAR apart, since the first cache does not hold it
+ * for long.  Not where rows of the other operand are read side by side: there are more than enough loads already. */
 enum { ROWS_AHEAD = 40, NEAR = 128 };
 
-/* From so many columns on rows are packed; where their numbers lie one behind the other, from more on, unless so many
- * elements apart begin rows that the cache cannot hold together. */
+/* Rows are packed from so many columns on.  Rows of adjacent numbers are packed from more columns on, unless they begin a
+ * multiple of CROWDED elements apart, which the cache cannot hold together. */
 enum { PACK_FROM = 4 * PANEL, PACK_LINES_FROM = 16 * PANEL, CROWDED = 512 };
 
-/* So many products take as long as it takes to turn an element of an operand, and to put one of a turned result. */
+/* So many products take as long as transposing an element of an operand, and storing one of a transposed result. */
 enum { AS_A_TURN = 20, TURNS_A_RESULT = 4 };
 
-/* Element (i, k) is at[i * row + k * step], and of the two one is 1. */
+/* Element (i, k) is at[i * row + k * step]; `row` or `step` is 1. */
 struct matrix {
     const float *at;
     int64_t row, step;
 };
 
-/* Rows whose numbers lie apart are packed for so much of the depth at a time: what is read, a part of a line at once, is then
- * still in the nearest cache, where numbers that lie a power of two apart get in each other's way, and what is written are
- * whole lines. */
+/* Rows with gaps between their numbers are packed for so much of the depth at a time.  Their reads, each of a part of a line,
+ * then hit the first cache, where numbers that lie a power of two apart evict each other, and the writes fill whole lines. */
 enum { RUN = 8 };
 
-/* Some rows, ROWS by ROWS, of which `depth` times ROWS numbers lie together. */
+/* Some rows, ROWS by ROWS; `depth` times ROWS numbers lie together. */
 static void pack_rows(struct matrix a, int64_t rows, int64_t depth, float *to) {
     if (a.step == 1) {
         for (; rows > 0; rows -= ROWS, a.at += ROWS * a.row, to += depth * ROWS)
@@ -57,7 +55,7 @@ static void pack_rows(struct matrix a, int64_t rows, int64_t depth, float *to) {
     }
 }
 
-/* A panel of fewer columns than it has room for, or of columns whose numbers lie one behind the other. */
+/* A panel that is not full, or of columns of adjacent numbers. */
 static void pack_panel(struct matrix b, int64_t columns, int64_t depth, float *to) {
     if (b.row == 1)
         for (int64_t k = 0; k < depth; k++, to += PANEL) {
@@ -74,8 +72,8 @@ static int64_t rows_at_once(int64_t rows, int64_t columns) {
     return rows >= 4 ? 4 : rows >= 2 ? 2 : 1;
 }
 
-/* `panel` for one number of rows and vectors, by rows as they lie, or packed: each a function of its own, since the compiler
- * is short of registers where there are several. */
+/* `panel` for one number of rows and vectors, by rows as they lie, or packed.  Each is a function of its own, since the compiler
+ * runs short of registers in functions with several. */
 #define PANEL_OF(name, count, vectors, row, step, kept, ahead)                                                           \
     static __attribute__((noinline)) void name(const float *a, int64_t apart, const float *b, int64_t b_row, float *c,    \
                                                int64_t c_row, int64_t depth, int adds, float *keeps) {                    \
@@ -99,7 +97,7 @@ PANEL_OF(lines_kept, ROWS, 2, apart, 1, keeps, 0)
 PANEL_OF(packed_kept, ROWS, 2, 1, apart, keeps, 0)
 PANEL_OF(packed_ahead, ROWS, 2, 1, apart, NULL, ROWS_AHEAD)
 
-/* `panel` for a number of rows that `rows_at_once` has named, and for so many columns. */
+/* `panel` for a number of rows that `rows_at_once` has returned, and for so many columns. */
 INLINE void panel_of(int64_t rows, int64_t columns, struct matrix a, const float *b, int64_t b_row, float *c, int64_t c_row,
                      int64_t depth, int adds, float *kept) {
     const int lines = a.step == 1;
@@ -121,7 +119,7 @@ INLINE void panel_of(int64_t rows, int64_t columns, struct matrix a, const float
 #undef CALL
 }
 
-/* Put a part of a result where it belongs: rows of a panel, to rows or to columns of which the next is `apart`. */
+/* Store a part of a result: rows of a panel become rows, or columns, of the target, which lie `apart`. */
 static void deliver(const float *from, int64_t rows, int64_t columns, int turned, float *to, int64_t apart, int adds) {
     float square[PANEL * LANES_OF];
     int64_t from_row = PANEL;
@@ -137,29 +135,29 @@ static void deliver(const float *from, int64_t rows, int64_t columns, int turned
             for (int64_t j = 0; j < columns; j++) to[j] += from[j];
 }
 
-/* The parts that a depth is cut into are of about one length. */
+/* The length of the parts that a depth is cut into, which are about equal. */
 static int64_t length_of_parts(int64_t depth) {
     const int64_t parts = (depth + DEPTH - 1) / DEPTH;
     return (depth + parts - 1) / parts;
 }
 
-/* Columns of the panels that are gone through together. */
+/* The columns of the panels that are computed together. */
 static int64_t columns_together(int64_t depth) { return PANEL * (depth < TOGETHER ? TOGETHER / depth : 1); }
 
-/* Room for panels that are packed at once. */
-static int64_t room_for_panels(int64_t rows, int64_t columns, int64_t depth) {
+/* Scratch memory for the panels that are packed together. */
+static int64_t scratch_for_panels(int64_t rows, int64_t columns, int64_t depth) {
     const int64_t deep = length_of_parts(depth), all = padded(least(columns, WIDTH));
     return (rows > HEIGHT ? all : least(all, columns_together(deep))) * deep;
 }
 
-/* How much `multiply` needs in all: for the results of a panel, panels, and rows, behind which a vector more is written. */
-static int64_t room_to_multiply(int64_t rows, int64_t columns, int64_t depth) {
-    return LANES_OF * PANEL + room_for_panels(rows, columns, depth) +
+/* All scratch memory of `multiply`: the results of a panel, panels, rows, and the vector that is written behind them. */
+static int64_t scratch_to_multiply(int64_t rows, int64_t columns, int64_t depth) {
+    return LANES_OF * PANEL + scratch_for_panels(rows, columns, depth) +
            (least(rows, HEIGHT) + ROWS) * length_of_parts(depth) + LANES_OF;
 }
 
-/* Some rows of a, which may be packed, and some panels of b, of which room for the next is `apart`; and whether these are
- * there: otherwise the first rows see to it, but for those that nobody else will read. */
+/* Some rows of a, which may be packed, and some panels of b.  `apart` is the distance of packed panels; `packed` says whether
+ * they are packed already: otherwise the first rows pack them, except panels that are not read again. */
 struct block {
     struct matrix a, b;
     int64_t rows, columns, depth;
@@ -168,38 +166,38 @@ struct block {
     int64_t apart;
 };
 
-/* c = a b, or its transpose, for b by its columns; or more of it.  Results that go elsewhere are `made` first. */
-static void multiply_block(const struct block *it, float *c, int64_t c_row, int turned, int adds, float *made) {
-    for (int64_t i = 0, count; i < it->rows; i += count) {
-        count = rows_at_once(it->rows - i, it->columns);
-        struct matrix a = {it->a.at + i * it->a.row, it->a.row, it->a.step};
-        if (it->packed_rows) a = (struct matrix){it->a.at + i / ROWS * ROWS * it->depth + i % ROWS, 1, ROWS};
-        for (int64_t j = 0; j < it->columns; j += PANEL) {
-            const int64_t wide = least(PANEL, it->columns - j);
-            const struct matrix b = {it->b.at + j * it->b.row, it->b.row, it->b.step};
-            float *const packed = it->panels + j / PANEL * it->apart;
-            const int first = !it->packed && i == 0, as_it_is = b.row == 1 && wide == PANEL && (first || !it->keeps);
-            if (first && !as_it_is) pack_panel(b, wide, it->depth, packed);
+/* c = a b, or its transpose, for b by its columns; or c += a b.  Transposed results are computed in `made` first. */
+static void multiply_block(const struct block *block, float *c, int64_t c_row, int turned, int adds, float *made) {
+    for (int64_t i = 0, count; i < block->rows; i += count) {
+        count = rows_at_once(block->rows - i, block->columns);
+        struct matrix a = {block->a.at + i * block->a.row, block->a.row, block->a.step};
+        if (block->packed_rows) a = (struct matrix){block->a.at + i / ROWS * ROWS * block->depth + i % ROWS, 1, ROWS};
+        for (int64_t j = 0; j < block->columns; j += PANEL) {
+            const int64_t wide = least(PANEL, block->columns - j);
+            const struct matrix b = {block->b.at + j * block->b.row, block->b.row, block->b.step};
+            float *const packed = block->panels + j / PANEL * block->apart;
+            const int first = !block->packed && i == 0, as_it_is = b.row == 1 && wide == PANEL && (first || !block->keeps);
+            if (first && !as_it_is) pack_panel(b, wide, block->depth, packed);
             const float *vectors = as_it_is ? b.at : packed;
             const int64_t apart = as_it_is ? b.step : PANEL;
-            float *const kept = as_it_is && it->keeps ? packed : NULL;
+            float *const kept = as_it_is && block->keeps ? packed : NULL;
             float *const to = turned ? c + j * c_row + i : c + i * c_row + j;
-            if (!turned && wide == PANEL) panel_of(count, wide, a, vectors, apart, to, c_row, it->depth, adds, kept);
+            if (!turned && wide == PANEL) panel_of(count, wide, a, vectors, apart, to, c_row, block->depth, adds, kept);
             else {
-                panel_of(count, wide, a, vectors, apart, made, PANEL, it->depth, 0, kept);
+                panel_of(count, wide, a, vectors, apart, made, PANEL, block->depth, 0, kept);
                 deliver(made, count, wide, turned, to, c_row, adds);
             }
         }
     }
 }
 
-/* c = a b, or its transpose, for b by its columns; `added` to each row, unless it is NULL. */
+/* c = a b, or its transpose, for b by its columns; `added` is added to each row, unless it is NULL. */
 static void multiply(int64_t rows, int64_t columns, int64_t depth, struct matrix a, struct matrix b, float *c, int64_t c_row,
-                     int turned, const float *added, float *room) {
+                     int turned, const float *added, float *scratch) {
     const int64_t deep = length_of_parts(depth), together = columns_together(deep);
     const int packs = columns >= (a.step == 1 && a.row % CROWDED ? PACK_LINES_FROM : PACK_FROM);
-    float *const made = room, *const panels = made + LANES_OF * PANEL;
-    float *const packed_rows = panels + room_for_panels(rows, columns, depth);
+    float *const made = scratch, *const panels = made + LANES_OF * PANEL;
+    float *const packed_rows = panels + scratch_for_panels(rows, columns, depth);
     struct block block = {.packed_rows = packs, .keeps = rows > ROWS, .apart = deep * PANEL};
     for (int64_t k = 0; k < depth; k += deep)
         for (int64_t left = 0; left < columns; left += WIDTH)
@@ -221,7 +219,7 @@ static void multiply(int64_t rows, int64_t columns, int64_t depth, struct matrix
             }
 }
 
-/* Without room: the same, slowly. */
+/* The same without scratch memory, slowly. */
 static void multiply_simply(int64_t rows, int64_t columns, int64_t depth, struct matrix a, struct matrix b, float *c,
                             int64_t c_row) {
     const int64_t deep = length_of_parts(depth);
@@ -235,13 +233,13 @@ static void multiply_simply(int64_t rows, int64_t columns, int64_t depth, struct
             }
 }
 
-/* What it takes to compute the result, or its transpose, in products: `loose` says that vectors must be turned. */
+/* The cost of computing the result, or its transpose, in products; `loose`: vectors must be transposed. */
 static int64_t cost(int64_t rows, int64_t columns, int64_t depth, int loose) {
     return (columns + LANES_OF - 1) / LANES_OF * LANES_OF * rows * depth + (loose ? AS_A_TURN * columns * depth : 0);
 }
 
-/* The result is a b.  The strides are those from row to row and from column to column.  If they are wanted, there is
- * something `added` to each row of the result, and of a, whose rows lie side by side, the sum of each row goes to `sums`. */
+/* The result is a b.  The strides are those from row to row and from column to column.  Unless they are NULL, `added` is added to
+ * each row of the result, and `sums` receives the sum of each row of a, whose rows then lie side by side. */
 struct product {
     const float *a, *b;
     float *result;
@@ -251,25 +249,24 @@ struct product {
 };
 
 void matrix_product(const int64_t *words) {
-    const struct product *it = (const struct product *)words;
-    EXPECT(it->rows >= 0 && it->columns >= 0 && it->depth >= 0);
-    EXPECT(IS_AT(it->a) && IS_AT(it->b) && IS_AT(it->result) && IS_AT_OR_NULL(it->added) && IS_AT_OR_NULL(it->sums));
-    const struct matrix a = {it->a, it->a_row, it->a_column}, b = {it->b, it->b_column, it->b_row};
-    const int64_t rows = it->rows, columns = it->columns, depth = it->depth;
+    const struct product *op = (const struct product *)words;
+    EXPECT(op->rows >= 0 && op->columns >= 0 && op->depth >= 0);
+    EXPECT(IS_AT(op->a) && IS_AT(op->b) && IS_AT(op->result) && IS_AT_OR_NULL(op->added) && IS_AT_OR_NULL(op->sums));
+    const struct matrix a = {op->a, op->a_row, op->a_column}, b = {op->b, op->b_column, op->b_row};
+    const int64_t rows = op->rows, columns = op->columns, depth = op->depth;
     const int turned = cost(columns, rows, depth, a.row != 1) + AS_A_TURN * TURNS_A_RESULT * rows * columns <
                        cost(rows, columns, depth, b.row != 1);
-    const int64_t needed = turned ? room_to_multiply(columns, rows, depth) : room_to_multiply(rows, columns, depth);
-    float *const room = room_of(needed);
-    if (room == NULL) multiply_simply(rows, columns, depth, a, b, it->result, it->result_row);
-    else if (turned) multiply(columns, rows, depth, b, a, it->result, it->result_row, 1, NULL, room);
-    else multiply(rows, columns, depth, a, b, it->result, it->result_row, 0, it->added, room);
-    if (it->added && (turned || room == NULL)) add_to_each(it->result, rows, columns, it->result_row, it->added);
-    if (room) done_with(room);
-    if (it->sums) sum_columns(it->a, it->sums, rows, depth, it->a_column);
+    const int64_t needed = turned ? scratch_to_multiply(columns, rows, depth) : scratch_to_multiply(rows, columns, depth);
+    float *const scratch = get_scratch(needed);
+    if (scratch == NULL) multiply_simply(rows, columns, depth, a, b, op->result, op->result_row);
+    else if (turned) multiply(columns, rows, depth, b, a, op->result, op->result_row, 1, NULL, scratch);
+    else multiply(rows, columns, depth, a, b, op->result, op->result_row, 0, op->added, scratch);
+    if (op->added && (turned || scratch == NULL)) add_to_each(op->result, rows, columns, op->result_row, op->added);
+    if (scratch) free_scratch(scratch);
+    if (op->sums) sum_columns(op->a, op->sums, rows, depth, op->a_column);
 }
 
-/* The same of `count` matrices each: of each product, where its operands are, and where it goes; and the words that
- * they have in common. */
+/* `count` products: for each, the addresses of its operands and its result in `places`; `words` is shared by all. */
 void matrix_products(const int64_t *places, int64_t count, const int64_t *words) {
     struct product each = *(const struct product *)words;
     for (; count; count--, places += 3) {

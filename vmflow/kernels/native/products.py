@@ -1,9 +1,9 @@
 """Products of matrices in C.
 
 For large matrices BLAS is as fast as anything.  For others it copies more than it multiplies; it cuts results across
-their rows, half of which are then in the cache of another core than whoever treats them row by row; and it chooses its
-kernels, and the order of its sums, by the processor's name, the number of threads and the shapes.  Here a row of the
-result depends on nothing but its row of the left operand, and on the right one.
+their rows, so that half of each row is in another core's cache when the next op computes row by row; and its choice of
+kernels, and so the order of its sums, depends on the processor's name, the number of threads and the shapes.  Here a
+row of the result depends on nothing but its row of the left operand, and on the right one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .arrays import SINGLE, NativeCall
 from .call_site import CallSite
 from .functions import CFunction, function
 
-# Elements for which it is worth compiling; whoever calls has enough of them.
+# Elements that are worth compiling for; callers have enough of them.
 _ALWAYS: Final = 1 << 12
 
 _ITEM: Final = SINGLE.itemsize
@@ -29,13 +29,13 @@ _ITEM: Final = SINGLE.itemsize
 # So many products of two numbers take as long as an addition from memory; see `intra_op.LEAST`.
 _AS_AN_ADDITION: Final = 12
 
-# See products.c: of the words, behind the operands, and those that may be 0.
+# The positions of words in `struct product`, products.c: the result, and those that may be 0.
 _RESULT: Final = 2
 _ADDED: Final = 11
 _SUMS: Final = 12
 
-# See products.c, where vectors are widest; and rows of a piece, at least, where there are more pieces than threads, for
-# each packs the other operand for itself.
+# The width of a panel in products.c, where vectors are widest; and the rows of a piece, at least, if there are more
+# pieces than threads, since each packs the other operand for itself.
 _PANEL: Final = 32
 _ROWS_OF_A_SHARE: Final = 512
 
@@ -51,11 +51,11 @@ class MatrixProduct:
         self._one = one
         self._several = several
         self._site = CallSite()
-        self._with_sums = CallSite()  # its own, for what is added may look as the sums do
+        self._with_sums = CallSite()  # a separate one, since `added` may look like the sums
 
     @classmethod
     def of(cls) -> Self | None:
-        """The products, which are enough to be worth it; None if C has none now."""
+        """The products; None if C has no functions now.  Callers have enough of them to be worth compiling."""
         one, several = [function(name, _ALWAYS) for name in ("matrix_product", "matrix_products")]
         return None if one is None or several is None else cls(one, several)
 
@@ -65,8 +65,8 @@ class MatrixProduct:
         Args:
             left: (..., rows, depth), not empty.
             right: (..., depth, columns).
-            out: where the result goes, or None.
-            added: (columns,), which is added to each row of the result.
+            out: memory for the result, or None.
+            added: (columns,), which is added to each row of the result; or None.
         """
         found = self._site.result((left, right) if added is None else (left, right, added), out)
         return self._computed(left, right, out, added, None) if found is None else found
@@ -78,7 +78,7 @@ class MatrixProduct:
 
         Args:
             left, right, out: see `__call__`; the rows of `left` lie side by side.
-            sums: (rows,), contiguous, where these go, or None.
+            sums: (rows,), contiguous memory for these, or None.
         """
         if out is None:
             out = np.empty((left.shape[0], right.shape[1]), SINGLE)
@@ -109,9 +109,9 @@ class MatrixProduct:
     def placed(
         self, left: Array, right: Array, out: Array, added: Array | None = None, sums: Array | None = None
     ) -> Call | None:
-        """The same as one call, for arrays that stay where they are; None if it cannot be had for these.
+        """The same as one call, for arrays that stay where they are; None if C cannot compute these.
 
-        The number of threads is that of now.
+        The call keeps the present number of threads.
         """
         if not (_is_in_lines(left) and _is_in_lines(right) and _takes(out)):
             return None
@@ -119,7 +119,7 @@ class MatrixProduct:
             return None
         found = self._call(left, right, out, added, sums)
         call = found.placed()
-        # The call has only the addresses of arrays that are not the caller's: here they are kept alive.
+        # The call has only the addresses of arrays that are not the caller's; they are kept alive here.
         return (lambda *kept: call[0](*call[1]), found.arrays, None) if found.kernel is self._several else call
 
     def _call(self, left: Array, right: Array, out: Array, added: Array | None, sums: Array | None) -> NativeCall:
@@ -154,11 +154,11 @@ class MatrixProduct:
 
 
 def _cut(rows: int, columns: int, depth: int, strides: tuple[int, ...], adds: bool, sums: bool) -> team.Cut:
-    """By rows of the result, since who treats it next does so row by row; by columns where there are too few.
+    """Cut by rows of the result, since the next op usually works row by row; by columns if there are too few rows.
 
-    Also by columns where they are longer than the result, as a layer's weights are for fewer samples than features: by
-    rows, each thread would read all of them, and whoever changes parts of them later would have to take these out of
-    the others' caches.
+    Also by columns if they are longer than the result, as a layer's weights are for fewer samples than features: by
+    rows, each thread would read all weights, and an optimizer that changes parts of them later would have to fetch
+    these from the others' caches.
     """
     a_row, _, _, b_column, result_row = strides
     threads = get_num_threads()
@@ -171,7 +171,7 @@ def _cut(rows: int, columns: int, depth: int, strides: tuple[int, ...], adds: bo
     return team.Cut(3, moves, _PANEL, shares)
 
 
-# How arrays lie
+# Layouts of arrays
 
 
 def _strides(of: Array) -> tuple[int, int]:
@@ -183,7 +183,7 @@ def _strides(of: Array) -> tuple[int, int]:
 
 
 def _is_in_lines(of: Array) -> bool:
-    """Whether the numbers of rows, or those of columns, lie one behind the other, in whole elements from the next."""
+    """Whether the numbers of rows, or those of columns, are adjacent, and the others whole elements apart."""
     (rows, columns), (by_row, by_column) = of.shape[-2:], of.strides[-2:]
     if not is_aligned(of):
         return False
@@ -202,7 +202,7 @@ def _shares(out: Array, *read: Array | None) -> bool:
 
 
 def _takes(out: Array) -> bool:
-    """Whether a result can be written there."""
+    """Whether C can write a result to `out`."""
     by_row, by_column = out.strides[-2:]
     if not (out.flags.writeable and is_aligned(out)):
         return False

@@ -1,14 +1,14 @@
-/* Random numbers by index: words of Philox 4x32-10, and what is made of them element by element.
+/* Random numbers by index: words of Philox 4x32-10, and numbers computed from them element by element.
  *
  * J. Salmon, M. Moraes, R. Dror and D. Shaw, Parallel random numbers: as easy as 1, 2, 3, SC 2011.
  *
- * The numbers are those of vmflow/kernels/numpy/philox.py, box_muller.py and random.py to the bit, where the polynomials and
- * their order are explained.  Each function computes the elements from `first` on; so several threads can share them.
+ * The numbers agree to the bit with vmflow/kernels/numpy/philox.py, box_muller.py and random.py, where the polynomials and
+ * their order are explained.  Each function computes the elements from `first` on, so that several threads can share them.
  */
 
 enum { BLOCKS = 16, ROUNDS = 10, WIDE = 8 };
 
-/* Words as integers of 64 bits, in which products have room. */
+/* Words as 64-bit integers, which hold their products. */
 typedef uint64_t wide __attribute__((vector_size(WIDE * 8)));
 
 /* The first, second, third and fourth words of some blocks. */
@@ -16,7 +16,7 @@ struct words {
     uint32_t of[4][BLOCKS];
 };
 
-ALWAYS encrypt(struct words *it, uint64_t seed, uint64_t position, uint64_t lane) {
+ALWAYS encrypt(struct words *words, uint64_t seed, uint64_t position, uint64_t lane) {
     enum { VECTORS = BLOCKS / WIDE };
     const wide mask = (wide){0} + 0xFFFFFFFFu;
     wide a[VECTORS], b[VECTORS], c[VECTORS], d[VECTORS];
@@ -35,12 +35,12 @@ ALWAYS encrypt(struct words *it, uint64_t seed, uint64_t position, uint64_t lane
         }
     for (int v = 0; v < VECTORS; v++)
         for (int j = 0; j < WIDE; j++) {
-            it->of[0][WIDE * v + j] = (uint32_t)a[v][j], it->of[1][WIDE * v + j] = (uint32_t)b[v][j];
-            it->of[2][WIDE * v + j] = (uint32_t)c[v][j], it->of[3][WIDE * v + j] = (uint32_t)d[v][j];
+            words->of[0][WIDE * v + j] = (uint32_t)a[v][j], words->of[1][WIDE * v + j] = (uint32_t)b[v][j];
+            words->of[2][WIDE * v + j] = (uint32_t)c[v][j], words->of[3][WIDE * v + j] = (uint32_t)d[v][j];
         }
 }
 
-/* Numbers of words */
+/* Numbers from words */
 
 static inline int64_t wide_bits_of(double x) {
     int64_t bits;
@@ -88,7 +88,7 @@ static inline double wide_logarithm(double x) {
     return exponent * 6.93147180369123816490e-01 - ((half - small) - f);
 }
 
-/* Two normal numbers of two words. */
+/* Two normal numbers from two words. */
 static inline void normal_pair(uint32_t one, uint32_t other, float *x, float *y) {
     const float radius = __builtin_sqrtf(-2.0f * logarithm((float)one * 0x1p-32f + 0x1p-33f));
     const uint32_t turned = other + (1u << 29), quarters = turned >> 30;
@@ -109,7 +109,7 @@ static inline double uniform_wide(uint32_t low, uint32_t high) {
     return (double)high * 0x1p-32 + (double)(low >> 11) * 0x1p-53;
 }
 
-/* Two normal numbers of the words of a block. */
+/* Two normal numbers from the words of a block. */
 static inline void wide_normal_pair(uint32_t a, uint32_t b, uint32_t c, uint32_t d, double *x, double *y) {
     const double radius = __builtin_sqrt(-2.0 * wide_logarithm(uniform_wide(a, b) + 0x1p-54));
     const uint64_t turned = (((uint64_t)d << 32) | c) + (1ull << 61), quarters = turned >> 62;
@@ -134,33 +134,33 @@ static inline void wide_normal_pair(uint32_t a, uint32_t b, uint32_t c, uint32_t
 
 /* Elements of some blocks, block by block */
 
-ALWAYS words_of(const struct words *it, uint32_t *to) {
+ALWAYS words_of(const struct words *words, uint32_t *to) {
     for (int j = 0; j < BLOCKS; j++)
-        for (int k = 0; k < 4; k++) to[4 * j + k] = it->of[k][j];
+        for (int k = 0; k < 4; k++) to[4 * j + k] = words->of[k][j];
 }
 
-ALWAYS uniform_floats_of(const struct words *it, float *to) {
+ALWAYS uniform_floats_of(const struct words *words, float *to) {
     for (int j = 0; j < BLOCKS; j++)
-        for (int k = 0; k < 4; k++) to[4 * j + k] = (float)(int32_t)(it->of[k][j] >> 8) * 0x1p-24f;
+        for (int k = 0; k < 4; k++) to[4 * j + k] = (float)(int32_t)(words->of[k][j] >> 8) * 0x1p-24f;
 }
 
-ALWAYS uniform_doubles_of(const struct words *it, double *to) {
+ALWAYS uniform_doubles_of(const struct words *words, double *to) {
     for (int j = 0; j < BLOCKS; j++)
-        for (int k = 0; k < 2; k++) to[2 * j + k] = uniform_wide(it->of[2 * k][j], it->of[2 * k + 1][j]);
+        for (int k = 0; k < 2; k++) to[2 * j + k] = uniform_wide(words->of[2 * k][j], words->of[2 * k + 1][j]);
 }
 
-ALWAYS normal_floats_of(const struct words *it, float *to) {
+ALWAYS normal_floats_of(const struct words *words, float *to) {
     float found[4][BLOCKS];
     for (int k = 0; k < 4; k += 2)
-        for (int j = 0; j < BLOCKS; j++) normal_pair(it->of[k][j], it->of[k + 1][j], &found[k][j], &found[k + 1][j]);
+        for (int j = 0; j < BLOCKS; j++) normal_pair(words->of[k][j], words->of[k + 1][j], &found[k][j], &found[k + 1][j]);
     for (int j = 0; j < BLOCKS; j++)
         for (int k = 0; k < 4; k++) to[4 * j + k] = found[k][j];
 }
 
-ALWAYS normal_doubles_of(const struct words *it, double *to) {
+ALWAYS normal_doubles_of(const struct words *words, double *to) {
     double found[2][BLOCKS];
     for (int j = 0; j < BLOCKS; j++)
-        wide_normal_pair(it->of[0][j], it->of[1][j], it->of[2][j], it->of[3][j], &found[0][j], &found[1][j]);
+        wide_normal_pair(words->of[0][j], words->of[1][j], words->of[2][j], words->of[3][j], &found[0][j], &found[1][j]);
     for (int j = 0; j < BLOCKS; j++)
         for (int k = 0; k < 2; k++) to[2 * j + k] = found[k][j];
 }
@@ -187,8 +187,8 @@ BY_BLOCKS(uniform_doubles, double, 2)
 BY_BLOCKS(normal_floats, float, 4)
 BY_BLOCKS(normal_doubles, double, 2)
 
-/* The same with 16 bits for each element, and with a whole word where those do not decide: an element is kept if its bits
- * are more than `limit`, or if they are equal to it and its word in the next lane is at least the fraction `rest` of all. */
+/* A mask for dropout from 16 bits for each element.  An element is kept if its bits are more than `limit`; if they are equal to
+ * it, its word in the next lane decides: the element is kept if that is at least the fraction `rest` of all words. */
 void random_kept(uint8_t *to, int64_t first, int64_t count, uint64_t seed, uint64_t position, int64_t limit, double rest) {
     enum { EACH = 8 };
     EXPECT(IS_AT(to) && first >= 0 && count >= 0);
@@ -238,12 +238,12 @@ void random_integers(int64_t *to, int64_t first, int64_t count, uint64_t seed, u
     }
 }
 
-/* Sort keys by their bits from `lowest` on, of which equal ones keep their order; `room` has as many.  Digit by digit, from
- * the last one on (LSD radix sort). */
-void sort_keys(uint64_t *keys, uint64_t *room, int64_t count, int64_t lowest) {
+/* Sort keys by their bits from `lowest` on; equal keys keep their order, and `scratch` has as many elements.  An LSD radix sort:
+ * digit by digit, the least significant one first. */
+void sort_keys(uint64_t *keys, uint64_t *scratch, int64_t count, int64_t lowest) {
     enum { DIGIT = 11, DIGITS = 1 << DIGIT };
-    EXPECT(IS_AT(keys) && IS_AT(room) && count >= 0 && lowest >= 0 && lowest < 64);
-    uint64_t *from = keys, *to = room;
+    EXPECT(IS_AT(keys) && IS_AT(scratch) && count >= 0 && lowest >= 0 && lowest < 64);
+    uint64_t *from = keys, *to = scratch;
     for (int64_t bit = lowest; bit < 64; bit += DIGIT) {
         int64_t places[DIGITS] = {0}, next = 0;
         for (int64_t i = 0; i < count; i++) places[from[i] >> bit & (DIGITS - 1)]++;

@@ -22,23 +22,23 @@ DTYPES: Final[dict[str, np.dtype[Any]]] = {
 }
 
 
-# So many numbers take numpy 10 times as long as C, so that it pays to compile for fewer than of other ops.
+# numpy takes 10 times as long as C for so many numbers, so fewer are worth compiling for than with other ops.
 _WORTHWHILE: Final = 1 << 8
 
 
 def drawing(name: str, elements: int) -> CFunction | None:
-    """A C function for so many numbers; None if there is none now."""
+    """A C function for so many random numbers; None if C has none now."""
     return function(name, WORTHWHILE if elements >= _WORTHWHILE else 0)
 
 
 def sort_keys(keys: Array, lowest: int) -> None:
-    """Sort 64-bit keys, which are in the order of the bits below `lowest` already, in place."""
+    """Sort 64-bit keys in place, which are already in the order of the bits below `lowest`."""
     found = drawing("sort_keys", keys.size)
     if found is None:
         keys.sort()
     else:
-        room = np.empty_like(keys)
-        found.call(address(keys), address(room), keys.size, lowest)
+        scratch = np.empty_like(keys)
+        found.call(address(keys), address(scratch), keys.size, lowest)
 
 
 def fill(drawn: CFunction, to: Array, first: int, seed: int, offset: int, further: tuple[Any, ...]) -> None:

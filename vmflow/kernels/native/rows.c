@@ -1,9 +1,9 @@
-/* What works on the rows of a matrix of float32: softmax and what is made of it, layer norm, a bias.
+/* Functions of the rows of a float32 matrix: softmax and losses, reductions, layer norm, a bias.
  *
- * Arguments begin with what each row has a part of, and then say how many rows there are, and of what length: so parts
- * of the rows can be given to several threads.
+ * Their first arguments are the arrays that have a part for each row, followed by the number of rows and their length: so the
+ * rows can be shared among several threads.
  *
- * Sums of rows are taken pairwise, or in many lanes, which loses fewer digits than one after the other.
+ * Sums of rows are taken pairwise, or in many lanes, which loses fewer digits than a sequential sum.
  */
 
 void single_exp(const float *from, float *to, int64_t n) {
@@ -42,7 +42,8 @@ void log_softmax(const float *from, float *to, int64_t rows, int64_t n) {
     }
 }
 
-/* `logs`: the log_softmax of each row of scores, and `losses`: what that is at its class; `wrong` if one does not exist. */
+/* `logs`: the log_softmax of each row of scores; `losses`: its value at the row's class.  `wrong` is set if there is no such
+ * class. */
 void class_losses(const float *scores, const int64_t *classes, float *logs, float *losses, int64_t rows, int64_t n,
                   int64_t *wrong) {
     EXPECT(IS_AT(scores) && IS_AT(classes) && IS_AT(logs) && IS_AT(losses) && IS_AT(wrong));
@@ -53,7 +54,7 @@ void class_losses(const float *scores, const int64_t *classes, float *logs, floa
         else *wrong = 1;
 }
 
-/* The mean, or the sum, of such losses, and of how many. */
+/* The mean, or the sum, of the losses, and their number. */
 void class_loss(const float *losses, float *loss, float *total, int64_t rows, int64_t averages) {
     EXPECT(IS_AT(losses) && IS_AT(loss) && IS_AT(total));
     EXPECT(rows >= 0);
@@ -75,7 +76,7 @@ void cross_entropy_gradient(const float *logs, const int64_t *classes, float *to
         else *wrong = 1;
 }
 
-/* In four vectors at once: what pairwise sums win in digits, many lanes win too. */
+/* In four vectors: many lanes lose as few digits as a pairwise sum. */
 static float sum_of_products(const float *one, const float *other, int64_t n) {
     eight a = {0}, b = {0}, c = {0}, d = {0};
     int64_t i = 0;
@@ -97,7 +98,7 @@ static float long_squares(const float *values, int64_t n) {
     return long_squares(values, half) + long_squares(values + half, n - half);
 }
 
-/* The largest number, or the smallest, which is the largest of their negatives; nan if there is one. */
+/* The largest number, or the smallest, which is the largest of the negatives; nan if one of the numbers is nan. */
 static inline __attribute__((always_inline)) float extremum(const float *values, int64_t n, const int smallest) {
     float found = smallest ? -values[0] : values[0];
     int64_t i = 1;
@@ -129,7 +130,7 @@ static float smallest_or_nan(const float *values, int64_t n) { return extremum(v
 
 enum { STRANDS = 16 };
 
-/* In double precision: of large and small factors, in whatever order, none may make infinity or 0 of the others. */
+/* In double precision: intermediate products of large and small factors must not become infinity or 0, in any order. */
 static float product(const float *values, int64_t n) {
     double strands[STRANDS];
     for (int j = 0; j < STRANDS; j++) strands[j] = 1;
@@ -142,7 +143,7 @@ static float product(const float *values, int64_t n) {
     return (float)strands[0];
 }
 
-/* One number of each row of n of what is `all`; the last row may be shorter. */
+/* Reduces each row of n elements of `all` to one number; the last row may be shorter. */
 #define OF_ROWS(NAME, FUNCTION)                                                                              \
     void NAME(const float *from, float *to, int64_t rows, int64_t n, const float *all, int64_t count) {      \
         for (; rows; rows--, from += n, to++) {                                                              \
@@ -185,9 +186,9 @@ void layer_norm(const float *from, float *to, float *means, float *scales, int64
     }
 }
 
-/* Of some parts of LAYER_NORM_PART rows each: the gradient by the rows goes to `to`, and to `parts`, for each, that by weight
- * and that by bias, so that it makes no difference for these how many threads there are; behind them there is room for two
- * rows more.  `weight` may be null. */
+/* The gradients of some parts, of LAYER_NORM_PART rows each.  The gradient by the rows goes to `to`.  `parts` has four rows for
+ * each part: its gradients by weight and by bias, and two rows of scratch memory.  Sums by part do not depend on the number of
+ * threads.  `weight` may be null. */
 void layer_norm_gradient(const float *from, const float *gradient, float *to, const float *means, const float *scales,
                          int64_t first, int64_t count, int64_t rows, int64_t n, const float *weight, float *parts) {
     EXPECT(IS_AT(from) && IS_AT(gradient) && IS_AT(to) && IS_AT(means) && IS_AT(scales) && IS_AT(parts));

@@ -16,7 +16,7 @@ from .functions import LAYER_NORM_PART, CFunction
 # Columns of a piece: whole lines of the cache.
 _COLUMNS: Final = 16
 
-# Numbers of a long row that are summed up together, by one thread.
+# Elements of a long row that one thread reduces.
 _BLOCK: Final = 1 << 14
 
 
@@ -33,14 +33,14 @@ class Softmax(InC):
         self._logarithm = logarithm
 
     def call(self, array: Array, out: Array | None) -> Array | None:
-        """Compute it along the last dimension.
+        """Compute the softmax along the last dimension.
 
         Args:
             array: (..., values).
-            out: where the result should go, or None.
+            out: memory for the result, or None.
 
         Returns:
-            The result, which is elsewhere if it cannot be put there; None if it cannot be computed so.
+            The result, which is in other memory if `out` does not fit; None if C cannot compute it.
         """
         found = self.site.result((array,), out)
         return self._found(array, out) if found is None else found
@@ -68,7 +68,7 @@ class Softmax(InC):
 
 
 class LayerNorm(InC):
-    """Rows normalised.
+    """Layer norm of the rows of a matrix.
 
     Args:
         kernel, dtype: see `InC`.
@@ -82,7 +82,7 @@ class LayerNorm(InC):
     def call(
         self, array: Array, weight: Array | None, bias: Array | None, out: Array
     ) -> tuple[Array, Array, Array] | None:
-        """Compute it.
+        """Normalise the rows.
 
         Args:
             array: (rows, features).
@@ -90,7 +90,7 @@ class LayerNorm(InC):
             out: of the shape of the array.
 
         Returns:
-            The result, and the means and scales; None if that is not possible.
+            The result, and the means and scales; None if C cannot compute them.
         """
         means, scales = np.empty(len(array), SINGLE), np.empty(len(array), SINGLE)
         given = [value for value in (array, weight, bias) if value is not None]
@@ -125,9 +125,9 @@ class LayerNormGradient(InC):
     def call(
         self, gradient: Array, array: Array, mean: Array, scale: Array, weight: Array | None, out: Array
     ) -> tuple[Array, Array, Array] | None:
-        """The gradients by the array, the weight and the bias; None if that is not possible."""
+        """The gradients by the array, the weight and the bias; None if C cannot compute them."""
         rows, features = array.shape
-        # Each part has the gradients by weight and bias, and room for two rows to work in.
+        # Each part holds its gradients by weight and bias, and two rows of scratch memory.
         parts = np.empty((-(-rows // LAYER_NORM_PART), 4, features), SINGLE)
         read = (array, gradient, mean, scale, *([] if weight is None else [weight]))
         if not self.site.again((*read, out, parts)):
@@ -150,10 +150,10 @@ class LayerNormGradient(InC):
 
 
 class _EachRow(InC):
-    """One number of each row."""
+    """A reduction of each row to one number."""
 
     def call(self, array: Array, rows: int, length: int) -> Array | None:
-        """The numbers of so many rows of this length, the last of which may be shorter; None if it is not possible."""
+        """The numbers of so many rows of this length, the last of which may be shorter; None if C cannot."""
         found = np.empty(rows, SINGLE)
         if self.site.again((array, array, found)):
             return found
@@ -171,11 +171,11 @@ class _EachRow(InC):
 
 
 class RowReduction:
-    """One number of each row, as they are found from one place.
+    """A reduction of each row to one number, as it is called from one place.
 
     Args:
-        rows: of each row, from its elements.
-        parts: of each row, from what was found for its parts.
+        rows: reduces the elements of each row.
+        parts: reduces the results of a row's parts.
     """
 
     def __init__(self, rows: _EachRow, parts: _EachRow) -> None:
@@ -184,7 +184,7 @@ class RowReduction:
 
     @classmethod
     def of(cls, name: str, dtype: np.dtype[Any], elements: int) -> Self | None:
-        """The reduction of matrices of this dtype and so many elements; None if C has none now.
+        """The reduction of matrices of this dtype and so many elements; None if C has no function now.
 
         Args:
             name: "sums", "squares" (their sums), "products", "largest" or "smallest".
@@ -195,7 +195,7 @@ class RowReduction:
         return None if rows is None or parts is None else cls(rows, parts)
 
     def call(self, matrix: Array) -> Array | None:
-        """The numbers of the rows of a matrix, which is not empty; None if that is not possible.
+        """The numbers of the rows of a matrix, which is not empty; None if C cannot compute them.
 
         A single long row is reduced block by block first, in the same blocks for any number of threads.
         """
@@ -210,11 +210,11 @@ class _ReadAndWrite(InC):
     """A function that reads an array and writes another."""
 
     def call(self, read: Array, written: Array) -> bool:
-        """Compute it; whether that was possible."""
+        """Compute the result; returns whether C could."""
         return self.site.again((read, written)) or self.makes(self._found(read, written))
 
     def placed(self, read: Array, written: Array) -> Call | None:
-        """The same as one call, for arrays that stay where they are; None if it is not possible."""
+        """The same as one call, for arrays that stay where they are; None if C cannot make the call."""
         found = self._found(read, written)
         return None if found is None else found.placed()
 

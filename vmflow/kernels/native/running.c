@@ -1,15 +1,15 @@
-/* Running sums and products.  Sums begin with -0, to which anything may be added without a change.
+/* Running sums and products.  Sums begin with -0, which leaves every addend unchanged.
  *
- * An array is (outer, size, inner), and its second dimension is run through, from behind if it `reverses`; rows lie
- * `apart` elements apart, so that threads can have some of the columns each.  `to` may be `from`.
+ * An array is (outer, size, inner).  The functions run along the second dimension, backwards if `reverses`.  Rows lie
+ * `apart` elements apart, so that each thread can take some of the columns.  `to` may be `from`.
  *
- * TYPE becomes the name of an element's type, and WIDE that of what is accumulated: a double for float.
+ * TYPE is replaced by the name of an element's type, and WIDE by that of the accumulator: double for float.
  */
 
 #define ROWS_AT_ONCE 8
 #define COLUMNS_AT_ONCE 256
 
-/* Some rows at once, each with a sum of its own: one alone would wait for each of its additions. */
+/* Several rows together, each with a sum of its own: with one row, each addition would wait for the one before. */
 static inline __attribute__((always_inline)) void run_rows_TYPE(const TYPE *from, TYPE *to, const int64_t rows, int64_t n,
                                                                  int64_t multiplies, int64_t reverses) {
     WIDE total[ROWS_AT_ONCE];

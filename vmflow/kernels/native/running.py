@@ -17,7 +17,7 @@ _TYPES: Final = {np.dtype(np.float32): "float", np.dtype(np.float64): "double", 
 # Work for an element.
 _WORK: Final = 2
 
-# Rows of a piece: as many as are run through at once.  Columns of one: whole lines of the cache.
+# Rows of a piece: as many as are run through together.  Columns of a piece: whole cache lines.
 _ROWS: Final = 8
 _COLUMNS: Final = 16
 
@@ -28,7 +28,7 @@ class Running(InC):
     Args:
         kernel, dtype: see `InC`.
         dim: the dimension.
-        reverses: whether it is run through from behind.
+        reverses: whether it runs backwards.
     """
 
     def __init__(self, kernel: CFunction, dtype: np.dtype[Any], dim: int, reverses: bool) -> None:
@@ -41,14 +41,14 @@ class Running(InC):
         return f"{name}_{_TYPES[dtype]}" if dtype in _TYPES else None
 
     def call(self, array: Array, out: Array | None) -> Array | None:
-        """Compute them.
+        """Compute the running sums or products.
 
         Args:
             array: contiguous, of at least one dimension.
-            out: where the result should go, or None.
+            out: memory for the result, or None.
 
         Returns:
-            The result, which is elsewhere if it cannot be put there; None if it cannot be computed so.
+            The result, which is in other memory if `out` does not fit; None if C cannot compute it.
         """
         found = self.site.result((array,), out)
         return self._found(array, out) if found is None else found

@@ -1,8 +1,8 @@
-"""Steps of an optimizer for many parameters at once, by one call of C.
+"""Steps of an optimizer for many parameters, in one call of C.
 
-To call a function costs as much as a step of ten thousand elements, and most parameters have fewer; of those that have
-more, each thread changes the same part in every step, which the products that read them and make their gradients leave
-to it, too.
+A call costs as much as a step of ten thousand elements, and most parameters have fewer.  Each thread
+changes the same part of a large parameter in every step; matrix products that read the parameters and compute their
+gradients give it the same part, too.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from .functions import function
 
 _KINDS: Final = {np.dtype(np.float32): "float", np.dtype(np.float64): "double"}
 
-# Elements of a parameter that are given to one thread.
+# Parameters of at most so many elements are not divided among threads.
 _WHOLE: Final = 1 << 12
 
-# Parts for each thread: who is late takes fewer.
+# Parts for each thread: a thread that is late takes fewer.
 _SHARES: Final = 4
 
-# Elements that a part has a multiple of, so that no two share a line of the cache.
+# The elements of a part are a multiple of this, so that no two parts share a cache line.
 _LINES: Final = 64
 
 
 class Steps:
-    """The steps of one group of parameters; where what is written lies is kept from one step to the next.
+    """The steps of one group of parameters; the layout of the written arrays is kept from one step to the next.
 
     Args:
         name: of the function in updates.c, without the dtype.
@@ -47,15 +47,15 @@ class Steps:
         self._layout: _Layout | None = None
 
     def begin(self, written: Sequence[Sequence[Array]], gradients: Sequence[Array]) -> Step | None:
-        """The step of those parameters that C can change; None if there are none, or C is not to be had.
+        """The step of the parameters that C can change; None if there are none, or C has no function now.
 
         Args:
-            written: the parameters, and of each kind what else is changed with them.
+            written: the parameters, and the arrays of each kind of state that changes with them.
             gradients: of all parameters.
         """
         layout = self._layout
         if layout is None or layout.generation != GENERATION.number or not layout.is_of(written):
-            # Only its last step changes: other threads may have it.
+            # A layout is never changed, except for its last step: other threads may have it.
             layout = self._layout = _Layout(self._name, written, None)
         before = layout.step
         if before is not None and before.is_of(gradients):
@@ -69,7 +69,7 @@ class Steps:
             layout = _Layout(self._name, written, fitting)
         if not fitting:
             return None
-        # Most gradients lie where those of the step before were.
+        # Most gradients have the addresses of the step before.
         places = [address(gradients[position]) for position in fitting]
         before = layout.step
         if before is not None and before.places == places:
@@ -82,29 +82,29 @@ class Steps:
 
 
 class _Layout:
-    """Where parameters are, what is changed with them, by which function, and in which parts.
+    """The addresses of parameters and their state, the function that changes them, and its parts.
 
     Args:
         name: see `Steps`.
         written: see `Steps.begin`.
-        chosen: which of the parameters; None for all that fit.
+        chosen: the positions of parameters; None for all that fit.
 
     Attributes:
-        generation: from before all of it was found out: later another function or number of threads may be wanted.
+        generation: read before all else: later another function or number of threads may be wanted.
         kernel: the function; None if C has none.
         dtype: of the parameters.
-        chosen: the positions of those that it changes.
-        sizes: the bytes of each.
-        table: what the C functions take, without the gradients: by group, row and column.
-        owners, offsets: by group and row, whose part it is, among those, and at which byte it begins.
-        ranges: the memory that is written, sorted: the first byte of each array, and the first behind it.
-        work: see `intra_op.LEAST`; 0 where no two threads may be at it.
-        step: the last one that was made of it.
+        chosen: the positions of the parameters that it changes.
+        sizes: the bytes of each of them.
+        table: the argument of the C function, without the gradients: by group, row and column.
+        owners, offsets: by group and row, the parameter of a part, among the chosen ones, and its first byte.
+        ranges: the memory that is written, sorted: the first byte of each array, and the one behind its last.
+        work: see `intra_op.LEAST`; 0 if only one thread may take the step.
+        step: the last one of this layout.
     """
 
     def __init__(self, name: str, written: Sequence[Sequence[Array]], chosen: list[int] | None) -> None:
         self.generation = GENERATION.number
-        # Not the arrays: whoever takes their place may want their memory.
+        # References, not the arrays: their successors may need their memory.
         self._written = [ref(array) for column in written for array in column]
         first = written[0]
         dtype = self.dtype = first[0].dtype
@@ -123,7 +123,7 @@ class _Layout:
             [(address(value), address(value) + value.nbytes) for row in chosen for value in arrays[row] if value.nbytes]
         )
         apart = all([end <= start for (_, end), (start, _) in pairwise(self.ranges)])
-        # Where memory is shared, the steps are taken one after the other.
+        # Parameters that share memory are changed one after the other.
         self.work = sum([first[position].size for position in chosen]) * (len(written) + 1) if apart else 0
         parts = _parts(
             [first[position].size for position in chosen], _SHARES * get_num_threads() if team.helps(self.work) else 1
@@ -139,19 +139,19 @@ class _Layout:
         self.step: Step | None = None
 
     def is_of(self, written: Sequence[Sequence[Array]]) -> bool:
-        """Whether it was made of these very arrays."""
+        """Whether the layout was made of these very arrays."""
         return _are(self._written, [value for column in written for value in column])
 
     def writes(self, start: int, end: int) -> bool:
-        """Whether any of what is written lies in between."""
+        """Whether the step writes to any byte in this range."""
         place = bisect_left(self.ranges, (end, end))
         return place > 0 and self.ranges[place - 1][1] > start
 
 
 def _parts(sizes: Sequence[int], groups: int) -> Array:
-    """Parts of parameters: of each group the owner, first element and number of elements of as many parts.
+    """The parts of each group: owner, first element and number of elements.
 
-    Of a large one each group has its share, in order; small ones are dealt out.
+    Each group gets a share of every large parameter, in order; small ones are dealt out.
     """
     found: list[list[tuple[int, int, int]]] = [[] for _ in range(groups)]
     for owner, size in enumerate(sizes):
@@ -168,16 +168,16 @@ def _parts(sizes: Sequence[int], groups: int) -> Array:
 
 
 class Step:
-    """One step of some parameters, which `take` takes.
+    """One step of some parameters.
 
     Args:
-        layout: of what is written.
-        places: where the gradients are.
+        layout: of the written arrays.
+        places: the addresses of the gradients.
         gradients: those of all parameters.
 
     Attributes:
         positions: of the parameters.
-        places: those.
+        places: see above.
     """
 
     def __init__(self, layout: _Layout, places: list[int], gradients: Sequence[Array]) -> None:
@@ -199,11 +199,11 @@ class Step:
         return _are(self._gradients, gradients)
 
     def take(self, own: Sequence[float], *settings: float) -> None:
-        """Take it.
+        """Take the step.
 
         Args:
-            own: of one parameter after the other, what each has for itself.
-            settings: what all have in common.
+            own: each parameter's own values, one parameter after the other.
+            settings: the values that all share.
         """
         values = array("d", (*settings, *own))
         if self._job is not None:
@@ -216,7 +216,7 @@ class Step:
 
 
 def _are(known: Sequence[ref[Array]], arrays: Sequence[Array]) -> bool:
-    """Whether what was known is these arrays, none of which has gone since."""
+    """Whether the references are to these very arrays, all of which are still alive."""
     return len(known) == len(arrays) and all([value() is array for value, array in zip(known, arrays, strict=True)])
 
 

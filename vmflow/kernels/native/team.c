@@ -1,12 +1,12 @@
-/* Threads that help with one kernel at a time; see team.py.
+/* Helper threads that share the work of one kernel at a time; see team.py.
  *
- * A job is an array of numbers: which function, how many of what it counts there are, how many of them a piece has, and
- * the words that the function is called with for the whole.  For a piece, which anybody may take, the words are copied:
- * one says how many there are, and those that are addresses go on to where the piece begins.
+ * A job is an array of numbers: the function, the count of items, the items of a piece, and the words that the function takes
+ * for the whole job.  For a piece, which any thread may take, the words are copied: one of them becomes the count of the
+ * piece, and the addresses advance to its beginning.
  *
- * Helpers know nothing of Python.  They watch for the next job for a while before they sleep, since to wake a thread takes
- * longer than many a kernel; but whoever has something to do on their core comes first.  Nobody waits for a helper that
- * does nothing: whoever has the job takes pieces, too, until there are none.
+ * Helpers know nothing of Python.  They watch for the next job for a while before they sleep, since waking a thread takes
+ * longer than many kernels; but other work on their core comes first.  No caller waits for an idle helper: the caller takes
+ * pieces, too, until none are left.
  */
 
 #define _GNU_SOURCE
@@ -24,39 +24,40 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
-/* Of Linux's sched.h: SCHED_FLAG_KEEP_POLICY. */
+/* SCHED_FLAG_KEEP_POLICY from Linux's sched.h. */
 #define KEEP_POLICY 8
 #endif
 
-/* Of a job; behind them for each address its place among the words and by how many bytes it goes on, and then the words. */
+/* The fields of a job.  Two numbers for each address follow, its position among the words and its step in bytes, and then the
+ * words. */
 enum { FUNCTION, THREADS, COUNT_AT, COUNT, STEP, ADDRESSES, WORDS, HEAD };
 
 /* How long helpers watch for another job, in nanoseconds. */
 #define WATCH 300000
 
-/* Who is away for longer than this after yielding, in nanoseconds, has left the core to somebody who keeps it until the
- * system looks again, and sleeps instead for so many jobs: to be woken is quicker. */
+/* A helper that gets its core back later than this after yielding, in nanoseconds, has met another thread that keeps the core
+ * for a whole turn.  For the next CROWDED jobs it sleeps instead of watching: being woken is quicker. */
 #define TAKEN 200000
 #define CROWDED 16
 
-/* How long the system lets them compute before others have a turn, if it can be told, in nanoseconds. */
+/* The length of the helpers' turns, where the system lets a thread choose it, in nanoseconds. */
 #define SHORT_TURN 100000
 
-/* For how long it is believed on which cores whoever has a job may run, and how urgent that is, in nanoseconds. */
+/* How long the caller's cores and niceness are cached, in nanoseconds. */
 #define BELIEVED 10000000
 
 #define MOST_THREADS 256
 
-/* Pieces of a job: two numbers of them and that of the job share a word. */
+/* The most pieces of a job: two piece numbers and the job's number share a word. */
 #define MOST_PIECES 0xffff
 
 typedef void (*kernel)(const int64_t *);
 
-/* No two of what different threads write lie in one line of the cache. */
+/* Fields that different threads write lie in different lines of the cache. */
 #define APART __attribute__((aligned(64)))
 
 static struct {
-    /* By thread, the pieces that it takes before any other's: the number of the job, behind the last one, the next. */
+    /* For each thread, its own pieces: the job's number, the one behind the last piece, and the next piece. */
     struct { APART _Atomic uint64_t pieces; } own[MOST_THREADS];
     APART _Atomic uint32_t number;
     APART _Atomic int64_t unfinished;
@@ -66,12 +67,12 @@ static struct {
     _Atomic int64_t threads;
     int64_t helpers, ended;
     pthread_mutex_t lock;
-    /* One for those that wait for a job, and one for those that wait until as many threads are wanted. */
+    /* Helpers wait for a job on `bell`, and for a larger number of threads on `call`. */
     pthread_cond_t bell, call;
-    /* By thread, its number for the system. */
+    /* The system's number of each thread. */
     _Atomic int ids[MOST_THREADS];
-    /* When it was looked at how many cores whoever has a job may run on, and how nice that is to others; and how many
-     * helpers have heard of it. */
+    /* When the caller's cores and niceness were last read; the number of cores, and of helpers that have been moved to
+     * them. */
     int64_t looked, cores, placed;
     int nice;
 } team = {.lock = PTHREAD_MUTEX_INITIALIZER, .bell = PTHREAD_COND_INITIALIZER, .call = PTHREAD_COND_INITIALIZER,
@@ -101,10 +102,9 @@ static void compute(const int64_t *job, int64_t piece) {
     ((kernel)job[FUNCTION])(own);
 }
 
-/* Compute the pieces of one thread that nobody has begun.  That thread has computed them, or what they read, before, and
- * finds it in its cache; best what came last: so it begins with the first and with the last by turns, from job to job.
- * Others begin at the other end. */
-static void compute_those_of(int64_t thread, int mine) {
+/* Compute the unclaimed pieces of one thread.  A thread's cache holds its own pieces from the job before, the last ones best:
+ * so it begins with the first piece and with the last by turns, from job to job.  Other threads begin at the other end. */
+static void compute_pieces_of(int64_t thread, int mine) {
     _Atomic uint64_t *place = &team.own[thread].pieces;
     uint64_t pieces = atomic_load(place);
     const int first = mine != (pieces >> 32 & 1);
@@ -120,20 +120,20 @@ static void compute_those_of(int64_t thread, int mine) {
 }
 
 static void compute_as(int64_t me, int64_t threads) {
-    compute_those_of(me, 1);
-    for (int64_t i = 1; i < threads; i++) compute_those_of((me + i) % threads, 0);
+    compute_pieces_of(me, 1);
+    for (int64_t i = 1; i < threads; i++) compute_pieces_of((me + i) % threads, 0);
 }
 
-/* A thread that is woken often finds itself on the core of whoever has woken it, or is put there where all are busy, and
- * stays there for tens of milliseconds although another is idle: so helpers are kept from that core.  They are where
- * whoever has the job may be, and as urgent: what the process is told later goes for them, too. */
+/* A thread that is woken often lands on the core of the thread that has woken it, or on a busy one, and stays there for tens of
+ * milliseconds although another core is idle: so helpers are kept from the caller's core.  They run on the caller's other cores
+ * with the caller's niceness, also when these change later. */
 #ifdef __linux__
-static void say_who_it_is(int64_t me) {
+static void register_helper(int64_t me) {
     atomic_store(&team.ids[me], (int)syscall(SYS_gettid));
     prctl(PR_SET_NAME, "vmflow-kernel");
 #ifdef SYS_sched_setattr
-    /* What has short turns gets one at once when it is woken, and who yields loses no more than one: BLAS's threads watch
-     * for a tenth of a second and do not yield. Known to Linux since 6.12. */
+    /* A thread with short turns gets one as soon as it is woken, and loses no more than one by yielding: BLAS's threads spin for
+     * a tenth of a second without yielding.  Linux supports this since 6.12. */
     struct {
         uint32_t size, policy;
         uint64_t flags;
@@ -161,20 +161,20 @@ static void look_at_cores(void) {
     for (int64_t i = 1; i <= team.helpers; i++) {
         const int id = atomic_load(&team.ids[i]);
         if (!id) {
-            team.placed = 0; /* it has just been made */
+            team.placed = 0; /* it has just been started */
             continue;
         }
         sched_setaffinity(id, sizeof cores, &cores);
-        /* To be more urgent than before it may need leave, and stays as it is without. */
+        /* A lower niceness may need a privilege; without it the helper keeps its own. */
         if (getpriority(PRIO_PROCESS, id) != nice) setpriority(PRIO_PROCESS, id, nice);
     }
 }
 #else
-static void say_who_it_is(int64_t me) { (void)me; }
+static void register_helper(int64_t me) { (void)me; }
 static void look_at_cores(void) {}
 #endif
 
-/* Watch for a job after the one that was seen last; whether there is one. */
+/* Watch for a job with another number than `seen`; returns whether there is one. */
 static int watch(uint32_t seen, int64_t *crowded) {
     const int64_t begin = now();
     for (int64_t at = begin; at < begin + WATCH; at = now()) {
@@ -195,9 +195,9 @@ static int watch(uint32_t seen, int64_t *crowded) {
 static void *help(void *number) {
     const int64_t me = (intptr_t)number;
     uint32_t seen = 0;
-    /* For how many jobs more not to watch, since somebody else wants this core. */
+    /* For so many more jobs, sleep instead of watching, since another thread wants this core. */
     int64_t crowded = 0;
-    say_who_it_is(me);
+    register_helper(me);
     for (;;) {
         if (me >= atomic_load(&team.threads)) {
             pthread_mutex_lock(&team.lock);
@@ -212,7 +212,7 @@ static void *help(void *number) {
         if (sleeps) {
             pthread_mutex_lock(&team.lock);
             atomic_fetch_add(&team.asleep, 1);
-            /* Who has a job says so first and looks for sleepers then: one of the two sees the other. */
+            /* The caller publishes the job before it looks for sleepers, so that one of the two sees the other. */
             if (atomic_load(&team.number) == seen) pthread_cond_wait(&team.bell, &team.lock);
             atomic_fetch_sub(&team.asleep, 1);
             pthread_mutex_unlock(&team.lock);
@@ -226,7 +226,7 @@ static void *help(void *number) {
 }
 
 static void start_helpers(int64_t wanted) {
-    /* Signals are for the threads of the program, but for those that tell of what a helper itself has done wrong. */
+    /* Signals are for the program's threads, except those that report an error of the helper itself. */
     static const int own[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS};
     sigset_t others, before;
     sigfillset(&others);
@@ -244,9 +244,9 @@ static void start_helpers(int64_t wanted) {
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
-/* Compute a job.  While others have one, whoever comes computes alone.
+/* Compute a job.  While another thread's job is running, the caller computes alone.
  *
- * long_one: whether it is worth waking helpers that sleep; also a short one is that comes soon after another. */
+ * long_one: whether the job is worth waking sleeping helpers; a short job is, too, if it follows soon after another. */
 void team_run(const int64_t *job, int64_t long_one) {
     const int64_t pieces = (job[COUNT] + job[STEP] - 1) / job[STEP];
     const int taken = pieces > MOST_PIECES || atomic_exchange(&team.taken, 1);
@@ -284,7 +284,7 @@ void team_run(const int64_t *job, int64_t long_one) {
     atomic_store(&team.taken, 0);
 }
 
-/* In a forked child there are no helpers, and whoever had a job is not there either. */
+/* A forked child has no helpers, and no other thread that runs a job. */
 static void forget(void) {
     team.helpers = team.placed = 0;
     atomic_store(&team.asleep, 0);
@@ -301,5 +301,5 @@ static void forget(void) {
 
 __attribute__((constructor)) static void prepare(void) { pthread_atfork(NULL, NULL, forget); }
 
-/* How many helpers there are. */
+/* The number of helpers. */
 int64_t team_helpers(void) { return team.helpers; }

@@ -1,11 +1,10 @@
-"""Threads for C kernels: a kernel's work is cut into pieces, and threads that know nothing of Python help with them.
+"""Threads for C kernels: a kernel's work is cut into pieces, which threads that know nothing of Python help to compute.
 
-A piece can be small: to hand one to a helper that is awake takes a microsecond, where threads of Python, which have to
-be woken and need the interpreter's lock (`intra_op`), take 25 to 100.  All that is in team.c; here a kernel's
-arguments become a job.  How many threads there may be is said there.
+A piece can be small: handing one to a waiting helper takes a microsecond, where Python's threads (`intra_op`), which
+have to be woken and need the interpreter's lock, take 25 to 100.  The threads are in team.c; this module turns a
+kernel's arguments into a job.  `intra_op` holds the number of threads.
 
-Kernels are cut so that all pieces together make what the whole would make, however many there are: to the bit, but for
-the sign of what is no number.
+The results of all pieces together do not depend on the number of pieces: to the bit, but for the sign of nan.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ from vmflow.kernels.intra_op import get_num_threads
 from .functions import address_of, text_of
 from .loading import LOADER
 
-# Work in a piece, at least; counted as `intra_op.LEAST` is.  That many additions take 3 microseconds, which is
-# three times as long as it takes to hand them over.
+# The least work in a piece; counted like `intra_op.LEAST`.  So many additions take 3 microseconds, three times as long
+# as handing them over.
 LEAST: Final = 1 << 14
 
-# From so much work on helpers that sleep are woken, which takes the caller some microseconds and them up to 54.
+# From so much work on, sleeping helpers are woken, which takes the caller some microseconds and the helpers up to 54.
 _WAKES: Final = 1 << 18
 
 _MOST_PIECES: Final = 1 << 12
@@ -33,19 +32,18 @@ _MOST_PIECES: Final = 1 << 12
 # See team.c.
 Job: TypeAlias = "array[int]"
 
-# Elements that threads do not share: no line of the cache should be written by two.
+# Elements that threads do not divide: no two should write to one cache line.
 TOGETHER: Final = 64
 
 
 class Cut(NamedTuple):
-    """How the words that a C function is called with for the whole become those for a piece.
+    """How the words of a whole call become the words of a piece.
 
     Attributes:
-        count_at: which word says how many there are of what a piece has some of.
-        moves: of each address that goes on, which word it is, and by how many bytes for each of them.
-        multiple: of which all pieces but the last have some.
-        shares: how many pieces there are for each thread, at most: who is late, or has something else to do, takes
-            fewer.
+        count_at: the position of the word that counts the items.
+        moves: for each address that advances, its position among the words, and its step in bytes from item to item.
+        multiple: all pieces but the last have a multiple of this many items.
+        shares: the most pieces for each thread: a thread that is late, or is interrupted, takes fewer.
     """
 
     count_at: int
@@ -55,36 +53,36 @@ class Cut(NamedTuple):
 
 
 def helps(work: float) -> bool:
-    """Whether work is worth sharing, and there may be somebody to share it with."""
+    """Whether work is worth sharing, and there are threads to share it with."""
     return work >= 2 * LEAST and get_num_threads() > 1 and _run() is not None
 
 
 def call_of(job: Job, work: float) -> Call | None:
-    """A job as one call; None if nobody is there.
+    """A job as one call; None if there are no helpers.
 
-    The arrays must be kept alive as long as it is used, and the number of threads is that of now.
+    The arrays must be kept alive as long as the call is used, which keeps the present number of threads.
     """
     run = _run()
     return None if run is None else (run, ((ctypes.c_int64 * len(job))(*job), wakes(work)), None)
 
 
 def wakes(work: float) -> bool:
-    """Whether helpers that sleep are to be woken for so much work: what else is said to whom runs a job."""
+    """Whether sleeping helpers are to be woken for so much work, the second argument of C's `team_run`."""
     return work >= _WAKES
 
 
 def address_of_run() -> int:
-    """Where the function is that runs jobs; 0 if nobody is there."""
+    """The address of the C function that runs jobs; 0 if there are no helpers."""
     run = _run()
     return 0 if run is None else address_of(run)
 
 
 def job(function: int, words: Sequence[int], cut: Cut, work: float) -> Job | None:
-    """What `run` computes, as numbers of which the last are the words; None if it is not worth sharing.
+    """The job for `run`, numbers of which the last are the words; None if the work is not worth sharing.
 
     Args:
         function: the address of a C function of an array of words.
-        words: what it would be called with for the whole.
+        words: its words for the whole call.
         cut: see there.
         work: see `intra_op.LEAST`.
     """
@@ -100,7 +98,7 @@ def job(function: int, words: Sequence[int], cut: Cut, work: float) -> Job | Non
 
 
 def run(job: Job, work: float) -> bool:
-    """Compute a job; False if C has been switched off meanwhile."""
+    """Compute a job; returns False if C has been switched off meanwhile."""
     found = _run()
     if found is None:
         return False
@@ -108,10 +106,10 @@ def run(job: Job, work: float) -> bool:
     return True
 
 
-# The library is the only one of its source, since the threads are its own.
+# The library is the only one of its source, since the threads belong to it.
 
 _function: Callable[..., Any] | None = None
-# When it was looked for in vain; see `Loader.arrived`.
+# `Loader.arrived` at the last failed lookup.
 _looked = -1
 
 

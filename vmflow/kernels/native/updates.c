@@ -1,7 +1,7 @@
 /* Steps of optimizers, each in one pass over a parameter, its gradient and its state.
  *
- * The operations and their order are those of vmflow/kernels/numpy/updates, so that the results are the same to the bit.
- * REAL becomes float and double.
+ * The operations and their order are those of vmflow/kernels/numpy/updates, so that the results agree to the bit.
+ * REAL is replaced by float and double.
  */
 
 static inline REAL decayed_REAL(REAL parameter, REAL gradient, REAL decay, int64_t decays, int64_t maximizes) {
@@ -21,7 +21,7 @@ static void sgd_REAL(REAL *parameter, const REAL *gradient, int64_t n, double ra
     }
 }
 
-/* `taken`: how much of the gradient the running sum takes; `first`: whether that is still empty. */
+/* `taken`: the factor of the gradient in the running sum; `first`: whether the running sum is still empty. */
 static void sgd_momentum_REAL(REAL *parameter, REAL *running, const REAL *gradient, int64_t n, double rate_, double decay_,
                        double momentum_, double taken_, int64_t maximizes, int64_t nesterov, int64_t first) {
     const REAL rate = (REAL)rate_, decay = (REAL)decay_, momentum = (REAL)momentum_, taken = (REAL)taken_;
@@ -37,8 +37,7 @@ static void sgd_momentum_REAL(REAL *parameter, REAL *running, const REAL *gradie
     }
 }
 
-/* `shrink`: what the parameter is multiplied by beforehand; `eps` and `size`: as they are corrected in adam.py of that
- * folder. */
+/* `shrink`: the parameter's factor before the step; `eps` and `size`: corrected as in vmflow/kernels/numpy/updates/adam.py. */
 static void adam_REAL(REAL *parameter, REAL *average, REAL *square, const REAL *gradient, int64_t n, double shrink_,
                double decay_, int64_t maximizes, double beta1, double beta2, double eps_,
                double size_) {
@@ -57,9 +56,9 @@ static void adam_REAL(REAL *parameter, REAL *average, REAL *square, const REAL *
     }
 }
 
-/* The same of several parameters: a table of parts of them, so many rows for each group of parts.  A row says where the
- * arrays of a part begin and how many elements it has, and whose it is.  Of the values those that all have in common come
- * first, and then those that each parameter has for itself. */
+/* Steps of several parameters, given as a table of parts of them: `groups` times `rows` rows.  A row holds the addresses of a
+ * part's arrays, its number of elements, and its parameter's number.  `values` holds the settings that all parameters share,
+ * and then each parameter's own values. */
 
 void sgd_steps_REAL(const int64_t *table, const double *values, int64_t groups, int64_t rows) {
     const double rate = values[0], decay = values[1];

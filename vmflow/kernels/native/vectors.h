@@ -1,4 +1,4 @@
-/* Eight numbers of float32 at once, on whatever vectors the processor has. */
+/* Vectors of eight float32 numbers, on any processor. */
 
 #ifdef __AVX__
 #include <immintrin.h>
@@ -33,7 +33,7 @@ static inline float across(eight r) {
 #define FMA8(a, b, c) ((a) * (b) + (c))
 #endif
 
-/* The sums of up to four vectors, added to as many numbers. */
+/* Add the sums of up to four vectors to as many numbers. */
 static inline __attribute__((always_inline)) void add_across(float *to, const int count, const eight *vectors) {
 #ifdef __AVX__
     __m256 r[4];
@@ -66,7 +66,7 @@ static float pairwise_sum(const float *values, int64_t n) {
     return pairwise_sum(values, half) + pairwise_sum(values + half, n - half);
 }
 
-/* Halved until a part has 32 strands of no more than 32 numbers each. */
+/* The sum of 32 strands of at most 32 numbers each; longer arrays are halved first. */
 static float long_sum(const float *values, int64_t n) {
     if (n < 32) return pairwise_sum(values, n);
     if (n <= 1024) {
@@ -94,7 +94,7 @@ static inline eight LARGER(eight a, eight b) {
 }
 #endif
 
-/* Of a row without nan; with one it is of no importance, since the sum of the exponentials is nan. */
+/* The largest of a row without nan; with nan the result does not matter, since the sum of the exponentials is nan. */
 static float largest(const float *row, int64_t n) {
     float found = row[0];
     int64_t i = 0;
@@ -114,8 +114,8 @@ static float largest(const float *row, int64_t n) {
 }
 
 #ifdef __AVX512F__
-/* `exp_f`, to the bit, with what compilers do not find for it: limits that let nan pass, and the power of two put on at
- * once, with one rounding. */
+/* `exp_f`, to the bit, with instructions that compilers do not find: limits that let nan pass, and a power of two that is
+ * applied in one operation, with one rounding. */
 static inline __m512 exp_16(__m512 x) {
     const __m512 shift = _mm512_set1_ps(12582912.0f);
     x = _mm512_min_ps(_mm512_set1_ps(89.0f), _mm512_max_ps(_mm512_set1_ps(-105.0f), x));

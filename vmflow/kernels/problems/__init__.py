@@ -1,4 +1,4 @@
-"""What inference tells kernels beside metas and attributes, by family: the `details` of problems.
+"""The `details` of problems, by family: facts that inference tells kernels beside metas and attributes.
 
-Every device's kernels read the same, and so nothing here computes.
+The kernels of all devices read them, and nothing here computes.
 """

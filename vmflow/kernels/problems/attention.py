@@ -1,4 +1,4 @@
-"""How many scores an attention has."""
+"""The number of scores of an attention."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class Extent(NamedTuple):
 
     Attributes:
         leading: the dimensions before the last two, to which those of query, key and value broadcast.
-        length, others: how many queries and keys there are.
+        length, others: the numbers of queries and keys.
     """
 
     leading: tuple[int, ...]

@@ -9,18 +9,18 @@ if TYPE_CHECKING:
 
 
 class Cases(NamedTuple):
-    """Scores or log-probabilities seen as a matrix, one row for each target.
+    """Scores or log-probabilities as a matrix, one row for each target.
 
     Attributes:
         name: of the loss.
         shape: of the scores.
         axis: the dimension of the classes.
-        classes: how many there are, one for each column.
-        rows: how many there are, one for each target.
+        classes: their number, one for each column.
+        rows: their number, one for each target.
         dtype, compute: that of the scores, and that to compute in.
         ignored: the target that does not count.
         reduction: "mean", "sum" or "none".
-        smoothing: how much of the probability is spread evenly over all classes.
+        smoothing: the share of the probability that is spread evenly over all classes.
     """
 
     name: str

@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeAlias
 # One number for each spatial dimension.
 Sizes: TypeAlias = tuple[int, ...]
 
-# Which of the gradients by input, weight and bias are wanted.
+# Whether the gradients by input, weight and bias are wanted.
 Wanted: TypeAlias = tuple[bool, bool, bool]
 
 
@@ -16,12 +16,12 @@ class Geometry(NamedTuple):
     """Sizes of one convolution.
 
     Attributes:
-        samples, channels, size: of the input; what is a size has one number for each spatial dimension.
-        filters, kernel: how many filters, and the size of each.
+        samples, channels, size: of the input; sizes have one number for each spatial dimension.
+        filters, kernel: the number of filters, and the size of each.
         output: the size of the output.
         stride, dilation: of the kernel.
         before, behind: padding above and left, below and right.
-        groups: into how many parts the channels are divided.
+        groups: the number of parts that the channels are divided into.
     """
 
     samples: int
@@ -38,11 +38,11 @@ class Geometry(NamedTuple):
 
     @property
     def rank(self) -> int:
-        """How many spatial dimensions there are."""
+        """The number of spatial dimensions."""
         return len(self.size)
 
     def pointwise(self) -> bool:
-        """Whether each output pixel sees one input pixel, in order."""
+        """Whether each output pixel depends on one input pixel, in order."""
         return set(self.kernel) == {1} and set(self.stride) == {1} and not any(self.before) and self.output == self.size
 
     def columns_shape(self) -> tuple[int, int, int]:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 CHEAP: Final = 0.5
 DEAR: Final = 5.0
 
-# The attributes of an op on a tensor and a number if the number stands first.
+# The attributes of an op on a tensor and a number if the number is the first operand.
 REVERSED: Final = ("reversed",)
 
 

@@ -18,7 +18,7 @@ class FusedStep:
 
     Attributes:
         name, attributes, scalars: of the call; the scalars are numbers.
-        operands: where they come from: the fused op's inputs are numbered first, and behind them the steps.
+        operands: their numbers: the fused op's inputs are numbered first, and then the steps.
         output: the meta of the result.
         compute: the dtype to which the operands are cast.
         kernel: of the op alone.
@@ -36,12 +36,12 @@ class FusedStep:
 
 
 class Fused(NamedTuple):
-    """All of them, of one shape.
+    """Several elementwise ops of one shape.
 
     Attributes:
         steps: in order.
         outputs: the steps whose results are wanted.
-        occasional: whether it may never be met again, and is not worth a compiler before it was met several times.
+        occasional: whether the fused op may never occur again, and is worth a compiler only after several calls.
     """
 
     steps: tuple[FusedStep, ...]

@@ -10,7 +10,7 @@ class Slices(NamedTuple):
 
     Attributes:
         filled: start, stop and step of each.
-        gaps: start and stop of each run of places that become zero first: between slices, and the whole extent of a
+        gaps: start and stop of each run of elements that become zero first: between slices, and the whole extent of a
             slice whose step is not 1.
     """
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, TypeAlias
 
-# How elements lie in memory: shape, strides and offset, in elements.
+# A layout of elements in memory: shape, strides and offset, in elements.
 Geometry: TypeAlias = tuple[tuple[int, ...], tuple[int, ...], int]
 
 # The part of a contiguous tensor that is written or read; None is the whole.
@@ -15,7 +15,7 @@ class Reading(NamedTuple):
     """The op `index`.
 
     Attributes:
-        selects: whether it takes slices along one dimension, as a vector of indices from 0 on names them.
+        selects: whether it takes slices along one dimension, by a vector of indices that are not negative.
     """
 
     selects: bool
@@ -25,7 +25,7 @@ class Writing(NamedTuple):
     """The op `index_put`.
 
     Attributes:
-        shape: of the elements that are written, to which the value broadcasts.
+        shape: of the written elements, to which the value broadcasts.
     """
 
     shape: tuple[int, ...]
@@ -35,8 +35,8 @@ class Span(NamedTuple):
     """The memory within which the op `respread` writes and reads.
 
     Attributes:
-        low: the place of the first element.
-        size: how many elements it has.
+        low: the position of the first element.
+        size: the number of elements.
     """
 
     low: int

@@ -1,4 +1,4 @@
-"""Details of pooling: how windows lie."""
+"""Details of pooling: the geometry of windows."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Window(NamedTuple):
-    """How windows lie along one dimension.
+    """The windows along one dimension.
 
     Attributes:
         size, output: of the input and the output.
@@ -21,7 +21,7 @@ class Window(NamedTuple):
     dilation: int
 
     def start(self, number: int) -> int:
-        """Where the first tap of a window is; below 0 in the padding."""
+        """The position of a window's first tap; below 0 in the padding."""
         return number * self.stride - self.padding
 
     def reaches_in(self, number: int) -> bool:

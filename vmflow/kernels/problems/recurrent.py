@@ -10,7 +10,7 @@ GATES: Final = {"rnn_tanh": 1, "rnn_relu": 1, "lstm": 4, "gru": 3}
 
 
 class Step(NamedTuple):
-    """One step, of so many rows among those of all steps."""
+    """One step, by its number of rows and their position among the rows of all steps."""
 
     rows: slice
     size: int
@@ -27,12 +27,12 @@ class Weights(NamedTuple):
 
 
 class Layer(NamedTuple):
-    """A call of a layer, but for its operands.
+    """A call of a layer without its operands.
 
     Attributes:
         kind: a key of `GATES`.
         reverse: whether it begins with the last step.
-        biased, projected: which of the optional parameters there are.
+        biased, projected: whether the layer has these optional parameters.
         sizes: the rows of each step of a packed sequence; empty for (steps, batch, features).
     """
 
@@ -44,16 +44,16 @@ class Layer(NamedTuple):
 
     @property
     def states(self) -> int:
-        """How many tensors the state consists of."""
+        """The number of tensors in the state."""
         return 2 if self.kind == "lstm" else 1
 
     @property
     def saved(self) -> int:
-        """How many results are kept for the backward pass."""
+        """The number of results that are kept for the backward pass."""
         return self.states + (self.kind in ("lstm", "gru"))
 
     def split(self, operands: Sequence[Any]) -> tuple[list[Any], Weights]:
-        """The initial state, and the parameters, of all operands behind the input."""
+        """The initial state and the parameters, from all operands behind the input."""
         given = list(operands)
         state = [given.pop(0) for _ in range(self.states)]
         by_input, by_state = given.pop(0), given.pop(0)

@@ -1,4 +1,4 @@
-"""Details of resampling: how each dimension is resampled."""
+"""Details of resampling: the geometry of each dimension."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class Along(NamedTuple):
         filter: "nearest", "nearest-exact", "linear" or "cubic".
         source, target: sizes.
         align_corners: whether the centres of the first and last elements stay in place, not their outer edges.
-        scale: input elements per output element where that was given, else 0.
-        antialias: whether a filter that shrinks is widened, so that each input element counts.
+        scale: input elements per output element if the caller gave them, else 0.
+        antialias: whether a shrinking filter is widened, so that each input element counts.
     """
 
     filter: str
@@ -31,7 +31,7 @@ class Along(NamedTuple):
         return self.scale or self.source / self.target
 
     def taps(self, transposed: bool) -> int:
-        """An estimate of how many elements count for one of the result.
+        """An estimate of the number of elements that count for one element of the result.
 
         Args:
             transposed: whether the result has the source's size, as a gradient.

@@ -1,10 +1,10 @@
 """The settings of each rule of updates, which change many arrays in place.
 
-A rule's kernel is called with the arrays that are read, and those that are read and written.
+A rule's kernel takes the arrays that it reads, and the arrays that it writes and may read.
 
-Rules of optimizers read the gradients, and behind them the learning rate where it is an array: `lr` is None then.  They
-write the parameters, behind them the arrays kept for each parameter in its shape, one kind after the other, and at last
-the counts of each.  Each rule says which kinds it keeps, in order.
+Rules of optimizers read the gradients, followed by the learning rate if that is an array: `lr` is None then.  They
+write the parameters, followed by the arrays kept for each parameter in its shape, one kind after the other, and the
+counts of each parameter.  Each rule lists the kinds that it keeps, in order.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-# Nanoseconds per element, estimated, of the optimizers that are not quicker than their memory.
+# Estimated nanoseconds per element of the optimizers that take longer than their memory.
 COSTS: Final = {
     "adadelta": 6,
     "adagrad": 3,
@@ -31,9 +31,9 @@ class SGD(NamedTuple):
     """The rule "sgd".  Kept: the running sums, if there is momentum.
 
     Attributes:
-        lr, momentum, dampening, weight_decay, nesterov, maximize: as of `vmflow.optim.SGD`.
-        filled: of each running sum, whether a step has been added to it, for the kernel to read and set: this may be
-            found out only when it runs, for the steps before may have been dropped.
+        lr, momentum, dampening, weight_decay, nesterov, maximize: those of `vmflow.optim.SGD`.
+        filled: for each running sum, whether a step has been added to it, which the kernel reads and sets: this may be
+            known only when it runs, since earlier steps may have been dropped.
     """
 
     lr: float | None
@@ -49,10 +49,10 @@ class Adam(NamedTuple):
     """The rule "adam".  Kept: both averages, the largest of the second with `amsgrad`; counted: steps.
 
     Attributes:
-        lr, eps, weight_decay, amsgrad, maximize: as of `vmflow.optim.Adam`.
-        beta1, beta2: of its betas.
-        decoupled: whether the decay does not pass through the averages.
-        corrected: whether the averages' beginning at 0 is made up for.
+        lr, eps, weight_decay, amsgrad, maximize: those of `vmflow.optim.Adam`.
+        beta1, beta2: its betas.
+        decoupled: whether the weight decay bypasses the averages.
+        corrected: whether the averages are corrected for their beginning at 0.
     """
 
     lr: float | None
@@ -70,7 +70,7 @@ class NAdam(NamedTuple):
     """The rule "nadam".  Kept: both averages; counted: steps, and the product of the momenta so far.
 
     Attributes:
-        lr, eps, weight_decay, momentum_decay, maximize: as of `vmflow.optim.NAdam`.
+        lr, eps, weight_decay, momentum_decay, maximize: those of `vmflow.optim.NAdam`.
         beta1, beta2, decoupled: see `Adam`.
     """
 
@@ -88,7 +88,7 @@ class RAdam(NamedTuple):
     """The rule "radam".  Kept: both averages; counted: steps.
 
     Attributes:
-        lr, eps, weight_decay, maximize: as of `vmflow.optim.RAdam`.
+        lr, eps, weight_decay, maximize: those of `vmflow.optim.RAdam`.
         beta1, beta2, decoupled: see `Adam`.
     """
 
@@ -105,8 +105,8 @@ class Adamax(NamedTuple):
     """The rule "adamax".  Kept: the average of the gradient, and the largest gradient; counted: steps.
 
     Attributes:
-        lr, eps, weight_decay, maximize: as of `vmflow.optim.Adamax`.
-        beta1, beta2: of its betas.
+        lr, eps, weight_decay, maximize: those of `vmflow.optim.Adamax`.
+        beta1, beta2: its betas.
     """
 
     lr: float | None
@@ -121,9 +121,9 @@ class LAMB(NamedTuple):
     """The rule "lamb".  Kept: both averages; counted: steps.
 
     Attributes:
-        lr, eps, weight_decay, maximize: as of `vmflow.optim.LAMB`.
+        lr, eps, weight_decay, maximize: those of `vmflow.optim.LAMB`.
         beta1, beta2, decoupled: see `Adam`.
-        corrected: whether the averages' beginning at 0 is made up for.
+        corrected: whether the averages are corrected for their beginning at 0.
     """
 
     lr: float | None
@@ -137,10 +137,10 @@ class LAMB(NamedTuple):
 
 
 class ASGD(NamedTuple):
-    """The rule "asgd".  Kept: the averages of the parameters; counted: steps, and for the next one the rate and weight.
+    """The rule "asgd".  Kept: averages of the parameters; counted: steps, and the next step's rate and weight.
 
     Attributes:
-        lr, lambd, alpha, t0, weight_decay, maximize: as of `vmflow.optim.ASGD`.
+        lr, lambd, alpha, t0, weight_decay, maximize: those of `vmflow.optim.ASGD`.
     """
 
     lr: float | None
@@ -155,7 +155,7 @@ class Adagrad(NamedTuple):
     """The rule "adagrad".  Kept: the sum of the squares; counted: steps.
 
     Attributes:
-        lr, lr_decay, eps, weight_decay, maximize: as of `vmflow.optim.Adagrad`.
+        lr, lr_decay, eps, weight_decay, maximize: those of `vmflow.optim.Adagrad`.
     """
 
     lr: float | None
@@ -169,7 +169,7 @@ class Adadelta(NamedTuple):
     """The rule "adadelta".  Kept: the averages of the gradient's square and of the step's; counted: steps.
 
     Attributes:
-        lr, rho, eps, weight_decay, maximize: as of `vmflow.optim.Adadelta`.
+        lr, rho, eps, weight_decay, maximize: those of `vmflow.optim.Adadelta`.
     """
 
     lr: float | None
@@ -182,11 +182,11 @@ class Adadelta(NamedTuple):
 class RMSprop(NamedTuple):
     """The rule "rmsprop".  Counted: steps.
 
-    Kept: the average of the square, what is taken again if there is momentum, the average of the gradient if it is
+    Kept: the average of the square, the momentum buffer if there is momentum, and the average of the gradient if it is
     centered.
 
     Attributes:
-        lr, alpha, eps, weight_decay, momentum, centered, maximize: as of `vmflow.optim.RMSprop`.
+        lr, alpha, eps, weight_decay, momentum, centered, maximize: those of `vmflow.optim.RMSprop`.
     """
 
     lr: float | None
@@ -202,7 +202,7 @@ class Rprop(NamedTuple):
     """The rule "rprop".  Kept: the gradient of the step before, and the step sizes; counted: steps.
 
     Attributes:
-        lr, maximize: as of `vmflow.optim.Rprop`; the rate is looked at in a parameter's first step only.
+        lr, maximize: those of `vmflow.optim.Rprop`; the rate is read in a parameter's first step only.
         shrink, grow: the factors of a step size.
         least, most: the smallest step size and the largest.
     """
@@ -219,8 +219,8 @@ class Along(NamedTuple):
     """The rule "move_along", which reads a direction as one vector, and writes the parameters.
 
     Attributes:
-        distance: how far.
-        from_origin: whether they begin at a vector that is read behind the direction, and not where they are.
+        distance: the factor of the direction.
+        from_origin: whether the parameters start from a vector that is read behind the direction, or from their values.
     """
 
     distance: float
@@ -228,43 +228,58 @@ class Along(NamedTuple):
 
 
 class Clip(NamedTuple):
-    """The rule "clip", which brings elements of what is written into [-limit, limit].
+    """The rule "clip", which limits the elements of the written arrays to [-limit, limit].
 
     Attributes:
         limit: not below 0.
+
+    Raises no errors: settings are not checked.
+    Example:
+        >>> flow.nn.utils.Clip(1.0)
+        Clip(limit=1.0)
     """
 
     limit: float
 
 
 class TotalNorm(NamedTuple):
-    """The rule "total_norm", which writes the norm of all elements that are read.
+    """The rule "total_norm", which writes the p-norm of all elements that are read.
 
     Attributes:
-        order: the p of the p-norm, above 0.
+        order: the p, above 0.
+
+    Raises no errors: settings are not checked.
+    Example:
+        >>> flow.nn.utils.TotalNorm(2.0)
+        TotalNorm(order=2.0)
     """
 
     order: float
 
 
 class ScaleToNorm(NamedTuple):
-    """The rule "scale_to_norm", which reads the norm of what is written, and scales that down where it is larger.
+    """The rule "scale_to_norm", which reads the norm of the written arrays, and scales them down if it is too large.
 
     Attributes:
         limit: the largest norm.
+
+    Raises no errors: settings are not checked.
+    Example:
+        >>> flow.nn.utils.ScaleToNorm(1.0)
+        ScaleToNorm(limit=1.0)
     """
 
     limit: float
 
 
 class AdaptScale(NamedTuple):
-    """The rule "adapt_scale", which writes the scale of a loss and how many steps in a row were good.
+    """The rule "adapt_scale", which writes the scale of a loss and the number of good steps in a row.
 
-    It reads numbers: a step was good if all of them are 0.
+    It reads numbers: a step is good if all of them are 0.
 
     Attributes:
-        growth, backoff: what the scale is multiplied by.
-        interval: after how many good steps it grows.
+        growth, backoff: the factors of the scale.
+        interval: the number of good steps after which it grows.
     """
 
     growth: float
@@ -276,9 +291,9 @@ class RunningStatistics(NamedTuple):
     """The rule "running_statistics", which reads statistics of a batch, and moves the running ones towards them.
 
     Attributes:
-        factors: what each of those read is multiplied by first.
-        counts: whether a count of batches is written behind them.
-        momentum: how far they move; None for one through the count, which is after it has been counted up.
+        factors: of each statistic, applied before it is used.
+        counts: whether a count of batches is written behind the statistics.
+        momentum: the weight of the new statistics; None for 1 / count, with the count after this batch.
     """
 
     factors: tuple[float, ...]
@@ -287,14 +302,18 @@ class RunningStatistics(NamedTuple):
 
 
 class Averages(NamedTuple):
-    """The rule "average", which moves averages towards what is read, and copies what else is read.
+    """The rule "average", which moves averages towards the arrays that are read, and copies further arrays.
 
-    It writes the averages, the copies, and how many are in the averages.
+    It writes the averages, the copies, and the number of averaged sets.
 
     Attributes:
-        averaged: how many arrays are averages.
-        weight: how far to move; None for the weight that makes it the plain average of all.  The first one is taken as
-            it is.
+        averaged: the number of arrays that are averages.
+        weight: the weight of the new arrays; None for that of the plain average of all.  The first arrays are copied.
+
+    Raises no errors: settings are not checked.
+    Example:
+        >>> flow.optim.swa_utils.Averages(2, None)
+        Averages(averaged=2, weight=None)
     """
 
     averaged: int
@@ -304,8 +323,8 @@ class Averages(NamedTuple):
 class Unless(NamedTuple):
     """The rule "unless", which makes another update unless a number is not zero.
 
-    It reads that number, and behind it what the other one reads.  A device that learns the number only later hands it
-    to the other kernel as `skip`, which has to see to it then.
+    It reads that number, and behind it the other update's inputs.  A device that learns the number only later hands it
+    to the other kernel as `skip`, which then has to honour it.
 
     Attributes:
         kernel: of the other update, for the same device.
