@@ -31,7 +31,7 @@ STRANGER = 12345
 def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder that VMFLOW_CACHE_DIR lies two levels below."""
     monkeypatch.setenv("VMFLOW_CACHE_DIR", str(tmp_path / "above" / "chosen"))
-    monkeypatch.setattr(cache, "_told", set())
+    monkeypatch.setattr(cache, "_warned", set())
     folder = tmp_path / "above" / "chosen" / "kernels"
     folder.mkdir(parents=True)
     for each in (folder, folder.parent, folder.parent.parent):

@@ -147,7 +147,7 @@ def test_no_compiler_where_nobody_asked_for_one(
     ("script", "reason"),
     [
         pytest.param("echo it is broken >&2; exit 1\n", "failed with 1: it is broken", id="fails"),
-        pytest.param("exit 0\n", "made no library", id="does nothing"),
+        pytest.param("exit 0\n", "wrote no library", id="does nothing"),
         pytest.param('while [ "$1" != -o ]; do shift; done; echo garbage > "$2"\n', "file too short|ELF", id="garbage"),
         pytest.param("kill -9 $$\n", "failed with -9", id="dies"),
     ],

@@ -1,1 +1,1 @@
-"""How ops are computed on CUDA devices: kernels of our own, compiled by NVRTC, and CuPy's functions for the rest."""
+"""The kernels of CUDA devices: our own, compiled by NVRTC, and CuPy's functions for the rest."""

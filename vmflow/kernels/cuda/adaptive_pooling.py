@@ -1,4 +1,4 @@
-"""Pooling by windows that divide a dimension as evenly as it goes.
+"""Pooling by windows that divide a dimension as evenly as possible.
 
 Neighbouring windows share an element where their number does not divide the size, so their lengths differ by one.
 """
@@ -21,7 +21,7 @@ from .windows import EVEN_NUMBERS, Loop, even_window, even_windows_of_place, nam
 
 
 def _numbers(given: DeviceArray, wanted: DeviceArray) -> list[Argument]:
-    """For each dimension, how many elements are divided into how many windows."""
+    """For each dimension, the number of elements and the number of windows that divide them."""
     return [number for pair in zip(given.shape[2:], wanted.shape[2:], strict=True) for number in pair]
 
 
@@ -31,7 +31,7 @@ def _build_max(problem: Problem) -> Kernel:
 
     def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
         (array,), (out, _) = operands, outs
-        # The first element that is not a number counts.
+        # The first nan counts.
         better = "best == best && (v != v || v > best)"
         launch_largest(launcher, loops, EVEN_NUMBERS, better, array, outs, _numbers(array, out))
 
@@ -60,7 +60,7 @@ def _build_mean_gradient(problem: Problem) -> Kernel:
 
 @lru_cache(None)
 def _mean(rank: int, by_window: bool, given: str, wanted: str) -> Walk:
-    """The mean of a window, or the sum of the shares of the windows that an element is in."""
+    """The mean of a window, or the sum of the shares of the windows that contain an element."""
     compute = COMPUTED[given]
 
     def divided(loop: Loop, value: str) -> str:

@@ -1,8 +1,8 @@
 """Kernels that call functions of the device's array module: CuPy on a GPU, and numpy on an emulated device.
 
 Such a kernel is a function ``f(xp, problem, *operands, *outs)``.  `xp` is the array module, the operands are its arrays
-and Python numbers, and the results go into `outs`.  On an emulated device it is called when its turn comes, and may
-call only what CuPy has.
+and Python numbers, and the results go into `outs`.  On an emulated device it is called in the stream's order, and may
+call only functions that CuPy has.
 """
 
 from __future__ import annotations
@@ -57,14 +57,15 @@ def by_arrays(*names: str) -> Callable[[ArrayFunction], ArrayFunction]:
     return declare
 
 
-# launch(launcher, operands, outs): hand over what computes the outs, which have the dtypes that inference has found.
+# launch(launcher, operands, outs): launch the work that computes the outs, which have the dtypes that inference has
+# found.
 Launch: TypeAlias = "Callable[[Launcher, tuple[Any, ...], tuple[DeviceArray, ...]], None]"
 
 
 def into_outs(launch: Launch, problem: Problem) -> Function:
-    """The function of a kernel, see `choosing.Function`, of what launches the work; its kernels are compiled meanwhile.
+    """The function of a kernel, see `choosing.Function`, from its launch; a thread compiles its kernels meanwhile.
 
-    Results that are wanted in another dtype are cast behind it.
+    Results of another dtype than the wanted one are cast afterwards.
     """
     metas = problem.outputs
     rehearse_soon(launch, problem)
@@ -84,7 +85,7 @@ def into_outs(launch: Launch, problem: Problem) -> Function:
 
 
 def _fitting(launcher: Launcher, meta: TensorMeta, wanted: DeviceArray | None) -> DeviceArray:
-    """The array that is wanted, if it has the dtype, else memory for one that has."""
+    """The wanted array, if it has the dtype, else memory of that dtype."""
     dtype = meta.dtype.numpy
     if wanted is not None and wanted.dtype == dtype:
         return wanted

@@ -1,6 +1,6 @@
-"""Attention, by the scores of all queries and keys at once.
+"""Attention, by the scores of all queries and keys together.
 
-All between the products is done by one kernel that goes through the rows of the scores.
+One kernel, which goes through the rows of the scores, computes everything between the products.
 Half precision is computed in float32.
 """
 
@@ -30,14 +30,14 @@ from .walks import contiguous
 
 
 class _Scores(NamedTuple):
-    """How scores are computed, and what becomes of them.
+    """The computation of scores and weights.
 
     Attributes:
         extent: see there.
-        factor: they are multiplied by it.
+        factor: of the scores.
         causal: whether query l attends to keys up to l only.
-        p: the probability with which a weight is dropped.
-        keeps: whether the weights are kept for the gradient; else it is the logarithms of what they were divided by.
+        p: the probability of dropping a weight.
+        keeps: whether the weights are kept for the gradient; otherwise the logarithms of their divisors are.
         wide: the dtype to compute in.
     """
 
@@ -61,7 +61,7 @@ class _Scores(NamedTuple):
     def found(
         self, launcher: Launcher, query: DeviceArray, key: DeviceArray, masks: Sequence[DeviceArray]
     ) -> DeviceArray:
-        """The scores, without what is behind a query; -inf where a mask leaves nothing."""
+        """The scores, without the keys behind a query; -inf where a mask leaves nothing."""
         scaled = launcher.scratch(query.shape, self.wide)
         _scale(launcher, query, self.factor, scaled)
         scores = self.product(launcher, scaled, _turned(self.widened(launcher, key)))
@@ -77,7 +77,7 @@ class _Scores(NamedTuple):
     def product(
         self, launcher: Launcher, left: DeviceArray, right: DeviceArray, out: DeviceArray | None = None
     ) -> DeviceArray:
-        """The product of matrices for all leading dimensions; into new memory, if `out` is not given."""
+        """The product of matrices for all leading dimensions; into new memory if `out` is None."""
         if out is None:
             out = launcher.scratch((*self.extent.leading, left.shape[-2], right.shape[-1]), self.wide)
         multiply(launcher, left, right, out)
@@ -92,7 +92,7 @@ class _Scores(NamedTuple):
         return wide
 
     def drawn(self, numbers: Sequence[Any]) -> list[Argument]:
-        """Arguments for what is dropped: the place in a sequence, and the probability."""
+        """The arguments for dropping: the position in a sequence, and the probability."""
         if not self.p:
             return [0, 0, 0, 0, 0, 0.0, 1.0]
         limit = int(self.p * 65536)
@@ -149,9 +149,9 @@ def _attention(problem: Problem) -> Kernel:
 
 @builds("scaled_dot_product_attention_gradient", package=PACKAGE)
 def _attention_gradient(problem: Problem) -> Kernel:
-    """Attributes: those of the forward op; which of its results have a gradient; whether each operand wants one.
+    """Attributes: those of the forward op; whether each of its results has a gradient; whether each operand needs one.
 
-    Operands: the gradients there are, what was kept, query, key, value; a mask if probabilities were not kept.
+    Operands: the existing gradients, the kept array, query, key, value; a mask if probabilities were not kept.
     """
     options, present, wanted = problem.attributes
     gradients, inputs = sum(present), len(problem.inputs)
@@ -170,7 +170,7 @@ def _attention_gradient(problem: Problem) -> Kernel:
             if outer is None
             else scores.product(launcher, outer, _turned(scores.widened(launcher, value)))
         )
-        # The logarithms alone do not tell the mask.
+        # The logarithms alone do not contain the mask.
         masks = operands[gradients + 4 : inputs] if masked else ()
         weights = contiguous(launcher, kept) if scores.keeps else scores.found(launcher, query, key, masks)
         logarithms: Argument = 0 if scores.keeps else contiguous(launcher, kept)
@@ -207,7 +207,7 @@ def _attention_gradient(problem: Problem) -> Kernel:
 def _put_by_value(
     launcher: Launcher, scores: _Scores, used: DeviceArray | None, outer: DeviceArray | None, out: DeviceArray
 ) -> None:
-    """The gradient by the values, which what has no gradient gives none."""
+    """The gradient by the values, which is 0 if the result has none."""
     if used is None or outer is None:
         function = Pointwise("nothing", (), (), (), (("0", out.dtype.name),))
         launch_pointwise(launcher, function, (), (), (out,))
@@ -215,7 +215,7 @@ def _put_by_value(
     copy_array(launcher, scores.product(launcher, _turned(used), outer), out)
 
 
-# Which elements are kept: those of the CPU.  Sixteen random bits decide nearly always; where they equal those of the
+# The kept elements, like those of the CPU.  Sixteen random bits decide nearly always; if they equal those of the
 # probability, a further word decides by the rest of it.
 _KEPT: Final = """
 struct Kept {
@@ -236,10 +236,10 @@ struct Kept {
 };
 """
 
-# Parameters of a kernel that tell which elements are dropped.
+# Parameters of a kernel that determine the dropped elements.
 _DROPPED: Final = f"{PLACE}, int64 limit, double rest, double scale"
 
-# Threads go through eight elements each that one block of random words decides on, or through one after the other.
+# Threads go through eight elements each, for which one block of random words decides, or through one after the other.
 _BY_EIGHT: Final = """
     const int64 begin = (int64)blockIdx.x * columns;
     for (int64 eight = begin / 8 + threadIdx.x; eight * 8 < begin + columns; eight += blockDim.x) {
@@ -252,14 +252,14 @@ _BY_ONE: Final = """
 
 
 def _factor(drops: bool) -> str:
-    """The statement that finds by what a weight is multiplied."""
+    """The statement that computes a weight's factor."""
     kept = "kept_elements.at(seed, offset, place, limit, rest)"
     return f"const value factor = {kept} ? (value)scale : 0;" if drops else "const value factor = 1;"
 
 
 @lru_cache(None)
 def _softmax(wide: str, kept: str, keeps: bool, causal: bool, masked: bool, drops: bool) -> CudaKernel:
-    """Make weights of scores, zeros of a row of -inf alone, and keep them or the logarithms."""
+    """Turn scores into weights, zeros for a row of only -inf, and keep them or the logarithms."""
     options = {"weights": keeps, "causal": causal, "masked": masked, "drops": drops}
     name = "_".join(["attention", wide, kept, *[option for option, there in options.items() if there]])
     source = f"""{ELEMENTS_PRELUDE}{BLOCK}{PHILOX}{_KEPT}
@@ -300,14 +300,14 @@ extern "C" __global__ void {name}({STORED[wide]}* scores, {STORED[kept]}* kept, 
 def _slopes(
     wide: str, weights: str, logarithms: str, direct: str, through: bool, used: bool, causal: bool, drops: bool
 ) -> CudaKernel:
-    """Make the gradient by the scores of that by dropped weights, which `slopes` hold, and that by the weights.
+    """Compute the gradient by the scores from those by dropped weights, in `slopes`, and by the weights.
 
     Args:
         wide: the dtype to compute in.
         weights: that of the weights, or of the scores.
-        logarithms: that of what was kept with scores; nothing if it was the weights.
-        direct: that of the gradient by the weights; nothing if there is none.
-        through: whether `slopes` hold anything.
+        logarithms: that of the array kept with scores; "" if the weights were kept.
+        direct: that of the gradient by the weights; "" if there is none.
+        through: whether `slopes` holds a gradient.
         used: whether the dropped weights are wanted.
         causal, drops: see `_Scores`.
     """

@@ -1,4 +1,4 @@
-"""Checks of values that only the device knows: what is wrong is reported when the work has ended."""
+"""Checks of values that only the device knows: errors are reported when the work has ended."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def check_range(launcher: Launcher, array: DeviceArray, low: int, high: int, exp
     """Report the first integer found that is not from `low` to `high` - 1.
 
     Args:
-        explain: makes the error, of the position among the array's elements in C order, and the value.
+        explain: makes the error, from the position among the array's elements in C order, and the value.
     """
     if not array.size:
         return
@@ -35,7 +35,7 @@ def check_indices(
 
     Args:
         name: of the op.
-        shape: of what is indexed.
+        shape: of the indexed array.
         from_the_end: whether indices below 0 count from the end.
     """
     size = shape[dim] if shape else 1

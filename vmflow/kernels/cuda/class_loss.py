@@ -1,7 +1,7 @@
 """Losses of class indices: the negative log-likelihood, and the cross-entropy of scores.
 
-A first kernel finds what each row loses, and how much it counts, and a further one adds up: in parts where there are
-many rows, and always in one order.
+One kernel computes each row's loss and weight, and another adds them up: in parts if there are many rows, and always in
+one order.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from .rows import (
 from .sources import COMPUTED, STORED, THREADS, CudaKernel
 from .walks import contiguous
 
-# The class of a row, which has to be within the range, and otherwise is reported; -1 if the row does not count.
+# The class of a row, -1 if the row does not count; a class out of range is reported.
 _CLASS_OF: Final = """
 template <typename T>
 __device__ __forceinline__ int64 class_of(unsigned long long* report, const T* target, int64 row, int64 classes,
@@ -123,7 +123,7 @@ def _explain(cases: Cases) -> Any:
 
 
 def _inner(cases: Cases) -> int:
-    """How far classes of one row are apart."""
+    """The distance between the classes of one row."""
     return int(np.prod(cases.shape[cases.axis + 1 :], dtype=np.int64))
 
 
@@ -132,7 +132,7 @@ def _names(*arrays: DeviceArray) -> list[str]:
 
 
 def _name_of(weight: Sequence[DeviceArray]) -> str:
-    """The dtype of the classes' weights; nothing if there are none."""
+    """The dtype of the classes' weights; "" if there are none."""
     return weight[0].dtype.name if weight else ""
 
 
@@ -141,7 +141,7 @@ def _or_null(weight: Sequence[DeviceArray]) -> Argument:
 
 
 def _room(launcher: Launcher, cases: Cases, loss: DeviceArray) -> tuple[DeviceArray, DeviceArray]:
-    """Where what each row loses goes, and how much it counts."""
+    """Memory for each row's loss and weight."""
     compute = cases.compute.numpy
     direct = cases.reduction == "none" and loss.contiguous
     return loss if direct else launcher.scratch((cases.rows,), compute), launcher.scratch((cases.rows,), compute)
@@ -170,7 +170,7 @@ def _add_up(
 
 @lru_cache(None)
 def _picked(scores: str, target: str, loss: str, weight: str, compute: str) -> CudaKernel:
-    """The loss of each row of log-probabilities, and how much it counts."""
+    """The loss of each row of log-probabilities, and its weight."""
     name = f"nll_loss_{scores}_{target}_{loss}_{weight}"
     source = f"""{_CLASS_OF}
 extern "C" __global__ void {name}({STORED[loss]}* losses, {STORED[compute]}* weights, unsigned long long* report,
@@ -196,7 +196,7 @@ extern "C" __global__ void {name}({STORED[loss]}* losses, {STORED[compute]}* wei
 
 @lru_cache(None)
 def _scored(scores: str, target: str, loss: str, weight: str, compute: str, smooth: bool) -> CudaKernel:
-    """The logarithm of each row's softmax, its loss, and how much it counts."""
+    """The logarithm of each row's softmax, its loss, and its weight."""
     name = f"cross_entropy_{scores}_{target}_{loss}_{weight}{'_smooth' if smooth else ''}"
     weighed = "converted<value>(weight[{}])".format if weight else "value(1)".format
     spread = f"spread += log * {weighed('i')};" if weight else "spread += log;"
@@ -240,7 +240,7 @@ extern "C" __global__ void {name}({STORED[loss]}* losses, {STORED[compute]}* wei
 
 @lru_cache(None)
 def _sums(compute: str, loss: str, averages: bool) -> CudaKernel:
-    """The sums of parts of losses, or the first one divided by the second, and of how much they count."""
+    """The sums of parts of losses and of their weights; with `averages`, the first is divided by the second."""
     name = f"class_loss_{compute}_{loss}{'_mean' if averages else ''}"
     source = f"""{BLOCK}
 extern "C" __global__ void {name}({STORED[loss]}* out, {STORED[compute]}* total, const {STORED[compute]}* losses,

@@ -18,8 +18,8 @@ from vmflow.streams.cuda.launching import Launcher
 from .sources import COMPUTED, STORED
 from .walks import Steps, Walk, Walked, along, steps_of, walk, walked
 
-# Columns beyond this many bytes are made and multiplied piece by piece: they are larger than the images by as much as
-# the kernel has taps.
+# Columns beyond this many bytes are made and multiplied piece by piece: they are larger than the images by the number
+# of the kernel's taps.
 COLUMN_BYTES: Final = 256 << 20
 
 
@@ -32,7 +32,7 @@ def pieces(it: Geometry, itemsize: int) -> Iterator[slice]:
 
 
 def column_shape(it: Geometry, samples: int) -> tuple[int, ...]:
-    """The shape of columns with a dimension for everything that is counted."""
+    """The shape of columns with all of their dimensions separate."""
     return (it.channels, *it.kernel, samples, *it.output)
 
 
@@ -54,14 +54,14 @@ def to_columns(launcher: Launcher, array: DeviceArray, it: Geometry, out: Device
 
 
 def from_columns(launcher: Launcher, matrix: DeviceArray, steps: Steps, it: Geometry, out: DeviceArray) -> None:
-    """Add columns up where they came from, into (samples, channels, ...).
+    """Add columns up at their pixels, into (samples, channels, ...).
 
     Args:
         launcher: of the stream.
         matrix: of columns.
         steps: of the matrix, along the dimensions of `column_shape`.
         it: the sizes.
-        out: whose elements are sums in the dtype of the matrix, or in single precision if that is half.
+        out: its elements are sums in the dtype of the matrix, or in single precision if that is half.
     """
     rank = it.rank
     channel, *rest = steps

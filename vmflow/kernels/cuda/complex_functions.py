@@ -69,7 +69,7 @@ OF_COMPLEX expm1_of(C x) {
     const PART half = sin(x.imag / 2);
     return {expm1(x.real) * cos(x.imag) - 2 * half * half, exp(x.real) * sin(x.imag)};
 }
-/* Next to the unit circle the logarithm of the size is taken from what the square is apart from 1. */
+/* Near the unit circle the logarithm is computed from the difference between the squared size and 1. */
 OF_COMPLEX log_of(C x) {
     const PART real = fabs(x.real), imag = fabs(x.imag), size = size_of(x);
     const PART most = real > imag ? real : imag, least = real > imag ? imag : real;
@@ -81,7 +81,7 @@ OF_COMPLEX log1p_of(C x) {
     return {log(hypot(sum, x.imag)), atan2(x.imag, sum)};
 }
 
-/* A quarter of what is large, whose size might overflow. */
+/* Large numbers are quartered, since their size might overflow. */
 OF_COMPLEX sqrt_of(C x) {
     if (x.real == 0 && x.imag == 0) return {0, x.imag};
     if (fabs(x.imag) == INF) return {INF, x.imag};
@@ -94,7 +94,7 @@ OF_COMPLEX sqrt_of(C x) {
     return {fabs(other), copysign(root, x.imag)};
 }
 
-/* By products where the exponent is a small whole number. */
+/* By products if the exponent is a small whole number. */
 OF_COMPLEX power_of(C x, C exponent) {
     if (is_zero(exponent)) return {1, 0};
     if (is_zero(x)) {

@@ -27,7 +27,7 @@ from .walks import contiguous, part_of, transposed
 
 
 def _matrices(launcher: Launcher, weight: DeviceArray, it: Geometry) -> DeviceArray:
-    """The weight as one matrix for each group: filters, of which there may be none, by taps."""
+    """The weight as one matrix for each group: filters, possibly none, by taps."""
     return contiguous(launcher, weight, weight.dtype).strided(_matrix_shape(it), weight.dtype)
 
 
@@ -36,7 +36,7 @@ def _matrix_shape(it: Geometry) -> tuple[int, int, int]:
 
 
 def _columns(launcher: Launcher, array: DeviceArray, it: Geometry, out: DeviceArray | None = None) -> DeviceArray:
-    """The windows as (groups, taps of a group, output pixels of all samples), in `out` if it is fit for that."""
+    """The windows as (groups, taps of a group, output pixels of all samples), in `out` if that fits."""
     groups, taps, _ = it.columns_shape()
     samples = array.shape[0]
     if out is None or not out.contiguous or out.dtype != array.dtype:
@@ -54,7 +54,7 @@ def _pixels(launcher: Launcher, array: DeviceArray, it: Geometry) -> DeviceArray
 def _put_pixels(
     launcher: Launcher, pixels: DeviceArray, biases: tuple[DeviceArray, ...], it: Geometry, out: DeviceArray
 ) -> None:
-    """The other way round, with the bias added to each filter, if there is one."""
+    """The inverse of `_pixels`, with the bias added to each filter, if there is one."""
     shape = (it.filters, out.shape[0], *it.output)
     _put_images(launcher, transposed(pixels.strided(shape, pixels.dtype), (1, 0, *range(2, len(shape)))), biases, out)
 
@@ -200,7 +200,7 @@ def _by_weight(
 
 
 def _weight_total(launcher: Launcher, it: Geometry, wide: np.dtype[Any], out: DeviceArray) -> DeviceArray:
-    """Contiguous memory for the gradient by the weight's matrices: that of the result, if it is fit for that."""
+    """Contiguous memory for the gradient by the weight's matrices: that of the result, if it fits."""
     if out.contiguous and out.dtype == wide:
         return out.strided(_matrix_shape(it), wide)
     return launcher.scratch(_matrix_shape(it), wide)
@@ -218,7 +218,7 @@ def _from_taps(launcher: Launcher, it: Geometry, gradient: DeviceArray, taps: De
 
 @builds("conv1d_gradient", "conv2d_gradient", "conv3d_gradient", package=PACKAGE)
 def _build_gradients(problem: Problem) -> Kernel:
-    """Attributes: among others which of the gradients are wanted, and whether `array` is the columns of the input."""
+    """Attributes: among others, the wanted gradients, and whether `array` holds the columns of the input."""
     it: Geometry = problem.details
     _, (by_input, by_weight, by_bias), source, has_columns = problem.attributes
     wide = computes_in(source.dtype)

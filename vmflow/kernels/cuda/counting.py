@@ -1,7 +1,7 @@
-"""How many elements there are of each value: distinct ones, numbers and elements in bins.
+"""Counts of elements by value: distinct ones, numbers and elements in bins.
 
-How many there are of anything is never asked here: what takes a place that is not known to exist goes behind the end.
-Whole numbers are counted by atomic additions, whose order is no matter; sums of weights have the order of the elements.
+Counts never come back to the host here: elements whose place may not exist are written behind the end.
+Whole numbers are counted by atomic additions, in any order; sums of weights have the order of the elements.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _INT64: Final = np.dtype(np.int64)
 _FLOAT64: Final = np.dtype(np.float64)
 _BOOL: Final = np.dtype(np.bool_)
 
-# Distinct ones
+# Distinct elements
 
 
 @builds("distinct", package=PACKAGE)
@@ -80,7 +80,7 @@ def _items(launcher: Launcher, array: DeviceArray, dim: int | None) -> DeviceArr
 
 
 def _ascending(launcher: Launcher, items: DeviceArray) -> DeviceArray | int:
-    """The order of the rows of a matrix, in which their first elements count most."""
+    """The order of the rows of a matrix, by their first elements, then the second, and so on."""
     total, width = items.shape
     if width == 1:
         return ordered(launcher, items, 0).order
@@ -129,7 +129,7 @@ def _put_first(
     groups: DeviceArray,
     values: DeviceArray,
 ) -> None:
-    """Put the first row of each group where the number of its group says."""
+    """Put the first row of each group at the group's number."""
     total, width = items.shape
     group, *within = steps_of(values)
     shape, ndim = (total, *values.shape[1:]), values.ndim
@@ -200,7 +200,7 @@ def _build_bincount(problem: Problem) -> Kernel:
 
 
 def _totals(launcher: Launcher, bins: DeviceArray, length: int, weights: list[DeviceArray]) -> DeviceArray:
-    """How many elements each bin has, or how much they weigh together; bins from `length` on are none."""
+    """The number of elements in each bin, or the sum of their weights; bins from `length` on are left out."""
     found = launcher.scratch((length,), _FLOAT64 if weights else _INT64)
     if length:
         launcher.fill(found, 0)
@@ -268,7 +268,7 @@ _HIGHEST: Final = _extreme("amax", ">", f"-{_INFINITY}")
 def _borders(
     launcher: Launcher, array: DeviceArray, low: float, high: float, bins: int
 ) -> tuple[DeviceArray, DeviceArray]:
-    """The edges of bins of one width in the given range, or in that of the elements, and whether any is infinite."""
+    """The edges of bins of equal width in the given range, or in that of the elements, and whether one is infinite."""
     limits = launcher.scratch((2,), _FLOAT64)
     for place, (limit, reduction) in enumerate([(low, _LOWEST), (high, _HIGHEST)]):
         target = part_of(limits, 0, place, place + 1)
@@ -303,7 +303,7 @@ _BORDERS: Final = Walk(
 
 @lru_cache(None)
 def _bin(dtype: str) -> Walk:
-    """The last bin has both of its borders in it; what is in none gets the number of bins."""
+    """The last bin includes both of its borders; elements in no bin get the number of bins."""
     lines = (
         "const double v = converted<double>(x[x_place]);",
         "int64 low = 0, high = length + 1;",

@@ -1,8 +1,8 @@
 """The likelihood of a sequence, summed over all its alignments in time; see `vmflow.kernels.numpy.ctc_loss`.
 
 A block of threads goes through the times of each case, and its threads through the states.  The log-likelihoods of all
-states at all times, which only the gradient needs, are the lattice.  The gradient is gathered from it: by a block for
-each case and time, which adds up for each class what its states have, in their order.
+states at all times, which only the gradient needs, are the lattice.  A block for each case and time gathers the
+gradient from it, adding up the states of each class in their order.
 
 Until the error is reported, the nearest valid value stands in for a wrong length or class.
 """
@@ -28,13 +28,13 @@ _INT64: Final = np.dtype(np.int64)
 
 
 class _Cases(NamedTuple):
-    """The operands, contiguous, and what has been found about them.
+    """The operands, contiguous, and facts about them.
 
     Attributes:
         log_probs: (times, batch, classes).
         targets: of all cases, int64.
-        spans: (3, batch): where each case's target begins, how long it is, and how many times the case uses.
-        blank: the class that stands for nothing.
+        spans: (3, batch): the beginning and length of each case's target, and the number of times that the case uses.
+        blank: the class of no output.
         report: where errors are reported; 0 for nowhere.
     """
 
@@ -46,12 +46,12 @@ class _Cases(NamedTuple):
 
     @property
     def batch(self) -> int:
-        """How many cases there are."""
+        """The number of cases."""
         return self.log_probs.shape[1]
 
     @property
     def states(self) -> int:
-        """The states of all cases: of each one twice as many as its target has classes, and one."""
+        """The states of all cases: for each, twice the number of its target's classes, and one more."""
         return 2 * self.targets.size + self.batch
 
     @property
@@ -60,7 +60,7 @@ class _Cases(NamedTuple):
         return threads_for(2 * self.targets.shape[-1] + 1)
 
     def numbers(self) -> tuple[int, int, int, int]:
-        """As most of the kernels take them."""
+        """The arguments that most of the kernels share."""
         return self.batch, self.log_probs.shape[2], self.states, self.blank
 
 
@@ -131,7 +131,7 @@ def _run_forwards(
     kernel.launch(launcher, cases.batch, (lattice, losses, cases.report, *given, *numbers), cases.threads)
 
 
-# Errors: each has a number, and the first of them that is found is reported.
+# Errors: each has a number, and the first that is found is reported.
 _TIMES, _NEGATIVE, _SUM, _BEYOND, _CLASS = range(1, 6)
 
 
@@ -151,7 +151,7 @@ def _error(problem: Problem, kind: int, value: int) -> Exception:
 
 @lru_cache(None)
 def _spans() -> CudaKernel:
-    """One block: each thread looks at neighbouring cases, whose targets lie behind those of the threads before it."""
+    """One block: each thread checks neighbouring cases, whose targets lie behind those of the threads before it."""
     source = f"""{BLOCK}
 extern "C" __global__ void ctc_spans(int64* spans, unsigned long long* report, const int64* times,
                                      const int64* lengths, int64 batch, int64 steps, int64 targets, int64 width) {{
@@ -190,7 +190,7 @@ extern "C" __global__ void ctc_spans(int64* spans, unsigned long long* report, c
     return CudaKernel("ctc_spans", source, (0, 1))
 
 
-# All kernels below know these variables of a case, and of its states.
+# All kernels below use these variables of a case and its states.
 _CASE: Final = """
 struct Case {
     const int64* target;
@@ -233,7 +233,7 @@ __device__ __forceinline__ double summed(double first, double second, double thi
 
 @lru_cache(None)
 def _forwards(given: str, wanted: str) -> CudaKernel:
-    """The log-likelihood of all beginnings that are in a state at a time, in as many rows as the lattice has."""
+    """The log-likelihood of all beginnings that end in a state at a time, in as many rows as the lattice has."""
     name = f"ctc_forwards_{given}_{wanted}"
     source = f"""{BLOCK}{_CASE}
 extern "C" __global__ void {name}(double* lattice, {STORED[wanted]}* losses, unsigned long long* report,
@@ -294,7 +294,8 @@ extern "C" __global__ void {name}(double* lattice, {STORED[wanted]}* losses, uns
 def _backwards(given: str) -> CudaKernel:
     """From the log-likelihoods of beginnings to the likelihood that an alignment is in a state at a time.
 
-    The log-likelihood of all that follows, and of what the state emits, is in two rows: one time's and the next one's.
+    The log-likelihoods of all continuations, with the state's own class, are in two rows: one time's and the next
+    one's.
     """
     name = f"ctc_backwards_{given}"
     source = f"""{_CASE}

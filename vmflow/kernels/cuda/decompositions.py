@@ -1,4 +1,4 @@
-"""Factors of matrices, what follows from them, and the exponential of matrices.
+"""Factors of matrices, functions that build on them, and the exponential of matrices.
 
 Half precision is computed in float32, since cuSOLVER has none.
 """
@@ -22,7 +22,7 @@ by_arrays("slogdet", "cholesky", "qr", "svd", "svdvals", "eig", "eigh", "lu_fact
 def _solve_triangular(xp: Any, problem: Problem, array: Any, values: Any, out: Any) -> None:
     upper, unitriangular = problem.attributes
     wide = computes_in(problem.outputs[0].dtype)
-    # An upper triangle needs no pivots: elimination finds nothing to do, and substitutes backwards.
+    # An upper triangle needs no pivots and no elimination, only substitution backwards.
     triangle = xp.triu(array.astype(wide)) if upper else xp.tril(array.astype(wide))[..., ::-1, ::-1]
     if unitriangular:
         diagonal = xp.eye(triangle.shape[-1], dtype=bool)
@@ -72,7 +72,7 @@ def _matrix_exp(xp: Any, array: Any) -> tuple[Any, ...]:
             even = even + power * coefficient
         power = xp.matmul(power, scaled)
     result = solved(xp, even - odd, even + odd, array.shape)
-    # The host waits for this number, as it has waited for the solution.
+    # The host waits for this number, as it waited for the solution.
     for turn in range(int(xp.amax(halvings))):
         result = xp.where((halvings > turn)[..., None, None], xp.matmul(result, result), result)
     return (result,)

@@ -1,6 +1,6 @@
 """Kernels that draw random numbers: each is a function of its index, the seed and the offset, as on the CPU.
 
-A thread takes a block of four words, and makes the elements of it.
+A thread takes a block of four words, and computes its elements.
 """
 
 from __future__ import annotations
@@ -114,11 +114,11 @@ template <typename T> __device__ __forceinline__ bool is_aligned(const void* pla
 
 
 class Kind(NamedTuple):
-    """The numbers that are made of a block.
+    """The numbers from one block.
 
     Attributes:
         type: of a number, in C++.
-        each: how many there are.
+        each: how many a block gives.
         body: statements that fill an array of them, ``found[each]``, from the words `w` of the block.
     """
 
@@ -153,7 +153,7 @@ class Drawing(NamedTuple):
         finish: an expression in C++ of the element number `i`, from the number `v`.
         given: further parameters of the kernel: types and names in C++.
         functions: definitions in front of the kernel.
-        before: statements in front of `finish`.  In a kernel that checks what it is given they call ``wrong()``.
+        before: statements in front of `finish`.  In a kernel that checks its parameters they call ``wrong()``.
         checks: whether it does.
     """
 
@@ -184,11 +184,11 @@ def draw(
     given: Sequence[Argument] = (),
     explain: Explain | None = None,
 ) -> None:
-    """Fill an array with numbers, in C order; one of complex dtype with pairs of them.
+    """Fill an array with numbers, in C order; complex elements get pairs of them.
 
     Args:
         given: the arguments of the drawing's own parameters.
-        explain: makes the error of a drawing that checks what it is given; see `CudaDevice.error_report`.
+        explain: makes the error of a drawing that checks its parameters; see `CudaDevice.error_report`.
     """
     flat = out if out.contiguous else launcher.scratch(out.shape, out.dtype)
     count, dtype = flat.size, flat.dtype.name

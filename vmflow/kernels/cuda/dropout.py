@@ -1,7 +1,7 @@
 """Dropout: zero a random part of the elements and scale up the rest.
 
-Sixteen random bits decide nearly always whether an element is kept.  Where they equal those of the probability, a word
-of the next lane decides by the rest of it.
+Sixteen random bits decide nearly always whether an element is kept.  If they equal those of the probability, a word of
+the next lane decides by the rest of it.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ def _dropout(problem: Problem) -> Kernel:
 
 
 def _scale(problem: Problem) -> float:
-    """The factor of elements that are kept, rounded in the dtype."""
+    """The factor of kept elements, rounded in the dtype."""
     (p,) = problem.attributes
     return float(problem.outputs[0].dtype.numpy.type(1 / (1 - p)).real)
 
 
 @lru_cache(64)
 def _kernel(given: str, wanted: str) -> CudaKernel:
-    """A thread takes a block of words, which decide on eight elements."""
+    """A thread takes a block of words, which decide for eight elements."""
     name = f"dropout_{given}_{wanted}"
     stored, source_type, value = STORED[wanted], STORED[given], COMPUTED[wanted]
     source = f"""{PHILOX}{NUMBERS}{_SCALED}

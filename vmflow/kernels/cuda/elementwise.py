@@ -1,13 +1,13 @@
 """Ops that treat each element alone.
 
-Operands are cast to the dtype in which the op computes, and numbers are taken as on the CPU.
+Operands are cast to the dtype in which the op computes, and numbers are converted as on the CPU.
 Half precision is computed in float32 and rounded once.
 """
 
 from __future__ import annotations
 
 from vmflow.kernels.choosing import Kernel, Problem, builds
-from vmflow.kernels.numpy import arithmetic as _how_numbers_are_taken  # noqa: F401 (which it declares)
+from vmflow.kernels.numpy import arithmetic as _conversions_of_numbers  # noqa: F401 (which it declares)
 from vmflow.kernels.numpy.ufuncs import number_of
 from vmflow.kernels.problems.elementwise import REVERSED, Elementwise
 

@@ -1,4 +1,4 @@
-"""Rows of a table, by index, and the largest among those of a bag."""
+"""Rows of a table by index, and the largest elements of each bag of rows."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _INT64: Final = np.dtype(np.int64)
 
 
 def _check_rows(launcher: Launcher, places: DeviceArray, rows: int) -> None:
-    """Report an index that names none of so many rows; none counts from the end."""
+    """Report an index that names none of so many rows; negative ones do not count from the end."""
 
     def explain(position: int, value: int) -> Exception:
         return IndexError(f"embedding: index {value} is out of range for a table of {rows} rows")
@@ -86,7 +86,7 @@ def _build_gradient(problem: Problem) -> Kernel:
 
 @builds("embedding_limit_norms", package=PACKAGE)
 def _build_limit_norms(problem: Problem) -> Kernel:
-    """An index out of range is left to the look-up, which fails; failing here would cost the table its values."""
+    """An index out of range is left to the look-up, which fails without losing the table's values."""
     limit, order = problem.attributes
 
     def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
@@ -96,7 +96,7 @@ def _build_limit_norms(problem: Problem) -> Kernel:
         with changing(launcher, table, outs[0]) as target:
             if not (indices.size and target.size):
                 return
-            # A row that is named several times is changed once.
+            # A row that several indices name is changed once.
             places = Places(known_keys(launcher, indices, rows), rows + 1, 0)
             last = last_of_each(launcher, places)
             kernel = _limit(target.dtype.name, order if order in _RULES else None, last.by_key)
@@ -106,8 +106,8 @@ def _build_limit_norms(problem: Problem) -> Kernel:
     return Kernel(into_outs(launch, problem), casts=True)
 
 
-# By the order of a norm, or None for any other, which is known in C++ as well: how it starts, what it takes of an
-# element, how it combines two of these, and how it ends.
+# By the order of a norm, or None for any other order, in C++: the start, the value of an element, the combination of
+# two values, and the end.
 _RULES: Final[dict[float | None, tuple[str, str, str, str]]] = {
     inf: ("0", "fabs(v)", "p != p || p > q ? p : q", "total"),
     -inf: ("__longlong_as_double(0x7ff0000000000000LL)", "fabs(v)", "p != p || p < q ? p : q", "total"),
@@ -169,7 +169,7 @@ def _build_largest_of_bag(problem: Problem) -> Kernel:
 
 @lru_cache(None)
 def _largest(dtype: str) -> Walk:
-    """The thread of the first element of a bag goes through all of them; of equal ones, the first counts."""
+    """The thread of a bag's first element goes through the whole bag; of equal elements, the first counts."""
     compute = COMPUTED[dtype]
     lines = (
         "const int64 key = keys[n_place];",

@@ -1,4 +1,4 @@
-"""Discrete Fourier transforms, by CuPy, and what belongs to them, by kernels."""
+"""Discrete Fourier transforms by CuPy, and related ops by kernels."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _from_half(xp: Any, array: Any, dims: tuple[int, ...], length: int, norm: An
     return xp.fft.irfftn(array, s=lengths, axes=dims, norm=norm)
 
 
-# transform(xp, array, *attributes), of which the first are the dimensions
+# transform(xp, array, *attributes); the first attributes are the dimensions
 _TRANSFORMS: Final[dict[str, Callable[..., Any]]] = {"fft": _whole, "rfft": _to_half, "irfft": _from_half}
 
 

@@ -1,4 +1,4 @@
-"""Functions of one element in CUDA C++ that rules call, beside those that C has as well."""
+"""Functions of one element in CUDA C++ that rules call, beside those that C shares."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 from vmflow.kernels.numpy import bessel_functions as bessel, gamma_functions as gamma, special as of_cpu
 
-# Which names are those of `vmflow.kernels.expressions`: float32 has functions of ours there.
+# By the names in `vmflow.kernels.expressions`, which has its own functions for float32.
 _BY_TYPE: Final = """
 INLINED float exponential(float x) { return exp_f(x); }
 INLINED double exponential(double x) { return exp(x); }
@@ -49,7 +49,7 @@ template <typename T> INLINED T remainder_of(T x, T y) {
     return rest;
 }
 
-/* A quotient may be rounded up to a whole number that it does not reach: the rest tells. */
+/* A quotient may be rounded up to a whole number that it does not reach: the rest decides. */
 template <typename T> INLINED T floor_divided(T x, T y) {
     const T rest = fmod_of(x, y);
     const bool below = rest != 0 && (rest < 0) != (y < 0);
@@ -67,7 +67,7 @@ template <typename T> INLINED T floor_divided(T x, T y) {
 }
 """
 
-# Powers with negative exponents are fractions, of which nothing is left but for the powers of 1 and -1.
+# Powers with negative exponents are fractions, which round to 0 except for the powers of 1 and -1.
 _POWERS: Final = """
 template <typename T> INLINED T power(T x, T exponent) {
     if constexpr (is_floating<T>) {
@@ -99,7 +99,7 @@ template <typename T> INLINED T power_of_all(T x, T exponent) {
 }
 """
 
-# By as many places as there are bits, or by less than none, all bits are moved out.
+# Shifts by at least the number of bits, or by a negative number, shift all bits out.
 _SHIFTS: Final = """
 template <typename T> INLINED T shifted_left(T x, T places) {
     const bool inside = places >= 0 && places < (T)(8 * sizeof(T));
@@ -146,8 +146,8 @@ template <typename T> INLINED T sine_by_argument(T x) {
 }
 """
 
-# max(x, 0) - |x| P(X > |x|), which loses nothing where x is negative; what is farthest is finite, so that its product
-# with 0 is 0.
+# max(x, 0) - |x| P(X > |x|), which loses no digits where x is negative; large numbers are limited to a finite one,
+# whose product with 0 is 0.
 _GELU: Final = """
 INLINED double gelu_of_double(double x) {
     const double size = fabs(x) > 1e5 ? 1e5 : fabs(x);
@@ -170,7 +170,7 @@ def polynomial(x: str, coefficients: Sequence[float]) -> str:
     return total
 
 
-# See the CPU's: left of 0 by reflection, elsewhere far out, moved there by the recurrence.
+# Like the CPU's: left of 0 by reflection, elsewhere far out, moved there by the recurrence.
 _DIGAMMA: Final = f"""
 INLINED double digamma_of(double x) {{
     const bool reflected = x < 0;
@@ -189,7 +189,7 @@ INLINED double digamma_of(double x) {{
 }}
 """
 
-# See the CPU's.  What no type holds wraps around: the divisor of the smallest numbers, and large multiples.
+# Like the CPU's.  Results that no type holds wrap around: the divisor of the smallest numbers, and large multiples.
 _DIVISORS: Final = """
 template <typename T> INLINED T magnitude(T x) { return x < 0 ? (T)(0 - (uint64_t)x) : x; }
 template <typename T> INLINED T common_divisor(T x, T y) {

@@ -1,4 +1,4 @@
-"""Several elementwise ops as one: a kernel of all, or, where one of them cannot be written so, their own one by one."""
+"""Several elementwise ops as one kernel, or, if one of them cannot be written so, by their own kernels one by one."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def _fused(problem: Problem) -> Kernel:
     def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
         assert generated is not None
         function, numbers = generated
-        # Ops that happen to follow each other do not hold up an event loop until somebody has compiled them as one.
+        # Ops that happen to follow each other should not block an event loop while they are compiled as one.
         wait = not fused.occasional or LOADER.mode == "wait"
         if not launch_pointwise(launcher, function, operands, numbers, outs, divided_by_zero, wait=wait):
             launch_one_by_one(launcher, operands, outs)
 
     def launch_one_by_one(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
-        # An output may lie where an operand does, which later steps may still read.
+        # An output may share an operand's memory, which later steps may still read.
         wanted = dict(zip(fused.outputs, outs, strict=True))
         written = {place: out for place, out in wanted.items() if not _overlaps(out, operands)}
         values = list(operands)
@@ -43,7 +43,7 @@ def _fused(problem: Problem) -> Kernel:
 
 
 def _overlaps(out: DeviceArray, operands: tuple[Any, ...]) -> bool:
-    """Whether a result lies where an operand does."""
+    """Whether a result overlaps with an operand."""
     low, high = out.extent()
     extents = [operand.extent() for operand in operands]
     return any([start < high and low < stop for start, stop in extents])

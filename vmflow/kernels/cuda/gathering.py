@@ -1,4 +1,4 @@
-"""Elements by an index for each, put, read and reduced, and zeros with parts filled in."""
+"""Elements put, read and reduced by an index for each, and zeros with parts filled in."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _build_scatter_slices(problem: Problem) -> Kernel:
 
 @lru_cache(None)
 def _added_to_zero(dtype: str) -> Pointwise:
-    """-0.0 becomes what it is where overlapping parts are added."""
+    """-0.0 becomes 0.0, as where overlapping parts are added."""
     if dtype.startswith("complex"):
         result = f"{dtype}{{x0.real + 0, x0.imag + 0}}"
     else:
@@ -91,7 +91,7 @@ def _one_hot(given: str, wanted: str) -> Walk:
     return Walk("one_hot", (("out", wanted),), (("x", given),), ("number",), (), lines)
 
 
-# gather, scatter and their kin
+# gather, scatter and similar ops
 
 
 def _check(launcher: Launcher, problem: Problem, operands: tuple[Any, ...]) -> None:
@@ -153,7 +153,7 @@ def _reduction(dtype: dtypes.dtype, how: str, include_self: bool) -> Combination
         start = f"converted<value>({starts[how] if how in starts else extreme(dtype.numpy, how == 'amin')})"
     signs = {"amax": ">", "amin": "<"}
     rules = {"sum": "total + v", "mean": "total + v", "prod": "total * v"}
-    # Only nan differs from itself, and it takes the place of everything.
+    # Only nan differs from itself; it replaces every other total.
     combine = rules[how] if how in rules else f"total != total || total {signs[how]} v ? total : v"
     finish = "total"
     if how == "mean":
@@ -169,7 +169,7 @@ def _reduction(dtype: dtypes.dtype, how: str, include_self: bool) -> Combination
 
 
 def _scattering(problem: Problem, how: Combination | None) -> Kernel:
-    """The kernel that combines values with the elements at the places of the indices; by None, it puts them there."""
+    """The kernel that combines values with the elements at the indices; if `how` is None, it puts them there."""
     dim = problem.attributes[0]
 
     def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:

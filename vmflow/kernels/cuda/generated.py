@@ -1,4 +1,4 @@
-"""Kernels that are generated: chains of elementwise ops as one kernel, written by the rules that the C kernels have."""
+"""Kernels that are generated: chains of elementwise ops as one kernel, written by the rules of the C kernels."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from .pointwise import Pointwise, fill_array, launch_pointwise
 from .rules import RULES
 from .sources import VARIABLES
 
-# So many ops of a chain are in the name of its kernel.
+# A kernel's name contains so many of its chain's ops.
 _NAMED: Final = 4
 
-# The parameters of a kernel take up to 4 KB: of each array, 8 bytes, and 8 more for each of its strides.
+# The parameters of a kernel take up to 4 KB: 8 bytes for each array, and 8 more for each of its strides.
 _MOST_ARRAYS: Final = 64
 
 _COMPARISONS: Final = {
@@ -79,9 +79,9 @@ def single(
     Args:
         op: its name in the op table.
         inputs: the dtypes of arrays.
-        numbers: how many numbers of the dtype `compute` are given at each launch; see `numbers_as`.
-        order: of the operands: arrays are numbered first, and behind them the numbers.
-        compute, output: the dtypes that it is computed in and that it makes.
+        numbers: the count of numbers of the dtype `compute` at each launch; see `numbers_as`.
+        order: of the operands: arrays are numbered first, and then the numbers.
+        compute, output: the dtypes to compute in and of the result.
     """
     given = [*inputs, *[compute.name] * numbers]
     straight = list(order) == sorted(order)
@@ -107,10 +107,10 @@ def single_kernel(
     """The kernel of a problem that is one op.
 
     Args:
-        problem: the op, whose operands are arrays and numbers behind them.
+        problem: the op; its operands are arrays, followed by numbers.
         compute, order: see `single`.
-        number: from a Python number and the dtype to compute in to the operand: an array without dimensions, or an
-            integer that the dtype does not hold, with which every element is compared alike.
+        number: turns a Python number and the dtype to compute in into the operand: an array without dimensions, or an
+            integer that the dtype does not hold, with which all elements compare the same way.
         moves: whether `compute` is an integer that stands for the bits of elements of the result's dtype.
 
     Raises:
@@ -134,12 +134,12 @@ def single_kernel(
 
 
 def divided_by_zero(position: int, value: int) -> Exception:
-    """The one error that rules know."""
+    """The only error that rules have."""
     return ZeroDivisionError("integer division by zero")
 
 
 def _beside_all(problem: Problem, number: int) -> bool:
-    """The result of a comparison with an integer that the dtype does not hold: the same for every element as for 0."""
+    """The comparison with an integer that the dtype does not hold, which is the same for all elements: that for 0."""
     compare = _COMPARISONS[problem.op]
     return bool(compare(number, 0) if problem.attributes == REVERSED else compare(0, number))
 

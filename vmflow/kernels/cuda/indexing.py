@@ -1,4 +1,4 @@
-"""Reading and writing parts of an array, by indices and by how they lie in memory."""
+"""Reading and writing parts of an array, by indices and by strides."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _build_index(problem: Problem) -> Kernel:
 def read_at(
     launcher: Launcher, array: DeviceArray, dims: Sequence[int], indices: Sequence[DeviceArray], out: DeviceArray
 ) -> None:
-    """Read what indices choose of an array of any strides, which is not empty."""
+    """Read the elements that indices choose from an array of any strides, which is not empty."""
     if not array.ndim:  # an array without dimensions has one element, which an index names
         array = array.strided((1,), array.dtype)
     chosen = Chosen.by(array.ndim, dims, [index.shape for index in indices])
@@ -92,7 +92,7 @@ def _read(dtype: str, indices: tuple[str, ...]) -> Walk:
 
 
 def _whole(shape: Sequence[int]) -> Geometry:
-    """A contiguous array."""
+    """The geometry of a contiguous array."""
     return tuple(shape), contiguous_strides(tuple(shape), 1), 0
 
 
@@ -108,7 +108,7 @@ def _named(
     chosen = Chosen.by(len(sizes), dims, [index.shape for index in indices])
     places = places_of(launcher, chosen, dims, indices, sizes, strides, offset)
     if isinstance(places.places, DeviceArray) and _may_overlap(sizes, strides):
-        # Other indices may have the same place.
+        # Different indices may name the same place.
         reach = sum([(size - 1) * abs(stride) for size, stride in zip(sizes, strides, strict=True)])
         places = Places(places.places, offset + reach + 1, 0)
     own, at, end = broadcast_steps(values), chosen.at, chosen.end
@@ -121,7 +121,7 @@ def _named(
 
 
 def _may_overlap(sizes: Sequence[int], strides: Sequence[int]) -> bool:
-    """Whether an element of memory may be seen at several indices."""
+    """Whether several indices may name the same element of memory."""
     reach = 0
     for stride, size in sorted([(abs(stride), size) for size, stride in zip(sizes, strides, strict=True) if size > 1]):
         if stride <= reach:
@@ -170,7 +170,7 @@ def _build_index_put(problem: Problem) -> Kernel:
 
 
 def _spread(array: DeviceArray, shape: tuple[int, ...]) -> DeviceArray:
-    """A view that broadcasts to a shape, without the dimensions of one element in front that it has not."""
+    """A view that broadcasts to a shape, without leading dimensions of one element that the shape does not have."""
     extra = max(array.ndim - len(shape), 0)
     sizes, strides = array.shape[extra:], array.strides[extra:]
     strides = tuple([0 if size == 1 else stride for size, stride in zip(sizes, strides, strict=True)])
@@ -178,7 +178,7 @@ def _spread(array: DeviceArray, shape: tuple[int, ...]) -> DeviceArray:
     return array.strided(shape, array.dtype, 0, (0,) * missing + strides)
 
 
-# By how they lie in memory
+# By strides
 
 
 def _seen(whole: DeviceArray, part: Part) -> DeviceArray:
@@ -258,7 +258,7 @@ def _build_count_nonzero(problem: Problem) -> Kernel:
 
 @builds("nonzero", package=PACKAGE)
 def _build_nonzero(problem: Problem) -> Kernel:
-    """The indices of each element that is found go to where the number of those before it says."""
+    """The indices of each nonzero element go to the position given by the count of those before it."""
     count, by_dimension = problem.attributes
     running_count = running("cumsum", dtypes.bool_, dtypes.int64)
 

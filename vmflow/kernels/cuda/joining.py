@@ -1,4 +1,4 @@
-"""Arrays put together, repeated, turned round and cut along a diagonal."""
+"""Arrays joined, repeated, reversed and cut along a diagonal."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _build_repeat(problem: Problem) -> Kernel:
         sizes = (1,) * (ndim - array.ndim) + array.shape
         strides = (0,) * (ndim - array.ndim) + array.strides
         times = (1,) * (ndim - len(repeats)) + tuple(repeats)
-        # Each dimension of the result is seen as two: the repetitions, and the elements.
+        # Each dimension of the result becomes two: the repetitions, and the elements.
         shape = tuple([number for pair in zip(times, sizes, strict=True) for number in pair])
         source = tuple([number for stride in strides for number in (0, stride)])
         own = [(stride * size, stride) for size, stride in zip(sizes, out.strides, strict=True)]
@@ -98,7 +98,7 @@ def _build_repeated_places(problem: Problem) -> Kernel:
     return Kernel(into_outs(launch, problem), casts=True)
 
 
-# The first of the ends that are behind a number: found by halving what is left of them.
+# The first of the ends behind a number, found by bisection.
 _BEHIND: Final = Walk(
     "repeated_places",
     (("out", "int64"),),

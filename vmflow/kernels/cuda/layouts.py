@@ -1,4 +1,4 @@
-"""Shapes and strides of several arrays that are walked through together, with as few dimensions as they need."""
+"""Shapes and strides of several arrays that one loop goes through, with as few dimensions as possible."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from vmflow.kernels.strides import with_merged_dimensions
 
 
 class Layout(NamedTuple):
-    """See the module.
+    """The shape and strides of several arrays.
 
     Attributes:
-        shape: without dimensions of size 1, and with those merged that all arrays walk through in one go.
+        shape: without dimensions of size 1; dimensions that are contiguous in all arrays are merged.
         strides: of each array, in elements; 0 where an array is broadcast.
     """
 
@@ -21,7 +21,7 @@ class Layout(NamedTuple):
 
     @property
     def flat(self) -> bool:
-        """Whether all arrays are walked through element by element, none of them broadcast."""
+        """Whether all arrays are contiguous, and none is broadcast."""
         return not self.shape or (len(self.shape) == 1 and all([strides == (1,) for strides in self.strides]))
 
 

@@ -1,4 +1,4 @@
-"""Dense layers: a product with the bias added to its rows, and the three gradients of that."""
+"""Dense layers: a product with the bias added to its rows, and its three gradients."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _rows(launcher: Launcher, array: DeviceArray) -> DeviceArray:
 
 @builds("linear_gradient", package=PACKAGE)
 def _linear_gradient(problem: Problem) -> Kernel:
-    """Attributes: which of the gradients by input, weight and bias are wanted."""
+    """Attributes: whether the gradients by input, weight and bias are wanted."""
     by_input, by_weight, by_bias = problem.attributes
     sums = sums_in(computes_in(problem.outputs[-1].dtype))
 

@@ -1,6 +1,6 @@
 """Matrix products, inverses, determinants, and systems of linear equations.
 
-CuPy looks at what cuSOLVER says of a factorization, and waits for it.  So the host waits here, as it does nowhere else.
+CuPy reads cuSOLVER's status after a factorization, and waits for it.  So the host waits here, as nowhere else.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _matmul(problem: Problem) -> Kernel:
 
 @contextmanager
 def explained(xp: Any, name: str) -> Iterator[None]:
-    """Turn what the library raises of a matrix it can do nothing with into a `LinAlgError` naming the op."""
+    """Turn the library's errors for matrices that it cannot factor into a `LinAlgError` that names the op."""
     try:
         yield
     except xp.linalg.LinAlgError as error:
@@ -75,7 +75,7 @@ def _solve(xp: Any, problem: Problem, array: Any, values: Any, out: Any) -> None
 
 
 def solved(xp: Any, array: Any, values: Any, shape: tuple[int, ...]) -> Any:
-    """The solutions of systems of equations, in a shape to whose leading dimensions both operands broadcast."""
+    """The solutions of systems of equations; both operands broadcast to the leading dimensions of the shape."""
     if 0 in shape:
         return xp.empty(shape, values.dtype)
     batch = shape[:-2]

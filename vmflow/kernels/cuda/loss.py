@@ -1,4 +1,4 @@
-"""The cross-entropy of probabilities, or of scores of which they are the sigmoid."""
+"""The cross-entropy of probabilities, or of scores whose sigmoids are probabilities."""
 
 from __future__ import annotations
 

@@ -25,11 +25,11 @@ from .walks import contiguous
 # (eps, whether there is a weight, whether there is a bias)
 _Options: TypeAlias = tuple[float, bool, bool]
 
-# The values of a channel are cut into parts of so many at least, until there are so many blocks.
+# The values of a channel are cut into parts of at least so many, until there are so many blocks.
 _LEAST_PART: Final = 1 << 12
 _ENOUGH_BLOCKS: Final = 1024
 
-# Columns are added up by a thread for each, in parts of so many rows at least, until there are so many threads.
+# One thread adds up a column, in parts of at least so many rows, until there are so many threads.
 _LEAST_ROWS: Final = 32
 _ENOUGH_THREADS: Final = 1 << 16
 _MOST_PARTS: Final = 256
@@ -38,19 +38,19 @@ _ADDED: Final = "of_block({}, shared, [](value p, value q) {{ return p + q; }})"
 
 
 class _Parameters(NamedTuple):
-    """The dtypes of arrays that a kernel takes; nothing where there is none."""
+    """The dtypes of a kernel's optional arrays; "" for missing ones."""
 
     weight: str
     bias: str
 
     def read(self, index: str) -> tuple[str, str]:
-        """A product with the weight, and the sum with the bias, as ends of an expression."""
+        """A factor with the weight, and a summand with the bias, as ends of an expression."""
         weight = f" * converted<value>(weight[{index}])" if self.weight else ""
         return weight, f" + converted<value>(bias[{index}])" if self.bias else ""
 
 
 def _split(options: _Options, given: Sequence[DeviceArray]) -> tuple[Argument, Argument, _Parameters]:
-    """Weight and bias, null pointers where there is none, and their dtypes."""
+    """Weight and bias, null pointers if they are missing, and their dtypes."""
     rest = iter(given)
     weight, bias = (next(rest) if there else None for there in options[1:])
     names = _Parameters(*["" if array is None else array.dtype.name for array in (weight, bias)])
@@ -61,11 +61,11 @@ def _split(options: _Options, given: Sequence[DeviceArray]) -> tuple[Argument, A
 
 
 class _Channels(NamedTuple):
-    """Arrays seen as (samples, channels, values).
+    """Arrays viewed as (samples, channels, values).
 
     Attributes:
         samples, channels, values: see above.
-        each: so many values of a channel are the part of one block.
+        each: the number of a channel's values that one block takes.
     """
 
     samples: int
@@ -96,8 +96,8 @@ class _Channels(NamedTuple):
         kernel.launch(launcher, self.channels * self.parts, (*arguments, *numbers), threads_for(self.each))
 
 
-# The part of a channel that a block goes through, from one element of a thread to the next: the steps are found once,
-# since a division takes long.
+# A block's part of a channel, from one element of a thread to the next: the steps are computed once, since a division
+# takes long.
 _WALK: Final = """
 struct Walk {
     int64 place, inside, left, step, rest, values, wrap;
@@ -129,7 +129,7 @@ _WALKED: Final = "for (Walk at(channels, values, count, each, parts); at.more();
 
 
 def _partial(array: str, name: str) -> str:
-    """The sum of what the blocks of a channel have found; all of them find the same."""
+    """The sum of the results of a channel's blocks; all of them compute the same."""
     return f"""
     value {name} = 0;
     for (int64 part = threadIdx.x; part < parts; part += blockDim.x) {name} += {array}[channel * parts + part];
@@ -140,7 +140,7 @@ def _partial(array: str, name: str) -> str:
 def _batch_norm(problem: Problem) -> Kernel:
     options: _Options = problem.attributes
     over = _Channels.of(problem.inputs[0].shape)
-    # One launch for all, or, where channels are cut into parts, one for each thing that needs all of them.
+    # One launch for all steps, or, if channels are cut into parts, one for each step that needs all parts.
     steps = ("all",) if over.parts == 1 else ("sums", "squares", "result")
 
     def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:

@@ -1,7 +1,7 @@
-"""NVRTC, the compiler of CUDA C++ that is a library.  It needs neither a GPU nor a driver.
+"""NVRTC, the compiler of CUDA C++ as a library.  It needs neither a GPU nor a driver.
 
 The library comes with a wheel, or with a CUDA toolkit.  Neither is needed to import this module; `library` finds and
-loads it once.  Compiled code is kept on disk beside the C kernels, under everything that it was made from.
+loads it once.  Compiled code is cached on disk beside the C kernels, under a digest of everything that went into it.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from vmflow.kernels.native import cache
 
 Target = Literal["ptx", "cubin"]
 
-# The newest first: it compiles for more GPUs, and takes no sources that the older refuses.
+# The newest first: it compiles for more GPUs, and accepts all sources that the older accepts.
 _WHEELS: Final = (Path("nvidia/cu13/lib/libnvrtc.so.13"), Path("nvidia/cuda_nvrtc/lib/libnvrtc.so.12"))
 _NAMES: Final = ("libnvrtc.so.13", "libnvrtc.so.12")
 _TOOLKIT: Final = "/usr/local/cuda"
 
 _INSTALL: Final = "pip install 'vmflow[cuda-check]'"
 
-# By which parts of NVRTC's functions are named.
+# The names of NVRTC's functions contain these.
 _CODE_OF: Final[dict[str, str]] = {"ptx": "PTX", "cubin": "CUBIN"}
 
-# How a message of the compiler begins: "name(12): error: ...".
+# The beginning of the compiler's message: "name(12): error: ...".
 _MESSAGE: Final = re.compile(r"^(?P<name>.+)\((?P<line>\d+)\): (?:catastrophic )?error\b", re.MULTILINE)
 
 # Lines of the source shown before and after one that the compiler complains about.
@@ -38,7 +38,7 @@ _AROUND: Final = 1
 
 
 class NvrtcMissing(ImportError):
-    """There is no NVRTC here, or it cannot be loaded.  The message says where it was sought and how to install it."""
+    """NVRTC is missing, or cannot be loaded.  The message says where it was sought and how to install it."""
 
 
 class CompileError(RuntimeError):
@@ -75,7 +75,7 @@ class Compiled(NamedTuple):
 
 @final
 class Nvrtc:
-    """One loaded NVRTC library; its functions may be called from several threads, and let go of the GIL.
+    """One loaded NVRTC library; its functions may be called from several threads, and release the GIL.
 
     Attributes:
         path: of the library.
@@ -110,10 +110,10 @@ class Nvrtc:
         Args:
             source: one translation unit.
             name: for messages, and for line numbers in the code.
-            options: as for the command line of nvcc, such as ``--gpu-architecture=compute_80``; a cubin needs a real
+            options: those of nvcc's command line, such as ``--gpu-architecture=compute_80``; a cubin needs a real
                 architecture, such as ``sm_80``.
             to: "ptx" or "cubin".
-            keep: whether code is taken from the cache and put there.
+            keep: whether the cache is used.
 
         Raises:
             CompileError: if the compiler refuses it.
@@ -203,7 +203,7 @@ def _excerpt(source: str, name: str, log: str) -> str:
     )
 
 
-# Where the library is
+# Finding the library
 
 _lock = threading.Lock()
 _loaded: dict[Path | None, Nvrtc] = {}
@@ -212,8 +212,8 @@ _loaded: dict[Path | None, Nvrtc] = {}
 def find() -> Path | None:
     """The library that `library` loads; None if there is none.
 
-    The wheels come first, then what the loader finds, then CUDA_HOME, CUDA_PATH and /usr/local/cuda.  Where the loader
-    finds it, the path is a bare name.
+    The wheels come first, then the loader's search path, then CUDA_HOME, CUDA_PATH and /usr/local/cuda.  In the
+    loader's case, the path is a bare name.
     """
     return next(_candidates(), None)
 

@@ -1,7 +1,7 @@
-"""Where elements are by their order: sorting, the largest few, the one of a rank, the most frequent one.
+"""Positions of elements by their order: sorting, the largest few, one of a given rank, the most frequent one.
 
-Elements are compared by keys, integers of the same order, in which all that is not a number is the largest and equal.
-Short rows are sorted by a block of threads each, in shared memory; long ones all together, by their digits.
+Elements are compared by keys, integers of the same order; all nans have the same, largest key.  Short rows are sorted
+by a block of threads each, in shared memory; long ones all together, by their digits.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _INT64: Final = np.dtype(np.int64)
 # The longest rows that a block sorts.
 _SHORT: Final = 1024
 
-# By dtype, how many bits keys have; those of floating-point numbers are computed in the wider dtype.
+# By dtype, the bits of keys; those of floating-point numbers are computed in the wider dtype.
 _BITS: Final = {
     "bool": 1, "uint8": 8, "uint16": 16, "uint32": 32, "uint64": 64, "int8": 8, "int16": 16, "int32": 32, "int64": 64,
     "float16": 32, "bfloat16": 32, "float32": 32, "float64": 64,
 }  # fmt: skip
 
-# Numbers below zero have their bits turned, so that they are in order; those above zero come behind.
+# Numbers below zero have their bits inverted, so that they are in order, and come before those above zero.
 KEYS: Final = """
 __device__ __forceinline__ uint64_t key_of(bool value) { return value; }
 __device__ __forceinline__ uint64_t key_of(unsigned char value) { return value; }
@@ -57,12 +57,12 @@ __device__ __forceinline__ uint64_t key_of(double value) {
 
 
 def key_bits(dtype: str) -> int:
-    """How many bits the keys of a dtype have, the lowest ones of an integer."""
+    """The bits of a dtype's keys, the lowest ones of an integer."""
     return _BITS[dtype]
 
 
 class Ordered(NamedTuple):
-    """The rows of an array along a dimension, contiguous, and where the elements of each are in ascending order."""
+    """The rows of an array along a dimension, contiguous, and the positions of their elements in ascending order."""
 
     rows: DeviceArray
     order: DeviceArray
@@ -80,7 +80,7 @@ def ordered(launcher: Launcher, array: DeviceArray, dim: int, descending: bool =
     keys = launcher.scratch((count * size,), _INT64)
     bits = key_bits(array.dtype.name)
     turned = (1 << bits) - 1 if descending else 0
-    turned -= (turned >> 63) << 64  # as a number with a sign
+    turned -= (turned >> 63) << 64  # as a signed number
     _key_kernel(array.dtype.name).launch_over(launcher, keys.size, (keys, rows, keys.size, turned))
     found = sort_by_bits(launcher, Sorted(keys, 0), bits)
     if count > 1:
@@ -94,7 +94,7 @@ def ordered(launcher: Launcher, array: DeviceArray, dim: int, descending: bool =
 
 
 def write_order(launcher: Launcher, array: DeviceArray, dim: int, descending: bool, out: DeviceArray) -> None:
-    """Write where the elements along a dimension are by their order, the first ones if there are more than wanted."""
+    """Write the positions of the elements along a dimension in their order; only the first ones if `out` is shorter."""
     _, order = ordered(launcher, array, dim, descending)
     copy_array(launcher, _along(part_of(order, 1, 0, out.shape[dim]), out.shape, dim), out)
 
@@ -181,12 +181,12 @@ def _build_order(problem: Problem) -> Kernel:
     return Kernel(into_outs(launch, problem), casts=True)
 
 
-# find(launcher, ordered, found): write the place of one element of each row into (rows, 1).
+# find(launcher, ordered, found): write the position of one element of each row into (rows, 1).
 _Find: TypeAlias = "Callable[[Launcher, Ordered, DeviceArray], None]"
 
 
 def _one_of_each_row(problem: Problem, dim: int, find: _Find) -> Kernel:
-    """The kernel of an op that writes where one element of each row along a dimension is."""
+    """The kernel of an op that writes the position of one element of each row along a dimension."""
 
     def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
         (array,), (out,) = operands, outs
@@ -217,7 +217,7 @@ def _build_rank(problem: Problem) -> Kernel:
 
 @lru_cache(None)
 def _rank(dtype: str, checks: bool) -> Walk:
-    """Nans are at the end of a sorted row; the first of them is found by halving."""
+    """Nans are at the end of a sorted row; the first of them is found by bisection."""
     lines = ["int64 at = place;"]
     if checks:
         lines += [
@@ -253,7 +253,7 @@ def _build_mode(problem: Problem) -> Kernel:
 
 @lru_cache(None)
 def _mode(dtype: str) -> CudaKernel:
-    """The last place of the first of the longest runs of equal elements; only what is a number equals anything."""
+    """The last position of the first of the longest runs of equal elements; nan equals nothing."""
     source = f"""{KEYS}{BLOCK}
 struct run {{ int64 length, last; }};
 extern "C" __global__ void mode_{dtype}(int64* out, const {STORED[dtype]}* in, const int64* order, int64 size) {{

@@ -36,16 +36,16 @@ def _build_pad(problem: Problem) -> Kernel:
     return Kernel(into_outs(launch, problem), casts=True)
 
 
-# Borders made of what is within
+# Borders made of interior elements
 
-# By mode, statements that bring a place `at` in front of the first element or behind the last one back.
+# By mode, statements that turn a place `at` in front of the first element, or behind the last one, into its source.
 _BACK = {
     "replicate": "at = within(at, size);",
     "circular": "at = at < 0 ? at + size : at >= size ? at - size : at;",
     "reflect": "at = at < 0 ? -at : at >= size ? 2 * size - 2 - at : at;",
 }
 
-# By mode, statements that add up what was copied along one dimension, from the border in front and from that behind.
+# By mode, statements that add up the copies along one dimension, from the border in front and from that behind.
 _FORTH = {
     "replicate": (
         "if (at == 0 && before > 0) {",
@@ -132,7 +132,7 @@ def _build_borders_gradient(problem: Problem) -> Kernel:
 def _add_borders(
     launcher: Launcher, mode: str, array: DeviceArray, axis: int, pair: Sequence[int], out: DeviceArray
 ) -> None:
-    """Add to the elements along one dimension what was copied of them into the borders there."""
+    """Add the gradients of the copies in the borders to the elements along one dimension."""
     own = steps_of(array)
     source = Walked(array, (*own[:axis], 0, *own[axis + 1 :]))
     numbers = (*pair, out.shape[axis], own[axis])

@@ -1,7 +1,7 @@
 """The words of Philox 4x32-10, those of `vmflow.kernels.numpy.philox`, for kernels.
 
-A kernel takes the place in a generator's sequence, which is a seed and an offset, by the parameters `PLACE`.  Both are
-numbers, or arrays of one number each in the device's memory, which a graph changes from one replay to the next.
+A kernel takes the place in a generator's sequence, a seed and an offset, in the parameters `PLACE`.  Both are numbers,
+or arrays of one number each in the device's memory, which a graph changes from one replay to the next.
 """
 
 from __future__ import annotations
@@ -44,6 +44,6 @@ def place_of(seed: int | DeviceArray, offset: int | DeviceArray) -> list[Argumen
 
 
 def signed(number: int) -> int:
-    """The integer with a sign that has the same 64 bits."""
+    """The signed integer that has the same 64 bits."""
     bits = int(number) & WHOLE
     return bits - (WHOLE + 1) if bits >> 63 else bits

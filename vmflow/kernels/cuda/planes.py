@@ -1,4 +1,4 @@
-"""Planes, one for each sample and channel: reduced window by window, and elements by their places in flat planes."""
+"""Planes, one for each sample and channel: reduced window by window, and elements by their indices in flat planes."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ def launch_largest(
     outs: Sequence[DeviceArray],
     numbers: Sequence[Argument],
 ) -> None:
-    """Find the largest element of each window, and if there is a second result, its place in the flat plane.
+    """Find the largest element of each window, and if there is a second result, its index in the flat plane.
 
     Args:
         launcher: of the stream.
         loops: over a window.
-        known: the names of what the loops know of each dimension; `size` is among them.
-        better: whether an element `v` takes the place of the `best`, in C++.
+        known: the names of the loops' numbers for each dimension; `size` is among them.
+        better: whether an element `v` replaces the `best`, in C++.
         array: of planes.
         outs: the results.
-        numbers: of what the loops know.
+        numbers: the values of the loops' numbers.
     """
     over_planes(launcher, _largest(loops, known, better, array.dtype.name, len(outs) > 1), array, outs, numbers)
 
@@ -86,7 +86,7 @@ def _largest(loops: tuple[Loop, ...], known: tuple[str, ...], better: str, dtype
     return Walk("largest", outs, (("x", dtype),), names(rank, ("p",)), numbers, tuple(lines))
 
 
-# Elements by their places in flat planes
+# Elements by their indices in flat planes
 
 
 def _check_places(launcher: Launcher, problem: Problem, places: DeviceArray, plane: int) -> None:
@@ -127,8 +127,8 @@ def _gather(dtype: str) -> Walk:
 def _build_scatter(problem: Problem) -> Kernel:
     """Windows may overlap and share their largest element: each gradient counts, in the order of windows.
 
-    Each element has a list of the values that belong to it, which threads make in any order.  It is as short as
-    there are windows in which an element is; so the elements look again and again for the next value in order.
+    Each element has a list of its values, which threads make in any order.  It is no longer than the number of windows
+    that contain an element; so each element searches it again and again for the next value in order.
     """
     int64 = np.dtype(np.int64)
 

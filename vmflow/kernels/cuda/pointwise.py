@@ -1,4 +1,4 @@
-"""Kernels that compute each element alone, for operands of any strides: the source is made of C++ statements."""
+"""Kernels that compute each element alone, for operands of any strides, from C++ statements."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _OF_SIZE: Final = {1: "uint8", 2: "int16", 4: "int32", 8: "int64", 16: "complex1
 
 _FLOATING: Final = frozenset({"float16", "bfloat16", "float32", "float64"})
 
-# How many kernels are kept; their compiled code is on disk besides.
+# The number of kernels in memory; their compiled code is also on disk.
 _KERNELS: Final = 1024
 
-# How many combinations of shapes and strides are remembered.
+# The number of combinations of shapes and strides that are remembered.
 _ROUTES: Final = 4096
 
 
@@ -42,8 +42,8 @@ class Pointwise(NamedTuple):
         operands: the dtypes of arrays; an element of each is x0, x1, ...
         numbers: the dtypes of numbers behind them, s0, s1, ...
         lines: statements in C++, which may declare more variables.
-        results: of each result, an expression and the dtype to which it is converted.
-        wrong: a condition, on what the statements declare, under which an element is reported; "" if none is.
+        results: for each result, an expression and the dtype to which it is converted.
+        wrong: a condition, on the statements' variables, under which an element is reported; "" if there is none.
     """
 
     name: str
@@ -64,18 +64,18 @@ def launch_pointwise(
     *,
     wait: bool = True,
 ) -> bool:
-    """Compute into arrays of one shape, to which the operands broadcast, and which may be some of them.
+    """Compute into arrays of one shape, to which the operands broadcast; operands may be among them.
 
     Args:
-        function: what is computed.
+        function: the computation.
         operands: its arrays.
         numbers: its numbers; a complex one is two.
         outs: its results.
-        explain: makes the error of a wrong element, of its position in C order; needed if any can be wrong.
+        explain: makes the error of a wrong element, from its position in C order; needed if any can be wrong.
         wait: whether to wait until the kernel is compiled.
 
     Returns:
-        Whether it was launched; False, if it was not to wait, until the kernel is compiled in the background.
+        Whether it was launched; without `wait` it is False until the kernel is compiled in the background.
     """
     arrays = (*outs, *operands)
     route = _route(outs[0].shape, tuple([(array.shape, array.strides, array.dtype.itemsize) for array in arrays]))
@@ -95,11 +95,11 @@ def launch_pointwise(
 
 
 class _Route(NamedTuple):
-    """How threads go through arrays: the same for all of some shapes and strides.
+    """The threads' way through arrays: the same for all of some shapes and strides.
 
     Attributes:
         rank: see `kernel_of`.
-        size: how many elements there are.
+        size: the number of elements.
         arguments: the last ones of the kernel.
         reaches: by array, the bytes from its first element to the lowest one, and to the end of the highest one.
     """
@@ -124,7 +124,7 @@ def _route(shape: tuple[int, ...], forms: tuple[_Form, ...]) -> _Route:
 
 
 def _overlap(arrays: Sequence[DeviceArray], outs: int, reaches: Sequence[tuple[int, int]]) -> bool:
-    """Whether one of the first arrays, which are written, shares memory with one of the others and is not the same."""
+    """Whether one of the written arrays, which come first, overlaps with one of the others and is not the same."""
     for out, (low, high) in zip(arrays[:outs], reaches, strict=False):
         start, stop = out.pointer + low, out.pointer + high
         for array, (first, last) in zip(arrays[outs:], reaches[outs:], strict=True):
@@ -161,7 +161,7 @@ def bits_of(dtype: np.dtype[Any]) -> str:
 
 
 def fill_array(launcher: Launcher, out: DeviceArray, number: Any) -> None:
-    """Set all elements of an array to a number that its dtype has."""
+    """Set all elements of an array to a number of its dtype."""
     dtype = out.dtype.name
     if dtype in ("complex64", "complex128"):
         part = "float" if dtype == "complex64" else "double"
@@ -176,7 +176,7 @@ def fill_array(launcher: Launcher, out: DeviceArray, number: Any) -> None:
 def apart(launcher: Launcher, operand: DeviceArray, out: DeviceArray) -> DeviceArray:
     """The operand, or a copy of it if a thread that writes `out` would change an element that another has yet to read.
 
-    Threads run in any order.  Where operand and result are one array, each thread reads what it writes, and no more.
+    Threads run in any order.  If operand and result are one array, each thread reads only the element that it writes.
     """
     start, stop = operand.extent()
     low, high = out.extent()
@@ -191,7 +191,7 @@ def apart(launcher: Launcher, operand: DeviceArray, out: DeviceArray) -> DeviceA
 
 @lru_cache(_KERNELS)
 def kernel_of(function: Pointwise, rank: int) -> CudaKernel:
-    """The kernel for arrays that are walked through along so many dimensions; 0 for contiguous ones."""
+    """The kernel for arrays with so many dimensions to go through; 0 for contiguous ones."""
     dtypes = [*function.operands, *function.numbers, *[dtype for _, dtype in function.results]]
     name = f"{function.name}_{'_'.join(dict.fromkeys(dtypes))}_{rank}"
     source = _source(name, function, rank)
@@ -238,12 +238,12 @@ extern "C" __global__ void {name}({", ".join(parameters)}) {{
 """
 
 
-# The first element that is found wrong.
+# Reports the first wrong element.
 _REPORT: Final = "atomicCAS(report, 0ULL, (unsigned long long)i + 1);"
 
 
 def _held(name: str, dtype: str) -> str:
-    """The statement that declares a number of the dtype, as it is computed with, from what the kernel is given."""
+    """The statement that declares a number of the dtype, in the type to compute in, from the kernel's argument."""
     kind = VARIABLES[dtype]
     if dtype in COMPLEX:
         part = "float" if dtype == "complex64" else "double"

@@ -1,4 +1,4 @@
-"""Pooling: each thread goes through one window, or through the windows that one element is in; see `windows`."""
+"""Pooling: each thread goes through one window, or through the windows that contain an element; see `windows`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _build_max(problem: Problem) -> Kernel:
     loops = tuple([taps_of_window(axis) for axis in range(len(windows))])
 
     def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
-        # The last element that is not a number counts.
+        # The last nan counts.
         better = "v != v || v > best"
         launch_largest(launcher, loops, WINDOW_NUMBERS, better, operands[0], outs, window_numbers(windows))
 
@@ -58,7 +58,7 @@ def _build_sum(problem: Problem, by_window: bool) -> Kernel:
 
 @lru_cache(None)
 def _sum(rank: int, by_window: bool, overridden: bool, given: str, wanted: str) -> Walk:
-    """The mean of a window, or the sum of the shares of the windows that an element is in."""
+    """The mean of a window, or the sum of the shares of the windows that contain an element."""
     compute = COMPUTED[given]
     loops = [(axis, taps_of_window(axis) if by_window else windows_of_place(axis)) for axis in range(rank)]
     counted = " * ".join([loop.length for _, loop in loops])
@@ -66,7 +66,7 @@ def _sum(rank: int, by_window: bool, overridden: bool, given: str, wanted: str) 
     place = " + ".join(["x_place", *[f"at{axis} * x_stride{axis}" for axis in range(rank)]])
     value = f"converted<{compute}>(x[{place}])"
     if by_window:
-        # The loops know of their windows only inside.
+        # The loops' variables of a window exist only inside them.
         starts = [f"const int64 begin{axis} = p{axis}_place * stride{axis} - padding{axis};" for axis in range(rank)]
         for axis in range(rank):
             divisor = divisor.replace(f"start{axis}", f"begin{axis}")

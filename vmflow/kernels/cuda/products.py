@@ -27,8 +27,8 @@ def multiply(
     Args:
         launcher: of the stream.
         left, right: matrices (..., n, k) and (..., k, m) of one dtype, whose leading dimensions broadcast.
-        out: (..., n, m), of their dtype, or of float32 if that is of half precision; it overlaps none of them.
-        bias: (m,), of any dtype; None for none.
+        out: (..., n, m), of their dtype, or of float32 if that is half precision; it overlaps none of them.
+        bias: (m,), of any dtype; or None.
     """
     if not out.size:
         return
@@ -50,7 +50,7 @@ def multiply(
 def _multiply_floats(
     launcher: Launcher, left: DeviceArray, right: DeviceArray, out: DeviceArray, bias: DeviceArray | None
 ) -> None:
-    # Another bias than the library takes is added behind it, before the result is rounded.
+    # A bias that the library does not take is added afterwards, before the result is rounded.
     if bias is not None and not _adds(bias, out):
         wide = launcher.scratch(out.shape, _wide(out.dtype))
         _multiply_floats(launcher, left, right, wide, None)
@@ -87,12 +87,12 @@ def _sum(first: str, second: str, to: str) -> Pointwise:
 
 
 def _fits(array: DeviceArray) -> bool:
-    """Whether the library can write the matrices of an array where they are."""
+    """Whether the library can write the matrices of an array in place."""
     return array.contiguous or (array.ndim <= 3 and is_matrix(array))
 
 
 def is_matrix(array: DeviceArray) -> bool:
-    """Whether, in each matrix of an array, rows or columns lie side by side and do not overlap."""
+    """Whether the rows or the columns of each matrix of an array are contiguous and do not overlap."""
     (rows, columns), (down, across) = array.shape[-2:], array.strides[-2:]
     size = array.itemsize
     by_rows = (columns == 1 or across == size) and (rows == 1 or (down % size == 0 and down >= columns * size))
@@ -101,7 +101,7 @@ def is_matrix(array: DeviceArray) -> bool:
 
 
 def _ready(launcher: Launcher, array: DeviceArray, batch: tuple[int, ...]) -> DeviceArray:
-    """The array as matrices that the library reads: with one leading dimension if there are any, else without."""
+    """The array as matrices that the library reads: with at most one leading dimension."""
     if not is_matrix(array):
         array = contiguous(launcher, array, array.dtype)
     if not batch:
@@ -120,14 +120,14 @@ def _ready(launcher: Launcher, array: DeviceArray, batch: tuple[int, ...]) -> De
 
 
 def _merged(array: DeviceArray, batch: tuple[int, ...]) -> DeviceArray:
-    """The leading dimensions of a contiguous array, or the one of another, as one; none of a single matrix."""
+    """A contiguous array with its leading dimensions merged into one; a single matrix has none."""
     if len(batch) <= 1:
         return array
     return array.strided((prod(batch), *array.shape[-2:]), array.dtype)
 
 
 def _step_of(batch: tuple[int, ...], strides: tuple[int, ...]) -> int | None:
-    """The bytes from each matrix to the next along all leading dimensions; None if they are not always the same."""
+    """The bytes from each matrix to the next along all leading dimensions; None if they differ."""
     step, behind = 0, 1
     for size, stride in zip(reversed(batch), reversed(strides), strict=True):
         if size == 1:

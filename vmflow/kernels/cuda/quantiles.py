@@ -26,7 +26,7 @@ NORMAL_QUANTILE: Final = f"""
 __device__ __forceinline__ double normal_quantile(double probability) {{
     const double centred = probability - 0.5;
     if (fabs(centred) <= 0.425) return quantile_in_centre(0.180625 - centred * centred) * centred;
-    // Taken from the probability itself where it is small: 0.5 - |p - 0.5| has lost its last digits.
+    // Computed from the probability itself if it is small: 0.5 - |p - 0.5| has lost its last digits.
     const double distance = sqrt(-log(centred < 0 ? probability : 0.5 - fabs(centred)));
     double size = distance <= 5.0 ? quantile_beside(distance - 1.6) : quantile_in_tail(distance - 5.0);
     if (isinf(distance)) size = distance;

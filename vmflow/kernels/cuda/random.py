@@ -38,7 +38,7 @@ _DOUBLE: Final = np.dtype(np.float64)
 
 
 def _drawn(problem: Problem, drawing: Drawing, *given: int | float) -> Kernel:
-    """The kernel of an op that has no operands but the place in a sequence."""
+    """The kernel of an op whose only operand is the place in a sequence."""
 
     def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
         seed, offset = operands
@@ -93,8 +93,8 @@ def _integers(problem: Problem) -> Kernel:
 def _permutation(problem: Problem) -> Kernel:
     (output,) = problem.attributes
     bits = max(output.numel - 1, 0).bit_length()
-    # On the CPU, the last bits of a key are its place; here equal keys keep their order instead, which is the same.
-    # Keys are compared as integers with a sign.
+    # On the CPU, the last bits of a key are its position; here equal keys keep their order instead, to the same effect.
+    # Keys are compared as signed integers.
     drawing = Drawing("keys", LONG_WORDS, "(int64)(v >> bits << bits ^ 1ULL << 63)", (("int64", "bits"),))
 
     def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
@@ -146,7 +146,7 @@ def _categories(problem: Problem) -> Kernel:
             draw(launcher, _CHOICE, outs[0], seed, offset, (sums, columns, output.shape[-1]))
             return
         # The first of independent exponential times, each with its weight as rate, falls on a category with the right
-        # probability; those that come later are the draws from what is left.
+        # probability; later ones are draws from the remaining categories.
         if outs[0].size:
             times = launcher.scratch(weights.shape, _DOUBLE)
             draw(launcher, _times(dtype), times, seed, offset, (weights,))
@@ -165,7 +165,7 @@ def _times(dtype: str) -> Drawing:
     return Drawing("times", UNIFORM_DOUBLES, finish, ((f"const {STORED[dtype]}*", "weights"),))
 
 
-# Where a part of the whole sum of a row is reached.
+# The index at which a part of a row's whole sum is reached.
 _CHOICE: Final = Drawing(
     "choice",
     UNIFORM_DOUBLES,
@@ -234,7 +234,7 @@ _TRUNCATED: Final = Drawing(
 def _truncated(problem: Problem) -> Kernel:
     _, mean, std, a, b = problem.attributes
     low, high = (a - mean) / std, (b - mean) / std
-    # Far above the mean, probabilities are too close to 1 to tell apart; below it they are not.
+    # Far above the mean, probabilities are too close to 1 to distinguish; below it they are not.
     sign = -1.0 if low > 0 else 1.0
     low, high = sorted((sign * low, sign * high))
     first, last = (0.5 * math.erfc(-limit / math.sqrt(2.0)) for limit in (low, high))
@@ -258,7 +258,7 @@ def _orthogonal(problem: Problem) -> Kernel:
 
 
 def _orthogonal_of(xp: Any, problem: Problem, numbers: Any, out: Any) -> None:
-    """The array module decomposes them."""
+    """Decompose the numbers by the array module."""
     output, gain = problem.attributes
     q, r = xp.linalg.qr(numbers)
     # The signs that QR leaves open must be fixed, or the result is not evenly distributed (Mezzadri, 2007).

@@ -1,8 +1,8 @@
 """Recurrent layers: a whole sequence forward, and backward again, step after step.
 
 All rows of a sequence lie behind each other: those of one step are neighbours, and a step may have fewer rows than the
-one before it, as in a packed sequence.  Products that do not depend on the step before are computed for all rows at
-once.  A step is one product with the state, or with gradients, and one kernel: a thread for each unit of each row.
+one before it, as in a packed sequence.  Products that do not depend on the step before are computed for all rows
+together.  A step is one product with the state, or with gradients, and one kernel: a thread for each unit of each row.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _forward(problem: Problem) -> Kernel:
 
 
 def _matrix(array: DeviceArray, rows: int) -> DeviceArray:
-    """All steps of an array below each other."""
+    """All steps of an array, one below the other."""
     return array.reshape(rows, array.shape[-1])
 
 
@@ -55,7 +55,7 @@ def _run_forward(
     operands: Sequence[DeviceArray],
     outs: Sequence[DeviceArray],
 ) -> None:
-    """Compute into contiguous arrays, of contiguous ones, all of one dtype."""
+    """Compute the results; all arrays are contiguous and of one dtype."""
     initial, weights = layer.split(operands)
     batch, hidden = initial[-1].shape
     every, each = _arrays(layer, rows.shape[0], initial, outs)
@@ -82,7 +82,7 @@ def _run_forward(
                 copy_array(launcher, ended, part_of(each["last_state"], 0, step.lasting, step.size))
 
 
-# Where the sums that come from the input are, before the step puts its results there.
+# The array that holds the sums from the input, before the step overwrites it with its results.
 _FROM_INPUT: Final = {"rnn_tanh": "states", "rnn_relu": "states", "lstm": "gates", "gru": "from_input"}
 
 
@@ -107,7 +107,7 @@ class _Passed(NamedTuple):
     Attributes:
         rows: the input, all steps one below the other.
         weights: see `Layer.split`.
-        from_input, from_state: the gradients by the sums that come from the input and from the state.
+        from_input, from_state: the gradients by the sums from the input and from the state.
         initial: those by the initial state.
         before: the state before each step.
         projected: the gradient by the states, and the states before the projection; None without one.
@@ -124,9 +124,9 @@ class _Passed(NamedTuple):
 
 @builds("rnn_layer_gradient", "lstm_layer_gradient", "gru_layer_gradient", package=PACKAGE)
 def _backward(problem: Problem) -> Kernel:
-    """Attributes: those of the layer; which of the shown results have a gradient; which operands want one.
+    """Attributes: those of the layer; whether each of its results has a gradient; whether each operand needs one.
 
-    Operands: the gradients there are, the results that were saved, the operands of the layer.
+    Operands: the existing gradients, the saved results, the operands of the layer.
     """
     attributes, present, wanted = problem.attributes
     layer = Layer(*attributes)
@@ -148,7 +148,7 @@ def _backward(problem: Problem) -> Kernel:
 def _run_backward(
     launcher: Launcher, layer: Layer, steps: Sequence[Step], present: tuple[bool, ...], arrays: Sequence[DeviceArray]
 ) -> _Passed:
-    """Go back through all steps, from contiguous arrays of one dtype."""
+    """Go back through all steps; all arrays are contiguous and of one dtype."""
     gradients, saved = sum(present), layer.saved
     source, *operands = arrays[gradients + saved :]
     initial, weights = layer.split(operands)
@@ -182,7 +182,7 @@ def _run_backward(
 def _backward_arrays(
     launcher: Launcher, layer: Layer, rows: DeviceArray, initial: Sequence[DeviceArray], saved: Sequence[DeviceArray]
 ) -> tuple[Named, Named]:
-    """As `_arrays`: saved arrays, and memory for the results of steps."""
+    """Like `_arrays`: saved arrays, and memory for the results of steps."""
     count, hidden = rows.shape[0], initial[-1].shape[1]
 
     def scratch(*shape: int) -> DeviceArray:
@@ -200,7 +200,7 @@ def _backward_arrays(
 
 
 def _begun(launcher: Launcher, last: DeviceArray | None, like: DeviceArray) -> DeviceArray:
-    """An array that steps change, from what there is after the last one, or zeros."""
+    """An array that steps change, which begins as the gradient by the last state, or zeros."""
     begun = launcher.scratch(like.shape, like.dtype)
     if last is not None:
         copy_array(launcher, last, begun)
@@ -215,7 +215,7 @@ def _sum(dtype: str) -> Pointwise:
 
 
 def _by_operands(launcher: Launcher, layer: Layer, had: _Passed) -> list[Callable[[DeviceArray], None]]:
-    """For each operand what writes the gradient by it, since not all are wanted."""
+    """For each operand, the function that writes its gradient, since not all are wanted."""
     sums = sums_in(had.rows.dtype)
     parts = _parts(layer, had.from_input.shape[1])
 
@@ -253,7 +253,7 @@ def _by_operands(launcher: Launcher, layer: Layer, had: _Passed) -> list[Callabl
 
 
 def _parts(layer: Layer, columns: int) -> list[tuple[tuple[int, int], tuple[int, int]]]:
-    """Columns of the gradients by sums from the input, each with the rows of the parameters that belong to them."""
+    """Columns of the gradients by sums from the input, each with the corresponding rows of the parameters."""
     third = columns // 3
     if layer.kind == "gru":
         return [((0, third), (2 * third, columns)), ((third, columns), (0, 2 * third))]

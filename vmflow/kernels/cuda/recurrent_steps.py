@@ -14,7 +14,7 @@ from vmflow.streams.cuda.launching import Launcher
 from .sources import ELEMENTS_PRELUDE, STORED
 from .walks import Walk, part_of, standing, walk
 
-# Arrays by the names that kernels have for them.
+# Arrays by their names in kernels.
 Named: TypeAlias = dict[str, DeviceArray]
 
 
@@ -23,9 +23,10 @@ class Step(NamedTuple):
 
     Attributes:
         begin, size: its rows among those of all steps.
-        before: where the rows of the step before it begin.
-        continued: so many of its rows, the first ones, go on from there; the others from the initial state.
-        lasting: so many of its rows, the first ones, go on in the step behind it.
+        before: the first row of the step before it.
+        continued: the number of its rows, the first ones, that continue from there; the others begin with the initial
+            state.
+        lasting: the number of its rows, the first ones, that continue in the step behind it.
     """
 
     begin: int
@@ -39,11 +40,11 @@ class Step(NamedTuple):
         return part_of(array, 0, self.begin, self.begin + self.size)
 
     def before_of(self, array: DeviceArray) -> DeviceArray:
-        """The rows of an array of all rows from which it goes on."""
+        """The rows of an array of all rows from which the step continues."""
         return part_of(array, 0, self.before, self.before + self.continued)
 
     def first_of(self, array: DeviceArray) -> DeviceArray:
-        """As many rows as it has of an array with a row for each sequence."""
+        """The first rows of an array with a row for each sequence: as many as the step has."""
         return part_of(array, 0, 0, self.size)
 
     def arrays(self, every: Named, each: Named) -> Named:
@@ -74,9 +75,8 @@ class StepKernel(NamedTuple):
     Attributes:
         name: for people, and a part of the kernel's name.
         outs, arrays: the names of arrays that are written, and of those that are only read.
-        lines: statements.  They know of their thread the `row` among those of the step, and the place `at` of its unit
-            in an array with as many columns as there are units; the numbers `hidden`, of the units, `continued` and
-            `lasting`; and the type, which is `value`.
+        lines: statements.  Each thread has the `row` within the step, and the index `at` of its unit in an array with a
+            column for each unit; the numbers `hidden`, of the units, `continued` and `lasting`; and the type `value`.
     """
 
     name: str
@@ -85,7 +85,7 @@ class StepKernel(NamedTuple):
     lines: tuple[str, ...]
 
     def launch(self, launcher: Launcher, step: Step, hidden: int, named: Named) -> None:
-        """Run it for so many units of all rows of a step."""
+        """Run the kernel for so many units of all rows of a step."""
         outs, arrays = ([standing(named[name], 2) for name in names] for names in (self.outs, self.arrays))
         what = _walk(self, named[self.outs[0]].dtype.name)
         numbers = hidden, step.continued, step.lasting
@@ -111,7 +111,7 @@ def _functions() -> str:
     return ELEMENTS_PRELUDE + elements() + _ACTIVATIONS
 
 
-# 1 / (1 + exp(-x)) by way of tanh overflows nowhere.
+# 1 / (1 + exp(-x)) by tanh does not overflow.
 _ACTIVATIONS: Final = """
 INLINED float tangent(float x) { return tanh_f(x); }
 INLINED double tangent(double x) { return tanh(x); }
@@ -126,8 +126,7 @@ def _before(name: str) -> str:
 
 # Forward
 #
-# The sums of a gate that come from the input have been computed for all rows, and those that come from the initial
-# state for all sequences.
+# The sums of a gate from the input have been computed for all rows, and those from the initial state for all sequences.
 
 
 _FROM_STATE: Final = "const value* from = row < continued ? from_state : from_initial;"
@@ -147,7 +146,7 @@ def _rnn(rectified: bool) -> StepKernel:
 
 
 def _lstm(projected: bool) -> StepKernel:
-    """With a projection, what it makes of `unprojected` is the state."""
+    """With a projection, the state is the projection of `unprojected`."""
     state = "unprojected" if projected else "states"
     lines = (
         _FROM_STATE,
@@ -171,8 +170,8 @@ def _lstm(projected: bool) -> StepKernel:
     return StepKernel("lstm_projected_step" if projected else "lstm_step", outs, arrays, lines)
 
 
-# The gates of the parameters are reset, update and new.  Four are kept for each row: new, reset, update, and the part
-# of the new one that the reset gate is multiplied with.
+# The gates of the parameters are reset, update and new.  Four arrays are kept for each row: new, reset, update, and the
+# part of the new gate that the reset gate multiplies.
 _GRU: Final = StepKernel(
     "gru_step",
     ("states", "gates", "last_state"),
@@ -207,11 +206,11 @@ FORWARD: Final = {
 # Backward
 #
 # `gradient` is the gradient by the state after the step, as far as it comes from later steps, and `cell_gradient` that
-# by the cell.  The step before it will find its own there.
+# by the cell.  Kernels replace them by those of the step before.
 
 
 def _by_state(given: bool, more: str = "") -> str:
-    """The statement that finds the gradient by the state; `by_states` is there if the states have one themselves."""
+    """The statement that computes the gradient by the state; it adds `by_states` if the states have a gradient."""
     return f"const value by_state = gradient[at]{more}{' + by_states[at]' if given else ''};"
 
 
@@ -277,7 +276,7 @@ def _gru_backward(given: bool) -> StepKernel:
     return StepKernel("gru_back", ("sums", "gradient", "before"), arrays, lines)
 
 
-# By the kind of layer: from whether there is a projection, and whether the states have a gradient themselves.
+# By the kind of layer: the function of whether there is a projection, and whether the states have a gradient.
 BACKWARD: Final[dict[str, Callable[[bool, bool], StepKernel]]] = {
     "rnn_tanh": lambda projected, given: _rnn_backward(False, given),
     "rnn_relu": lambda projected, given: _rnn_backward(True, given),
@@ -285,5 +284,5 @@ BACKWARD: Final[dict[str, Callable[[bool, bool], StepKernel]]] = {
     "gru": lambda projected, given: _gru_backward(given),
 }
 
-# The gradients by sums that are kept for each unit.
+# The number of gradients by sums that are kept for each unit.
 KEPT: Final = {"rnn_tanh": 1, "rnn_relu": 1, "lstm": 4, "gru": 4}

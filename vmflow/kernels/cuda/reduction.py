@@ -1,4 +1,4 @@
-"""Reductions along dimensions: sums, products, means, norms and extrema, and where extrema are."""
+"""Reductions along dimensions: sums, products, means, norms and extrema, and the indices of extrema."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _build(problem: Problem) -> Kernel:
 
 
 def _compute(problem: Problem) -> str:
-    """The type to compute in: sums of half precision would lose everything past 2048 ones, products overflow."""
+    """The type to compute in: sums of half precision would stop growing at 2048 ones, products overflow."""
     source, output = problem.inputs[0].dtype, problem.outputs[0].dtype
     if problem.op in ("all", "any"):
         return "bool"
@@ -93,14 +93,14 @@ def _compute(problem: Problem) -> str:
 
 
 def _whole(source: DType) -> str:
-    """The type that all values of a dtype without fractions fit into; sums wrap around, in whichever."""
+    """A type that holds all values of a dtype without fractions; sums wrap around in either."""
     return STORED["uint64"] if source is dtypes.uint64 else "int64"
 
 
-# Where extrema are
+# Indices of extrema
 
-# An element and its place, which is below 0 where there is none.  The first of equal elements counts, and the
-# first nan before all others.
+# An element and its place, which is below 0 if there is none.  The first of equal elements counts, and the first nan
+# before all others.
 _FOUND: Final = """
 struct Found {
     value best;
@@ -150,7 +150,7 @@ def _find_places(launcher: Launcher, matrix: DeviceArray, better: str, out: Devi
 
 @lru_cache(None)
 def _places(given: str, compute: str, better: str, of_parts: bool) -> CudaKernel:
-    """The places of the best elements of rows, or of parts of rows, and what these are."""
+    """The places of the best elements of rows, or of parts of rows, and these elements."""
     name = f"place_of_{'largest' if better == '>' else 'smallest'}_{given}{'_of_parts' if of_parts else ''}"
     source = f"""
 typedef {compute} value;

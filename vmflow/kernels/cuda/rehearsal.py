@@ -1,8 +1,8 @@
-"""Kernels of ops are compiled in the background, by threads that rehearse each launch before its time.
+"""Kernels of ops are compiled in the background, by threads that rehearse each launch in advance.
 
 A `Kernel` is chosen when an op is first inferred, some time before it is launched.  From then on a thread calls the
-function that launches it, with arrays that have no memory and a launcher that launches nothing and compiles instead.
-Arrays are taken to be contiguous; a launch that needs another kernel than was rehearsed compiles that one itself.
+function that launches it, with arrays that have no memory and a launcher that only compiles.  Arrays are assumed to be
+contiguous; a launch that needs another kernel than the rehearsed one compiles that itself.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from vmflow.streams.cuda.device import CudaDevice, Explain
 from vmflow.streams.cuda.driver import Argument, CompileTarget, Handle
 from vmflow.streams.cuda.launching import Check, Launcher, Loadable, Note, launched_by
 
-# Where the arrays of a rehearsal lie: apart, as those of a launch, and aligned as an allocator's are.
+# Addresses of the arrays of a rehearsal: apart, like those of a launch, and aligned like an allocator's.
 _ALIGNED: Final = 512
 
 _log: Final = logging.getLogger("vmflow.cuda")
@@ -30,7 +30,7 @@ _log: Final = logging.getLogger("vmflow.cuda")
 
 @final
 class RehearsingLauncher(Launcher):
-    """Compiles the kernels that it is to launch.
+    """Compiles the kernels that it is asked to launch.
 
     Args:
         device: for which they are compiled.
@@ -41,7 +41,7 @@ class RehearsingLauncher(Launcher):
         self._free = _ALIGNED
 
     def array(self, shape: Sequence[int], dtype: np.dtype[Any]) -> DeviceArray:
-        """An array that has no memory, apart from all others of the rehearsal."""
+        """An array without memory, apart from all others of the rehearsal."""
         made = DeviceArray(self._free, tuple(shape), dtype)
         self._free += -(-max(made.nbytes, 1) // _ALIGNED) * _ALIGNED
         return made
@@ -100,7 +100,7 @@ _Launch: TypeAlias = "Callable[[Launcher, tuple[Any, ...], tuple[DeviceArray, ..
 
 
 def rehearse(launch: _Launch, problem: Problem, device: CudaDevice) -> None:
-    """Compile the kernels of a launch, for contiguous operands; numbers are taken to be 1."""
+    """Compile the kernels of a launch, for contiguous operands; numbers are assumed to be 1."""
     launcher = RehearsingLauncher(device)
     inputs = [launcher.array(meta.shape, meta.dtype.numpy) for meta in problem.inputs]
     outs = tuple([launcher.array(meta.shape, meta.dtype.numpy) for meta in problem.outputs])
@@ -109,7 +109,7 @@ def rehearse(launch: _Launch, problem: Problem, device: CudaDevice) -> None:
 
 
 def rehearse_soon(launch: _Launch, problem: Problem) -> None:
-    """Have a thread rehearse a launch, if all its arrays are of one device that is in use."""
+    """Have a thread rehearse a launch, if all its arrays are on one device that is in use."""
     places = {meta.device for meta in (*problem.inputs, *problem.outputs)}
     place = places.pop() if len(places) == 1 else None
     devices = registry.opened()
@@ -121,7 +121,7 @@ def _rehearse_or_tell(launch: _Launch, problem: Problem, device: CudaDevice) -> 
     try:
         rehearse(launch, problem, device)
     except Exception:
-        # The launch itself will meet it, and tell whom it concerns.
+        # The launch itself will raise the error, to its caller.
         _log.debug("the launch of %s could not be rehearsed", problem.op, exc_info=True)
 
 

@@ -1,4 +1,4 @@
-"""Random numbers that are drawn and tried until one is accepted: counts of Poisson's distribution, and gamma numbers.
+"""Random numbers that are drawn until one is accepted: counts of Poisson's distribution, and gamma numbers.
 
 They are those of `vmflow.kernels.numpy.rejection`, where the methods are named.
 """
@@ -57,7 +57,7 @@ __device__ double poisson(double rate, double drawn, uint64_t seed, uint64_t pos
     return many_events(rate, seed, position);
 }}
 
-// Of a concentration below 1: a number for one that is greater by 1, times a power of a uniform one.
+// For a concentration below 1: a number for one that is greater by 1, times a power of a uniform one.
 __device__ double gamma_number(double concentration, double drawn, uint64_t seed, uint64_t position) {{
     const bool small = concentration < 1;
     const double d = concentration + small - 1.0 / 3, c = 1 / sqrt(9 * d);
@@ -78,7 +78,7 @@ __device__ double gamma_number(double concentration, double drawn, uint64_t seed
 
 
 def _tried(op: str, wrong: str, finish: str, error: str) -> None:
-    """Declare the kernel of an op with one operand, of whose elements none may be wrong."""
+    """Declare the kernel of an op with one operand, whose elements are checked."""
 
     def build(problem: Problem) -> Kernel:
         (output,) = problem.attributes

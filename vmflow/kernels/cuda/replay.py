@@ -2,7 +2,7 @@
 
 The first run loads the kernels.  The second captures them, and runs them both ways over the same numbers: one by one,
 and as the graph.  If all results have the same bits, later runs launch the graph; if not, or if the work cannot be
-captured, they go on one by one.  The results of the first two runs are those of the kernels one by one.
+captured, later runs go on one by one.  The results of the first two runs are those of the kernels one by one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .sources import CudaKernel
 _WORD: Final = np.dtype(np.int64)
 _BYTE: Final = np.dtype(np.uint8)
 
-# A random number's place as an operand of a kernel: an integer, or an array of one that holds it.
+# A random number's place as an operand of a kernel: an integer, or an array that holds it.
 Place: TypeAlias = "int | DeviceArray"
 
 # call(places, noted): launch all kernels in order, and call noted(note) behind each; see `Launcher.note_checks`.
@@ -33,12 +33,12 @@ Calls: TypeAlias = "Callable[[Sequence[Place], Callable[[Note], None]], None]"
 
 @final
 class Replay:
-    """See the module.
+    """Runs kernels over the same memory, see the module.
 
     Args:
-        changed: memory that the kernels change: what they read there has to be put back before they run again.
-        results: the arrays in it that anybody else reads.
-        places: how many places of random numbers each run is given.
+        changed: memory that the kernels change: inputs there have to be restored before the kernels run again.
+        results: the arrays in it that others read.
+        places: the number of places of random numbers in each run.
         told: called once: with None when later runs launch the graph, or with the reason why they do not.
     """
 
@@ -95,11 +95,11 @@ class Replay:
                 places += [self._places.strided((), _WORD, at * _WORD.itemsize) for at in range(self._count)]
             self._graph = capture(launcher, allocator, partial(_call_current, call, places))
         except Exception as error:
-            # If the kernels fail one by one, too, then that is the error of the run.
+            # If the kernels fail one by one, too, the run raises that error.
             self._refuse(_refusal(error))
 
     def _verify(self, launcher: Launcher, call: Calls, places: Sequence[int]) -> None:
-        """Run the kernels one by one, and then as the graph, and compare the results; those of the former stay."""
+        """Run the kernels one by one, and then as the graph, and compare the results; the former's results are kept."""
         if self._graph is None:
             _call(launcher, call, places)
             return
@@ -125,7 +125,7 @@ class Replay:
         launcher.check(lambda: self._compared(report.error()))
 
     def _compared(self, difference: Exception | None) -> None:
-        """The device has compared the results of both ways."""
+        """Called when the device has compared the results of both ways."""
         if difference is not None:
             self._refuse(f"the graph of the device has computed other bits, at {difference}")
         elif self._graph is not None:
@@ -139,7 +139,7 @@ class Replay:
 
 
 def _refusal(error: Exception) -> str:
-    """Why no graph was captured; the error may be of a caller, and have the device's as its cause."""
+    """The reason why no graph was captured; the error may be a caller's, with the device's as its cause."""
     cause = error.__cause__ or error
     return f"a graph of the device cannot {'hold ' if isinstance(cause, CannotCapture) else 'be made: '}{cause}"
 

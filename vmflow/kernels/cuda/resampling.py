@@ -1,4 +1,4 @@
-"""Resampling by tables, which say of which elements of the input an element of the result is the weighted sum.
+"""Resampling by tables: each element of the result is a weighted sum of elements of the input.
 
 The host makes the tables once, so that both devices choose the same elements.
 """

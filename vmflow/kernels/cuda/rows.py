@@ -18,7 +18,7 @@ from .sources import ELEMENTS_PRELUDE, STORED, THREADS, CudaKernel
 
 _KERNELS: Final = 256
 
-# Few long rows are cut into parts of this many elements at least, so that there are blocks for all multiprocessors.
+# Few long rows are cut into parts of at least this many elements, so that all multiprocessors have blocks.
 _PART: Final = 1 << 14
 _FEW_ROWS: Final = 64
 _MOST_PARTS: Final = 256
@@ -41,8 +41,8 @@ __device__ T of_block(T value, T* shared, Combine combine) {
 }
 """
 
-# The largest element of a `row` of `columns`, nan if there is one, and the sum of all powers of e by what is missing to
-# it.  This needs `BLOCK`, the type `value`, and an array of the block, `shared`.
+# The largest element of a `row` of `columns`, nan if there is one, and the sum of the exponentials of all elements less
+# the largest.  This needs `BLOCK`, the type `value`, and an array of the block, `shared`.
 LARGEST_AND_TOTAL: Final = """
     value largest = converted<value>(row[0]);
     for (int64 i = threadIdx.x; i < columns; i += blockDim.x) {
@@ -57,12 +57,12 @@ LARGEST_AND_TOTAL: Final = """
 
 
 def threads_for(columns: int) -> int:
-    """The threads of a block that goes through a row: no more than it has elements, but for the rest of a warp."""
+    """The threads of a block that goes through a row: no more than its elements, rounded up to a warp."""
     return min(THREADS, max(_WARP, 1 << (columns - 1).bit_length()))
 
 
 def part_of_row(rows: int, length: int) -> int:
-    """The elements of a row that one block reduces: less than all of them if rows are few and long."""
+    """The elements of a row that one block reduces: a part of them if rows are few and long."""
     parts = min(-(-length // _PART), _MOST_PARTS) if rows < _FEW_ROWS else 1
     return -(-length // parts) if parts > 1 else max(length, 1)
 
@@ -72,10 +72,10 @@ class RowReduction(NamedTuple):
 
     Attributes:
         name: for people, and a part of the kernel's name.
-        start: the value that changes nothing in `combine`, in C++.
-        take: from an element, which is `x` as it lies in memory, and `v` of the type of values, to a value.
-        combine: two values, `p` and `q`.
-        finish: from the `total` of a row, and the `length` of the row, to the result.
+        start: the neutral element of `combine`, in C++.
+        take: turns an element, `x` as stored, and `v` of the type of values, into a value.
+        combine: combines two values, `p` and `q`.
+        finish: turns the `total` of a row, and the `length` of the row, into the result.
         compute: the type of values, in C++.
     """
 
@@ -125,7 +125,7 @@ def reduce_rows(
 def _launch(
     launcher: Launcher, reduction: RowReduction, matrix: DeviceArray, out: DeviceArray, each: int, length: int
 ) -> None:
-    """Reduce parts of `each` elements of every row; a `length` of the whole row is told to `finish`."""
+    """Reduce parts of `each` elements of every row; `finish` gets the `length` of a whole row."""
     rows, columns = matrix.shape
     parts = max(-(-columns // each), 1)
     kernel = _reduction(reduction, matrix.dtype.name, out.dtype.name)
@@ -187,7 +187,7 @@ extern "C" __global__ void {name}({STORED[wanted]}* out, const {STORED[given]}* 
 
 
 def as_rows(launcher: Launcher, array: DeviceArray, dims: Sequence[int]) -> DeviceArray:
-    """The array as a contiguous matrix whose rows run through `dims`; copied if it does not lie so."""
+    """The array as a contiguous matrix whose rows run through `dims`; copied if its layout differs."""
     kept = [axis for axis in range(array.ndim) if axis not in dims]
     order = [*kept, *sorted(dims)]
     shape = tuple([array.shape[axis] for axis in order])
@@ -201,7 +201,7 @@ def as_rows(launcher: Launcher, array: DeviceArray, dims: Sequence[int]) -> Devi
 
 
 def back_from_rows(matrix: DeviceArray, shape: Sequence[int], dim: int) -> DeviceArray:
-    """Rows along one dimension, as `as_rows` makes them, as an array of the shape."""
+    """The inverse of `as_rows` for one dimension: its rows as an array of the shape."""
     kept = [axis for axis in range(len(shape)) if axis != dim]
     order = [*kept, dim]
     strides = contiguous_strides(tuple([shape[axis] for axis in order]), matrix.itemsize)
@@ -210,7 +210,7 @@ def back_from_rows(matrix: DeviceArray, shape: Sequence[int], dim: int) -> Devic
 
 
 def into_order(launcher: Launcher, outs: Sequence[DeviceArray], compute: Callable[..., None]) -> None:
-    """Call what computes into contiguous arrays, and copy from these where `outs` are not contiguous."""
+    """Call a function that computes into contiguous arrays, and copy from these where `outs` are not contiguous."""
     targets = [out if out.contiguous else launcher.scratch(out.shape, out.dtype) for out in outs]
     compute(*targets)
     for target, out in zip(targets, outs, strict=True):

@@ -1,4 +1,4 @@
-"""The rules of ops on CUDA devices: those of C, and for other ops functions of CUDA's math library, and of ours."""
+"""The rules of ops on CUDA devices: those of C, and for other ops functions of CUDA's math library and our own."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from vmflow.kernels.expressions.rules import C_TYPES, FLOATS, INTEGERS, RULES as
 
 from .complex_functions import COMPLEX_RULES
 
-# The ops that are functions of the library: of float64, and, with an f behind the name, of float32.  The tests allow 6
-# units in the last place for erfc, and 3 for the others.
+# The ops that are functions of the library, for float64, and, with an f appended, for float32.  The tests allow 6 units
+# in the last place for erfc, and 3 for the others.
 LIBRARY: Final = (
     *("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "erf", "erfc", "hypot", "atan2"),
     *("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh"),
@@ -20,7 +20,7 @@ _BOOL: Final = frozenset({"bool"})
 _DOUBLE: Final = frozenset({"float64"})
 _NUMBERS: Final = FLOATS | INTEGERS
 
-# Divisions, whose divisor has to be another number than 0 if it is whole.
+# Divisions; a whole divisor must not be 0.
 _DIVISIONS: Final = {
     "floor_divide": "floor_divided",
     "trunc_divide": "trunc_divided",
@@ -37,7 +37,7 @@ def _by_library(function: str) -> Callable[..., str]:
 
 
 def _call(function: str) -> Callable[..., str]:
-    """A call of a function that has all types, one of which is said, since whole numbers become ints in arithmetic."""
+    """A call of a function template, with its type written out, since arithmetic turns whole numbers into ints."""
 
     def write(dtype: str, *operands: str) -> str:
         return f"{function}<{C_TYPES[dtype]}>({', '.join(operands)})"
@@ -46,7 +46,7 @@ def _call(function: str) -> Callable[..., str]:
 
 
 def _of_doubles(function: str) -> Callable[..., str]:
-    """A call of a function that computes in float64, whatever the operands are."""
+    """A call of a function that computes in float64 for all operands."""
     return lambda dtype, *operands: f"{function}({', '.join([f'(double){operand}' for operand in operands])})"
 
 
@@ -87,7 +87,7 @@ _FURTHER: Final[dict[str, Rule]] = {
     "bitwise_right_shift": Rule(INTEGERS, _call("shifted_right")),
     "heaviside": Rule(_NUMBERS | _BOOL, lambda dtype, x, y: f"{x} == 0 ? {y} : {x} > 0"),
     "nextafter": Rule(FLOATS, _by_library("nextafter")),
-    # Variables hold half precision in float32, whose next number is another one.
+    # Variables hold half precision in float32, whose next number differs.
     "nextafter_float16": Rule(FLOATS, lambda dtype, *both: f"next_of_half<half>({', '.join(both)})"),
     "nextafter_bfloat16": Rule(FLOATS, lambda dtype, *both: f"next_of_half<bfloat16>({', '.join(both)})"),
     "logaddexp": Rule(FLOATS, _call("added_in_logarithms"), exact=False),

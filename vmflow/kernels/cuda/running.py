@@ -47,7 +47,7 @@ def _build_running(problem: Problem) -> Kernel:
 
 @builds("recurrence", package=PACKAGE)
 def _build_recurrence(problem: Problem) -> Kernel:
-    """Each result is its term, and its factor times the result behind it: maps of which pairs are composed."""
+    """Each result is its term, and its factor times the result behind it: a composition of linear maps."""
     (dim,) = problem.attributes
     (output,) = problem.outputs
     wide = accumulated(output.dtype, output.dtype)
@@ -72,7 +72,7 @@ def _build_recurrence(problem: Problem) -> Kernel:
 
 @builds("cummax", "cummin", package=PACKAGE)
 def _build_places(problem: Problem) -> Kernel:
-    """The index of the extremum up to each place; the last of equal ones, and of what is not a number."""
+    """The index of the extremum up to each place; the last of equal ones, and of nans."""
     (dim,) = problem.attributes
     dtype = problem.inputs[0].dtype
     number = COMPUTED[dtype.name]

@@ -1,7 +1,7 @@
 """Running results along a dimension: each element combined with all before it, always in the same order.
 
-Each block of threads has one line of elements, or several that lie side by side, and goes along it by as many elements
-as it has threads.  Few long lines are cut into parts: their totals come first, and are carried into the parts behind.
+Each block of threads has one line of elements, or several adjacent ones, and goes along them by as many elements as it
+has threads.  Few long lines are cut into parts: their totals are computed first, and carried into the parts behind.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from .pointwise import apart
 from .sources import ELEMENTS_PRELUDE, STORED, THREADS, CudaKernel
 from .walks import contiguous, in_order
 
-# Lines side by side that a block has: so many that its reads are whole transactions.
+# Adjacent lines of a block: so many that its reads are whole transactions.
 _WIDTH: Final = 32
 
-# Lines are cut where there are fewer blocks than this, into parts of so many elements at least.
+# Lines are cut if there are fewer blocks than this, into parts of at least so many elements.
 _FEW_BLOCKS: Final = 64
 _PART: Final = 1 << 13
 _MOST_PARTS: Final = 256
 
 
 class Scan(NamedTuple):
-    """The steps that lead to running results.
+    """The steps of running results.
 
     Attributes:
         name: for people, and a part of the kernel's name.
         value: the definition of the type `value`, in C++.
         nbytes: of a value.
-        load: from arrays x0, x1, ... to a value: that at the place `at`, which is the element `i` of `size` along the
+        load: turns the elements at the place `at` of arrays x0, x1, ... into a value: element `i` of `size` along the
             line; places are `inner` apart.
-        combine: two values, `p` before `q`.
-        store: from a value `v` and its element `i` to the result.
+        combine: combines two values, `p` before `q`.
+        store: turns a value `v` and its element `i` into the result.
     """
 
     name: str
@@ -77,7 +77,7 @@ def scan(
 
 
 class _Kernels(NamedTuple):
-    """The kernel of lines, and the one that sums up what parts carry."""
+    """The kernel of lines, and the one that sums up the totals of parts."""
 
     lines: CudaKernel
     carries: CudaKernel

@@ -1,6 +1,6 @@
 """Elements put, added and reduced at places that indices name, in the order of the indices.
 
-A *place* is the position of an element in contiguous memory.  Indices have one place each, or one of a slice's first
+A *place* is the position of an element in contiguous memory.  Each index has a place, or that of its slice's first
 element.  The elements of one place are sorted by their positions first, so that the order of a sum is always the same,
 and up to a few hundred elements that of the CPU.
 """
@@ -26,24 +26,24 @@ from .walks import Steps, Walk, Walked, contiguous, standing, steps_of, walk, wa
 
 _INT64: Final = np.dtype(np.int64)
 
-# So many values of a place are combined one after the other, or fewer.
+# At most so many values of a place are combined one after the other.
 STRETCH: Final = 256
 
-# More possible keys than this for each that there is, and than that altogether, have no table.
+# If more keys are possible than this for each index, and more than that in all, there is no table of them.
 _TABLE_PER_KEY: Final = 8
 _SMALL_TABLE: Final = 1 << 16
 
 
 class Chosen(NamedTuple):
-    """How indices of some dimensions choose elements of an array, by numpy's rule.
+    """The elements of an array that indices of some dimensions choose, by numpy's rule.
 
-    Adjacent indices are replaced by the dimensions of all of them together; separated ones are so at the front.
+    Adjacent indices are replaced by their broadcast dimensions; separated ones put these in front.
     Indices without dimensions are applied before.
 
     Attributes:
         joint: the shape of all indices together.
-        at: the first dimension of the result that is theirs.
-        others: the array's dimensions that the result has as they are.
+        at: the first dimension of the result that belongs to them.
+        others: the array's dimensions that the result keeps.
     """
 
     joint: tuple[int, ...]
@@ -66,7 +66,7 @@ class Chosen(NamedTuple):
         return self.at + len(self.joint)
 
     def steps_of_others(self, steps: Sequence[int]) -> Steps:
-        """From steps along an array's dimensions to those along the result's, none along those of the indices."""
+        """From steps along an array's dimensions to those along the result's, 0 along those of the indices."""
         own = [steps[axis] for axis in self.others]
         return (*own[: self.at], *[0] * len(self.joint), *own[self.at :])
 
@@ -77,7 +77,7 @@ class Chosen(NamedTuple):
 
 
 def broadcast_steps(array: DeviceArray) -> Steps:
-    """The steps of an array that broadcasts: none along dimensions of one element."""
+    """The steps of an array that broadcasts: 0 along dimensions of one element."""
     return tuple([0 if size == 1 else step for size, step in zip(array.shape, steps_of(array), strict=True)])
 
 
@@ -85,10 +85,10 @@ def broadcast_steps(array: DeviceArray) -> Steps:
 
 
 class Places(NamedTuple):
-    """Where the elements belong that a vector of indices names.
+    """The places of the elements that a vector of indices names.
 
     Attributes:
-        keys: of each index, an int64 that only indices of the same place share.
+        keys: for each index, an int64 that only indices of the same place share.
         limit: keys are below it.
         places: of each index; 0 if they are the keys.
     """
@@ -107,9 +107,9 @@ def places_of(
     strides: Sequence[int],
     offset: int,
 ) -> Places:
-    """The places of what indices choose of memory that is seen in these sizes, strides and offset, in elements.
+    """The places that indices choose in memory with these sizes, strides and offset, in elements.
 
-    An index below 0 counts from the end; one that is out of range becomes the nearest that is not.
+    A negative index counts from the end; one that is out of range becomes the nearest valid one.
     """
     count = prod(chosen.joint)
     keys, places = launcher.scratch((count,), _INT64), launcher.scratch((count,), _INT64)
@@ -143,7 +143,7 @@ def _places(dtypes: tuple[str, ...]) -> Walk:
 
 
 def places_along(launcher: Launcher, indices: DeviceArray, shape: tuple[int, ...], dim: int) -> Places:
-    """The places that `indices` name along one dimension of a contiguous array, as `gather` and `scatter` take them."""
+    """The places that `indices` name along one dimension of a contiguous array, for `gather` and `scatter`."""
     own = contiguous_strides(shape or (1,), 1)
     ndim = indices.ndim
     found = launcher.scratch((indices.size,), _INT64)
@@ -162,7 +162,7 @@ def _along(dtype: str) -> Walk:
 
 
 def known_keys(launcher: Launcher, indices: DeviceArray, limit: int) -> DeviceArray:
-    """Indices as a vector of keys; those that are not from 0 to before the limit become the limit."""
+    """Indices as a vector of keys; those outside of 0 to `limit` - 1 become the limit."""
     keys = launcher.scratch((indices.size,), _INT64)
     target = Walked(keys, contiguous_strides(indices.shape, 1))
     walk(launcher, _known(indices.dtype.name), indices.shape, [target], [walked(indices)], (), (limit,))
@@ -179,11 +179,11 @@ def _known(dtype: str) -> Walk:
 
 
 class Slices(NamedTuple):
-    """What belongs to each index: the elements of a slice.
+    """The elements of each index: a slice.
 
     Attributes:
         shape: of a slice.
-        target: the steps along it in the memory that is changed.
+        target: the steps along it in the changed memory.
         values: the steps along it in the values.
     """
 
@@ -201,7 +201,7 @@ def put_at(
     joint_shape: tuple[int, ...],
     slices: Slices,
 ) -> None:
-    """Put values where they belong: of several for one place, the last.
+    """Put values at their places; of several for one place, the last.
 
     Args:
         launcher: of the stream.
@@ -209,7 +209,7 @@ def put_at(
         places: of the indices.
         values: whose steps along the dimensions of the indices are `joint`.
         joint, joint_shape: see `values`.
-        slices: what belongs to each index.
+        slices: the elements of each index.
     """
     count = places.keys.size
     if not count or not prod(slices.shape):
@@ -229,10 +229,10 @@ def put_at(
 
 
 class Last(NamedTuple):
-    """Which indices are the last of their keys.
+    """The last index of each key.
 
     Attributes:
-        array: by key, the last index of it; else of each index, whether it is the last; 0 if there is one alone.
+        array: by key, its last index; or for each index, whether it is the last; 0 if there is only one index.
         by_key: see `array`.
     """
 
@@ -282,14 +282,14 @@ def _put(given: str, wanted: str, by_key: bool, keys_are_places: bool) -> Walk:
 
 
 class Combination(NamedTuple):
-    """How the values of a place are combined.
+    """The combination of a place's values.
 
     Attributes:
         name: for people, and a part of the kernel's name.
-        start: the first total, in C++; "" for the element that is there.
-        combine: a `total` and what is taken of a value, `v`; it is associative but for rounding.
-        finish: what becomes of the last total; `count` is how many values there were.
-        take: what is taken of a value `v`, which may be told by `count` as well.
+        start: the first total, in C++; "" for the present element.
+        combine: combines a `total` and a taken value `v`; associative but for rounding.
+        finish: turns the last total into the element; `count` is the number of values.
+        take: turns a value `v` into the one that is combined; it may use `count` as well.
     """
 
     name: str
@@ -314,14 +314,14 @@ def combine_at(
     slices: Slices,
     skipped: int = -1,
 ) -> None:
-    """Combine values with what is in their places, one after the other; see `put_at`.
+    """Combine values with the elements at their places, one after the other; see `put_at`.
 
-    Sorted by their places, the values are cut into stretches.  Where a stretch begins with the place at which the one
-    before it ends, its values of that place are combined first: then no thread goes through all values of one place.
-
+    Sorted by their places, the values are cut into stretches.  If a stretch begins with the place at which the one
+    before
+    it ends, its values of that place are combined first: then no thread goes through all values of one place.
     Args:
-        launcher, target, places, values, joint, joint_shape, slices: as there.
-        how: they are combined.
+        launcher, target, places, values, joint, joint_shape, slices: see `put_at`.
+        how: the combination.
         skipped: the key of values that are left out.
     """
     count = places.keys.size
@@ -366,12 +366,12 @@ def _in_a_row(
 
 
 def _wide(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The dtype in which totals are."""
+    """The dtype of totals."""
     return np.dtype(np.float32) if dtype.name in ("float16", "bfloat16") else dtype
 
 
 def _taken(how: Combination, given: str, wanted: str) -> tuple[str, ...]:
-    """Statements in front: the type of totals, and what is taken of the values of `key`, which are sorted."""
+    """Statements in front: the type of totals, and the taken values of `key`, which are sorted."""
     stored = STORED[wanted]
     return (
         f"typedef {COMPUTED[wanted]} value;",
@@ -414,7 +414,7 @@ def _begin(how: Combination, given: str, wanted: str) -> Walk:
 
 @lru_cache(None)
 def _combine(how: Combination, given: str, wanted: str, keys_are_places: bool) -> Walk:
-    """The thread of a key's first value combines those in its stretch, and what the stretches behind begin with."""
+    """The thread of a key's first value combines those in its stretch, and the beginnings of the stretches behind."""
     place = "key" if keys_are_places else "places[order ? order[n_place] : n_place]"
     lines = (
         *_taken(how, given, wanted),

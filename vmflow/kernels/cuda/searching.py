@@ -1,4 +1,4 @@
-"""Where elements belong in a sorted sequence, and whether they are among others."""
+"""Positions of elements in a sorted sequence, and membership among others."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _alike(problem: Problem) -> str:
     return COMPUTED[np.result_type(*widened).name]
 
 
-# Whether one element is before another in an order at whose end nans are.
+# Whether one element is before another; nans are at the end.
 _LESS: Final = "auto less = [](value p, value q) { return p < q || (q != q && p == p); };"
 
 
@@ -67,7 +67,7 @@ def _search(compute: str, right: bool, given: str, sought: str, wanted: str) -> 
 def _build_isin(problem: Problem) -> Kernel:
     (invert,) = problem.attributes
     compute = _alike(problem)
-    # Complex numbers, which have no order that kernels know, are compared with all others.
+    # Kernels have no order of complex numbers, so these are compared with all others.
     has_order = not any([meta.dtype.is_complex for meta in problem.inputs])
 
     def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:

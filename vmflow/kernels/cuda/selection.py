@@ -33,5 +33,5 @@ def _bits_of(half: dtypes.dtype) -> Any:
 
 @builds("clamp", package=PACKAGE)
 def _clamp(problem: Problem) -> Kernel:
-    # A limit counts as it is rounded in the dtype of the result.
+    # A limit is rounded in the dtype of the result first.
     return single_kernel(problem, problem.outputs[0].dtype, range(3), saturated)

@@ -1,8 +1,8 @@
 """Keys sorted together with their positions, by their digits from the last to the first: a stable radix sort.
 
-A tile of keys is counted by each block, the counts become starts, and each block puts its keys behind its starts.  All
-orders are those of the keys, so that the result does not depend on the threads (N. Satish et al., Designing Efficient
-Sorting Algorithms for Manycore GPUs, 2009).
+Each block counts the digits of a tile of keys, the counts become starts, and each block puts its keys behind its
+starts. All orders are those of the keys, so that the result does not depend on the threads (N. Satish et al., Designing
+Efficient Sorting Algorithms for Manycore GPUs, 2009).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from vmflow.streams.cuda.launching import Launcher
 
 from .sources import THREADS, CudaKernel
 
-# Bits of a digit, and how many keys each thread has.
+# Bits of a digit, and the number of keys of each thread.
 _BITS: Final = 4
 _DIGITS: Final = 1 << _BITS
 _KEYS: Final = 8
@@ -26,7 +26,7 @@ _INT64: Final = np.dtype(np.int64)
 
 
 class Sorted(NamedTuple):
-    """Keys in ascending order, and where each was before; 0 for that if the order was right."""
+    """Keys in ascending order, and the former position of each; 0 for these if the order has not changed."""
 
     keys: DeviceArray
     order: DeviceArray | int
@@ -38,7 +38,7 @@ def sort_keys(launcher: Launcher, keys: DeviceArray, limit: int) -> Sorted:
 
 
 def sort_by_bits(launcher: Launcher, given: Sorted, bits: int) -> Sorted:
-    """Sort keys that came into their order from another one, as numbers without sign, by so many of their last bits."""
+    """Sort keys, which may have been sorted before, as unsigned numbers, by so many of their last bits."""
     (count,) = given.keys.shape
     found = given
     if count < 2:
@@ -74,7 +74,7 @@ template <typename T> __device__ T sum_before(T value, T* shared) {{
 }}
 """
 
-# How many keys of each tile have each digit; digits are apart by as many counts as there are tiles.
+# The number of keys of each digit in each tile; digits are as far apart as there are tiles.
 _COUNT: Final = CudaKernel(
     "count_digits",
     f"""
@@ -112,7 +112,7 @@ extern "C" __global__ void starts_of_digits(int64* counts, int64 count) {{
 """,
 )
 
-# Within a tile, each thread counts the digits of its keys; sums over digits and threads tell where its keys belong.
+# Within a tile, each thread counts the digits of its keys; sums over digits and threads are the positions of its keys.
 _MOVE: Final = CudaKernel(
     "sort_by_digit",
     f"""{SUM_BEFORE}

@@ -1,4 +1,4 @@
-"""Kernels of our own: CUDA C++ that is compiled by NVRTC at the first use, for each device."""
+"""Our own kernels: CUDA C++ that NVRTC compiles at the first use, for each device."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from . import nvrtc
 # --fmad=false: a product and a sum are rounded one after the other, as on the host.
 _OPTIONS: Final = ("--std=c++17", "--fmad=false")
 
-# Threads of a block, where nothing else asks for another number, and the most blocks: enough to fill any GPU, and few
-# enough that each thread has several elements of a large array.
+# The usual threads of a block, and the most blocks: enough to fill any GPU, and few enough that each thread has several
+# elements of a large array.
 THREADS: Final = 256
 _MOST_BLOCKS: Final = 4096
 
@@ -37,7 +37,7 @@ class CudaKernel:
         self.source = source
         self._writes = tuple(writes)
         self._code: dict[CompileTarget, bytes] = {}
-        # Held for long; but in a child that is forked meanwhile the devices cannot be used, and nothing is compiled.
+        # Held for long; but a child that is forked meanwhile cannot use the devices, and so compiles nothing.
         self._compiling = threading.Lock()
 
     def launch(
@@ -48,7 +48,7 @@ class CudaKernel:
         threads: int = THREADS,
         shared: int = 0,
     ) -> None:
-        """Run it behind all that the stream has been handed; nothing is launched for no blocks."""
+        """Run it behind all earlier work of the stream; for no blocks, nothing is launched."""
         if blocks:
             launcher.launch(launcher.function(self), (blocks, 1, 1), (threads, 1, 1), arguments, self._writes, shared)
 
@@ -61,7 +61,7 @@ class CudaKernel:
         return self in device.functions or device.driver.target in self._code
 
     def compile(self, target: CompileTarget) -> bytes:
-        """The code, which is compiled by the first call; others wait for that one."""
+        """The code, compiled by the first call; other threads wait for that one."""
         with self._compiling:
             code = self._code.get(target)
             if code is None:
@@ -71,13 +71,13 @@ class CudaKernel:
         return code
 
     def load(self, device: CudaDevice) -> Handle:
-        """The function on a device, which is loaded by the first call."""
+        """The function on a device, loaded by the first call."""
         driver = device.driver
         code = self.compile(driver.target)
         with self._compiling:
             if self not in device.functions:
                 device.functions[self] = driver.function(driver.load(code), self.name)
-                # Another device takes it from the folder in which compiled code is kept.
+                # Another device takes it from the cache on disk.
                 self._code.pop(driver.target, None)
         return device.functions[self]
 

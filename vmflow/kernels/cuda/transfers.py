@@ -20,9 +20,9 @@ from .pointwise import copy_array, launch_pointwise
 
 
 def copy_across(array: Array, *more: Array | None) -> Array:
-    """The kernel of a transfer: copy a contiguous array to where the result is wanted.
+    """The kernel of a transfer: copy a contiguous array to the result's memory.
 
-    Memory of the host is copied from and to by way of page-locked memory, unless it is page-locked itself: only that
+    Copies from and to the host go through page-locked memory, unless the host's memory is page-locked itself: only then
     can a device copy while the host goes on.
     """
     out = more[-1]
@@ -54,7 +54,7 @@ def copy_into_pinned(array: Array, out: Array | None) -> Array:
 
 
 def assign(out: DeviceArray, array: DeviceArray) -> None:
-    """Copy an array to another one of its shape, cast to the dtype of that."""
+    """Copy an array into another one of its shape, cast to the dtype of that."""
     copy_array(current(), array, out)
 
 
@@ -76,7 +76,7 @@ def _to_host(array: DeviceArray, out: Array | None) -> Array:
 
 
 def _land(driver: Driver, landed: np.ndarray[Any, Any], out: Array | None) -> Exception | None:
-    """The copy has ended, as the host believes: it may read the memory, or there is an error."""
+    """Called when the copy has ended, or failed: the host may read the memory; returns the error."""
     try:
         driver.host_access(landed, write=False)
     except Exception as error:

@@ -1,4 +1,4 @@
-"""Kernels with a thread for each place of a shape, which reads and writes arrays where statements in C++ say."""
+"""Kernels with a thread for each place of a shape, whose C++ statements read and write arrays."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from .sources import ELEMENTS_PRELUDE, STORED, CudaKernel
 
 _KERNELS: Final = 1024
 
-# From each place to the next along each dimension: of an array, in elements.
+# The distances between neighbouring places along each dimension: of an array, in elements.
 Steps: TypeAlias = tuple[int, ...]
 
 
 class Walk(NamedTuple):
-    """The statements of a thread, and the arrays and numbers that they know.
+    """The statements of a thread, and their arrays and numbers.
 
     Attributes:
         name: for people, and a part of the kernel's name.
         outs: the names and dtypes of the arrays that are written.
         arrays: those of arrays that are only read.  For an array `x`, the variable `x` is the pointer to its
-            first element, and `x_place` says where in it the thread's place is.
-        counters: names of sums of the place's indices, each index times a number: of `c`, that is `c_place`.
+            first element, and `x_place` is the position of the thread's place in it.
+        counters: names of sums of the place's indices, each index times a number: for `c`, the sum is `c_place`.
         numbers: the names of integers.
         lines: statements.
         real: the names of floating-point numbers, which come behind the integers.
@@ -51,7 +51,7 @@ class Walk(NamedTuple):
 
 
 class Walked(NamedTuple):
-    """An array, or 0 for none, and how it is walked through; the threads may reach further than the steps do."""
+    """An array, or 0 for none, and its steps; the threads may read further elements, too."""
 
     array: DeviceArray | int
     steps: Steps
@@ -82,12 +82,12 @@ def steps_of(array: DeviceArray) -> Steps:
 
 
 def walked(array: DeviceArray) -> Walked:
-    """An array that is walked through along its own dimensions."""
+    """An array with the steps of its own dimensions."""
     return Walked(array, steps_of(array))
 
 
 def standing(array: DeviceArray | int, ndim: int) -> Walked:
-    """An array in which the threads find their places by themselves."""
+    """An array in which the threads compute positions by themselves."""
     return Walked(array, (0,) * ndim)
 
 
@@ -136,7 +136,7 @@ def part_of(array: DeviceArray, axis: int, start: int, stop: int, step: int = 1)
 
 @contextmanager
 def in_order(launcher: Launcher, out: DeviceArray, dtype: np.dtype[Any] | None = None) -> Iterator[DeviceArray]:
-    """A contiguous array, of a dtype if one is given, to be written: what it holds at the end is in `out`."""
+    """A contiguous array, of a dtype unless it is None, to be written: its final contents are in `out`."""
     fits = out.contiguous and dtype in (None, out.dtype)
     whole = out if fits else launcher.scratch(out.shape, out.dtype if dtype is None else dtype)
     yield whole
@@ -146,7 +146,7 @@ def in_order(launcher: Launcher, out: DeviceArray, dtype: np.dtype[Any] | None =
 
 @contextmanager
 def changing(launcher: Launcher, array: DeviceArray, out: DeviceArray) -> Iterator[DeviceArray]:
-    """A contiguous array with the elements of `array`, to be changed: what it holds at the end is in `out`."""
+    """A contiguous array with the elements of `array`, to be changed: its final contents are in `out`."""
     with in_order(launcher, out) as whole:
         if (whole.pointer, whole.strides, whole.dtype) != (array.pointer, array.strides, array.dtype):
             copy_array(launcher, separate(launcher, array, whole), whole)
@@ -155,13 +155,13 @@ def changing(launcher: Launcher, array: DeviceArray, out: DeviceArray) -> Iterat
 
 # Sources
 
-# What statements may call.
+# Functions that statements may call.
 _FUNCTIONS: Final = """
 __device__ __forceinline__ int64 least(int64 p, int64 q) { return p < q ? p : q; }
 __device__ __forceinline__ int64 most(int64 p, int64 q) { return p > q ? p : q; }
 // The number from 0 to size - 1 that is nearest to an index.
 __device__ __forceinline__ int64 within(int64 index, int64 size) { return most(least(index, size - 1), 0); }
-// The same of an index that counts from the end if it is below 0.
+// The same for an index that counts from the end if it is negative.
 __device__ __forceinline__ int64 wrapped(int64 index, int64 size) {
     return within(index < 0 ? index + size : index, size);
 }
@@ -193,7 +193,7 @@ extern "C" __global__ void {name}({", ".join(parameters)}) {{
 
 
 def _places(names: Sequence[str], rank: int) -> list[str]:
-    """Statements that find the place in each array from the number of the thread."""
+    """Statements that compute the place in each array from the number of the thread."""
     lines = ["int64 left = i;", *[f"int64 {name}_place = 0;" for name in names]]
     for axis in range(rank - 1, 0, -1):
         lines.append(f"const int64 index{axis} = left % walk_size{axis}; left /= walk_size{axis};")

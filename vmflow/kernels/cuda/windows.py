@@ -1,8 +1,8 @@
-"""Loops over the windows of images, in C++: what pooling and its gradients have in common.
+"""Loops over the windows of images, in C++, for pooling and its gradients.
 
-A `Loop` goes through the places of a window along one dimension, or through the windows that a place is in.  Sums are
-taken dimension by dimension, as if one dimension was reduced after the other: in the order of roundings of the CPU.
-No loop is unrolled: of three nested ones, that would take more registers than threads should have.
+A `Loop` goes through the places of a window along one dimension, or through the windows that contain a place.  Sums are
+taken dimension by dimension, as if one dimension was reduced after the other, which gives the CPU's order of roundings.
+No loop is unrolled: three nested ones would take more registers than threads should have.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ class Loop(NamedTuple):
     """A loop along one dimension.
 
     Attributes:
-        head: the statements that begin it; `at<axis>` is where it has come to.
-        length: how many elements the window at hand has, which may be asked for within the loop.
+        head: the statements that begin it; `at<axis>` is the current place.
+        length: the number of elements of the current window, an expression that is valid within the loop.
     """
 
     head: str
@@ -52,7 +52,7 @@ def taps_of_window(axis: int) -> Loop:
 
 
 def windows_of_place(axis: int) -> Loop:
-    """The windows that have the element `p<axis>_place`, in the order of their taps."""
+    """The windows that contain the element `p<axis>_place`, in the order of their taps."""
     head = (
         f"#pragma unroll 1\nfor (int64 tap{axis} = 0; tap{axis} < kernel{axis}; tap{axis}++) {{\n"
         f"const int64 far{axis} = p{axis}_place + padding{axis} - tap{axis} * dilation{axis};\n"
@@ -63,13 +63,13 @@ def windows_of_place(axis: int) -> Loop:
 
 
 def _count(axis: int, start: str) -> str:
-    """How many elements a window has, those of the padding included or not."""
+    """The number of elements of a window, with or without those of the padding."""
     end = f"{start} + kernel{axis}"
     padded = f"least({end}, size{axis} + padding{axis}) - {start}"
     return f"(padded{axis} ? {padded} : least({end}, size{axis}) - most({start}, 0))"
 
 
-# Of each dimension that is divided evenly: how many elements it has, and how many windows.
+# For each evenly divided dimension: the number of elements and that of windows.
 EVEN_NUMBERS: Final = ("size", "output")
 
 
@@ -84,7 +84,7 @@ def even_window(axis: int) -> Loop:
 
 
 def even_windows_of_place(axis: int) -> Loop:
-    """The windows that have the element `p<axis>_place`: those that so many elements divide the windows into."""
+    """The windows that contain the element `p<axis>_place`: the range of windows that the element divides evenly."""
     first, last = _even(f"p{axis}_place", f"output{axis}", f"size{axis}")
     start, end = _even(f"at{axis}", f"size{axis}", f"output{axis}")
     head = f"#pragma unroll 1\nfor (int64 at{axis} = {first}; at{axis} < {last}; at{axis}++) {{"
@@ -118,8 +118,8 @@ def summed(
         loops: with their dimensions, the outermost first.
         compute: the type of sums.
         value: at the innermost place.
-        share: what is made of a value, or of the sum over the loops within, before it is added.
-        total: what is made of the sum over a loop, behind that.
+        share: turns a value, or the sum over the inner loops, into the summand.
+        total: turns the sum over a loop into its result, after the loop.
     """
     if not loops:
         return [], value

@@ -386,7 +386,7 @@ class Loader:
         level = logging.WARNING if "CC" in os.environ or self.mode == "wait" or not missing else logging.INFO
         log = logging.getLogger("vmflow.codegen")
         if library.apart and not missing:
-            log.log(level, "C kernels compute in one thread, since the library for threads cannot be compiled: %s", error)
+            log.log(level, "C kernels compute in one thread, without the library for threads: %s", error)
             return
         if isinstance(error, MemoryError):
             log.log(level, "a C kernel is not compiled for lack of memory; numpy computes instead")

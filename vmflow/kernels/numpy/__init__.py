@@ -1,4 +1,4 @@
-"""The host's kernels, which compute with numpy, or in C where `vmflow.kernels.native` has the same.
+"""The host's kernels, which compute with numpy, or in C where `vmflow.kernels.native` has the same function.
 
-A module is a family of ops, of which it declares the builders; see `vmflow.kernels.choosing`.
+Each module declares the builders of one family of ops; see `vmflow.kernels.choosing`.
 """

@@ -1,9 +1,9 @@
-"""Activation functions and the error function, walked through in tiles.
+"""Activation functions and the error function, computed in tiles.
 
-numpy has no error function, and nothing that follows from it.  In float32 every element goes through the same few
-polynomials, without a choice between branches, which numpy is slow at.  All coefficients are minimax fits: least
-squares in Chebyshev polynomials, reweighted until the errors are level (C. L. Lawson's iteration), in float64, then
-rounded.  What is said of errors holds for the whole computation in float32, rounding included.
+numpy has no error function, nor functions that build on it.  In float32 every element goes through the same few
+polynomials, without branches, at which numpy is slow.  All coefficients are minimax fits: least squares in Chebyshev
+polynomials, reweighted until the errors are level (C. L. Lawson's iteration), in float64, then rounded.  The errors
+given here are those of the whole computation in float32, rounding included.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from .ufuncs import computes
 
 
 def _sigmoid_step(x: Array, out: Array) -> None:
-    # exp may overflow, to the infinity whose reciprocal is right.  By tanh there would be no infinity, but nothing left
-    # of what is below 1e-8 either.
+    # exp may overflow, to the infinity whose reciprocal is right.  By tanh there would be no infinity, but results
+    # below 1e-8 would be lost.
     np.multiply(x, -1, out)  # not negative(), see `arithmetic._in_order`
     np.exp(out, out)
     np.add(out, 1, out)
@@ -42,9 +42,9 @@ computes("sigmoid")(by_precision(in_tiles(_sigmoid_step, 0, single=True), in_til
 computes("silu")(by_precision(in_tiles(_silu_step, 1, single=True), in_tiles(_silu_step, 1, single=False)))
 
 
-# The error function and what follows from it, in float32
+# The error function and functions that build on it, in float32
 
-# Up to here erf(x) / x - 1 is taken as a polynomial in x * x; from here on erfc is the -8th power of a polynomial in
+# Up to here erf(x) / x - 1 is computed as a polynomial in x * x; from here on erfc is the -8th power of a polynomial in
 # the distance.
 _BORDER: Final = np.float32(1.0940218)
 _NEAR: Final = constants(
@@ -74,7 +74,7 @@ _HALF: Final = np.array(0.5, np.float32)
 _MINUS_HALF: Final = np.array(-0.5, np.float32)
 _ROOT_OF_DENSITY: Final = np.array(1 / sqrt(2 * pi), np.float32)
 _SIGN: Final = np.array(-(1 << 31), np.int32)
-# A minimum with an array is three times as fast as with a number.
+# A minimum with an array takes a third of the time of one with a number.
 _BORDERS: Final = np.full(TILE // 4, _BORDER, np.float32)
 _ZEROS: Final = np.zeros(TILE // 4, np.float32)
 # Far beyond where the tail is 0 in float32, and finite, so that it is 0 at infinity too.
@@ -103,13 +103,13 @@ def _erf_step(x: Array, out: Array, near: Array, distance: Array, square: Array,
 
 
 def _copy_sign(x: Array, size: Array, scratch: Array, out: Array) -> None:
-    """As numpy.copysign of a `size` that is positive, in a third of the time."""
+    """Like numpy.copysign of a positive `size`, in a third of the time."""
     bits = scratch.view(np.int32)
     np.bitwise_and(x.view(np.int32), _SIGN, bits)
     np.bitwise_or(size.view(np.int32), bits, out.view(np.int32))
 
 
-# As it comes out of the same operations, so that nothing at all is added to what is near.
+# Computed by the same operations, so that nothing at all is added to results near 0.
 _ERFC_AT_BORDER: Final = np.array(_BEYOND[0])
 _minus_eighth_power(_ERFC_AT_BORDER)
 

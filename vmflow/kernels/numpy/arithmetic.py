@@ -1,4 +1,4 @@
-"""Arithmetic, comparisons and rounding, where numpy's functions are not just what is wanted."""
+"""Arithmetic, comparisons and rounding, where numpy's functions do not suffice."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ takes_numbers(saturated, "logical_and", "logical_or", "logical_xor", "maximum", 
 
 
 def _places(value: Any, numpy_dtype: np.dtype[Any]) -> Array:
-    """By less than nothing all bits are moved out, as in PyTorch."""
+    """The places to shift by; a negative number shifts all bits out, as in PyTorch."""
     return saturated(value if value >= 0 else np.iinfo(numpy_dtype).max, numpy_dtype)
 
 
@@ -32,13 +32,13 @@ takes_numbers(_places, "bitwise_left_shift", "bitwise_right_shift")
 @computes("pow")
 def _power(base: Array, exponent: Array, out: Array | None) -> Array:
     if exponent.dtype.kind == "i" and (exponent < 0).any():
-        # numpy refuses.  A fraction rounded towards zero is 0, except for the powers of 1 and -1.
+        # numpy raises an error here.  A fraction rounded towards zero is 0, except for the powers of 1 and -1.
         unit = np.where(base == -1, 1 - 2 * (exponent & 1), base == 1)
         result = np.where(exponent < 0, unit, np.power(base, np.maximum(exponent, 0)))
         return result.astype(base.dtype, copy=False)
     if exponent.dtype.kind in "biuc":
         return np.power(base, exponent, out)
-    # numpy takes the square root where an exponent of 0.5 is broadcast, which is not the power of -inf and -0.0.
+    # numpy takes the square root where an exponent of 0.5 is broadcast; the power of -inf and -0.0 is different.
     roots = exponent == 0.5
     odd = roots & ((base == -math.inf) | (base == 0)) if roots.any() else roots
     exact = np.abs(base) if odd.any() else None
@@ -68,14 +68,14 @@ _QUICKLY: Final[dict[complex, Callable[[Array, Array | None], Array]]] = {
 def _scalar_power(base: Array, exponent: Array, out: Array | None) -> Array:
     if exponent.ndim == 0:
         quick = _QUICKLY.get(exponent.item())
-        # Of complex numbers a product is not what a power is where something is infinite.
+        # The product of complex numbers with infinities differs from their power.
         if quick is not None and (base.dtype.kind == "f" or exponent == 2):
             return quick(base, out)
     return _power(base, exponent, out)
 
 
 def _divided(divide: Function) -> Function:
-    """A division of some kind; where it is of integers, numpy's would give 0 for a divisor of 0."""
+    """A division of some kind; numpy's division of integers would return 0 for a divisor of 0."""
 
     def divided(dividend: Array, divisor: Array, out: Array | None) -> Array:
         if divisor.dtype.kind in "iu" and not divisor.all():
@@ -87,7 +87,7 @@ def _divided(divide: Function) -> Function:
 
 def _trunc_divide(dividend: Array, divisor: Array, out: Array | None) -> Array:
     if dividend.dtype.kind in "iu":
-        # Through floating point, large integers would lose digits.
+        # In floating point, large integers would lose digits.
         down = np.floor_divide(dividend, divisor)
         inexact = (dividend < 0) != (divisor < 0)
         inexact &= down * divisor != dividend
@@ -108,13 +108,13 @@ computes("fmod")(_divided(np.fmod))
 def _sign(array: Array, out: Array | None) -> Array:
     if array.dtype.kind == "b":
         return array.copy()
-    # numpy's sign of nan is nan, and of -0.0 depends on the dtype.
+    # numpy's sign of nan is nan, and that of -0.0 depends on the dtype.
     above = np.greater(array, 0).astype(array.dtype)
     return np.subtract(above, np.less(array, 0).astype(array.dtype), out)
 
 
 def _in_order(ufunc: Function) -> Function:
-    """A ufunc of one operand that is given no destination with gaps.
+    """A ufunc of one operand that never writes to an array with gaps.
 
     numpy 2.4 computes wrong elements there: `negative` in place where neighbours are 16 bytes apart (64 for elements of
     8), and `signbit` into 17 or more bools that are not next to each other.
@@ -141,7 +141,7 @@ def _signbit(array: Array, out: Array | None) -> Array:
 
 @computes("heaviside")
 def _heaviside(array: Array, values: Array, out: Array | None) -> Array:
-    # numpy's has no integers, and answers nan with nan.
+    # numpy's function takes no integers, and returns nan for nan.
     return np.where(array == 0, values, (array > 0).astype(values.dtype))
 
 
@@ -161,7 +161,7 @@ computes("rsqrt")(_QUICKLY[-0.5])
 
 
 def _by_keyword(ufunc: Any) -> Function:
-    """maximum and minimum are about to give a third positional operand another meaning."""
+    """maximum and minimum are about to give their third positional argument another meaning."""
     return lambda first, second, out: ufunc(first, second, out=out)
 
 
@@ -170,14 +170,14 @@ computes("minimum", "clamp_max")(_by_keyword(np.minimum))
 computes("fmax")(_by_keyword(np.fmax))
 computes("fmin")(_by_keyword(np.fmin))
 
-# From how many elements on `clip`, in Python at its beginning, is faster than a ufunc.
+# From so many elements on, `clip`, which begins in Python, is faster than a ufunc.
 _MANY: Final = 8192
 
 _INFINITY: Final = np.float32(np.inf)
 
 
 def _limiting(ufunc: Function, least: bool) -> Function:
-    """maximum or minimum with a number: numpy's ufuncs have no vector loop for one, and `clip` has."""
+    """maximum or minimum with a number: numpy's ufuncs have no vector loop for that, but `clip` has."""
 
     def limiting(first: Array, second: Array, out: Array | None) -> Array:
         array, limit = (second, first) if first.ndim < second.ndim else (first, second)
@@ -200,6 +200,6 @@ def _relu(array: Array, out: Array | None) -> Array:
 
 @computes("relu_gradient")
 def _relu_gradient(result: Array, gradient: Array, out: Array | None) -> Array:
-    dead = np.less_equal(result, 0)  # so that it is alive where the result is NaN
+    dead = np.less_equal(result, 0)  # so that the gradient passes where the result is nan
     target = np.empty(dead.shape, gradient.dtype) if out is None else out
     return chosen(dead, np.zeros((), gradient.dtype), gradient, target)

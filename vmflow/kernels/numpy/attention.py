@@ -1,7 +1,7 @@
-"""How attention is computed: block by block, each small enough for its scores to stay in the cache.
+"""Attention, computed block by block: the scores of a block stay in the cache.
 
-A block is some rows of the scores of some neighbouring heads, with all keys that these rows may see; so each of its
-softmaxes is complete.  Of causal attention, what lies wholly behind a block's last row is left out.
+A block is some rows of the scores of some neighbouring heads, with all keys that these rows attend to; so each of its
+softmaxes is complete.  Causal attention skips the keys behind a block's last row.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from .random import kept_elements
 # Elements of the scores in a block.
 BLOCK: Final = 1 << 18
 
-# Rows of a block where attention is causal: with fewer more is left out, and products become too small for BLAS.
+# Rows of a block where attention is causal: fewer rows skip more keys, but make products too small for BLAS.
 _CAUSAL_ROWS: Final = 64
 
-# Up to here sums go by BLAS; see `sums`.
+# Up to here sums are computed by BLAS; see `sums`.
 _SHORT: Final = 1024
 
 Index = tuple[Any, ...]
@@ -43,8 +43,8 @@ class Scores(NamedTuple):
 
     Attributes:
         leading: the dimensions before the last two.
-        length, others: how many queries and keys there are.
-        factor: the scores are multiplied by it; of the dtype to compute in.
+        length, others: the numbers of queries and keys.
+        factor: the factor of the scores, in the dtype to compute in.
         causal: whether query l attends to keys up to l only.
     """
 
@@ -59,7 +59,7 @@ class Scores(NamedTuple):
         return np.broadcast_to(array, (*self.leading, *array.shape[-2:]))
 
     def blocks(self) -> Iterator[tuple[Index, slice, int]]:
-        """Each block's index of heads, its rows, and the number of keys that they see; the last rows come first."""
+        """Each block's index of heads, its rows, and their number of keys; the last rows come first."""
         most = max(min(self.length, _CAUSAL_ROWS) if self.causal else self.length, 1)
         rows = max(min(most, BLOCK // max(self.others, 1)), 1)
         together = max(BLOCK // (rows * max(self.others, 1)), 1)
@@ -91,7 +91,7 @@ class Scores(NamedTuple):
 
 @functools.lru_cache(64)
 def _behind(rows: int, keys: int) -> Array:
-    """Which keys come behind which rows."""
+    """Whether a key comes behind a row, by row and key."""
     result: Array = ~np.tri(rows, keys, dtype=bool)
     result.flags.writeable = False
     return result
@@ -104,12 +104,12 @@ def _sum_of_rows(array: Array) -> Array:
 
 
 def _softmax(scores: Array, masked: bool, logarithms: Array | None, in_c: Softmax | None) -> None:
-    """In place along the last dimension, where a row of -inf alone becomes zeros.
+    """The softmax in place along the last dimension; a row of only -inf becomes zeros.
 
     Args:
         masked: whether there may be such rows.
-        logarithms: takes the logarithm of what each row was divided by, 0 for those of -inf, if given.
-        in_c: the softmax where there are neither such rows nor logarithms.
+        logarithms: receives the logarithm of each row's divisor, 0 for rows of -inf, unless it is None.
+        in_c: the C function for calls without such rows and logarithms.
     """
     if in_c is not None and scores.flags.c_contiguous and in_c.call(scores, scores) is not None:
         return
@@ -138,11 +138,11 @@ def forward(
     """Compute attention into `result`, block by block.
 
     Args:
-        operands: query, key, value, and perhaps a mask; all but that with all leading dimensions.
-        scale: what weights are multiplied by after the softmax, or None.
-        probabilities: (..., length, others), takes the softmaxes if given.
-        logarithms: (..., length), takes those of `_softmax` if given.
-        softmax: see there.
+        operands: query, key, value, and perhaps a mask; all but the mask with all leading dimensions.
+        scale: a factor of the weights after the softmax, or None.
+        probabilities: (..., length, others), receives the softmaxes, or None.
+        logarithms: (..., length), receives those of `_softmax`, or None.
+        softmax: see `_softmax`.
     """
     query, key, value = operands[:3]
     mask = np.broadcast_to(operands[3], (*it.leading, it.length, it.others)) if len(operands) > 3 else None
@@ -172,20 +172,21 @@ def backward(
     scale: Array | None,
     found: Sequence[Array | None],
 ) -> None:
-    """The gradients by query, key, value and, of the shape of the scores, by the mask, into `found` where not None.
+    """Compute the gradients by query, key, value and mask, block by block, into the arrays in `found` that are not
+    None.
 
-    They are computed block by block.
+    The gradient by the mask has the shape of the scores.
 
     Args:
-        by_result, by_weights: the gradients by what the forward pass returned; one of them may be None.
-        weights_of: the softmaxes of a block, by the index of its heads, its rows, and how many keys they see.
+        by_result, by_weights: the gradients by the forward pass's results; one of them may be None.
+        weights_of: returns the softmaxes of a block, from its index of heads, its rows, and their number of keys.
         operands: query, key and value, with all leading dimensions.
-        scale: as for `forward`.
+        scale: see `forward`.
     """
     query, key, value = operands
     by_query, by_key, by_value, by_mask = found
     for array in found:
-        # Where there is no block, or no block reaches, nothing would be written.
+        # Elements that no block reaches would not be written.
         if array is not None and (array is by_mask or not it.length or it.length < it.others or by_result is None):
             array[...] = 0
     for index, rows, keys in it.blocks():
@@ -218,9 +219,10 @@ def backward(
 
 
 def _put(it: Scores, target: Array, weights: Array, outer: Array, rows: slice, keys: int) -> None:
-    """Add the transposed weights times `outer` to the first keys of `target`; the last rows, which come first, set it.
+    """Add the transposed weights times `outer` to the first keys of `target`; the last rows, which come first, set
+    them.
 
-    Where the last rows do not reach all keys, the rest is 0 beforehand.
+    If the last rows do not reach all keys, the other keys are 0 beforehand.
     """
     turned = weights.swapaxes(-1, -2)
     place = target[..., :keys, :]
@@ -233,17 +235,17 @@ def _put(it: Scores, target: Array, weights: Array, outer: Array, rows: slice, k
 # The ops
 
 # (factor of the scores, whether they are causal, probability of dropping a weight, whether the probabilities are kept;
-# else it is the logarithms of what they were divided by)
+# otherwise the logarithms of their divisors are)
 _Options = tuple[float, bool, float, bool]
 
 
 def _probabilities(it: Scores, query: TensorMeta) -> TensorMeta:
-    """One for each query and key."""
+    """The meta of the probabilities, one for each query and key."""
     return meta((*it.leading, it.length, it.others), query.dtype, query.device)
 
 
 def _in_c(problem: Problem, it: Scores, query: TensorMeta, value: TensorMeta, keeps: bool) -> Attention | None:
-    """Attention without mask and dropout in C, or its gradient; None if C has none now, or BLAS does as well."""
+    """Attention without mask and dropout in C, or its gradient; None if C has no function now, or BLAS is as fast."""
     if not pays(it.others, max(query.shape[-1], value.shape[-1])):
         return None
     name = "attention_gradient" if problem.op.endswith("_gradient") else "attention"
@@ -252,7 +254,7 @@ def _in_c(problem: Problem, it: Scores, query: TensorMeta, value: TensorMeta, ke
 
 
 def _dropout(probabilities: TensorMeta, p: float, compute: np.dtype[Any]) -> Callable[[int, int], Array] | None:
-    """The function of seed and offset that gives the factors of the weights, 0 where they are dropped; None without."""
+    """The function of seed and offset that returns the weights' factors, 0 for dropped ones; None without dropout."""
     if not p:
         return None
     kept, factor = kept_elements(probabilities, p), compute.type(1 / (1 - p) if p < 1 else 0.0)
@@ -272,7 +274,7 @@ def _attention(problem: Problem) -> Function:
     masked = inputs > 3
     dropout = _dropout(weights, p, compute)
     in_c = None if masked or p else _in_c(problem, it, query, problem.inputs[2], keeps)
-    # Not asked for unless it is needed: whoever has attention as a whole need not wait for it.
+    # Not requested unless it is needed: a program with attention in C need not wait for it.
     by_blocks = in_c is None and keeps and not masked
     softmax = Softmax.of("softmax", compute, weights.numel, False) if by_blocks else None
 
@@ -294,9 +296,9 @@ def _attention(problem: Problem) -> Function:
 
 @builds("scaled_dot_product_attention_gradient")
 def _attention_gradient(problem: Problem) -> Function:
-    """Attributes: those of the forward op; which of its results have a gradient; whether each operand wants one.
+    """Attributes: those of the forward op; whether each of its results has a gradient; whether each operand needs one.
 
-    Operands: the gradients there are, what was kept, query, key, value; a mask if probabilities were not kept.
+    Operands: the existing gradients, the kept array, query, key, value; a mask if probabilities were not kept.
     """
     options, present, wanted = cast("tuple[_Options, tuple[bool, bool], tuple[bool, ...]]", problem.attributes)
     factor, causal, p, keeps = options

@@ -1,12 +1,12 @@
-"""Pairs of normal numbers of pairs of uniform ones.
+"""Pairs of normal numbers from pairs of uniform ones.
 
 G. Box and M. Muller, A note on the generation of random normal deviates, Annals of Mathematical Statistics 29, 1958.
 
 The logarithm, sine and cosine are polynomials here, in operations that IEEE 754 rounds in one way only.  So the same
-numbers come of the same words on every machine, and of `vmflow/kernels/native/random.c` and the kernels of
+words give the same numbers on every machine, and in `vmflow/kernels/native/random.c` and the kernels of
 `vmflow/kernels/cuda/drawing.py`, which compute in the same order.  The polynomials of float32 are those of S. Moshier's
-Cephes library, the ones of float64 those of Sun's fdlibm.  Where its size is above 0.1, a normal number is wrong by
-less than 4 units of its last place, as a function of the angle and of the uniform number rounded to the dtype.
+Cephes library, the ones of float64 those of Sun's fdlibm.  Above 0.1 in size, a normal number is wrong by less than 4
+units in its last place, as a function of the angle and of the uniform number rounded to the dtype.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _WIDE_FRACTION: Final = 52
 
 
 def normals(words: Words) -> _Array:
-    """As many normal numbers of float32 as there are words; of each pair, the first word tells the radius."""
+    """As many normal numbers of float32 as there are words; the first word of each pair determines the radius."""
     radius = np.sqrt(-2 * logarithm(words[0::2].astype(np.float32) * 2.0**-32 + np.float32(2.0**-33)))
     # The nearest multiple of a quarter turn, and the rest.
     turned = words[1::2] + np.uint32(1 << 29)
@@ -38,7 +38,7 @@ def normals(words: Words) -> _Array:
 
 
 def wide_normals(words: Words) -> _Array:
-    """Half as many normal numbers of float64; of each four words, the first two tell the radius; see `normals`."""
+    """Half as many normal numbers of float64; the first two words of each four determine the radius; see `normals`."""
     high, low = words[1::4].astype(np.float64), (words[0::4] >> np.uint32(11)).astype(np.float64)
     radius = np.sqrt(-2 * wide_logarithm(high * 2.0**-32 + low * 2.0**-53 + 2.0**-54))
     turned = (words[3::4].astype(np.uint64) << np.uint64(32) | words[2::4]) + np.uint64(1 << 61)
@@ -92,7 +92,7 @@ def wide_logarithm(x: _Array) -> _Array:
 
 
 def _wide_sine_and_cosine(x: _Array) -> tuple[_Array, _Array]:
-    """The same of float64."""
+    """The same in float64."""
     square = x * x
     sine = _polynomial(square, _WIDE_SINE) * square * x + x
     cosine = _polynomial(square, _WIDE_COSINE) * (square * square) - square * 0.5 + 1.0
@@ -107,7 +107,7 @@ def _polynomial(x: _Array, coefficients: tuple[float, ...]) -> _Array:
     return found
 
 
-# Coefficients, from that of the highest power on.
+# Coefficients, from the highest power on.
 _LOGARITHM: Final = (
     7.0376836292e-2,
     -1.1514610310e-1,

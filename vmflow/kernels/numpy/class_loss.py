@@ -23,7 +23,7 @@ def _rows(cases: Cases, array: Array) -> Array:
 
 
 def _weight(cases: Cases, rest: Sequence[Any]) -> Array | None:
-    """The weights of the classes, if they are among the arguments, of which the last one is no operand."""
+    """The weights of the classes, if they are among the arguments; the last argument is no operand."""
     return rest[0].astype(cases.compute.numpy, copy=False) if len(rest) > 1 else None
 
 
@@ -39,13 +39,13 @@ def _none_ignored(cases: Cases) -> bool:
 
 
 def _places(cases: Cases, target: Array) -> tuple[Array, Array | None]:
-    """The class of each row, 0 where it does not count, and whether it does; None if every one does.
+    """The class of each row, 0 where it does not count, and whether it does; None if all do.
 
     Raises:
-        IndexError: for an index that names no class.
+        IndexError: if there is no such class.
     """
     target = target.reshape(-1)
-    # Most often this is all there is to find out.
+    # Usually no more needs to be checked.
     if _none_ignored(cases) and cases.rows and target.min() >= 0 and target.max() < cases.classes:
         return target, None
     kept = target != cases.ignored
@@ -69,7 +69,7 @@ def _is_plain(cases: Cases) -> bool:
 
 
 def _reduced(cases: Cases, logs: Array, target: Array, weight: Array | None) -> tuple[Array, Array]:
-    """The loss, and what the mean is divided by."""
+    """The loss, and the divisor of the mean."""
     reduction = cases.reduction
     places, kept = _places(cases, target)
     smoothing = logs.dtype.type(cases.smoothing)
@@ -79,19 +79,19 @@ def _reduced(cases: Cases, logs: Array, target: Array, weight: Array | None) -> 
         total = logs.dtype.type(cases.rows)
     else:
         weights = weights.astype(logs.dtype, copy=False)
-        losses = _counted(kept, losses * weights)  # also what is no number does not count
+        losses = _counted(kept, losses * weights)  # nan does not count, either
         total = weights.sum()
     if smoothing:
         spread = logs.sum(1) if weight is None else logs @ weight
         losses = losses * (1 - smoothing) + _counted(kept, spread) * (smoothing / cases.classes)
     if reduction == "none":
         return -losses.reshape(target.shape), total
-    loss = 0 - losses.sum()  # of nothing it is 0, not -0
+    loss = 0 - losses.sum()  # without losses 0, not -0
     return np.asarray(loss / total if reduction == "mean" else loss), np.asarray(total)
 
 
 def _factors(cases: Cases, gradient: Array, total: Array, kept: Array | None) -> Array:
-    """The gradient by the loss of each row, before weights; one number if it is that of every row."""
+    """The gradient by the loss of each row, before weights; one number if it is the same for all rows."""
     if cases.reduction == "mean":
         gradient = gradient / total
     return _counted(kept, np.asarray(gradient).astype(cases.compute.numpy, copy=False).reshape(-1))

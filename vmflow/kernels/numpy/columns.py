@@ -17,19 +17,19 @@ from vmflow.instructions.blob import Array
 from vmflow.kernels.problems.convolution import Geometry, Sizes
 
 # Columns beyond this many bytes are made and multiplied piece by piece.  A larger buffer does not stay in the cache,
-# and is given fresh pages each time: 32 x 64 x 32 x 32 with 64 3 x 3 filters took 62 ms with one buffer of 75 MB and 47
+# and gets fresh pages each time: 32 x 64 x 32 x 32 with 64 3 x 3 filters took 62 ms with one buffer of 75 MB and 47
 # with four of 18 MB.
 COLUMN_BYTES: Final = 8 << 20
 
-# From which images on the rows are long enough to be copied one by one, and below which batch there is nothing to gain.
+# The row length from which rows are copied one by one, and the batch below which the layout does not matter.
 _LONG_ROW: Final = 32
 _SMALL_BATCH: Final = 8
 
 
 class Layout:
-    """Where the batch stands while columns are made, and how to get there and back.
+    """The position of the batch while columns are made, and the transpositions there and back.
 
-    Arrays "inside" have the channels first; then come the samples and the image, or the image and the samples.
+    Arrays "inside" have the channels first, followed by the samples and the image, or by the image and the samples.
     """
 
     def __init__(self, geometry: Geometry, samples: int) -> None:
@@ -51,7 +51,7 @@ class Layout:
         return (every, *parts) if self.batch_last else (every, every, *parts)
 
     def interior(self) -> tuple[slice, ...]:
-        """Where, in the padded images inside, the input is."""
+        """The index of the input in padded images inside."""
         it = self.geometry
         return self.image([slice(before, before + size) for before, size in zip(it.before, it.size, strict=True)])
 
@@ -70,7 +70,7 @@ class Layout:
         return result
 
     def columns(self, array: Array, room: Array | None = None) -> Array:
-        """The input's windows: (groups, taps of a group, output pixels), in `room` if it is of that shape."""
+        """The input's windows: (groups, taps of a group, output pixels), in `scratch` if that has their shape."""
         it = self.geometry
         source = self.padded(array)
         channel, *rest = source.strides
@@ -97,12 +97,12 @@ class Layout:
         )
 
     def from_pixels(self, pixels: Array) -> Array:
-        """The other way round, as a view of shape (samples, filters, ...)."""
+        """The inverse of `pixels`, as a view of shape (samples, filters, ...)."""
         it = self.geometry
         return pixels.reshape(self.inside(it.filters, it.output)).transpose(self.to_outside)
 
     def from_columns(self, columns: Array) -> Array:
-        """Columns added up where they came from, as a view of shape (samples, channels, ...)."""
+        """Columns added up at their pixels, as a view of shape (samples, channels, ...)."""
         it = self.geometry
         taps = columns.reshape(it.channels, *it.kernel, *self.inside(it.channels, it.output)[1:])
         result = np.zeros(self.padded_shape(), columns.dtype)
@@ -112,9 +112,9 @@ class Layout:
 
 
 def room_for(room: Array | None, shape: tuple[int, ...], like: Array) -> Array:
-    """`room` if it is contiguous memory of that shape and of the dtype of `like`, else new memory.
+    """`memory` if it is contiguous, of that shape and of the dtype of `like`, else new memory.
 
-    Memory that is used again is still in the cache, and its pages are mapped.
+    Memory that is reused is still in the cache, and its pages are mapped.
     """
     if room is not None and room.shape == shape and room.dtype == like.dtype and room.flags.c_contiguous:
         return room
@@ -122,15 +122,15 @@ def room_for(room: Array | None, shape: tuple[int, ...], like: Array) -> Array:
 
 
 def _reached(tap: int, dilation: int, output: int, stride: int) -> slice:
-    """Where a tap of the kernel comes to lie along a padded dimension."""
+    """The elements along a padded dimension that a tap of the kernel reads."""
     first = tap * dilation
     return slice(first, first + (output - 1) * stride + 1, stride)
 
 
 def are_kept(it: Geometry, itemsize: int) -> bool:
-    """Whether columns are kept for the gradient by the weight, which would make them again.
+    """Whether columns are kept for the gradient by the weight, which would otherwise make them again.
 
-    For a large batch, making them again is cheaper than their memory.
+    For a large batch, making them again is cheaper than keeping their memory.
     """
     return 0 < prod(it.columns_shape()) * itemsize <= COLUMN_BYTES and not it.pointwise()
 

@@ -1,8 +1,8 @@
-"""How convolutions are computed: columns, products, and back.
+"""Convolutions by columns: windows become columns, which are multiplied by the weight.
 
 A kernel copies the windows of the input into a matrix of columns, one row per tap and channel, and multiplies once
 ("im2col", K. Chellapilla et al., High Performance Convolutional Neural Networks for Document Processing, 2006); see
-`columns`.  Where there is a C compiler and there are not many filters, float32 goes another way, without columns, see
+`columns`.  If there is a C compiler and there are not many filters, float32 is computed without columns, see
 `vmflow/kernels/native/convolution.c`.
 """
 
@@ -24,13 +24,13 @@ from . import sums
 from .columns import Layout, are_kept, pieces, room_for
 from .half import computes_in, in_single
 
-# From so many filters to a group on, BLAS multiplies columns in 0.4 to 0.9 of the time that C takes; with half as many,
-# in 1 to 1.4 of it (kernels of 3 x 3 on one thread of a Zen 4, with OpenBLAS 0.3.31).
+# From so many filters to a group on, BLAS multiplies columns in 0.4 to 0.9 of C's time; with half as many, in 1 to 1.4
+# of it (kernels of 3 x 3 on one thread of a Zen 4, with OpenBLAS 0.3.31).
 _MANY_FILTERS: Final = 48
 
 
 def _in_c(it: Geometry, dtype: np.dtype[Any]) -> Convolution | None:
-    """The convolution of arrays of this dtype in C; None if C has none now, or a product does it as well."""
+    """The convolution of arrays of this dtype in C; None if C has no function now, or a product is as fast."""
     if it.rank > 2 or it.pointwise() or not it.samples or not it.filters or not all(it.columns_shape()):
         return None
     if it.filters // it.groups >= _MANY_FILTERS:
@@ -48,7 +48,7 @@ def _forward_placed(native: Convolution) -> Placed:
 
 
 def _gradients_placed(native: Convolution, wanted: Wanted) -> Placed:
-    """The same of the gradients."""
+    """The same for the gradients."""
 
     def placed(inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array | None) -> list[Call] | None:
         gradient, source, weight = inputs
@@ -65,7 +65,7 @@ def _gradients_placed(native: Convolution, wanted: Wanted) -> Placed:
 
 
 def _matrices(weight: Array, it: Geometry) -> Array:
-    """The weight as one matrix for each group: filters, of which there may be none, by taps."""
+    """The weight as one matrix for each group: filters, possibly none, by taps."""
     return weight.reshape(it.groups, it.filters // it.groups, it.channels // it.groups * prod(it.kernel))
 
 
@@ -96,21 +96,21 @@ def _forward(it: Geometry, native: Convolution | None) -> Function:
 def _with_bias(pixels: Array, bias: Array | None) -> Array:
     """The bias added to (groups, filters of a group, output pixels) in place.
 
-    Here it runs along whole images; while they are copied to where they go, along other strides, it would cost more.
+    Here it is added along whole images; during their copy, along other strides, it would cost more.
     """
     return pixels if bias is None else np.add(pixels, bias.reshape(*pixels.shape[:2], 1), pixels)
 
 
 def _turned(it: Geometry) -> Geometry | None:
-    """The convolution of the gradient that gives the gradient by the input, where that is the cheaper way to it.
+    """The convolution of the gradient that computes the gradient by the input, if that is the cheaper way.
 
-    The other way is to make columns and add them up, which costs more than to copy as many.
+    The other way makes columns and adds them up, which costs more than copying as many.
     """
     if set(it.stride) != {1} or it.filters * prod(it.size) > 1.5 * it.channels * prod(it.output):
         return None
     reach = [spread * (taps - 1) for spread, taps in zip(it.dilation, it.kernel, strict=True)]
     before = tuple([most - given for most, given in zip(reach, it.before, strict=True)])
-    # So that there are as many windows as the input has pixels, also if the last of its own windows ended before it.
+    # As many windows as the input has pixels, even if the last of its own windows ended before its end.
     behind = tuple(
         [
             size - output + most - first
@@ -125,13 +125,13 @@ def _turned(it: Geometry) -> Geometry | None:
 
 
 def _turned_weight(weight: Array, it: Geometry) -> Array:
-    """The weight of that convolution: each kernel point-reflected, channels in the place of filters."""
+    """The weight of that convolution: each kernel point-reflected, with channels in place of filters."""
     parts = weight.reshape(it.groups, it.filters // it.groups, it.channels // it.groups, *it.kernel)
     reflected = parts[(slice(None),) * 3 + (slice(None, None, -1),) * it.rank]
     return reflected.swapaxes(1, 2).reshape(it.channels, it.filters // it.groups, *it.kernel)
 
 
-# From (gradient, input or None, columns or None, weight or None, out) to the gradients wanted.  That by the input goes
+# From (gradient, input or None, columns or None, weight or None, out) to the wanted gradients.  That by the input goes
 # into `out`, an array or None, if it fits.
 _Gradients: TypeAlias = Callable[..., tuple[Array, ...]]
 
@@ -150,9 +150,9 @@ def _gradients(it: Geometry, wanted: Wanted, native: Convolution | None, dtype: 
 
 
 def _gradients_by_columns(it: Geometry, wanted: Wanted, dtype: np.dtype[Any]) -> _Gradients:
-    """The same by numpy, of arrays of this dtype.
+    """The same by numpy, for arrays of this dtype.
 
-    They are computed together because each begins by turning the same array inside out.
+    All gradients are computed together, since each begins by transposing the same array.
     """
     turned = _turned(it) if wanted[0] and not it.pointwise() else None
     convolve = None if turned is None else _forward(turned, _in_c(turned, dtype))
@@ -168,7 +168,7 @@ def _gradients_by_columns(it: Geometry, wanted: Wanted, dtype: np.dtype[Any]) ->
             (it.groups, it.channels // it.groups * prod(it.kernel), it.filters // it.groups), gradient.dtype
         )
         by_bias = np.zeros((it.groups, it.filters // it.groups), gradient.dtype)
-        # Columns that were kept were made in one piece.
+        # Kept columns were made in one piece.
         whole = [(slice(None), Layout(it, it.samples))]
         taps = steps = None
         for piece, layout in pieces(it, gradient.itemsize) if columns is None else whole:
@@ -178,7 +178,7 @@ def _gradients_by_columns(it: Geometry, wanted: Wanted, dtype: np.dtype[Any]) ->
                 by_input[piece] = layout.from_columns(np.matmul(matrix, pixels, steps))
             if wanted[1]:
                 taps = layout.columns(array[piece], taps) if columns is None else columns
-                # This way round BLAS is faster than with the pixels first: 0.6 against 0.9 ms for 144 taps, 32 filters.
+                # In this order BLAS is faster than with the pixels first: 0.6 against 0.9 ms for 144 taps, 32 filters.
                 by_weight += np.matmul(taps, pixels.swapaxes(1, 2))
             if wanted[2]:
                 by_bias += sums.of_rows(pixels.reshape(it.filters, -1)).reshape(by_bias.shape)
@@ -248,14 +248,14 @@ def _several_gradients(problem: Problem) -> Kernel:
     it: Geometry = problem.details
     _, wanted, source, has_columns = problem.attributes
     half, to, compute = dtypes.is_half(source.dtype), source.dtype.numpy, computes_in(source.dtype)
-    # Columns were kept since C had no kernels then; and to the bias alone there is nothing that it could do better.
+    # Kept columns mean that C had no kernel then; and C computes the bias's gradient alone no faster.
     native = None if has_columns or wanted[1:] == (False, True) else _in_c(it, compute)
     gradients = _gradients(it, wanted, native, compute)
 
     def kernel(gradient: Array, array: Array, weight: Array, out: Any) -> tuple[Array, ...]:
         if half:
             gradient, array, weight = [value.astype("float32") for value in (gradient, array, weight)]
-        # In half precision `room_for` finds that it does not fit.
+        # In half precision `memory_for` finds that it does not fit.
         place = out[0] if out is not None and wanted[0] else None
         found = gradients(gradient, *((None, array) if has_columns else (array, None)), weight, place)
         return tuple([array.astype(to, copy=False) for array in found])

@@ -34,12 +34,12 @@ def _copy(problem: Problem) -> Function:
 
 
 def loses_imaginary_part(source: dtypes.dtype, target: dtypes.dtype) -> bool:
-    """Whether numbers are cut to their real parts, of which numpy would warn; a truth value is that of the whole."""
+    """Whether a cast drops imaginary parts, of which numpy would warn; a truth value depends on the whole number."""
     return source.is_complex and not target.is_complex and target is not dtypes.bool_
 
 
 def lies_across(out: Array, array: Array) -> bool:
-    """Whether `array` is large and lies in memory with its rows and columns exchanged, as seen from `out`."""
+    """Whether `array` is large, and its rows and columns are exchanged in memory as compared with `out`."""
     return (
         out.size > 1 << 14
         and out.shape == array.shape
@@ -52,7 +52,7 @@ def lies_across(out: Array, array: Array) -> bool:
 
 
 def copy_transposed(out: Array, array: Array) -> None:
-    """Copy what `lies_across`, in strips of cache lines, which by whole rows would be fetched many times.
+    """Copy an array that `lies_across`, in strips of cache lines, which row by row would be fetched many times.
 
     Lines a multiple of a kibibyte apart share few places in the cache; there the strip is one line wide, else four.
     """

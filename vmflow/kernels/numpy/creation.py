@@ -28,7 +28,7 @@ def _linspace(problem: Problem, start: float, end: float, out: Array | None) -> 
     steps = output.numel
     step = (end - start) / (steps - 1) if steps > 1 else 0.0
     count = np.arange(steps)
-    # From both ends, so that both are met exactly.
+    # From both ends, so that both are exact.
     values = np.where(count < steps / 2, start + step * count, end - step * (steps - 1 - count))
     return values.astype(output.dtype.numpy)
 
@@ -42,7 +42,7 @@ def _eye(problem: Problem, out: Array | None) -> Array:
 @kernel_of("triangle_places")
 def _triangle_places(problem: Problem, out: Array | None) -> Array:
     output, row, col, offset, lower = problem.attributes
-    # Where each row meets the diagonal.
+    # The column where each row reaches the diagonal.
     met = (np.arange(row) + (offset + lower)).clip(0, col)
     counts = met if lower else col - met
     first = (0 if lower else met) - (np.cumsum(counts) - counts)

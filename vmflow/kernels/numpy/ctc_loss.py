@@ -1,6 +1,6 @@
 """The likelihood of a sequence, summed over all its alignments in time.
 
-The states of an alignment are the target's classes with blanks before, between and behind: twice as many and one.
+The states of an alignment are the target's n classes with blanks before, between and behind them: 2 n + 1 states.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ class _States:
     Attributes:
         log_probs: (times, batch, classes), in float64.
         times, lengths: of each case's input and target.
-        classes: (batch, states): what each state emits.
-        skips: (batch, states): 0 where a state may follow the one two before it, else minus infinity.
-        emissions: (times, batch, states): the log-probability of what each state emits.
+        classes: (batch, states): the class that each state emits.
+        skips: (batch, states): 0 if a state may follow the one two before it, else minus infinity.
+        emissions: (times, batch, states): the log-probability of each state's class.
     """
 
     def __init__(self, blank: int, log_probs: Array, targets: Array, times: Array, lengths: Array) -> None:
@@ -73,9 +73,9 @@ class _States:
         return np.where((behind == 0) | (behind == 1), 0.0, -np.inf)
 
     def forwards(self) -> Array:
-        """(times, batch, states): the log-likelihood of all beginnings that are in this state at this time."""
+        """(times, batch, states): the log-likelihood of all beginnings that end in this state at this time."""
         steps = self.log_probs.shape[0]
-        # Two states before the first that nothing is ever in.
+        # Two states before the first that are never reached.
         result = np.full((steps, len(self.cases), self.classes.shape[1] + 2), -np.inf)
         if steps:
             result[0, :, 2:4] = self.emissions[0, :, :2]
@@ -86,11 +86,11 @@ class _States:
         return result[:, :, 2:]
 
     def backwards(self) -> Array:
-        """(times, batch, states): the log-likelihood of all that can follow this state at this time."""
+        """(times, batch, states): the log-likelihood of all continuations of this state at this time."""
         steps = self.log_probs.shape[0]
         ends = self.ends()
         result = np.full((steps, *self.classes.shape), -np.inf)
-        # Two states behind the last that nothing is ever in.
+        # Two states behind the last that are never reached.
         after = np.full((len(self.cases), self.classes.shape[1] + 2), -np.inf)
         skips = np.full(self.classes.shape, -np.inf)
         skips[:, :-2] = self.skips[:, 2:]
@@ -116,7 +116,7 @@ class _States:
 
     def losses(self, forwards: Array) -> Array:
         """The negative log likelihood of each case."""
-        # Of no time at all there is one alignment, that of an empty target.
+        # An input of no steps has one alignment, that of an empty target.
         empty = np.where(self.lengths == 0, 0.0, np.inf)
         if not forwards.shape[0]:
             return empty
@@ -124,7 +124,7 @@ class _States:
         return np.where(self.times == 0, empty, -np.logaddexp.reduce(final, 1))
 
     def gradient(self) -> tuple[Array, Array]:
-        """The losses, and the gradient of each by log-probabilities that sum to one."""
+        """The losses, and the gradient of each by log-probabilities whose probabilities sum to one."""
         forwards = self.forwards()
         losses = self.losses(forwards)
         likelihoods = np.exp(forwards + self.backwards() + losses[:, None])

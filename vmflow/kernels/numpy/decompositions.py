@@ -1,4 +1,4 @@
-"""Factors of matrices, what follows from them, and the exponential of matrices.
+"""Factors of matrices, functions that build on them, and the exponential of matrices.
 
 Half precision is computed in float32, since LAPACK has none.
 """
@@ -24,7 +24,7 @@ def _solve_triangular(problem: Problem, array: Array, values: Array, out: Array 
     upper, unitriangular = cast("tuple[bool, bool]", problem.attributes)
     (output,) = problem.outputs
     wide, to = computes_in(output.dtype), output.dtype.numpy
-    # LAPACK is given an upper triangle, which needs no pivots: it only substitutes backwards.
+    # LAPACK gets an upper triangle, which needs no pivots: it only substitutes backwards.
     triangle = np.triu(array) if upper else np.tril(array)[..., ::-1, ::-1]
     triangle = triangle.astype(wide)
     if unitriangular:
@@ -45,7 +45,7 @@ def _pinv(problem: Problem, array: Array, atol: Array, rtol: Array, out: Array |
     array = array.astype(computes_in(output.dtype), copy=False)
     if hermitian:
         array = np.tril(array) + np.swapaxes(np.tril(array, -1), -1, -2).conj()
-    if 0 in output.shape:  # LAPACK would be given a matrix without rows or columns
+    if 0 in output.shape:  # LAPACK takes no matrix without rows or columns
         return np.zeros(output.shape, output.dtype.numpy)
     with explained("pinv"):
         u, s, vh = np.linalg.svd(array, full_matrices=False)
@@ -63,13 +63,13 @@ def _pivots_to_permutation(problem: Problem, pivots: Array, out: Array | None) -
 
 
 def _lu_factor(array: Array, pivoting: bool) -> tuple[Array, ...]:
-    with np.errstate(all="ignore"):  # of numbers that overflow, as in LAPACK
+    with np.errstate(all="ignore"):  # for numbers that overflow, as in LAPACK
         return lu_factors(np, array, pivoting)
 
 
 # The exponential
 
-# The diagonal Padé approximant of order 13, from the highest power, and up to which norm it has all digits.
+# The diagonal Padé approximant of order 13, from the highest power, and the norm up to which it has all digits.
 PADE: Final = (
     1.0,
     182.0,

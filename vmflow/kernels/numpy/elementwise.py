@@ -1,7 +1,7 @@
-"""Ops that treat each element alone: from the function of each op to its kernel.
+"""Builds the kernels of ops that treat each element alone, from the function of each op.
 
-A kernel casts the operands to the dtype in which the op computes, makes arrays of Python numbers, and shares out large
-arrays among threads, or leaves them to C, which does the same to the bit.
+A kernel casts the operands to the dtype in which the op computes, makes arrays of Python numbers, and shares large
+arrays among threads, or leaves them to C, which computes the same to the bit.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from vmflow.kernels.native.arrays import Single
 from vmflow.kernels.native.functions import SINGLE
 from vmflow.kernels.problems.elementwise import REVERSED, Elementwise
 
-# The first three say which functions compute the ops.
+# The first three declare the functions that compute the ops.
 from . import (
     activation as activation,
     arithmetic as arithmetic,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def _single_or(single: Single, otherwise: Function) -> Function:
-    """The function in C, and what computes the operands that it does not take."""
+    """The C function, with another for operands that C does not take."""
 
     def function(*arguments: Any) -> Array:
         *arrays, out = arguments
@@ -101,7 +101,7 @@ def _in_c(
         return single if set(given) == {compute.name} else None
     if name not in RULES or not RULES[name].exact or name in _EITHER_ZERO:
         return None
-    # Not with this module: not all have large arrays.
+    # Not imported with this module: not all programs have large arrays.
     from vmflow.kernels.expressions.bodies import Operation
     from vmflow.kernels.native.loops import SingleLoop
 
@@ -110,7 +110,7 @@ def _in_c(
 
 
 def _with_casts(function: Function, compute: DType, metas: tuple[TensorMeta, ...]) -> Function:
-    """The function, with the operands cast to `compute` where they are not."""
+    """The function, with the operands cast to `compute` where necessary."""
     if all([meta.dtype is compute for meta in metas]):
         return function
     to = compute.numpy
@@ -124,5 +124,5 @@ def _with_casts(function: Function, compute: DType, metas: tuple[TensorMeta, ...
     return with_casts
 
 
-# numpy takes 0.0 or -0.0, depending on where in its loops it meets them.
+# numpy returns 0.0 or -0.0, depending on their position in its loops.
 _EITHER_ZERO: Final = frozenset(["maximum", "minimum", "fmax", "fmin", "clamp_min", "clamp_max"])

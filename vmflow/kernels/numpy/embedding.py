@@ -1,4 +1,4 @@
-"""Rows of a table, by index, and the largest among those of a bag."""
+"""Rows of a table by index, and the largest elements of each bag of rows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vmflow.kernels.native.indexing import AddRows
 
 
 def _check_rows(index: Array, rows: int) -> None:
-    """Raise IndexError unless every index names one of so many rows; none counts from the end."""
+    """Raise IndexError unless every index names one of so many rows; negative ones do not count from the end."""
     if index.size:
         low, high = int(index.min()), int(index.max())
         if low < 0 or high >= rows:
@@ -23,7 +23,7 @@ def _check_rows(index: Array, rows: int) -> None:
 @kernel_of("embedding")
 def _embedding(problem: Problem, places: Array, values: Array, out: Array | None) -> Array:
     _check_rows(places, len(values))
-    # Within its range, the index is clipped to nothing else; checked by numpy, it would go through a buffer.
+    # The index is within its range, so that "clip" changes nothing; checked by numpy, it would go through a buffer.
     return np.take(values, places, 0, out, "clip")
 
 
@@ -59,7 +59,7 @@ def _limit_norms(problem: Problem, values: Array, places: Array, out: Array | No
         out = values.copy()
     elif out is not values:
         out[...] = values
-    # An index out of range is left to the look-up, which fails; failing here would cost the table its values.
+    # An index out of range is left to the look-up, which fails without losing the table's values.
     named = np.unique(places)
     named = named[(named >= 0) & (named < len(values))]
     norms = np.linalg.norm(values[named].astype(np.float64), order, 1)

@@ -10,7 +10,7 @@ import numpy as np
 from vmflow.instructions.blob import Array
 from vmflow.kernels.choosing import Function, Problem, builds, kernel_of
 
-# transform(array, *attributes), of which the first are the dimensions
+# transform(array, *attributes); the first attributes are the dimensions
 Transform: TypeAlias = Callable[..., Array]
 
 

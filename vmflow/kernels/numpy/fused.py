@@ -1,8 +1,8 @@
-"""Several elementwise ops as one, which walks through large arrays in tiles.
+"""Several elementwise ops as one, which computes large arrays in tiles.
 
-The results within a tile stay in the cache until they are used, so that memory is read and written once, however many
-ops there are.  The kernels of the ops themselves compute each tile: results are the same to the bit as without fusing.
-Where there is a C compiler all of it becomes one loop instead, see `vmflow.kernels.native.loops`.
+Intermediate results within a tile stay in the cache until they are used, so that memory is read and written once for
+any number of ops.  The kernels of the ops themselves compute each tile: results agree to the bit with those of single
+ops. With a C compiler the whole chain becomes one loop instead, see `vmflow.kernels.native.loops`.
 """
 
 from __future__ import annotations
@@ -30,20 +30,21 @@ from vmflow.kernels.strides import with_merged_dimensions
 #    3 ops   0.99  0.73  0.58  0.47  0.48  0.45      0.45
 #    8 ops   1.32  0.96  0.76  0.77  0.64  0.63      0.87
 #   16 ops   1.23  0.90  0.73  0.68  0.66  0.57      0.82
-# Below 128K the calls cost more than is won.  Above, some more is won, by tiles that fill the cache that others share.
+# Below 128K the calls cost more than the cache gains.  Above, tiles gain somewhat more, but fill the cache that others
+# share.
 TILE: Final = 1 << 17
 
-# A tile has a multiple of so many elements, so that the vector loops of numpy's kernels end where they would anyway.
+# A tile has a multiple of so many elements, so that the vector loops of numpy's kernels end where they would in the
+# whole.
 _WHOLE: Final = 64
 
 # Bytes of a line of the cache, at which each tile begins.
 _LINE: Final = 64
 
-# For so many elements, called by itself, it is worth a run of the C compiler.
+# From so many elements on, a fused op is worth a run of the C compiler.
 _COMPILED_FROM: Final = 1 << 12
 
-# How often what is met by chance must have been met before it is worth a run of the C compiler, and of how many forms
-# that is counted.
+# An occasional fused op is worth a run of the C compiler after so many calls; and the number of forms that are counted.
 COMPILED_FROM_TIMES: Final = 3
 _FORMS: Final = 1024
 
@@ -51,25 +52,25 @@ _met: dict[Hashable, int] = {}
 
 
 def _is_met_often(form: Hashable) -> bool:
-    """Whether a form has been met often enough; this is one time more."""
+    """Count one more call of this form; returns whether there have been enough."""
     times = _met.get(form, 0)
     if times < COMPILED_FROM_TIMES and (times or len(_met) < _FORMS):
         times = _met[form] = times + 1
     return times >= COMPILED_FROM_TIMES
 
 
-# Calls that are prepared for arrays that stay where they are, at most; if there are more, they are made anew each time.
+# The most calls that are prepared for arrays that stay where they are; others are prepared anew each time.
 _CALLS: Final = 2048
 
 
-# Where results lie
+# Memory of intermediate results
 
 
 def _offsets(fused: Fused, inputs: int, elements: int) -> tuple[list[int | None], int]:
-    """Where the tile of each step's result begins in the workspace, None for an output; and the workspace's bytes.
+    """The offset of each step's tile in the workspace, None for an output; and the workspace's bytes.
 
     Args:
-        inputs: how many the fused op has.
+        inputs: the number of the fused op's inputs.
         elements: of a tile.
     """
     steps, outputs = fused.steps, fused.outputs
@@ -79,7 +80,7 @@ def _offsets(fused: Fused, inputs: int, elements: int) -> tuple[list[int | None]
             if operand >= inputs:
                 last[operand - inputs] = position
     offsets: list[int | None] = []
-    # By the size of an element, the tiles that nobody needs any more.
+    # By the size of an element, the tiles that are free again.
     free: defaultdict[int, list[int]] = defaultdict(list)
     nbytes = 0
 
@@ -119,7 +120,7 @@ class FusedKernel:
         metas: of the inputs.
 
     Attributes:
-        scratch: how many bytes it works in.
+        scratch: the bytes of its scratch memory.
     """
 
     def __init__(self, fused: Fused, metas: tuple[TensorMeta, ...]) -> None:
@@ -144,14 +145,14 @@ class FusedKernel:
         self._tile = max(1, TILE // widest // _WHOLE) * _WHOLE
         elements = min(numel, self._tile)
         self._offsets, self.scratch = _offsets(fused, len(metas), elements)
-        # Function, arguments before the operands, operands, arguments behind them, and which output it makes, if any:
-        # looked at for every tile of every launch that lends its memory.
+        # For each step: the function, its arguments before the operands, the operands, the arguments behind them, and
+        # the number of its output, or -1: prepared, since a launch with lent memory needs them for every tile.
         self._recipe: list[tuple[Function, tuple[Any, ...], tuple[int, ...], tuple[Any, ...], int]] = []
         for position, step in enumerate(fused.steps):
             function, before, after = step.kernel.with_scalars(step.scalars)
             output = outputs.index(position) if position in outputs else -1
             self._recipe.append((function, before, step.operands, after, output))
-        # At least; arrays that are not contiguous may need more tiles.
+        # A lower bound; arrays that are not contiguous may need more tiles.
         self._calls_at_least = max(1, -(-numel // self._tile)) * len(self._steps)
 
     def compute(self, *arguments: Any) -> Any:
@@ -172,7 +173,7 @@ class FusedKernel:
         return tuple(outs) if several else outs[0]
 
     def _run_whole(self, arrays: Sequence[Array], outs: Sequence[Array]) -> None:
-        """Compute by numpy what is one tile: to look for room for each result takes longer than to ask for it."""
+        """Compute a single tile by numpy: finding memory for each result would take longer than allocating it."""
         values = list(arrays)
         for function, before, operands, after, output in self._recipe:
             out = outs[output] if output >= 0 else None
@@ -182,11 +183,11 @@ class FusedKernel:
             values.append(result if out is None else out)
 
     def native(self, arrays: Sequence[Array], outs: Sequence[Array]) -> Call | None:
-        """All as one call of C, for as long as the arrays live; None if it cannot be had, or not yet."""
+        """One call of C for all steps, as long as the arrays live; None if there is none, or not yet."""
         return self._in_c.call(arrays, outs, self._shape)
 
     def placed(self, arrays: Sequence[Array], outs: Sequence[Array], scratch: Array | None) -> list[Call]:
-        """The calls for arrays that stay where they are: one of C where that is there."""
+        """The calls for arrays that stay where they are: one of C if there is one."""
         native = self.native(arrays, outs)
         if native is not None:
             return [native]
@@ -210,11 +211,11 @@ class FusedKernel:
     def _calls_of(
         self, arrays: Sequence[Array], outs: Sequence[Array], whole: tuple[int, ...], workspace: Array
     ) -> Iterator[Call]:
-        """The calls for arrays that make up this shape together, by one thread."""
+        """The calls for arrays that broadcast to this shape, by one thread."""
         if math.prod(whole) <= self._tile:
             yield from self._calls(arrays, outs, self._scratch(whole, workspace))
             return
-        # Tiles have one shape, but for some at an end.
+        # Most tiles have one shape.
         scratch: dict[tuple[int, ...], list[Array]] = {}
         for given, wanted, shape in tiles(arrays, outs, whole, self._tile):
             if shape not in scratch:
@@ -222,8 +223,8 @@ class FusedKernel:
             yield from self._calls(given, wanted, scratch[shape])
 
     def _scratch(self, shape: tuple[int, ...], workspace: Array) -> list[Array]:
-        """By step, the array for its result; None where that is an output."""
-        # numpy looks long at arrays that have their memory in common, but not at one that is given twice.
+        """By step, the array for its result; None for an output."""
+        # numpy checks arrays that share memory for a long time, but not if they are the same object.
         made: dict[tuple[int | None, np.dtype[Any]], Array] = {}
         found: list[Array] = []
         for step, offset in zip(self._steps, self._offsets, strict=True):
@@ -243,9 +244,9 @@ class FusedKernel:
         return calls
 
     def sharing(self) -> list[tuple[int, int]]:
-        """Which output may lie where an input does: (input, output), if their dtypes and layouts are the same.
+        """The outputs that may take an input's memory: (input, output), if their dtypes and layouts are the same.
 
-        Where an input has been read for the last time before, or by the step that writes the output.
+        The input must have been read for the last time before the step that writes the output, or by that step.
         """
         pairs: list[tuple[int, int]] = []
         for number in range(self._inputs):
@@ -269,10 +270,10 @@ def _make(calls: Iterable[Call]) -> None:
 def tiles(
     arrays: Sequence[Array], outs: Sequence[Array], shape: tuple[int, ...], elements: int
 ) -> Iterator[tuple[list[Array], list[Array], tuple[int, ...]]]:
-    """Cut arrays that broadcast to a shape, and others that have it, alike into pieces of at most so many elements."""
+    """Cut arrays that broadcast to a shape, and others of that shape, into matching pieces of limited size."""
     count = len(arrays)
     if all([array.size == 1 or (array.shape == shape and array.flags.c_contiguous) for array in (*arrays, *outs)]):
-        # What the general way would find, in a tenth of the time.
+        # The result of the general way, in a tenth of the time.
         merged: tuple[int, ...] = (math.prod(shape),)
         views = [array.reshape(() if array.size == 1 else -1) for array in (*arrays, *outs)]
     else:

@@ -1,6 +1,6 @@
 """The incomplete gamma functions, and Hurwitz's zeta function of any exponent.
 
-They are computed in float64, whatever the operands' dtype, and rounded once.  Numbers in brackets are formulas of the
+They are computed in float64 for all dtypes, and rounded once.  Numbers in brackets are formulas of the
 NIST's Digital Library of Mathematical Functions (https://dlmf.nist.gov).
 """
 
@@ -16,15 +16,15 @@ from vmflow.instructions.blob import Array
 from .special import BERNOULLI, STIRLING, erfc_of_double, lgamma, polynomial
 from .ufuncs import computes
 
-# From here on the density is found by Stirling's formula, which does not take differences of large logarithms.
+# From here on the density is computed by Stirling's formula, without differences of large logarithms.
 LARGE: Final = 10.0
 # Sums and fractions converge after some multiple of the root of the larger operand: up to here, within so many terms.
 HUGE: Final = 1e6
 MOST_TERMS: Final = 20_000
-# Relative to the sum, what no longer changes it; and what of the fraction's factors is no more than rounding.
+# Relative to the sum, terms that no longer change it; and differences of the fraction's factors that are only rounding.
 SMALL: Final = 2.0**-54
 NEARLY_ONE: Final = 2.0**-50
-# By powers of eta, highest first, the correction of the normal distribution (8.12.8), and what there is of 1 / a.
+# By powers of eta, highest first, the correction of the normal distribution (8.12.8), and its term in 1 / a.
 CORRECTION: Final = (1 / 2835, 1 / 864, -2 / 135, 1 / 12, -1 / 3)
 NEXT_CORRECTION: Final = -1 / 540
 # Below this first operand, the upper function of x < a + 1 can be so small that `1 - lower` has few of its digits.
@@ -108,7 +108,7 @@ def _upper_by_fraction(a: Array, x: Array) -> Array:
 
 
 def _upper_of_huge(a: Array, x: Array) -> Array:
-    """For so large an `a` what is not nearly a normal distribution (8.12.4) is smaller than a last digit."""
+    """For so large an `a` the result is a normal distribution, but for this correction (8.12.4)."""
     excess = (x - a) / a
     # The logarithm would cancel all but the square of a small excess.
     half_square = np.where(
@@ -162,7 +162,7 @@ def _igammac(first: Array, second: Array, out: Array | None) -> Array:
     return _incomplete(first, second, upper=True)
 
 
-# So many terms are summed before Euler's and Maclaurin's formula finds the rest.
+# So many terms are summed before Euler's and Maclaurin's formula adds the rest.
 FIRST_TERMS: Final = 12
 
 

@@ -1,4 +1,4 @@
-"""Elements by an index for each, put, read and reduced, and zeros with parts filled in."""
+"""Elements put, read and reduced by an index for each, and zeros with parts filled in."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def _scatter_slices(problem: Problem) -> Function:
     def kernel(*arguments: Any) -> Array:
         *parts, out = arguments
         whole = np.empty(output.shape, output.dtype.numpy) if out is None else out
-        # Nothing is written twice that need not be: these gradients are often those of parts of one large tensor.
+        # No element is written twice without need: these gradients are often those of parts of one large tensor.
         for place in empty:
             whole[place] = 0
         for part, place in zip(parts, filled, strict=True):
             if has_signs:
-                # Which makes of -0.0 what it becomes where it is added to zeros, as with parts that overlap.
+                # Adding 0 turns -0.0 into 0.0, as adding to zeros does where parts overlap.
                 np.add(part, 0, whole[place])
             else:
                 whole[place] = part
@@ -78,7 +78,7 @@ def add_at(array: Array, place: tuple[Any, ...], part: Array) -> None:
         np.add.at(array, place, part)
 
 
-# gather, scatter and their kin
+# gather, scatter and similar ops
 
 
 def check_places(name: str, places: Array, shape: tuple[int, ...], dim: int) -> None:
@@ -90,14 +90,14 @@ def check_places(name: str, places: Array, shape: tuple[int, ...], dim: int) -> 
 
 
 def _along_axis(index: Array, dim: int) -> tuple[Array, ...]:
-    """`index` for one dimension, and its own coordinates for the others."""
+    """The index of one dimension, and the index's own coordinates for the others."""
     place = list(np.ogrid[tuple([slice(size) for size in index.shape])])
     place[dim : dim + 1] = [index]
     return tuple(place)
 
 
 def _named(array: Array, places: Array, values: Array, dim: int) -> tuple[Array, tuple[Array, ...], Array]:
-    """The array, the index that `places` make, and the values; where these are 0-d, all of one dimension."""
+    """The array, the index that `places` make, and the values; 0-d ones become one-dimensional."""
     if places.ndim:
         return array, _along_axis(places, dim), values
     return array.reshape(1), (places.reshape(1),), values.reshape(1)

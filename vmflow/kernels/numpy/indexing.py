@@ -1,4 +1,4 @@
-"""Reading and writing parts of an array, by indices and by how they lie in memory."""
+"""Reading and writing parts of an array, by indices and by strides."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _placed(array: Array, dims: tuple[int, ...], indices: tuple[Array, ...]) -> 
             behind[dim] = index
         else:
             before[dim], behind[dim] = int(index), None
-    # With the ellipsis it is a view even if nothing is left of the shape.
+    # With the ellipsis it is a view even if no dimension is left.
     return array[(*before, Ellipsis)], tuple([value for value in behind if value is not None])
 
 
@@ -71,7 +71,7 @@ def _index_add_to_zeros(problem: Problem) -> Function:
 def _add_rows(
     target: TensorMeta, dims: tuple[int, ...], indices: Sequence[TensorMeta], elements: int
 ) -> AddRows | None:
-    """The addition in C, which there is along one dimension."""
+    """The addition in C, which works along one dimension."""
     is_for_c = len(dims) == 1 and indices[0].shape and target.device.type == "cpu"
     return AddRows.of("add_rows", target.dtype.numpy, elements, dims[0]) if is_for_c else None
 
@@ -88,7 +88,7 @@ def _index_put(problem: Problem) -> Function:
 
     def kernel(array: Array, new: Array, *rest: Any) -> Array:
         *places, out = rest
-        # A copy of the value, since it may be a part of what is changed.
+        # A copy of the value, since it may be a part of the changed array.
         new = new.real if loses_imaginary else new
         new = new.reshape(new.shape[max(new.ndim - len(shape), 0) :]).astype(to)  # without leading dimensions of 1
         out = _destination(array, out)
@@ -107,7 +107,7 @@ def _index_put(problem: Problem) -> Function:
     return kernel
 
 
-# By how they lie in memory
+# By strides
 
 
 def _seen(whole: Array, part: Part) -> Array:
@@ -122,7 +122,7 @@ def _seen(whole: Array, part: Part) -> Array:
 
 
 def _destination(array: Array, out: Array | None) -> Array:
-    """Where to change a few elements of `array`: in its own memory if that is the destination, else in a copy."""
+    """The array in which to change a few elements: `array` itself if that is the destination, else a copy."""
     if out is None:
         return array.copy(order="C")
     if not np.may_share_memory(out, array):
@@ -156,7 +156,7 @@ def _respread(problem: Problem, array: Array, out: Array | None) -> Array:
 
 
 def _places(geometry: Geometry, low: int) -> Array:
-    """Where each element lies, counted from `low`."""
+    """The position of each element, counted from `low`."""
     shape, strides, offset = geometry
     places = np.full(shape, offset - low, np.int64)
     for axis, (size, stride) in enumerate(zip(shape, strides, strict=True)):

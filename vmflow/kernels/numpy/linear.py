@@ -1,4 +1,4 @@
-"""Dense layers: a product with the bias added to its rows, and the three gradients of that."""
+"""Dense layers: a product with the bias added to its rows, and its three gradients."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from . import sums
 from .half import in_single
 from .products import MatrixProduct, call_of, call_with, is_for_c, product_kernel
 
-# Elements of which numpy has added the bias before a call of C is made ready.
+# Up to so many elements, numpy adds the bias before the preparation of a C call would pay.
 _FEW: Final = 4096
 
 
@@ -31,7 +31,7 @@ def _linear(problem: Problem) -> Kernel:
     half = dtypes.is_half(source.dtype)
     compute = dtypes.float32 if half else source.dtype
     multiply = product_kernel(compute, rows, features, outputs)
-    # The product in C adds the bias itself.
+    # C's product adds the bias itself.
     apart = len(problem.inputs) > 2 and not isinstance(multiply, MatrixProduct)
     add = AddToRows.of("add_to_rows", compute.numpy, rows * outputs) if apart and rows * outputs >= _FEW else None
 
@@ -69,7 +69,7 @@ def _linear(problem: Problem) -> Kernel:
 
 @builds("linear_gradient")
 def _linear_gradient(problem: Problem) -> Kernel:
-    """Attributes: which of the gradients by input, weight and bias are wanted."""
+    """Attributes: whether the gradients by input, weight and bias are wanted."""
     by_input, by_weight, by_bias = cast("tuple[bool, bool, bool]", problem.attributes)
     _, source, weight = problem.inputs
     outputs, features = weight.shape
@@ -78,10 +78,10 @@ def _linear_gradient(problem: Problem) -> Kernel:
     compute = dtypes.float32 if half else source.dtype
     to_input = product_kernel(compute, rows, outputs, features)
     to_weight = product_kernel(compute, outputs, rows, features)
-    # The sums of the gradient's columns for the bias, by the way: whoever multiplies reads it anyway.
+    # The bias's gradient, sums of the gradient's columns, comes with a product, which reads the gradient anyway.
     together = to_weight if by_bias and by_weight and isinstance(to_weight, MatrixProduct) else None
     columns = sums.columns_in_c(compute.numpy, rows * outputs) if by_bias and together is None else None
-    # Both results are the same then, however the gradient lies.
+    # Both results are then the same for any layout of the gradient.
     in_lines = by_bias and by_weight and is_for_c(compute, outputs, rows, features)
     to = source.dtype.numpy
 
@@ -89,7 +89,7 @@ def _linear_gradient(problem: Problem) -> Kernel:
         if half:
             gradient, array, matrix = gradient.astype("float32"), array.astype("float32"), matrix.astype("float32")
         gradient = gradient.reshape(rows, outputs)
-        # Weights' gradients are often large: to compute them elsewhere and copy them takes half as long again.
+        # Weights' gradients are often large: computing them elsewhere and copying them takes half as long again.
         wanted = iter(() if out is None or half else out)
         found: list[Array] = []
         if by_input:

@@ -33,7 +33,7 @@ def _matmul(problem: Problem) -> Kernel:
     def kernel(left: Array, right: Array, out: Array | None) -> Array:
         if wide is not None:
             return multiply(left.astype(wide.numpy), right.astype(wide.numpy), None).astype(to)
-        # The result is C-contiguous whatever the operands' strides are.
+        # The result is C-contiguous for any strides of the operands.
         return multiply(left, right, out)
 
     if wide is not None or not isinstance(multiply, MatrixProduct):
@@ -46,7 +46,7 @@ def _matmul(problem: Problem) -> Kernel:
 
 @contextmanager
 def explained(name: str) -> Iterator[None]:
-    """Turn what numpy raises of a matrix it can do nothing with into a `LinAlgError` naming the op."""
+    """Turn numpy's errors for matrices that it cannot factor into a `LinAlgError` that names the op."""
     try:
         yield
     except np.linalg.LinAlgError as error:

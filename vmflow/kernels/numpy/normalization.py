@@ -21,7 +21,7 @@ from . import sums
 from .rows import handed, normalize, normalize_backward, room
 
 # Up to this many values per sample and channel, a vector over channels is repeated for each value and loops run over
-# whole samples; above, they run over the values, long enough by themselves.
+# whole samples; above, they run over the values, which are enough by themselves.
 _SHORT: Final = 256
 
 # (eps, whether there is a weight, whether there is a bias)
@@ -29,7 +29,7 @@ _Options: TypeAlias = tuple[float, bool, bool]
 
 
 def _split(options: _Options, operands: Sequence[Any]) -> tuple[Any, Any]:
-    """Weight and bias, None where there is none."""
+    """Weight and bias, each None if the layer has none."""
     given = list(operands)
     weight = given.pop(0) if options[1] else None
     return weight, given.pop(0) if options[2] else None
@@ -39,7 +39,7 @@ def _split(options: _Options, operands: Sequence[Any]) -> tuple[Any, Any]:
 
 
 class _Channels:
-    """(samples, channels, ...) seen so that loops are long.
+    """(samples, channels, ...) viewed so that loops are long.
 
     Attributes:
         view: the shape for elementwise work.
@@ -173,7 +173,7 @@ def _batch_norm_inference(problem: Problem) -> Function:
         target = None if out is None or out.dtype != compute else out.reshape(over.view)
         result = np.multiply(array, over.wide(scale), target)
         np.add(result, over.wide(shift), result)
-        # The very object handed in tells the caller that there is nothing left to copy.
+        # Returning `out` itself tells the caller that there is nothing left to copy.
         return out if target is not None else result.reshape(source.shape).astype(source.dtype.numpy, copy=False)
 
     return kernel

@@ -1,4 +1,4 @@
-"""Where elements are by their order: sorting, the largest few, the one of a rank, the most frequent one."""
+"""Positions of elements by their order: sorting, the largest few, one of a given rank, the most frequent one."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _order(array: Array, dim: int, descending: bool) -> Array:
 
 
 def _finds(op: str) -> Callable[[Find], Find]:
-    """Declare that ``function(problem, array)`` finds the indices that this op wants."""
+    """Declare that ``function(problem, array)`` computes the indices of this op."""
 
     def declare(find: Find) -> Find:
         @kernel_of(op)
@@ -56,7 +56,7 @@ def _topk(problem: Problem, array: Array) -> Array:
     size = array.shape[dim]
     array = np.moveaxis(array, dim, -1)
     if 0 < k < size // 4:
-        # Sorting a few of many is cheaper when the many are only parted first.
+        # Sorting a few of many is cheaper after a partition.
         parted = np.argpartition(array, size - k if largest else k - 1, axis=-1)
         chosen = np.sort(parted[..., size - k :] if largest else parted[..., :k], axis=-1)
         order = _order(np.take_along_axis(array, chosen, -1), -1, largest)
@@ -86,6 +86,6 @@ def _mode(problem: Problem, array: Array) -> Array:
     starts = np.zeros(rows.shape, np.int64)
     starts[..., 1:] = np.where(ordered[..., 1:] != ordered[..., :-1], np.arange(1, size), 0)
     run = np.arange(size) - np.maximum.accumulate(starts, axis=-1)
-    # The first longest run is that of the smallest of the most frequent; it is longest at its last element.
+    # The first longest run is that of the smallest of the most frequent elements; it is longest at its last element.
     chosen = np.take_along_axis(order, run.argmax(-1, keepdims=True), -1)
     return np.moveaxis(chosen, -1, dim)

@@ -14,7 +14,7 @@ from vmflow.kernels.choosing import Function, Problem, builds, kernel_of
 from .half import in_single
 from .ufuncs import constant
 
-# How many elements before and after each dimension.
+# The numbers of elements before and after each dimension.
 Pairs: TypeAlias = Sequence[tuple[int, int]]
 
 
@@ -36,7 +36,7 @@ def _pad(problem: Problem) -> Function:
     return kernel
 
 
-# Borders made of what is within
+# Borders made of interior elements
 
 
 def interior(pairs: Pairs, shape: Sequence[int]) -> tuple[slice, ...]:
@@ -44,7 +44,7 @@ def interior(pairs: Pairs, shape: Sequence[int]) -> tuple[slice, ...]:
 
 
 def border_part(axis: int, part: slice, pairs: Pairs, shape: Sequence[int]) -> tuple[slice, ...]:
-    """An index that cuts one dimension, and keeps to the interior of those after it."""
+    """An index that cuts one dimension, and selects the interior of those after it."""
     return (*[slice(None)] * axis, part, *interior(pairs, shape)[axis + 1 :])
 
 

@@ -3,7 +3,7 @@
 J. Salmon, M. Moraes, R. Dror and D. Shaw, Parallel random numbers: as easy as 1, 2, 3, SC 2011.
 
 The key is the seed.  The lower half of the counter is the number of a block of four words in the sequence of the seed,
-and wraps around; the upper half is a lane, in which an op finds further words for the same block.
+and wraps around; the upper half is a lane, from which an op takes further words for the same block.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Words: TypeAlias = np.ndarray[Any, np.dtype[np.uint32]]
 _ROUNDS: Final = 10
 # Factors of the third and the first word of a block.
 _MULTIPLIERS: Final = np.array([[0xCD9E8D57], [0xD2511F53]], np.uint64)
-# What the two halves of the key grow by in each round: the golden ratio, and the square root of 3 less 1.
+# The increments of the two halves of the key in each round: the golden ratio, and the square root of 3 less 1.
 _STEPS: Final = 0x9E3779B9, 0xBB67AE85
 
 _MASK: Final = np.uint64(0xFFFFFFFF)
@@ -29,7 +29,7 @@ _TOGETHER: Final = 1 << 12
 
 
 def words(seed: int, position: int, first: int, count: int, lane: int = 0) -> Words:
-    """The words `first` to ``first + count`` of those that belong to the blocks from a position on.
+    """The words `first` to ``first + count`` of the blocks from a position on.
 
     Args:
         seed, position, lane: of 64 bits each.
@@ -51,7 +51,7 @@ def blocks(seed: int, position: int, places: Any, lane: int = 0) -> Words:
         seed, position, lane: see `words`.
         places: integers that are not negative.
     """
-    # Words are integers of 64 bits here, in which products have room.  The first and the third are multiplied, and are
+    # Words are integers of 64 bits here, which hold their products.  The first and the third are multiplied, and are
     # the rows of one array; the second and the fourth are those of another.
     counters = places.astype(np.uint64) + np.uint64(position)
     multiplied, added = np.empty((2, counters.size), np.uint64), np.empty((2, counters.size), np.uint64)

@@ -1,8 +1,8 @@
-"""How pooling is computed, one dimension after the other.
+"""Pooling, computed one dimension after the other.
 
-Windows are products of intervals, so the last dimension is reduced first and the others of what is left after: kernel
-height + kernel width steps in an image, each over a whole array, instead of their product.  A step leaves out
-the windows in which its tap lies in the padding; hence nothing is ever padded.
+Windows are products of intervals, so the last dimension is reduced first and then the others of the result: kernel
+height + kernel width steps in an image, each over a whole array, instead of their product.  A step leaves out the
+windows whose tap lies in the padding; so nothing is ever padded.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .half import in_single
 
 
 def _tap(window: Window, number: int) -> tuple[slice, slice]:
-    """Which windows have this tap within the input, and where it is there."""
+    """The windows that have this tap within the input, and the taps' positions there."""
     shift = number * window.dilation - window.padding
     low = max(0, -(shift // window.stride))
     high = min(window.output, (window.size - 1 - shift) // window.stride + 1)
@@ -35,7 +35,7 @@ def _tap(window: Window, number: int) -> tuple[slice, slice]:
 
 
 def _starts(window: Window) -> Array:
-    """For each window, where its first tap is; below 0 in the padding."""
+    """For each window, the position of its first tap; below 0 in the padding."""
     return np.arange(window.output) * window.stride - window.padding
 
 
@@ -45,7 +45,7 @@ def _first_taps(window: Window) -> Array:
 
 
 def _counts(window: Window, with_padding: bool) -> Array:
-    """For each window, how many elements it has, those of the padding included or not."""
+    """For each window, the number of its elements, with or without those of the padding."""
     starts = _starts(window)
     ends = np.minimum(starts + window.kernel, window.size + window.padding)
     if with_padding:
@@ -54,13 +54,13 @@ def _counts(window: Window, with_padding: bool) -> Array:
 
 
 class _Planes:
-    """Where the planes (one per sample and channel, of any number of dimensions) stand while they are reduced.
+    """The layout of planes (one per sample and channel, of any number of dimensions) while they are reduced.
 
     numpy's loops run along the last dimension.  In tiny images that is a few columns, and the loops' overhead would
-    outweigh the work; there it pays to turn the planes inside out first, and the result back.
+    outweigh the work; there it pays to move the planes' dimensions to the front first, and back in the result.
 
     Attributes:
-        windows: how they lie along each dimension.
+        windows: along each dimension.
         first: the first dimension of a plane in arrays inside.
     """
 
@@ -80,14 +80,14 @@ class _Planes:
         return list(enumerate(self.windows, self.first))[::-1]
 
     def inside(self, array: Array) -> Array:
-        """(samples, channels, ...) turned inside out or not."""
+        """(samples, channels, ...) with the planes' dimensions moved to the front, if that pays."""
         size = array.shape[2:]
         if self.last:
             return np.ascontiguousarray(array.reshape(self.count, -1).T).reshape(*size, self.count)
         return array.reshape(self.count, *size)
 
     def outside(self, array: Array) -> Array:
-        """The other way round."""
+        """The inverse of `inside`."""
         size = array.shape[:-1] if self.last else array.shape[1:]
         if self.last:
             array = np.ascontiguousarray(array.reshape(-1, self.count).T)
@@ -127,7 +127,7 @@ def _largest(array: Array, window: Window, axis: int) -> Array:
 def _largest_and_where(
     planes: _Planes, array: Array, window: Window, axis: int, carried: Sequence[Array], nan: bool
 ) -> tuple[Array, Array, list[Array]]:
-    """As `_largest`; also the number of the tap each was found at, and all of `carried` where it was found."""
+    """Like `_largest`; also the number of each maximum's tap, and the elements of `carried` at the maxima."""
     small = np.dtype(np.uint8) if window.kernel <= 256 else np.dtype(np.int32)
     best = _initial(array, window, axis)
     chosen = np.empty(best.shape, small)
@@ -153,7 +153,7 @@ def _largest_and_where(
 
 
 def _in_c(planes: _Planes, dtype: np.dtype[Any]) -> MaxPool | None:
-    """The windows in C; None if they are not written there, or it is not there now."""
+    """The windows in C; None if C has no function for them, or not now."""
     windows = planes.windows
     if len(windows) > 2:
         return None
@@ -183,7 +183,7 @@ def _max_values(problem: Problem) -> Function:
 @builds("max_pool1d_with_indices", "max_pool2d_with_indices", "max_pool3d_with_indices")
 def _max_with_indices(problem: Problem) -> Kernel:
     planes = _Planes(problem.inputs[0].shape, problem.details)
-    # From one element to the next along each dimension, in a plane laid out flat.
+    # The distances of neighbours along each dimension, in a flat plane.
     steps = [prod([window.size for window in planes.windows[number + 1 :]]) for number in range(len(planes.windows))]
     corners: Array = np.zeros((), np.int64)
     for (axis, window), step in zip(planes.along()[::-1], steps, strict=True):
@@ -197,7 +197,7 @@ def _max_with_indices(problem: Problem) -> Kernel:
             return found
         nan = array.dtype.kind not in "iu" and bool(np.isnan(array).any())
         best = planes.inside(array)
-        taps: list[Array] = []  # of the dimensions reduced so far, the first of them first
+        taps: list[Array] = []  # of the dimensions reduced so far, in their order
         for axis, window in planes.along():
             best, chosen, brought = _largest_and_where(planes, best, window, axis, taps, nan)
             taps = [chosen, *brought]
@@ -244,7 +244,7 @@ def _plane_gather(problem: Problem, array: Array, places: Array, out: Array | No
 
 
 def _flat(indices: Array, plane: int) -> Array:
-    """Indices into a plane each as indices into all planes in a row."""
+    """Indices into each plane as indices into all planes in a row."""
     planes = indices.shape[0] * indices.shape[1]
     return (indices.reshape(planes, -1) + np.arange(0, planes * plane, plane)[:, None]).reshape(-1)
 
@@ -268,7 +268,7 @@ def _total(array: Array, window: Window, axis: int) -> Array:
 
 
 def _spread(array: Array, window: Window, axis: int) -> Array:
-    """Each window's value added to every element of it: the transpose of `_total`."""
+    """Each window's value added to all of its elements: the transpose of `_total`."""
     shape = (*array.shape[:axis], window.size, *array.shape[axis + 1 :])
     disjoint = window.disjoint()
     result = np.empty(shape, array.dtype) if disjoint else np.zeros(shape, array.dtype)
@@ -323,7 +323,7 @@ def _mean_gradient(problem: Problem) -> Function:
     return in_single(kernel, dtypes.is_half(output.dtype))
 
 
-# Windows that divide a dimension as evenly as it goes
+# Windows that divide a dimension as evenly as possible
 
 
 def _intervals(size: int, output: int) -> list[tuple[int, int]]:

@@ -1,7 +1,7 @@
-"""Products of matrices: C's where they are of float32 and worth a call of it, and otherwise numpy's.
+"""Products of matrices: in C for float32 if the call is worth it, otherwise in numpy.
 
-Which it is follows from shapes and dtypes alone, so that eager ops and graphs, whose arrays lie elsewhere, agree to the
-bit.
+The choice follows from shapes and dtypes alone, so that eager ops and graphs, whose arrays have other addresses, agree
+to the bit.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from vmflow.kernels import blas_core
 from vmflow.kernels.choosing import Call
 from vmflow.kernels.native.products import MatrixProduct as MatrixProduct
 
-# product(left, right, out or None) -> the result, which is `out` if that is given.
+# product(left, right, out or None) -> the result, which is `out` unless that is None.
 Product: TypeAlias = Callable[[Array, Array, Array | None], Array]
 
-# Products of two numbers from which on C is not slower than BLAS, which would call its threads then, and these keep
-# their cores from others for a tenth of a second; and up to which that is so: where nothing fits into caches, BLAS at
-# its best loses less.
+# From so many products of two numbers on C is not slower than BLAS, which would then use its threads, and these keep
+# their cores from others for a tenth of a second.  The upper limit: where nothing fits into caches, BLAS at its best is
+# faster.
 _LEAST: Final = 1 << 18
 _MOST: Final = 1 << 30
 
-# Rows and columns: with fewer, vectors are empty.
+# With fewer rows or columns, vectors are mostly empty.
 _FEWEST: Final = 8
 
 
 @cache
 def _most() -> float:
-    """Where BLAS leaves half of the processor's vectors out, there is no product for it."""
+    """The upper limit; there is none if BLAS leaves half of the processor's vectors unused."""
     narrow = blas_core.hint(blas_core.loaded_core(), blas_core.cpu_flags()) is not None
     return inf if narrow else _MOST
 
@@ -43,14 +43,14 @@ def product_kernel(dtype: dtypes.dtype, rows: int, depth: int, columns: int, bat
     """The function that multiplies so many matrices of (rows, depth) and (depth, columns), called from one place.
 
     Args:
-        dtype: in which that is done.
+        dtype: that of the computation.
     """
     in_c = MatrixProduct.of() if is_for_c(dtype, rows, depth, columns, batch) else None
     return np.matmul if in_c is None else in_c
 
 
 def is_for_c(dtype: dtypes.dtype, rows: int, depth: int, columns: int, batch: int = 1) -> bool:
-    """Whether these are multiplied by C where that is there; see `product_kernel`."""
+    """Whether C multiplies these if its function is loaded; see `product_kernel`."""
     products = batch * rows * depth * columns
     # numpy multiplies a column and a row by loops of its own, which take ten times as long as they should.
     worthwhile = _LEAST <= products <= _most() or (depth == batch == 1)

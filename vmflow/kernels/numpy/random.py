@@ -1,6 +1,6 @@
-"""Ops that draw random numbers, each element from its index in a range of a generator's blocks; see `philox`.
+"""Ops that draw random numbers, each element by its index in a range of a generator's blocks; see `philox`.
 
-An op of n elements has n blocks.  It uses four, two or one element of a block, as its numbers need 32, 64 or 128 bits.
+An op of n elements has n blocks.  It uses four, two or one element of a block, for numbers of 32, 64 or 128 bits.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from . import philox
 from .box_muller import logarithm, normals, wide_logarithm, wide_normals
 from .normal_quantile import normal_quantile
 
-# Numbers that numpy computes together: what it makes on the way stays in the second cache.  A whole number of blocks.
+# Numbers that numpy computes together: intermediate results stay in the second cache.  A whole number of blocks.
 _TOGETHER: Final = 1 << 14
 
 _HALF: Final = np.uint64(32)
@@ -29,7 +29,7 @@ _LOW: Final = np.uint64(0xFFFFFFFF)
 
 
 class _Kind(NamedTuple):
-    """How numbers of a kind of `DTYPES` are computed.
+    """The computation of numbers of a kind of `DTYPES`.
 
     Attributes:
         function: (seed, offset, first, count, *parameters) -> the numbers.
@@ -100,7 +100,7 @@ class Numbers:
 
     Args:
         kind: one of `DTYPES`.
-        elements: how many are wanted.
+        elements: their number.
 
     Attributes:
         in_c: whether C draws them.
@@ -132,7 +132,7 @@ class Numbers:
         """The first numbers of the range, as an array of one dimension, by several threads if they are many.
 
         Args:
-            count: how many.
+            count: their number.
             seed, offset, parameters: see `fill`.
             out: memory for them, or None.
         """
@@ -146,7 +146,7 @@ class Numbers:
 
 
 def _flat(out: Array | None, dtype: np.dtype[Any]) -> Array | None:
-    """Memory for results as an array of one dimension and this dtype; None if it is not."""
+    """Memory for results as an array of one dimension and this dtype; None if it is no such memory."""
     if out is None or out.dtype != dtype or not out.flags.c_contiguous or type(out) is not np.ndarray:
         return None
     return out.reshape(-1)
@@ -154,7 +154,7 @@ def _flat(out: Array | None, dtype: np.dtype[Any]) -> Array | None:
 
 # Uniform, normal and exponential numbers
 
-# How many bits of a number below 1 the half precisions hold; rounding more of them could give 1.
+# The bits of a number below 1 that the half precisions hold; rounding more of them could return 1.
 BITS: Final = {dtypes.float16: 11, dtypes.bfloat16: 8}
 
 
@@ -179,7 +179,7 @@ def _reals(name: str, output: TensorMeta, finish: Callable[[Array], Array]) -> F
     Args:
         name: of the kinds of numbers, "uniform" or "normal".
         output: the meta of the result.
-        finish: from the numbers drawn to those wanted, for dtypes other than float32 and float64.
+        finish: turns the drawn numbers into the wanted ones, for dtypes other than float32 and float64.
     """
     kind = f"{name}_doubles" if output.dtype.to_real() is dtypes.float64 else f"{name}_floats"
     count = output.numel * (2 if output.dtype.is_complex else 1)
@@ -216,7 +216,7 @@ def _exponential(problem: Problem) -> Function:
 
 
 def exponentials(uniform: Array) -> Array:
-    """Exponential numbers of float64, of multiples of 2**-53."""
+    """Exponential numbers of float64, from multiples of 2**-53."""
     found: Array = -wide_logarithm(uniform + 2.0**-54)
     return found
 
@@ -265,8 +265,8 @@ def _permutation(problem: Problem) -> Function:
 
 
 def permuted(words: Array) -> Array:
-    """The places of words of 64 bits, in their order by size."""
-    # A key ends in its place: so no two are equal, and the sorted keys tell the places.
+    """The positions of words of 64 bits, in their order by size."""
+    # A key ends in its position: so no two are equal, and the sorted keys hold the positions.
     size = max(words.size - 1, 0).bit_length()
     bits = np.uint64((1 << size) - 1)
     keys = words & ~bits | np.arange(words.size, dtype=np.uint64)
@@ -294,7 +294,7 @@ def _bernoulli(problem: Problem) -> Function:
 def kept_elements(mask: TensorMeta, p: float) -> Callable[[int, int], Array]:
     """The function of seed and offset that is true with probability ``1 - p``.
 
-    Sixteen random bits decide nearly always.  Where they equal those of p, a further word decides by the rest of p, so
+    Sixteen random bits decide nearly always.  If they equal those of p, a further word decides by the rest of p, so
     that the probability is right to 2**-48.
     """
     numbers = Numbers("kept", mask.numel)
@@ -317,7 +317,7 @@ def _categories(problem: Problem) -> Function:
         drawn = numbers.drawn(count, seed, offset)
         if not replacement:
             # The first of independent exponential times, each with its weight as rate, falls on a category with the
-            # right probability; those that come later are the draws from what is left.
+            # right probability; later ones are draws from the remaining categories.
             with np.errstate(divide="ignore"):
                 times = exponentials(drawn).reshape(weights.shape) / weights
             return np.argsort(times, axis=-1, kind="stable")[..., : output.shape[-1]].astype(np.int64)
@@ -337,7 +337,7 @@ def _truncated(problem: Problem) -> Function:
     output, mean, std, a, b = problem.attributes
     numbers = Numbers("uniform_doubles", output.numel)
     low, high = (a - mean) / std, (b - mean) / std
-    # Far above the mean, probabilities are too close to 1 to tell apart; below it they are not.
+    # Far above the mean, probabilities are too close to 1 to distinguish; below it they are not.
     sign = -1.0 if low > 0 else 1.0
     low, high = sorted((sign * low, sign * high))
     first, last = (0.5 * math.erfc(-limit / math.sqrt(2.0)) for limit in (low, high))

@@ -1,9 +1,9 @@
 """The arithmetic of recurrent layers: a whole sequence forward, and backward again, step after step.
 
 All rows of a sequence lie behind each other: those of one step are neighbours, and a step may have fewer rows than the
-one before it, as in a packed sequence.  What does not depend on the step before is done for all rows at once: products
-with the input, the derivatives of the gates, and the products that give the gradients of the weights.  What is left
-for a step is one product with the state and a handful of passes over its gates.
+one before it, as in a packed sequence.  Computations that do not depend on the step before are made for all rows
+together: products with the input, the derivatives of the gates, and the products that compute the gradients of the
+weights.  Each step only computes one product with the state and a few passes over its gates.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from vmflow.kernels.problems.recurrent import Layer, Step, Weights
 
 from .half import computes_in
 
-# Elements that are worked on while they are in the cache.
+# Elements of a chunk, which stay in the cache.
 _IN_CACHE: Final = 1 << 15
 
 
 def _carried(state: Array, initial: Array, step: Step) -> Array:
-    """The state from which a step goes on: a row that begins with this step has its initial one."""
+    """The state from which a step continues: a row that begins with this step has its initial one."""
     if step.size == len(state):
         return state
     if step.size < len(state):
@@ -55,7 +55,7 @@ def last(states: Array, initial: Array, steps: list[Step]) -> Array:
 
 
 def _halved(weights: Weights, parts: int, straight: int) -> tuple[Array, Weights]:
-    """The factor of each gate, and the weights multiplied by it: 1/2 for all but number `straight`.
+    """The factor of each gate, and the weights multiplied by it: 1/2 for all but number `unhalved`.
 
     The logistic function of x is (tanh(x/2) + 1) / 2, so that one call of tanh serves all gates.
     """
@@ -70,7 +70,7 @@ def _halved(weights: Weights, parts: int, straight: int) -> tuple[Array, Weights
 
 
 def _sums_from_input(rows: Array, weights: Weights) -> Array:
-    """The inputs of the activations of all rows, without the part that comes from the state."""
+    """The inputs of the activations of all rows, without the part from the state."""
     result = np.matmul(rows, weights.by_input.T)
     if weights.input_bias is not None:
         result += weights.input_bias + weights.state_bias
@@ -78,14 +78,14 @@ def _sums_from_input(rows: Array, weights: Weights) -> Array:
 
 
 class _Passed(NamedTuple):
-    """The arrays of a backward pass: the layer's operands, the results that it has kept, and the gradients that came.
+    """The arrays of a backward pass: the layer's operands, its kept results, and the gradients of its outputs.
 
     Attributes:
         rows: the input, all steps one below the other.
         initial, weights: see `Layer.split`.
-        states, every: the state after each step, and what else was kept.
+        states, every: the state after each step, and the other kept arrays.
         before: the state before each step.
-        by_states, by_last: the gradients by the states, None for none, and by what was there after the last step.
+        by_states, by_last: the gradients by the states, or None, and by the final states.
     """
 
     rows: Array
@@ -189,7 +189,7 @@ def _lstm_backward(steps: list[Step], had: _Passed) -> _Found:
         if kept is not None:
             kept[step.rows] = gradient
             by_hidden = np.matmul(gradient, projection)
-        # output * (1 - tanh(cell)**2), by which the cell hears from the state
+        # output * (1 - tanh(cell)**2), the factor of the state's gradient in the cell's
         now = bent[step.rows]
         np.multiply(now, now, free)
         np.subtract(1, free, free)
@@ -229,18 +229,18 @@ def _lstm_factors(gates: Array, bent: Array, before: Array) -> Array:
 
 # Gated recurrent units: gates in the order reset, update, new
 #
-# Kept are four for each row: new, reset, update, and the part of the new one that the reset gate is multiplied with.
+# Four arrays are kept for each row: new, reset, update, and the part of the new gate that the reset gate multiplies.
 # In this order, the gradients by the sums from the input are the first three and those from the state the last three.
 
 
 def new_first(parameter: Array) -> Array:
-    """The opposite of `new_last`."""
+    """The inverse of `new_last`."""
     third = len(parameter) // 3
     return np.concatenate([parameter[2 * third :], parameter[: 2 * third]])
 
 
 def new_last(parameter: Array) -> Array:
-    """From the order in which gradients by sums from the input are kept, to that of the parameters."""
+    """From the kept order of gradients by sums from the input to the order of the parameters."""
     third = len(parameter) // 3
     return np.concatenate([parameter[third:], parameter[:third]])
 
@@ -386,7 +386,7 @@ def _passed(layer: Layer, steps: list[Step], rows: int, present: tuple[bool, ...
 
 
 def _by_operands(layer: Layer, had: _Passed, found: _Found) -> list[Callable[[], Array]]:
-    """For each operand what makes the gradient by it, since not all are wanted."""
+    """For each operand, the function that computes its gradient, since not all are wanted."""
     from_input, from_state, by_initial, by_projection = found
 
     def ordered(parameter: Array) -> Array:
@@ -407,9 +407,9 @@ def _by_operands(layer: Layer, had: _Passed, found: _Found) -> list[Callable[[],
 
 @builds("rnn_layer_gradient", "lstm_layer_gradient", "gru_layer_gradient")
 def _backward(problem: Problem) -> Function:
-    """Attributes: those of the layer; which of the shown results have a gradient; which operands want one.
+    """Attributes: those of the layer; whether each of its results has a gradient; whether each operand needs one.
 
-    Operands: the gradients there are, the results that were saved, the operands of the layer.
+    Operands: the existing gradients, the saved results, the operands of the layer.
     """
     given, present, wanted = cast("tuple[Any, tuple[bool, ...], tuple[bool, ...]]", problem.attributes)
     layer = Layer(*given)

@@ -1,4 +1,4 @@
-"""Reductions along dimensions: sums, products, means, norms and extrema, and where extrema are."""
+"""Reductions along dimensions: sums, products, means, norms and extrema, and the indices of extrema."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MULTIPLY: Final[Any] = np.multiply.reduce
 
 
 def accumulated(source: dtypes.dtype, output: dtypes.dtype) -> np.dtype[Any]:
-    """The dtype to accumulate in: sums of half precision would lose everything past 2048 ones."""
+    """The dtype to accumulate in: sums of half precision would stop growing at 2048 ones."""
     return dtypes.float32.numpy if source in (dtypes.float16, dtypes.bfloat16) else output.numpy
 
 
@@ -50,7 +50,7 @@ def _with_ones(shape: tuple[int, ...], dims: tuple[int, ...]) -> tuple[int, ...]
 def _prod(source: TensorMeta, output: TensorMeta) -> Reduce:
     wide = accumulated(source.dtype, output.dtype)
     if wide == dtypes.float32.numpy:
-        wide = dtypes.float64.numpy  # as C does: large and small factors, in whatever order, must not end in infinity
+        wide = dtypes.float64.numpy  # as in C: large and small factors must not overflow in any order
     return lambda array, axis, keepdims: _MULTIPLY(array, axis, wide, None, keepdims)
 
 
@@ -72,22 +72,22 @@ def _norm(source: TensorMeta, output: TensorMeta) -> Reduce:
 
 
 def _by(ufunc: np.ufunc) -> Callable[[TensorMeta, TensorMeta], Reduce]:
-    """Reduce by a ufunc, whatever the metas are."""
+    """Reduce by a ufunc, for any metas."""
     reduce: Any = ufunc.reduce  # Any, see `_ADD`
     # Positional arguments, which numpy takes faster.
     return lambda source, output: lambda array, axis, keepdims: reduce(array, axis, None, None, keepdims)
 
 
 class _Reduction(NamedTuple):
-    """How an op with attributes ``(dims, keepdim)`` is computed.
+    """The computation of an op with attributes ``(dims, keepdim)``.
 
     Attributes:
-        function: from the metas of input and output to what reduces.
+        function: returns the reduction for the metas of input and output.
         by_products: whether floating-point numbers are left to BLAS, which has threads of its own, and whose results
-            depend on how many rows it is given.
-        in_c: what finds the same of float32 over the last dimensions, see `RowReduction`; but for `finish`, which takes
-            what it has found.
-        finish: None if nothing is left to do.
+            depend on the number of rows in a call.
+        in_c: the name of the C function for float32 over the last dimensions, see `RowReduction`; without `finish`,
+            which takes its result.
+        finish: None if C's result is the op's.
     """
 
     function: Callable[[TensorMeta, TensorMeta], Reduce]
@@ -135,7 +135,7 @@ def _kernel(function: Reduce, dims: tuple[int, ...], keepdim: bool, output: Tens
 def _by_rows(
     function: Reduce, dims: tuple[int, ...], keepdim: bool, source: TensorMeta, output: TensorMeta
 ) -> Function:
-    """The same, of several threads where much is reduced to many over the last dimensions."""
+    """The same, by several threads if many elements are reduced to many over the last dimensions."""
     plain = _kernel(function, dims, keepdim, output)
     if (
         not _are_last(dims, source)
@@ -178,7 +178,7 @@ def _in_c(
     return kernel
 
 
-# Where extrema are
+# Indices of extrema
 
 
 @kernel_of("argmax", "argmin")

@@ -1,7 +1,7 @@
-"""Random numbers that are drawn and tried until one is accepted: counts of Poisson's distribution, and gamma numbers.
+"""Random numbers that are drawn until one is accepted: counts of Poisson's distribution, and gamma numbers.
 
 Attempt number t of element number i has lanes of its own of block number i, and there are no more than `ATTEMPTS`.  So
-each element is a function of its index here, too, however often the others are tried.
+each element is a function of its index here, too, and does not depend on the attempts of others.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from . import philox
 from .box_muller import wide_logarithm, wide_normals
 from .special import lgamma
 
-# An attempt is accepted with a probability of 0.85 or more, so that one in 2**87 elements at most is left without.
+# An attempt is accepted with a probability of 0.85 or more, so that at most one element in 2**87 is left without.
 ATTEMPTS: Final = 32
 
-# Poisson's distribution is inverted step by step below this rate, which takes no more than so many steps: beyond them
-# there are numbers with a probability of less than 2**-53.
+# Below this rate, Poisson's distribution is inverted step by step, in no more than so many steps: larger numbers have a
+# probability of less than 2**-53.
 STEPWISE_BELOW: Final = 10.0
 STEPS: Final = 64
 
 
 def uniform(words: Array) -> Array:
-    """Numbers of float64 in (0, 1) of pairs of words."""
+    """Numbers of float64 in (0, 1) from pairs of words."""
     return words[..., 1] * 2.0**-32 + (words[..., 0] >> np.uint32(11)) * 2.0**-53 + 2.0**-54
 
 
 def _tried(count: int, attempt: Callable[[Array, int], tuple[Array, Array]], otherwise: Array) -> Array:
-    """The first number of each element that is accepted.
+    """The first accepted number of each element.
 
     Args:
-        count: how many elements.
-        attempt: from places of elements and the number of the attempt to whether each is accepted, and to numbers.
-        otherwise: the numbers of elements of which none is.
+        count: the number of elements.
+        attempt: takes positions of elements and the attempt's number, returns whether each is accepted, and numbers.
+        otherwise: the numbers of elements without an accepted one.
     """
     found = otherwise.copy()
     left = np.arange(count)

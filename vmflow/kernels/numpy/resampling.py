@@ -1,4 +1,4 @@
-"""Resampling by tables, which say of which elements of the input an element of the result is the weighted sum."""
+"""Resampling by tables: each element of the result is a weighted sum of elements of the input."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .half import in_single
 
 
 class Table(NamedTuple):
-    """For each element of the result, which elements count and how much: two arrays (result, taps)."""
+    """For each element of the result, the elements that count and their weights: two arrays (result, taps)."""
 
     places: Array
     weights: Array
@@ -32,7 +32,7 @@ def _cubic(distance: Array, sharpness: float) -> Array:
 
 
 def _nearest(along: Along) -> Table:
-    # In single precision, as PyTorch has it: the same elements are chosen where the quotient is all but an integer.
+    # In single precision, like PyTorch: the same elements are chosen where the quotient is nearly an integer.
     step = np.float32(along.scale) if along.scale else np.float32(along.source) / np.float32(along.target)
     targets = np.arange(along.target, dtype=np.float32)
     if along.filter == "nearest-exact":
@@ -55,7 +55,7 @@ def _interpolated(along: Along) -> Table:
 
 
 def _antialiased(along: Along) -> Table:
-    """As Pillow does it: the filter is as wide as an output element, cut off at the edges, and sums up to 1."""
+    """Like Pillow: the filter is as wide as an output element, cut off at the edges, and sums up to 1."""
     step = along.step()
     widening = max(step, 1.0)
     support = (1.0 if along.filter == "linear" else 2.0) * widening
@@ -83,7 +83,7 @@ def _transposed(table: Table, size: int) -> Table:
     starts = np.cumsum(counts) - counts
     slots = np.arange(len(places)) - starts[places]
     wide = max(int(counts.max()), 1)
-    # Unused slots of a row refer to one of the row's own elements, so that others' infinities stay out of it.
+    # Unused slots of a row refer to one of the row's own elements, so that infinities of others have no effect.
     first = origins[np.minimum(starts, max(len(origins) - 1, 0))] if len(origins) else np.zeros(size, np.int64)
     result = Table(np.repeat(first[:, None], wide, 1), np.zeros((size, wide)))
     result.places[places, slots] = origins

@@ -1,4 +1,4 @@
-"""Working through the rows of a matrix, a few at a time, so that all passes over them stay in the cache.
+"""Kernels of matrix rows, which take a few rows at a time, so that all passes over them stay in the cache.
 
 Matrices here are contiguous, in the dtype to compute in: float32 or float64.
 """
@@ -17,8 +17,8 @@ from vmflow.kernels.native.rows import ColumnSums
 
 from . import sums
 
-# Bytes of the rows in a group.  Measured: with half of it the calls' own cost makes a tenth more of all, with a quarter
-# of it a third.
+# Bytes of the rows in a group.  Measured: half of it costs a tenth more in all, because of the calls, and a quarter of
+# it a third.
 GROUP: Final = 1 << 19
 
 
@@ -34,7 +34,7 @@ def _together(matrix: Array) -> int:
 
 
 def _by_groups(matrix: Array, function: Callable[[slice], None]) -> None:
-    """Call a function for each group, on several threads where that is worth it."""
+    """Call a function for each group, on several threads if that is worth it."""
 
     def some(start: int, stop: int) -> None:
         for part in groups(matrix[start:stop]):
@@ -44,14 +44,14 @@ def _by_groups(matrix: Array, function: Callable[[slice], None]) -> None:
 
 
 def room(out: Array | None, matrix: Array) -> Array:
-    """Where a result like `matrix` goes: `out`, seen in its shape, or new memory where that does not fit."""
+    """Memory for a result like `matrix`: `out`, in its shape, or new memory if that does not fit."""
     if out is None or out.dtype != matrix.dtype or not out.flags.c_contiguous:
         return np.empty_like(matrix)
     return out.reshape(matrix.shape)
 
 
 def handed(result: Array, out: Array | None, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """A contiguous result in its shape and dtype; the very `out` if it lies there, which need not be copied."""
+    """A contiguous result in its shape and dtype; `out` itself if it lies there, which need not be copied."""
     if out is not None and out.dtype == result.dtype and address(out) == address(result):
         return out
     return result.reshape(shape).astype(dtype, copy=False)
@@ -80,7 +80,7 @@ def normalize(
     """Each row shifted and scaled to mean 0 and variance 1, times a weight, plus a bias, into `out`.
 
     Returns:
-        The mean of each row, and what it was scaled by.
+        The mean of each row, and its scale.
     """
     share = np.array(1 / max(matrix.shape[1], 1), matrix.dtype)
     least = np.array(eps, matrix.dtype)
@@ -115,7 +115,7 @@ def normalize_backward(
     """The gradient of `normalize` by the matrix into `out`, which is none of the others.
 
     Args:
-        columns: what adds up in C; see `sums.of_columns`.
+        columns: the C function that adds up columns; see `sums.of_columns`.
 
     Returns:
         The gradients by weight and bias.

@@ -62,12 +62,12 @@ def _recurrence(problem: Problem, factor: Array, term: Array, out: Array | None)
 
 @kernel_of("cummax", "cummin")
 def _places(problem: Problem, array: Array, out: Array | None) -> Array:
-    """The index of the extremum up to each place; the last of equal ones."""
+    """The index of the extremum up to each position; the last of equal ones."""
     (dim,) = problem.attributes
     if array.ndim == 0:
         return np.zeros((), np.int64)
     array = comparable(array)
-    # A nan is the extremum from its place on; it equals nothing.
+    # A nan is the extremum from its position on; it equals nothing.
     reached = (array == _UFUNCS[problem.op].accumulate(array, dim)) | (array != array)
     places = np.arange(array.shape[dim]).reshape([-1 if axis == dim else 1 for axis in range(array.ndim)])
     return np.maximum.accumulate(np.where(reached, places, 0), dim)

@@ -1,4 +1,4 @@
-"""Where elements belong in a sorted sequence, whether they are among others, and how many there are of each.
+"""Positions of elements in a sorted sequence, membership among others, and counts.
 
 It counts distinct elements (`unique`), numbers (`bincount`) and elements in bins (histograms).
 """
@@ -37,7 +37,7 @@ def _isin(problem: Problem, array: Array, others: Array, out: Array | None) -> A
     return np.ascontiguousarray(found).reshape(problem.outputs[0].shape)
 
 
-# The distinct ones, which of them each element, or slice, is, and how many there are of each.
+# The distinct elements or slices; for each element, the number of its distinct one; and the count of each.
 _Distinct: TypeAlias = tuple[Array, Array, Array]
 
 
@@ -104,7 +104,7 @@ def _histogram(problem: Problem, *arguments: Any) -> tuple[Array, Array]:
 
 
 def _limits(low: float, high: float, array: Array) -> tuple[float, float]:
-    """The range that is parted into bins: the given one, or that of the elements, widened if it is none."""
+    """The range that is divided into bins: the given one, or that of the elements, widened if it is empty."""
     if low == high and array.size:
         low, high = float(array.min()), float(array.max())
         if not (math.isfinite(low) and math.isfinite(high)):

@@ -22,7 +22,7 @@ def chosen(condition: Array, first: Array, second: Array, out: Array) -> Array:
     """`first` where the condition holds, else `second`, of one dtype, into `out`, which may be one of them.
 
     By arithmetic on the bits, since numpy's own selection takes ten times as long where the condition follows no
-    pattern: the processor guesses wrong.
+    pattern: the processor mispredicts its branches.
     """
     word = _WORDS.get(out.dtype.itemsize)
     if word is None:

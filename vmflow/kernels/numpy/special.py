@@ -1,6 +1,6 @@
-"""Special functions that numpy does not have: the error function and its kin, the gamma function's, sinc and entropy.
+"""Special functions that numpy does not have: the error and gamma functions and related ones, sinc and entropy.
 
-They are computed in float64, whatever the operand's dtype, and rounded once; `activation` has the error function of
+They are computed in float64 for all dtypes, and rounded once; `activation` has the error function of
 float32.  Numbers in brackets are formulas of the NIST's Digital Library of Mathematical Functions
 (https://dlmf.nist.gov).
 """
@@ -38,7 +38,7 @@ def _erf_step(x: Array, out: Array, size: Array) -> None:
 
 
 def _ranges(size: Array) -> tuple[Array, Array, Array]:
-    """Indices of what is near to 0, in the middle, and far out, where there also is what is no number."""
+    """Indices of elements near 0, in the middle, and far out; nan is far out."""
     near = size <= 0.46875
     up_to_middle = size <= 4.0
     return near.nonzero()[0], (near ^ up_to_middle).nonzero()[0], (~up_to_middle).nonzero()[0]
@@ -101,7 +101,7 @@ erf_of_double = in_tiles(_erf_step, 1, single=False)
 
 
 def _erfc_step(x: Array, out: Array, size: Array) -> None:
-    """As `erf`, by the same approximations; far out the complement keeps its digits, which 1 - erf would lose."""
+    """Like `erf`, by the same approximations; far out the complement keeps its digits, which 1 - erf would lose."""
     np.abs(x, size)
     near, middle, far = _ranges(size)
     beyond = np.empty_like(size)
@@ -109,9 +109,9 @@ def _erfc_step(x: Array, out: Array, size: Array) -> None:
     beyond[near] = 1.0 - part * ratio(part * part, ERF_P, ERF_Q)
     part = size[middle]
     beyond[middle] = _gaussian(part) * ratio(part, ERFC_P, ERFC_Q)
-    part = np.minimum(size[far], 40.0)  # behind 27 nothing is left in float64
+    part = np.minimum(size[far], 40.0)  # beyond 27 the result is 0 in float64
     beyond[far] = _gaussian(part) * _far(part)
-    # Below 0 it is what is missing to 2: with the sign s of x, (1 - s) + s * beyond.
+    # Below 0 it is the difference to 2: with the sign s of x, (1 - s) + s * beyond.
     np.copysign(1.0, x, size)
     np.multiply(beyond, size, beyond)
     np.subtract(1.0, size, size)
@@ -123,7 +123,7 @@ computes("erfc")(erfc_of_double)
 
 
 def _erfcx_step(x: Array, out: Array, size: Array) -> None:
-    """The approximations of `erfc` without the exponential that they are multiplied by."""
+    """The approximations of `erfc` without their factor, the exponential."""
     np.abs(x, size)
     near, middle, far = _ranges(size)
     beyond = np.empty_like(size)
@@ -132,7 +132,7 @@ def _erfcx_step(x: Array, out: Array, size: Array) -> None:
     part = size[middle]
     beyond[middle] = ratio(part, ERFC_P, ERFC_Q)
     beyond[far] = _far(size[far])
-    # Below 0 it is what is missing to 2 exp(x * x).
+    # Below 0 it is the difference to 2 exp(x * x).
     np.copyto(out, np.where(x < 0, 2.0 / _gaussian(np.minimum(size, 27.0)) - beyond, beyond))
 
 
@@ -157,7 +157,7 @@ def _erfinv_step(x: Array, out: Array, result: Array) -> None:
     half = x[central] * 0.5
     result[central] = half * ratio(0.180625 - half * half, *CENTRE)
     part = x[outer]
-    # Half of what is missing to 1 is the probability of the tail; the difference is exact.
+    # Half of the difference to 1 is the probability of the tail; the difference is exact.
     distance = np.sqrt(-np.log((1.0 - np.abs(part)) * 0.5))
     middle = ratio(np.minimum(distance, 5.0) - 1.6, *SIDE)
     far = ratio(np.clip(distance, 5.0, 30.0) - 5.0, *TAIL)
@@ -206,9 +206,9 @@ def near_two() -> tuple[float, ...]:
     return (*high, 1 - _EULER, 0.0)
 
 
-# By powers of 1 / x**2, highest first: what log(gamma(x)) has beyond Stirling's formula, times x (5.11.1).
+# By powers of 1 / x**2, highest first: the rest of log(gamma(x)) beyond Stirling's formula, times x (5.11.1).
 STIRLING = tuple([number / (2 * place * (2 * place - 1)) for place, number in enumerate(BERNOULLI, 1)])[::-1]
-# And what digamma(x) has beyond log(x) - 1 / (2 * x), times -x**2 (5.11.2).
+# And the rest of digamma(x) beyond log(x) - 1 / (2 * x), times -x**2 (5.11.2).
 DIGAMMA = tuple([number / (2 * place) for place, number in enumerate(BERNOULLI, 1)])[::-1]
 
 
@@ -233,7 +233,7 @@ def lgamma(array: Array, out: Array | None) -> Array:
     stirling = stirling + polynomial(1.0 / (far * far), STIRLING) / far
     result = np.where(moderate, series, stirling)
     sine = np.abs(np.sin(math.pi * (x - np.rint(x))))
-    # Of -inf the sine is nan; the limit is taken as infinite.
+    # The sine of -inf is nan; the limit is taken as infinite.
     reflection = np.where(x == -np.inf, np.inf, math.log(math.pi) - np.log(sine) - result)
     return np.asarray(np.where(reflected, reflection, result)).astype(array.dtype, copy=False)
 
@@ -296,7 +296,7 @@ def _xlogy(factor: Array, array: Array, out: Array | None) -> Array:
 
 @computes("sinc")
 def _sinc(array: Array, out: Array | None) -> Array:
-    # Taken of the distance to the nearest integer, whose product with pi loses nothing.
+    # From the distance to the nearest integer, whose product with pi loses no digits.
     x = np.asarray(array, dtype=np.float64)
     nearest = np.rint(x)
     sine = np.sin(math.pi * (x - nearest)) * (1.0 - 2.0 * (np.fmod(nearest, 2.0) != 0))

@@ -1,4 +1,4 @@
-"""Kernels that treat each element alone, by several threads where arrays are large."""
+"""Kernels that treat each element alone, by several threads if arrays are large."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 # in_c(operands, out or None) -> the result, or None if C cannot compute it.
 InC: TypeAlias = Callable[[list[Any], "Array | None"], "Array | None"]
 
-# Work, see `intra_op.LEAST`, of which it pays to look whether it can be shared: as an addition of 256 x 256.
+# The least work, see `intra_op.LEAST`, that may be worth sharing: that of an addition of 256 x 256.
 IN_C_FROM: Final = 1 << 16
 
 
 def work(output: TensorMeta, cost: float) -> float:
-    """The work of an op that threads may share, counted as by `intra_op.LEAST`; 0 on the simulated device.
+    """The work of an op that threads may share, counted like `intra_op.LEAST`; 0 on the simulated device.
 
     Args:
         output: the meta of the result.
@@ -36,27 +36,27 @@ def work(output: TensorMeta, cost: float) -> float:
 
 @functools.cache
 def _dear_in_additions() -> float:
-    """As how many additions from memory what costs `DEAR` counts, measured with vectors of 256 and of 512 bits."""
+    """The work of an op of `DEAR` nanoseconds, in additions from memory; measured with vectors of 256 and 512 bits."""
     return 2.0 if has_quick_wide_vectors() else 4.0
 
 
 def spread(
     kernel: Function, output: TensorMeta, cost: float, in_c: InC | None = None, site: CallSite | None = None
 ) -> Function:
-    """A kernel that treats each element alone, of several threads where that is worth it.
+    """A kernel that treats each element alone, by several threads where that is worth it.
 
     Args:
         kernel: to call for each piece.
         output, cost: see `work`.
-        in_c: the same in C, which shares the work out by itself.
-        site: where that remembers its calls, if it is called with just what the kernel is.
+        in_c: the same in C, which shares the work by itself.
+        site: remembers the calls of `in_c`, if that is called with exactly the kernel's arguments.
     """
     whole = work(output, cost)
     if whole < (2 * intra_op.LEAST if in_c is None else IN_C_FROM):
         return kernel
     to, each = output.dtype.numpy, whole / output.numel
 
-    # Most calls are like an earlier one.  What is no array is not taken for one.
+    # Most calls are like an earlier one.  Operands that are no arrays are never taken for one.
     again = None if site is None else site.again
 
     def in_pieces(*arguments: Any) -> Array:

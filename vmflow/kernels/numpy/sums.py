@@ -1,10 +1,11 @@
-"""Sums of floating-point numbers as products with ones, which BLAS forms two to three times as fast as numpy adds up.
+"""Sums of floating-point numbers as products with ones, which BLAS computes two to three times as fast as numpy adds.
 
-Sums of columns of float32, and of rows that are not short, are left to C, if it is there.  It is as fast, uses as many
-threads as it is allowed, and starts none of BLAS's, which keep their cores from others for a tenth of a second.
+Sums of columns of float32, and of rows that are not short, are left to C, if its functions are loaded.  C is as fast,
+uses as many threads as it is allowed, and starts none of BLAS's, which keep their cores from others for a tenth of a
+second.
 
 BLAS adds in fewer strands than numpy does, each of them longer, and rounding errors grow with their length.  So nothing
-longer than `_LONGEST` is left to it in one piece; what comes out of the pieces is added pairwise.  Columns are added in
+longer than `_LONGEST` is left to it in one piece; the sums of the pieces are added pairwise.  Columns are added in
 order by numpy, so there BLAS is the more accurate of the two at any length.
 """
 
@@ -20,7 +21,7 @@ from vmflow.instructions.blob import Array
 from vmflow.kernels.choosing import Call
 from vmflow.kernels.native.rows import ColumnSums, RowReduction
 
-# BLAS loses 1e-6 of the sum of a thousand equal numbers, which are the worst case: all errors go one way.
+# BLAS loses 1e-6 of the sum of a thousand equal numbers, the worst case: all errors have the same sign.
 _LONGEST: Final = 1024
 
 _SINGLE: Final = np.dtype(np.float32)
@@ -34,20 +35,20 @@ _LONG: Final = 128
 
 
 def suits(array: Array) -> bool:
-    """Whether this module has anything to offer for this array."""
+    """Whether this module's functions take this array and are faster."""
     return array.dtype.char in "fd" and array.flags.c_contiguous and array.size >= _FEW
 
 
 @functools.lru_cache(64)
 def ones(count: int, dtype: np.dtype[Any]) -> Array:
-    """So many ones, which nobody may write to."""
+    """So many ones, in memory that must not be written to."""
     result = np.ones(count, dtype)
     result.flags.writeable = False
     return result
 
 
 def of_rows(matrix: Array, in_c: RowReduction | None = None) -> Array:
-    """The sum of each row of a matrix that `suits`; by C, if that is there and a place is given that remembers it."""
+    """The sum of each row of a matrix that `suits`; in C, if it has a function and a place to remember the call."""
     rows, length = matrix.shape
     if in_c is not None and matrix.dtype is _SINGLE and length >= _LONG:
         found = in_c.call(matrix)
@@ -77,15 +78,15 @@ def columns_in_c(dtype: np.dtype[Any], elements: int) -> ColumnSums | None:
 
 
 def of_columns(matrix: Array, out: Array | None = None, in_c: ColumnSums | None = None) -> Array:
-    """The sum of each column of a matrix, into `out` if that is given, of the matrix's dtype and contiguous."""
+    """The sum of each column of a matrix, into `out` unless that is None: contiguous, of the matrix's dtype."""
     if _is_for_c(matrix):
-        matrix = np.ascontiguousarray(matrix)  # so that the sum is the same, however it lies
+        matrix = np.ascontiguousarray(matrix)  # so that the sum is the same for all layouts
         result = np.empty(matrix.shape[1], _SINGLE) if out is None else out
         if in_c is not None and in_c.call(matrix, result):
             return result
     if len(matrix) < _ROWS or not suits(matrix):
         return np.add.reduce(matrix, 0, None, out)
-    # Few rows at a time are too short for the cache to be left between them: no pieces here.
+    # Groups of few rows would be too short to gain from the cache, so there are no pieces here.
     return np.dot(ones(len(matrix), matrix.dtype), matrix, out=out)
 
 
@@ -102,10 +103,10 @@ def _is_for_c(matrix: Array) -> bool:
 def over(
     array: Array, dims: tuple[int, ...], for_rows: RowReduction | None = None, for_columns: ColumnSums | None = None
 ) -> Array | None:
-    """The sum of an array that `suits` over dimensions in order, without these; None if they lie in between others.
+    """The sum of an array that `suits` over dimensions in order, without these; None if they lie between others.
 
     Args:
-        for_rows, for_columns: what adds up in C, of the place where it is called.
+        for_rows, for_columns: the C functions of the place that calls this.
     """
     rank = array.ndim
     behind = 0

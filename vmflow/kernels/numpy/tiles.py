@@ -1,4 +1,4 @@
-"""Running a kernel of many passes over one large array piece by piece, so that all its passes stay in the cache."""
+"""Runs kernels of many passes over a large array piece by piece, so that all passes over a piece stay in the cache."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from vmflow.instructions.blob import Array
 
 # Bytes of each array in a tile.  Measured: half of it is a tenth slower, and a quarter half as slow again, because of
-# the ufuncs' calls; with twice as much the tiles would leave the second-level cache.
+# the ufuncs' calls; twice as much would not fit into the second-level cache.
 TILE: Final = 1 << 17
 
 # step(*operands, out, *scratch): all of one length and dtype and contiguous; `out` may be one of the operands, the
@@ -19,13 +19,13 @@ Step: TypeAlias = Callable[..., None]
 
 
 def in_tiles(step: Step, scratch: int, single: bool) -> Callable[..., Array]:
-    """A kernel that walks through operands, which broadcast, in tiles.
+    """A kernel that computes operands, which broadcast, in tiles.
 
     Args:
-        step: what is done to each tile.
-        scratch: how many arrays of a tile's length it works in.
+        step: computes a tile.
+        scratch: the number of scratch arrays of a tile's length.
         single: whether it computes in float32; 16-bit operands are widened to that and the result is rounded once.
-            Else it computes in float64, whatever the operands are.
+            Otherwise it computes in float64 for all operands.
     """
     compute = np.dtype(np.float32 if single else np.float64)
     longest = TILE // compute.itemsize
@@ -75,7 +75,7 @@ def by_precision(single: Callable[..., Array], double: Callable[..., Array]) -> 
 
 
 def _is_ahead_of(out: Array, array: Array) -> bool:
-    """Whether a tile of `out` may hold what another tile has yet to read; the same place in memory is no harm."""
+    """Whether a tile of `out` may overwrite elements that another tile has yet to read; identical memory is safe."""
     if not np.may_share_memory(out, array):
         return False
     return bool(out.__array_interface__["data"] != array.__array_interface__["data"])

@@ -10,7 +10,7 @@ import numpy as np
 from vmflow.instructions.blob import Array
 from vmflow.kernels.choosing import Function
 
-# number(Python number, dtype in which the op computes) -> the operand that the function is given.
+# number(Python number, dtype in which the op computes) -> the operand of the function.
 Number: TypeAlias = "Callable[[Any, np.dtype[Any]], Any]"
 
 
@@ -34,7 +34,7 @@ def constant(value: Any, numpy_dtype: np.dtype[Any]) -> Array:
 
 
 def saturated(value: Any, numpy_dtype: np.dtype[Any]) -> Array:
-    """As `constant`, but an integer that does not fit becomes the nearest that does: for limits and truth values."""
+    """Like `constant`, but an integer that does not fit becomes the nearest that does: for limits and truth values."""
     if numpy_dtype.kind in "iu":
         limits = np.iinfo(numpy_dtype)
         value = min(max(value, limits.min), limits.max)
@@ -42,19 +42,19 @@ def saturated(value: Any, numpy_dtype: np.dtype[Any]) -> Array:
 
 
 def comparable(value: Any, numpy_dtype: np.dtype[Any]) -> Any:
-    """As `constant`, but an integer that does not fit is left to numpy, whose comparisons know what to do with it."""
+    """Like `constant`, but an integer that does not fit is left to numpy, whose comparisons handle it."""
     if numpy_dtype.kind in "iu" and not np.iinfo(numpy_dtype).min <= value <= np.iinfo(numpy_dtype).max:
         return value
     return constant(value, numpy_dtype)
 
 
-# Which function computes an op
+# The functions of ops
 
-# By op, and by op with "_scalar" behind it where a number has another than a tensor.
+# By op, and by op with "_scalar" appended where a number needs another function than a tensor.
 _FUNCTIONS: Final[dict[str, Function]] = {}
 _NUMBERS: Final[dict[str, Number]] = {}
 
-# Where numpy's name is another than the op's.
+# Where numpy's name differs from the op's.
 NAMES: Final = {
     "sub": "subtract",
     "mul": "multiply",

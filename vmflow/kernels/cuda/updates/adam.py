@@ -1,4 +1,4 @@
-"""Steps scaled by running averages of the gradient: Adam and its kin."""
+"""Steps scaled by running averages of the gradient: Adam and related optimizers."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ p = p - mean / root * real(by_mean);
 
 @steps("radam")
 def _radam(settings: RAdam) -> Step:
-    # So many steps tell the variance of the gradient, or too few.
+    # Whether so many steps suffice to estimate the variance of the gradient.
     plan = f"""{_TAKEN}{SHRINK}
 const double longest = 2 / (1 - beta2) - 1, power = pow(beta2, taken), left = 1 - power;
 const double length = longest - 2 * taken * power / left;

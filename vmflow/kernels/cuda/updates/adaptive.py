@@ -1,4 +1,4 @@
-"""Steps of each element scaled by the gradients it has seen, and steps that are averaged."""
+"""Steps of each element scaled by its past gradients, and steps that are averaged."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ _WEIGH: Final = Plan(
     common=(Given("double", "plain"), Given("double", "fixed")),
 )
 
-# A weight of 1 takes what is new exactly.
+# With a weight of 1, the average becomes exactly the new value.
 _AVERAGE: Final = Change(
     "average",
     ("mine",),

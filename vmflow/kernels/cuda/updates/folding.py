@@ -1,6 +1,6 @@
-"""One number of all elements of many arrays: each block finds one of its part, and one block combines these.
+"""One number from all elements of many arrays: each block reduces its part, and one block combines the results.
 
-The order in which numbers are combined is always the same, so that the results are.
+The order of combinations is always the same, and so are the results.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _PART: Final = 16 * THREADS
 
 
 class Combination(NamedTuple):
-    """How two numbers of float64 become one.
+    """The combination of two numbers of float64.
 
     Attributes:
-        start: the number that changes nothing.
-        function: of two numbers, in C++.
+        start: the neutral element.
+        function: the function of two numbers, in C++.
     """
 
     start: str
@@ -38,14 +38,14 @@ class Combination(NamedTuple):
 
     def of_rows(self, name: str, arrays: tuple[str, ...], body: str, common: tuple[Given, ...], head: str = "",
                 writes: tuple[str, ...] = ()) -> Change:  # fmt: skip
-        """A change whose blocks find one number each, to which `body` adds an element by `combine`."""
+        """A change whose blocks compute one number each; `body` adds an element to it by `combine`."""
         tail = "total = of_block(total, combine); if (threadIdx.x == 0) partial[0] = total;"
         return Change(name, writes, arrays, body, self.head + head, (), (), common, tail, 1, _PART)
 
 
 ADDED: Final = Combination("0", "[](double x, double y) { return x + y; }")
 
-# One that is no number is the largest.
+# nan is the largest number.
 LARGEST: Final = Combination("0", "[](double x, double y) { return x != x || x >= y ? x : y; }")
 
 
@@ -55,7 +55,7 @@ class Fold(NamedTuple):
     Attributes:
         name: for people, and a part of the kernel's name.
         combination: of the blocks' numbers.
-        finish: from the `total` to the result, in C++.
+        finish: turns the `total` into the result, in C++.
         common: further parameters of the kernel, of type double.
     """
 

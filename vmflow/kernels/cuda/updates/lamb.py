@@ -57,7 +57,7 @@ def _lamb(
     parameters, means, squares, counts = columns_of(outputs, len(gradients))
     plan = Plan("lamb", ("steps",), ("first", "second"), _CORRECTED if settings.corrected else _UNCORRECTED, (), common)
     corrections = plan_rows(launcher, plan, [(count,) for count in counts], (), numbers, skip)
-    # Both norms must be known before a parameter moves.
+    # Both norms must be known before a parameter changes.
     rows = [Row(arrays) for arrays in zip(means, squares, parameters, gradients, strict=True)]
     measure = _measure(settings, common)
     parts = parts_of(measure, rows)

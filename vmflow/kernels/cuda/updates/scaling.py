@@ -1,4 +1,4 @@
-"""The scale of a loss: gradients divided by it, how it adapts, and updates that are skipped."""
+"""The scale of a loss: gradients divided by it, its adaptation, and updates that are skipped."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Gradient descent, with momentum.
 
-The first gradient makes a running sum what it is, without dampening.  Only the device knows whether a step is the first
-of a parameter, since those before may have been skipped: it keeps a flag until a step was taken for sure.
+The running sum begins with the first gradient, without dampening.  Only the device knows whether a step is a
+parameter's first, since earlier ones may have been skipped: it keeps a flag until a step has certainly been taken.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from vmflow.streams.cuda.launching import current
 from .steps import RATE, columns_of, rated, slope
 from .together import Change, Given, Plan, Row, change_rows, plan_rows
 
-# The flags on the device, by the identity of those on the host, which are kept so that it stays theirs.
+# The device's flags, by the identity of the host's, which are kept alive so that their identities stay unique.
 _Flags: TypeAlias = "dict[int, tuple[list[bool], DeviceArray]]"
 
 # Whether a running sum is empty; from now on it is not.
@@ -50,9 +50,9 @@ def _sgd(
 
 
 def _emptiness(flags: _Flags, flag: list[bool], may_skip: bool, matters: bool) -> DeviceArray | None:
-    """The device's flag, where only that tells whether a running sum holds anything before this step, and it matters.
+    """The device's flag, if only that tells whether a running sum is empty before this step, and it matters.
 
-    A step that is captured as part of a graph is repeated: so the device has a flag for a first step, too.
+    A step that is captured in a graph is repeated: so the device has a flag for a first step, too.
     """
     filled = flag[0]
     if not may_skip:

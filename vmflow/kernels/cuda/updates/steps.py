@@ -1,4 +1,4 @@
-"""How steps of optimizers are declared, and the arithmetic that they share."""
+"""Declares steps of optimizers, and the arithmetic that they share."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Step(NamedTuple):
 
 
 def steps(rule: str) -> Callable[[Callable[[Any], Step]], Callable[[Any], Step]]:
-    """Declare that the decorated function says, of its settings, how this rule of an optimizer moves parameters."""
+    """Declare that the decorated function returns the step of this rule of an optimizer for its settings."""
 
     def declare(step_of: Callable[[Any], Step]) -> Callable[[Any], Step]:
         def take(
@@ -70,7 +70,7 @@ def columns_of(arrays: Sequence[DeviceArray], count: int) -> list[Sequence[Devic
 
 # The learning rate and other numbers
 
-# It is in the memory of the device, or known to the host.
+# In the memory of the device, or known to the host.
 RATE = "const double lr = lr_at ? converted<double>(*lr_at) : lr_given;\n"
 
 
@@ -89,7 +89,7 @@ class Rated(NamedTuple):
 
 
 def rated(settings: Any, inputs: list[DeviceArray]) -> Rated:
-    """The settings of a step, whose learning rate is the last of the inputs where it is an array."""
+    """The settings of a step; a learning rate in an array is the last of the inputs."""
     names = [name for name, value in settings._asdict().items() if name != "lr" and not isinstance(value, _FACTS)]
     rate: list[Argument] = [0, 0.0]
     gradients, dtype = inputs, "float64"
@@ -105,7 +105,7 @@ def rated(settings: Any, inputs: list[DeviceArray]) -> Rated:
     return Rated(common, [*rate, *[float(getattr(settings, name)) for name in names]], gradients)
 
 
-# The types of settings that are no numbers for kernels: a source is written by them.
+# The types of settings that are not arguments of kernels: the source depends on them.
 _FACTS: Final = bool, tuple
 
 
@@ -113,7 +113,7 @@ _FACTS: Final = bool, tuple
 
 
 def slope(settings: Any) -> str:
-    """The gradient to go down by, with so much of the parameter added to it unless the decay is decoupled."""
+    """The gradient to descend along, with so much of the parameter added unless the decay is decoupled."""
     plain = f"const real slope = {'-g' if settings.maximize else 'g'};\n"
     if getattr(settings, "decoupled", False) or not settings.weight_decay:
         return plain
@@ -121,17 +121,17 @@ def slope(settings: Any) -> str:
 
 
 def shrunk(settings: Any) -> str:
-    """A parameter that is scaled down by a decoupled decay; to be planned by `SHRINK`."""
+    """A parameter that a decoupled decay scales down; to be planned by `SHRINK`."""
     return "p = p * real(shrink);\n" if settings.decoupled and settings.weight_decay else ""
 
 
 SHRINK = "shrink = 1 - lr * weight_decay;\n"
 
-# Both running averages of Adam and its kin.
+# Both running averages of Adam and related optimizers.
 AVERAGES = """
 mean = mean + (slope - mean) * real(1 - beta1);
 square = square * real(beta2) + slope * slope * real(1 - beta2);
 """
 
-# The larger of two numbers; one that is no number is.
+# The larger of two numbers; nan if one is.
 LARGER = "[](real x, real y) { return x != x || x >= y ? x : y; }"

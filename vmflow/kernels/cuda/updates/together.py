@@ -1,7 +1,7 @@
-"""Kernels that change many arrays by one launch.
+"""Kernels that change many arrays in one launch.
 
-The arrays come in rows: those of a row have one size, and are walked through together, as a parameter is with its
-gradient and its state.  Each block of threads changes a part of one row, and learns from its number which one that is.
+The arrays come in rows: those of a row have one size, and are changed together, as a parameter is with its gradient and
+its state.  Each block of threads changes a part of one row, which it finds from its number.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from vmflow.streams.cuda.arrays import DeviceArray
 from vmflow.streams.cuda.driver import Argument
 from vmflow.streams.cuda.launching import Launcher
 
-# So many rows a kernel has room for: the smallest number that is enough is taken.
+# The rows that a kernel can take: the smallest sufficient number is chosen.
 _ROOMS: Final = 1, 8, 32
 
 # Elements of a row that a block changes.
@@ -28,8 +28,8 @@ _KERNELS: Final = 512
 
 _Thing = TypeVar("_Thing")
 
-# Of each row: its number of elements, its first block in the launch, its number, and that of its first part among those
-# of all rows.
+# For each row: its number of elements, its first block in the launch, its number, and the number of its first part
+# among those of all rows.
 _SLOT: Final = "row_size", "row_block", "row", "row_part"
 
 _FLOATING: Final = frozenset({"float16", "bfloat16", "float32", "float64"})
@@ -37,10 +37,10 @@ _DOUBLE: Final = np.dtype(np.float64)
 
 
 class Given(NamedTuple):
-    """A parameter that all rows have in common.
+    """A parameter that all rows share.
 
     Attributes:
-        kind: its type in C++: "double", or of a pointer; a pointer to what is not const is written to.
+        kind: its type in C++: "double", or a pointer; the target of a pointer that is not const is written to.
         name: in C++.
     """
 
@@ -49,22 +49,22 @@ class Given(NamedTuple):
 
 
 class Change(NamedTuple):
-    """How the elements of rows change.
+    """The change of the elements of rows.
 
     Attributes:
         name: for people, and a part of the kernel's name.
-        writes: of a row, the names of the arrays that are written, and read if they are among `reads`, too.
+        writes: the names of a row's arrays that are written, and read if they are among `reads`, too.
         reads: the names of those that are read.
         body: statements in C++ for one element, whose variables have the names of the arrays.  Floating-point ones are
-            of the type `real`: float64 if any of them is, else float32.  ``kept_<array>(number)`` is a number as that
-            array can hold it.
+            of the type `real`: float64 if any of them is, else float32.  ``kept_<array>(number)`` is a number rounded
+            to that array's dtype.
         head: statements in front of the first element.
-        numbers: names of numbers that a `Plan` has made for each row.
-        own: names of numbers that the host knows of each row.
+        numbers: names of numbers that a `Plan` has computed for each row.
+        own: names of numbers that the host knows for each row.
         common: parameters of the kernel that all rows share.
         tail: statements behind the last element.
-        parts: how many results of float64 each block has, for `tail` to write to ``partial[0]`` and so on.
-        part: so many elements are changed by a block.
+        parts: the number of float64 results of each block, which `tail` writes to ``partial[0]`` and so on.
+        part: the number of elements that a block changes.
     """
 
     name: str
@@ -86,11 +86,11 @@ class Change(NamedTuple):
 
 
 class Row(NamedTuple):
-    """Arrays that are walked through together.
+    """Arrays that are changed together.
 
     Attributes:
         arrays: in the order of `Change.arrays`.
-        own: the numbers that the host knows.
+        own: the row's numbers that the host knows.
     """
 
     arrays: tuple[DeviceArray, ...]
@@ -98,13 +98,14 @@ class Row(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What is computed of each row's counts before its elements change: one thread does so for each row.
+    """The computation with each row's counts before its elements change, by one thread for each row.
 
     Attributes:
         name: for people, and a part of the kernel's name.
         counts: the names of arrays of one element, which `body` changes.
         numbers: the names of the numbers of float64 that it computes.
-        body: statements in C++, which assign to both.  ``kept_<count>(number)`` is a number as the count can hold it.
+        body: statements in C++, which assign to both.  ``kept_<count>(number)`` is a number rounded to the count's
+            dtype.
         own, common: see `Change`.
     """
 
@@ -130,7 +131,7 @@ def change_rows(
     Args:
         common: the arguments that they share.
         planned: the numbers of each row; see `plan_rows`.
-        partial: room for what the blocks find, of the size that `parts_of` tells.
+        partial: memory for the results of blocks; see `parts_of` for their number.
         skip: one number: nothing changes if it is not zero when the kernel runs.
     """
     rows = [Row(tuple(map(as_reals, row.arrays)), row.own) for row in rows]
@@ -149,14 +150,14 @@ def change_rows(
     if not _meet(numbered, written):
         _change_apart(launcher, change, numbered, common, kind_of_skip)
         return
-    # As if they were changed one after the other: a gradient may lie where another row's parameter does.
+    # As if they were changed one after the other: a gradient may be another row's parameter.
     for numbered_row in numbered:
         row = _separated(launcher, numbered_row.row, written)
         _change_apart(launcher, change, [numbered_row._replace(row=row, flat=False)], common, kind_of_skip)
 
 
 def parts_of(change: Change, rows: Sequence[Row]) -> list[int]:
-    """By how many blocks each row is changed."""
+    """The number of blocks that change each row."""
     return [-(-as_reals(row.arrays[0]).size // change.part) for row in rows]
 
 
@@ -189,7 +190,7 @@ def plan_rows(
 
 
 def as_reals(array: DeviceArray) -> DeviceArray:
-    """The same memory as real numbers: of complex ones their two parts, along a further dimension."""
+    """The same memory as real numbers: complex ones become two, along a further dimension."""
     if array.dtype.kind != "c":
         return array
     real = np.dtype(np.float32 if array.itemsize == 8 else np.float64)
@@ -200,7 +201,7 @@ def as_reals(array: DeviceArray) -> DeviceArray:
 
 
 def _by_room(things: Sequence[_Thing], kinds: Sequence[tuple[str, ...]]) -> list[tuple[tuple[str, ...], list[_Thing]]]:
-    """Things by their kinds, no more of them together than a kernel has room for."""
+    """Items by their kinds, in groups of at most as many as a kernel can take."""
     by_kind: dict[tuple[str, ...], list[_Thing]] = {}
     for thing, kind in zip(things, kinds, strict=True):
         by_kind.setdefault(kind, []).append(thing)
@@ -220,7 +221,7 @@ def _dtypes_of(arrays: Sequence[DeviceArray]) -> tuple[str, ...]:
 
 @lru_cache(None)
 def _name_of(dtype: np.dtype[Any]) -> str:
-    """The name of a dtype, which numpy puts together each time."""
+    """The name of a dtype, cached since numpy computes it each time."""
     return dtype.name
 
 
@@ -228,15 +229,15 @@ def _dtype_of(skip: DeviceArray | None) -> str | None:
     return None if skip is None else skip.dtype.name
 
 
-# How arrays lie
+# Layouts of arrays
 
 
 class _Numbered(NamedTuple):
-    """A row.
+    """A row with its number.
 
     Attributes:
         number: of the row, among all.
-        place: the number of its first part among those of all.
+        place: the number of its first part among those of all rows.
         row: its arrays.
         flat: whether these are known to be contiguous.
     """
@@ -250,7 +251,7 @@ class _Numbered(NamedTuple):
 def _change_apart(
     launcher: Launcher, change: Change, rows: Sequence[_Numbered], common: Sequence[Argument], skip: str | None
 ) -> None:
-    """Change rows that have nothing to do with each other; those that do not lie flat are copied, and copied back."""
+    """Change rows that do not overlap; those that are not flat are copied, and copied back."""
     copies: list[tuple[DeviceArray, DeviceArray]] = []
     written = len(change.writes)
     flat = [given if given.flat else given._replace(row=_flat(launcher, given.row, written, copies)) for given in rows]
@@ -270,7 +271,7 @@ def _change_apart(
 
 
 def _flat(launcher: Launcher, row: Row, written: int, copies: list[tuple[DeviceArray, DeviceArray]]) -> Row:
-    """The row in arrays without gaps; notes what is to be copied back."""
+    """The row in arrays without gaps; notes the copies that have to be copied back."""
     if all([array.contiguous for array in row.arrays]) or _alike(row.arrays):
         return row
     arrays = []
@@ -286,7 +287,7 @@ def _flat(launcher: Launcher, row: Row, written: int, copies: list[tuple[DeviceA
 
 
 def _alike(arrays: Sequence[DeviceArray]) -> bool:
-    """Whether they have no gaps and one order of dimensions, whichever that is."""
+    """Whether the arrays have no gaps and the same order of dimensions."""
     first = arrays[0]
     order = sorted(range(first.ndim), key=lambda axis: -first.strides[axis])
     for array in arrays:
@@ -299,7 +300,7 @@ def _alike(arrays: Sequence[DeviceArray]) -> bool:
 
 
 def _meet(rows: Sequence[_Numbered], written: int) -> bool:
-    """Whether what is written of a row overlaps with anything else, unless it is the very same array of its row."""
+    """Whether a row's written arrays overlap with any others, except with the same array of its row."""
     spans = []
     for number, _, row, flat in rows:
         for place, array in enumerate(row.arrays):
@@ -322,7 +323,7 @@ def _meet(rows: Sequence[_Numbered], written: int) -> bool:
 
 
 def _separated(launcher: Launcher, row: Row, written: int) -> Row:
-    """A row of which nothing that is only read overlaps with what is written, unless both are the same."""
+    """A row whose read arrays do not overlap with its written ones, unless both are the same."""
     arrays = list(row.arrays)
     for place in range(written, len(arrays)):
         for target in arrays[:written]:

@@ -1,4 +1,4 @@
-"""Steps scaled by running averages of the gradient: Adam and its kin."""
+"""Steps scaled by running averages of the gradient: Adam and related optimizers."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from vmflow.kernels.updates import declares_rule
 from .elementwise import Moving, average, average_both, decayed, moves, rate_of, root, slope_of, step_along
 from .pieces import updated
 
-# The learning rate; the same, corrected for the first average's beginning at 0; and by what the root of the second is
-# divided for the same reason.
+# The learning rate; the same, corrected for the first average's beginning at 0; and the divisor of the second average's
+# root, which makes the same correction.
 _Rates: TypeAlias = tuple[float, float, float]
 
 
@@ -35,7 +35,7 @@ def _move_adam(settings: Adam, rates: _Rates, arrays: list[Array]) -> None:
     average_both(settings, running, square, gradient, work)
     if settings.amsgrad:
         square = np.maximum(largest[0], square, out=largest[0])
-    # The correction of the root, taken out of the fraction, is a number and not one more pass.
+    # The correction of the root, taken out of the fraction, is a number instead of one more pass.
     step_along(parameter, running, root(square, settings.eps * correction, work), size * correction)
 
 
@@ -50,7 +50,7 @@ def _adam(steps: Steps, settings: Adam, inputs: list[Array], outputs: list[Array
 
 
 def _together(steps: Steps, settings: Adam, lr: float, gradients: list[Array], outputs: list[Array]) -> list[int]:
-    """Take the steps that C can take, and say of which parameters."""
+    """Take the steps that C can take; returns the parameters' positions."""
     count = len(gradients)
     step = steps.begin([outputs[start : start + count] for start in range(0, 3 * count, count)], gradients)
     if step is None:
@@ -146,7 +146,7 @@ def _lamb(settings: LAMB, inputs: list[Array], outputs: list[Array]) -> None:
 
 
 def _step_of_lamb(settings: LAMB, lr: float, gradient: Array, written: list[Array]) -> None:
-    """One parameter, in two passes: both norms must be known before anything moves."""
+    """One parameter's step, in two passes: both norms must be known before an element changes."""
     parameter, running, square, step = written
     apart, coupled = (settings.weight_decay, 0.0)[:: 1 if settings.decoupled else -1]
     step += 1

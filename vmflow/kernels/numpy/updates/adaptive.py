@@ -1,4 +1,4 @@
-"""Steps of each element scaled by the gradients it has seen, and steps that are averaged."""
+"""Steps of each element scaled by its past gradients, and steps that are averaged."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _rmsprop(settings: RMSprop, lr: float, arrays: list[Array]) -> None:
 
 
 def _plan_rprop(settings: Rprop, lr: float, counts: list[Array]) -> float | None:
-    """The first step size at the first step, found out only here: earlier steps may have been dropped."""
+    """The first step size at the first step, known only here: earlier steps may have been dropped."""
     counts[0] += 1
     return lr if float(counts[0]) == 1 else None
 
@@ -79,7 +79,7 @@ def _rprop(settings: Rprop, first: float | None, arrays: list[Array]) -> None:
 
 
 def _plan_asgd(settings: ASGD, lr: float, counts: list[Array]) -> tuple[float, float]:
-    """The rate and the weight of this step, which the one before has left; those of the next are left here."""
+    """The rate and the weight of this step, which the one before has stored; those of the next are stored here."""
     step, eta, mu = counts
     step += 1
     taken = float(step)

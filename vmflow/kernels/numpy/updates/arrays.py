@@ -1,4 +1,4 @@
-"""Updates beside the steps of optimizers: of gradients, of a loss's scale, of running averages; and straight moves."""
+"""Updates beside the steps of optimizers: of gradients, loss scales and running averages; and moves along a line."""
 
 from __future__ import annotations
 
@@ -65,12 +65,12 @@ _NORMS: Final[dict[float, Callable[[Array], float]]] = {
 @declares_rule("scale_to_norm")
 def _scale_down(settings: ScaleToNorm, inputs: list[Array], outputs: list[Array]) -> None:
     factor = settings.limit / (float(inputs[0]) + 1e-6)
-    if not factor >= 1.0:  # so that a NaN reaches the gradients, as plain arithmetic would have it
+    if not factor >= 1.0:  # so that a NaN reaches the gradients, as in plain arithmetic
         for array in outputs:
             np.multiply(array, np.asarray(factor, array.dtype), out=array)
 
 
-# The scale of a loss: gradients divided by it, and how it adapts
+# The scale of a loss: gradients divided by it, and its adaptation
 
 
 @declares_rule("unscale")

@@ -14,15 +14,15 @@ from vmflow.kernels.updates import declares_rule
 
 from .pieces import change_pieces
 
-# plan(settings, learning rate, the parameter's counts): advances the counts, and returns what `Move` needs of them.
+# plan(settings, learning rate, the parameter's counts): advances the counts, and returns the numbers that `Move` needs.
 Plan: TypeAlias = Callable[[Any, float, list[Array]], Any]
 
-# move(settings, what was planned, [parameter, *shaped, gradient, *scratch]) for one piece of a parameter.
+# move(settings, the plan's result, [parameter, *shaped, gradient, *scratch]) for one piece of a parameter.
 Move = TypeVar("Move", bound=Callable[..., None])
 
 
 def rate_of(settings: Any, inputs: list[Array]) -> float:
-    """The learning rate, which is taken out of the inputs where it is the last of them."""
+    """The learning rate, which is removed from the inputs if it is the last of them."""
     rate: float = float(inputs.pop().item()) if settings.lr is None else settings.lr
     return rate
 
@@ -34,13 +34,13 @@ def counted(settings: Any, lr: float, counts: list[Array]) -> float:
 
 
 class Moving(NamedTuple):
-    """How parameters move one by one, each piece by piece.
+    """The step of parameters one by one, each piece by piece.
 
     Attributes:
         move: see `Move`.
         plan: called before each parameter is moved; see `Plan`.
-        scratch: how many arrays `move` wants to work in.
-        counts: how many counts each parameter has.
+        scratch: the number of scratch arrays of `move`.
+        counts: the number of counts of each parameter.
         cost: nanoseconds per element, estimated.
     """
 
@@ -53,7 +53,7 @@ class Moving(NamedTuple):
     def step(
         self, settings: Any, lr: float, gradients: list[Array], outputs: list[Array], done: Collection[int] = ()
     ) -> None:
-        """Move all parameters but those at some positions, which were moved already."""
+        """Move all parameters except those at the positions `done`."""
         for position, gradient in enumerate(gradients):
             if position not in done:
                 written = outputs[position :: len(gradients)]
@@ -79,7 +79,7 @@ def moves(rule: str, plan: Plan = counted, *, scratch: int, counts: int = 1) -> 
 
 
 def decayed(parameter: Array, gradient: Array, weight_decay: float, maximize: bool, room: Array) -> Array:
-    """The gradient to go down by, with so much of the parameter added to it; in `room` unless it is the gradient."""
+    """The gradient to descend along, with so much of the parameter added; in `scratch` unless it is the gradient."""
     if weight_decay:
         decay = np.multiply(parameter, weight_decay, out=room)
         return np.subtract(decay, gradient, out=room) if maximize else np.add(decay, gradient, out=room)
@@ -87,7 +87,7 @@ def decayed(parameter: Array, gradient: Array, weight_decay: float, maximize: bo
 
 
 def slope_of(settings: Any, lr: float, parameter: Array, gradient: Array, room: Array) -> Array:
-    """As `decayed`, but where the decay is decoupled the parameter itself is scaled down at once."""
+    """Like `decayed`, but a decoupled decay scales down the parameter itself, immediately."""
     decay, decoupled = settings.weight_decay, settings.decoupled
     if decay and decoupled:
         np.multiply(parameter, 1 - lr * decay, out=parameter)

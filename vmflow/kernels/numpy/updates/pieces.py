@@ -1,4 +1,4 @@
-"""Walking through large arrays in small pieces."""
+"""Cuts large arrays into small pieces."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import numpy as np
 from vmflow.instructions.blob import Array
 from vmflow.kernels.intra_op import over
 
-# Elements per piece: what an optimizer touches of one piece should stay in the core's cache between its passes.
-# Measured on Adam: fastest from 2**15 to 2**16, and about twice as slow over the whole array at once.
+# Elements per piece: all arrays of an optimizer's piece should stay in the core's cache between its passes.  Measured
+# on Adam: fastest from 2**15 to 2**16, and about twice as slow over the whole array.
 PIECE: Final = 1 << 15
 
 
 def pieces(arrays: Sequence[Array], size: int = PIECE) -> Iterator[list[Array]]:
-    """Arrays of one shape, cut alike into real floating-point pieces that share their memory.
+    """Arrays of one shape, cut into matching real floating-point pieces that share their memory.
 
     For elementwise work only: complex arrays come as their real and their imaginary parts.
     """
@@ -37,9 +37,9 @@ def widened(array: Array) -> Array:
 
 
 def updated(written: Sequence[Array], read: Sequence[Array], scratch: int) -> Iterator[list[Array]]:
-    """For an elementwise update: piece by piece, what is written, what is read, and so many arrays to work in.
+    """For an elementwise update: piece by piece, the written arrays, the read ones, and so many scratch arrays.
 
-    Pieces of 16-bit dtypes come as float32 copies; once the consumer asks for the next piece, the written ones are
+    Pieces of 16-bit dtypes come as float32 copies; when the consumer asks for the next piece, the written ones are
     rounded back, so that a long chain of operations is rounded once.
     """
     room: list[Array] = []
@@ -56,10 +56,10 @@ def updated(written: Sequence[Array], read: Sequence[Array], scratch: int) -> It
 def change_pieces(
     change: Callable[[list[Array]], object], written: Sequence[Array], read: Sequence[Array], scratch: int, cost: int
 ) -> None:
-    """An elementwise update, piece by piece, by several threads where that is worth it.
+    """An elementwise update, piece by piece, by several threads if that is worth it.
 
     Args:
-        change: called with what `updated` makes of each piece.
+        change: called with each piece of `updated`.
         written, read, scratch: see `updated`.
         cost: nanoseconds per element, estimated.
     """

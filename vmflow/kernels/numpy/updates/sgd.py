@@ -15,7 +15,7 @@ from vmflow.kernels.updates import declares_rule
 from .elementwise import decayed, rate_of
 from .pieces import change_pieces
 
-# Steps without momentum and with it, each of which writes other arrays.
+# Steps without momentum and with it, which write different arrays.
 _Steps: TypeAlias = tuple[Steps, Steps]
 
 
@@ -34,7 +34,7 @@ def _sgd(memory: _Steps, settings: SGD, inputs: list[Array], outputs: list[Array
 
 
 def _together(settings: SGD, steps: Steps, inputs: list[Array], outputs: list[Array], lr: float) -> list[int]:
-    """Take the steps that C can take, and say of which parameters."""
+    """Take the steps that C can take; returns the parameters' positions."""
     count = len(inputs)
     kinds = [outputs[start : start + count] for start in range(0, len(outputs), count)]
     step = steps.begin(kinds, inputs)
