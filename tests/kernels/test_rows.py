@@ -63,8 +63,8 @@ def test_of_nothing_there_is_nothing(shape: tuple[int, int]) -> None:
 def test_a_destination_is_used_if_it_fits() -> None:
     matrix = np.zeros((4, 6), np.float32)
     fitting = np.empty((2, 2, 6), np.float32)
-    assert np.shares_memory(rows.room(fitting, matrix), fitting)
+    assert np.shares_memory(rows.destination(fitting, matrix), fitting)
     for other in (None, np.empty((4, 6)), np.empty((6, 4), np.float32).T):
-        found = rows.room(other, matrix)
+        found = rows.destination(other, matrix)
         assert found.shape == matrix.shape
         assert other is None or not np.shares_memory(found, other)

@@ -472,8 +472,8 @@ def test_a_gradient_is_no_convolution_where_that_would_be_dearer() -> None:
 def test_memory_is_used_again_only_if_it_fits() -> None:
     like = np.zeros(1, np.float32)
     room = np.empty((2, 3), np.float32)
-    assert columns.room_for(room, (2, 3), like) is room
+    assert columns.memory_for(room, (2, 3), like) is room
     for other in (None, np.empty((3, 2), np.float32), np.empty((2, 3)), np.empty((3, 2), np.float32).T):
-        found = columns.room_for(other, (2, 3), like)
+        found = columns.memory_for(other, (2, 3), like)
         assert found is not other
         assert (found.shape, found.dtype, found.flags.c_contiguous) == ((2, 3), like.dtype, True)

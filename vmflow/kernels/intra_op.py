@@ -199,8 +199,8 @@ def get_num_threads() -> int:
         True
     """
     if not _POOL.threads:
-        said = os.environ.get("OMP_NUM_THREADS", "")
-        _POOL.threads = int(said) if said.isdecimal() and int(said) else usable_cpus() or 1
+        setting = os.environ.get("OMP_NUM_THREADS", "")
+        _POOL.threads = int(setting) if setting.isdecimal() and int(setting) else usable_cpus() or 1
     return _POOL.threads
 
 
@@ -297,10 +297,10 @@ def over_elements(kernel: Callable[..., Array], operands: Sequence[Any], out: Ar
 
     def part(start: int, stop: int) -> None:
         where: Any = (..., slice(start, stop), *[slice(None)] * behind)
-        room = whole[where]
-        result = kernel(*[value[where] if has else value for value, has in zip(given, cut, strict=True)], room)
-        if result is not room:
-            np.copyto(room, result, casting="unsafe")
+        target = whole[where]
+        result = kernel(*[value[where] if has else value for value, has in zip(given, cut, strict=True)], target)
+        if result is not target:
+            np.copyto(target, result, casting="unsafe")
 
     over(count, work, part, multiple)
     return True

@@ -42,8 +42,8 @@ def _build_max(problem: Problem) -> Kernel:
 def _build_mean(problem: Problem) -> Kernel:
     def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
         (array,), (out,) = operands, outs
-        what = _mean(array.ndim - 2, True, array.dtype.name, out.dtype.name)
-        over_planes(launcher, what, array, outs, _numbers(array, out))
+        program = _mean(array.ndim - 2, True, array.dtype.name, out.dtype.name)
+        over_planes(launcher, program, array, outs, _numbers(array, out))
 
     return Kernel(into_outs(launch, problem), casts=True)
 
@@ -52,8 +52,8 @@ def _build_mean(problem: Problem) -> Kernel:
 def _build_mean_gradient(problem: Problem) -> Kernel:
     def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
         (gradient,), (out,) = operands, outs
-        what = _mean(gradient.ndim - 2, False, gradient.dtype.name, out.dtype.name)
-        over_planes(launcher, what, gradient, outs, _numbers(out, gradient))
+        program = _mean(gradient.ndim - 2, False, gradient.dtype.name, out.dtype.name)
+        over_planes(launcher, program, gradient, outs, _numbers(out, gradient))
 
     return Kernel(into_outs(launch, problem), casts=True)
 

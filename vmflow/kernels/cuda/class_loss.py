@@ -53,7 +53,7 @@ def _nll_loss(problem: Problem) -> Kernel:
 
     def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
         array, target, *weight = [contiguous(launcher, operand) for operand in operands]
-        losses, weights = _room(launcher, cases, outs[0])
+        losses, weights = _losses_and_weights(launcher, cases, outs[0])
         inner = _inner(cases)
         kernel = _picked(*_names(array, target, losses), _name_of(weight), cases.compute.name)
         report = launcher.error_report(_explain(cases))
@@ -71,7 +71,7 @@ def _cross_entropy(problem: Problem) -> Kernel:
     def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
         matrix = as_rows(launcher, operands[0], (cases.axis,))
         target, *weight = [contiguous(launcher, operand) for operand in operands[1:]]
-        losses, weights = _room(launcher, cases, outs[0])
+        losses, weights = _losses_and_weights(launcher, cases, outs[0])
         kernel = _scored(*_names(matrix, target, losses), _name_of(weight), cases.compute.name, bool(cases.smoothing))
         report = launcher.error_report(_explain(cases))
         numbers = cases.classes, cases.ignored, cases.smoothing, cases.smoothing / max(cases.classes, 1)
@@ -140,7 +140,7 @@ def _or_null(weight: Sequence[DeviceArray]) -> Argument:
     return weight[0] if weight else 0
 
 
-def _room(launcher: Launcher, cases: Cases, loss: DeviceArray) -> tuple[DeviceArray, DeviceArray]:
+def _losses_and_weights(launcher: Launcher, cases: Cases, loss: DeviceArray) -> tuple[DeviceArray, DeviceArray]:
     """Memory for each row's loss and weight."""
     compute = cases.compute.numpy
     direct = cases.reduction == "none" and loss.contiguous

@@ -23,57 +23,63 @@ from .walks import Steps, Walk, Walked, along, steps_of, walk, walked
 COLUMN_BYTES: Final = 256 << 20
 
 
-def pieces(it: Geometry, itemsize: int) -> Iterator[slice]:
+def pieces(sizes: Geometry, itemsize: int) -> Iterator[slice]:
     """The batch cut so that the columns of each piece are not too large."""
-    each = it.channels * prod(it.kernel) * prod(it.output) * itemsize
+    each = sizes.channels * prod(sizes.kernel) * prod(sizes.output) * itemsize
     size = max(1, COLUMN_BYTES // max(each, 1))
-    for start in range(0, it.samples, size):
-        yield slice(start, min(start + size, it.samples))
+    for start in range(0, sizes.samples, size):
+        yield slice(start, min(start + size, sizes.samples))
 
 
-def column_shape(it: Geometry, samples: int) -> tuple[int, ...]:
+def column_shape(sizes: Geometry, samples: int) -> tuple[int, ...]:
     """The shape of columns with all of their dimensions separate."""
-    return (it.channels, *it.kernel, samples, *it.output)
+    return (sizes.channels, *sizes.kernel, samples, *sizes.output)
 
 
-def to_columns(launcher: Launcher, array: DeviceArray, it: Geometry, out: DeviceArray, steps: Steps) -> None:
+def to_columns(launcher: Launcher, array: DeviceArray, sizes: Geometry, out: DeviceArray, steps: Steps) -> None:
     """Put the windows of (samples, channels, ...) into an array, whose steps are those of `column_shape`."""
-    rank, samples = it.rank, array.shape[0]
-    shape = column_shape(it, samples)
+    rank, samples = sizes.rank, array.shape[0]
+    shape = column_shape(sizes, samples)
     sample, channel, *strides = steps_of(array)
     taps = (0,) * rank
     source = Walked(array, (channel, *taps, sample, *taps))
     counters = []
     for axis in range(rank):
-        places = list(along(1 + axis, len(shape), it.dilation[axis]))
-        places[2 + rank + axis] = it.stride[axis]
+        places = list(along(1 + axis, len(shape), sizes.dilation[axis]))
+        places[2 + rank + axis] = sizes.stride[axis]
         counters.append(tuple(places))
-    numbers = [number for axis in range(rank) for number in (it.before[axis], it.size[axis], strides[axis])]
-    what = _windows(rank, array.dtype.name, out.dtype.name)
-    walk(launcher, what, shape, [Walked(out, steps)], [source], counters, numbers)
+    numbers = [number for axis in range(rank) for number in (sizes.before[axis], sizes.size[axis], strides[axis])]
+    program = _windows(rank, array.dtype.name, out.dtype.name)
+    walk(launcher, program, shape, [Walked(out, steps)], [source], counters, numbers)
 
 
-def from_columns(launcher: Launcher, matrix: DeviceArray, steps: Steps, it: Geometry, out: DeviceArray) -> None:
+def from_columns(launcher: Launcher, matrix: DeviceArray, steps: Steps, sizes: Geometry, out: DeviceArray) -> None:
     """Add columns up at their pixels, into (samples, channels, ...).
 
     Args:
         launcher: of the stream.
         matrix: of columns.
         steps: of the matrix, along the dimensions of `column_shape`.
-        it: the sizes.
+        sizes: of the convolution.
         out: its elements are sums in the dtype of the matrix, or in single precision if that is half.
     """
-    rank = it.rank
+    rank = sizes.rank
     channel, *rest = steps
     taps, sample, pixels = rest[:rank], rest[rank], rest[rank + 1 :]
     source = Walked(matrix, (sample, channel, *(0,) * rank))
     counters = [along(2 + axis, 2 + rank) for axis in range(rank)]
     numbers: list[Argument] = []
     for axis in range(rank):
-        numbers += [it.before[axis], it.kernel[axis], it.dilation[axis], it.stride[axis], it.output[axis]]
+        numbers += [
+            sizes.before[axis],
+            sizes.kernel[axis],
+            sizes.dilation[axis],
+            sizes.stride[axis],
+            sizes.output[axis],
+        ]
         numbers += [taps[axis], pixels[axis]]
-    what = _sums(rank, matrix.dtype.name, out.dtype.name)
-    walk(launcher, what, out.shape, [walked(out)], [source], counters, numbers)
+    program = _sums(rank, matrix.dtype.name, out.dtype.name)
+    walk(launcher, program, out.shape, [walked(out)], [source], counters, numbers)
 
 
 @lru_cache(None)

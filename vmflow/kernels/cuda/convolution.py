@@ -26,36 +26,38 @@ from .sources import VARIABLES
 from .walks import contiguous, part_of, transposed
 
 
-def _matrices(launcher: Launcher, weight: DeviceArray, it: Geometry) -> DeviceArray:
+def _matrices(launcher: Launcher, weight: DeviceArray, sizes: Geometry) -> DeviceArray:
     """The weight as one matrix for each group: filters, possibly none, by taps."""
-    return contiguous(launcher, weight, weight.dtype).strided(_matrix_shape(it), weight.dtype)
+    return contiguous(launcher, weight, weight.dtype).strided(_matrix_shape(sizes), weight.dtype)
 
 
-def _matrix_shape(it: Geometry) -> tuple[int, int, int]:
-    return it.groups, it.filters // it.groups, it.channels // it.groups * prod(it.kernel)
+def _matrix_shape(sizes: Geometry) -> tuple[int, int, int]:
+    return sizes.groups, sizes.filters // sizes.groups, sizes.channels // sizes.groups * prod(sizes.kernel)
 
 
-def _columns(launcher: Launcher, array: DeviceArray, it: Geometry, out: DeviceArray | None = None) -> DeviceArray:
+def _columns(launcher: Launcher, array: DeviceArray, sizes: Geometry, out: DeviceArray | None = None) -> DeviceArray:
     """The windows as (groups, taps of a group, output pixels of all samples), in `out` if that fits."""
-    groups, taps, _ = it.columns_shape()
+    groups, taps, _ = sizes.columns_shape()
     samples = array.shape[0]
     if out is None or not out.contiguous or out.dtype != array.dtype:
-        out = launcher.scratch((groups, taps, samples * prod(it.output)), array.dtype)
-    to_columns(launcher, array, it, out, contiguous_strides(column_shape(it, samples), 1))
+        out = launcher.scratch((groups, taps, samples * prod(sizes.output)), array.dtype)
+    to_columns(launcher, array, sizes, out, contiguous_strides(column_shape(sizes, samples), 1))
     return out
 
 
-def _pixels(launcher: Launcher, array: DeviceArray, it: Geometry) -> DeviceArray:
+def _pixels(launcher: Launcher, array: DeviceArray, sizes: Geometry) -> DeviceArray:
     """An output, or its gradient, as (groups, filters of a group, output pixels of all samples)."""
     moved = contiguous(launcher, transposed(array, (1, 0, *range(2, array.ndim))), array.dtype)
-    return moved.strided((it.groups, it.filters // it.groups, array.shape[0] * prod(it.output)), array.dtype)
+    return moved.strided(
+        (sizes.groups, sizes.filters // sizes.groups, array.shape[0] * prod(sizes.output)), array.dtype
+    )
 
 
 def _put_pixels(
-    launcher: Launcher, pixels: DeviceArray, biases: tuple[DeviceArray, ...], it: Geometry, out: DeviceArray
+    launcher: Launcher, pixels: DeviceArray, biases: tuple[DeviceArray, ...], sizes: Geometry, out: DeviceArray
 ) -> None:
     """The inverse of `_pixels`, with the bias added to each filter, if there is one."""
-    shape = (it.filters, out.shape[0], *it.output)
+    shape = (sizes.filters, out.shape[0], *sizes.output)
     _put_images(launcher, transposed(pixels.strided(shape, pixels.dtype), (1, 0, *range(2, len(shape)))), biases, out)
 
 
@@ -77,21 +79,21 @@ def _add(first: str, second: str, to: str) -> Pointwise:
 
 
 def _convolve(
-    launcher: Launcher, it: Geometry, wide: np.dtype[Any], operands: tuple[DeviceArray, ...], out: DeviceArray
+    launcher: Launcher, sizes: Geometry, wide: np.dtype[Any], operands: tuple[DeviceArray, ...], out: DeviceArray
 ) -> None:
     array, weight, *biases = operands
-    matrices = _matrices(launcher, weight, it)
-    if _has_columns(it):
+    matrices = _matrices(launcher, weight, sizes)
+    if _has_columns(sizes):
         _multiply_images(launcher, matrices, array, tuple(biases), wide, out)
         return
-    for piece in pieces(it, array.itemsize):
-        taps = _columns(launcher, _samples(array, piece), it)
-        _multiply_columns(launcher, matrices, taps, tuple(biases), it, wide, _samples(out, piece))
+    for piece in pieces(sizes, array.itemsize):
+        taps = _columns(launcher, _samples(array, piece), sizes)
+        _multiply_columns(launcher, matrices, taps, tuple(biases), sizes, wide, _samples(out, piece))
 
 
-def _has_columns(it: Geometry) -> bool:
+def _has_columns(sizes: Geometry) -> bool:
     """Whether images are their own columns, sample by sample."""
-    return it.groups == 1 and it.pointwise()
+    return sizes.groups == 1 and sizes.pointwise()
 
 
 def _multiply_images(
@@ -119,13 +121,13 @@ def _multiply_columns(
     matrices: DeviceArray,
     taps: DeviceArray,
     biases: tuple[DeviceArray, ...],
-    it: Geometry,
+    sizes: Geometry,
     wide: np.dtype[Any],
     out: DeviceArray,
 ) -> None:
     found = launcher.scratch((*matrices.shape[:2], taps.shape[2]), wide)
     multiply(launcher, matrices, taps, found)
-    _put_pixels(launcher, found, biases, it, out)
+    _put_pixels(launcher, found, biases, sizes, out)
 
 
 def _samples(array: DeviceArray, piece: slice) -> DeviceArray:
@@ -134,25 +136,25 @@ def _samples(array: DeviceArray, piece: slice) -> DeviceArray:
 
 @builds("conv1d", "conv2d", "conv3d", package=PACKAGE)
 def _build_convolution(problem: Problem) -> Kernel:
-    it: Geometry = problem.details
+    sizes: Geometry = problem.details
     wide = computes_in(problem.inputs[0].dtype)
 
     def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
-        _convolve(launcher, it, wide, operands, outs[0])
+        _convolve(launcher, sizes, wide, operands, outs[0])
 
     return Kernel(into_outs(launch, problem), casts=True)
 
 
 @builds("conv1d_with_columns", "conv2d_with_columns", "conv3d_with_columns", package=PACKAGE)
 def _build_with_columns(problem: Problem) -> Kernel:
-    it: Geometry = problem.details
+    sizes: Geometry = problem.details
     wide = computes_in(problem.inputs[0].dtype)
 
     def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
         array, weight, *biases = operands
         out, kept = outs
-        taps = _columns(launcher, array, it, kept)
-        _multiply_columns(launcher, _matrices(launcher, weight, it), taps, tuple(biases), it, wide, out)
+        taps = _columns(launcher, array, sizes, kept)
+        _multiply_columns(launcher, _matrices(launcher, weight, sizes), taps, tuple(biases), sizes, wide, out)
         if taps is not kept:
             copy_array(launcher, taps, kept)
 
@@ -164,46 +166,51 @@ def _build_with_columns(problem: Problem) -> Kernel:
 
 def _by_input(
     launcher: Launcher,
-    it: Geometry,
+    sizes: Geometry,
     wide: np.dtype[Any],
     gradient: DeviceArray,
     weight: DeviceArray,
     out: DeviceArray,
 ) -> None:
-    matrices = transposed(_matrices(launcher, weight, it), (0, 2, 1))
-    if _has_columns(it):
+    matrices = transposed(_matrices(launcher, weight, sizes), (0, 2, 1))
+    if _has_columns(sizes):
         _multiply_images(launcher, matrices, gradient, (), wide, out)
         return
-    for piece in pieces(it, wide.itemsize):
-        pixels = _pixels(launcher, _samples(gradient, piece), it)
+    for piece in pieces(sizes, wide.itemsize):
+        pixels = _pixels(launcher, _samples(gradient, piece), sizes)
         taps = launcher.scratch((*matrices.shape[:2], pixels.shape[2]), wide)
         multiply(launcher, matrices, pixels, taps)
-        steps = contiguous_strides(column_shape(it, piece.stop - piece.start), 1)
-        from_columns(launcher, taps, steps, it, _samples(out, piece))
+        steps = contiguous_strides(column_shape(sizes, piece.stop - piece.start), 1)
+        from_columns(launcher, taps, steps, sizes, _samples(out, piece))
 
 
 def _by_weight(
-    launcher: Launcher, it: Geometry, wide: np.dtype[Any], gradient: DeviceArray, array: DeviceArray, out: DeviceArray
+    launcher: Launcher,
+    sizes: Geometry,
+    wide: np.dtype[Any],
+    gradient: DeviceArray,
+    array: DeviceArray,
+    out: DeviceArray,
 ) -> None:
-    total = _weight_total(launcher, it, wide, out)
+    total = _weight_total(launcher, sizes, wide, out)
     part = total
-    for piece in pieces(it, array.itemsize):
+    for piece in pieces(sizes, array.itemsize):
         if piece.start:
             part = launcher.scratch(total.shape, wide)
-        taps = _columns(launcher, _samples(array, piece), it)
-        _from_taps(launcher, it, _samples(gradient, piece), taps, part)
+        taps = _columns(launcher, _samples(array, piece), sizes)
+        _from_taps(launcher, sizes, _samples(gradient, piece), taps, part)
         if piece.start:
             launch_pointwise(launcher, _add(wide.name, wide.name, wide.name), (total, part), (), (total,))
-    if not it.samples:
+    if not sizes.samples:
         launcher.fill(total, 0)
     _put_weight(launcher, total, out)
 
 
-def _weight_total(launcher: Launcher, it: Geometry, wide: np.dtype[Any], out: DeviceArray) -> DeviceArray:
+def _weight_total(launcher: Launcher, sizes: Geometry, wide: np.dtype[Any], out: DeviceArray) -> DeviceArray:
     """Contiguous memory for the gradient by the weight's matrices: that of the result, if it fits."""
     if out.contiguous and out.dtype == wide:
-        return out.strided(_matrix_shape(it), wide)
-    return launcher.scratch(_matrix_shape(it), wide)
+        return out.strided(_matrix_shape(sizes), wide)
+    return launcher.scratch(_matrix_shape(sizes), wide)
 
 
 def _put_weight(launcher: Launcher, total: DeviceArray, out: DeviceArray) -> None:
@@ -211,15 +218,15 @@ def _put_weight(launcher: Launcher, total: DeviceArray, out: DeviceArray) -> Non
         copy_array(launcher, total.strided(out.shape, total.dtype), out)
 
 
-def _from_taps(launcher: Launcher, it: Geometry, gradient: DeviceArray, taps: DeviceArray, out: DeviceArray) -> None:
+def _from_taps(launcher: Launcher, sizes: Geometry, gradient: DeviceArray, taps: DeviceArray, out: DeviceArray) -> None:
     """The gradient by the weight's matrices, from the gradient and the columns of some samples."""
-    multiply(launcher, _pixels(launcher, gradient, it), transposed(taps, (0, 2, 1)), out)
+    multiply(launcher, _pixels(launcher, gradient, sizes), transposed(taps, (0, 2, 1)), out)
 
 
 @builds("conv1d_gradient", "conv2d_gradient", "conv3d_gradient", package=PACKAGE)
 def _build_gradients(problem: Problem) -> Kernel:
     """Attributes: among others, the wanted gradients, and whether `array` holds the columns of the input."""
-    it: Geometry = problem.details
+    sizes: Geometry = problem.details
     _, (by_input, by_weight, by_bias), source, has_columns = problem.attributes
     wide = computes_in(source.dtype)
 
@@ -227,14 +234,14 @@ def _build_gradients(problem: Problem) -> Kernel:
         gradient, array, weight = operands
         wanted = iter(outs)
         if by_input:
-            _by_input(launcher, it, wide, gradient, weight, next(wanted))
+            _by_input(launcher, sizes, wide, gradient, weight, next(wanted))
         if by_weight and has_columns:
             out = next(wanted)
-            total = _weight_total(launcher, it, wide, out)
-            _from_taps(launcher, it, gradient, contiguous(launcher, array, gradient.dtype), total)
+            total = _weight_total(launcher, sizes, wide, out)
+            _from_taps(launcher, sizes, gradient, contiguous(launcher, array, gradient.dtype), total)
             _put_weight(launcher, total, out)
         elif by_weight:
-            _by_weight(launcher, it, wide, gradient, array, next(wanted))
+            _by_weight(launcher, sizes, wide, gradient, array, next(wanted))
         if by_bias:
             every_pixel = (0, *range(2, gradient.ndim))
             reduce_rows(launcher, sums_in(wide), gradient, every_pixel, next(wanted))
@@ -244,23 +251,23 @@ def _build_gradients(problem: Problem) -> Kernel:
 
 @builds("conv1d_input_gradient", "conv2d_input_gradient", "conv3d_input_gradient", package=PACKAGE)
 def _build_input_gradient(problem: Problem) -> Kernel:
-    it: Geometry = problem.details
+    sizes: Geometry = problem.details
     wide = computes_in(problem.inputs[0].dtype)
 
     def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
         gradient, weight = operands
-        _by_input(launcher, it, wide, gradient, weight, outs[0])
+        _by_input(launcher, sizes, wide, gradient, weight, outs[0])
 
     return Kernel(into_outs(launch, problem), casts=True)
 
 
 @builds("conv1d_weight_gradient", "conv2d_weight_gradient", "conv3d_weight_gradient", package=PACKAGE)
 def _build_weight_gradient(problem: Problem) -> Kernel:
-    it: Geometry = problem.details
+    sizes: Geometry = problem.details
     wide = computes_in(problem.inputs[0].dtype)
 
     def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
         array, gradient = operands
-        _by_weight(launcher, it, wide, gradient, array, outs[0])
+        _by_weight(launcher, sizes, wide, gradient, array, outs[0])
 
     return Kernel(into_outs(launch, problem), casts=True)

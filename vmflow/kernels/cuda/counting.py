@@ -136,8 +136,8 @@ def _put_first(
     one = (1,) + (0,) * (ndim - 1)
     own = list(steps_of(items.strided((total, *values.shape[1:]), items.dtype)))
     arrays = [Walked(items, (0, *own[1:])), standing(order, ndim), Walked(begins, one), Walked(groups, one)]
-    what = _first(bits_of(items.dtype))
-    walk(launcher, what, shape, [Walked(values, (0, *within))], arrays, [one], (width, group))
+    program = _first(bits_of(items.dtype))
+    walk(launcher, program, shape, [Walked(values, (0, *within))], arrays, [one], (width, group))
 
 
 @lru_cache(None)

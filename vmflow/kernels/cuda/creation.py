@@ -25,8 +25,8 @@ def _build_range(problem: Problem) -> Kernel:
         (start, step), (out,) = operands, outs
         whole = isinstance(start, int) and isinstance(step, int)
         numbers = (int(start), int(step)) if whole else (float(start), float(step))
-        what = _range(out.dtype.name, whole)
-        walk(launcher, what, out.shape, [walked(out)], [], [(1,)], numbers)
+        program = _range(out.dtype.name, whole)
+        walk(launcher, program, out.shape, [walked(out)], [], [(1,)], numbers)
 
     return Kernel(into_outs(launch, problem), casts=True)
 

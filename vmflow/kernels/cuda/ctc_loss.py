@@ -178,7 +178,7 @@ extern "C" __global__ void ctc_spans(int64* spans, unsigned long long* report, c
     int64 start = 0;
     for (int64 i = 0; i < threadIdx.x; ++i) start += shared[i];
     for (int64 i = begin; i < end; ++i) {{
-        // No further than the targets reach, so that no two cases have states in common, whatever is wrong.
+        // No further than the targets reach, so that cases have no states in common, even after an error.
         const int64 first = width < 0 ? within(start, targets) : i * width;
         spans[i] = first;
         spans[batch + i] = within(lengths[i], width < 0 ? targets - first : width);
@@ -265,7 +265,7 @@ extern "C" __global__ void {name}(double* lattice, {STORED[wanted]}* losses, uns
         __syncthreads();
     }}
     const double* last = lattice + (one.times + rows - 1) % rows * all + one.start;
-    // What is infinite or nan, even where no alignment ends, has no sum with the likelihood of none.
+    // Infinity or nan in any state, even one where no alignment ends, makes the loss nan.
     int64 wrong = 0;
     if (one.times) {{
         for (int64 state = threadIdx.x; state < one.states - 2; state += blockDim.x) wrong |= !(last[state] < INFINITE);
@@ -355,7 +355,7 @@ extern "C" __global__ void {name}({STORED[wanted]}* out, const double* lattice, 
     for (int64 state = threadIdx.x; state < one.states; state += blockDim.x) {{
         if (one.emitted(state) == blank) blanks += likelihoods[state];
     }}
-    // All threads are behind what they have written above.
+    // All threads have finished their writes above.
     blanks = of_block(blanks, shared, [](double p, double q) {{ return p + q; }});
     if (threadIdx.x == 0) {{
         const double slope = exp(converted<double>(emission[blank])) - blanks;

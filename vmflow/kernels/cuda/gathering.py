@@ -79,8 +79,8 @@ def _build_one_hot(problem: Problem) -> Kernel:
         (array,), (out,) = operands, outs
         check_range(launcher, array, 0, classes, explain)
         source = Walked(array, (*steps_of(array), 0))
-        what = _one_hot(array.dtype.name, out.dtype.name)
-        walk(launcher, what, out.shape, [walked(out)], [source], [along(array.ndim, out.ndim)])
+        program = _one_hot(array.dtype.name, out.dtype.name)
+        walk(launcher, program, out.shape, [walked(out)], [source], [along(array.ndim, out.ndim)])
 
     return Kernel(into_outs(launch, problem), casts=True)
 
@@ -112,8 +112,8 @@ def _build_gather(problem: Problem) -> Kernel:
             array, indices = separate(launcher, array, out), separate(launcher, indices, out)
             own = steps_of(array)
             arrays = [Walked(array, (*own[:dim], 0, *own[dim + 1 :])), walked(indices)]
-            what = _gather(bits_of(array.dtype), indices.dtype.name)
-            walk(launcher, what, out.shape, [walked(out)], arrays, (), (array.shape[dim], own[dim]))
+            program = _gather(bits_of(array.dtype), indices.dtype.name)
+            walk(launcher, program, out.shape, [walked(out)], arrays, (), (array.shape[dim], own[dim]))
 
     return Kernel(into_outs(launch, problem), casts=True)
 

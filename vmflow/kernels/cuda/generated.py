@@ -84,9 +84,9 @@ def single(
         compute, output: the dtypes to compute in and of the result.
     """
     given = [*inputs, *[compute.name] * numbers]
-    straight = list(order) == sorted(order)
+    in_order = list(order) == sorted(order)
     operation = Operation(
-        op if straight else op.removesuffix("_scalar"), tuple(order), (), False, compute.name, output.name
+        op if in_order else op.removesuffix("_scalar"), tuple(order), (), False, compute.name, output.name
     )
     body = write_body(given, [operation], VARIABLES, RULES)
     if body is None:

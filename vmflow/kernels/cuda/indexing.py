@@ -78,8 +78,8 @@ def read_at(
     arrays = [Walked(array, chosen.steps_of_others(own))]
     arrays += [Walked(index, chosen.steps_of_joint(broadcast_steps(index))) for index in indices]
     numbers = [number for dim in dims for number in (array.shape[dim], own[dim])]
-    what = _read(bits_of(array.dtype), tuple([index.dtype.name for index in indices]))
-    walk(launcher, what, out.shape, [walked(out)], arrays, (), numbers)
+    program = _read(bits_of(array.dtype), tuple([index.dtype.name for index in indices]))
+    walk(launcher, program, out.shape, [walked(out)], arrays, (), numbers)
 
 
 @lru_cache(None)
@@ -153,14 +153,14 @@ def _build_index_put(problem: Problem) -> Kernel:
 
     def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
         (array, new, *indices), (out,) = operands, outs
-        seen = part or _whole(array.shape or (1,))
+        view = part or _whole(array.shape or (1,))
         for dim, index in zip(dims, indices, strict=True):
             check_indices(launcher, "index_put", index, part[0] if part else array.shape, dim, from_the_end=True)
         new, *indices = [separate(launcher, operand, out) for operand in (new, *indices)]
         with changing(launcher, array, out) as target:
-            if not prod(seen[0]):
+            if not prod(view[0]):
                 return
-            named = _named(launcher, seen, dims, indices, _spread(new, shape))
+            named = _named(launcher, view, dims, indices, _spread(new, shape))
             if accumulate:
                 combine_at(launcher, ADD, target, *named)
             else:
@@ -181,7 +181,7 @@ def _spread(array: DeviceArray, shape: tuple[int, ...]) -> DeviceArray:
 # By strides
 
 
-def _seen(whole: DeviceArray, part: Part) -> DeviceArray:
+def _view(whole: DeviceArray, part: Part) -> DeviceArray:
     """The part of a contiguous array, sharing its memory."""
     if part is None:
         return whole
@@ -200,7 +200,7 @@ def _build_strided_put(problem: Problem) -> Kernel:
         (array, new), (out,) = operands, outs
         new = separate(launcher, new, out)
         with changing(launcher, array, out) as target:
-            copy_array(launcher, new, _seen(target, part))
+            copy_array(launcher, new, _view(target, part))
 
     return Kernel(into_outs(launch, problem), casts=True)
 
@@ -211,7 +211,7 @@ def _build_strided_get(problem: Problem) -> Kernel:
 
     def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
         (array,), (out,) = operands, outs
-        copy_array(launcher, separate(launcher, _seen(contiguous(launcher, array), part), out), out)
+        copy_array(launcher, separate(launcher, _view(contiguous(launcher, array), part), out), out)
 
     return Kernel(into_outs(launch, problem), casts=True)
 
@@ -233,7 +233,7 @@ def _build_respread(problem: Problem) -> Kernel:
             walk(launcher, _COUNTED, shape, [Walked(keys, own)], [], [strides], (offset - low,))
             rest = (steps_of(array), array.shape, Slices())
             combine_at(launcher, ADD_TO_ZERO, memory, Places(keys, size, 0), array, *rest)
-        copy_array(launcher, _seen(memory, (read[0], read[1], read[2] - low)), out)
+        copy_array(launcher, _view(memory, (read[0], read[1], read[2] - low)), out)
 
     return Kernel(into_outs(launch, problem), casts=True)
 

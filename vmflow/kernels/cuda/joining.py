@@ -52,8 +52,8 @@ def _build_repeat(problem: Problem) -> Kernel:
         source = tuple([number for stride in strides for number in (0, stride)])
         own = [(stride * size, stride) for size, stride in zip(sizes, out.strides, strict=True)]
         target = tuple([number for pair in own for number in pair])
-        seen = array.strided(shape, array.dtype, 0, source)
-        copy_array(launcher, seen, out.strided(shape, out.dtype, 0, target))
+        view = array.strided(shape, array.dtype, 0, source)
+        copy_array(launcher, view, out.strided(shape, out.dtype, 0, target))
 
     return Kernel(into_outs(launch, problem), casts=True)
 
@@ -171,8 +171,8 @@ def _build_triangle(problem: Problem) -> Kernel:
         (array,), (out,) = operands, outs
         array = apart(launcher, array, out)
         from_diagonal = (0,) * (out.ndim - 2) + (-1, 1)
-        what = _triangle(bits_of(out.dtype), lower)
-        walk(launcher, what, out.shape, [walked(out)], [walked(array)], [from_diagonal], (diagonal,))
+        program = _triangle(bits_of(out.dtype), lower)
+        walk(launcher, program, out.shape, [walked(out)], [walked(array)], [from_diagonal], (diagonal,))
 
     return Kernel(into_outs(launch, problem), casts=True)
 

@@ -157,13 +157,13 @@ class Nvrtc:
         finally:
             self._functions.nvrtcDestroyProgram(ctypes.byref(program))
 
-    def _text(self, program: ctypes.c_void_p, what: str) -> bytes:
+    def _text(self, program: ctypes.c_void_p, part: str) -> bytes:
         """The bytes of the log or of the code."""
         size = ctypes.c_size_t()
-        self._check(getattr(self._functions, f"nvrtcGet{what}Size")(program, ctypes.byref(size)))
+        self._check(getattr(self._functions, f"nvrtcGet{part}Size")(program, ctypes.byref(size)))
         buffer = ctypes.create_string_buffer(max(size.value, 1))
         if size.value:
-            self._check(getattr(self._functions, f"nvrtcGet{what}")(program, buffer))
+            self._check(getattr(self._functions, f"nvrtcGet{part}")(program, buffer))
         return buffer.raw[: size.value]
 
     def _version(self) -> tuple[int, int]:

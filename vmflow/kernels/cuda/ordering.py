@@ -205,12 +205,12 @@ def _one_of_each_row(problem: Problem, dim: int, find: _Find) -> Kernel:
 def _build_rank(problem: Problem) -> Kernel:
     _, place, dim, nan_wins = problem.attributes
     (source,) = problem.inputs
-    what = _rank(source.dtype.name, bool(nan_wins and source.dtype.is_floating_point))
+    program = _rank(source.dtype.name, bool(nan_wins and source.dtype.is_floating_point))
 
     def find(launcher: Launcher, given: Ordered, found: DeviceArray) -> None:
         count, size = given.rows.shape
         arrays = [Walked(given.rows, (size,)), Walked(given.order, (size,))]
-        walk(launcher, what, (count,), [Walked(found, (1,))], arrays, (), (place, size))
+        walk(launcher, program, (count,), [Walked(found, (1,))], arrays, (), (place, size))
 
     return _one_of_each_row(problem, dim, find)
 

@@ -136,8 +136,8 @@ def _add_borders(
     own = steps_of(array)
     source = Walked(array, (*own[:axis], 0, *own[axis + 1 :]))
     numbers = (*pair, out.shape[axis], own[axis])
-    what = _sums(mode, array.dtype.name, out.dtype.name)
-    walk(launcher, what, out.shape, [walked(out)], [source], [along(axis, out.ndim)], numbers)
+    program = _sums(mode, array.dtype.name, out.dtype.name)
+    walk(launcher, program, out.shape, [walked(out)], [source], [along(axis, out.ndim)], numbers)
 
 
 @lru_cache(None)

@@ -23,7 +23,7 @@ from .windows import Loop, names, searched
 
 
 def over_planes(
-    launcher: Launcher, what: Walk, array: DeviceArray, outs: Sequence[DeviceArray], numbers: Sequence[Argument]
+    launcher: Launcher, program: Walk, array: DeviceArray, outs: Sequence[DeviceArray], numbers: Sequence[Argument]
 ) -> None:
     """Run a thread for each element of a result (samples, channels, ...), whose indices in its plane are `p0`...
 
@@ -33,7 +33,7 @@ def over_planes(
     shape, rank = outs[0].shape, len(strides)
     source = Walked(array, (sample, channel, *(0,) * rank))
     counters = [along(2 + axis, 2 + rank) for axis in range(rank)]
-    walk(launcher, what, shape, list(map(walked, outs)), [source], counters, (*strides, *numbers))
+    walk(launcher, program, shape, list(map(walked, outs)), [source], counters, (*strides, *numbers))
 
 
 def launch_largest(
@@ -143,8 +143,8 @@ def _build_scatter(problem: Problem) -> Kernel:
             launcher.fill(heads, 255)
             lists = [standing(heads, 1), standing(following, 1)]
             walk(launcher, _LINK, (values.size,), lists, [standing(places, 1)], [(1,)], (count, plane))
-            what = _sum_of_list(values.dtype.name, out.dtype.name)
-            walk(launcher, what, (out.size,), [Walked(out, (1,))], [*lists, standing(values, 1)], [(1,)])
+            program = _sum_of_list(values.dtype.name, out.dtype.name)
+            walk(launcher, program, (out.size,), [Walked(out, (1,))], [*lists, standing(values, 1)], [(1,)])
 
     return Kernel(into_outs(launch, problem), casts=True)
 

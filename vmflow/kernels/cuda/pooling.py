@@ -50,8 +50,8 @@ def _build_sum(problem: Problem, by_window: bool) -> Kernel:
 
     def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
         (array,), (out,) = operands, outs
-        what = _sum(len(windows), by_window, options.override is not None, array.dtype.name, out.dtype.name)
-        over_planes(launcher, what, array, outs, numbers)
+        program = _sum(len(windows), by_window, options.override is not None, array.dtype.name, out.dtype.name)
+        over_planes(launcher, program, array, outs, numbers)
 
     return Kernel(into_outs(launch, problem), casts=True)
 

@@ -71,8 +71,8 @@ def _run_forward(
     kernel, states = FORWARD[layer.kind, layer.projected], every["states"]
     for step in steps:
         if step.continued:
-            room = part_of(from_state, 0, 0, step.continued)
-            multiply(launcher, step.before_of(states), by_state, room, weights.state_bias)
+            products = part_of(from_state, 0, 0, step.continued)
+            multiply(launcher, step.before_of(states), by_state, products, weights.state_bias)
         kernel.launch(launcher, step, hidden, step.arrays(every, each))
         if layer.projected:
             now = step.of(states)

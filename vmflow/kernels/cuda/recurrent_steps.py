@@ -87,9 +87,9 @@ class StepKernel(NamedTuple):
     def launch(self, launcher: Launcher, step: Step, hidden: int, named: Named) -> None:
         """Run the kernel for so many units of all rows of a step."""
         outs, arrays = ([standing(named[name], 2) for name in names] for names in (self.outs, self.arrays))
-        what = _walk(self, named[self.outs[0]].dtype.name)
+        program = _walk(self, named[self.outs[0]].dtype.name)
         numbers = hidden, step.continued, step.lasting
-        walk(launcher, what, (step.size, hidden), outs, arrays, [(1, 0), (hidden, 1)], numbers)
+        walk(launcher, program, (step.size, hidden), outs, arrays, [(1, 0), (hidden, 1)], numbers)
 
 
 @lru_cache(None)

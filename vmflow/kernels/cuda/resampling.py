@@ -65,14 +65,14 @@ def _resample(
     taps = places.shape[1]
     arrays = [source, Walked(places, along(axis, out.ndim, taps))]
     if wide is None:
-        what = _chosen(bits_of(out.dtype))
+        program = _chosen(bits_of(out.dtype))
     else:
         weights = launcher.constant(
             ("weights", how, transposed, wide), lambda: table(how, transposed).weights.astype(wide)
         )
-        what = _weighted(array.dtype.name, weights.dtype.name, out.dtype.name)
+        program = _weighted(array.dtype.name, weights.dtype.name, out.dtype.name)
         arrays.append(standing(weights, out.ndim))
-    walk(launcher, what, out.shape, [walked(out)], arrays, (), (own[axis], taps))
+    walk(launcher, program, out.shape, [walked(out)], arrays, (), (own[axis], taps))
 
 
 @lru_cache(None)

@@ -33,12 +33,12 @@ def running(op: str, source: dtypes.dtype, output: dtypes.dtype) -> Scan:
 @builds("cumsum", "cumprod", package=PACKAGE)
 def _build_running(problem: Problem) -> Kernel:
     dim, reverses = problem.attributes
-    what = running(problem.op, problem.inputs[0].dtype, problem.outputs[0].dtype)
+    steps = running(problem.op, problem.inputs[0].dtype, problem.outputs[0].dtype)
 
     def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
         (array,), (out,) = operands, outs
         if array.ndim:
-            scan(launcher, what, (array,), dim, out, reverses)
+            scan(launcher, steps, (array,), dim, out, reverses)
         else:
             copy_array(launcher, array, out)
 
@@ -52,7 +52,7 @@ def _build_recurrence(problem: Problem) -> Kernel:
     (output,) = problem.outputs
     wide = accumulated(output.dtype, output.dtype)
     number = COMPUTED[wide.name]
-    what = Scan(
+    steps = Scan(
         "recurrence",
         f"struct value {{ {number} factor, term; }};",
         2 * wide.itemsize,
@@ -65,7 +65,7 @@ def _build_recurrence(problem: Problem) -> Kernel:
     def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
         (out,) = outs
         operands = tuple([separate(launcher, operand, out) for operand in operands])
-        scan(launcher, what, operands, dim, out, reverses=True)
+        scan(launcher, steps, operands, dim, out, reverses=True)
 
     return Kernel(into_outs(launch, problem), casts=True)
 
@@ -77,7 +77,7 @@ def _build_places(problem: Problem) -> Kernel:
     dtype = problem.inputs[0].dtype
     number = COMPUTED[dtype.name]
     sign = ">=" if problem.op == "cummax" else "<="
-    what = Scan(
+    steps = Scan(
         problem.op,
         f"struct value {{ int64 place; {number} number; }};",
         16,
@@ -89,7 +89,7 @@ def _build_places(problem: Problem) -> Kernel:
     def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
         (array,), (out,) = operands, outs
         if array.ndim:
-            scan(launcher, what, (separate(launcher, array, out),), dim, out)
+            scan(launcher, steps, (separate(launcher, array, out),), dim, out)
         else:
             fill_array(launcher, out, 0)
 
@@ -99,7 +99,7 @@ def _build_places(problem: Problem) -> Kernel:
 @builds("logcumsumexp", package=PACKAGE)
 def _build_logcumsumexp(problem: Problem) -> Kernel:
     number = COMPUTED[problem.inputs[0].dtype.name]
-    what = Scan(
+    steps = Scan(
         "logcumsumexp",
         f"""typedef {number} value;
 __device__ value log_of_sum(value p, value q) {{
@@ -116,7 +116,7 @@ __device__ value log_of_sum(value p, value q) {{
     def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
         (array,), (out,) = operands, outs
         if array.ndim:
-            scan(launcher, what, (array,), problem.attributes[0], out)
+            scan(launcher, steps, (array,), problem.attributes[0], out)
         else:
             copy_array(launcher, array, out)
 

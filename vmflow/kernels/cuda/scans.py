@@ -52,7 +52,7 @@ class Scan(NamedTuple):
 
 
 def scan(
-    launcher: Launcher, what: Scan, arrays: Sequence[DeviceArray], dim: int, out: DeviceArray, reverses: bool = False
+    launcher: Launcher, steps: Scan, arrays: Sequence[DeviceArray], dim: int, out: DeviceArray, reverses: bool = False
 ) -> None:
     """Compute running results of arrays of one shape, along a dimension; from its end, if it `reverses`."""
     if not out.size:
@@ -65,11 +65,11 @@ def scan(
     parts = min(-(-size // _PART), _MOST_PARTS) if groups < _FEW_BLOCKS else 1
     each = -(-size // parts)
     parts = -(-size // each)
-    kernels = _kernels(what, tuple([array.dtype.name for array in arrays]), out.dtype.name)
+    kernels = _kernels(steps, tuple([array.dtype.name for array in arrays]), out.dtype.name)
     sizes = (rows, size, inner, width, each, parts, int(reverses))
     carries: DeviceArray | int = 0
     if parts > 1:
-        carries = launcher.scratch((rows * parts * what.nbytes,), np.dtype(np.uint8))
+        carries = launcher.scratch((rows * parts * steps.nbytes,), np.dtype(np.uint8))
         kernels.lines.launch(launcher, groups * parts, (0, carries, *arrays, 0, *sizes))
         kernels.carries.launch_over(launcher, rows, (carries, rows, parts))
     with in_order(launcher, out) as whole:
@@ -84,12 +84,12 @@ class _Kernels(NamedTuple):
 
 
 @lru_cache(None)
-def _kernels(what: Scan, given: tuple[str, ...], wanted: str) -> _Kernels:
-    name = f"{what.name}_{'_'.join([*given, wanted])}"
+def _kernels(steps: Scan, given: tuple[str, ...], wanted: str) -> _Kernels:
+    name = f"{steps.name}_{'_'.join([*given, wanted])}"
     arrays = "".join([f"const {STORED[dtype]}* x{number}, " for number, dtype in enumerate(given)])
     common = f"""{ELEMENTS_PRELUDE}{COMPLEX_FUNCTIONS}
-{what.value}
-__device__ __forceinline__ value combined(value p, value q) {{ return {what.combine}; }}
+{steps.value}
+__device__ __forceinline__ value combined(value p, value q) {{ return {steps.combine}; }}
 """
     lines = f"""{common}
 extern "C" __global__ void {name}({STORED[wanted]}* out, value* totals, {arrays}const value* carries, int64 rows,
@@ -109,7 +109,7 @@ extern "C" __global__ void {name}({STORED[wanted]}* out, value* totals, {arrays}
         const int64 i = reverses ? size - 1 - start - lane : start + lane, at = base + i * inner;
         const bool there = row < rows && start + lane < end;
         value v = value();
-        if (there) v = {what.load};
+        if (there) v = {steps.load};
         shared[threadIdx.x] = v;
         __syncthreads();
         for (int reach = 1; reach < lanes; reach *= 2) {{
@@ -119,7 +119,7 @@ extern "C" __global__ void {name}({STORED[wanted]}* out, value* totals, {arrays}
             __syncthreads();
         }}
         if (carried) v = combined(carry, v);
-        if (there && out) out[at] = converted<{STORED[wanted]}>({what.store});
+        if (there && out) out[at] = converted<{STORED[wanted]}>({steps.store});
         const value last = shared[(end - start < lanes ? (int)(end - start) - 1 : lanes - 1) * (int)width + column];
         carry = carried ? combined(carry, last) : last;
         carried = true;

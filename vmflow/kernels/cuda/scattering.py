@@ -120,8 +120,8 @@ def places_of(
         missing = len(chosen.joint) - index.ndim
         arrays.append(Walked(index, (0,) * missing + broadcast_steps(index)))
         numbers += [sizes[dim], strides[dim]]
-    what = _places(tuple([index.dtype.name for index in indices]))
-    walk(launcher, what, chosen.joint, [Walked(keys, own), Walked(places, own)], arrays, (), numbers)
+    program = _places(tuple([index.dtype.name for index in indices]))
+    walk(launcher, program, chosen.joint, [Walked(keys, own), Walked(places, own)], arrays, (), numbers)
     limit = prod([sizes[dim] for dim in dims])
     return Places(keys, limit, places)
 
@@ -219,13 +219,13 @@ def put_at(
     last = last_of_each(launcher, places)
     same = values.dtype == target.dtype
     given, wanted = (bits_of(target.dtype),) * 2 if same else (values.dtype.name, target.dtype.name)
-    what = _put(given, wanted, last.by_key, places.places == 0)
+    program = _put(given, wanted, last.by_key, places.places == 0)
     arrays = [
         Walked(values, joint + slices.values),
         *[standing(each, len(own + some)) for each in (places.keys, places.places, last.array)],
     ]
     outs = [Walked(target, (0,) * len(own) + slices.target)]
-    walk(launcher, what, joint_shape + slices.shape, outs, arrays, [own + some])
+    walk(launcher, program, joint_shape + slices.shape, outs, arrays, [own + some])
 
 
 class Last(NamedTuple):
@@ -348,11 +348,11 @@ def combine_at(
         own = contiguous_strides(shape, 1)
         walk(launcher, _begin(*names), shape, [Walked(partial, own)], sources, counters, numbers)
         begun = Walked(partial, (0, *own[1:]))
-    what = _combine(*names, places.places == 0)
+    program = _combine(*names, places.places == 0)
     outs = [Walked(target, (0, *slices.target))]
     stride = prod(slices.shape)
     arrays = [*sources, standing(places.places, ndim), begun]
-    walk(launcher, what, (count, *slices.shape), outs, arrays, counters, (*numbers, stride))
+    walk(launcher, program, (count, *slices.shape), outs, arrays, counters, (*numbers, stride))
 
 
 def _in_a_row(
@@ -361,8 +361,8 @@ def _in_a_row(
     """A copy of values in which one slice is behind the other."""
     size = values.itemsize
     strides = tuple([step * size for step in joint + slices.values])
-    seen = values.strided(joint_shape + slices.shape, values.dtype, 0, strides)
-    return contiguous(launcher, seen)
+    view = values.strided(joint_shape + slices.shape, values.dtype, 0, strides)
+    return contiguous(launcher, view)
 
 
 def _wide(dtype: np.dtype[Any]) -> np.dtype[Any]:

@@ -19,7 +19,7 @@ from .sources import COMPUTED, STORED
 from .walks import Walk, Walked, contiguous, standing, steps_of, walk, walked
 
 
-def _alike(problem: Problem) -> str:
+def _compared_type(problem: Problem) -> str:
     """The type in which the elements of both operands are compared, in C++."""
     widened = [np.dtype(np.float32) if meta.dtype.name == "bfloat16" else meta.dtype.numpy for meta in problem.inputs]
     return COMPUTED[np.result_type(*widened).name]
@@ -32,15 +32,15 @@ _LESS: Final = "auto less = [](value p, value q) { return p < q || (q != q && p 
 @builds("searchsorted", package=PACKAGE)
 def _build_searchsorted(problem: Problem) -> Kernel:
     _, right, _ = problem.attributes
-    compute = _alike(problem)
+    compute = _compared_type(problem)
 
     def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
         (array, sought), (out,) = operands, outs
         *batch, step = steps_of(array)
         rows = tuple(batch) + (0,) * (sought.ndim - len(batch))
         arrays = [Walked(array, rows), walked(sought)]
-        what = _search(compute, bool(right), array.dtype.name, sought.dtype.name, out.dtype.name)
-        walk(launcher, what, out.shape, [walked(out)], arrays, (), (array.shape[-1], step))
+        program = _search(compute, bool(right), array.dtype.name, sought.dtype.name, out.dtype.name)
+        walk(launcher, program, out.shape, [walked(out)], arrays, (), (array.shape[-1], step))
 
     return Kernel(into_outs(launch, problem), casts=True)
 
@@ -66,7 +66,7 @@ def _search(compute: str, right: bool, given: str, sought: str, wanted: str) -> 
 @builds("isin", package=PACKAGE)
 def _build_isin(problem: Problem) -> Kernel:
     (invert,) = problem.attributes
-    compute = _alike(problem)
+    compute = _compared_type(problem)
     # Kernels have no order of complex numbers, so these are compared with all others.
     has_order = not any([meta.dtype.is_complex for meta in problem.inputs])
 
@@ -79,8 +79,8 @@ def _build_isin(problem: Problem) -> Kernel:
         arrays = [walked(array), standing(flat, array.ndim)]
         if has_order:
             arrays.append(standing(ordered(launcher, flat, 0).order, array.ndim))
-        what = _among(compute, bool(invert), array.dtype.name, flat.dtype.name, has_order)
-        walk(launcher, what, out.shape, [walked(out)], arrays, (), (flat.size,))
+        program = _among(compute, bool(invert), array.dtype.name, flat.dtype.name, has_order)
+        walk(launcher, program, out.shape, [walked(out)], arrays, (), (flat.size,))
 
     return Kernel(into_outs(launch, problem), casts=True)
 

@@ -14,30 +14,30 @@ from .columns import column_shape, from_columns, to_columns
 from .walks import Steps, contiguous, in_order
 
 
-def _steps(it: Geometry) -> Steps:
+def _steps(sizes: Geometry) -> Steps:
     """The steps of a contiguous array (samples, rows, pixels) along the dimensions of columns."""
-    channels, *rest = column_shape(it, it.samples)
-    taps, samples, pixels = rest[: it.rank], rest[it.rank], rest[it.rank + 1 :]
+    channels, *rest = column_shape(sizes, sizes.samples)
+    taps, samples, pixels = rest[: sizes.rank], rest[sizes.rank], rest[sizes.rank + 1 :]
     sample, *steps = contiguous_strides((samples, channels, *taps, *pixels), 1)
-    return (*steps[: it.rank + 1], sample, *steps[it.rank + 1 :])
+    return (*steps[: sizes.rank + 1], sample, *steps[sizes.rank + 1 :])
 
 
 @builds("im2col", package=PACKAGE)
 def _build_unfold(problem: Problem) -> Kernel:
-    it: Geometry = problem.details
+    sizes: Geometry = problem.details
 
     def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
         with in_order(launcher, outs[0]) as out:
-            to_columns(launcher, operands[0], it, out, _steps(it))
+            to_columns(launcher, operands[0], sizes, out, _steps(sizes))
 
     return Kernel(into_outs(launch, problem), casts=True)
 
 
 @builds("col2im", package=PACKAGE)
 def _build_fold(problem: Problem) -> Kernel:
-    it: Geometry = problem.details
+    sizes: Geometry = problem.details
 
     def launch(launcher: Launcher, operands: tuple[Any, ...], outs: tuple[DeviceArray, ...]) -> None:
-        from_columns(launcher, contiguous(launcher, operands[0]), _steps(it), it, outs[0])
+        from_columns(launcher, contiguous(launcher, operands[0]), _steps(sizes), sizes, outs[0])
 
     return Kernel(into_outs(launch, problem), casts=True)

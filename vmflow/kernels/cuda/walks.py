@@ -59,7 +59,7 @@ class Walked(NamedTuple):
 
 def walk(
     launcher: Launcher,
-    what: Walk,
+    program: Walk,
     shape: tuple[int, ...],
     outs: Sequence[Walked],
     arrays: Sequence[Walked],
@@ -73,7 +73,7 @@ def walk(
         sizes, steps = (1,), [[0] for _ in every]
     arguments: list[Argument] = [each.array for each in (*outs, *arrays)]
     arguments += [*numbers, prod(sizes), *sizes[1:], *[step for each in steps for step in each]]
-    _kernel(what, len(sizes)).launch_over(launcher, prod(shape), arguments)
+    _kernel(program, len(sizes)).launch_over(launcher, prod(shape), arguments)
 
 
 def steps_of(array: DeviceArray) -> Steps:
@@ -169,19 +169,19 @@ __device__ __forceinline__ int64 wrapped(int64 index, int64 size) {
 
 
 @lru_cache(_KERNELS)
-def _kernel(what: Walk, rank: int) -> CudaKernel:
-    arrays = (*what.outs, *what.arrays)
+def _kernel(program: Walk, rank: int) -> CudaKernel:
+    arrays = (*program.outs, *program.arrays)
     dtypes = dict.fromkeys([dtype for _, dtype in arrays])
-    name = f"{what.name}_{'_'.join(dtypes)}_{rank}"
-    parameters = [f"{STORED[dtype]}* {out}" for out, dtype in what.outs]
-    parameters += [f"const {STORED[dtype]}* {array}" for array, dtype in what.arrays]
-    parameters += [f"int64 {number}" for number in what.numbers] + [f"double {number}" for number in what.real]
+    name = f"{program.name}_{'_'.join(dtypes)}_{rank}"
+    parameters = [f"{STORED[dtype]}* {out}" for out, dtype in program.outs]
+    parameters += [f"const {STORED[dtype]}* {array}" for array, dtype in program.arrays]
+    parameters += [f"int64 {number}" for number in program.numbers] + [f"double {number}" for number in program.real]
     parameters += ["int64 count", *[f"int64 walk_size{axis}" for axis in range(1, rank)]]
-    names = [*[array for array, _ in arrays], *what.counters]
+    names = [*[array for array, _ in arrays], *program.counters]
     parameters += [f"int64 {each}_step{axis}" for each in names for axis in range(rank)]
-    body = "\n        ".join([*_places(names, rank), *what.lines])
+    body = "\n        ".join([*_places(names, rank), *program.lines])
     prelude = ELEMENTS_PRELUDE + COMPLEX_FUNCTIONS if any([dtype.startswith("complex") for dtype in dtypes]) else ""
-    source = f"""{_FUNCTIONS}{prelude}{what.functions}
+    source = f"""{_FUNCTIONS}{prelude}{program.functions}
 extern "C" __global__ void {name}({", ".join(parameters)}) {{
     const int64 threads = (int64)gridDim.x * blockDim.x;
     for (int64 i = (int64)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += threads) {{
@@ -189,7 +189,7 @@ extern "C" __global__ void {name}({", ".join(parameters)}) {{
     }}
 }}
 """
-    return CudaKernel(name, source, range(len(what.outs)))
+    return CudaKernel(name, source, range(len(program.outs)))
 
 
 def _places(names: Sequence[str], rank: int) -> list[str]:

@@ -159,9 +159,9 @@ class Single(InC):
     def _found(self, arrays: Sequence[Array], out: Array | None) -> Array | None:
         if not all([type(array) is np.ndarray and array.dtype is SINGLE for array in arrays]):
             return None
-        alike = [*arrays] if len(arrays) == 1 else np.broadcast_arrays(*arrays)
-        shape = alike[0].shape
-        given = [plain(value) for value in alike]
+        same_shape = [*arrays] if len(arrays) == 1 else np.broadcast_arrays(*arrays)
+        shape = same_shape[0].shape
+        given = [plain(value) for value in same_shape]
         if out is None or not takes(out, shape) or not all([clear_of(out, array) for array in given]):
             out = np.empty(shape, SINGLE)
         self._call((*given, out)).make(self.site)

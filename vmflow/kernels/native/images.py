@@ -110,7 +110,7 @@ class Convolution:
             return None
         products = math.prod(sizes[:4]) * math.prod(sizes[6:10])
         kinds = ("", "_input_gradient", "_weight_gradient", "_scratch")
-        found = [it.call for kind in kinds if (it := function(f"convolution{kind}", products)) is not None]
+        found = [kernel.call for kind in kinds if (kernel := function(f"convolution{kind}", products)) is not None]
         if len(found) < len(kinds):
             return None
         scratch = _scratch_bytes(found.pop(), sizes)

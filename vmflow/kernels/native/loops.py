@@ -203,7 +203,7 @@ class SingleLoop:
         self._output = output
         self._work = work
         self._streams = (1 + len(inputs)) * output.nbytes >= streamed_from()
-        self._met = 0
+        self._occurrences = 0
         self.site = CallSite()
         # By which operands are one number for all elements, and whether the result is streamed.
         self._known: dict[tuple[bool, ...], _Form | None] = {}
@@ -218,8 +218,8 @@ class SingleLoop:
         found = self.site.result(operands, out)
         if found is not None:
             return found
-        if self._met < _COMPILED_FROM:
-            self._met += 1
+        if self._occurrences < _COMPILED_FROM:
+            self._occurrences += 1
             return None
         shape, to = self._output.shape, self._output.dtype.numpy
         if out is None:

@@ -127,7 +127,7 @@ def _softmax(scores: Array, masked: bool, logarithms: Array | None, in_c: Softma
 
 
 def forward(
-    it: Scores,
+    all_scores: Scores,
     operands: Sequence[Array],
     scale: Array | None,
     result: Array,
@@ -145,14 +145,18 @@ def forward(
         softmax: see `_softmax`.
     """
     query, key, value = operands[:3]
-    mask = np.broadcast_to(operands[3], (*it.leading, it.length, it.others)) if len(operands) > 3 else None
-    if not it.others:
+    mask = (
+        np.broadcast_to(operands[3], (*all_scores.leading, all_scores.length, all_scores.others))
+        if len(operands) > 3
+        else None
+    )
+    if not all_scores.others:
         result[...] = 0
         if logarithms is not None:
             logarithms[...] = 0
         return
-    for index, rows, keys in it.blocks():
-        scores = it.block(query, key, mask, index, rows, keys)
+    for index, rows, keys in all_scores.blocks():
+        scores = all_scores.block(query, key, mask, index, rows, keys)
         _softmax(scores, mask is not None, None if logarithms is None else logarithms[index][..., rows], softmax)
         if probabilities is not None:
             place = probabilities[index][..., rows, :]
@@ -164,7 +168,7 @@ def forward(
 
 
 def backward(
-    it: Scores,
+    all_scores: Scores,
     by_result: Array | None,
     by_weights: Array | None,
     weights_of: Weights,
@@ -187,9 +191,11 @@ def backward(
     by_query, by_key, by_value, by_mask = found
     for array in found:
         # Elements that no block reaches would not be written.
-        if array is not None and (array is by_mask or not it.length or it.length < it.others or by_result is None):
+        if array is not None and (
+            array is by_mask or not all_scores.length or all_scores.length < all_scores.others or by_result is None
+        ):
             array[...] = 0
-    for index, rows, keys in it.blocks():
+    for index, rows, keys in all_scores.blocks():
         weights = weights_of(index, rows, keys)
         part = None if scale is None else scale[index][..., rows, :keys]
         if by_result is None:
@@ -199,7 +205,7 @@ def backward(
             outer = by_result[index][..., rows, :]
             if by_value is not None:
                 used = weights if part is None else weights * part
-                _put(it, by_value[index], used, outer, rows, keys)
+                _put(all_scores, by_value[index], used, outer, rows, keys)
             slopes = np.matmul(outer, value[index][..., :keys, :].swapaxes(-1, -2))
             if part is not None:
                 np.multiply(slopes, part, slopes)
@@ -212,13 +218,13 @@ def backward(
         if by_query is not None:
             np.matmul(slopes, key[index][..., :keys, :], by_query[index][..., rows, :])
         if by_key is not None:
-            _put(it, by_key[index], slopes, query[index][..., rows, :], rows, keys)
+            _put(all_scores, by_key[index], slopes, query[index][..., rows, :], rows, keys)
     for array in (by_query, by_key):
         if array is not None:
-            np.multiply(array, it.factor, array)
+            np.multiply(array, all_scores.factor, array)
 
 
-def _put(it: Scores, target: Array, weights: Array, outer: Array, rows: slice, keys: int) -> None:
+def _put(all_scores: Scores, target: Array, weights: Array, outer: Array, rows: slice, keys: int) -> None:
     """Add the transposed weights times `outer` to the first keys of `target`; the last rows, which come first, set
     them.
 
@@ -226,7 +232,7 @@ def _put(it: Scores, target: Array, weights: Array, outer: Array, rows: slice, k
     """
     turned = weights.swapaxes(-1, -2)
     place = target[..., :keys, :]
-    if rows.stop == it.length:
+    if rows.stop == all_scores.length:
         np.matmul(turned, outer, place)
     else:
         np.add(place, np.matmul(turned, outer), place)
@@ -239,18 +245,18 @@ def _put(it: Scores, target: Array, weights: Array, outer: Array, rows: slice, k
 _Options = tuple[float, bool, float, bool]
 
 
-def _probabilities(it: Scores, query: TensorMeta) -> TensorMeta:
+def _probabilities(all_scores: Scores, query: TensorMeta) -> TensorMeta:
     """The meta of the probabilities, one for each query and key."""
-    return meta((*it.leading, it.length, it.others), query.dtype, query.device)
+    return meta((*all_scores.leading, all_scores.length, all_scores.others), query.dtype, query.device)
 
 
-def _in_c(problem: Problem, it: Scores, query: TensorMeta, value: TensorMeta, keeps: bool) -> Attention | None:
+def _in_c(problem: Problem, all_scores: Scores, query: TensorMeta, value: TensorMeta, keeps: bool) -> Attention | None:
     """Attention without mask and dropout in C, or its gradient; None if C has no function now, or BLAS is as fast."""
-    if not pays(it.others, max(query.shape[-1], value.shape[-1])):
+    if not pays(all_scores.others, max(query.shape[-1], value.shape[-1])):
         return None
     name = "attention_gradient" if problem.op.endswith("_gradient") else "attention"
-    elements = prod((*it.leading, it.length, it.others))
-    return Attention.of(name, computes_in(query.dtype), elements, float(it.factor), it.causal, keeps)
+    elements = prod((*all_scores.leading, all_scores.length, all_scores.others))
+    return Attention.of(name, computes_in(query.dtype), elements, float(all_scores.factor), all_scores.causal, keeps)
 
 
 def _dropout(probabilities: TensorMeta, p: float, compute: np.dtype[Any]) -> Callable[[int, int], Array] | None:
@@ -268,19 +274,19 @@ def _attention(problem: Problem) -> Function:
     inputs = len(problem.inputs)
     compute, to = computes_in(query.dtype), query.dtype.numpy
     extent: Extent = problem.details
-    it = Scores(*extent, compute.type(factor), causal)
-    weights = _probabilities(it, query)
+    all_scores = Scores(*extent, compute.type(factor), causal)
+    weights = _probabilities(all_scores, query)
     output, kept = problem.outputs
     masked = inputs > 3
     dropout = _dropout(weights, p, compute)
-    in_c = None if masked or p else _in_c(problem, it, query, problem.inputs[2], keeps)
+    in_c = None if masked or p else _in_c(problem, all_scores, query, problem.inputs[2], keeps)
     # Not requested unless it is needed: a program with attention in C need not wait for it.
     by_blocks = in_c is None and keeps and not masked
     softmax = Softmax.of("softmax", compute, weights.numel, False) if by_blocks else None
 
     def kernel(*arguments: Any) -> tuple[Array, Array]:
         out = arguments[-1]
-        arrays = [it.spread(array.astype(compute, copy=False)) for array in arguments[:3]]
+        arrays = [all_scores.spread(array.astype(compute, copy=False)) for array in arguments[:3]]
         scale = None if dropout is None else dropout(*arguments[-3:-1])
         result, memory = [
             np.empty(wanted.shape, compute) if out is None or out[place].dtype != compute else out[place]
@@ -288,7 +294,7 @@ def _attention(problem: Problem) -> Function:
         ]
         if in_c is None or not in_c.forward(arrays, result, memory):
             probabilities, logarithms = (memory, None) if keeps else (None, memory)
-            forward(it, (*arrays, *arguments[3:inputs]), scale, result, probabilities, logarithms, softmax)
+            forward(all_scores, (*arrays, *arguments[3:inputs]), scale, result, probabilities, logarithms, softmax)
         return result.astype(to, copy=False), memory.astype(kept.dtype.numpy, copy=False)
 
     return kernel
@@ -307,29 +313,31 @@ def _attention_gradient(problem: Problem) -> Function:
     masked = len(problem.inputs) > gradients + 4
     compute, to = computes_in(query.dtype), query.dtype.numpy
     extent: Extent = problem.details
-    it = Scores(*extent, compute.type(factor), causal)
-    dropout = _dropout(_probabilities(it, query), p, compute)
+    all_scores = Scores(*extent, compute.type(factor), causal)
+    dropout = _dropout(_probabilities(all_scores, query), p, compute)
     whole = problem.outputs
     by_mask = (*wanted, False)[3]
     is_plain = present == (True, False) and not (p or masked or by_mask)
-    in_c = _in_c(problem, it, query, problem.inputs[gradients + 3], keeps) if is_plain else None
+    in_c = _in_c(problem, all_scores, query, problem.inputs[gradients + 3], keeps) if is_plain else None
 
     def kernel(*arguments: Any) -> tuple[Array, ...]:
         out = arguments[-1]
         arrays = [array.astype(compute, copy=False) for array in arguments[: gradients + 4]]
         given = iter(arrays[:gradients])
         by_result, by_weights = [next(given) if there else None for there in present]
-        kept, three = arrays[gradients], [it.spread(array) for array in arrays[gradients + 1 :]]
+        kept, three = arrays[gradients], [all_scores.spread(array) for array in arrays[gradients + 1 :]]
         mask = None
         if masked:
-            mask = np.broadcast_to(arguments[gradients + 4], (*it.leading, it.length, it.others))
+            mask = np.broadcast_to(
+                arguments[gradients + 4], (*all_scores.leading, all_scores.length, all_scores.others)
+            )
         scale = None if dropout is None else dropout(*arguments[-3:-1])
 
         def weights_of(index: Index, rows: slice, keys: int) -> Array:
             if keeps:
                 return kept[index][..., rows, :keys]
             # The logarithms alone do not tell the mask.
-            scores = it.block(three[0], three[1], mask, index, rows, keys)
+            scores = all_scores.block(three[0], three[1], mask, index, rows, keys)
             np.subtract(scores, kept[index][..., rows, None], scores)
             return np.exp(scores, scores)
 
@@ -338,7 +346,7 @@ def _attention_gradient(problem: Problem) -> Function:
         places = iter(results)
         found = [next(places) if want else None for want in (*wanted, False)[:4]]
         if in_c is None or not in_c.gradient(three, by_result, kept, found[:3]):
-            backward(it, by_result, by_weights, weights_of, three, scale, found)
+            backward(all_scores, by_result, by_weights, weights_of, three, scale, found)
         return tuple([array.astype(to, copy=False) for array in results])
 
     return kernel

@@ -136,7 +136,7 @@ def _cross_entropy(problem: Problem) -> Kernel:
             if found is not None:
                 return found if is_matrix else (*found[:2], found[2].reshape(kept))
         weight = _weight(cases, rest)
-        logs = rows.room(None if rest[-1] is None else rest[-1][2], scores)
+        logs = rows.destination(None if rest[-1] is None else rest[-1][2], scores)
         if scores.size:
             rows.softmax(scores, logs, logarithm=True)
         loss, total = _reduced(cases, logs, target, weight)

@@ -52,13 +52,15 @@ class Layout:
 
     def interior(self) -> tuple[slice, ...]:
         """The index of the input in padded images inside."""
-        it = self.geometry
-        return self.image([slice(before, before + size) for before, size in zip(it.before, it.size, strict=True)])
+        sizes = self.geometry
+        return self.image([slice(before, before + size) for before, size in zip(sizes.before, sizes.size, strict=True)])
 
     def padded_shape(self) -> tuple[int, ...]:
         """The shape of padded images inside."""
-        it = self.geometry
-        return self.inside(it.channels, tuple([sum(each) for each in zip(it.before, it.size, it.behind, strict=True)]))
+        sizes = self.geometry
+        return self.inside(
+            sizes.channels, tuple([sum(each) for each in zip(sizes.before, sizes.size, sizes.behind, strict=True)])
+        )
 
     def padded(self, array: Array) -> Array:
         """The input inside, with its padding."""
@@ -69,55 +71,57 @@ class Layout:
         result[self.interior()] = moved
         return result
 
-    def columns(self, array: Array, room: Array | None = None) -> Array:
+    def columns(self, array: Array, memory: Array | None = None) -> Array:
         """The input's windows: (groups, taps of a group, output pixels), in `scratch` if that has their shape."""
-        it = self.geometry
+        sizes = self.geometry
         source = self.padded(array)
         channel, *rest = source.strides
         sample = rest.pop(-1 if self.batch_last else 0)
-        steps = [length * step for length, step in zip(rest, it.stride, strict=True)]
+        steps = [length * step for length, step in zip(rest, sizes.stride, strict=True)]
         windows = np.lib.stride_tricks.as_strided(
             source,
-            (it.channels, *it.kernel, *self.inside(it.channels, it.output)[1:]),
+            (sizes.channels, *sizes.kernel, *self.inside(sizes.channels, sizes.output)[1:]),
             (
                 channel,
-                *[length * step for length, step in zip(rest, it.dilation, strict=True)],
+                *[length * step for length, step in zip(rest, sizes.dilation, strict=True)],
                 *((*steps, sample) if self.batch_last else (sample, *steps)),
             ),
         )
-        result = room_for(room, (*it.columns_shape()[:2], self.samples * prod(it.output)), array)
+        result = memory_for(memory, (*sizes.columns_shape()[:2], self.samples * prod(sizes.output)), array)
         np.copyto(result.reshape(windows.shape), windows)
         return result
 
     def pixels(self, array: Array) -> Array:
         """An output, or its gradient, as (groups, filters of a group, output pixels)."""
-        it = self.geometry
+        sizes = self.geometry
         return np.ascontiguousarray(array.transpose(self.to_inside)).reshape(
-            it.groups, it.filters // it.groups, self.samples * prod(it.output)
+            sizes.groups, sizes.filters // sizes.groups, self.samples * prod(sizes.output)
         )
 
     def from_pixels(self, pixels: Array) -> Array:
         """The inverse of `pixels`, as a view of shape (samples, filters, ...)."""
-        it = self.geometry
-        return pixels.reshape(self.inside(it.filters, it.output)).transpose(self.to_outside)
+        sizes = self.geometry
+        return pixels.reshape(self.inside(sizes.filters, sizes.output)).transpose(self.to_outside)
 
     def from_columns(self, columns: Array) -> Array:
         """Columns added up at their pixels, as a view of shape (samples, channels, ...)."""
-        it = self.geometry
-        taps = columns.reshape(it.channels, *it.kernel, *self.inside(it.channels, it.output)[1:])
+        sizes = self.geometry
+        taps = columns.reshape(sizes.channels, *sizes.kernel, *self.inside(sizes.channels, sizes.output)[1:])
         result = np.zeros(self.padded_shape(), columns.dtype)
-        for tap in product(*map(range, it.kernel)):
-            result[self.image(map(_reached, tap, it.dilation, it.output, it.stride))] += taps[(slice(None), *tap)]
+        for tap in product(*map(range, sizes.kernel)):
+            result[self.image(map(_reached, tap, sizes.dilation, sizes.output, sizes.stride))] += taps[
+                (slice(None), *tap)
+            ]
         return result[self.interior()].transpose(self.to_outside)
 
 
-def room_for(room: Array | None, shape: tuple[int, ...], like: Array) -> Array:
+def memory_for(memory: Array | None, shape: tuple[int, ...], like: Array) -> Array:
     """`memory` if it is contiguous, of that shape and of the dtype of `like`, else new memory.
 
     Memory that is reused is still in the cache, and its pages are mapped.
     """
-    if room is not None and room.shape == shape and room.dtype == like.dtype and room.flags.c_contiguous:
-        return room
+    if memory is not None and memory.shape == shape and memory.dtype == like.dtype and memory.flags.c_contiguous:
+        return memory
     return np.empty(shape, like.dtype)
 
 
@@ -127,12 +131,12 @@ def _reached(tap: int, dilation: int, output: int, stride: int) -> slice:
     return slice(first, first + (output - 1) * stride + 1, stride)
 
 
-def are_kept(it: Geometry, itemsize: int) -> bool:
+def are_kept(sizes: Geometry, itemsize: int) -> bool:
     """Whether columns are kept for the gradient by the weight, which would otherwise make them again.
 
     For a large batch, making them again is cheaper than keeping their memory.
     """
-    return 0 < prod(it.columns_shape()) * itemsize <= COLUMN_BYTES and not it.pointwise()
+    return 0 < prod(sizes.columns_shape()) * itemsize <= COLUMN_BYTES and not sizes.pointwise()
 
 
 def pieces(geometry: Geometry, itemsize: int) -> Iterator[tuple[slice, Layout]]:

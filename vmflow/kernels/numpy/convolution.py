@@ -21,7 +21,7 @@ from vmflow.kernels.native.images import Convolution
 from vmflow.kernels.problems.convolution import Geometry, Wanted
 
 from . import sums
-from .columns import Layout, are_kept, pieces, room_for
+from .columns import Layout, are_kept, memory_for, pieces
 from .half import computes_in, in_single
 
 # From so many filters to a group on, BLAS multiplies columns in 0.4 to 0.9 of C's time; with half as many, in 1 to 1.4
@@ -29,17 +29,17 @@ from .half import computes_in, in_single
 _MANY_FILTERS: Final = 48
 
 
-def _in_c(it: Geometry, dtype: np.dtype[Any]) -> Convolution | None:
+def _in_c(sizes: Geometry, dtype: np.dtype[Any]) -> Convolution | None:
     """The convolution of arrays of this dtype in C; None if C has no function now, or a product is as fast."""
-    if it.rank > 2 or it.pointwise() or not it.samples or not it.filters or not all(it.columns_shape()):
+    if sizes.rank > 2 or sizes.pointwise() or not sizes.samples or not sizes.filters or not all(sizes.columns_shape()):
         return None
-    if it.filters // it.groups >= _MANY_FILTERS:
+    if sizes.filters // sizes.groups >= _MANY_FILTERS:
         return None
     # A line is an image of one row.
-    ones = (it.size, it.kernel, it.output, it.stride, it.dilation)
-    counts = (it.samples, it.groups, it.channels // it.groups, it.filters // it.groups)
-    pairs = [(1, *pair)[-2:] for pair in ones] + [(0, *pair)[-2:] for pair in (it.before, it.behind)]
-    return Convolution.of(dtype, (*counts, *[size for pair in pairs for size in pair]), it.rank)
+    ones = (sizes.size, sizes.kernel, sizes.output, sizes.stride, sizes.dilation)
+    counts = (sizes.samples, sizes.groups, sizes.channels // sizes.groups, sizes.filters // sizes.groups)
+    pairs = [(1, *pair)[-2:] for pair in ones] + [(0, *pair)[-2:] for pair in (sizes.before, sizes.behind)]
+    return Convolution.of(dtype, (*counts, *[size for pair in pairs for size in pair]), sizes.rank)
 
 
 def _forward_placed(native: Convolution) -> Placed:
@@ -64,29 +64,31 @@ def _gradients_placed(native: Convolution, wanted: Wanted) -> Placed:
 # Kernels
 
 
-def _matrices(weight: Array, it: Geometry) -> Array:
+def _matrices(weight: Array, sizes: Geometry) -> Array:
     """The weight as one matrix for each group: filters, possibly none, by taps."""
-    return weight.reshape(it.groups, it.filters // it.groups, it.channels // it.groups * prod(it.kernel))
+    return weight.reshape(
+        sizes.groups, sizes.filters // sizes.groups, sizes.channels // sizes.groups * prod(sizes.kernel)
+    )
 
 
-def _forward(it: Geometry, native: Convolution | None) -> Function:
+def _forward(sizes: Geometry, native: Convolution | None) -> Function:
     def forward(array: Array, weight: Array, *rest: Any) -> Array:
         out = rest[-1]
         bias = rest[0] if len(rest) > 1 else None
         if native is not None:
             return native.convolved(array, weight, bias, out)
         if out is None:
-            out = np.empty((it.samples, it.filters, *it.output), array.dtype)
-        matrix = _matrices(weight, it)
-        if it.pointwise():
-            pixels = prod(it.output)
-            source = array.reshape(it.samples, it.groups, it.channels // it.groups, pixels)
-            np.matmul(matrix, source, out.reshape(it.samples, it.groups, it.filters // it.groups, pixels))
-            return out if bias is None else np.add(out, bias.reshape(-1, *[1] * it.rank), out)
+            out = np.empty((sizes.samples, sizes.filters, *sizes.output), array.dtype)
+        matrix = _matrices(weight, sizes)
+        if sizes.pointwise():
+            pixels = prod(sizes.output)
+            source = array.reshape(sizes.samples, sizes.groups, sizes.channels // sizes.groups, pixels)
+            np.matmul(matrix, source, out.reshape(sizes.samples, sizes.groups, sizes.filters // sizes.groups, pixels))
+            return out if bias is None else np.add(out, bias.reshape(-1, *[1] * sizes.rank), out)
         columns = found = None
-        for piece, layout in pieces(it, array.itemsize):
+        for piece, layout in pieces(sizes, array.itemsize):
             columns = layout.columns(array[piece], columns)
-            found = np.matmul(matrix, columns, room_for(found, (*matrix.shape[:2], columns.shape[2]), array))
+            found = np.matmul(matrix, columns, memory_for(found, (*matrix.shape[:2], columns.shape[2]), array))
             out[piece] = layout.from_pixels(_with_bias(found, bias))
         return out
 
@@ -101,34 +103,39 @@ def _with_bias(pixels: Array, bias: Array | None) -> Array:
     return pixels if bias is None else np.add(pixels, bias.reshape(*pixels.shape[:2], 1), pixels)
 
 
-def _turned(it: Geometry) -> Geometry | None:
+def _turned(sizes: Geometry) -> Geometry | None:
     """The convolution of the gradient that computes the gradient by the input, if that is the cheaper way.
 
     The other way makes columns and adds them up, which costs more than copying as many.
     """
-    if set(it.stride) != {1} or it.filters * prod(it.size) > 1.5 * it.channels * prod(it.output):
+    if set(sizes.stride) != {1} or sizes.filters * prod(sizes.size) > 1.5 * sizes.channels * prod(sizes.output):
         return None
-    reach = [spread * (taps - 1) for spread, taps in zip(it.dilation, it.kernel, strict=True)]
-    before = tuple([most - given for most, given in zip(reach, it.before, strict=True)])
+    reach = [spread * (taps - 1) for spread, taps in zip(sizes.dilation, sizes.kernel, strict=True)]
+    before = tuple([most - given for most, given in zip(reach, sizes.before, strict=True)])
     # As many windows as the input has pixels, even if the last of its own windows ended before its end.
     behind = tuple(
         [
             size - output + most - first
-            for size, output, most, first in zip(it.size, it.output, reach, before, strict=True)
+            for size, output, most, first in zip(sizes.size, sizes.output, reach, before, strict=True)
         ]
     )
     if min(before + behind) < 0:
         return None
-    return it._replace(
-        channels=it.filters, size=it.output, filters=it.channels, output=it.size, before=before, behind=behind
+    return sizes._replace(
+        channels=sizes.filters,
+        size=sizes.output,
+        filters=sizes.channels,
+        output=sizes.size,
+        before=before,
+        behind=behind,
     )
 
 
-def _turned_weight(weight: Array, it: Geometry) -> Array:
+def _turned_weight(weight: Array, sizes: Geometry) -> Array:
     """The weight of that convolution: each kernel point-reflected, with channels in place of filters."""
-    parts = weight.reshape(it.groups, it.filters // it.groups, it.channels // it.groups, *it.kernel)
-    reflected = parts[(slice(None),) * 3 + (slice(None, None, -1),) * it.rank]
-    return reflected.swapaxes(1, 2).reshape(it.channels, it.filters // it.groups, *it.kernel)
+    parts = weight.reshape(sizes.groups, sizes.filters // sizes.groups, sizes.channels // sizes.groups, *sizes.kernel)
+    reflected = parts[(slice(None),) * 3 + (slice(None, None, -1),) * sizes.rank]
+    return reflected.swapaxes(1, 2).reshape(sizes.channels, sizes.filters // sizes.groups, *sizes.kernel)
 
 
 # From (gradient, input or None, columns or None, weight or None, out) to the wanted gradients.  That by the input goes
@@ -136,9 +143,9 @@ def _turned_weight(weight: Array, it: Geometry) -> Array:
 _Gradients: TypeAlias = Callable[..., tuple[Array, ...]]
 
 
-def _gradients(it: Geometry, wanted: Wanted, native: Convolution | None, dtype: np.dtype[Any]) -> _Gradients:
+def _gradients(sizes: Geometry, wanted: Wanted, native: Convolution | None, dtype: np.dtype[Any]) -> _Gradients:
     if native is None:
-        return _gradients_by_columns(it, wanted, dtype)
+        return _gradients_by_columns(sizes, wanted, dtype)
 
     def gradients(
         gradient: Array, array: Any, columns: Any, weight: Any, out: Array | None = None
@@ -149,39 +156,40 @@ def _gradients(it: Geometry, wanted: Wanted, native: Convolution | None, dtype: 
     return gradients
 
 
-def _gradients_by_columns(it: Geometry, wanted: Wanted, dtype: np.dtype[Any]) -> _Gradients:
+def _gradients_by_columns(sizes: Geometry, wanted: Wanted, dtype: np.dtype[Any]) -> _Gradients:
     """The same by numpy, for arrays of this dtype.
 
     All gradients are computed together, since each begins by transposing the same array.
     """
-    turned = _turned(it) if wanted[0] and not it.pointwise() else None
+    turned = _turned(sizes) if wanted[0] and not sizes.pointwise() else None
     convolve = None if turned is None else _forward(turned, _in_c(turned, dtype))
 
     def by_pixel(gradient: Array, matrix: Array, out: Array) -> None:
-        pixels = prod(it.output)
-        source = gradient.reshape(it.samples, it.groups, it.filters // it.groups, pixels)
-        np.matmul(matrix, source, out.reshape(it.samples, it.groups, it.channels // it.groups, pixels))
+        pixels = prod(sizes.output)
+        source = gradient.reshape(sizes.samples, sizes.groups, sizes.filters // sizes.groups, pixels)
+        np.matmul(matrix, source, out.reshape(sizes.samples, sizes.groups, sizes.channels // sizes.groups, pixels))
 
     def by_parameters(gradient: Array, array: Any, columns: Any, matrix: Any, by_input: Any) -> tuple[Array, Array]:
         """The gradients by weight and bias; also that by the input, piece by piece, if there is an array for it."""
         by_weight = np.zeros(
-            (it.groups, it.channels // it.groups * prod(it.kernel), it.filters // it.groups), gradient.dtype
+            (sizes.groups, sizes.channels // sizes.groups * prod(sizes.kernel), sizes.filters // sizes.groups),
+            gradient.dtype,
         )
-        by_bias = np.zeros((it.groups, it.filters // it.groups), gradient.dtype)
+        by_bias = np.zeros((sizes.groups, sizes.filters // sizes.groups), gradient.dtype)
         # Kept columns were made in one piece.
-        whole = [(slice(None), Layout(it, it.samples))]
+        whole = [(slice(None), Layout(sizes, sizes.samples))]
         taps = steps = None
-        for piece, layout in pieces(it, gradient.itemsize) if columns is None else whole:
+        for piece, layout in pieces(sizes, gradient.itemsize) if columns is None else whole:
             pixels = layout.pixels(gradient[piece])
             if by_input is not None:
-                steps = room_for(steps, (*matrix.shape[:2], pixels.shape[2]), gradient)
+                steps = memory_for(steps, (*matrix.shape[:2], pixels.shape[2]), gradient)
                 by_input[piece] = layout.from_columns(np.matmul(matrix, pixels, steps))
             if wanted[1]:
                 taps = layout.columns(array[piece], taps) if columns is None else columns
                 # In this order BLAS is faster than with the pixels first: 0.6 against 0.9 ms for 144 taps, 32 filters.
                 by_weight += np.matmul(taps, pixels.swapaxes(1, 2))
             if wanted[2]:
-                by_bias += sums.of_rows(pixels.reshape(it.filters, -1)).reshape(by_bias.shape)
+                by_bias += sums.of_rows(pixels.reshape(sizes.filters, -1)).reshape(by_bias.shape)
         return by_weight, by_bias
 
     def gradients(
@@ -189,13 +197,13 @@ def _gradients_by_columns(it: Geometry, wanted: Wanted, dtype: np.dtype[Any]) ->
     ) -> tuple[Array, ...]:
         found: list[Array] = []
         rest = None
-        matrix = _matrices(weight, it).swapaxes(1, 2) if wanted[0] else None
+        matrix = _matrices(weight, sizes).swapaxes(1, 2) if wanted[0] else None
         if wanted[0]:
-            found.append(room_for(out, (it.samples, it.channels, *it.size), gradient))
-            if it.pointwise():
+            found.append(memory_for(out, (sizes.samples, sizes.channels, *sizes.size), gradient))
+            if sizes.pointwise():
                 by_pixel(gradient, matrix, found[0])
             elif convolve is not None:
-                convolve(gradient, _turned_weight(weight, it), found[0])
+                convolve(gradient, _turned_weight(weight, sizes), found[0])
             else:
                 rest = found[0]
             if rest is None and not (wanted[1] or wanted[2]):
@@ -203,9 +211,9 @@ def _gradients_by_columns(it: Geometry, wanted: Wanted, dtype: np.dtype[Any]) ->
         by_weight, by_bias = by_parameters(gradient, array, columns, matrix, rest)
         if wanted[1]:
             turned = np.ascontiguousarray(by_weight.swapaxes(1, 2))
-            found.append(turned.reshape(it.filters, it.channels // it.groups, *it.kernel))
+            found.append(turned.reshape(sizes.filters, sizes.channels // sizes.groups, *sizes.kernel))
         if wanted[2]:
-            found.append(by_bias.reshape(it.filters))
+            found.append(by_bias.reshape(sizes.filters))
         return tuple(found)
 
     return gradients
@@ -216,27 +224,27 @@ def _gradients_by_columns(it: Geometry, wanted: Wanted, dtype: np.dtype[Any]) ->
 
 @builds("conv1d", "conv2d", "conv3d")
 def _convolution(problem: Problem) -> Kernel:
-    it: Geometry = problem.details
+    sizes: Geometry = problem.details
     dtype = problem.inputs[0].dtype
     half = dtypes.is_half(dtype)
-    native = _in_c(it, computes_in(dtype))
+    native = _in_c(sizes, computes_in(dtype))
     return Kernel(
-        in_single(_forward(it, native), half),
+        in_single(_forward(sizes, native), half),
         placed=None if half or native is None else _forward_placed(native),
-        keeps=native is None and not half and are_kept(it, dtype.itemsize),
+        keeps=native is None and not half and are_kept(sizes, dtype.itemsize),
     )
 
 
 @builds("conv1d_with_columns", "conv2d_with_columns", "conv3d_with_columns")
 def _convolution_with_columns(problem: Problem) -> Function:
-    it: Geometry = problem.details
-    layout = Layout(it, it.samples)
+    sizes: Geometry = problem.details
+    layout = Layout(sizes, sizes.samples)
 
     def forward(array: Array, weight: Array, *rest: Any) -> tuple[Array, Array]:
         *bias, out = rest
-        result = np.empty((it.samples, it.filters, *it.output), array.dtype) if out is None else out[0]
+        result = np.empty((sizes.samples, sizes.filters, *sizes.output), array.dtype) if out is None else out[0]
         columns = layout.columns(array, None if out is None else out[1])
-        pixels = _with_bias(np.matmul(_matrices(weight, it), columns), bias[0] if bias else None)
+        pixels = _with_bias(np.matmul(_matrices(weight, sizes), columns), bias[0] if bias else None)
         result[...] = layout.from_pixels(pixels)
         return result, columns
 
@@ -245,12 +253,12 @@ def _convolution_with_columns(problem: Problem) -> Function:
 
 @builds("conv1d_gradient", "conv2d_gradient", "conv3d_gradient")
 def _several_gradients(problem: Problem) -> Kernel:
-    it: Geometry = problem.details
+    sizes: Geometry = problem.details
     _, wanted, source, has_columns = problem.attributes
     half, to, compute = dtypes.is_half(source.dtype), source.dtype.numpy, computes_in(source.dtype)
     # Kept columns mean that C had no kernel then; and C computes the bias's gradient alone no faster.
-    native = None if has_columns or wanted[1:] == (False, True) else _in_c(it, compute)
-    gradients = _gradients(it, wanted, native, compute)
+    native = None if has_columns or wanted[1:] == (False, True) else _in_c(sizes, compute)
+    gradients = _gradients(sizes, wanted, native, compute)
 
     def kernel(gradient: Array, array: Array, weight: Array, out: Any) -> tuple[Array, ...]:
         if half:
@@ -265,18 +273,18 @@ def _several_gradients(problem: Problem) -> Kernel:
 
 @builds("conv1d_input_gradient", "conv2d_input_gradient", "conv3d_input_gradient")
 def _input_gradient(problem: Problem) -> Function:
-    gradients = _lone_gradient(problem, (True, False, False))
+    gradients = _single_gradient(problem, (True, False, False))
     half = dtypes.is_half(problem.inputs[0].dtype)
     return in_single(lambda array, weight, out: gradients(array, None, None, weight, out)[0], half)
 
 
 @builds("conv1d_weight_gradient", "conv2d_weight_gradient", "conv3d_weight_gradient")
 def _weight_gradient(problem: Problem) -> Function:
-    gradients = _lone_gradient(problem, (False, True, False))
+    gradients = _single_gradient(problem, (False, True, False))
     half = dtypes.is_half(problem.inputs[0].dtype)
     return in_single(lambda array, gradient, out: gradients(gradient, array, None, None)[0], half)
 
 
-def _lone_gradient(problem: Problem, wanted: Wanted) -> _Gradients:
+def _single_gradient(problem: Problem, wanted: Wanted) -> _Gradients:
     compute = computes_in(problem.inputs[0].dtype)
     return _gradients(problem.details, wanted, _in_c(problem.details, compute), compute)

@@ -43,9 +43,9 @@ def _eye(problem: Problem, out: Array | None) -> Array:
 def _triangle_places(problem: Problem, out: Array | None) -> Array:
     output, row, col, offset, lower = problem.attributes
     # The column where each row reaches the diagonal.
-    met = (np.arange(row) + (offset + lower)).clip(0, col)
-    counts = met if lower else col - met
-    first = (0 if lower else met) - (np.cumsum(counts) - counts)
+    border = (np.arange(row) + (offset + lower)).clip(0, col)
+    counts = border if lower else col - border
+    first = (0 if lower else border) - (np.cumsum(counts) - counts)
     found = np.empty(output.shape, output.dtype.numpy)
     found[0] = np.repeat(np.arange(row), counts)
     found[1] = np.arange(found.shape[1]) + np.repeat(first, counts)

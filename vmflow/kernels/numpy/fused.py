@@ -48,14 +48,14 @@ _COMPILED_FROM: Final = 1 << 12
 COMPILED_FROM_TIMES: Final = 3
 _FORMS: Final = 1024
 
-_met: dict[Hashable, int] = {}
+_occurrences: dict[Hashable, int] = {}
 
 
-def _is_met_often(form: Hashable) -> bool:
+def _occurs_often(form: Hashable) -> bool:
     """Count one more call of this form; returns whether there have been enough."""
-    times = _met.get(form, 0)
-    if times < COMPILED_FROM_TIMES and (times or len(_met) < _FORMS):
-        times = _met[form] = times + 1
+    times = _occurrences.get(form, 0)
+    if times < COMPILED_FROM_TIMES and (times or len(_occurrences) < _FORMS):
+        times = _occurrences[form] = times + 1
     return times >= COMPILED_FROM_TIMES
 
 
@@ -164,7 +164,7 @@ class FusedKernel:
             np.empty(made.shape, made.dtype.numpy) if out is None else out
             for out, made in zip(wanted, self._made, strict=True)
         ]
-        compiles = self._numel >= _COMPILED_FROM and (self._form is None or _is_met_often(self._form))
+        compiles = self._numel >= _COMPILED_FROM and (self._form is None or _occurs_often(self._form))
         if not self._in_c.compute(arrays, outs, self._shape, compiles):
             if self._shape and self._numel <= self._tile:
                 self._run_whole(arrays, outs)
@@ -202,8 +202,8 @@ class FusedKernel:
         if pieces > 1:
             parts: list[tuple[list[Call]]] = []
             for given, wanted, shape in tiles(arrays, outs, self._shape, -(-self._numel // pieces)):
-                room = np.empty(self.scratch, np.uint8) if parts else workspace
-                parts.append((list(self._calls_of(given, wanted, shape, room)),))
+                memory = np.empty(self.scratch, np.uint8) if parts else workspace
+                parts.append((list(self._calls_of(given, wanted, shape, memory)),))
             yield intra_op.run, (_make, parts), None
             return
         yield from self._calls_of(arrays, outs, self._shape, workspace)
@@ -237,8 +237,8 @@ class FusedKernel:
     def _calls(self, arrays: Sequence[Array], outs: Sequence[Array], scratch: Sequence[Array]) -> list[Call]:
         values = list(arrays)
         calls: list[Call] = []
-        for (function, before, operands, after, output), room in zip(self._recipe, scratch, strict=True):
-            out = room if room is not None else outs[output]
+        for (function, before, operands, after, output), target in zip(self._recipe, scratch, strict=True):
+            out = target if target is not None else outs[output]
             calls.append((function, (*before, *[values[operand] for operand in operands], *after, out), out))
             values.append(out)
         return calls
@@ -310,5 +310,5 @@ def _merged(arrays: list[Array], shape: tuple[int, ...]) -> tuple[tuple[int, ...
 
 @builds("fused")
 def _fused(problem: Problem) -> Kernel:
-    it = FusedKernel(problem.details, problem.inputs)
-    return Kernel(it.compute, placed=it.placed, scratch=it.scratch, sharing=it.sharing())
+    fused = FusedKernel(problem.details, problem.inputs)
+    return Kernel(fused.compute, placed=fused.placed, scratch=fused.scratch, sharing=fused.sharing())

@@ -140,13 +140,13 @@ def _scatter(problem: Problem) -> Function:
             return result
         check_places(name, places, array.shape, dim)
         assert done is None, "an index is out of range, which has been told of"
-        seen, place, part = _named(result, places, values, dim)
+        view, place, part = _named(result, places, values, dim)
         if how is None:
-            seen[place] = part
+            view[place] = part
         elif how == "multiply":
-            np.multiply.at(seen, place, part)
+            np.multiply.at(view, place, part)
         else:
-            add_at(seen, place, part)
+            add_at(view, place, part)
         return result
 
     return kernel

@@ -46,8 +46,8 @@ def _index(problem: Problem) -> Function:
         if selects:
             # The index is known to be within its range; checked by numpy again, it would go through a buffer.
             return np.take(array, rest[0], dims[0], rest[1], "clip")
-        seen, place = _placed(array, dims, rest[:-1])
-        return np.ascontiguousarray(seen[place]) if copies else seen.copy(order="C")
+        view, place = _placed(array, dims, rest[:-1])
+        return np.ascontiguousarray(view[place]) if copies else view.copy(order="C")
 
     return kernel
 
@@ -97,11 +97,11 @@ def _index_put(problem: Problem) -> Function:
             new = np.broadcast_to(new, shape)
         if in_c is not None and in_c.call(out, places[0], new):
             return out
-        seen, place = _placed(_seen(out, part), dims, tuple(places))
+        view, place = _placed(_view(out, part), dims, tuple(places))
         if accumulate:
-            add_at(seen, place, new)
+            add_at(view, place, new)
         else:
-            seen[place] = new
+            view[place] = new
         return out
 
     return kernel
@@ -110,7 +110,7 @@ def _index_put(problem: Problem) -> Function:
 # By strides
 
 
-def _seen(whole: Array, part: Part) -> Array:
+def _view(whole: Array, part: Part) -> Array:
     """The part of a C-contiguous array, sharing its memory."""
     if part is None:
         return whole
@@ -137,13 +137,13 @@ def _strided_put(problem: Problem, array: Array, new: Array, out: Array | None) 
     if loses_imaginary_part(value.dtype, target.dtype):
         new = new.real
     out = _destination(array, out)
-    np.copyto(_seen(out, part), new, casting="unsafe")
+    np.copyto(_view(out, part), new, casting="unsafe")
     return out
 
 
 @kernel_of("strided_get")
 def _strided_get(problem: Problem, array: Array, out: Array | None) -> Array:
-    return _seen(np.ascontiguousarray(array), *problem.attributes).copy(order="C")
+    return _view(np.ascontiguousarray(array), *problem.attributes).copy(order="C")
 
 
 @kernel_of("respread")

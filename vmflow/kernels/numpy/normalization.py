@@ -18,7 +18,7 @@ from vmflow.kernels.native.images import BatchNorm
 from vmflow.kernels.native.rows import ColumnSums, LayerNorm, LayerNormGradient
 
 from . import sums
-from .rows import handed, normalize, normalize_backward, room
+from .rows import destination, handed, normalize, normalize_backward
 
 # Up to this many values per sample and channel, a vector over channels is repeated for each value and loops run over
 # whole samples; above, they run over the values, which are enough by themselves.
@@ -196,7 +196,7 @@ def _layer_norm(problem: Problem) -> Function:
         weight, bias = _split(options, [array.astype(compute, copy=False).reshape(-1) for array in parameters])
         array = np.ascontiguousarray(array, compute).reshape(rows, features)
         to = None if out is None else out[0]
-        result = room(to, array)
+        result = destination(to, array)
         found = None if in_c is None else in_c.call(array, weight, bias, result)
         if found is None:
             found = result, *normalize(array, weight, bias, eps, result)
@@ -223,7 +223,7 @@ def _layer_norm_gradient(problem: Problem) -> Function:
         weight = parameters[0].astype(compute, copy=False).reshape(-1) if parameters else None
         mean, scale = mean.reshape(-1), scale.reshape(-1)
         to = None if out is None else out[0]
-        result = room(to, array)
+        result = destination(to, array)
         found = None if in_c is None else in_c.call(gradient, array, mean, scale, weight, result)
         if found is None:
             found = result, *normalize_backward(gradient, array, mean, scale, weight, result, columns)

@@ -132,7 +132,7 @@ def _largest_and_where(
     best = _initial(array, window, axis)
     chosen = np.empty(best.shape, small)
     chosen[...] = planes.broadcast(_first_taps(window).astype(small), axis)
-    brought = [_initial(value, window, axis) for value in carried]
+    moved = [_initial(value, window, axis) for value in carried]
     for number in range(1, window.kernel):
         outside, inside = _tap(window, number)
         target, candidate = best[_at(axis, outside)], array[_at(axis, inside)]
@@ -144,12 +144,12 @@ def _largest_and_where(
         # Arithmetic instead of masked copies, which cost ten times as much where the mask is irregular.
         place = chosen[_at(axis, outside)]
         np.maximum(place, better * small.type(number), out=place)
-        for along, source in zip(brought, carried, strict=True):
+        for along, source in zip(moved, carried, strict=True):
             place = along[_at(axis, outside)]
             difference = np.bitwise_xor(place, source[_at(axis, inside)])
             difference *= better
             place ^= difference
-    return best, chosen, brought
+    return best, chosen, moved
 
 
 def _in_c(planes: _Planes, dtype: np.dtype[Any]) -> MaxPool | None:
@@ -199,8 +199,8 @@ def _max_with_indices(problem: Problem) -> Kernel:
         best = planes.inside(array)
         taps: list[Array] = []  # of the dimensions reduced so far, in their order
         for axis, window in planes.along():
-            best, chosen, brought = _largest_and_where(planes, best, window, axis, taps, nan)
-            taps = [chosen, *brought]
+            best, chosen, moved = _largest_and_where(planes, best, window, axis, taps, nan)
+            taps = [chosen, *moved]
         spacings = [window.dilation * step for window, step in zip(planes.windows, steps, strict=True)]
         indices = np.multiply(taps[0], spacings[0], dtype=np.int64)
         indices += corners

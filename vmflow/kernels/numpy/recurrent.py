@@ -54,14 +54,14 @@ def last(states: Array, initial: Array, steps: list[Step]) -> Array:
     return result
 
 
-def _halved(weights: Weights, parts: int, straight: int) -> tuple[Array, Weights]:
+def _halved(weights: Weights, parts: int, unhalved: int) -> tuple[Array, Weights]:
     """The factor of each gate, and the weights multiplied by it: 1/2 for all but number `unhalved`.
 
     The logistic function of x is (tanh(x/2) + 1) / 2, so that one call of tanh serves all gates.
     """
     hidden = len(weights.by_input) // parts
     factor = np.full(len(weights.by_input), 0.5, weights.by_input.dtype)
-    factor[straight * hidden : (straight + 1) * hidden] = 1
+    factor[unhalved * hidden : (unhalved + 1) * hidden] = 1
     column = factor[:, None]
     input_bias = None if weights.input_bias is None else weights.input_bias * factor
     state_bias = None if weights.state_bias is None else weights.state_bias * factor
@@ -112,12 +112,12 @@ def _rnn_forward(
     (initial,) = begin
     states = _sums_from_input(rows, weights)
     by_state = np.ascontiguousarray(weights.by_state.T)
-    room = np.empty_like(initial)
+    scratch = np.empty_like(initial)
     state = initial
     for step in steps:
         state = _carried(state, initial, step)
         current = states[step.rows]
-        np.add(current, np.matmul(state, by_state, room[: step.size]), current)
+        np.add(current, np.matmul(state, by_state, scratch[: step.size]), current)
         state = np.maximum(current, 0, out=current) if rectified else np.tanh(current, current)
     return (states,)
 
@@ -150,12 +150,12 @@ def _lstm_forward(steps: list[Step], rows: Array, begin: list[Array], weights: W
     projection = weights.projection
     states = np.empty((len(rows), initial.shape[1]), gates.dtype)
     cells = np.empty((len(rows), hidden), gates.dtype)
-    room, small = np.empty((len(initial), 4 * hidden), gates.dtype), np.empty_like(initial_cell)
+    scratch, small = np.empty((len(initial), 4 * hidden), gates.dtype), np.empty_like(initial_cell)
     state, cell = initial, initial_cell
     for step in steps:
         state, cell = _carried(state, initial, step), _carried(cell, initial_cell, step)
         current, free = gates[step.rows], small[: step.size]
-        np.add(current, np.matmul(state, by_state, room[: step.size]), current)
+        np.add(current, np.matmul(state, by_state, scratch[: step.size]), current)
         np.tanh(current, current)
         np.multiply(current, factor, current)
         np.add(current, offset, current)
@@ -177,11 +177,11 @@ def _lstm_backward(steps: list[Step], had: _Passed) -> _Found:
     bent = np.tanh(cells)
     sums = _lstm_factors(gates, bent, previous(cells, initial_cell, steps))
     carried, carried_cell = [value.copy() for value in had.by_last]
-    room = np.empty_like(initial_cell)
+    scratch = np.empty_like(initial_cell)
     # With a projection: the gradient by the projected state after each step.
     kept = None if projection is None else np.empty((len(gates), carried.shape[1]), gates.dtype)
     for step in reversed(steps):
-        current, gate, free = sums[step.rows], gates[step.rows], room[: step.size]
+        current, gate, free = sums[step.rows], gates[step.rows], scratch[: step.size]
         gradient, by_cell = carried[: step.size], carried_cell[: step.size]
         if had.by_states is not None:
             gradient += had.by_states[step.rows]
@@ -260,12 +260,12 @@ def _gru_forward(steps: list[Step], rows: Array, begin: list[Array], weights: We
         offset = weights.state_bias[2 * hidden :]
     by_state = np.ascontiguousarray(weights.by_state.T)
     states = np.empty((len(rows), hidden), rows.dtype)
-    room, small = np.empty((len(initial), 3 * hidden), rows.dtype), np.empty_like(initial)
+    scratch, small = np.empty((len(initial), 3 * hidden), rows.dtype), np.empty_like(initial)
     state = initial
     for step in steps:
         state = _carried(state, initial, step)
         current, free = gates[step.rows], small[: step.size]
-        from_state = np.matmul(state, by_state, room[: step.size])
+        from_state = np.matmul(state, by_state, scratch[: step.size])
         both = current[:, hidden : 3 * hidden]
         np.add(both, from_state[:, : 2 * hidden], both)
         np.tanh(both, both)
@@ -292,9 +292,9 @@ def _gru_backward(steps: list[Step], had: _Passed) -> _Found:
     # Four for each row; see above.
     sums = _gru_factors(gates, had.before)
     carried = by_last.copy()
-    room = np.empty_like(carried)
+    scratch = np.empty_like(carried)
     for step in reversed(steps):
-        current, gradient, free = sums[step.rows], carried[: step.size], room[: step.size]
+        current, gradient, free = sums[step.rows], carried[: step.size], scratch[: step.size]
         if had.by_states is not None:
             gradient += had.by_states[step.rows]
         four = current.reshape(step.size, 4, hidden)

@@ -43,7 +43,7 @@ def _by_groups(matrix: Array, function: Callable[[slice], None]) -> None:
     intra_op.over(len(matrix), 4 * matrix.size, some, _together(matrix))
 
 
-def room(out: Array | None, matrix: Array) -> Array:
+def destination(out: Array | None, matrix: Array) -> Array:
     """Memory for a result like `matrix`: `out`, in its shape, or new memory if that does not fit."""
     if out is None or out.dtype != matrix.dtype or not out.flags.c_contiguous:
         return np.empty_like(matrix)

@@ -36,8 +36,8 @@ def _running(problem: Problem) -> Function:
             found = in_c.call(array.astype(kept, order="C", copy=False), out)
             if found is not None:
                 return found.astype(to, copy=False)
-        seen = np.flip(array, dim) if reverses else array
-        result = accumulate(seen, dim, wide).astype(kept, copy=False).astype(to, copy=False)
+        view = np.flip(array, dim) if reverses else array
+        result = accumulate(view, dim, wide).astype(kept, copy=False).astype(to, copy=False)
         return np.ascontiguousarray(np.flip(result, dim)) if reverses else result
 
     return kernel

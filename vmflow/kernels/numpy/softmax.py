@@ -35,7 +35,7 @@ def _softmax(problem: Problem) -> Function:
             if found is not None:
                 return found.astype(to, copy=False)
             matrix = array.reshape(-1, array.shape[-1])
-            result = rows.room(out, matrix)
+            result = rows.destination(out, matrix)
             rows.softmax(matrix, result, logarithm)
             return result.reshape(array.shape).astype(to, copy=False)
         result = np.subtract(array, array.max(axis=dim, keepdims=True), order="C")

@@ -50,15 +50,15 @@ def in_tiles(step: Step, scratch: int, single: bool) -> Callable[..., Array]:
         work = [np.empty(length, compute) for _ in range(scratch + (len(arrays) + 1 if converts else 0))]
         for start in range(0, target.size, longest):
             piece = target[start : start + longest]
-            room = work if piece.size == length else [value[: piece.size] for value in work]
+            buffers = work if piece.size == length else [value[: piece.size] for value in work]
             operands = [value[start : start + longest] for value in flat]
             if not converts:
-                step(*operands, piece, *room)
+                step(*operands, piece, *buffers)
                 continue
-            wide = room[scratch:]
+            wide = buffers[scratch:]
             for array, operand in zip(wide, operands, strict=False):
                 np.copyto(array, operand, casting="unsafe")
-            step(*wide, *room[:scratch])
+            step(*wide, *buffers[:scratch])
             np.copyto(piece, wide[-1], casting="unsafe")
         return result
 

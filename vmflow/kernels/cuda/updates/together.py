@@ -19,7 +19,7 @@ from vmflow.streams.cuda.driver import Argument
 from vmflow.streams.cuda.launching import Launcher
 
 # The rows that a kernel can take: the smallest sufficient number is chosen.
-_ROOMS: Final = 1, 8, 32
+_SLOT_COUNTS: Final = 1, 8, 32
 
 # Elements of a row that a block changes.
 _PART: Final = 4 * THREADS
@@ -177,14 +177,14 @@ def plan_rows(
     """
     width = len(plan.numbers)
     planned = launcher.scratch((len(counts), width), _DOUBLE) if width else None
-    for dtypes, some in _by_room(range(len(counts)), [_dtypes_of(row) for row in counts]):
-        room = _room_for(len(some))
-        kernel = _plan_kernel(plan, dtypes, _dtype_of(skip), room)
+    for dtypes, some in _by_kind(range(len(counts)), [_dtypes_of(row) for row in counts]):
+        slots = _slots_for(len(some))
+        kernel = _plan_kernel(plan, dtypes, _dtype_of(skip), slots)
         arguments: list[Argument] = [0 if skip is None else skip, 0 if planned is None else planned, *common]
         for number in some:
             arguments += [*counts[number], *(own[number] if own else ()), number]
         empty: list[Argument] = [*[0] * len(plan.counts), *[0.0] * len(plan.own), 0]
-        arguments += empty * (room - len(some))
+        arguments += empty * (slots - len(some))
         kernel.launch(launcher, len(some), arguments, threads=1)
     return planned
 
@@ -200,19 +200,19 @@ def as_reals(array: DeviceArray) -> DeviceArray:
 # Rows that fit into one kernel
 
 
-def _by_room(things: Sequence[_Thing], kinds: Sequence[tuple[str, ...]]) -> list[tuple[tuple[str, ...], list[_Thing]]]:
+def _by_kind(things: Sequence[_Thing], kinds: Sequence[tuple[str, ...]]) -> list[tuple[tuple[str, ...], list[_Thing]]]:
     """Items by their kinds, in groups of at most as many as a kernel can take."""
     by_kind: dict[tuple[str, ...], list[_Thing]] = {}
     for thing, kind in zip(things, kinds, strict=True):
         by_kind.setdefault(kind, []).append(thing)
-    most = _ROOMS[-1]
+    most = _SLOT_COUNTS[-1]
     return [
         (kind, found[first : first + most]) for kind, found in by_kind.items() for first in range(0, len(found), most)
     ]
 
 
-def _room_for(count: int) -> int:
-    return next(room for room in _ROOMS if room >= count)
+def _slots_for(count: int) -> int:
+    return next(slots for slots in _SLOT_COUNTS if slots >= count)
 
 
 def _dtypes_of(arrays: Sequence[DeviceArray]) -> tuple[str, ...]:
@@ -256,23 +256,23 @@ def _change_apart(
     written = len(change.writes)
     flat = [given if given.flat else given._replace(row=_flat(launcher, given.row, written, copies)) for given in rows]
     full = [given for given in flat if given.row.arrays[0].size]
-    for dtypes, some in _by_room(full, [_dtypes_of(given.row.arrays) for given in full]):
-        room = _room_for(len(some))
+    for dtypes, some in _by_kind(full, [_dtypes_of(given.row.arrays) for given in full]):
+        slots = _slots_for(len(some))
         arguments, blocks = [*common], 0
         for number, place, row, _ in some:
             size = row.arrays[0].size
             arguments += [*row.arrays, size, blocks, number, place, *row.own]
             blocks += -(-size // change.part)
         empty: list[Argument] = [*[0] * len(dtypes), 0, blocks, 0, 0, *[0.0] * len(change.own)]
-        arguments += empty * (room - len(some))
-        _change_kernel(change, dtypes, skip, room).launch(launcher, blocks, arguments)
+        arguments += empty * (slots - len(some))
+        _change_kernel(change, dtypes, skip, slots).launch(launcher, blocks, arguments)
     for made, array in copies:
         copy_array(launcher, made, array)
 
 
 def _flat(launcher: Launcher, row: Row, written: int, copies: list[tuple[DeviceArray, DeviceArray]]) -> Row:
     """The row in arrays without gaps; notes the copies that have to be copied back."""
-    if all([array.contiguous for array in row.arrays]) or _alike(row.arrays):
+    if all([array.contiguous for array in row.arrays]) or _have_one_order(row.arrays):
         return row
     arrays = []
     for place, array in enumerate(row.arrays):
@@ -286,7 +286,7 @@ def _flat(launcher: Launcher, row: Row, written: int, copies: list[tuple[DeviceA
     return Row(tuple(arrays), row.own)
 
 
-def _alike(arrays: Sequence[DeviceArray]) -> bool:
+def _have_one_order(arrays: Sequence[DeviceArray]) -> bool:
     """Whether the arrays have no gaps and the same order of dimensions."""
     first = arrays[0]
     order = sorted(range(first.ndim), key=lambda axis: -first.strides[axis])
@@ -335,13 +335,13 @@ def _separated(launcher: Launcher, row: Row, written: int) -> Row:
 
 
 @lru_cache(_KERNELS)
-def _change_kernel(change: Change, dtypes: tuple[str, ...], skip: str | None, room: int) -> CudaKernel:
+def _change_kernel(change: Change, dtypes: tuple[str, ...], skip: str | None, slots: int) -> CudaKernel:
     arrays = change.arrays
     kinds = dict(zip(arrays, dtypes, strict=True))
     parameters = _first_parameters(skip, change.common, ["double* partial"])
     writes = [2] if change.parts else []
     writes += _written(change.common, 3)
-    for slot in range(room):
+    for slot in range(slots):
         writes += range(len(parameters), len(parameters) + len(change.writes))
         parameters += [f"{_pointed(kinds[name], name in change.writes)} {name}{slot}" for name in arrays]
         parameters += [f"int64 {name}{slot}" for name in _SLOT]
@@ -362,13 +362,13 @@ def _change_kernel(change: Change, dtypes: tuple[str, ...], skip: str | None, ro
     ]
     loads += [f"{_variable(kinds[name])} {name};" for name in change.writes if name not in change.reads]
     stores = [f"{name}_at[i] = converted<{STORED[kinds[name]]}>({name});" for name in change.writes]
-    name = "_".join([change.name, *dict.fromkeys(dtypes), str(room)])
+    name = "_".join([change.name, *dict.fromkeys(dtypes), str(slots)])
     source = f"""
 extern "C" __global__ void {name}({", ".join(parameters)}) {{
     typedef {"double" if "float64" in dtypes else "float"} real;
     {_unless(skip)}
     {" ".join([f"{declaration};" for declaration, _ in fields])}
-    {_selected([name for _, name in fields], fields, 0, room, "row_block{}", "blockIdx.x")}
+    {_selected([name for _, name in fields], fields, 0, slots, "row_block{}", "blockIdx.x")}
     {_numbers(change.numbers)}
     {"partial += (row_part + blockIdx.x - row_block) * " + str(change.parts) + ";" if change.parts else ""}
     const int64 begin = (blockIdx.x - row_block) * {change.part};
@@ -387,13 +387,13 @@ extern "C" __global__ void {name}({", ".join(parameters)}) {{
 
 
 @lru_cache(_KERNELS)
-def _plan_kernel(plan: Plan, dtypes: tuple[str, ...], skip: str | None, room: int) -> CudaKernel:
+def _plan_kernel(plan: Plan, dtypes: tuple[str, ...], skip: str | None, slots: int) -> CudaKernel:
     kinds = dict(zip(plan.counts, dtypes, strict=True))
     parameters = _first_parameters(skip, plan.common, [])
     parameters[1] = "double* planned"
     writes = [1] if plan.numbers else []
     writes += _written(plan.common, 2)
-    for slot in range(room):
+    for slot in range(slots):
         writes += range(len(parameters), len(parameters) + len(plan.counts))
         parameters += [f"{STORED[kinds[name]]}* {name}{slot}" for name in plan.counts]
         parameters += [f"double {name}{slot}" for name in plan.own]
@@ -412,12 +412,12 @@ def _plan_kernel(plan: Plan, dtypes: tuple[str, ...], skip: str | None, room: in
     ]
     results = [f"*{name}_at = converted<{STORED[kinds[name]]}>({name});" for name in plan.counts]
     results += [f"planned[row * {len(plan.numbers)} + {place}] = {name};" for place, name in enumerate(plan.numbers)]
-    name = "_".join(["plan", plan.name, *dict.fromkeys(dtypes), str(room)])
+    name = "_".join(["plan", plan.name, *dict.fromkeys(dtypes), str(slots)])
     source = f"""
 extern "C" __global__ void {name}({", ".join(parameters)}) {{
     {_unless(skip)}
     {" ".join([f"{declaration};" for declaration, _ in fields])}
-    {_selected([name for _, name in fields], fields, 0, room, "", "blockIdx.x")}
+    {_selected([name for _, name in fields], fields, 0, slots, "", "blockIdx.x")}
     {" ".join(counts)}
     {" ".join([f"double {name};" for name in plan.numbers])}
     {plan.body}

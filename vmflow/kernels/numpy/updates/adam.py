@@ -30,8 +30,8 @@ def _plan_adam(settings: Adam, lr: float, counts: list[Array]) -> _Rates:
 
 def _move_adam(settings: Adam, rates: _Rates, arrays: list[Array]) -> None:
     lr, size, correction = rates
-    parameter, running, square, *largest, gradient, room, work = arrays
-    gradient = slope_of(settings, lr, parameter, gradient, room)
+    parameter, running, square, *largest, gradient, scratch, work = arrays
+    gradient = slope_of(settings, lr, parameter, gradient, scratch)
     average_both(settings, running, square, gradient, work)
     if settings.amsgrad:
         square = np.maximum(largest[0], square, out=largest[0])
@@ -81,8 +81,8 @@ def _plan_nadam(settings: NAdam, lr: float, counts: list[Array]) -> tuple[float,
 @moves("nadam", _plan_nadam, scratch=3, counts=2)
 def _nadam(settings: NAdam, planned: tuple[float, float, float, float], arrays: list[Array]) -> None:
     lr, by_gradient, by_average, correction = planned
-    parameter, running, square, gradient, room, work, below = arrays
-    gradient = slope_of(settings, lr, parameter, gradient, room)
+    parameter, running, square, gradient, scratch, work, below = arrays
+    gradient = slope_of(settings, lr, parameter, gradient, scratch)
     average_both(settings, running, square, gradient, work)
     root(square, settings.eps, below, correction)
     work[...] = below
@@ -107,8 +107,8 @@ def _plan_radam(settings: RAdam, lr: float, counts: list[Array]) -> tuple[float,
 @moves("radam", _plan_radam, scratch=2)
 def _radam(settings: RAdam, planned: tuple[float, float, bool], arrays: list[Array]) -> None:
     lr, size, scaled = planned
-    parameter, running, square, gradient, room, work = arrays
-    gradient = slope_of(settings, lr, parameter, gradient, room)
+    parameter, running, square, gradient, scratch, work = arrays
+    gradient = slope_of(settings, lr, parameter, gradient, scratch)
     average_both(settings, running, square, gradient, work)
     if scaled:
         step_along(parameter, running, root(square, settings.eps, work), size)
@@ -124,8 +124,8 @@ def _plan_adamax(settings: Adamax, lr: float, counts: list[Array]) -> float:
 
 @moves("adamax", _plan_adamax, scratch=2)
 def _adamax(settings: Adamax, size: float, arrays: list[Array]) -> None:
-    parameter, running, largest, gradient, room, work = arrays
-    gradient = decayed(parameter, gradient, settings.weight_decay, settings.maximize, room)
+    parameter, running, largest, gradient, scratch, work = arrays
+    gradient = decayed(parameter, gradient, settings.weight_decay, settings.maximize, scratch)
     average(running, gradient, 1 - settings.beta1, work)
     np.abs(gradient, out=work)
     np.add(work, settings.eps, out=work)
@@ -159,16 +159,16 @@ def _step_of_lamb(settings: LAMB, lr: float, gradient: Array, written: list[Arra
         return np.divide(out, first, out=out)
 
     of_parameter, of_direction = 0.0, 0.0
-    for mean, variance, place, slope, room, work in updated([running, square], [parameter, gradient], scratch=2):
-        slope = decayed(place, slope, coupled, settings.maximize, room)
+    for mean, variance, place, slope, scratch, work in updated([running, square], [parameter, gradient], scratch=2):
+        slope = decayed(place, slope, coupled, settings.maximize, scratch)
         average_both(settings, mean, variance, slope, work)
         of_parameter += _sum_of_squares(place)
         of_direction += _sum_of_squares(direction(mean, variance, work))
     ratio = sqrt(of_parameter / of_direction) if of_parameter > 0 and of_direction > 0 else 1.0
-    for place, mean, variance, room, work in updated([parameter], [running, square], scratch=2):
+    for place, mean, variance, scratch, work in updated([parameter], [running, square], scratch=2):
         way = direction(mean, variance, work)
         if apart:
-            way = np.add(way, np.multiply(place, apart, out=room), out=way)
+            way = np.add(way, np.multiply(place, apart, out=scratch), out=way)
         np.subtract(place, np.multiply(way, lr * ratio, out=way), out=place)
 
 

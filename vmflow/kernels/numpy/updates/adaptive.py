@@ -17,8 +17,8 @@ def _plan_adagrad(settings: Adagrad, lr: float, counts: list[Array]) -> float:
 
 @moves("adagrad", _plan_adagrad, scratch=2)
 def _adagrad(settings: Adagrad, size: float, arrays: list[Array]) -> None:
-    parameter, total, gradient, room, work = arrays
-    gradient = decayed(parameter, gradient, settings.weight_decay, settings.maximize, room)
+    parameter, total, gradient, scratch, work = arrays
+    gradient = decayed(parameter, gradient, settings.weight_decay, settings.maximize, scratch)
     np.multiply(gradient, gradient, out=work)
     np.add(total, work, out=total)
     step_along(parameter, gradient, root(total, settings.eps, work), size)
@@ -26,8 +26,8 @@ def _adagrad(settings: Adagrad, size: float, arrays: list[Array]) -> None:
 
 @moves("adadelta", scratch=3)
 def _adadelta(settings: Adadelta, lr: float, arrays: list[Array]) -> None:
-    parameter, square, moved, gradient, room, work, change = arrays
-    gradient = decayed(parameter, gradient, settings.weight_decay, settings.maximize, room)
+    parameter, square, moved, gradient, scratch, work, change = arrays
+    gradient = decayed(parameter, gradient, settings.weight_decay, settings.maximize, scratch)
     average_square(square, gradient, settings.rho, work)
     np.sqrt(np.add(square, settings.eps, out=work), out=work)
     np.sqrt(np.add(moved, settings.eps, out=change), out=change)
@@ -40,8 +40,8 @@ def _adadelta(settings: Adadelta, lr: float, arrays: list[Array]) -> None:
 
 @moves("rmsprop", scratch=2)
 def _rmsprop(settings: RMSprop, lr: float, arrays: list[Array]) -> None:
-    parameter, square, *more, gradient, room, work = arrays
-    gradient = decayed(parameter, gradient, settings.weight_decay, settings.maximize, room)
+    parameter, square, *more, gradient, scratch, work = arrays
+    gradient = decayed(parameter, gradient, settings.weight_decay, settings.maximize, scratch)
     average_square(square, gradient, settings.alpha, work)
     if settings.centered:
         mean = more[-1]
@@ -65,10 +65,10 @@ def _plan_rprop(settings: Rprop, lr: float, counts: list[Array]) -> float | None
 
 @moves("rprop", _plan_rprop, scratch=2)
 def _rprop(settings: Rprop, first: float | None, arrays: list[Array]) -> None:
-    parameter, before, size, gradient, room, work = arrays
+    parameter, before, size, gradient, scratch, work = arrays
     if first is not None:
         size[...] = first
-    slope = np.negative(gradient, out=room) if settings.maximize else gradient
+    slope = np.negative(gradient, out=scratch) if settings.maximize else gradient
     turned = np.multiply(slope, before, out=work)
     factors = np.where(turned > 0, settings.grow, np.where(turned < 0, settings.shrink, 1.0))
     np.multiply(size, factors, out=size)
@@ -94,8 +94,8 @@ def _plan_asgd(settings: ASGD, lr: float, counts: list[Array]) -> tuple[float, f
 @moves("asgd", _plan_asgd, scratch=2, counts=3)
 def _asgd(settings: ASGD, planned: tuple[float, float], arrays: list[Array]) -> None:
     rate, weight = planned
-    parameter, mean, gradient, room, work = arrays
-    gradient = decayed(parameter, gradient, settings.weight_decay, settings.maximize, room)
+    parameter, mean, gradient, scratch, work = arrays
+    gradient = decayed(parameter, gradient, settings.weight_decay, settings.maximize, scratch)
     np.multiply(parameter, 1 - settings.lambd * rate, out=parameter)
     np.subtract(parameter, np.multiply(gradient, rate, out=work), out=parameter)
     if weight == 1:

@@ -78,20 +78,20 @@ def moves(rule: str, plan: Plan = counted, *, scratch: int, counts: int = 1) -> 
     return declare
 
 
-def decayed(parameter: Array, gradient: Array, weight_decay: float, maximize: bool, room: Array) -> Array:
+def decayed(parameter: Array, gradient: Array, weight_decay: float, maximize: bool, scratch: Array) -> Array:
     """The gradient to descend along, with so much of the parameter added; in `scratch` unless it is the gradient."""
     if weight_decay:
-        decay = np.multiply(parameter, weight_decay, out=room)
-        return np.subtract(decay, gradient, out=room) if maximize else np.add(decay, gradient, out=room)
-    return np.negative(gradient, out=room) if maximize else gradient
+        decay = np.multiply(parameter, weight_decay, out=scratch)
+        return np.subtract(decay, gradient, out=scratch) if maximize else np.add(decay, gradient, out=scratch)
+    return np.negative(gradient, out=scratch) if maximize else gradient
 
 
-def slope_of(settings: Any, lr: float, parameter: Array, gradient: Array, room: Array) -> Array:
+def slope_of(settings: Any, lr: float, parameter: Array, gradient: Array, scratch: Array) -> Array:
     """Like `decayed`, but a decoupled decay scales down the parameter itself, immediately."""
     decay, decoupled = settings.weight_decay, settings.decoupled
     if decay and decoupled:
         np.multiply(parameter, 1 - lr * decay, out=parameter)
-    return decayed(parameter, gradient, 0.0 if decoupled else decay, settings.maximize, room)
+    return decayed(parameter, gradient, 0.0 if decoupled else decay, settings.maximize, scratch)
 
 
 def average(running: Array, value: Array, weight: float, work: Array) -> None:

@@ -42,12 +42,12 @@ def updated(written: Sequence[Array], read: Sequence[Array], scratch: int) -> It
     Pieces of 16-bit dtypes come as float32 copies; when the consumer asks for the next piece, the written ones are
     rounded back, so that a long chain of operations is rounded once.
     """
-    room: list[Array] = []
+    buffers: list[Array] = []
     for piece in pieces([*written, *read]):
         wide = [widened(array) for array in piece]
-        if not room or room[0].shape != wide[0].shape:
-            room = [np.empty_like(wide[0]) for _ in range(scratch)]
-        yield wide + room
+        if not buffers or buffers[0].shape != wide[0].shape:
+            buffers = [np.empty_like(wide[0]) for _ in range(scratch)]
+        yield wide + buffers
         for array, result in zip(piece[: len(written)], wide, strict=False):
             if result is not array:
                 array[...] = result

@@ -50,23 +50,23 @@ def _together(settings: SGD, steps: Steps, inputs: list[Array], outputs: list[Ar
 
 
 def _move(settings: SGD, lr: float, first: bool, arrays: list[Array]) -> None:
-    gradient, *room = arrays[2 if settings.momentum else 1 :]
-    direction = decayed(arrays[0], gradient, settings.weight_decay, settings.maximize, room[0])
+    gradient, *scratch = arrays[2 if settings.momentum else 1 :]
+    direction = decayed(arrays[0], gradient, settings.weight_decay, settings.maximize, scratch[0])
     if settings.momentum:
-        direction = _with_momentum(settings, direction, arrays[1], room, first)
-    step = np.multiply(direction, lr, out=room[0])
+        direction = _with_momentum(settings, direction, arrays[1], scratch, first)
+    step = np.multiply(direction, lr, out=scratch[0])
     np.subtract(arrays[0], step, out=arrays[0])
 
 
-def _with_momentum(settings: SGD, direction: Array, running: Array, room: list[Array], first: bool) -> Array:
+def _with_momentum(settings: SGD, direction: Array, running: Array, scratch: list[Array], first: bool) -> Array:
     if first:
         running[...] = direction
     else:
         np.multiply(running, settings.momentum, out=running)
         dampening = settings.dampening
-        taken = np.multiply(direction, 1 - dampening, out=room[0]) if dampening else direction
+        taken = np.multiply(direction, 1 - dampening, out=scratch[0]) if dampening else direction
         np.add(running, taken, out=running)
     if not settings.nesterov:
         return running
-    ahead = np.multiply(running, settings.momentum, out=room[1])
+    ahead = np.multiply(running, settings.momentum, out=scratch[1])
     return np.add(direction, ahead, out=ahead)
