@@ -1,6 +1,6 @@
-"""Where work runs: streams, the policies that say how they execute, and the worker threads behind them.
+"""Where work runs: streams, the policies by which they execute, and the worker threads behind them.
 
-Nothing here knows what a tensor, an op or a graph is.
+Nothing here knows tensors, ops or graphs.
 """
 
 from importlib import import_module as _import_module

@@ -2,12 +2,12 @@
 
 Pieces are handed out and freed when an instruction is launched, not when it has run.  A piece freed may therefore be
 handed out again while the device still works on its old content.  That is sound for one reason: the new owner's work
-stands behind the old one's on the same in-order stream.  So each allocator belongs to one stream, and whoever lets
-another stream use a piece must make the first stream wait for it before the piece is freed.
+stands behind the old one's on the same in-order stream.  So each allocator belongs to one stream, and a caller that
+lets another stream use a piece must make the first stream wait for it before the piece is freed.
 
-Destructors are the second way back.  The garbage collector may run them on any thread between any two steps, also in
-the middle of a change made here.  They take no lock and change nothing: they leave a note in a deque, and the notes
-are settled at the next call.
+Destructors are the second way to give pieces back.  The garbage collector may run them on any thread between any two
+steps, also in the middle of a change made here.  They take no lock and change nothing: they leave a note in a deque,
+and the notes are settled at the next call.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ class Allocation:
     Made by `BinAllocator` only.
 
     Attributes:
-        allocator: whose it is.
+        allocator: the allocator that it came from.
         block: the block that the piece is a part of, a flat uint8 array; None once freed.
         offset: where in the block it begins, in bytes.
         nbytes: its size; at least as much as was requested.
-        requested: how many bytes were asked for.
-        owner: who asked for it: any object with a telling str().
+        requested: the requested bytes.
+        owner: the requester: any object with a telling str().
     """
 
     __slots__ = ("__weakref__", "_piece", "allocator", "block", "nbytes", "offset", "owner", "requested")
@@ -89,7 +89,7 @@ class Allocation:
             InternalError: if the piece has been freed.
         """
         if self.block is None:
-            raise InternalError(f"{self!r} has been freed, and may be somebody else's by now")
+            raise InternalError(f"{self!r} has been freed, and may have another owner by now")
         needed = prod(shape) * numpy_dtype.itemsize
         if needed > self.nbytes:
             raise ValueError(f"{shape} of {numpy_dtype} needs {needed} bytes, and this piece has {self.nbytes}")
@@ -108,7 +108,7 @@ class Allocation:
             return
         allocator = self.allocator
         try:
-            # Before anybody else can get it: the callback must not write over the next owner's content.
+            # Before the piece can be reused: the callback must not write over the next owner's content.
             if allocator.on_free is not None:
                 allocator.on_free(self)
         finally:
@@ -151,9 +151,9 @@ class BinAllocator:
             call comes from the thread that calls the allocator next.  Neither is called for pieces of no bytes.
 
     Attributes:
-        retries: how often memory was short, and a request was tried again after some had come back.  The caller, who
-            alone knows what else can be done, says so; like the next one it is only reported here.
-        ooms: how often it was short for good.
+        retries: how often memory was short, and a request was tried again after some had come back.  The caller, which
+            alone knows other ways to get memory, counts this; like the next one it is only reported here.
+        ooms: how often a request failed for lack of memory.
 
     Raises:
         ValueError: for an alignment that is no power of two from 16 to 2 MiB.
@@ -189,7 +189,7 @@ class BinAllocator:
         # For destructors: a method of C's, because out of a Python function Ctrl-C may come before it has begun.
         self.leave_note: Final = self._notes.append
         self._lock = lock_held_while_forking()
-        # True while the lists are inconsistent: only a destructor on the same thread can ever see it so.
+        # True while the lists are inconsistent: only a destructor on the same thread can ever see that.
         self._changing = False
         # Bytes and pieces handed out: now, at most, and since the beginning.
         self._allocated = 0
@@ -216,7 +216,7 @@ class BinAllocator:
             owner: of the piece, for reports of live memory.
 
         Raises:
-            OutOfMemory: if no free piece is large enough and the device gives no new block.  What lies in free pieces
+            OutOfMemory: if no free piece is large enough and the device gives no new block.  Free pieces
                 elsewhere may help after `shrink`.
             ValueError: for a negative size.
         """
@@ -277,9 +277,9 @@ class BinAllocator:
     def shrink(self) -> int:
         """Give the blocks of which nothing is handed out back to the device, and return how many bytes that is.
 
-        Only legal while nothing in flight uses freed pieces: the caller must have waited for the stream.  Within the
-        stream order protects them, but the device may hand a block to anybody.  A block counts as given back at once,
-        also if an array of a freed piece, unused by now, still keeps it a little longer.
+        Only legal while no work uses freed pieces: the caller must have waited for the stream.  Within the stream its
+        order protects them, but the device may give a block to any user.  A block counts as given back
+        immediately, even if an array of a freed piece, unused by now, still keeps it a little longer.
         """
         self._settle()
         with self._lock:
@@ -301,8 +301,8 @@ class BinAllocator:
     def statistics(self) -> dict[str, int]:
         """Counters, under the names that ``torch.cuda.memory_stats`` gives them.
 
-        ``allocated_bytes`` are handed out, counted by the size of the pieces; ``requested_bytes`` the same by what was
-        asked for; ``reserved_bytes`` are in blocks (``segment``); ``inactive_split_bytes`` are free and cannot be given
+        ``allocated_bytes`` are handed out, counted by the size of the pieces; ``requested_bytes`` are counted by the
+        requests; ``reserved_bytes`` are in blocks (``segment``); ``inactive_split_bytes`` are free and cannot be given
         back to the device, since other pieces of their block are handed out.
         """
         self._settle()
@@ -336,15 +336,15 @@ class BinAllocator:
             self._segments_peak = len(self._blocks)
 
     def tried_again(self) -> None:
-        """Memory was short, and a request is tried again."""
+        """Count that memory was short, and a request is tried again."""
         self.retries += 1
 
     def ran_out(self) -> None:
-        """Memory was short for good."""
+        """Count that a request failed for lack of memory."""
         self.ooms += 1
 
     def largest(self, count: int) -> list[Allocation]:
-        """The `count` largest pieces handed out, largest first, of equals the oldest block's first.
+        """The `count` largest pieces handed out, largest first; of equal ones, the oldest block's first.
 
         For reports: these describe the pieces and do not keep them.  Freeing them does nothing.
         """
@@ -384,10 +384,10 @@ class BinAllocator:
             raise _entered_twice()
         self._changing = True
 
-    # Back from those who had it
+    # Pieces that come back
 
     def _settle(self) -> None:
-        """Take back the pieces that destructors left."""
+        """Take back the pieces that destructors have noted."""
         notes = self._notes
         # Only the present notes: in the middle of a change a piece is noted once more.
         for _ in range(len(notes)):
@@ -433,7 +433,7 @@ class BinAllocator:
         _let_go(owner)
 
     def _last_dropped(self, size: int) -> Piece | None:
-        """The piece that a destructor left last, if it has this size, which need not go through the bins.
+        """The piece that a destructor noted last, if it has this size, which need not go through the bins.
 
         Takes back the rest; and all of it, if there is a callback for freed pieces.
         """
@@ -529,7 +529,7 @@ class BinAllocator:
 
 
 def _let_go(owner: object) -> None:
-    """Does nothing.  Compiled code lets go of a variable at its last use, whatever `del` says: this is one."""
+    """Does nothing.  Compiled code releases a variable at its last use, even before a `del`: this is a use."""
 
 
 def _entered_twice() -> InternalError:

@@ -17,7 +17,7 @@ def contradictions(
     bins: Sequence[Sequence[Any]],
     counted: Mapping[str, int],
 ) -> list[str]:
-    """Where blocks, bins and counters contradict each other; with the allocator's lock held.
+    """The contradictions between blocks, bins and counters; called with the allocator's lock held.
 
     Args:
         alignment: of the pieces, in bytes.

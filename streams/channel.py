@@ -23,15 +23,15 @@ class Operation(NamedTuple):
     """One exchange, as every rank of the group describes it.
 
     Attributes:
-        kind: which.  By "leave" a rank says that it will start no more.
+        kind: the kind of exchange.  With "leave" a rank announces that it will start no more.
         ranks: the group, in the order in which parts are put together; the sender and the receiver of a message.
         dtype: of the elements, by name.
-        counts: how many elements each rank gives or gets, by its place in the group.  For "all_gather" each gives so
-            many and gets all; for "reduce_scatter" each gives all and gets so many; for "all_to_all" row by row how
-            many each gives to each; otherwise one number for all.
+        counts: the elements that each rank gives or gets, by its place in the group.  For "all_gather" each gives its
+            count and gets all; for "reduce_scatter" each gives all and gets its count; for "all_to_all" a matrix, row
+            by row, of the counts from each rank to each; otherwise one number for all.
         reduction: of "all_reduce" and "reduce_scatter".
         root: of "broadcast", its place in the group.
-        note: what it is for, where ranks compare that; of "leave" why, or nothing.
+        note: the purpose, where ranks compare it; for "leave" the reason, or "".
     """
 
     kind: Kind
@@ -43,7 +43,7 @@ class Operation(NamedTuple):
     note: str = ""
 
     def __str__(self) -> str:
-        """For people: without what does not matter for its kind."""
+        """A text for people, with the fields that matter for the kind."""
         text = f"{self.kind} of {self.dtype} {list(self.counts)}" if self.dtype else self.kind
         if self.kind in ("all_reduce", "reduce_scatter") and self.reduction != "sum":
             text += f" by {self.reduction}"
@@ -54,7 +54,7 @@ class Operation(NamedTuple):
         return f"{text} among ranks {list(self.ranks)}"
 
     def gotten(self, place: int) -> int:
-        """How many elements the rank at this place of the group gets."""
+        """The number of elements that the rank at this place of the group gets."""
         size = len(self.ranks)
         if self.kind == "all_to_all":
             return sum(self.counts[place::size])
@@ -67,7 +67,7 @@ class Operation(NamedTuple):
         return self.counts[0]
 
     def traffic(self, place: int) -> float:
-        """How many elements reach the rank at this place of the group from others, by the usual algorithms."""
+        """The elements that reach the rank at this place of the group from others, by the usual algorithms."""
         size = len(self.ranks)
         if self.kind == "all_reduce":
             return 2 * (size - 1) / size * self.counts[0]
@@ -86,23 +86,23 @@ class Work(Protocol):
     """An operation that a rank has started.
 
     Attributes:
-        error: why it has failed; None as long as it has not.
+        error: the reason of its failure; None as long as it has not failed.
     """
 
     error: Exception | None
 
 
 class Channel(Protocol):
-    """The way from one rank to the others, in one communication scope."""
+    """The connection from one rank to the others, in one communication scope."""
 
     rank: int
 
     def scoped(self, scope: str, timeout: float | None) -> Channel:
-        """The way in another scope, whose name no scope has had before.
+        """The connection in another scope, whose name no scope has had before.
 
         Args:
             scope: its name.
-            timeout: seconds after which its operations fail to which not all ranks have come; None for the usual.
+            timeout: seconds after which operations fail that some ranks have not started; None for the usual.
         """
         ...
 
@@ -117,11 +117,11 @@ class Channel(Protocol):
         """Take part in an operation, behind all that were started before.
 
         Args:
-            operation: which.
+            operation: the operation.
             given: flat, the elements that this rank gives; None if it gives none.
             gotten: flat, for those that it gets; None if it gets none.  Both are in use until the work has ended.
-            failure: why this rank cannot give anything; the operation then fails on all of its ranks.
-            place: the line of the program that wants it, for messages.
+            failure: the reason why this rank cannot give anything; the operation then fails on all of its ranks.
+            place: the user's line, for messages.
         """
         ...
 
@@ -138,5 +138,5 @@ class Channel(Protocol):
         ...
 
     def started(self) -> int:
-        """How many operations were started."""
+        """The number of operations that were started."""
         ...

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 # The kind of the streams of exchanges; in a communication scope, a colon and its name follow.
 KIND: Final = "comm"
 
-# The way from this rank to the others, in the communication scope of this task or thread; None if there is none.
+# The connection from this rank to the others, in the communication scope of this task or thread; None without one.
 CHANNEL: Final[ContextVar[Channel | None]] = ContextVar("vmflow.channel", default=None)
 
 
 class CommunicationStreamPolicy(StreamPolicy):
-    """Hands operations to a channel at once, in program order: all ranks must start the same ones in one order.
+    """Hands operations to a channel immediately, in program order: all ranks must start the same ones in one order.
 
     Args:
         channel: to the other ranks, in one communication scope.
@@ -45,7 +45,7 @@ class CommunicationStreamPolicy(StreamPolicy):
         self._left = operation.kind == "leave"
 
     def on_scheduler_thread(self, cost: int, loop_attached: bool) -> bool:
-        # Starting takes no time worth a worker.
+        # Starting takes too little time for a worker.
         return True
 
     def enqueue(self, work: Callable[[], None], fail: Callable[[BaseException], None]) -> Verdict:
@@ -92,7 +92,7 @@ def open_lane() -> CommunicationStreamPolicy:
     """A new lane for this rank.
 
     Raises:
-        DeviceUnavailable: if there is no way to other ranks.
+        DeviceUnavailable: if there is no connection to other ranks.
     """
     channel = CHANNEL.get()
     if channel is None:

@@ -6,7 +6,7 @@ from .stream import StreamPolicy
 
 
 class ControlStreamPolicy(StreamPolicy):
-    """Runs on the thread that schedules: its instructions order other work and do none themselves."""
+    """Runs on the thread that schedules: its instructions only order other work."""
 
     kind = "control"
 

@@ -6,8 +6,8 @@ from typing import Final
 
 from .stream import StreamPolicy
 
-# An awaited op that is handed to the worker keeps a loop's thread for 90 to 200 microseconds, however long its kernel
-# takes, and one that is done inline for eight and the kernel's own time: below this, inline is better for it as well.
+# An awaited op that is handed to the worker keeps a loop's thread for 90 to 200 microseconds, for any kernel, and one
+# that is done inline for eight and the kernel's own time: below this, inline is better for the loop as well.
 INLINE_BELOW_NANOSECONDS: Final = 100_000
 
 # Work that was handed to the worker cannot be overtaken any more; work that is held back costs a hand-over's time in
@@ -19,7 +19,7 @@ class CpuStreamPolicy(StreamPolicy):
     """numpy on the host.
 
     numpy releases the GIL in large ufuncs and in BLAS, so that a worker thread keeps an event loop responsive; for
-    small work the hand-over costs more than the work.  In a plain script nobody would use the time saved, hence
+    small work the hand-over costs more than the work.  In a plain script no other code would use the saved time, so
     everything runs inline.
 
     Args:

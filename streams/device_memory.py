@@ -20,8 +20,8 @@ KIB: Final = 1 << 10
 MIB: Final = 1 << 20
 GIB: Final = 1 << 30
 
-# Processors take accesses at the same place of two pages for accesses to the same memory until they have looked closer:
-# arrays that are read and written together are faster, additions by up to a fifth, if they begin at different places.
+# Processors first take accesses at the same offset of two pages for accesses to the same memory: arrays that are read
+# and written together are faster, additions by up to a fifth, if they begin at different offsets.
 PAGE: Final = 4096
 # Also wide enough for every vector unit, and for a cache line.
 _STAGGER: Final = 512
@@ -38,13 +38,13 @@ class DeviceMemory:
             MemoryError if the device has no more.  By default a numpy array on the host that begins at a multiple of 64
             bytes, each at another place of a page than the one before.
         limit: the most bytes that may be in blocks at a time; None for as many as the device has.
-        garbage: a byte to fill memory with that belongs to nobody any more, so that using it shows; None to leave it.
-        staggers: whether pieces had better begin at different places of their pages, as on the host.
+        garbage: a byte to fill released memory with, so that its use shows; None to leave its content.
+        staggers: whether pieces should begin at different offsets of their pages, as on the host.
         nothing: an array of no bytes, as `make` would return it; numpy's by default.
 
     Attributes:
         peak: the most bytes that were in blocks at a time.
-        garbage, staggers, nothing: as given.
+        garbage, staggers, nothing: see above.
 
     Raises:
         ValueError: for a negative limit.
@@ -109,7 +109,7 @@ class DeviceMemory:
             # Counted before it is made: of two threads at the limit, one must see the other's.
             self._used += nbytes
         try:
-            # Without the lock: a device may take its time, and only those who want blocks too should notice.
+            # Without the lock: a device may take its time, and only requests for blocks should notice.
             block = self._make(nbytes)
             if block.nbytes != nbytes:
                 raise InternalError(f"{self.name} made a block of {block.nbytes} bytes where {nbytes} were asked for")
@@ -159,10 +159,10 @@ _places = cycle(range(0, PAGE, 2 * _STAGGER))  # a second piece of a block begin
 
 
 def _host_bytes(nbytes: int) -> Array:
-    room = nbytes + PAGE
-    if room > sys.maxsize:
+    padded = nbytes + PAGE
+    if padded > sys.maxsize:
         raise MemoryError(f"{nbytes} bytes are more than can be addressed")  # numpy says ValueError
-    block = np.empty(room, np.uint8)
+    block = np.empty(padded, np.uint8)
     start = (next(_places) - block.ctypes.data) % PAGE
     return block[start : start + nbytes]
 

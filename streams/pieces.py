@@ -1,4 +1,4 @@
-"""Blocks taken from a device, and the pieces they are cut into: how large both are, and which piece is beside which."""
+"""Blocks taken from a device, and the pieces they are cut into: their sizes and their neighbours."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ MIDDLING_BELOW: Final = 10 * MIB
 _MIDDLING_BLOCK: Final = 20 * MIB
 LARGE_GRANULE: Final = 2 * MIB
 
-# Where it matters at which place of a page a piece begins (see `device_memory.PAGE`), pieces of whole pages are made a
-# little larger from this size on; those that have a block each begin where the block does.
+# Where the offset of a piece within a page matters (see `device_memory.PAGE`), pieces of whole pages are made a little
+# larger from this size on; pieces with a block of their own begin where the block does.
 STAGGERED_FROM: Final = 64 * KIB
-# What a block has more, for as many pieces as it may be cut into: 32 of 64 KiB in a small one.
-STAGGERED_ROOM: Final = 16 * KIB
+# A block's additional bytes, for as many pieces as it may be cut into: 32 of 64 KiB in a small one.
+STAGGERED_BYTES: Final = 16 * KIB
 
-# A piece less than twice the request is handed out whole: the rest would be too small for the next request of its
-# kind.  Unless the rest is as large as this: nobody can afford to waste so much.
+# A piece less than twice the request is handed out whole: the rest would be too small for the next request of its kind.
+# A rest of at least this size is split off in any case, since it is too much to waste.
 SPLIT_OFF: Final = 128 * MIB
 
 
@@ -74,7 +74,7 @@ class Piece:
 
 
 def cut(piece: Piece, size: int) -> Piece:
-    """Make `piece` end after `size` bytes; the rest, as a piece that is free."""
+    """Make `piece` end after `size` bytes; returns the rest, as a free piece."""
     rest = Piece(piece.block, piece.offset + size, piece.nbytes - size)
     follower = piece.next
     rest.previous = piece
@@ -104,19 +104,19 @@ def pieces_of(block: Block) -> Iterator[Piece]:
 
 
 def is_idle(block: Block) -> bool:
-    """Whether nothing of it is handed out."""
+    """Whether no piece of it is handed out."""
     return block.first.free and block.first.nbytes == block.nbytes
 
 
 def block_size(size: int, staggered: bool = False) -> int:
-    """How much to take from the device for a request of `size` bytes.
+    """The bytes to take from the device for a request of `size` bytes.
 
     Args:
         staggered: whether pieces of whole pages are made larger; then as many of them fit as would otherwise.
     """
-    room = STAGGERED_ROOM if staggered else 0
+    more = STAGGERED_BYTES if staggered else 0
     if size < _SMALL_BELOW:
-        return _SMALL_BLOCK + room
+        return _SMALL_BLOCK + more
     if size < MIDDLING_BELOW:
-        return _MIDDLING_BLOCK + room
+        return _MIDDLING_BLOCK + more
     return -(-size // LARGE_GRANULE) * LARGE_GRANULE

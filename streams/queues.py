@@ -1,6 +1,6 @@
-"""The queues of a stream: instructions, each in one at a time, whose links are in themselves.
+"""The queues of a stream: instructions, each in one queue at a time, with the links in the instructions themselves.
 
-So it takes no memory to enter one, and none to leave it.
+So entering and leaving a queue takes no memory.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Fifo:
             self.append(other)
 
     def clear(self) -> None:
-        """Forget all of them."""
+        """Remove all instructions."""
         for instruction in self:
             instruction.behind = None
         self.first = self.last = None
@@ -73,14 +73,14 @@ class Fifo:
             instruction = behind
 
     def __len__(self) -> int:
-        return len(list(iter(self)))  # takes time in proportion; only for looking inside
+        return len(list(iter(self)))  # takes time in proportion; only for inspection
 
 
 @final
 class BySerial:
     """The lowest serial is the first out.
 
-    Most come in that order, and stand in a row; only for those that do not, serials are compared on the way out.
+    Most come in that order, and stand in a row; serials are compared on the way out, only for those that do not.
 
     Attributes:
         row: those that came in order.
@@ -94,7 +94,7 @@ class BySerial:
         self.late: list[tuple[int, Instruction]] = []
 
     def push(self, instruction: Instruction) -> None:
-        """Put it where it belongs."""
+        """Add an instruction at its place."""
         last = self.row.last
         if last is None or last.serial < instruction.serial:
             self.row.append(instruction)
@@ -102,7 +102,7 @@ class BySerial:
             heappush(self.late, (instruction.serial, instruction))
 
     def pop(self) -> Instruction:
-        """Take out the one of the lowest serial.
+        """Take out the instruction with the lowest serial.
 
         Raises:
             IndexError: if there is none.
@@ -113,12 +113,12 @@ class BySerial:
         return self.row.popleft()
 
     def clear(self) -> None:
-        """Forget all of them."""
+        """Remove all instructions."""
         self.row.clear()
         self.late = []
 
     def is_empty(self) -> bool:
-        """Whether there is none."""
+        """Whether the queue is empty."""
         return self.row.first is None and not self.late
 
     def __iter__(self) -> Iterator[Instruction]:

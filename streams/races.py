@@ -1,10 +1,10 @@
-"""Whether accesses to the same memory are ordered at all: a happens-before detector by vector clocks.
+"""Checks whether accesses to the same memory are ordered at all: a happens-before detector by vector clocks.
 
-It is told of launches, of streams that wait for events and of events that the host has seen, and nothing of the
-reasons; so it checks a scheduler without sharing its mistakes.  It looks at the order of two accesses, not at their
-times: a missing wait is found although the device happened to be quick.
+Its input is launches, streams that wait for events and events that the host has seen, without their reasons; so it
+checks a scheduler without sharing its mistakes.  It looks at the order of two accesses, not at their times: a missing
+wait is found even if the device happened to be quick.
 
-Each stream is a timeline, and so is the host; several host threads count as one, since a lock orders what they tell.
+Each stream is a timeline, and so is the host; several host threads count as one, since a lock orders their calls.
 The time of a launch is its position among all launches, so that times never come back, even after `quiet`.  A clock
 says for each stream up to which time its launches are known to have ended.  It is never changed, only replaced, because
 tickets and events share it.
@@ -31,20 +31,20 @@ USE_AFTER_RELEASE: Final = "use after release"
 class Ticket:
     """One launch, as the detector remembers it.  Opaque to the caller of `RaceDetector.launched`."""
 
-    __slots__ = ("known", "stream", "time", "what")
+    __slots__ = ("known", "stream", "time", "work")
 
-    def __init__(self, stream: Hashable, time: int, known: Clock, what: object) -> None:
+    def __init__(self, stream: Hashable, time: int, known: Clock, work: object) -> None:
         self.stream = stream
         self.time = time
         self.known = known
-        self.what = what
+        self.work = work
 
     def precedes(self, other: Ticket) -> bool:
-        """Whether it has surely ended when `other`, launched later, begins."""
+        """Whether it has certainly ended when `other`, launched later, begins."""
         return self.stream == other.stream or other.known.get(self.stream, 0) >= self.time
 
     def __str__(self) -> str:
-        return f"{self.what}, on {getattr(self.stream, 'name', self.stream)}"
+        return f"{self.work}, on {getattr(self.stream, 'name', self.stream)}"
 
 
 class Host:
@@ -80,7 +80,7 @@ class Range:
 
     Attributes:
         start, stop: its first byte in its block, and the one behind its last.
-        accesses: these, and whether they were writes.
+        accesses: these launches, and whether they were writes.
     """
 
     __slots__ = ("accesses", "start", "stop")
@@ -120,7 +120,7 @@ class Accesses:
         self.former: list[Range] = []
 
     def written(self, ticket: Ticket) -> None:
-        """Take `ticket` for the last write.  It is behind all others, and so is any access that will be behind it."""
+        """Make `ticket` the last write.  It is behind all others, and so is any access that will be behind it."""
         self.writer = ticket
         if self.reads:
             self.reads = {}
@@ -141,7 +141,7 @@ class Accesses:
         for part in self.former:
             for earlier, wrote in part.accesses.items():
                 if wrote and not earlier.precedes(later):
-                    return _race(REUSE, earlier, "writes what it was before", later, "reads")
+                    return _race(REUSE, earlier, "writes its memory under an earlier key", later, "reads")
         return None
 
     def race_of_write(self, later: Ticket) -> RaceDetected | None:
@@ -155,7 +155,7 @@ class Accesses:
             for earlier, wrote in part.accesses.items():
                 if not earlier.precedes(later):
                     verb = "writes" if wrote else "reads"
-                    return _race(REUSE, earlier, f"{verb} what it was before", later, "writes")
+                    return _race(REUSE, earlier, f"{verb} its memory under an earlier key", later, "writes")
         return None
 
 
@@ -163,7 +163,8 @@ class Accesses:
 class RaceDetector:
     """Finds accesses that nothing orders.
 
-    A storage is named by any hashable `key`, a stream likewise, and what was launched by any object, whose `str` is
+    A storage is named by any hashable `key`, a stream likewise.  Launched work is described by any object, whose `str`
+    is
     taken only for a report: it should have the instruction's name and the user's line.  Of two accesses to one key, one
     of them a write, the later has to be launched on the same stream, or behind a wait for an event recorded behind the
     earlier, or after the host has learnt of the earlier's end; each also in several steps.
@@ -171,11 +172,11 @@ class RaceDetector:
     Everything but `freed` must be called by one thread at a time, in the order in which it happened.
 
     Args:
-        strict: whether a race raises where it is found, before anything of the launch is remembered; else it is only
-            kept, and the launch taken as if it had been ordered, so that one mistake is reported once.
+        strict: whether a race raises where it is found, before the launch is recorded; otherwise it is only kept, and
+            the launch recorded as if it had been ordered, so that one mistake is reported once.
 
     Attributes:
-        races: all that were found, also those that were raised.
+        races: all that were found, even if they were raised.
     """
 
     def __init__(self, strict: bool = True) -> None:
@@ -188,24 +189,24 @@ class RaceDetector:
         self._ranges: dict[Hashable, list[Range]] = {}
         # The last access to each storage before its memory was taken from it.
         self._released: dict[Hashable, Ticket | None] = {}
-        # Appended to by any thread, and looked at before anything else.
+        # Appended to by any thread, and read before anything else.
         self._freed: deque[tuple[Hashable, int, int, Hashable]] = deque()
 
     # Launches
 
-    def launched(self, stream: Hashable, reads: Iterable[Hashable], writes: Iterable[Hashable], what: object) -> Ticket:
-        """`what` was handed to `stream`, behind everything there, and accesses these storages.
+    def launched(self, stream: Hashable, reads: Iterable[Hashable], writes: Iterable[Hashable], work: object) -> Ticket:
+        """Record that `work` was handed to `stream`, behind everything there, and accesses these storages.
 
         Returns:
             For `finished`.
 
         Raises:
-            RaceDetected: something that it has to be behind may still be running; only if strict.
+            RaceDetected: an access that it has to be behind may still be running; only if strict.
         """
         self._take_freed()
         reads, writes = tuple(reads), tuple(writes)
         timeline = self._timeline(stream)
-        ticket = Ticket(stream, self._time + 1, timeline.known, what)
+        ticket = Ticket(stream, self._time + 1, timeline.known, work)
         self._check(ticket, reads, writes)
         self._time = timeline.time = ticket.time
         for key in reads:
@@ -215,25 +216,25 @@ class RaceDetector:
         return ticket
 
     def recorded(self, stream: Hashable) -> Clock:
-        """An event was recorded on `stream`: returns the launches that have ended when it is reached, for `waits`."""
+        """Record an event on `stream`: returns the launches that have ended when it is reached, for `waits`."""
         timeline = self._timeline(stream)
         return joined(timeline.known, {stream: timeline.time})
 
     def waits(self, stream: Hashable, clock: Clock) -> None:
-        """Launches on `stream` from now on run behind the event that `clock` came from."""
+        """Record that launches on `stream` from now on run behind the event that `clock` came from."""
         timeline = self._timeline(stream)
         timeline.known = joined(timeline.known, clock)
 
     # The host
 
     def finished(self, ticket: Ticket) -> None:
-        """The host has learnt that this launch has ended, hence everything that it was behind as well."""
+        """Record that the host has learnt that this launch has ended, and so everything that it was behind."""
         # A clock that knows of a launch knows all that the launch knew: clocks are only ever joined as wholes.
         if self._host.get(ticket.stream, 0) < ticket.time:
             self._host = joined(self._host, {**ticket.known, ticket.stream: ticket.time})
 
-    def host_access(self, key: Hashable, write: bool, what: object) -> None:
-        """The host itself reads, or writes, this storage now.
+    def host_access(self, key: Hashable, write: bool, work: object) -> None:
+        """Record that the host itself reads, or writes, this storage now.
 
         Later launches are behind it in any case, for it is the host that launches.
 
@@ -241,7 +242,7 @@ class RaceDetector:
             RaceDetected: the host does not know that an access before it has ended; only if strict.
         """
         self._take_freed()
-        ticket = Ticket(HOST, self._time, self._host, what)
+        ticket = Ticket(HOST, self._time, self._host, work)
         self._check(ticket, () if write else (key,), (key,) if write else ())
         if write:
             self._accesses.pop(key, None)
@@ -249,7 +250,8 @@ class RaceDetector:
     # Memory
 
     def freed(self, block: Hashable, start: int, stop: int, key: Hashable) -> None:
-        """The bytes of `block` from `start` to before `stop` are no longer `key`'s.  Any thread may call this.
+        """Record that the bytes of `block` from `start` to before `stop` are no longer `key`'s.  Any thread may call
+        this.
 
         From here on an access to `key` is a use after release, until it is handed memory again or forgotten.
 
@@ -260,7 +262,7 @@ class RaceDetector:
         self._freed.append((block, start, stop, key))
 
     def handed_out(self, block: Hashable, start: int, stop: int, key: Hashable) -> None:
-        """These bytes, and no others, are `key`'s now; to be told before the first launch that uses them.
+        """Record that these bytes, and no others, are `key`'s now; before the first launch that uses them.
 
         Uses of any of them under another key must have ended before the first use under this one.
 
@@ -280,13 +282,13 @@ class RaceDetector:
             self._ranges[block] = left
 
     def forget(self, key: Hashable) -> None:
-        """The storage is gone, and nothing will be launched on it again; to be told after `freed`, if that is told."""
+        """Forget a storage on which nothing will be launched again; call this after `freed`, if that is called."""
         self._take_freed()
         self._accesses.pop(key, None)
         self._released.pop(key, None)
 
     def quiet(self) -> None:
-        """Everything launched has ended, and the host knows it: no later access can race with an earlier one.
+        """Record that everything launched has ended, and the host knows it: no later access races with an earlier one.
 
         Storages whose memory was freed are forgotten too, which bounds the detector's own memory.
         """
@@ -300,7 +302,7 @@ class RaceDetector:
     # Inside
 
     def _timeline(self, stream: Hashable) -> Timeline:
-        """The stream, knowing what the host knows: it is the host that launches."""
+        """The stream, with all launches that the host knows to have ended: it is the host that launches."""
         timeline = self._timelines.get(stream)
         if timeline is None:
             timeline = self._timelines[stream] = Timeline()
@@ -345,7 +347,7 @@ class RaceDetector:
             raise race
 
     def _take_freed(self) -> None:
-        """Look at the pieces that were freed since the last call."""
+        """Take in the pieces that were freed since the last call."""
         while self._freed:
             block, start, stop, key = self._freed.popleft()
             accesses = self._accesses.pop(key, None)

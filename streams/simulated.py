@@ -1,7 +1,7 @@
-"""A simulated accelerator: in-order queues, events, and a say in when anything happens.
+"""A simulated accelerator: in-order queues, events, and control over when anything happens.
 
 Code that forgets to wait for a device works as long as the device is quick.  This one is as slow as the rules allow, or
-quick and slow by turns as a seed has it, so that such code fails here, and fails again under the same seed.
+quick and slow by turns, by a seed, so that such code fails here, and fails again under the same seed.
 
 It computes nothing itself.  Work is a callable that it calls later, on the thread that makes it go on: a host
 thread that waits for an event, one that asks for a step, or, in the modes that say so, one that enqueues or polls.
@@ -21,8 +21,8 @@ from .stream import Event, StreamPolicy
 
 MODES: Final = ("eager", "lazy", "random")
 
-# How far a random device gets between two things that the host does.  Mostly not at all, or the host would never be
-# ahead of it; sometimes far enough to finish everything.
+# Steps of a random device between two actions of the host.  Mostly none, or the host would never be ahead of it;
+# sometimes enough to finish everything.
 STRIDES: Final = (0, 0, 0, 1, 1, 2, 5)
 
 KINDS: Final = ("compute", "host_to_device", "device_to_host")
@@ -44,19 +44,19 @@ def parse_mode(text: str) -> tuple[str, int]:
 
 @final
 class SimulatedDevice:
-    """An accelerator that is not there: in-order queues, events, and a say in when anything happens.
+    """An accelerator that does not exist: in-order queues, events, and control over when anything happens.
 
     Any thread may use it.  Pieces of work run one at a time; a piece may not use the device itself.
 
     Args:
         name: for people.
         mode: when work runs.  "lazy": when the host has to wait, and not before.  "random": besides, a random number of
-            steps after anything enqueued and before an event is polled.  "eager": at once, so far as it can.
+            steps after anything enqueued and before an event is polled.  "eager": immediately, as far as it can.
         seed: decides which queue goes on, and how far; one thread with one seed always sees the same.
 
     Attributes:
-        ran: how many pieces of work have begun, those that were made to fail included.
-        enqueued: how many were handed over.
+        ran: the number of pieces of work that have begun, including those that were made to fail.
+        enqueued: the number of pieces that were enqueued.
         host_waits: how often the host had to wait.
 
     Raises:
@@ -107,7 +107,7 @@ class SimulatedDevice:
         return self._go_on(_never)
 
     def proceed(self) -> bool:
-        """As `step`, for a host that has nothing else to do.
+        """Like `step`, for a host that has nothing else to do.
 
         Returns:
             Whether a piece of work was run; if not, everything has been.
@@ -148,24 +148,24 @@ class SimulatedDevice:
 
     # From its queues and events
 
-    def admit(self, what: str, event: SimulatedEvent | None = None) -> None:
-        """Raise if work that runs on the device does what only the host may, and for events of other devices.
+    def admit(self, action: str, event: SimulatedEvent | None = None) -> None:
+        """Raise if work on the device does something that only the host may, and for events of other devices.
 
         Args:
-            what: is about to be done.
-            event: of which, if it is about one.
+            action: the attempted action.
+            event: its event, if it has one.
 
         Raises:
             RuntimeError: called by work that runs on the device.
             ValueError: `event` belongs to another device.
         """
         if self._stepper == threading.get_ident():
-            raise RuntimeError(f"a piece of work that runs on {self.name} tried to {what}: only the host may")
+            raise RuntimeError(f"a piece of work that runs on {self.name} tried to {action}: only the host may")
         if event is not None:
             self._check_mine(event)
 
     def hand_over(self, queue: SimulatedQueue, entry: Piece | Mark) -> None:
-        """Put `entry` on `queue`, and let the device do what its mode says."""
+        """Put `entry` on `queue`, and let the device go on as far as its mode allows."""
         with self._turn:
             queue.entries.append(entry)
             if isinstance(entry, Piece):
@@ -179,7 +179,7 @@ class SimulatedDevice:
             self._stride()
 
     def polled(self) -> None:
-        """The host has asked how far the device is: time passes for a random one."""
+        """Called when the host has asked how far the device is: time passes for a random one."""
         if self.mode == "random":
             self._stride()
 
@@ -272,7 +272,7 @@ class SimulatedDevice:
         return error
 
     def _settle(self, queue: SimulatedQueue) -> None:
-        """Pass the marks that `queue` has come to, and those that this brings others to: a mark takes no time.
+        """Pass the marks that `queue` has come to, and those that this unblocks: a mark takes no time.
 
         Afterwards each head is a piece of work, or waits for an event that has not been reached and knows it.
         """
@@ -293,7 +293,7 @@ class SimulatedDevice:
         self._turn.notify_all()
 
     def _stride(self) -> None:
-        """Some steps, unless another thread is at one: neither enqueueing nor polling waits for a device."""
+        """Take some steps, unless another thread is at one: neither enqueueing nor polling waits for a device."""
         with self._turn:
             count = 0 if self._stepping() else self._random.choice(STRIDES)
         for _ in range(count):
@@ -315,10 +315,10 @@ class SimulatedDevice:
 class SimulatedQueue:
     """One in-order queue of a simulated device; made by `SimulatedDevice.queue`.
 
-    Its length is how much stands in it: work that has not ended, waits that are not satisfied, events not reached.
+    Its length counts unfinished work, waits that are not satisfied, and events that are not reached.
 
     Attributes:
-        device: whose it is.
+        device: the device that it belongs to.
         name: for people.
         entries: the work in it, the device's alone to touch.
     """
@@ -338,7 +338,7 @@ class SimulatedQueue:
         return len(self.entries)
 
     def __bool__(self) -> bool:
-        # By its length, an idle queue would pass for none.
+        # By its length, an idle queue would be false.
         return True
 
     def enqueue(self, work: Callable[[], None], fail: Callable[[BaseException], None]) -> None:
@@ -405,7 +405,7 @@ class SimulatedEvent:
     """A point in a queue; made by `SimulatedQueue.record`, or ahead of that by `SimulatedDevice.event`.
 
     Attributes:
-        device: whose it is.
+        device: the device that it belongs to.
         label: for people; empty until it has been recorded.
         reached: whether everything before it has run.
         holds: the queues whose heads wait for it, the device's alone to touch.
@@ -427,7 +427,7 @@ class SimulatedEvent:
         return self.reached
 
     def synchronize(self) -> None:
-        """Return when it has been reached; as `SimulatedDevice.run_until`."""
+        """Return when it has been reached; like `SimulatedDevice.run_until`."""
         self.device.run_until(self)
 
     def has_been_reached(self) -> bool:
@@ -454,7 +454,7 @@ class Piece:
 
 @final
 class Mark:
-    """A place in a queue where an event is reached (`records`), or has to have been before anything goes on."""
+    """A place in a queue where an event is reached (`records`), or must have been reached before the queue goes on."""
 
     __slots__ = ("event", "records")
 
@@ -484,7 +484,7 @@ class SimulatedStreamPolicy(StreamPolicy):
         self.queue = queue
 
     def on_scheduler_thread(self, cost: int, loop_attached: bool) -> bool:
-        # Handing over takes no time worth a worker.
+        # Enqueueing takes too little time for a worker.
         return True
 
     def enqueue(self, work: Callable[[], None], fail: Callable[[BaseException], None]) -> None:

@@ -42,10 +42,10 @@ class StreamPolicy:
         kind: the name of the kind, as shown in reprs and the story ("compute", "control", ...).
         sequential: whether everything on the stream keeps program order, also where no data asks for it.  Transports
             need it (all ranks must see one order); compute streams do not.
-        asynchronous: whether work is handed over by `enqueue` and ends later, behind the host's back; else it has ended
+        asynchronous: whether `enqueue` hands work over, which ends later, without the host; otherwise work has ended
             when it returns.
-        launches_ahead: whether `enqueue` calls work at once, which launches what the device computes later, as streams
-            of a GPU do; other asynchronous streams call work when its turn comes.
+        launches_ahead: whether `enqueue` calls work immediately, which launches kernels that the device runs later, as
+            on streams of a GPU; other asynchronous streams call work in its turn.
         depth: nanoseconds of estimated work that may be handed over and not finished before more is held back.  Work
             that is held back can still be overtaken by something more urgent, and be dropped.
     """
@@ -63,7 +63,7 @@ class StreamPolicy:
     def on_scheduler_thread(self, cost: int, loop_attached: bool) -> bool:
         """Whether work of `cost` nanoseconds (an estimate) should run on the thread that schedules.
 
-        `loop_attached` tells that the scheduling thread must stay responsive, because an event loop lives on it or
+        `loop_attached` means that the scheduling thread must stay responsive, because an event loop lives on it or
         waits for it.
         """
         raise NotImplementedError
@@ -80,25 +80,25 @@ class StreamPolicy:
         return False
 
     def close(self) -> None:
-        """Its machine has ended: end all threads that serve the stream."""
+        """End all threads that serve the stream; called when its machine has ended."""
 
     # Asynchronous streams only
 
     def enqueue(self, work: Callable[[], None], fail: Callable[[BaseException], None]) -> Verdict | None:
         """Hand `work` over, to run behind everything enqueued before; the device calls `fail` if it cannot run it.
 
-        A stream of a GPU calls `work` at once; that launches kernels, and the kernels run later.
+        A stream of a GPU calls `work` immediately; that launches kernels, and the kernels run later.
 
         Returns:
-            For a stream of a GPU, a function that tells, once the kernels have ended, whether one has failed.
+            For a stream of a GPU, a function that returns, once the kernels have ended, the error of one, or None.
         """
         raise NotImplementedError
 
     def allocates_from(self, allocator: Any) -> None:
-        """Kernels on this stream may get scratch memory there, in the stream's order."""
+        """Let kernels on this stream take scratch memory from an allocator, in the stream's order."""
 
     def hold(self, thing: object) -> None:
-        """Keep an object until all work has ended that is handed over now or was before, if the device does not."""
+        """Keep an object alive until the work that was handed over, or is being, has ended, unless the device does."""
 
     def record(self, timing: bool = False) -> Event:
         """An event that is reached when everything enqueued so far has finished.
@@ -121,7 +121,7 @@ class StreamPolicy:
         raise NotImplementedError
 
     def await_progress(self, event: Event, wake: Callable[[], None]) -> bool:
-        """The host has nothing else to do: call `wake`, from any thread, when `event` of this stream may be reached.
+        """Call `wake`, from any thread, when `event` of this stream may be reached; the host has nothing else to do.
 
         Returns:
             Whether the device has made a step meanwhile and `wake` was called.
@@ -136,19 +136,19 @@ class Stream:
     """An in-order queue of a device.
 
     Attributes:
-        name: for reprs, for instance ``"cpu:compute"``.
+        name: for reprs, such as ``"cpu:compute"``.
         device: the device it belongs to (any hashable value; streams do not look inside).
         policy: how it executes.
         ready: the instructions that may be handed over next.  Owned by the engine, like the next four.
         ranked: the same by priority; None if none has a priority.
         running: the instructions handed over and not yet erased, oldest first.
         outstanding: nanoseconds of estimated work handed over and not yet finished.
-        full: whether something was held back because that is as much as `policy.depth`.
-        posted: how many of them are still in the worker's hands.  While it is not zero, nothing may run inline, or
+        full: whether work was held back because `outstanding` has reached `policy.depth`.
+        posted: the number of items that the worker still has.  While it is not zero, nothing may run inline, or
             the order would break.
         order: the dependence that keeps program order on a `sequential` stream, else None.  Owned by the engine.
         worker: the thread that runs work that must not run on the scheduling thread, started on first need.
-        in_flight: work of an asynchronous device that has not been seen to finish, oldest first.
+        in_flight: work of an asynchronous device that is not known to have finished, oldest first.
         allocator: of the device's memory; None where arrays come from elsewhere.
     """
 
@@ -201,7 +201,7 @@ class Stream:
         self.worker.post(item)
 
     def ran(self) -> None:
-        """The worker has run an item, and the machine has heard of it."""
+        """Count that the worker has run an item, and the machine knows it."""
         self.posted -= 1
 
     def stop(self, timeout: float) -> list[Any]:

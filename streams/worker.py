@@ -9,8 +9,8 @@ from contextvars import Context
 from queue import SimpleQueue
 from typing import Any, Final
 
-# A thread that waits for the interpreter lock gets it after the interpreter's switch interval, 5 milliseconds, each
-# time that it has let go of it.  An event loop does so all the time.  So a worker lets go by itself, this often
+# A thread that waits for the interpreter's lock gets it after the switch interval, 5 milliseconds, each time that it
+# has released the lock.  An event loop does so all the time.  So a worker releases the lock by itself, this often
 # (seconds), which costs it a few microseconds.
 _POLITE_EVERY: Final = 1e-3
 
@@ -44,11 +44,11 @@ class Worker:
         self.thread.start()
 
     def post(self, item: object) -> None:
-        """Hand over `item` (anything but None); returns at once."""
+        """Queue `item` (anything but None) and return immediately."""
         self._inbox.put(item)
 
     def wait_until_idle(self, timeout: float | None = None) -> bool:
-        """Block until everything handed over so far has run, for `timeout` seconds at most; whether it has.
+        """Block until everything posted so far has run, for `timeout` seconds at most; returns whether it has.
 
         On the worker's own thread, run it right here.
         """
@@ -61,7 +61,7 @@ class Worker:
         return reached.event.wait(timeout)
 
     def stop(self, timeout: float | None = None) -> list[Any]:
-        """Let the thread end after the item it is running, waiting up to `timeout` seconds for it (None: for ever).
+        """Let the thread end after the item it is running, waiting up to `timeout` seconds for it (None: forever).
 
         Returns the items that were handed over and will not be run.
         """
@@ -90,11 +90,11 @@ class Worker:
                     last_polite = now
 
     def _run_one(self, item: Any) -> bool:
-        """Run an item, which nothing keeps alive longer; False if it is not run because the worker stops."""
+        """Run an item, without keeping it alive; False if it is not run because the worker stops."""
         if isinstance(item, _Mark):
             item.event.set()
         elif item is None or self._stopping:
-            # Put back an item that was taken out in the moment of stopping: `stop` looks for it.
+            # Put back an item that was taken out at the moment of stopping: `stop` looks for it.
             self._inbox.put(item)
             return False
         else:
@@ -106,7 +106,7 @@ class Worker:
 
 
 class _Mark:
-    """An item that is not run: reaching it is all."""
+    """An item that is not run: a waiter only needs to know that it was reached."""
 
     __slots__ = ("event",)
 

@@ -1,4 +1,4 @@
-"""What classes tell the compiler of the core, and what interpreted classes need that derive from compiled ones."""
+"""Declarations for the compiler of the core, and support for interpreted classes that derive from compiled ones."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ else:
     Class = TypeVar("Class", bound=type)
 
     def mypyc_attr(**about: object) -> Callable[[Class], Class]:
-        """Where nothing is compiled, as the compiler's own package need not be installed."""
+        """A stand-in where nothing is compiled, since the compiler's package need not be installed then."""
         return lambda given: given
 
 
 def caused_by(error: Raised, cause: BaseException | None) -> Raised:
-    """An exception to be raised, with its cause: compiled code leaves out the ``from`` of a ``raise``."""
+    """An exception to be raised, with its cause: compiled code ignores the ``from`` of a ``raise``."""
     error.__cause__ = cause
     return error
 
 
 def keep_fields(derived: type) -> None:
-    """Put the values that `derived` gives to its bases' attributes where compiled code looks for them.
+    """Put the values that `derived` gives to its bases' attributes where compiled code reads them.
 
-    A compiled class has fields, and compiled code reads those, whatever an interpreted class that derives from it says
-    in its body.  So each of its objects gets these values in its fields.  Does nothing if no base is compiled.
+    A compiled class has fields, and compiled code reads those, not the body of an interpreted class that derives from
+    it. So each of its objects gets these values in its fields.  Does nothing if no base is compiled.
     """
     fields: dict[str, GetSetDescriptorType] = {}
     for base in reversed(derived.__mro__[1:]):
@@ -56,7 +56,7 @@ def keep_fields(derived: type) -> None:
 
 
 def _fields(of: type) -> dict[str, GetSetDescriptorType]:
-    """The fields that a compiled class adds, or has again, by name."""
+    """The fields that a compiled class adds or redefines, by name."""
     return {
         name: field
         for name, field in vars(of).items()

@@ -1,4 +1,4 @@
-"""`DeviceArray`: where an array lies in a device's memory, and how it is laid out."""
+"""`DeviceArray`: the address and layout of an array in a device's memory."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class DeviceArray:
         owner: holds the memory: the driver's object of a whole block, or a piece of it that was handed out.
 
     Attributes:
-        pointer, shape, dtype, strides, base, owner: as given; `strides` are never None.
-        native: the same array as the driver's array module has it, once it was asked for.
+        pointer, shape, dtype, strides, base, owner: see above; `strides` are never None.
+        native: the same array as an object of the driver's array module, once it was needed.
     """
 
     __slots__ = ("__weakref__", "base", "dtype", "native", "owner", "pointer", "shape", "strides")
@@ -52,12 +52,12 @@ class DeviceArray:
 
     @property
     def ndim(self) -> int:
-        """How many dimensions it has."""
+        """The number of dimensions."""
         return len(self.shape)
 
     @property
     def size(self) -> int:
-        """How many elements it has."""
+        """The number of elements."""
         return prod(self.shape)
 
     @property
@@ -77,7 +77,7 @@ class DeviceArray:
 
     @property
     def contiguous(self) -> bool:
-        """Whether its elements lie one behind the other, in C's order."""
+        """Whether the elements are contiguous, in C's order."""
         expected = self.dtype.itemsize
         for size, stride in zip(reversed(self.shape), reversed(self.strides), strict=True):
             if size == 0:
@@ -106,16 +106,16 @@ class DeviceArray:
         return DeviceArray(self.pointer + offset, shape, dtype, strides, self.root, self.owner)
 
     def owned_by(self, owner: object) -> DeviceArray:
-        """The same, which keeps `owner`, as do all views of it."""
+        """The same array, which keeps `owner` alive, as do all views of it."""
         return DeviceArray(self.pointer, self.shape, self.dtype, self.strides, self.root, owner)
 
     def remember(self, native: Any) -> Any:
-        """Keep what the driver's array module has made of it; returns that."""
+        """Keep the array of the driver's array module; returns it."""
         self.native = native
         return native
 
     def loose(self) -> DeviceArray:
-        """The same place, without keeping its memory, as a device itself knows it."""
+        """The same addresses, without keeping the memory alive, as a device itself knows them."""
         return DeviceArray(self.pointer, self.shape, self.dtype, self.strides)
 
     def reshape(self, *shape: Any) -> DeviceArray:

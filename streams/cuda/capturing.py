@@ -1,7 +1,7 @@
 """Graphs of a device: work that is captured once, and launched again and again as one.
 
 A captured kernel reads and writes the same addresses at every launch.  So a graph keeps all memory that its kernels
-use, the scratch memory that they ask for included.
+use, including their scratch memory.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .device import CudaDevice, Explain
 from .driver import CannotCapture, Handle
 from .launching import Check, Launched, Launcher, Note, launched_by
 
-# So many kernels of a graph may report wrong values.
+# The most kernels of a graph that may report wrong values.
 _MOST_REPORTS: Final = 512
 
 _WORD: Final = np.dtype(np.int64)
@@ -49,7 +49,7 @@ class CapturedGraph:
         launcher.keep(self)
         launcher.driver.launch_graph(self._graph, launcher.stream)
         if self._explains:
-            # The next launch may be on its way before the host looks at the reports of this one.
+            # The next launch may have begun before the host reads the reports of this one.
             landed = launcher.device.pinned.array(self._reports.shape, _WORD)
             launcher.copy(landed, self._reports)
             launcher.fill(self._reports, 0)
@@ -67,7 +67,7 @@ class CapturedGraph:
 
 
 def memory_of_graph(launcher: Launcher) -> BinAllocator:
-    """Memory for a graph of the launcher's device: its pieces are never handed to anybody else."""
+    """Memory for a graph of the launcher's device: its pieces are never reused by others."""
     assert launcher.allocator is not None
     return BinAllocator(launcher.allocator.memory)
 

@@ -1,9 +1,8 @@
 """Products of matrices by cuBLASLt, which a CUDA graph can hold, through the bindings of nvmath-python.
 
-cuBLASLt has its matrices column by column, so that a matrix whose rows lie side by side is a transposed one to it.
-What it needs to know of a product is planned once for all products of one kind: layouts, the operation, and the
-algorithm that it prefers.  Each stream and each graph has a workspace of its own, which its products use one after the
-other.
+cuBLASLt stores its matrices column by column, so that a matrix of contiguous rows is a transposed one to it.  Products
+of one kind share a plan: layouts, the operation, and the algorithm that cuBLASLt prefers.  Each stream and each graph
+has a workspace of its own, which its products use one after the other.
 
 The bindings call themselves experimental; nothing else in vmflow uses them.
 """
@@ -22,32 +21,32 @@ import numpy as np
 from .arrays import DeviceArray
 from .precision import allows_tf32
 
-# How many kinds of products are remembered.
+# The number of kinds of products that are remembered.
 MOST_PLANS: Final = 1024
 
-# Bytes of a workspace: NVIDIA's recommendations for Hopper and what has followed, and for older GPUs.
+# Bytes of a workspace: NVIDIA's recommendations for Hopper and later GPUs, and for older ones.
 _HOPPER: Final = 9
 _WORKSPACE: Final = 32 << 20
 _SMALL_WORKSPACE: Final = 8 << 20
 
-# With a bias, an algorithm may need a few bytes more than it says.
+# With a bias, an algorithm may need a few bytes more than it reports.
 _MARGIN: Final = 256
 
-# The kernels make use of no larger alignment than this.  Larger ones are not told, so that the same algorithm is chosen
-# wherever an array lies.
+# The kernels make use of no larger alignment than this.  Larger ones are not reported, so that the same algorithm is
+# chosen for any address.
 _ALIGNMENT: Final = 16
 
 _MOST_MATRICES: Final = 2**31 - 1
 _HALF_SIZE: Final = 2
 _SINGLE: Final = (np.dtype(np.float32), np.dtype(np.complex64))
 
-# Errors of cuBLASLt by which it refuses a product before it has begun: CUBLAS_STATUS_INVALID_VALUE, _ARCH_MISMATCH and
+# Errors by which cuBLASLt refuses a product before it has begun: CUBLAS_STATUS_INVALID_VALUE, _ARCH_MISMATCH and
 # _NOT_SUPPORTED.
 _REFUSALS: Final = frozenset({7, 8, 15})
 
 
 class Library(NamedTuple):
-    """The names of nvmath-python that are used.
+    """The parts of nvmath-python that are used.
 
     Attributes:
         lt: ``nvmath.bindings.cublasLt``.
@@ -92,37 +91,37 @@ class _Capture:
 
 @final
 class Products:
-    """The products of one device, which has to be the calling thread's.
+    """The products of one device, which has to be the calling thread's current one.
 
     The library is looked for at the first product.
 
     Args:
-        room: bytes of a workspace.
+        workspace: the bytes of a workspace.
         allocate: takes a number of bytes from the memory of the device.
         find: the library.
     """
 
     def __init__(
-        self, room: int, allocate: Callable[[int], DeviceArray], find: Callable[[], Library] = find_library
+        self, workspace: int, allocate: Callable[[int], DeviceArray], find: Callable[[], Library] = find_library
     ) -> None:
-        self._room = room
+        self._workspace_bytes = workspace
         self._allocate = allocate
         self._find = find
         self._planner: _Planner | str | None = None
         self._plans: OrderedDict[_Kind, _Plan | str] = OrderedDict()
         self._workspaces: dict[int, DeviceArray] = {}
         self._captures: dict[int, _Capture] = {}
-        # A plan's pointer to the bias is set and used in one go.
+        # A plan's pointer to the bias is set and used under one lock.
         self._lock = threading.Lock()
 
     def begin_capture(self, stream: int) -> None:
-        """The stream is captured from now on: get what its products will need, since that cannot be had later."""
+        """Prepare for the stream's capture: allocate a workspace, which is impossible later."""
         with self._lock:
             workspace = self._new_workspace() if isinstance(self._found(), _Planner) else None
             self._captures[stream] = _Capture(workspace)
 
     def end_capture(self, stream: int) -> DeviceArray | None:
-        """The stream is captured no more; returns memory that the graph has to keep."""
+        """End the stream's capture; returns memory that the graph has to keep."""
         with self._lock:
             capture = self._captures.pop(stream)
             return capture.workspace if capture.used else None
@@ -142,7 +141,7 @@ class Products:
             stream: its ``cudaStream_t``.
 
         Returns:
-            None, or if nothing was handed over, why this product cannot be computed here.
+            None, or if nothing was handed over, the reason why this product cannot be computed here.
 
         Raises:
             RuntimeError: if cuBLASLt fails.
@@ -156,7 +155,7 @@ class Products:
                 return plan
             workspace = self._workspace(stream)
             if workspace is None:
-                return f"the device has no {self._room} bytes for a workspace"
+                return f"the device has no {self._workspace_bytes} bytes for a workspace"
             try:
                 planner.run(plan, left, right, out, bias, workspace, stream)
             except planner.library.lt.cuBLASLtError as error:
@@ -169,7 +168,7 @@ class Products:
         """The planner of products, or the reason why there is none."""
         if self._planner is None:
             try:
-                self._planner = _Planner(self._find(), self._room)
+                self._planner = _Planner(self._find(), self._workspace_bytes)
             except ImportError as error:
                 self._planner = f"nvmath-python cannot be imported: {error}"
             except Exception as error:
@@ -192,14 +191,14 @@ class Products:
 
     def _new_workspace(self) -> DeviceArray | None:
         try:
-            return self._allocate(self._room)
+            return self._allocate(self._workspace_bytes)
         except MemoryError:
             return None
 
     def _plan(
         self, planner: _Planner, left: DeviceArray, right: DeviceArray, out: DeviceArray, bias: DeviceArray | None
     ) -> _Plan | str:
-        """The plan of a product, or why there can be none."""
+        """The plan of a product, or the reason why there can be none."""
         kind = _kind(left, right, out, bias)
         known = self._plans.get(kind)
         if known is not None:
@@ -207,7 +206,7 @@ class Products:
             return known
         plan = self._plans[kind] = planner.plan(kind, left, right, out, bias)
         if len(self._plans) > MOST_PLANS:
-            # cuBLASLt has copied all that products in flight, and graphs, need of it.
+            # cuBLASLt has copied all parts of it that running products, and graphs, need.
             _, oldest = self._plans.popitem(last=False)
             if isinstance(oldest, _Plan):
                 oldest.made.close()
@@ -215,12 +214,12 @@ class Products:
 
 
 class _Kind(NamedTuple):
-    """The part that all products of one plan have in common.
+    """The properties that all products of one plan share.
 
     Attributes:
         layouts: dtypes, shapes and strides; those that follow from the others are left out.
         alignment: the largest power of two that divides the addresses of matrices, up to the largest that matters.
-        biased: 0 if there is no bias, 1 if its address does not suit cuBLASLt, else the alignment that does.
+        biased: 0 without a bias, 1 if its address does not suit cuBLASLt, else its alignment.
         tf32: whether factors may be rounded to TensorFloat32.
     """
 
@@ -246,13 +245,13 @@ def _described(left: DeviceArray, right: DeviceArray, out: DeviceArray, bias: De
 
 
 class Stored(NamedTuple):
-    """A matrix, or equal ones, as cuBLASLt has them: column by column.
+    """A matrix, or equal ones, as cuBLASLt stores them: column by column.
 
     Attributes:
-        transposed: whether the stored matrix is the transposed one, because rows lie side by side.
+        transposed: whether the stored matrix is the transposed one, because rows are contiguous.
         rows, columns: of the stored matrix.
         leading: elements from each of its columns to the next.
-        matrices: how many.
+        matrices: their number.
         step: elements from each matrix to the next.
     """
 
@@ -265,7 +264,7 @@ class Stored(NamedTuple):
 
 
 def stored(array: DeviceArray) -> Stored:
-    """How the matrices of an array are stored; along one of their dimensions, elements lie side by side."""
+    """The storage of an array's matrices; elements along one of their dimensions are contiguous."""
     (rows, columns), (down, across), size = array.shape[-2:], array.strides[-2:], array.itemsize
     count, step = (array.shape[0], array.strides[0] // size) if array.ndim == 3 else (1, 0)
     if (columns == 1 or across == size) and (rows == 1 or down >= columns * size):
@@ -274,17 +273,17 @@ def stored(array: DeviceArray) -> Stored:
 
 
 class _Plan(NamedTuple):
-    """How products of one kind are computed.
+    """The computation of products of one kind.
 
     Attributes:
         swapped: whether the right factor is the first one of cuBLASLt.
         operation, first, second, result: descriptors.
-        made: destroys them when it is closed.
+        made: destroys the descriptors when it is closed.
         found: cuBLASLt's record of the algorithm.
         algorithm: the address of the algorithm in it.
-        one, zero: the addresses of the factors of the product, and of what was in the result before.
+        one, zero: the addresses of the factors of the product, and of the result's previous content.
         bias: the address of the bias, to be set.
-        bias_at: where that is.
+        bias_at: where cuBLASLt reads that address.
     """
 
     swapped: bool
@@ -301,11 +300,11 @@ class _Plan(NamedTuple):
     bias_at: int
 
 
-# By dtype, the factors of each product and of what was in the result before, in memory that is never given back.
+# By dtype, the factors of each product and of the result's previous content, in memory that is never given back.
 _FACTORS: Final = {name: np.array([1, 0], name) for name in ("float32", "float64", "complex64", "complex128")}
 
 
-# The dtype of these factors, by that of matrices; it is also what products and sums are computed in.
+# The dtype of these factors, by that of matrices; products and sums are computed in it, too.
 _SCALES: Final = {
     "float16": "float32",
     "bfloat16": "float32",
@@ -325,16 +324,16 @@ class _Planner:
 
     Args:
         library: see `Library`.
-        room: bytes of a workspace.
+        workspace: the bytes of a workspace.
 
     Attributes:
-        library: as given.
+        library: see above.
     """
 
-    def __init__(self, library: Library, room: int) -> None:
+    def __init__(self, library: Library, workspace: int) -> None:
         lt, _, types = library
         self.library = library
-        self._room = room
+        self._workspace_bytes = workspace
         self._handle = lt.create()
         self._bias_pointer = int(lt.MatmulDescAttribute.BIAS_POINTER)
         self._types = {
@@ -349,14 +348,14 @@ class _Planner:
     def plan(
         self, kind: _Kind, left: DeviceArray, right: DeviceArray, out: DeviceArray, bias: DeviceArray | None
     ) -> _Plan | str:
-        """How products of such arrays are computed, or why they cannot be."""
+        """The plan of products of such arrays, or the reason why there can be none."""
         lt = self.library.lt
         described = _described(left, right, out, bias)
         result = stored(out)
         if bias is not None and not result.transposed:
             return f"cuBLASLt adds a bias to rows that lie side by side, unlike those of {described}"
         if bias is not None and bias.pointer % _ALIGNMENT:
-            # An algorithm may be chosen that takes this for granted, whatever is told of the other alignments.
+            # cuBLASLt may choose an algorithm that assumes this, for all values of the other alignments.
             return f"cuBLASLt takes a bias at a multiple of {_ALIGNMENT} bytes, unlike that of {described}"
         if result.matrices > _MOST_MATRICES:
             return f"cuBLASLt does not count the matrices of {described}"
@@ -422,7 +421,7 @@ class _Planner:
             plan.result,
             plan.algorithm,
             workspace.pointer,
-            self._room,
+            self._workspace_bytes,
             stream,
         )
 
@@ -444,7 +443,7 @@ class _Planner:
         if bias is not None:
             put(lt.MatmulDescAttribute.EPILOGUE, np.uint32(lt.Epilogue.BIAS))
             put(lt.MatmulDescAttribute.BIAS_DATA_TYPE, np.int32(self._types[bias.dtype.name]))
-            # It may be looked at when an algorithm is chosen.
+            # It may be read when an algorithm is chosen.
             put(lt.MatmulDescAttribute.BIAS_POINTER, np.int64(bias.pointer))
         return operation
 
@@ -487,12 +486,12 @@ class _Planner:
         return found if count[0] and not found["state"][0] else None
 
     def _preference(self, kind: _Kind, out: DeviceArray, made: ExitStack) -> int:
-        """The descriptor of what an algorithm has to keep to."""
+        """The descriptor of the constraints on an algorithm."""
         lt = self.library.lt
         preference = int(lt.matmul_preference_create())
         made.callback(lt.matmul_preference_destroy, preference)
         put = partial(_set, lt.matmul_preference_set_attribute, preference)
-        put(lt.MatmulPreferenceAttribute.MAX_WORKSPACE_BYTES, np.uint64(self._room - _MARGIN))
+        put(lt.MatmulPreferenceAttribute.MAX_WORKSPACE_BYTES, np.uint64(self._workspace_bytes - _MARGIN))
         if out.itemsize == _HALF_SIZE:
             # Sums of parts are added up in float32, too, and rounded once.
             put(lt.MatmulPreferenceAttribute.REDUCTION_SCHEME_MASK, np.uint32(lt.ReductionScheme.COMPUTE_TYPE))

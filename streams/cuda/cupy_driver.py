@@ -1,6 +1,6 @@
 """`CupyDriver`: a GPU by CuPy's bindings of CUDA.
 
-Every method is a call or two of CUDA.  Nothing here runs where there is no GPU, so that nothing here decides anything.
+Every method is a call or two of CUDA.  None of this runs without a GPU, so it contains no decisions.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def open_devices() -> list[Driver]:
 
 @final
 class CupyDriver(Driver):
-    """See the module.
+    """A GPU by CuPy's bindings.
 
     Args:
         index: of the device.
@@ -143,7 +143,7 @@ class CupyDriver(Driver):
     def pinned(self, nbytes: int) -> np.ndarray[Any, Any]:
         with self._on_device():
             try:
-                memory = cupy.cuda.PinnedMemory(nbytes)  # of no pool: the caller keeps what it wants to use again
+                memory = cupy.cuda.PinnedMemory(nbytes)  # of no pool: the caller keeps memory that it wants to reuse
             except runtime.CUDARuntimeError as error:
                 if error.status == _NO_MEMORY:
                     raise MemoryError(f"the host has no {nbytes} bytes to lock: {error}") from error
@@ -247,7 +247,7 @@ class CupyDriver(Driver):
             raise CannotCapture(work)
 
     def _native(self, array: Any) -> Any:
-        """A device's array as CuPy's; anything else as it is."""
+        """A device's array as CuPy's; other objects as they are."""
         if not isinstance(array, DeviceArray):
             return array
         if array.native is not None:
@@ -259,7 +259,7 @@ class CupyDriver(Driver):
 
     @contextmanager
     def _on_device(self) -> Iterator[None]:
-        """Let this thread use the device, and tell an error after which it cannot be used from others."""
+        """Let this thread use the device, and distinguish the errors after which it is unusable."""
         runtime.setDevice(self.index)
         try:
             yield
@@ -275,7 +275,7 @@ class CupyDriver(Driver):
 
 
 class _Graph(NamedTuple):
-    """A graph, and the memory of it that nobody else has."""
+    """A graph, and the memory that belongs to it alone."""
 
     graph: Any
     workspace: DeviceArray | None

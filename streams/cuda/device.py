@@ -1,4 +1,4 @@
-"""`CudaDevice`: one device of this process, with all that its streams share."""
+"""`CudaDevice`: one device of this process, with everything that its streams share."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from .arrays import DeviceArray
 from .driver import Driver, Handle
 from .pinned import PinnedMemory
 
-# Words of page-locked memory that one kernel can report an error in: where, and the value that was wrong.
+# Words of page-locked memory in which one kernel can report an error: the position, and the wrong value.
 _WORDS: Final = 2
 
-# So many arrays of constants are kept.
+# The number of arrays of constants that are kept.
 _MOST_CONSTANTS: Final = 256
 
 # explain(position, value) -> the error, of a kernel that has found a wrong value
@@ -26,16 +26,16 @@ Explain = Callable[[int, int], Exception]
 
 @final
 class CudaDevice:
-    """See the module.
+    """A device, its memory for transfers, its loaded kernels and its state.
 
     Args:
         driver: of the device.
 
     Attributes:
-        driver: as given.
+        driver: see above.
         pinned: page-locked memory for copies from and to the device.
         functions: by kernel, the function that was loaded; kernels outlive devices that tests emulate.
-        lost: why the device has stopped working; None while it works.
+        lost: the reason why the device has stopped working; None while it works.
         forked: whether this process was forked from one that used the device, and cannot use it.
     """
 
@@ -48,15 +48,15 @@ class CudaDevice:
         self._events: deque[Handle] = deque()
         self._reports: deque[np.ndarray[Any, Any]] = deque()
         self._constants: dict[Hashable, np.ndarray[Any, Any]] = {}
-        # Pairs of streams, of which the first is to wait for the second, a borrower's.
+        # Pairs of streams, the first of which is to wait for the second, a borrower's.
         self._returned: deque[tuple[Handle, Handle]] = deque()
 
-    # Events, which are used again: a new one takes longer than a launch
+    # Events, which are reused: creating one takes longer than a launch
 
     def record(self, stream: Handle, timing: bool = False) -> CudaEvent:
         """An event behind all work that the stream has been handed so far.
 
-        If the device has been lost, it counts as reached.
+        If the device has been lost, the event counts as reached.
         """
         self.await_borrowers()
         return self._record(stream, timing)
@@ -81,20 +81,20 @@ class CudaDevice:
         return CudaEvent(self, handle, timing)
 
     def keep_event(self, handle: Handle) -> None:
-        """An event is not used any more; called by destructors."""
+        """Reuse an event from now on; called by destructors."""
         self._events.append(handle)
 
     # Memory lent to other libraries
 
     def give_back(self, home: Handle, borrower: Handle) -> None:
-        """Memory that is handed out in the order of `home` came back from a library; called by destructors.
+        """Take note that memory, allocated in the order of `home`, came back from a library; called by destructors.
 
         Work on `home` that is handed over from now on runs behind all work that `borrower` has been handed.
         """
         self._returned.append((home, borrower))
 
     def await_borrowers(self) -> None:
-        """Do as `give_back` has promised; asked before any stream is handed more work."""
+        """Make the waits that `give_back` has promised; called before any stream is handed more work."""
         while self._returned:
             home, borrower = self._returned.popleft()
             self.let_wait(home, self._record(borrower))
@@ -102,12 +102,12 @@ class CudaDevice:
     # Constants
 
     def constant(self, key: Hashable, make: Callable[[], np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
-        """Numbers in page-locked memory that never change; `make` is called for a key that is not known."""
+        """Numbers in page-locked memory that never change; `make` is called for an unknown key."""
         numbers = self._constants.get(key)
         if numbers is None:
             made = make()
             if len(self._constants) >= _MOST_CONSTANTS:
-                self._constants.clear()  # copies under way keep theirs
+                self._constants.clear()  # running copies keep theirs
             numbers = self.pinned.array(made.shape, made.dtype)
             self.driver.host_access(numbers, write=True)
             np.copyto(numbers, made)
@@ -117,17 +117,17 @@ class CudaDevice:
     # Errors
 
     def lose(self, error: DeviceLost) -> None:
-        """The device has stopped working."""
+        """Record that the device has stopped working."""
         if self.lost is None:
             self.lost = error
 
     def leave_to_parent(self, error: DeviceLost) -> None:
-        """In a forked child: nothing can be done with the device here."""
+        """Make the device unusable in a forked child."""
         self.forked = True
         self.lost = error
 
     def loss(self) -> DeviceLost:
-        """A new error that says so: its receiver may add notes to it."""
+        """A new error for the lost device: its receiver may add notes to it."""
         assert self.lost is not None
         error = DeviceLost(str(self.lost))
         error.__cause__ = self.lost
@@ -144,18 +144,18 @@ class CudaDevice:
         return ErrorReport(self, words, explain)
 
     def keep_report(self, words: np.ndarray[Any, Any]) -> None:
-        """The words of a report are not used any more."""
+        """Reuse the words of a report from now on."""
         self._reports.append(words)
 
 
 @final
 class ErrorReport:
-    """Where a kernel reports a wrong value, such as an index that is out of range.
+    """The words in which a kernel reports a wrong value, such as an index that is out of range.
 
     The kernel writes 1 + the position into the first word, if that is 0 still, and then the value into the second.
 
     Attributes:
-        array: the words, as the kernel takes them.
+        array: the words, as an argument of the kernel.
     """
 
     __slots__ = ("_device", "_explain", "_words", "array")

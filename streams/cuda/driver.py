@@ -1,10 +1,10 @@
-"""`Driver`: all that the virtual machine and the kernels ask of one CUDA device.
+"""`Driver`: the interface through which the virtual machine and the kernels use one CUDA device.
 
 Two classes implement it: `CupyDriver` for a GPU, and `EmulatedDriver`, which runs everything above it on the CPU.  A
-driver does as it is told and decides nothing: order, lifetimes and failures are the business of its callers.
+driver makes no decisions: order, lifetimes and failures are the business of its callers.
 
-Everything but the ``synchronize`` methods returns at once.  Work that is handed to a stream runs later, behind all work
-that was handed to that stream before.  Streams, events, modules and functions are opaque handles.
+All methods but the ``synchronize`` ones return immediately.  Work that is handed to a stream runs later, behind all
+work that was handed to that stream before.  Streams, events, modules and functions are opaque handles.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from .arrays import DeviceArray
 
 Handle: TypeAlias = Any
 
-# A Python number or an array, as a kernel takes it.
+# A Python number or an array, as an argument of a kernel.
 Argument: TypeAlias = "int | float | DeviceArray"
 
 
 class DeviceProperties(NamedTuple):
-    """The facts about a device that programs ask for; the names are those of PyTorch.
+    """The properties of a device that programs ask for; the names are those of PyTorch.
 
     Attributes:
         name: of the model.
         major, minor: the compute capability.
         total_memory: bytes.
-        multi_processor_count: how many multiprocessors it has.
-        warp_size: how many threads run in lockstep.
+        multi_processor_count: the number of multiprocessors.
+        warp_size: the number of threads that run in lockstep.
     """
 
     name: str
@@ -61,7 +61,7 @@ class Driver:
     """One CUDA device.
 
     Attributes:
-        index: which of the devices it is.
+        index: the number of the device.
         target: the form of code that `load` takes.
         emulated: whether it runs on the CPU.
     """
@@ -71,7 +71,7 @@ class Driver:
     emulated: bool
 
     def properties(self) -> DeviceProperties:
-        """The facts about the device."""
+        """The properties of the device."""
         raise NotImplementedError
 
     def synchronize(self) -> None:
@@ -139,7 +139,7 @@ class Driver:
         raise NotImplementedError
 
     def step(self) -> bool:
-        """Let an emulated device go on a little, on this thread; False of a device that goes on by itself.
+        """Let an emulated device go on a little, on this thread; False for a device that goes on by itself.
 
         Raises:
             DeviceDeadlock: if an emulated device has work left, and none of it can ever run.
@@ -157,23 +157,23 @@ class Driver:
         raise NotImplementedError
 
     def empty_cache(self) -> None:
-        """Give the blocks of the pool that nobody has back to the device."""
+        """Give the unused blocks of the pool back to the device."""
         raise NotImplementedError
 
     def memory_info(self) -> tuple[int, int]:
-        """How many bytes of the device are free, and how many it has."""
+        """The free bytes of the device, and all its bytes."""
         raise NotImplementedError
 
     def device_at(self, address: int) -> int:
         """The index of the device whose memory has this address.
 
         Raises:
-            ValueError: if none has.
+            ValueError: if no device's has.
         """
         raise NotImplementedError
 
     def pinned(self, nbytes: int) -> np.ndarray[Any, Any]:
-        """Page-locked memory of the host as an array of bytes, for copies that do not hold up the host.
+        """Page-locked memory of the host as an array of bytes, for copies that do not block the host.
 
         Raises:
             MemoryError: if the host has no more.
@@ -181,11 +181,11 @@ class Driver:
         raise NotImplementedError
 
     def mapped(self, array: np.ndarray[Any, Any]) -> DeviceArray:
-        """Page-locked memory of the host, as kernels of the device reach it."""
+        """Page-locked memory of the host, as an array that kernels of the device can use."""
         raise NotImplementedError
 
     def host_access(self, array: np.ndarray[Any, Any], write: bool) -> None:
-        """The host is about to read page-locked memory, or to write it: a place for a driver to check the order."""
+        """Called before the host reads page-locked memory, or writes it, so that a driver can check the order."""
 
     # Work
 
@@ -206,7 +206,7 @@ class Driver:
         raise NotImplementedError
 
     def load(self, code: bytes) -> Handle:
-        """A module of compiled code, in the form that `target` tells."""
+        """A module of compiled code, in the form of `target`."""
         raise NotImplementedError
 
     def function(self, module: Handle, name: str) -> Handle:
@@ -226,9 +226,9 @@ class Driver:
         """Run a kernel.
 
         Args:
-            function: of `function`.
-            grid: how many blocks.
-            block: how many threads each has.
+            function: a result of `function`.
+            grid: the numbers of blocks.
+            block: the numbers of threads of each.
             arguments: in the order of the kernel's parameters.
             writes: the positions of the arrays among them that the kernel writes; it only reads the others.
             stream: behind whose work it runs.
@@ -247,8 +247,8 @@ class Driver:
     ) -> None:
         """Compute by functions of the device's array module: ``function(module, *arguments, *results)``.
 
-        The arrays are those of that module; what is no array is handed on as it is.  The function writes the results
-        and reads the arguments.
+        The arrays become arrays of that module; other arguments stay as they are.  The function writes the results and
+        reads the arguments.
 
         Args:
             name: of the op, for people.

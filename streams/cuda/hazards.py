@@ -1,8 +1,8 @@
 """`Hazards`: finds accesses to memory of devices that nothing orders, by vector clocks and addresses.
 
-`vmflow.streams.races` does the same for the storages of the virtual machine.  This one sees what a driver sees:
-streams, events and addresses.  So it also finds what the machine or an allocator gets wrong between them, such as
-memory that is handed out again too early.
+`vmflow.streams.races` does the same for the storages of the virtual machine.  This one works with the streams, events
+and addresses of a driver.  So it also finds mistakes of the machine or an allocator, such as memory that is reused too
+early.
 
 Each stream counts its work.  A clock has, for each stream, the number of the last piece of work that is known to have
 ended.  Memory is watched in granules; each remembers the last write, and the last read of each stream.
@@ -19,7 +19,7 @@ from vmflow.errors import RaceDetected
 # Bytes.  Different tensors never share one: pieces of memory begin at multiples of 512 bytes.
 GRANULE: Final = 64
 
-# How many pieces of work are remembered by name, for messages, before they are forgotten.
+# The number of pieces of work whose names are remembered, for messages.
 REMEMBERED: Final = 1 << 14
 
 # The host's own accesses count as a stream of this number.
@@ -31,8 +31,8 @@ class Shadow:
     """The accesses to one block of memory that later ones must be behind.
 
     Attributes:
-        granules: how many it has.
-        writer, written: of each granule, the stream that wrote it last, and which piece of its work that was; None
+        granules: their number.
+        writer, written: for each granule, the stream that wrote it last, and the number of its piece of work; None
             before the first write.
         reads: by stream, the last piece of work that read each granule.
     """
@@ -48,7 +48,7 @@ class Shadow:
 
 @final
 class Hazards:
-    """See the module.  Called by one thread at a time.
+    """Finds accesses that nothing orders.  Called by one thread at a time.
 
     Args:
         enabled: whether accesses are checked; clocks are kept in any case.
@@ -64,7 +64,7 @@ class Hazards:
 
     @property
     def streams(self) -> int:
-        """How many streams there are, the host included."""
+        """The number of streams, including the host."""
         return len(self._known)
 
     def add_stream(self, name: str) -> int:
@@ -75,7 +75,7 @@ class Hazards:
         return len(self._known) - 1
 
     def begin(self, stream: int, work: str) -> None:
-        """A piece of work was handed to a stream: it is behind all that the host knows to have ended."""
+        """Record that a piece of work was handed to a stream: it is behind all that the host knows to have ended."""
         known = self._known[stream]
         if stream != HOST:
             np.maximum(known, self._known[HOST], out=known)
@@ -86,16 +86,16 @@ class Hazards:
             self._work[stream, int(known[stream])] = work
 
     def recorded(self, stream: int) -> np.ndarray[Any, Any]:
-        """An event was recorded on a stream: the clock of those that wait for it."""
+        """Record an event on a stream; returns the clock for the streams that wait for it."""
         return self._known[stream].copy()
 
     def waits(self, stream: int, clock: np.ndarray[Any, Any]) -> None:
-        """A stream, or the host, goes on behind an event of this clock."""
+        """Record that a stream, or the host, goes on behind an event of this clock."""
         known = self._known[stream]
         np.maximum(known[: len(clock)], clock, out=known[: len(clock)])
 
     def access(self, stream: int, shadow: Shadow, start: int, stop: int, write: bool) -> None:
-        """The work handed over last to a stream uses the bytes of a block from `start` to before `stop`.
+        """Record that the last work of a stream uses the bytes of a block from `start` to before `stop`.
 
         Raises:
             RaceDetected: if nothing orders it behind an earlier access.

@@ -22,10 +22,10 @@ from .driver import Argument, CompileTarget, Handle
 if TYPE_CHECKING:
     from vmflow.streams.allocator import BinAllocator
 
-# Asked once the work has ended: the error that it has found, or None.
+# Called when the work has ended: returns the error that it has found, or None.
 Check: TypeAlias = "Callable[[], Exception | None]"
 
-# Told of an error that a check has found, to say where it comes from.
+# Called with an error that a check has found, to add its origin.
 Note: TypeAlias = "Callable[[Exception], None]"
 
 
@@ -43,11 +43,11 @@ class Loadable(Hashable, Protocol):
 
 @final
 class Launched:
-    """Work that was handed to a device in one go.
+    """Work that was handed to a device together.
 
     Attributes:
         kept: objects that it needs until it has ended.
-        checks: to be called then.
+        checks: called when it has ended.
     """
 
     __slots__ = ("checks", "kept")
@@ -63,17 +63,17 @@ class Launched:
 
 
 class Launcher:
-    """See the module.
+    """Hands work to one stream.
 
     Args:
         device: of the stream.
         stream: the driver's.
 
     Attributes:
-        device, stream: as given.
+        device, stream: see above.
         driver: of the device.
         allocator: of scratch memory, in the order of this stream; None if the stream has none of its own.
-        launched: the work in hand.
+        launched: the work since the last `take_launched`.
     """
 
     def __init__(self, device: CudaDevice, stream: Handle) -> None:
@@ -84,41 +84,41 @@ class Launcher:
         self.launched = Launched()
 
     def allocate_from(self, allocator: BinAllocator) -> None:
-        """The stream has memory of its own."""
+        """Let the stream take scratch memory from an allocator of its own."""
         self.allocator = allocator
 
     def take_launched(self) -> Launched:
-        """The work handed over since the last time."""
+        """The work since the last call."""
         launched, self.launched = self.launched, Launched()
         return launched
 
     def keep(self, thing: object) -> None:
-        """Keep an object until the work in hand has ended."""
+        """Keep an object alive until the present work has ended."""
         self.launched.kept.append(thing)
 
     def check(self, check: Check) -> None:
-        """Have an error looked for when the work in hand has ended."""
+        """Call a check when the present work has ended."""
         self.launched.checks.append(check)
 
     def error_report(self, explain: Explain) -> DeviceArray:
-        """Words in which a kernel of the work in hand reports a wrong value; see `ErrorReport`."""
+        """Words in which a kernel of the present work reports a wrong value; see `ErrorReport`."""
         report = self.device.error_report(explain)
         self.check(report.error)
         return report.array
 
     def count_of_checks(self) -> int:
-        """How many checks the work in hand has, for `note_checks`."""
+        """The number of checks of the present work, for `note_checks`."""
         return len(self.launched.checks)
 
     def note_checks(self, begin: int, note: Note) -> None:
-        """Tell `note` of errors that are found by the checks behind the first `begin` ones."""
+        """Call `note` with errors that the checks behind the first `begin` ones find."""
         checks = self.launched.checks
         checks[begin:] = [partial(_noted, check, note) for check in checks[begin:]]
 
     # Memory
 
     def scratch(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> DeviceArray:
-        """Memory for the kernels that are launched next; it may be handed out again behind them on this stream.
+        """Memory for the kernels that are launched next; the stream may reuse it behind them.
 
         Raises:
             OutOfMemory: if there is none.
@@ -135,7 +135,7 @@ class Launcher:
         """Scratch memory with numbers that never change.
 
         Args:
-            key: for what they are.
+            key: identifies the numbers.
             make: makes them; called once for each key and device.
         """
         numbers = self.device.constant(key, make)
@@ -204,7 +204,7 @@ def current() -> Launcher:
     """The launcher of the instruction that this thread hands to a device.
 
     Raises:
-        InternalError: if it hands over none.
+        InternalError: if it hands over no instruction.
     """
     launcher = _current.launcher
     if launcher is None:
@@ -213,7 +213,7 @@ def current() -> Launcher:
 
 
 def launched_by(launcher: Launcher, work: Callable[[], None]) -> Launched:
-    """Call `work` with `launcher` as the current one of this thread; returns all that it has handed over."""
+    """Call `work` with `launcher` as the current one of this thread; returns the work that it has handed over."""
     before = _current.launcher
     _current.launcher = launcher
     try:

@@ -1,4 +1,4 @@
-"""`PinnedMemory`: page-locked memory of the host, used again."""
+"""`PinnedMemory`: page-locked memory of the host, reused."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .driver import Driver
 # Bytes of the smallest block.  Sizes are powers of two, so that a block fits many requests.
 SMALLEST: Final = 512
 
-# Bytes.  Before more than this is page-locked, blocks that nobody has are given up: the host cannot page it out.
+# Bytes.  Before more than this is page-locked, unused blocks are given up: the host cannot page them out.
 KEPT: Final = 1 << 30
 
 
@@ -23,7 +23,7 @@ class PinnedMemory:
     """Page-locked blocks of one device's host side.
 
     Page-locking takes as long as copying megabytes, so blocks are kept.  An array goes back when nothing refers to it;
-    whoever hands it to a device keeps it until the copy has ended.
+    a caller that hands it to a device keeps it until the copy has ended.
 
     Args:
         driver: of the device.
@@ -34,7 +34,7 @@ class PinnedMemory:
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
-        # By size, the blocks that nobody has.  Destructors append to them, which takes no lock.
+        # By size, the unused blocks.  Destructors append to them, which takes no lock.
         self._free: dict[int, deque[np.ndarray[Any, Any]]] = {}
         self.reserved = 0
 
@@ -66,7 +66,7 @@ class PinnedMemory:
         return block
 
     def empty_cache(self) -> None:
-        """Give up the blocks that nobody has."""
+        """Give up the unused blocks."""
         for size, free in self._free.items():
             with suppress(IndexError):  # it is empty, or another thread was faster
                 while True:
@@ -75,7 +75,7 @@ class PinnedMemory:
 
 
 def lies_pinned(array: np.ndarray[Any, Any]) -> bool:
-    """Whether an array lies in page-locked memory that was handed out here."""
+    """Whether an array lies in page-locked memory from this module."""
     base: Any = array
     while isinstance(base, np.ndarray):
         base = base.base
@@ -83,11 +83,12 @@ def lies_pinned(array: np.ndarray[Any, Any]) -> bool:
 
 
 class Lender:
-    """Shows a block to numpy as memory from elsewhere: all arrays in the block keep it, and the block comes back after.
+    """Presents a block to numpy as foreign memory: all arrays in the block keep it, and it is reused after the last
+    one.
 
     Args:
         block: of bytes.
-        free: the blocks that nobody has, which it joins in the end.
+        free: the unused blocks, which it joins in the end.
     """
 
     def __init__(self, block: np.ndarray[Any, Any], free: deque[np.ndarray[Any, Any]]) -> None:

@@ -1,4 +1,4 @@
-"""`CudaStreamPolicy`: a stream of a CUDA device, whose work is handed over at once and runs behind the host's back."""
+"""`CudaStreamPolicy`: a stream of a CUDA device, to which work is handed immediately, and which runs it later."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from vmflow.streams.allocator import BinAllocator
 
 # Nanoseconds of work, as estimated for one core of a CPU, that a stream is handed ahead.  The host must stay ahead of
-# the device, or it idles; but work in its hands can be neither overtaken nor dropped.  If a GPU computes a hundred
+# the device, or it idles; but work on the device can be neither overtaken nor dropped.  If a GPU computes a hundred
 # times as fast, this is ten milliseconds there.  It has not been measured.
 DEPTH_NANOSECONDS: Final = 1_000_000_000
 
@@ -27,7 +27,7 @@ class CudaStreamPolicy(StreamPolicy):
 
     Args:
         kind: "compute", "host_to_device", "device_to_host", "comm", or "compute:1" and so on.
-        device: whose.
+        device: the device.
         handle: the driver's, of the stream.
         sequential: see `StreamPolicy`.
     """
@@ -42,17 +42,17 @@ class CudaStreamPolicy(StreamPolicy):
         self.device = device
         self.handle = handle
         self.launcher = Launcher(device, self.handle)
-        # An event whose time on the host is known, and that time; of a stream whose work is timed.
+        # An event whose time on the host is known, and that time; for a stream whose work is timed.
         self._zero: tuple[CudaEvent, int] | None = None
         # Started when an event loop first has nothing to do but wait for this stream.
         self._waiter: EventWaiter | None = None
 
     def allocates_from(self, allocator: BinAllocator) -> None:
-        """The stream has memory of its own, handed out in its order."""
+        """Let the stream take scratch memory from an allocator of its own, in its order."""
         self.launcher.allocate_from(allocator)
 
     def on_scheduler_thread(self, cost: int, loop_attached: bool) -> bool:
-        # Handing over takes no time worth a worker.
+        # Launching takes too little time for a worker.
         return True
 
     def enqueue(self, work: Callable[[], None], fail: Callable[[BaseException], None]) -> Verdict:
@@ -63,7 +63,7 @@ class CudaStreamPolicy(StreamPolicy):
         return self._error_of(launched_by(self.launcher, work))
 
     def _error_of(self, launched: Launched) -> Verdict:
-        """Asked when the work has ended: what has gone wrong."""
+        """A function that returns, once the work has ended, its error, or None."""
         return lambda: self.device.loss() if self.device.lost is not None else launched.error()
 
     def hold(self, thing: object) -> None:

@@ -1,7 +1,7 @@
-"""How float32 matrices are multiplied on CUDA devices: exactly, or with factors of fewer bits; the names are PyTorch's.
+"""The precision of float32 matrix products on CUDA devices: exact factors, or fewer bits; the names are PyTorch's.
 
-The setting counts at the moment when a product is handed to a device.  A captured graph keeps the one under which it
-was captured.
+The setting applies when a product is handed to a device.  A captured graph keeps the setting under which it was
+captured.
 """
 
 from __future__ import annotations
@@ -16,7 +16,12 @@ class _Setting:
 
 
 def get_float32_matmul_precision() -> str:
-    """The last setting of `set_float32_matmul_precision`; at first "highest"."""
+    """The last setting of `set_float32_matmul_precision`; at first "highest".
+
+    Example:
+        >>> flow.get_float32_matmul_precision()
+        'highest'
+    """
     return _Setting.of_products
 
 
@@ -25,10 +30,15 @@ def set_float32_matmul_precision(precision: str) -> None:
 
     Args:
         precision: "highest" takes the factors as they are.  "high" and "medium" may round them to TensorFloat32, which
-            has 10 bits of mantissa; sums are in float32 all the same.
+            has 10 bits of mantissa; sums are in float32 in any case.
 
     Raises:
-        ValueError: for anything else.
+        ValueError: for any other value.
+    Example:
+        >>> flow.set_float32_matmul_precision("high")
+        >>> flow.get_float32_matmul_precision()
+        'high'
+        >>> flow.set_float32_matmul_precision("highest")
     """
     if precision not in PRECISIONS:
         raise ValueError(f"the precision of products is 'highest', 'high' or 'medium', not {precision!r}")

@@ -69,17 +69,17 @@ def replace_devices(devices: Sequence[CudaDevice]) -> list[CudaDevice]:
 
 
 def opened() -> list[CudaDevice]:
-    """The devices, as far as they are in use in this process."""
+    """The devices that are in use in this process."""
     return list(_devices)
 
 
 def _open() -> list[Driver]:
     setting = setting_of(os.environ)
     if setting.kind != "emulated":
-        from .cupy_driver import open_devices  # which needs cupy
+        from .cupy_driver import open_devices  # which imports cupy
 
         return open_devices()
-    from .emulation.driver import EmulatedMachine  # which programs on a GPU do without
+    from .emulation.driver import EmulatedMachine  # not imported by programs on a GPU
 
     count = emulated_devices_of(os.environ)
     return list(EmulatedMachine(count, setting.mode, seed=setting.seed).drivers)

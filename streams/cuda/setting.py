@@ -15,11 +15,11 @@ EMULATED_DEVICES: Final = 2
 
 
 class Setting(NamedTuple):
-    """Which CUDA devices there shall be.
+    """The CUDA devices to use.
 
     Attributes:
         kind: "auto" (the GPUs that CUDA finds), "off" (none) or "emulated" (devices that run kernels on the CPU).
-        mode: when an emulated device runs its work, as `vmflow.streams.simulated.SimulatedDevice` has it.
+        mode: when an emulated device runs its work, see `vmflow.streams.simulated.SimulatedDevice`.
         seed: of the order in which an emulated device runs its work.
     """
 
@@ -58,7 +58,7 @@ def _malformed(text: str) -> ValueError:
 
 
 def parse_device_count(text: str) -> int:
-    """How many devices the value of VMFLOW_CUDA_DEVICES asks for.
+    """The number of devices in the value of VMFLOW_CUDA_DEVICES.
 
     Raises:
         ValueError: if it is no positive integer.
@@ -78,7 +78,7 @@ def setting_of(environment: Mapping[str, str]) -> Setting:
 
 
 def emulated_devices_of(environment: Mapping[str, str]) -> int:
-    """How many devices are emulated where the setting is "emulated", by default two.
+    """The number of emulated devices if the setting is "emulated", by default two.
 
     Raises:
         ValueError: if VMFLOW_CUDA_DEVICES is malformed.

@@ -1,4 +1,4 @@
-"""`EventWaiter`: a thread that blocks until events are reached, for event loops that must not."""
+"""`EventWaiter`: a thread that blocks until events are reached, on behalf of event loops, which must not block."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ Waiting: TypeAlias = tuple[Event, Callable[[], None]]
 
 @final
 class EventWaiter:
-    """Waits for the events of one stream, which are reached in the order in which they come here.
+    """Waits for the events of one stream, which are reached in the order in which they are added.
 
-    A thread can block on one event only.  So each stream has a thread, or a long kernel of one stream would keep a loop
-    from hearing of a short one of another.
+    A thread can block on one event only.  So each stream has a thread; otherwise a long kernel of one stream would keep
+    a loop from hearing of a short one of another.
 
     Args:
         name: of the thread.
@@ -24,7 +24,7 @@ class EventWaiter:
 
     def __init__(self, name: str) -> None:
         self._worker = Worker(name, self._wait)
-        # A loop asks again at each of its turns.
+        # A loop adds the same event again at each of its turns.
         self._pending: set[Waiting] = set()
 
     def add(self, event: Event, wake: Callable[[], None]) -> None:
@@ -35,7 +35,7 @@ class EventWaiter:
             self._worker.post(waiting)
 
     def wait_until_idle(self) -> None:
-        """Block until all that have been added were woken."""
+        """Block until the callers of all added events were woken."""
         self._worker.wait_until_idle()
 
     def stop(self) -> None:

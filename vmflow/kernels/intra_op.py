@@ -47,9 +47,8 @@ _CALLER: Final = object()
 class _Job:
     """A kernel in pieces.
 
-    Claiming a piece and ending it are single assignments: wherever Ctrl-C comes between, no thread waits for a piece
-        that
-    no thread computes.
+    Claiming a piece and ending it are single assignments: wherever Ctrl-C comes between, no thread waits for a
+    piece that no thread computes.
 
     Attributes:
         function: called with the numbers or arrays of each piece.

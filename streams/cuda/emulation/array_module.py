@@ -1,4 +1,4 @@
-"""`ARRAY_MODULE`: numpy in place of CuPy, as far as CuPy has the function and takes the arguments.
+"""`ARRAY_MODULE`: numpy in place of CuPy, limited to CuPy's functions and arguments.
 
 Kernels that are written for CuPy's functions run on emulated devices by numpy's.  Where CuPy is installed, each call is
 compared with the signature of CuPy's own function, so that an argument that CuPy does not know fails here, and not on
@@ -19,19 +19,19 @@ import numpy as np
 
 
 class NotInCupy(AttributeError, TypeError):
-    """A kernel for CUDA devices calls something that CuPy does not have, or with arguments that it does not take."""
+    """A kernel for CUDA devices uses a function that CuPy does not have, or arguments that it does not take."""
 
 
-# numpy knows no character for it; CuPy's is E.
+# numpy has no character for it; CuPy's is E.
 _BFLOAT16: Final = np.dtype(ml_dtypes.bfloat16)
 
-# Names of CuPy that are no functions.
+# Names of CuPy that are not functions.
 _PLAIN: Final = (type, np.dtype, type(None), float, int, str)
 
 
 @final
 class ArrayModule:
-    """See the module.
+    """A module of numpy that is used in place of CuPy's.
 
     Args:
         stand_in: the module of numpy whose functions are called.
@@ -76,7 +76,7 @@ class _Function:
         self._signature = _signature(theirs)
         self._name = name
         self._calls = calls
-        # The dtypes of the operands that CuPy has a loop for, of its functions of single elements.
+        # The operand dtypes of CuPy's loops, for its functions of single elements.
         self._loops = [each.split("->")[0] for each in getattr(theirs, "types", ())]
         # Combinations of operands that have one.
         self._taken: set[tuple[Any, ...]] = set()
@@ -117,7 +117,7 @@ class _Function:
 
 
 def _of_cupy(module: str, name: str) -> Any:
-    """The object of CuPy; None where CuPy is not installed."""
+    """CuPy's object; None if CuPy is not installed."""
     if find_spec("cupy") is None:
         return None
     found = getattr(import_module(module), name, None)
@@ -127,7 +127,7 @@ def _of_cupy(module: str, name: str) -> Any:
 
 
 def _signature(function: Any) -> inspect.Signature | None:
-    """How a function may be called; None of those in C that do not tell."""
+    """The signature of a function; None for C functions that have none."""
     if function is None:
         return None
     try:

@@ -2,7 +2,7 @@
 
 A simulated device decides when work runs: as late as the rules allow, or at random by a seed.  An interpreter runs the
 PTX of kernels, and numpy stands in for the named functions of CuPy.  Accesses to memory that nothing orders are errors,
-at the moment of the launch, however quick the device happened to be.
+at the moment of the launch, even if the device happened to be quick.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .products import check_bias, compute_product
 if TYPE_CHECKING:
     from vmflow.streams.cuda.ptx import Kernel as PtxKernel, Module, Region as PtxRegion
 
-# How often each kernel was run in this process.
+# The number of runs of each kernel in this process.
 LAUNCHES: Final[Counter[str]] = Counter()
 
 DEFAULT_BYTES: Final = 1 << 30
@@ -46,7 +46,7 @@ class EmulatedStream:
 
     Attributes:
         queue: of the simulated device.
-        number: in the count of `Hazards`.
+        number: its number in `Hazards`.
         captured: the graph that work goes to while the stream is captured; else None.
     """
 
@@ -71,7 +71,7 @@ class EmulatedStream:
         return captured
 
 
-# work(regions): with the blocks of the arrays, as they are when the work is handed over
+# work(regions): takes the blocks of the arrays, as they are when the work is handed over
 _Work: TypeAlias = "Callable[[Sequence[Region | None]], None]"
 
 
@@ -92,7 +92,7 @@ class EmulatedEvent:
         timing: whether it notes the time.
         recorded: the point in the simulated device's queue; None before it is recorded.
         clock: see `Hazards.recorded`.
-        time: when it was reached, in pieces of work that had begun.
+        time: when it was reached, as the number of pieces of work that had begun.
     """
 
     __slots__ = ("clock", "recorded", "time", "timing")
@@ -106,10 +106,10 @@ class EmulatedEvent:
 
 @final
 class EmulatedMachine:
-    """The devices that are emulated together, with one memory and one simulated device that decides who goes on.
+    """The devices that are emulated together, with one memory and one simulated device that decides which goes on.
 
     Args:
-        count: how many devices.
+        count: the number of devices.
         mode, seed: see `SimulatedDevice`.
         nbytes: of memory of each device.
         check: whether accesses that nothing orders are errors.
@@ -137,12 +137,12 @@ class EmulatedMachine:
 
 @final
 class EmulatedDriver(Driver):
-    """See the module; made by `EmulatedMachine`.
+    """An emulated device; made by `EmulatedMachine`.
 
     Attributes:
-        launches: how many kernels were launched one by one.
-        graphs: how many graphs were launched.
-        captures_products: whether products can be captured, as by cuBLASLt; those of CuPy cannot be.
+        launches: the number of kernels that were launched one by one.
+        graphs: the number of graphs that were launched.
+        captures_products: whether products can be captured, like cuBLASLt's; CuPy's cannot be.
         lost: the error that has ended the device; None while it works.
     """
 
@@ -177,7 +177,7 @@ class EmulatedDriver(Driver):
         return True
 
     def lose(self, error: Exception) -> None:
-        """The device stops working, as a GPU does after an illegal access."""
+        """Let the device stop working, as a GPU does after an illegal access."""
         if self.lost is None:
             self.lost = error
 
@@ -258,7 +258,7 @@ class EmulatedDriver(Driver):
         return bytes_at(region.start, nbytes, Owner(self._memory, region))
 
     def empty_cache(self) -> None:
-        """Nothing is kept."""
+        """Does nothing: no blocks are kept."""
 
     def memory_info(self) -> tuple[int, int]:
         return self._nbytes - self._memory.used(self.index), self._nbytes
@@ -426,7 +426,7 @@ class EmulatedDriver(Driver):
         return array if isinstance(array, DeviceArray) else self.mapped(array)
 
     def _hand_over(self, stream: EmulatedStream, node: _Node) -> None:
-        """Run a piece of work in its turn, or put it into the graph that is captured."""
+        """Run a piece of work in its turn, or put it into the graph that is being captured."""
         if stream.captured is not None:
             stream.captured.append(node)
             return
@@ -434,7 +434,7 @@ class EmulatedDriver(Driver):
         self._enqueue(stream, lambda: node.work(regions))
 
     def _accessed(self, node: _Node, stream: EmulatedStream) -> list[Region | None]:
-        """The blocks that the arrays lie in, each of which may be used by work that is handed over now."""
+        """The blocks of the arrays, after a check that the work may use them now."""
         self._raise_if_lost()
         regions = [self._memory.region_of(array, node.name) for array in node.arrays]
         with self._machine.guard:
@@ -458,7 +458,7 @@ class EmulatedDriver(Driver):
         stream.queue.enqueue(run, self.lose_by)
 
     def lose_by(self, error: BaseException) -> None:
-        """The simulated device cannot run a piece of work."""
+        """Make the device lost, since the simulated device cannot run a piece of work."""
         self.lose(error if isinstance(error, Exception) else RuntimeError(str(error)))
 
     def _raise_if_lost(self) -> None:
@@ -470,7 +470,7 @@ class EmulatedDriver(Driver):
 
 
 def _check_kinds(function: PtxKernel, arguments: Sequence[int | float]) -> None:
-    """Raise if a number is not of its parameter's kind: a GPU takes the eight bytes as they are."""
+    """Raise if a number does not have its parameter's kind: a GPU would reinterpret its eight bytes."""
     for parameter, argument in zip(function.parameters, arguments, strict=False):
         if parameter.type.startswith("f") and not isinstance(argument, float):
             raise TypeError(f"{function.name}: {parameter.name} is a double, and gets the integer {argument!r}")

@@ -12,16 +12,16 @@ import numpy as np
 from vmflow.streams.cuda.arrays import DeviceArray
 from vmflow.streams.cuda.hazards import Hazards, Shadow
 
-# Memory that nobody has written holds this: nan in every floating dtype, -1 in every integer one.
+# The content of new memory: nan in every floating dtype, -1 in every integer one.
 GARBAGE: Final = 0xFF
 
-# Where devices' memory begins, and how far blocks are apart at least, so that reading past one is noticed.
+# Where devices' memory begins, and the least distance of blocks, so that reads past the end of one are noticed.
 _FIRST_ADDRESS: Final = 0x7000_0000_0000
 _GAP: Final = 4096
 
 
 class IllegalAddress(RuntimeError):
-    """Work on an emulated device used memory that is not there, or was freed before the work had ended."""
+    """Work on an emulated device used memory that does not exist, or was freed before the work had ended."""
 
 
 @final
@@ -66,7 +66,7 @@ class Owner:
 
 
 class _Lender:
-    """Shows memory to numpy as if it came from elsewhere, so that arrays of it do not have a numpy array as base."""
+    """Presents memory to numpy as foreign, so that arrays in it do not have a numpy array as base."""
 
     def __init__(self, array: np.ndarray[Any, Any]) -> None:
         self._array = array
@@ -75,7 +75,7 @@ class _Lender:
 
 @final
 class EmulatedMemory:
-    """See the module.
+    """The memory of all emulated devices, and page-locked memory.
 
     Args:
         hazards: checks the order of accesses.
@@ -115,7 +115,7 @@ class EmulatedMemory:
         return self._used.get(device, 0)
 
     def free(self, region: Region) -> None:
-        """The block is gone; work that still uses it fails."""
+        """Free the block; work that still uses it fails."""
         with self._lock:
             region.freed = True
             at = bisect_right(self._starts, region.start) - 1
@@ -138,14 +138,14 @@ class EmulatedMemory:
         return region
 
     def device_at(self, address: int) -> int | None:
-        """The device whose memory has this address; None if none has."""
+        """The device whose memory has this address; None if there is none."""
         try:
             return self.region_at(address, address, "a question").device
         except IllegalAddress:
             return None
 
     def region_of(self, array: DeviceArray, user: str) -> Region | None:
-        """The block that an array lies in; None of an array without elements."""
+        """The block of an array; None for an array without elements."""
         start, stop = array.extent()
         return None if start == stop else self.region_at(start, stop, user)
 
@@ -156,7 +156,7 @@ class EmulatedMemory:
 
 
 def view(array: DeviceArray, region: Region | None, user: str) -> np.ndarray[Any, Any]:
-    """The array as the host sees it.
+    """The array's memory as a numpy array.
 
     Raises:
         IllegalAddress: if its memory was freed.

@@ -11,7 +11,7 @@ from vmflow.streams.cuda.arrays import DeviceArray
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
 _FLOAT32: Final = np.dtype(np.float32)
-# By dtype of half precision, the one that products are computed in.
+# The dtype that products of half precision are computed in.
 _WIDE: Final = {"float16": _FLOAT32, "bfloat16": _FLOAT32}
 
 # Bytes, of the address of a bias.
@@ -22,7 +22,7 @@ _DROPPED: Final = 13
 
 
 def check_bias(bias: DeviceArray | None, out: DeviceArray) -> None:
-    """Take the same biases as cuBLASLt.
+    """Accept the same biases as cuBLASLt.
 
     Raises:
         ValueError: for another one.

@@ -1,7 +1,7 @@
 """An interpreter of PTX, the assembly language of NVIDIA GPUs, on numpy arrays.
 
-It runs what NVRTC makes of CUDA C++, so that kernels can be tested where there is no GPU.  And it tells what a GPU
-would not: accesses out of bounds, data races, divergent barriers.  All threads of some blocks run at once, each
+It runs the output of NVRTC for CUDA C++, so that kernels can be tested without a GPU.  And it reports errors that a GPU
+does not: accesses out of bounds, data races, divergent barriers.  All threads of some blocks run together, each
 instruction as a few calls of numpy.
 
     syntax, statements
@@ -11,9 +11,9 @@ instruction as a few calls of numpy.
     integers, integer_instructions, rounding, floats, conversions, moves
                  arithmetic
     memory, access, atomics, races
-                 state spaces, accesses and whether they are ordered
+                 state spaces, accesses and their order
     groups, execution, warps, launch
-                 threads: their order, and how they meet
+                 threads: their order, and where they meet
     module       the names for users
     faults       the errors
 """

@@ -17,7 +17,7 @@ from .types import SCALARS, Array, Scalar
 
 Locate = Callable[[Group, Array, int, Place, bool], list[Piece]]
 
-# Where parameters of kernels are among generic addresses.
+# The beginning of kernels' parameters among generic addresses.
 PARAMETER_WINDOW: Final = 1 << 62
 
 _SPACES: Final = ("global", "shared", "local", "const", "param")
@@ -33,11 +33,11 @@ def space_of(instruction: Instruction) -> str:
 
 
 def vector_of(instruction: Instruction) -> int:
-    """How many elements an access has."""
+    """The number of elements of an access."""
     return next((int(word[1:]) for word in instruction.modifiers if word in ("v2", "v4", "v8")), 1)
 
 
-# Where addresses lie
+# The state spaces of addresses
 
 
 def _global(group: Group, addresses: Array, size: int, place: Place, store: bool) -> list[Piece]:
@@ -110,7 +110,7 @@ LOCATE: Final[dict[str, Locate]] = {
 
 
 def stamps_of(group: Group, piece: Piece, size: int) -> tuple[Array, Array, Array | int]:
-    """An access as the shadow of an area records it: pieces, stamps and floors."""
+    """An access in the form of an area's shadow: pieces, stamps and floors."""
     area = piece.area
     clock = group.batch.launch.clock
     stamps = group.identities | (clock.now << TIME)
@@ -128,13 +128,13 @@ def stamps_of(group: Group, piece: Piece, size: int) -> tuple[Array, Array, Arra
 
 
 def raise_race(group: Group, piece: Piece, size: int, place: Place, doing: str, conflict: Conflict) -> None:
-    """Raise the error for a conflict of an access that `stamps_of` was asked about."""
+    """Raise the error for a conflict of an access, with the results of `stamps_of`."""
     times = max(size // piece.area.granule, 1)
     position = conflict.position // times
     offset = int(piece.offsets[position if len(piece.offsets) > 1 else 0])
     lane = position if piece.positions is None else int(piece.positions[position])
     earlier = thread_of(conflict.stamp)
-    who = "several threads" if earlier is None else str(group.batch.launch.thread(*earlier))
+    user = "several threads" if earlier is None else str(group.batch.launch.thread(*earlier))
     if piece.area is group.batch.shared:
         where = f"byte {offset % group.batch.launch.shared_stride} of shared memory"
         remedy = "no barrier comes in between"
@@ -142,7 +142,7 @@ def raise_race(group: Group, piece: Piece, size: int, place: Place, doing: str, 
         where = f"byte {offset} of {piece.area.name} ({piece.area.start + offset:#x})"
         remedy = "nothing orders them within the launch"
     verbs = {"read": "has read", "write": "has written", "atomic": "has accessed atomically"}
-    reason = f"{doing} {where}, which {who} {verbs[conflict.earlier]}: {remedy}"
+    reason = f"{doing} {where}, which {user} {verbs[conflict.earlier]}: {remedy}"
     raise group.fault(DataRace, place, [lane], reason)
 
 
@@ -156,7 +156,7 @@ def _note_read(group: Group, piece: Piece, size: int, place: Place) -> None:
 
 
 def _store(group: Group, piece: Piece, values: Array, count: int, place: Place) -> None:
-    """Put values into an area, and see that nobody else uses it."""
+    """Put values into an area, after a check that no other thread uses it."""
     area = piece.area
     size = values.dtype.itemsize * count
     threads = group.count if piece.positions is None else len(piece.positions)
@@ -177,7 +177,7 @@ def _store(group: Group, piece: Piece, values: Array, count: int, place: Place) 
 
 
 def _changed(piece: Piece, values: Array, count: int) -> Piece:
-    """The threads that change what is in memory."""
+    """The accesses of threads that change the memory's content."""
     different = piece.area.load(piece.offsets, values.dtype, count) != values
     if count > 1:
         different = different.any(axis=1)
@@ -230,7 +230,7 @@ def read_address(group: Group, source: Source, offset: np.uint64) -> Array:
 
 
 def wrapped(offset: int) -> np.uint64:
-    """An offset to be added to addresses, also one below zero."""
+    """An offset to be added to addresses, which may be negative."""
     return np.uint64(offset & 0xFFFFFFFFFFFFFFFF)
 
 

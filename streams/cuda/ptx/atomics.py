@@ -1,7 +1,8 @@
 """Atomic operations: ``atom`` and ``red``.
 
-Threads of one instruction come one after the other, in the order of their lanes.  Where many come to the same address,
-a running sum or maximum gives what each of them has found; otherwise all first comers are served, then all seconds...
+Threads of one instruction come one after the other, in the order of their lanes.  If many use the same address, a
+running sum or maximum gives the old value for each of them; otherwise the first thread of each address is served, then
+the second of each, and so on.
 """
 
 from __future__ import annotations
@@ -104,14 +105,14 @@ def _note(group: Group, piece: Piece, size: int, place: Place) -> None:
     if conflict is not None:
         raise_race(group, piece, size, place, "accesses atomically", conflict)
     if area is not group.batch.shared:
-        # Blocks that look later know of what came before a fence of others.
+        # Blocks that look later are ordered behind accesses before a fence of others.
         clock = group.batch.launch.clock
         numbers = group.identities if piece.positions is None else group.identities[piece.positions]
         clock.looks[numbers >> 11] = clock.tick()
 
 
 def update(array: Array, indices: Array, combine: Combine, *values: Array) -> Array:
-    """Combine values with elements of an array, one after the other; what each has found."""
+    """Combine values with elements of an array, one after the other; returns the old value for each."""
     order = np.argsort(indices, kind="stable")
     sorted_indices = indices[order]
     begins = np.flatnonzero(np.concatenate([[True], sorted_indices[1:] != sorted_indices[:-1]]))

@@ -17,13 +17,13 @@ from .warps import Gate
 
 
 class Jump(NamedTuple):
-    """All go on at one block."""
+    """All threads go on at one block."""
 
     target: int
 
 
 class Branch(NamedTuple):
-    """Threads for which a predicate holds, or does not, go elsewhere than the others."""
+    """Threads for which a predicate holds, or does not, go to another block than the rest."""
 
     predicate: int
     negated: bool
@@ -40,7 +40,7 @@ class Switch(NamedTuple):
 
 
 class Call(NamedTuple):
-    """A function begins; its threads will go on at the block that follows."""
+    """A function begins; afterwards its threads go on at the block that follows."""
 
     entry: int
     following: int
@@ -71,12 +71,12 @@ _NOWHERE: Final = Place("the end of a function", 0)
 
 @dataclass(eq=False)
 class Block:
-    """Operations without a jump, and what comes after them.
+    """Operations without a jump, and their end.
 
     Attributes:
         operations: in their order.
-        end: what comes after them.
-        size: how many instructions it has.
+        end: the jump that follows them.
+        size: the number of instructions.
         live: the registers whose values are still needed at its beginning.
         dead: those whose values are not needed any more at its end, but may be there.
         place: of its first instruction.
@@ -93,27 +93,27 @@ class Block:
     writes: set[int] = field(default_factory=set)
 
     def end_with(self, end: End) -> None:
-        """Say what comes after the operations."""
+        """Set the jump that follows the operations."""
         self.end = end
 
     def count(self, place: Place) -> None:
-        """There is one instruction more."""
+        """Count one more instruction."""
         if not self.size:
             self.place = place
         self.size += 1
 
     def touch(self, reads: Collection[int], writes: Collection[int]) -> None:
-        """The next instruction reads some registers, and then writes others."""
+        """Note that the next instruction reads some registers, and then writes others."""
         self.reads |= set(reads) - self.writes
         self.writes |= set(writes)
 
     def append(self, operation: Operation, reads: Collection[int], writes: Collection[int]) -> None:
-        """Do something at last."""
+        """Add an operation at the end."""
         self.operations.append(operation)
         self.touch(reads, writes)
 
     def prepend(self, operation: Operation, source: int, target: int) -> None:
-        """Do something at first that reads one register and writes another."""
+        """Add an operation at the beginning that reads one register and writes another."""
         self.operations.insert(0, operation)
         self.reads = (self.reads - {target}) | {source}
         self.writes.add(target)
@@ -141,7 +141,7 @@ class Registers:
 
 
 def undefined(dtype: DType) -> Array:
-    """The content of a register that was never written: bits of one, which are NaN as floats."""
+    """The content of a register that was never written: all bits are 1, which is NaN for floats."""
     return np.ones(1, bool) if dtype == PREDICATE.dtype else np.full(dtype.itemsize, 0xFF, np.uint8).view(dtype)
 
 
@@ -158,7 +158,7 @@ def _successors(end: End) -> tuple[int, ...]:
 
 
 def find_live(blocks: Sequence[Block], kept: Collection[int]) -> None:
-    """Find out which registers are needed at the beginning of each block, from the last block to the first.
+    """Find the registers that are needed at the beginning of each block, from the last block to the first.
 
     Args:
         blocks: of a whole program.

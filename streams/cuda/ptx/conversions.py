@@ -15,7 +15,7 @@ from .types import SCALARS, Array, Scalar
 
 Function = Callable[[Array], Array]
 
-# How a float is rounded to an integral one.
+# The roundings of a float to an integral one.
 _INTEGRAL: Final[dict[str, Callable[..., Any]]] = {
     "rni": np.rint,
     "rzi": np.trunc,
@@ -92,7 +92,7 @@ def _between_floats(result: Scalar, given: Scalar, words: Sequence[str]) -> Func
 
 
 def _to_integer(result: Scalar, given: Scalar, words: Sequence[str]) -> Function:
-    """Floats to integers, which are as near as there are any."""
+    """Floats to the nearest integers of a type; those out of range become the limits."""
     integral = next((_INTEGRAL[word] for word in words if word in _INTEGRAL), np.trunc)
     bounds = np.iinfo(result.dtype)
     # The result of NaN depends on the sizes.

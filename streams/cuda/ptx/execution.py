@@ -1,8 +1,8 @@
-"""Which threads run next: those that are earliest in the text, functions that were called first.
+"""Chooses the threads that run next: the earliest in the text, and within functions that were called first.
 
-So threads that went different ways meet again.  Threads at a gate wait; when nobody can run any more, it is seen who
-can pass.  A thread may also wait for another by looking at memory again and again.  So now and then those that are
-farthest have a turn.
+So threads that took different ways meet again.  Threads at a gate wait; when no other can run any more, the gates are
+checked for threads that can pass.  A thread may also wait for another by polling memory.  So now and then the farthest
+threads have a turn.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .warps import BlockGate
 
 Key = tuple[int, int, tuple[int, ...]]
 
-# Blocks of instructions after which those that are farthest have a turn, and how long it is.
+# Blocks of instructions after which the farthest threads have a turn, and its length.
 _PATIENCE: Final = 512
 _TURN: Final = 64
 
@@ -29,9 +29,9 @@ class Execution:
     """Runs a batch to its end.
 
     Args:
-        batch: whose threads run.
-        program: what they do.
-        limit: how many blocks of instructions they may execute together.
+        batch: its threads run.
+        program: that of the threads.
+        limit: the blocks of instructions that they may execute together.
     """
 
     def __init__(self, batch: Batch, program: Program, limit: int) -> None:
@@ -44,7 +44,7 @@ class Execution:
         self._waiting: dict[Key, list[Group]] = {}
         self._live: dict[tuple[int, tuple[int, ...]], tuple[int, ...]] = {}
         self._steps = 0
-        # When those that are farthest have a turn.
+        # When the farthest threads have a turn.
         self._turn_at = _PATIENCE
         self._registers: Registers = list(program.constants)
         for name, slot in program.special.items():
@@ -54,7 +54,7 @@ class Execution:
         """Run until all threads have ended.
 
         Raises:
-            KernelFault: if one of them does what is forbidden.
+            KernelFault: if a thread makes an error.
         """
         self._put(self._batch.start(self._registers))
         while True:
@@ -87,7 +87,7 @@ class Execution:
         return join(groups, self._needed(groups[0].pc, groups[0].stack))
 
     def _needed(self, pc: int, stack: tuple[int, ...]) -> tuple[int, ...]:
-        """The registers that threads at a place need, also when the functions that they are in have ended."""
+        """The registers that threads at a place need, including those of the callers of their functions."""
         found = self._live.get((pc, stack))
         if found is None:
             live = self._blocks[pc].live.union(*[self._blocks[number].live for number in stack])
@@ -103,8 +103,8 @@ class Execution:
         """Run a group as long as it is the one to run.
 
         Args:
-            group: which.
-            turn: for how many blocks of instructions it is in any case.
+            group: the group.
+            turn: the blocks of instructions that it may run in any case.
         """
         blocks = self._blocks
         least = self._steps + turn
@@ -130,7 +130,7 @@ class Execution:
         raise group.fault(NoProgress, place, [0], reason)
 
     def _end(self, block: Block, group: Group) -> bool:
-        """Go where the end of a block leads; returns whether the group is still there."""
+        """Follow the end of a block; returns whether the group still exists."""
         end = block.end
         if isinstance(end, Branch):
             stays = self._branch(end, group)
@@ -185,7 +185,7 @@ class Execution:
     # Gates
 
     def _meet(self, end: Meet, group: Group) -> bool:
-        """Threads come to a gate."""
+        """Let threads come to a gate."""
         key = (-len(group.stack), group.pc, group.stack)
         others = self._waiting.pop(key, None)
         if others is None and end.gate.missing(group) is None:
@@ -197,7 +197,7 @@ class Execution:
         return False
 
     def _pass_some(self, end: Meet, group: Group, key: Key) -> bool:
-        """Let those pass who need not wait; returns whether there are any."""
+        """Let threads pass that need not wait; returns whether there are any."""
         absent = end.gate.missing(group)
         if absent is not None:
             held = np.flatnonzero(absent)
@@ -214,7 +214,7 @@ class Execution:
         """Let threads pass whose partners have ended meanwhile.
 
         Raises:
-            BarrierError: if there are none, so that all wait for ever.
+            BarrierError: if there are none, so that all would wait forever.
         """
         passed = False
         for key in list(self._waiting):
@@ -227,7 +227,7 @@ class Execution:
             self._raise_stuck()
 
     def _raise_stuck(self) -> None:
-        """Raise the error that says who waits for whom."""
+        """Raise the error that names the waiting threads and their partners."""
         waiting = [group for groups in self._waiting.values() for group in groups]
         group = min(waiting, key=lambda group: group.pc)
         end = self._blocks[group.pc].end
@@ -241,11 +241,11 @@ class Execution:
             if other is not group
             for lane in other.lanes[other.lanes // whole == team][:1]
         ]
-        what = "a barrier" if isinstance(gate, BlockGate) else "an instruction of its warp"
+        gate_name = "a barrier" if isinstance(gate, BlockGate) else "an instruction of its warp"
         if missing:
             lane, other = missing[0]
             where = self._blocks[other.pc].place
             rest = f"{self._batch.thread(lane)}, which waits elsewhere, at {where}"
         else:
             rest = "threads that have ended, or more threads than there are"
-        raise group.fault(BarrierError, gate.place, [0], f"waits at {what} for {rest}")
+        raise group.fault(BarrierError, gate.place, [0], f"waits at {gate_name} for {rest}")

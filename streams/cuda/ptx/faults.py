@@ -2,9 +2,9 @@
 
 RuntimeError
  +-- PtxError
-      +-- PtxSyntaxError          the text is not PTX, as far as it is understood here
+      +-- PtxSyntaxError          the text is not PTX, as far as it is supported here
       +-- UnsupportedInstruction  an instruction that the interpreter does not know
-      +-- KernelFault             a kernel did what is forbidden, or ended early
+      +-- KernelFault             a kernel did something forbidden, or ended early
            +-- IllegalAccess      an address outside of all memory, read-only or misaligned
            +-- DataRace           two threads use the same bytes, one of them writing, and nothing orders them
            +-- BarrierError       threads wait for others that never come
@@ -22,7 +22,7 @@ class PtxError(RuntimeError):
 
 
 class PtxSyntaxError(PtxError, ValueError):
-    """The text is not PTX, as far as it is understood here; the message has the line."""
+    """The text is not PTX, as far as it is supported here; the message has the line."""
 
 
 class UnsupportedInstruction(PtxError, NotImplementedError):
@@ -30,7 +30,7 @@ class UnsupportedInstruction(PtxError, NotImplementedError):
 
 
 class Place(NamedTuple):
-    """Where an instruction stands.
+    """The position of an instruction.
 
     Attributes:
         text: the instruction.
@@ -58,13 +58,13 @@ class ThreadName(NamedTuple):
 
 
 class KernelFault(PtxError):
-    """A kernel did what is forbidden, or ended early.
+    """A kernel did something forbidden, or ended early.
 
     Attributes:
         kernel: its name.
         place: the instruction.
         threads: those that are involved, as far as they are known.
-        reason: what is wrong, without kernel, place and threads.
+        reason: the error, without kernel, place and threads.
     """
 
     def __init__(self, kernel: str, place: Place, threads: tuple[ThreadName, ...], reason: str) -> None:

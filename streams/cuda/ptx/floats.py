@@ -1,4 +1,4 @@
-"""Which function of arrays an instruction on floats is."""
+"""The functions of arrays for instructions on floats."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Function = Callable[..., Any]
 
 
 def mode_of(words: Sequence[str]) -> Mode:
-    """The direction in which an instruction rounds."""
+    """The rounding mode of an instruction."""
     return next((mode for mode in MODES if mode in words), "rn")
 
 
 def saturate(values: Array) -> Array:
-    """Between zero and one; NaN becomes zero."""
+    """Values limited to [0, 1]; NaN becomes 0."""
     one, zero = np.ones(1, values.dtype), np.zeros(1, values.dtype)
     return np.where(values > zero, np.minimum(values, one), zero)
 
@@ -75,7 +75,7 @@ def _coarse_inverse_root(values: Array) -> Array:
     return (root.view(np.uint64) & np.uint64(0xFFFFFFFF00000000)).view(np.float64)
 
 
-# Approximations are not the hardware's to the last bit, but nearer to the exact value.
+# Approximations differ from the hardware's in the last bits; they are nearer to the exact value.
 _APPROXIMATE: Final[dict[str, Function]] = {
     "div": in_double(np.divide),
     "rcp": in_double(lambda a: 1 / a),
@@ -107,7 +107,7 @@ def lower_float(lowering: Lowering, instruction: Instruction) -> Operation | Non
 
 
 def finished(function: Function, words: Sequence[str], scalar: Scalar) -> Function:
-    """A function with what modifiers add: subnormals flushed, results between zero and one."""
+    """A function with the effect of modifiers: subnormals flushed, results limited to [0, 1]."""
     if "ftz" in words and scalar.size == 4:
         function = _flushing(function)
     if "sat" in words:
@@ -159,7 +159,7 @@ def on_pairs(function: Function, dtype: DType) -> Function:
 
 
 def _extreme(function: Function, zeros: Function) -> Function:
-    """``min`` or ``max``, for which zeros have an order."""
+    """``min`` or ``max``, which order zeros by sign."""
 
     def compute(a: Array, b: Array) -> Array:
         result = np.asarray(function(a, b))
@@ -212,7 +212,7 @@ def lower_sign(lowering: Lowering, instruction: Instruction) -> Operation | None
 
 
 def lower_copysign(lowering: Lowering, instruction: Instruction) -> Operation | None:
-    """``copysign``, whose first operand has the sign."""
+    """``copysign``; its first operand has the sign."""
     scalar = typed(lowering, instruction)
     return lower_packed(lowering, instruction, scalar, lambda sign, value: np.copysign(value, sign))
 

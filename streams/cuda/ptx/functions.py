@@ -43,7 +43,7 @@ class FunctionBuilder:
         self._parameters = {variable.name: variable for variable in (*function.parameters, *function.results)}
         self._fields: dict[tuple[str, int], int] = {}
         self._labels: dict[str, int] = {}
-        # How blocks end whose targets are labels, once these are known.
+        # The ends of blocks whose targets are labels, until these are known.
         self._pending: list[tuple[Block, Callable[[dict[str, int]], End]]] = []
         self._calls: list[tuple[Block, Block, Instruction]] = []
         self._returns: list[Block] = []
@@ -123,7 +123,7 @@ class FunctionBuilder:
         return block
 
     def _after(self, block: Block) -> Block:
-        """The next block, to which another leads; the same, if there is nothing in it yet."""
+        """The next block, which follows another; the same one, if it is still empty."""
         if not block.size:
             return block
         following = self._start()
@@ -162,7 +162,7 @@ class FunctionBuilder:
         block.touch(self._lowering.reads, self._lowering.writes)
 
     def _guarded(self, block: Block, instruction: Instruction) -> Block:
-        """An instruction with a predicate: the others jump over it."""
+        """An instruction with a predicate: threads for which it does not hold jump over it."""
         assert instruction.guard is not None
         name, negated = instruction.guard
         predicate = self._predicate(block, instruction, name)
@@ -260,14 +260,14 @@ class FunctionBuilder:
         block.end_with(Call(callee.entry, self._number(following)))
 
     def _given(self, name: str, offset: int, slot: int) -> int:
-        """The register that the caller has put a part of an argument into."""
+        """The register that holds the caller's part of an argument."""
         found = self.fields(name).get(offset)
         if found is None or self.dtype(found) != self.dtype(slot):
             raise self._lowering.unsupported(f"byte {offset} of {name} is passed in another form than it is read")
         return found
 
     def _pass(self, block: Block, source: int, target: int, at_end: bool) -> None:
-        """Copy a register, as the last or the first thing that a block does."""
+        """Copy a register, at the end or the beginning of a block."""
         if self.dtype(source) != self.dtype(target):
             raise self._lowering.unsupported("a result is returned in another form than it is read")
         if at_end:
@@ -339,7 +339,7 @@ def _label(operand: Operand) -> str:
 
 
 def parameter_offsets(parameters: Iterable[Variable]) -> dict[str, int]:
-    """Where each parameter of a kernel begins, in bytes."""
+    """The offset of each parameter of a kernel, in bytes."""
     offsets: dict[str, int] = {}
     end = 0
     for variable in parameters:

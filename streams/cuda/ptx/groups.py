@@ -1,6 +1,6 @@
 """Threads that are at the same instruction, and their registers.
 
-The threads of some blocks run together, as a `Batch`.  At first they are one `Group`.  Where they go different ways the
+The threads of some blocks run together, as a `Batch`.  At first they are one `Group`.  If they take different ways the
 group is split, and where they meet again groups are joined.  So operations never look at masks.
 
 Threads have numbers within a batch, their *lanes*.  Blocks begin at multiples of 32 of them, and so do warps.
@@ -29,15 +29,15 @@ class Batch:
     """Some whole blocks of a launch, run together.
 
     Attributes:
-        launch: to which they belong.
+        launch: the launch.
         first: the number of the first block.
-        blocks: how many they are.
+        blocks: their number.
         stride: lanes from one block to the next.
         alive: for each lane whether it is a thread that has not ended.
-        living: how many have not.
+        living: the number of threads that have not ended.
         shared: the shared memory of all its blocks, one after the other.
         local: the local memory of all its lanes.
-        arrivals: how many threads have not left each block.
+        arrivals: for each block, the number of threads that have not left it.
     """
 
     def __init__(self, launch: Launch, first: int, blocks: int, shared: Area, local: Area) -> None:
@@ -57,12 +57,12 @@ class Batch:
         return Group(self, registers, self._lanes, 0, ())
 
     def end(self, lanes: Array) -> None:
-        """Threads have ended."""
+        """Record that threads have ended."""
         self.alive[lanes] = False
         self.living -= len(lanes)
 
     def living_in_blocks(self) -> Array:
-        """How many threads of each block have not ended."""
+        """The number of threads of each block that have not ended."""
         counts: Array = self.alive.reshape(self.blocks, self.stride).sum(axis=1)
         return counts
 
@@ -73,7 +73,7 @@ class Batch:
         return found
 
     def initial(self, name: str) -> Array:
-        """The values of a special register for all threads, such as "tid.x"; a single one where it is the same."""
+        """The values of a special register for all threads, such as "tid.x"; a single one if they are all the same."""
         values = self._computed(name)
         return values if len(values) == 1 else values.take(self._lanes)
 
@@ -110,12 +110,12 @@ class Group:
     """Threads at the same instruction.
 
     Attributes:
-        batch: to which they belong.
+        batch: their batch.
         registers: one array for each.
         lanes: their numbers, ascending.
-        count: how many they are.
+        count: the number of threads.
         pc: the block of instructions that comes next.
-        stack: the blocks to which the functions that they are in return.
+        stack: the blocks to which their functions return.
     """
 
     __slots__ = ("_blocks", "_floors", "_identities", "batch", "count", "lanes", "pc", "registers", "stack")
@@ -140,14 +140,14 @@ class Group:
 
     @property
     def identities(self) -> Array:
-        """The number by which `races` knows each thread."""
+        """The number of each thread in `races`."""
         if self._identities is None:
             within = self.lanes - self.blocks * self.batch.stride
             self._identities = ((self.blocks + self.batch.first) << 11) | within
         return self._identities
 
     def floors(self) -> Array:
-        """For each thread the time of its block's last barrier, as `races` writes times."""
+        """For each thread the time of its block's last barrier, in the form of `races`."""
         clock = self.batch.launch.clock
         if self._floors is None or self._floors[0] != clock.now:
             self._floors = (clock.now, clock.barriers.take(self.blocks + self.batch.first) << 36)
@@ -158,16 +158,16 @@ class Group:
         return np.broadcast_to(values, (self.count, *values.shape[1:])) if len(values) != self.count else values
 
     def go(self, pc: int) -> None:
-        """Turn to another block of instructions."""
+        """Go to another block of instructions."""
         self.pc = pc
 
     def call(self, entry: int, following: int) -> None:
-        """Turn to a function, and later to the block that follows."""
+        """Go to a function, and later to the block that follows."""
         self.stack = (*self.stack, following)
         self.pc = entry
 
     def come_back(self) -> None:
-        """Turn to the block that follows the call."""
+        """Go to the block that follows the call."""
         self.pc, self.stack = self.stack[-1], self.stack[:-1]
 
     def part(self, positions: Array, live: Sequence[int], pc: int) -> Group:
@@ -194,7 +194,7 @@ class Group:
 
 
 def join(groups: Sequence[Group], live: Sequence[int]) -> Group:
-    """One group of several that are at the same place.
+    """One group from several that are at the same place.
 
     Args:
         groups: of the same batch, with the same place and stack.

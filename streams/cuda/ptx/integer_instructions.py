@@ -1,4 +1,4 @@
-"""Which function of arrays an instruction on integers or bits is."""
+"""The functions of arrays for instructions on integers or bits."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from .types import SCALARS, Array, Scalar
 
 _U32: Final = SCALARS["u32"]
 
-# The register of the carry flag; `program` makes it of predicates.
+# The register of the carry flag, a predicate; made by `program`.
 CARRY: Final = "%carry"
 
 
 def typed(lowering: Lowering, instruction: Instruction) -> Scalar:
-    """The type of an instruction: the last of its modifiers that is one."""
+    """The type of an instruction: the last of its modifiers that names one."""
     for word in reversed(instruction.modifiers):
         if word in SCALARS:
             return SCALARS[word]

@@ -90,7 +90,7 @@ def low_24_bits(a: Array) -> Array:
 
 
 def leading_zeros(a: Array) -> Array:
-    """How many zeros come before the first one, as integers of 32 bits."""
+    """The number of zeros before the first one, as integers of 32 bits."""
     bits = 8 * a.dtype.itemsize
     if bits == 64:
         high = leading_zeros((a >> np.uint64(32)).astype(np.uint32))
@@ -100,7 +100,7 @@ def leading_zeros(a: Array) -> Array:
 
 
 def count_ones(a: Array) -> Array:
-    """How many bits are one, as integers of 32 bits."""
+    """The number of bits that are one, as integers of 32 bits."""
     return np.bitwise_count(a).astype(np.uint32)
 
 
@@ -113,7 +113,7 @@ def find_highest(a: Array) -> Array:
 
 
 def shift_to_highest(a: Array) -> Array:
-    """By how much to shift left until the highest bit that is not the sign is in front."""
+    """The shift to the left that moves the highest bit that is not the sign to the front."""
     highest = find_highest(a)
     return np.where(highest == np.uint32(0xFFFFFFFF), highest, np.uint32(8 * a.dtype.itemsize - 1) - highest)
 
@@ -128,12 +128,12 @@ def reverse_bits(a: Array) -> Array:
 
 
 def shift_left(a: Array, amount: Array) -> Array:
-    """Zero where the amount is as great as the size, as numpy has it, too."""
+    """Zero if the amount is at least the size, as in numpy."""
     return np.asarray(np.left_shift(a, amount.astype(a.dtype)))
 
 
 def shift_right(a: Array, amount: Array) -> Array:
-    """Zero or the sign where the amount is as great as the size, as numpy has it, too."""
+    """Zero or the sign if the amount is at least the size, as in numpy."""
     # An amount of a signed type would be negative from 2**31 on.
     return np.asarray(np.right_shift(a, np.minimum(amount, np.uint32(64)).astype(a.dtype)))
 

@@ -1,4 +1,4 @@
-"""One launch of a kernel: its geometry, its memory, and what it has done."""
+"""One launch of a kernel: its geometry, its memory, and its counters."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .types import Array
 LANES: Final = 16384
 
 # Bytes of shared or local memory that a batch may take.
-_ROOM: Final = 64 << 20
+_MOST_BYTES: Final = 64 << 20
 
 Triple = tuple[int, int, int]
 
@@ -30,7 +30,7 @@ class Counters:
     """The counters of one launch.
 
     Attributes:
-        instructions: executed, those of all threads together.
+        instructions: the number executed by all threads together.
         traffic: the bytes read and written by kind or name of memory: "shared", "local", and the regions' names.
     """
 
@@ -38,7 +38,7 @@ class Counters:
     traffic: dict[str, Traffic] = field(default_factory=dict)
 
     def executed(self, count: int) -> None:
-        """So many instructions more were executed."""
+        """Count executed instructions."""
         self.instructions += count
 
 
@@ -57,8 +57,8 @@ class Launch:
         shared_bytes, local_bytes: of each block and each thread.
         shared_stride, local_stride: from one to the next.
         clock: for race detection.
-        strict: whether it is a race that two threads write the same value to the same bytes.
-        counters: what has been done.
+        strict: whether it is a race if two threads write the same value to the same bytes.
+        counters: see `Counters`.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class Launch:
         """Run all blocks, some at a time.
 
         Args:
-            limit: how many blocks of instructions each batch may execute.
+            limit: the blocks of instructions that each batch may execute.
         """
         total = len(self.clock.barriers)
         step = self._blocks_at_a_time()
@@ -107,10 +107,10 @@ class Launch:
 
     def _blocks_at_a_time(self) -> int:
         bytes_per_block = max(self.shared_stride, self.local_stride * self.stride, 1)
-        return max(1, min(LANES // self.stride, _ROOM // bytes_per_block))
+        return max(1, min(LANES // self.stride, _MOST_BYTES // bytes_per_block))
 
     def _batch(self, first: int, blocks: int) -> Batch:
-        # Memory that nobody has written to holds bytes of ones, which of floats are NaN.
+        # New memory holds bytes of ones, which are NaN for floats.
         shared = Area(np.full(blocks * self.shared_stride, 0xFF, np.uint8), traffic=self._shared)
         local = Area(np.full(blocks * self.stride * self.local_stride, 0xFF, np.uint8), traffic=self._local)
         if self.shared_bytes:

@@ -1,4 +1,4 @@
-"""The tools with which instructions are turned into operations on arrays.
+"""The tools that turn instructions into operations on arrays.
 
 An *operation* is a function of a group of threads.  The registers of a group are a list of arrays: of one element for
 each thread, or of a single element where all threads agree.  Arrays are never changed in place, so registers may share
@@ -26,14 +26,14 @@ PREDICATE: Final = SCALARS["pred"]
 
 
 class Source(NamedTuple):
-    """A register that is read, and how its array is turned into one of the type wanted; None for as it is."""
+    """A register that is read, and the conversion of its array into the wanted type; None for no conversion."""
 
     slot: int
     convert: Convert | None
 
 
 class Target(NamedTuple):
-    """A register that is written, and how a result is turned into what it holds; None for as it is."""
+    """A register that is written, and the conversion of a result into its content; None for no conversion."""
 
     slot: int
     convert: Convert | None
@@ -56,7 +56,7 @@ class Names(Protocol):
 
 
 class Lowering:
-    """Looks up operands; remembers which registers an instruction reads and writes.
+    """Looks up operands; remembers the registers that an instruction reads and writes.
 
     Attributes:
         reads: the registers read since `begin`.
@@ -73,7 +73,7 @@ class Lowering:
         self._instruction: Instruction | None = None
 
     def begin(self, instruction: Instruction) -> None:
-        """Turn to another instruction."""
+        """Begin another instruction."""
         self.reads, self.writes = [], []
         self._instruction = instruction
 
@@ -119,7 +119,7 @@ class Lowering:
         return self.names.constant(np.array([address + offset], np.uint64).astype(scalar.bits))
 
     def target(self, operand: Operand, scalar: Scalar) -> Target | None:
-        """Where a result of a type goes; None for the sink ``_``."""
+        """The target of a result of a type; None for the sink ``_``."""
         if not isinstance(operand, Register):
             raise self.unsupported("a result needs a register")
         if operand.name == "_":
@@ -196,7 +196,7 @@ def read(group: Group, source: Source) -> Array:
 
 
 def write(group: Group, target: Target | None, values: Array) -> None:
-    """Give a result to its register."""
+    """Put a result into its register."""
     if target is not None:
         group.registers[target.slot] = values if target.convert is None else target.convert(values)
 
@@ -212,7 +212,7 @@ def _viewer(dtype: DType) -> Convert:
 
 
 def from_register(held: DType, scalar: Scalar) -> Convert | None:
-    """How to see what a register holds as a type that is not wider."""
+    """The conversion of a register's content into a type that is not wider."""
     if held == scalar.dtype:
         return None
     if held.itemsize == scalar.size or scalar.name in ("f16x2", "bf16x2"):
@@ -228,7 +228,7 @@ def from_register(held: DType, scalar: Scalar) -> Convert | None:
 
 
 def _widener(held: DType, bits: DType, dtype: DType) -> Convert:
-    """Zeros before what a register holds, as of a shared address of 32 bits."""
+    """A register's content with zeros in front, for instance a shared address of 32 bits."""
     whole = UNSIGNED[held.itemsize]
 
     def widen(values: Array) -> Array:
@@ -238,7 +238,7 @@ def _widener(held: DType, bits: DType, dtype: DType) -> Convert:
 
 
 def to_register(scalar: Scalar, held: DType) -> Convert | None:
-    """How to keep values of a type in a register that is not narrower: signed ones with their sign."""
+    """The conversion of values of a type for a register that is not narrower: signed ones keep their sign."""
     if held == scalar.dtype:
         return None
     if held.itemsize == scalar.size:

@@ -1,7 +1,7 @@
-"""The memories that a kernel sees, and the lookup of addresses in them.
+"""The memories of a kernel, and the lookup of addresses in them.
 
 Global memory is made of regions at addresses of the device.  Shared and local memory have addresses of their own from
-zero on; seen through generic addresses they lie in windows, far from all that a device hands out.
+zero on; among generic addresses they lie in windows, far from all of a device's memory.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .types import Array, DType
 if TYPE_CHECKING:
     from .groups import Group
 
-# Where shared and local memory and the parameters of kernels begin among generic addresses, and their length at most.
+# Where shared and local memory and the parameters of kernels begin among generic addresses, and their largest size.
 SHARED_WINDOW: Final = 1 << 60
 LOCAL_WINDOW: Final = 1 << 61
 WINDOW: Final = 1 << 32
@@ -51,11 +51,11 @@ class Traffic:
         self.written = 0
 
     def count_read(self, size: int) -> None:
-        """So many bytes more were read."""
+        """Count bytes that were read."""
         self.read += size
 
     def count_written(self, size: int) -> None:
-        """So many bytes more were written."""
+        """Count bytes that were written."""
         self.written += size
 
     def __repr__(self) -> str:
@@ -70,8 +70,8 @@ class Area:
         size: in bytes.
         name: for messages.
         writable: whether kernels may write to it.
-        shadow: the accesses to it, where races are sought.
-        granule: the bytes that a piece of the shadow stands for.
+        shadow: the accesses to it, if races are sought.
+        granule: the bytes of a piece of the shadow.
         traffic: the bytes accessed.
     """
 
@@ -119,7 +119,7 @@ class Area:
         return array.take((offsets - skipped if skipped else offsets) >> shift, axis=0)
 
     def store(self, offsets: Array, values: Array, count: int = 1) -> None:
-        """Put values at offsets; of several at the same the last stays."""
+        """Put values at offsets; of several at the same offset the last stays."""
         array, skipped, shift = self._view(values.dtype, count)
         array[(offsets - skipped if skipped else offsets) >> shift] = values
 
@@ -133,7 +133,7 @@ class Piece(NamedTuple):
     """Accesses of some threads to one area.
 
     Attributes:
-        area: where.
+        area: the area.
         offsets: the bytes; one for each thread or a single one for all.
         positions: of the threads in their group; None for all of them.
     """
@@ -156,17 +156,17 @@ class Memory:
         self._recent = self.areas[0] if self.areas else None
 
     def locate(self, group: Group, addresses: Array, size: int, place: Place, store: bool) -> list[Piece]:
-        """Where addresses lie.
+        """The areas and offsets of addresses.
 
         Args:
-            group: who accesses them.
+            group: the accessing threads.
             addresses: one for each thread or a single one for all.
             size: the bytes accessed at each.
             place: for messages.
             store: whether they are written.
 
         Raises:
-            IllegalAccess: if one of them is out of all memory, misaligned, or read-only where it is written.
+            IllegalAccess: if one of them is outside of all memory, misaligned, or read-only but written.
         """
         if int(np.bitwise_or.reduce(addresses)) & (size - 1):
             _misaligned(group, addresses, size, place)
@@ -186,7 +186,7 @@ class Memory:
     def _within(area: Area, addresses: Array, size: int) -> Array | None:
         """The offsets of addresses in an area; None if some lie elsewhere."""
         offsets = addresses - np.uint64(area.start)
-        # An address before it gives a huge number.
+        # An address before the area gives a huge number.
         if int(np.maximum.reduce(offsets)) > area.size - size:
             return None
         return offsets.view(np.int64)
@@ -196,7 +196,7 @@ class Memory:
         return self.areas[number] if number >= 0 else None
 
     def _split(self, group: Group, addresses: Array, size: int, place: Place, store: bool) -> list[Piece]:
-        """As `locate`, where there are several areas, or none."""
+        """Like `locate`, for addresses in several areas, or in none."""
         addresses = group.spread(addresses)
         numbers = np.searchsorted(np.array(self._starts, np.uint64), addresses, side="right") - 1
         pieces: list[Piece] = []
@@ -232,7 +232,7 @@ class Memory:
         raise group.fault(IllegalAccess, place, [position], reason, address=address)
 
     def _nearest(self, address: int, size: int) -> str:
-        """The region nearest to an access out of all."""
+        """The region nearest to an access outside of all regions."""
         if not self.areas:
             return "the launch has no memory"
         distances: list[tuple[int, str]] = []
@@ -261,10 +261,10 @@ def _misaligned(group: Group, addresses: Array, size: int, place: Place) -> None
 def locate_private(
     group: Group, addresses: Array, size: int, place: Place, area: Area, extent: int, bases: Array, kind: str
 ) -> list[Piece]:
-    """Where addresses of shared or local memory lie.
+    """The offsets of addresses in shared or local memory.
 
     Args:
-        group: who accesses them.
+        group: the accessing threads.
         addresses: in that memory of each block or thread.
         size: the bytes accessed at each.
         place: for messages.
@@ -278,7 +278,7 @@ def locate_private(
     if int(np.maximum.reduce(addresses)) > extent - size:
         position = int(np.argmax(addresses > max(extent - size, 0))) if extent >= size else 0
         address = int(addresses[position])
-        # An address below zero may have been computed in 32 bits, and then lacks its upper half.
+        # A negative address may have been computed in 32 bits, and then lacks its upper half.
         end = address + size - extent if address < WINDOW // 2 else 0
         beyond = f"{end} bytes beyond its end" if end else "before its beginning"
         reason = f"accesses {size} bytes at {address:#x} of {kind} memory, which has {extent} bytes: {beyond}"

@@ -1,4 +1,4 @@
-"""Modules of PTX and their kernels, as their users see them."""
+"""Modules of PTX and their kernels, the interface for users."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .statements import Function, Unit, Variable
 from .syntax import parse_unit
 from .types import SCALARS, Array
 
-# Where the variables of modules are: far from what an allocator hands out, and from the windows.
+# Where the variables of modules are: far from an allocator's memory, and from the windows.
 _VARIABLES: Final = 1 << 56
 _CONSTANTS: Final = 1 << 57
 
@@ -29,7 +29,7 @@ _MOST_IN_GRID: Final = ((1 << 31) - 1, 65535, 65535)
 # Bytes of shared memory that a block of today's GPUs can have at most.
 _MOST_SHARED: Final = 227 << 10
 
-# Blocks of instructions that some thousand threads may execute together, before it is said that they never end.
+# Blocks of instructions that some thousand threads may execute together, before they count as endless.
 LIMIT: Final = 10_000_000
 
 
@@ -38,7 +38,7 @@ class Parameter(NamedTuple):
 
     Attributes:
         name: in the PTX.
-        type: the name of its scalar type; "b8" of a structure.
+        type: the name of its scalar type; "b8" for a structure.
         size: in bytes.
         offset: among the arguments' bytes.
     """
@@ -74,7 +74,7 @@ class Kernel:
         """The program that runs it, made at first use.
 
         Raises:
-            UnsupportedInstruction: if it has an instruction that is not known.
+            UnsupportedInstruction: if the kernel has an unknown instruction.
         """
         return self._module.build(self.name)
 
@@ -96,19 +96,19 @@ class Kernel:
             grid: blocks along up to three axes.
             block: threads of a block along up to three axes.
             arguments: one for each parameter; a structure is given by its bytes.
-            regions: the global memory that there is, beside the module's own.
+            regions: the global memory, beside the module's own.
             shared_bytes: of memory that the launch adds to each block's shared memory.
             check_global_races: whether to look for races in global memory; those in shared memory are always found.
             strict: whether it is a race, too, if two threads write the same value to the same bytes of global memory.
-            limit: how many blocks of instructions some thousand threads may execute together.
+            limit: the blocks of instructions that some thousand threads may execute together.
 
         Returns:
-            what was executed and accessed.
+            The counters of executed instructions and accessed bytes.
 
         Raises:
             ValueError: if there cannot be such a launch.
-            UnsupportedInstruction: if it has an instruction that is not known.
-            KernelFault: if a thread does what is forbidden; its subclasses are in `faults`.
+            UnsupportedInstruction: if the kernel has an unknown instruction.
+            KernelFault: if a thread makes an error; its subclasses are in `faults`.
         """
         program = self.program
         whole_grid, whole_block = _extents("grid", grid, _MOST_IN_GRID), _extents("block", block, _MOST_IN_BLOCK)
@@ -220,7 +220,7 @@ class Module:
         return [variable for variable in self._unit.variables.values() if variable.space == space and variable.size]
 
     def _place(self, space: str, start: int, name: str, writable: bool) -> Region:
-        """Give addresses to the variables of a state space, and memory."""
+        """Give addresses and memory to the variables of a state space."""
         end = start
         for variable in self._variables(space):
             end = -(-end // variable.alignment) * variable.alignment
@@ -236,16 +236,16 @@ class Module:
             self.variable(variable.name)[: len(data)] = np.frombuffer(bytes(data), np.uint8)
 
 
-def _extents(what: str, given: Sequence[int], most: Triple) -> Triple:
+def _extents(kind: str, given: Sequence[int], most: Triple) -> Triple:
     values = [int(value) for value in given]
     if not 1 <= len(values) <= 3 or any(not 1 <= value <= top for value, top in zip(values, most, strict=False)):
-        raise ValueError(f"a {what} has one to three extents from 1 to {most}, not {tuple(given)}")
+        raise ValueError(f"a {kind} has one to three extents from 1 to {most}, not {tuple(given)}")
     x, y, z = [*values, 1, 1][:3]
     return x, y, z
 
 
 def _areas(kernel: str, regions: Sequence[Region]) -> list[Area]:
-    """The areas of regions, after a look at them."""
+    """The areas of regions, which are checked."""
     areas: list[Area] = []
     end, before = 0, ""
     for region in sorted(regions, key=lambda region: region.start):
@@ -268,12 +268,12 @@ def _parsed(text: str) -> Unit:
 
 
 def parse(text: str | bytes) -> Module:
-    """Load PTX; of a text that was seen before, the parts are known.
+    """Load PTX; a text that was parsed before is not parsed again.
 
     Returns:
-        a module with variables of its own.
+        A module with variables of its own.
 
     Raises:
-        PtxSyntaxError: if the text is not understood.  Instructions are looked at when a kernel is used first.
+        PtxSyntaxError: if the text is not understood.  Instructions are checked when a kernel is first used.
     """
     return Module(_parsed(text.decode() if isinstance(text, bytes) else text))

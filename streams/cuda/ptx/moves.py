@@ -192,7 +192,7 @@ def _compare_twice(
     compare: Function,
     combine: Function | None,
 ) -> Operation:
-    """``setp`` with two results, of which the second has the opposite comparison."""
+    """``setp`` with two results; the second has the opposite comparison."""
     found = [lowering.source(operand, scalar) for operand, scalar in sources]
     results = [lowering.target(operand, PREDICATE) for operand in target.parts]
 

@@ -1,4 +1,4 @@
-"""All instructions that are known."""
+"""All known instructions."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _trap(lowering: Lowering, instruction: Instruction) -> Operation:
 
 
 def _fence(lowering: Lowering, instruction: Instruction) -> Operation | None:
-    """``membar``, ``fence``: what a block did before is seen by others that look later."""
+    """``membar``, ``fence``: a block's earlier accesses are ordered before those of blocks that look later."""
     if {"cta", "proxy"} & set(instruction.modifiers):
         return None
 
@@ -54,7 +54,7 @@ def _fence(lowering: Lowering, instruction: Instruction) -> Operation | None:
 
 
 def _active_mask(lowering: Lowering, instruction: Instruction) -> Operation:
-    """``activemask``: the threads that execute it together, which are no more than those that happen to."""
+    """``activemask``: the threads that happen to execute it together."""
     target = lowering.target(instruction.operands[0], SCALARS["b32"])
 
     def run(group: Group) -> None:
@@ -136,7 +136,7 @@ LOWER: Final[dict[str, Lower]] = {
     "xor": _INTEGERS,
 }
 
-# How many operands there are, where they are always as many.
+# The numbers of operands, where they are fixed.
 _UNARY: Final = "abs bfind brev clz cnot cos cvta ex2 isspacep lg2 neg not popc rcp rsqrt sin sqrt tanh testp"
 _BINARY: Final = "add addc and copysign div max min mul mul24 or rem shl shr sub subc xor"
 _TERNARY: Final = "bfe dp4a fma mad mad24 madc prmt sad selp shf slct"

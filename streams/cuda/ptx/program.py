@@ -1,8 +1,8 @@
 """A kernel and the functions that it calls, as blocks of operations that end with a jump.
 
 All of them share one list of registers, and functions have fixed places in local memory; so they must not call
-themselves.  The blocks stand in the order of the text, functions behind the kernel.  The scheduler relies on it: it
-runs the earliest block first, and threads that went different ways meet where the text comes together again.
+themselves. The blocks stand in the order of the text, functions behind the kernel.  The scheduler relies on it: it runs
+the earliest block first, so that threads that took different ways meet where these join in the text.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ class Program(NamedTuple):
     """The operations of a kernel.
 
     Attributes:
-        blocks: the first is where it begins.
+        blocks: the kernel begins at the first.
         constants: for each register its value if it is a constant, else None.  A register that may be read before it is
             written, as the padding of structures is, begins as a constant whose bits are all one.
         special: the registers to fill at the start, by the name of the special register.
-        shared_bytes: of its variables in shared memory, without what the launch adds.
+        shared_bytes: of its variables in shared memory, without the bytes that the launch adds.
         local_bytes: of its variables in local memory.
-        granules: the least bytes that it accesses at once, by kind of memory: "shared" and "global".
+        granules: the fewest bytes of a single access, by kind of memory: "shared" and "global".
     """
 
     blocks: tuple[Block, ...]
@@ -63,7 +63,7 @@ class Builder:
         """The program of a kernel.
 
         Raises:
-            UnsupportedInstruction: if it has an instruction that is not known.
+            UnsupportedInstruction: if the kernel has an unknown instruction.
         """
         functions = self._reachable(name)
         self._place_shared(functions)
@@ -91,7 +91,7 @@ class Builder:
         return self._functions.get(name)
 
     def _reachable(self, name: str) -> list[Function]:
-        """A function, and all that it calls, none before those that call it."""
+        """A function, and all that it calls, callers first."""
         order: list[Function] = []
         path: list[str] = []
 
@@ -112,7 +112,7 @@ class Builder:
         return order[::-1]
 
     def _place_shared(self, functions: Iterable[Function]) -> None:
-        """Give addresses to variables in shared memory, at last to those whose size the launch chooses."""
+        """Give addresses to variables in shared memory; the last are those whose size the launch chooses."""
         found: dict[str, Variable] = {}
         for function in functions:
             for variable in function.variables.values():

@@ -1,8 +1,8 @@
-"""Whether accesses to the same bytes are ordered.
+"""Checks whether accesses to the same bytes are ordered.
 
 Each piece of memory has a stamp of its last writer, of its readers and of its atomic accesses since then.  A stamp is
 an integer: a time, and a thread or a set of threads.  Time passes at barriers, at instructions that synchronise a warp
-and at fences; so stamps tell whether one of these came in between.
+and at fences; so stamps show whether one of these came in between.
 
     bits 63-36   the time
     bits 35-11   the number of the thread's block in the grid; all ones for threads of several blocks
@@ -31,7 +31,7 @@ class Conflict(NamedTuple):
     """Two accesses that nothing orders.
 
     Attributes:
-        position: of the later one, in what was given.
+        position: of the later one, among the given accesses.
         earlier: the kind of the earlier: "write", "read" or "atomic".
         stamp: of the earlier.
     """
@@ -42,7 +42,7 @@ class Conflict(NamedTuple):
 
 
 class Clock:
-    """The time of a launch, and when its threads synchronised last.
+    """The time of a launch, and of its threads' last synchronisations.
 
     Attributes:
         now: the time.
@@ -62,7 +62,7 @@ class Clock:
         self.stride = 1
 
     def begin(self, first: int, blocks: int, stride: int) -> None:
-        """Turn to another batch."""
+        """Begin another batch."""
         self.first, self.stride = first, stride
         self.synced = np.zeros(blocks * stride, np.int64)
 
@@ -110,7 +110,7 @@ class Shadow:
     """The last accesses to each piece of a memory.
 
     Args:
-        pieces: how many there are.
+        pieces: their number.
         clock: of the launch.
     """
 
@@ -125,9 +125,9 @@ class Shadow:
         """Note that threads read.
 
         Args:
-            pieces: which, one for each stamp.
+            pieces: one for each stamp.
             stamps: of the threads.
-            floors: stamps below these are of accesses before a barrier.
+            floors: lower stamps are of accesses before a barrier.
         """
         conflict = self._conflict("write", self._writers, pieces, stamps, floors)
         conflict = conflict or self._conflict("atomic", self._atomics, pieces, stamps, floors)
@@ -137,7 +137,7 @@ class Shadow:
         return conflict
 
     def write(self, pieces: Array, stamps: Array, floors: Array | int) -> Conflict | None:
-        """Note that threads write; see `read`.  It is not seen here that several write the same piece at once."""
+        """Note that threads write; see `read`.  Writes of several of them to one piece are not noticed here."""
         conflict = self._conflict("write", self._writers, pieces, stamps, floors)
         conflict = conflict or self._conflict("read", self._readers, pieces, stamps, floors)
         conflict = conflict or self._conflict("atomic", self._atomics, pieces, stamps, floors)
@@ -147,12 +147,12 @@ class Shadow:
         return conflict
 
     def collisions(self, pieces: Array, stamps: Array) -> Array:
-        """The positions of those that wrote a piece at the same time as another, which came last."""
+        """The positions of threads that wrote a piece together with another, whose write came last."""
         assert self._writers is not None
         return np.flatnonzero(self._writers.take(pieces) != stamps)
 
     def last_writer(self, piece: int) -> int:
-        """The stamp of who has written a piece last."""
+        """The stamp of the thread that has written a piece last."""
         assert self._writers is not None
         return int(self._writers[piece])
 
@@ -181,7 +181,7 @@ class Shadow:
         return Conflict(int(wrong[0]), kind, int(old[wrong[0]]))
 
     def _note(self, known: Array, pieces: Array, stamps: Array, floors: Array | int) -> None:
-        """Put down stamps; where there are others that nothing orders before them, stamps that stand for all."""
+        """Store stamps; pieces with stamps of unordered accesses get a stamp that stands for all."""
         old = known.take(pieces)
         foreign = (old >= floors) & (((old ^ stamps) & _IDENTITY) != 0)
         if foreign.any():
@@ -195,7 +195,7 @@ class Shadow:
             pieces = pieces[lost]
             stamps = _merged(known.take(pieces), stamps[lost])
             known[pieces] = stamps
-            # All were merged with the same one of each piece, so the widest stands for them all.  It comes last.
+            # All were merged with the same stamp of each piece, so the widest stands for all.  It comes last.
             for several in ((stamps & _WITHIN) == _SEVERAL_WARPS, (stamps & _IDENTITY) == _ANYBODY):
                 if several.any():
                     known[pieces[several]] = stamps[several]

@@ -21,7 +21,7 @@ MODES: Final[tuple[Mode, ...]] = ("rn", "rz", "rm", "rp")
 _SINGLE: Final = np.dtype(np.float32)
 _DOUBLE: Final = np.dtype(np.float64)
 
-# The bits of a double that a single has no room for, and their pattern half way between two singles.
+# The bits of a double that do not fit into a single, and their pattern half way between two singles.
 _BEYOND_SINGLE: Final = np.uint64((1 << 29) - 1)
 _HALF_WAY: Final = np.uint64(1 << 28)
 
@@ -35,12 +35,12 @@ _SPLITTER: Final = 134217729.0
 _SPLIT_BELOW: Final = 2.0**480
 _SPLIT_ABOVE: Final = 2.0**-440
 
-# NaN as GPUs write it.
+# The NaN of GPUs.
 _NAN_BITS: Final = {2: 0x7FFF, 4: 0x7FFFFFFF, 8: 0x7FFFFFFFFFFFFFFF}
 
 
 def neighbour(values: Array, up: Array) -> Array:
-    """The next greater number where `up`, the next smaller elsewhere; of any format, for numbers that are not NaN."""
+    """The next greater number where `up`, the next smaller elsewhere; for all formats and numbers that are not NaN."""
     unsigned = UNSIGNED[values.dtype.itemsize]
     signed = np.dtype(unsigned.str.replace("u", "i"))
     bits = values.view(signed)
@@ -54,7 +54,7 @@ def neighbour(values: Array, up: Array) -> Array:
 
 
 def _directed(rounded: Array, error: Array, mode: Mode) -> Array:
-    """A value rounded to the nearest, moved to the one that `mode` wants.
+    """A value rounded to the nearest, moved in the direction of `mode`.
 
     Args:
         rounded: the nearest.
@@ -74,7 +74,7 @@ def _directed(rounded: Array, error: Array, mode: Mode) -> Array:
 
 
 def to_odd(rounded: Array, error: Array) -> Array:
-    """A double rounded to the nearest, made odd where it is not exact."""
+    """A double rounded to the nearest, made odd if it is not exact."""
     even = (rounded.view(np.uint64) & np.uint64(1)) == 0
     wrong = even & (error != 0) & np.isfinite(rounded) & ~np.isnan(error)
     if not wrong.any():
@@ -111,7 +111,7 @@ _NAN: Final[dict[tuple[int, str, str], Array]] = {
 
 
 def _odd_single(values: Array) -> Array:
-    """A single with an odd last bit where it is not exact."""
+    """A single with an odd last bit if it is not exact."""
     toward_zero = narrow(values, _SINGLE, "rz")
     inexact = (toward_zero.astype(np.float64) != values) & ~np.isnan(values)
     odd: Array = (toward_zero.view(np.uint32) | inexact.astype(np.uint32)).view(np.float32)
@@ -187,7 +187,7 @@ def divide(a: Array, b: Array, mode: Mode) -> Array:
         return np.asarray(a / b)
     if a.dtype == _DOUBLE:
         return _exactly(lambda x, y: x / y, mode, a, b, nearest=a / b)
-    # A quotient of singles that is no single is no closer to one than doubles can tell.
+    # A quotient of singles that is no single is far enough from one for doubles to distinguish them.
     return narrow(a.astype(np.float64) / b.astype(np.float64), a.dtype, mode)
 
 
@@ -252,7 +252,7 @@ def _fma_double(a: Array, b: Array, c: Array, mode: Mode) -> Array:
 
 
 def _exactly(formula: Callable[..., Fraction], mode: Mode, *operands: Array, nearest: Array) -> Array:
-    """A formula by fractions, element by element; where it is not finite, `nearest` is right."""
+    """A formula by fractions, element by element; results that are not finite are those of `nearest`."""
     result = np.array(nearest)
     flat = result.reshape(-1)
     columns = [np.broadcast_to(operand, result.shape).reshape(-1).tolist() for operand in operands]

@@ -15,7 +15,7 @@ class Register(NamedTuple):
 
 
 class Immediate(NamedTuple):
-    """An operand: a number, of a float the bits with the type that they were written in.
+    """An operand: a number; a float's bits are kept, with the type in which they were written.
 
     Attributes:
         value: the number.
@@ -63,7 +63,7 @@ class Instruction(NamedTuple):
 
 
 class Label(NamedTuple):
-    """A place to which branches lead."""
+    """A target of branches."""
 
     name: str
 
@@ -74,9 +74,9 @@ class Variable(NamedTuple):
     Attributes:
         space: "global", "const", "shared", "local" or "param".
         type: the name of its scalar type.
-        size: in bytes; 0 where an array has no length, as memory that the launch provides.
+        size: in bytes; 0 for an array without a length, like memory that the launch provides.
         alignment: in bytes.
-        data: its first bytes; what follows is zero.
+        data: its first bytes; the rest is zero.
         references: addresses in it: at which byte, of which variable, with which offset.
     """
 
@@ -97,7 +97,7 @@ class Function:
         registers: the name of the type of each declared register.
         body: instructions and labels.
         tables: labels of ``.branchtargets``, by the name of the table.
-        defined: whether it has a body, which a declaration has not.
+        defined: whether it has a body, unlike a declaration.
     """
 
     name: str
@@ -126,5 +126,5 @@ class Unit:
     target: str = ""
 
     def aim_at(self, target: str) -> None:
-        """Say for which GPUs it is."""
+        """Set the GPUs that it is for."""
         self.target = target

@@ -1,4 +1,4 @@
-"""From the text of PTX to statements, without a look at what they mean."""
+"""Parses the text of PTX into statements, without their meaning."""
 
 from __future__ import annotations
 
@@ -270,7 +270,7 @@ class _Parser:
             raise self._wrong(f"{word!r} is not known")
 
     def _declare(self, name: str, function: Function) -> str:
-        """The name by which a declared register or variable is known from here on."""
+        """The unique name of a declared register or variable, from here on."""
         if len(self._scopes) == 1:
             return name
         self._count += 1
@@ -297,7 +297,7 @@ class _Parser:
     def _location(self) -> None:
         file, line = _integer(self._take()), _integer(self._take())
         self._skip_line()
-        # Line 0 is code that the compiler has moved; the line before says more.
+        # Line 0 is code that the compiler has moved; the line before is more useful.
         if line:
             self._source = f"{self._files.get(file, f'file {file}')}:{line}"
 

@@ -19,10 +19,10 @@ class Scalar(NamedTuple):
 
     Attributes:
         name: without its dot, such as "s32".
-        kind: how its bits are understood.
+        kind: the meaning of its bits.
         size: in bytes.
         dtype: of arrays of such values.
-        bits: of arrays in registers of integers of this size.
+        bits: the dtype of integers of this size in registers.
     """
 
     name: str
@@ -35,8 +35,8 @@ class Scalar(NamedTuple):
     def register(self) -> DType:
         """The dtype of an array that a register declared with this type holds.
 
-        Registers of integers hold unsigned ones.  Floats of 16 bits live in registers of integers, since the compiler
-        declares such for them; registers have at least 16 bits.
+        Registers of integers hold unsigned ones.  Floats of 16 bits are held in registers of integers, since the
+        compiler declares such registers for them; registers have at least 16 bits.
         """
         if self.kind == "predicate" or (self.kind == "float" and self.size >= 4):
             return self.dtype

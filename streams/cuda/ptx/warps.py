@@ -1,6 +1,6 @@
-"""Instructions by which the threads of a warp or of a block meet.
+"""Instructions at which the threads of a warp or of a block meet.
 
-A *gate* is such an instruction.  Threads wait at it until all are there whom it concerns; see `execution`.
+A *gate* is such an instruction.  Threads wait at it until all of its threads are there; see `execution`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class WarpGate(NamedTuple):
 
     Attributes:
         mask: the bits of these threads.
-        operation: what happens when all are there.
+        operation: runs when all are there.
         place: for messages.
     """
 
@@ -35,7 +35,7 @@ class WarpGate(NamedTuple):
     place: Place
 
     def pass_through(self, group: Group) -> None:
-        """All are there."""
+        """Run the operation, since all threads are there."""
         self.operation(group)
         clock = group.batch.launch.clock
         clock.synced[group.lanes] = clock.tick()
@@ -44,7 +44,7 @@ class WarpGate(NamedTuple):
         """Whether each thread has to wait for another; None if none has to.
 
         Raises:
-            BarrierError: if a thread is not among those that it names itself.
+            BarrierError: if a thread's mask does not contain the thread itself.
         """
         masks = group.spread(read(group, self.mask))
         bits = np.uint32(1) << (group.lanes & 31).astype(np.uint32)
@@ -74,7 +74,7 @@ class BlockGate(NamedTuple):
     place: Place
 
     def pass_through(self, group: Group) -> None:
-        """All threads of these blocks are there."""
+        """Run the reduction, since all threads of these blocks are there."""
         if self.reduction is not None:
             self._reduce(group, *self.reduction)
         batch = group.batch
@@ -124,7 +124,7 @@ def in_warps(group: Group, values: Array, fill: Any = 0) -> Array:
 
 
 def warp_bits(group: Group, holds: Array) -> Array:
-    """For each thread the bits of those in its warp and in the group for which something holds."""
+    """For each thread, the bits of the threads of its warp, in the group, for which `holds` is true."""
     every = in_warps(group, holds, False).reshape(-1, WARP)
     bits = np.bitwise_or.reduce(every.astype(np.uint32) << np.arange(WARP, dtype=np.uint32), axis=1)
     return np.asarray(bits.take(group.lanes >> 5))
@@ -150,7 +150,7 @@ def lower_shuffle(lowering: Lowering, instruction: Instruction) -> WarpGate:
         lane = (group.lanes & 31).astype(np.uint32)
         chosen, inside = _source_lane(mode, lane, amounts & _FIVE_BITS, clamps)
         index = (group.lanes & ~31) + np.where(inside, chosen, lane)
-        # The value of a thread that takes no part is undefined: bits of one, which are NaN as floats.
+        # The value of a thread that takes no part is undefined: all bits are 1, which is NaN for floats.
         write(group, target, in_warps(group, values, 0xFFFFFFFF).take(index))
         write(group, valid, inside)
 
@@ -158,7 +158,7 @@ def lower_shuffle(lowering: Lowering, instruction: Instruction) -> WarpGate:
 
 
 def _source_lane(mode: str, lane: Array, amount: Array, clamp: Array) -> tuple[Array, Array]:
-    """From which lane of the warp each thread reads, and whether there is one."""
+    """The lane of the warp from which each thread reads, and whether there is one."""
     segment = (clamp >> np.uint32(8)) & _FIVE_BITS
     last = (lane & segment) | (clamp & _FIVE_BITS & ~segment)
     if mode == "up":
@@ -198,7 +198,7 @@ def lower_vote(lowering: Lowering, instruction: Instruction) -> WarpGate:
 
 
 def _sets(group: Group, mask: Source) -> tuple[Array, int]:
-    """For each thread the number of the set of threads with which it meets, and how many sets there are."""
+    """For each thread the number of the set of threads with which it meets, and the number of sets."""
     keys = (group.lanes >> 5 << 32) | group.spread(read(group, mask)).astype(np.int64)
     known, numbers = np.unique(keys, return_inverse=True)
     return numbers, len(known)
@@ -220,9 +220,9 @@ def lower_match(lowering: Lowering, instruction: Instruction) -> WarpGate:
         keys = np.stack([numbers.astype(np.uint64), values.astype(np.uint64)])
         same = np.unique(keys, axis=1, return_inverse=True)[1].reshape(-1)
         bits = np.uint32(1) << (group.lanes & 31).astype(np.uint32)
-        alike = np.zeros(int(same.max()) + 1, np.uint32)
-        np.bitwise_or.at(alike, same, bits)
-        found = alike.take(same)
+        per_set = np.zeros(int(same.max()) + 1, np.uint32)
+        np.bitwise_or.at(per_set, same, bits)
+        found = per_set.take(same)
         if finds_all:
             everybody = warp_bits(group, np.ones(1, bool)) & read(group, mask)
             agree = found == everybody
@@ -252,7 +252,7 @@ def lower_reduce(lowering: Lowering, instruction: Instruction) -> WarpGate:
     target_operand, value, members = instruction.operands
     source, mask = lowering.source(value, scalar), lowering.source(members, _U32)
     target = lowering.target(target_operand, scalar)
-    # With which a reduction may begin.
+    # The neutral elements of reductions.
     bounds = np.iinfo(scalar.dtype)
     begin = {"min": bounds.max, "max": bounds.min, "and": ~scalar.dtype.type(0)}
     first = next((begin[word] for word in instruction.modifiers if word in begin), 0)

@@ -317,8 +317,7 @@ def combine_at(
     """Combine values with the elements at their places, one after the other; see `put_at`.
 
     Sorted by their places, the values are cut into stretches.  If a stretch begins with the place at which the one
-    before
-    it ends, its values of that place are combined first: then no thread goes through all values of one place.
+    before it ends, its values of that place are combined first: then no thread goes through all values of one place.
     Args:
         launcher, target, places, values, joint, joint_shape, slices: see `put_at`.
         how: the combination.
