@@ -119,7 +119,7 @@ class Allocation:
     def __del__(self) -> None:
         piece = self._piece
         if piece is not None:
-            # Another destructor may bring this one back to life, when both go together in a reference cycle.  The piece
+            # Another destructor may revive this object, when both go together in a reference cycle.  The piece
             # is gone all the same, and must not be given back twice.
             self._piece = None
             self.block = None

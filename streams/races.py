@@ -164,9 +164,8 @@ class RaceDetector:
     """Finds accesses that nothing orders.
 
     A storage is named by any hashable `key`, a stream likewise.  Launched work is described by any object, whose `str`
-    is
-    taken only for a report: it should have the instruction's name and the user's line.  Of two accesses to one key, one
-    of them a write, the later has to be launched on the same stream, or behind a wait for an event recorded behind the
+    is taken only for a report: it should have the instruction's name and the user's line.  If one of two accesses to a
+    key is a write, the later has to be launched on the same stream, or behind a wait for an event recorded behind the
     earlier, or after the host has learnt of the earlier's end; each also in several steps.
 
     Everything but `freed` must be called by one thread at a time, in the order in which it happened.

@@ -100,5 +100,5 @@ def equal(have: NDArray[Any], want: NDArray[Any], *, exact: bool = False, tolera
 
 
 def on_both(call: Callable[[str], flow.Tensor], *, exact: bool = False) -> None:
-    """Compare what a function of the device's name gives."""
+    """Compare the results of a function of the device's name."""
     equal(call("cuda").to("cpu").numpy(), call("cpu").numpy(), exact=exact)

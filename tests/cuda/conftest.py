@@ -17,7 +17,7 @@ REQUIRED = os.environ.get("VMFLOW_REQUIRE_NVRTC", "0") != "0"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what needs NVRTC where it is not installed."""
+    """Skip tests that need NVRTC if it is not installed."""
     if nvrtc.find() is not None or REQUIRED:
         return
     skip = pytest.mark.skip(reason="kernels are compiled by NVRTC, which is not installed: see the extra cuda-check")

@@ -1,4 +1,5 @@
-"""The bindings of cuBLASLt without a GPU: they compute with numpy what the layouts say, in the memory that these name.
+"""The bindings of cuBLASLt without a GPU: they compute products by numpy, by the layouts and in the memory that these
+name.
 
 The rules of cuBLASLt are checked: matrices lie column by column, fit each other and the memory, and pointers are
 aligned as was told when the algorithm was chosen.
@@ -84,7 +85,7 @@ class Chosen(NamedTuple):
 
 
 class Preference:
-    """The descriptor of what an algorithm has to keep to."""
+    """The descriptor of the constraints on an algorithm."""
 
     def __init__(self) -> None:
         self.attributes: dict[int, int] = {}

@@ -45,7 +45,7 @@ _OPTIMIZER: Final = "optim."
 _STEPS: Final = 2
 _HEAVIEST: Final = 15
 
-# The folders whose files decide what an op launches.
+# The folders whose files decide which kernels an op launches.
 _SOURCES: Final = ("vmflow", "streams", "tests/ops")
 
 
@@ -117,7 +117,7 @@ def collect(kept: Kept, ops: Sequence[str], dtypes: Sequence[str], threads: int)
 
 
 def run_op(op: str, dtypes: Sequence[str]) -> tuple[OpFound, list[CudaKernel]]:
-    """Call an op with all its operands; returns what that has used, and the kernels."""
+    """Call an op with all its operands; returns the arguments, and the kernels."""
     stand_ins: dict[str, set[str]] = {}
     errors: list[str] = []
     with emulated("lazy") as devices:

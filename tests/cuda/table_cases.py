@@ -1,4 +1,4 @@
-"""The calls of all ops in the coverage table, for whatever device: what they give, and their gradients."""
+"""The calls of all ops in the coverage table, for any device: their results and gradients."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Case:
     Attributes:
         op: its name in the op table.
         label: of the row, which tells calls of one op apart.
-        dtype: of all operands, or of what is made.
+        dtype: of all operands, or of the result.
         drawn: whether the numbers are random.
         graded: whether it has gradients.
     """
@@ -49,7 +49,7 @@ class Case:
             assert self.made is not None
             flow.manual_seed(SEED)
             found = self.made[0](by_name(self.dtype))
-            # Nothing is known of the numbers in memory that nobody has written.
+            # The numbers in new memory are unknown.
             return [] if self.op == "empty" else [_landed(found)]
 
     def gradients(self, device: str) -> list[NDArray[Any]]:

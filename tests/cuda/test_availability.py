@@ -36,7 +36,7 @@ def probes(
     nvrtc: Path | None = None,
     **environment: str,
 ) -> Probes:
-    """A machine; one with a GPU, a driver for CUDA 13 and cupy, but for what is given."""
+    """A machine with a GPU, a driver for CUDA 13 and cupy, except for the given parts."""
 
     def load_driver() -> Any:
         if isinstance(driver, OSError):
@@ -241,7 +241,7 @@ def test_the_sentence_is_in_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("ask", [flow.cuda.why_not, flow.cuda.is_available, flow.device("cuda").require])
-def test_a_malformed_setting_is_an_error_of_whoever_asks(
+def test_a_malformed_setting_is_an_error_of_each_caller(
     ask: Callable[[], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("VMFLOW_CUDA", "yes")
@@ -340,7 +340,7 @@ def test_the_description_of_a_machine_that_is_right() -> None:
     }
 
 
-def test_the_description_names_what_is_there_beside_what_is_missing() -> None:
+def test_the_description_names_present_and_missing_parts() -> None:
     found = describe(probes(FakeLibcuda(refusal=803), import_cupy=never))
     assert "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH" in found.pop("why_not")
     assert found == {"driver": "13.0", "devices": [], "cupy": {"cupy-cuda13x": "14.2.0"}, "nvrtc": None}

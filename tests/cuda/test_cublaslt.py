@@ -1,4 +1,4 @@
-"""Products by cuBLASLt: what its bindings are told, as a stand-in reads it, and that the installed ones have it all."""
+"""Products by cuBLASLt: the arguments of its bindings, by a stand-in, and that the installed ones have all names."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from vmflow.streams.cuda.cublaslt import Library, Products, find_library, stored
 
 from .fake_cublaslt import FakeCublasLt, view
 
-ROOM: Final = 1 << 12
+WORKSPACE: Final = 1 << 12
 STREAM: Final = 0x77
 
 # By name, the dtypes of the factors and of the result.
@@ -51,7 +51,7 @@ def tf32() -> Iterator[None]:
 
 
 def products_of(fake: FakeCublasLt) -> Products:
-    return Products(ROOM, fake.block, lambda: fake.library)
+    return Products(WORKSPACE, fake.block, lambda: fake.library)
 
 
 def numbers(shape: tuple[int, ...], dtype: np.dtype[Any], seed: int) -> NDArray[Any]:
@@ -186,7 +186,7 @@ def test_factors_are_rounded_only_where_that_is_allowed(kind: str, compute: str)
     assert fake.calls["matmul_algo_get_heuristic"] == len({exact, compute})
 
 
-# What is kept
+# The plans that are kept
 
 
 def operands(fake: FakeCublasLt, columns: int = 4) -> list[DeviceArray]:
@@ -265,7 +265,7 @@ def test_without_the_bindings_products_are_refused() -> None:
         raise ImportError("No module named 'nvmath'")
 
     fake = FakeCublasLt()
-    products = Products(ROOM, fake.block, missing)
+    products = Products(WORKSPACE, fake.block, missing)
     blocks = len(fake.memory)
     products.begin_capture(STREAM)
     assert products.end_capture(STREAM) is None
@@ -281,7 +281,7 @@ def test_bindings_that_find_no_library() -> None:
         raise RuntimeError("libcublasLt.so is not there")
 
     fake = FakeCublasLt()
-    products = Products(ROOM, fake.block, broken)
+    products = Products(WORKSPACE, fake.block, broken)
     for _ in range(2):
         refusal = multiply(products, operands(fake))
         assert refusal == "nvmath-python cannot load cuBLASLt: libcublasLt.so is not there"
@@ -358,9 +358,9 @@ def test_without_memory_for_a_workspace_products_are_refused() -> None:
         return fake.block(nbytes)
 
     fake = FakeCublasLt()
-    products = Products(ROOM, allocate, lambda: fake.library)
+    products = Products(WORKSPACE, allocate, lambda: fake.library)
     arrays = operands(fake)
-    refusal = f"the device has no {ROOM} bytes for a workspace"
+    refusal = f"the device has no {WORKSPACE} bytes for a workspace"
     assert multiply(products, arrays) == refusal
     products.begin_capture(STREAM)
     room.append(True)

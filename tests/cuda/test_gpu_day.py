@@ -1,4 +1,4 @@
-"""The command for the first day with a GPU runs on the emulated device, and reports whatever goes wrong."""
+"""The command for the first day with a GPU runs on the emulated device, and reports all failures."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_all_of_it_is_rehearsed(tmp_path: Path) -> None:
         ("loses", "device lost", 2, 2),
     ],
 )
-def test_what_goes_wrong_is_told_and_the_rest_is_done(
+def test_failures_are_reported_and_the_rest_is_done(
     how: str, status: str, passed: int, processes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(planted.VARIABLE, how)

@@ -232,7 +232,7 @@ def test_random_numbers_are_drawn_anew_at_each_replay() -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_memory_of_a_graph_that_is_freed_is_noticed(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A captured graph uses the same addresses for ever; what it needs must not go before it."""
+    """A captured graph uses the same addresses forever; its memory must not be freed before it."""
     monkeypatch.setattr(CapturedGraph, "__init__", _keeping_nothing)
     with emulated("random", seed):
         # A softmax along the first dimension asks for scratch memory.
@@ -333,7 +333,7 @@ def test_a_wrong_index_is_reported_where_races_are_watched_for() -> None:
 
 
 def test_variables_of_a_launch_that_fails_hold_the_failure_until_they_are_written_anew() -> None:
-    """Nobody knows how far a replay has come, also with those that ops before the failing one have written."""
+    """It is unknown how far a replay has come, so results of ops before the failing one are poisoned, too."""
     with emulated("random", 7):
         before, behind = [flow.zeros(2, device="cuda") for _ in range(2)]
 

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.emulated
 NUMBERS = ("bool", "uint8", "int8", "int32", "int64", "float16", "bfloat16", "float32", "float64")
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 
-# Of a random generator, a dtype and a place: tensors of the same values on any device.
+# make(random generator, dtype, device) -> tensors of the same values on any device.
 Operands = Callable[[np.random.Generator], Sequence[Any]]
 
 

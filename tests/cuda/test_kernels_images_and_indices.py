@@ -116,9 +116,9 @@ def test_a_batch_is_convolved_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None
         before = devices.driver.launches
         expected, pieces = _both(convolved, arrays)
         assert devices.driver.launches - before > launches
-    for want, have, alike in zip(expected, pieces, whole, strict=True):
+    for want, have, single in zip(expected, pieces, whole, strict=True):
         equal(have, want)
-        equal(have, alike)
+        equal(have, single)
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
@@ -272,7 +272,7 @@ def test_running_results_of_lines_in_parts(name: str, part: int, monkeypatch: py
             equal(have, want)
 
 
-def test_running_extrema_of_what_is_not_a_number() -> None:
+def test_running_extrema_of_nan() -> None:
     numbers = np.array([[1, 3, np.nan, 5, np.nan, 7], [2, 2, 1, 2, np.inf, np.inf]])
     with emulated("lazy"):
         x = flow.tensor(numbers, device="cuda")
@@ -317,7 +317,7 @@ def test_orders(name: str, dtype: str, shape: tuple[int, ...]) -> None:
         expected, found = _both(lambda x: ORDERS[name](x.detach()), [array])
     for want, have in zip(expected, found, strict=True):
         assert have.dtype == want.dtype
-        # numpy compares what is not a number in its own dtypes alone.
+        # numpy compares nan in its own dtypes alone.
         wide = "float32" if dtype == "bfloat16" and want.dtype.kind == "V" else want.dtype
         equal(have.astype(wide), want.astype(wide), exact=True)
 
@@ -374,7 +374,7 @@ LAUNCHES: dict[str, tuple[int, Function]] = {
     "index by two": (3, lambda x, i: x[i, i]),
     "gather": (2, lambda x, i: x.reshape(-1).gather(0, i)),
     "embedding": (2, lambda x, i: F.embedding(i, x.reshape(6, 16))),
-    # The check, the places, and one digit of the keys; besides the copy of what is changed.
+    # The check, the places, and one digit of the keys; besides the copy of the changed array.
     "index_add": (4, lambda x, i: x.index_add(0, i, x)),
     "cumsum": (1, lambda x, i: x.cumsum(1)),
     "one_hot": (2, lambda x, i: F.one_hot(i, 3)),
@@ -397,7 +397,7 @@ def test_launches(name: str) -> None:
         assert result.to("cpu").numel
 
 
-# Of nothing, and of every dtype
+# Empty arrays, and every dtype
 
 NOTHING: dict[str, Function] = {
     "conv2d": lambda x, i: F.conv2d(x.reshape(0, 3, 4, 4), x.new_ones(2, 3, 2, 2)),

@@ -118,7 +118,7 @@ def _drawn(
     operands: tuple[flow.Tensor, ...] = (),
     exact: bool = True,
 ) -> None:
-    """Compare what an op draws on both devices."""
+    """Compare the numbers that an op draws on both devices."""
 
     def numbers(device: str) -> NDArray[Any]:
         output = meta(shape, dtype, flow.device(device))

@@ -45,7 +45,7 @@ def _outcome(device: str, function: Callable[..., Any], given: Sequence[flow.Ten
 
 
 def _agree(function: Callable[..., Any], given: Sequence[flow.Tensor], tolerance: float | None = None) -> None:
-    """Compare what it returns on both devices, and the gradients, in proportion to the largest element of each."""
+    """Compare the results on both devices, and the gradients, in proportion to the largest element of each."""
     on_device, on_host = [_outcome(device, function, given) for device in ("cuda", "cpu")]
     assert len(on_device) == len(on_host)
     for have, want in zip(on_device, on_host, strict=True):

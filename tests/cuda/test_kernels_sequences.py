@@ -86,7 +86,7 @@ def test_a_step_is_one_launch_and_one_product(layer: Layer, monkeypatch: pytest.
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 @pytest.mark.parametrize("layer", LAYERS, ids=str)
-def test_what_is_no_number_goes_where_the_cpu_has_it(layer: Layer, dtype: str) -> None:
+def test_nan_spreads_as_on_the_cpu(layer: Layer, dtype: str) -> None:
     operands = _operands(layer, dtype)
     source = operands[0].numpy().copy()
     source.reshape(-1)[[0, 9, 14]] = np.nan, np.inf, -np.inf
@@ -148,7 +148,7 @@ def test_ctc_loss_with_blanks_in_its_targets(dtype: str, blank: int, zero_infini
 
 
 @pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
-def test_ctc_loss_of_what_is_no_number(number: float) -> None:
+def test_ctc_loss_of_nan_and_infinity(number: float) -> None:
     logs, *rest = _cases("float64")
     for time, kind in ((0, 0), (0, 3), (2, 1), (5, 1), (5, 2), (5, 0)):
         wrong = logs.numpy().copy()

@@ -29,7 +29,7 @@ def kept(tmp_path: Path) -> list[Path]:
 
 
 @needs_nvrtc
-def test_the_library_says_what_it_can_do() -> None:
+def test_the_library_reports_its_version_and_architectures() -> None:
     found = nvrtc.library()
     assert found is nvrtc.library()
     assert found.version >= (12, 0)
@@ -121,7 +121,7 @@ def test_code_is_kept_under_all_that_it_was_made_from(tmp_path: Path) -> None:
 
 
 @needs_nvrtc
-def test_what_is_kept_is_what_is_returned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cached_code_is_the_returned_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     library = nvrtc.library()
     first = library.compile(SOURCE, "a.cu", OPTIONS)
     monkeypatch.setattr(nvrtc.Nvrtc, "_compile", lambda *_: pytest.fail("it was compiled again"))
@@ -166,7 +166,7 @@ def test_threads_compile_at_the_same_time() -> None:
 
 
 @needs_nvrtc
-def test_processes_share_what_is_kept(tmp_path: Path) -> None:
+def test_processes_share_the_cache(tmp_path: Path) -> None:
     program = f"""
 from vmflow.kernels.cuda import nvrtc
 print(len(nvrtc.library().compile({SOURCE!r}, "a.cu", {OPTIONS!r}).code))

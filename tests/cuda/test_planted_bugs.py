@@ -1,4 +1,4 @@
-"""Mistakes that a GPU would seldom show are planted, and are found whatever the device does when."""
+"""Mistakes that a GPU would seldom show are planted, and are found for any timing of the device."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def wait_for_nothing(patch: pytest.MonkeyPatch) -> None:
 
 
 def free_at_once(patch: pytest.MonkeyPatch) -> None:
-    """Memory is free when its tensor is gone, whatever was launched on it."""
+    """Memory is free when its tensor is gone, even if work on it is running."""
 
     def issue(releases: Any) -> None:
         while releases.noted:
@@ -184,7 +184,7 @@ def reach_at_once(patch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("plant", "program", "mode"),
     [
-        # Of a device that is quick, the host may hear that the work has ended before it relies on that.
+        # With a quick device, the host may hear that the work has ended before it relies on that.
         (wait_for_nothing, on_two_streams, "lazy"),
         (free_at_once, with_memory_used_again, "lazy"),
         (reach_at_once, read_back, "random"),

@@ -128,7 +128,7 @@ def test_without_cublaslt_products_are_computed_one_by_one() -> None:
         assert devices.driver.graphs == 0
 
 
-# What the library adds
+# Biases that the library adds
 
 
 def test_a_bias_of_complex_numbers() -> None:

@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.emulated, pytest.mark.host]
 
 
 @pytest.mark.parametrize("race_check", [False, True])
-def test_what_a_device_computes_has_a_track_of_its_own(race_check: bool) -> None:
+def test_the_work_of_a_device_has_a_track_of_its_own(race_check: bool) -> None:
     with emulated("random", 3, race_check=race_check):
         x = flow.arange(6.0, device="cuda")
         graph = nn.Graph.trace(lambda x: x.softmax(0))

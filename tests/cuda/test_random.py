@@ -86,7 +86,7 @@ def test_numbers_are_drawn_into_memory_of_any_layout(op: str) -> None:
     expected = _on_cpu(op, shape)
     with emulated("lazy"):
         memory = flow.zeros(200, dtype=by_name(DRAWS[op][0]), device="cuda")
-        flat = memory[1:31].reshape(shape)  # not where several numbers can be stored at once
+        flat = memory[1:31].reshape(shape)  # not where several numbers can be stored together
         apart = memory[40:100:2] if op == "randperm" else memory[40:70].reshape(6, 5).t()
         for out in (flat, apart):
             _drawn_into(op, out, _SEED, _OFFSET)
@@ -96,7 +96,7 @@ def test_numbers_are_drawn_into_memory_of_any_layout(op: str) -> None:
 
 
 @pytest.mark.parametrize("count", [3, 1024, 1025, 5000])
-def test_permutations_longer_than_what_a_block_sorts(count: int) -> None:
+def test_permutations_longer_than_the_rows_that_a_block_sorts(count: int) -> None:
     expected = _on_cpu("randperm", (count,))
     with emulated("random", 2):
         out = flow.empty(count, dtype=flow.int64, device="cuda")

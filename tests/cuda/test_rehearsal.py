@@ -38,7 +38,7 @@ def test_launches_of_all_ops_can_be_rehearsed(monkeypatch: pytest.MonkeyPatch) -
         for launch, problem in chosen:
             rehearse(launch, problem, device_of(0))
         loaded = set(loaded_kernels())
-    # All but those for operands of strides that nobody could know.
+    # All except those for operands of strides that could not be known.
     assert len(loaded & rehearsed) >= 0.95 * len(loaded) > 100
 
 

@@ -99,7 +99,7 @@ def test_steps_have_the_bits_of_the_cpu(op: str, dtype: str) -> None:
     assert same_bits(*_both(op, (first, second)))
 
 
-# Units in the last place beside the CPU's float64: the library's, and one for what the CPU itself is wrong by.
+# Units in the last place beside the CPU's float64: the library's, and one for the CPU's own error.
 _UNITS = {
     "pow": 5,
     "logaddexp": 4,
@@ -237,7 +237,7 @@ def test_complex_numbers_in_a_chain_and_where() -> None:
 
 
 @pytest.mark.parametrize("wrong", [1.5, -0.1, float("nan")])
-def test_what_is_no_probability_is_reported(wrong: float) -> None:
+def test_invalid_probabilities_are_reported(wrong: float) -> None:
     target = flow.tensor([0.0, 1.0, 0.5], device="cuda")
     with pytest.raises(RuntimeError, match=r"probabilities must be within \[0, 1\]"):
         F.binary_cross_entropy(flow.tensor([0.5, wrong, 0.5], device="cuda"), target).item()

@@ -206,7 +206,7 @@ def test_a_lost_device_fails_all_work_and_says_that_the_process_must_restart() -
         assert flow.ones(3).to("cuda:1").tolist() == [1.0, 1.0, 1.0]
 
 
-async def test_a_lost_device_wakes_those_who_await() -> None:
+async def test_a_lost_device_wakes_all_awaiting_tasks() -> None:
     with emulated("lazy") as devices:
         y = flow.ones(10).cuda().add(1)
         waiting = asyncio.ensure_future(_value(y))
@@ -244,7 +244,7 @@ def test_an_overwritten_tensor_has_a_value_again_after_a_bad_index() -> None:
         assert found.tolist() == [5.0]
 
 
-def test_a_device_without_memory_says_who_has_it() -> None:
+def test_the_error_of_a_full_device_names_the_largest_owners() -> None:
     with emulated("random", 5, nbytes=4 << 20):
         kept = flow.ones(500_000).cuda()
         with pytest.raises(OutOfMemory, match="largest tensors alive"):

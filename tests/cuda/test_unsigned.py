@@ -1,4 +1,4 @@
-"""Unsigned integers of 16, 32 and 64 bits on CUDA devices, beyond what signed ones hold."""
+"""Unsigned integers of 16, 32 and 64 bits on CUDA devices, beyond the range of signed ones."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def _close(found: np.ndarray[Any, Any], expected: np.ndarray[Any, Any], units: f
 
 def _equal(found: np.ndarray[Any, Any], expected: np.ndarray[Any, Any]) -> None:
     assert found.dtype == expected.dtype
-    # numpy does not know what is no number in bfloat16.
+    # numpy does not recognise nan in bfloat16.
     wide = np.float32 if found.dtype.itemsize == 2 else found.dtype
     np.testing.assert_array_equal(found.astype(wide), expected.astype(wide))
 

@@ -25,7 +25,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def compiled(kept: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Within the test, what can be computed in C is."""
+    """Within the test, C computes everything that it can."""
     monkeypatch.setenv("VMFLOW_CACHE_DIR", str(kept))
     try:
         compiler_command()

@@ -47,7 +47,7 @@ def hard_numbers(shape: tuple[int, ...], dtype: str = "float32", seed: int = 0) 
 
 
 def in_both_ways(compute: Callable[[], Any]) -> tuple[Any, Any]:
-    """What numpy makes of it, and what C makes of it; within the fixture `compiled`."""
+    """numpy's result and C's; within the fixture `compiled`."""
     LOADER.mode = "off"
     expected = compute()
     LOADER.mode = "wait"
@@ -65,7 +65,7 @@ def same_bits(one: Array, other: Array) -> bool:
 # Units in the last place by which results may differ from numpy's, whose exp is wrong by two or three itself.
 INEXACT = dict.fromkeys(("exp", "expm1", "gelu_gradient", "log", "log1p", "sigmoid", "silu", "tanh"), 4)
 
-# What is a sum that may be next to nothing, of which these units say nothing.
+# Sums may be close to 0, for which these units mean nothing.
 SUMS = frozenset({"gelu_gradient"})
 
 

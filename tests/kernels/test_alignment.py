@@ -1,4 +1,4 @@
-"""Arrays whose elements lie at odd addresses: whatever C computes of them is right, and C never reads them there."""
+"""Arrays whose elements lie at odd addresses: C's results are right, and C never reads them there."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ CALLS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
 
 
 def computed(name: str, moved: Callable[[Any], Any]) -> list[bytes]:
-    """What a function makes of arrays that lie as `moved` has them, three times: the third time as it is remembered."""
+    """A function's results for arrays laid out by `moved`, three times: the third call is a remembered one."""
     call, arrays = CALLS[name]
     tensors = [flow.from_numpy(moved(array.copy())) for array in arrays]
     return [call(*tensors).numpy().tobytes() for _ in range(3)]
@@ -84,7 +84,7 @@ def test_a_graph_takes_arguments_at_odd_addresses(compiled: None) -> None:
         np.testing.assert_array_equal(graph(flow.from_numpy(at_odd_address(array))).numpy(), expected)
 
 
-def test_what_is_shared_stays_shared() -> None:
+def test_shared_memory_stays_shared() -> None:
     array = at_odd_address(np.zeros(5, np.float32))
     tensor = flow.from_numpy(array)
     tensor += 1
@@ -92,7 +92,7 @@ def test_what_is_shared_stays_shared() -> None:
     assert array.tolist() == [1.0] * 5
 
 
-def test_what_counts_as_aligned() -> None:
+def test_which_arrays_are_aligned() -> None:
     array = np.zeros(9, np.float32)
     assert is_plain(array)
     assert plain(array) is array
@@ -105,7 +105,7 @@ def test_what_counts_as_aligned() -> None:
     records = np.zeros(4, np.dtype([("tag", "i1"), ("value", "f4")]))
     assert not is_aligned(records["value"])
     assert is_plain(plain(records["value"]))
-    assert memory.size  # whatever its address, bytes are aligned
+    assert memory.size  # bytes are aligned at any address
     assert is_plain(memory)
 
 
@@ -116,7 +116,7 @@ import numpy as np
 from tests.kernels.test_alignment import CALLS, at_odd_address, computed
 from vmflow.kernels.native.loading import LOADER
 for name in CALLS:
-    expected = computed(name, lambda it: it)
+    expected = computed(name, lambda array: array)
     assert computed(name, at_odd_address) == expected, name
 assert LOADER.loaded() > 4, LOADER.problem
 print("done")

@@ -1,4 +1,4 @@
-"""Attention in C: what numpy makes of it in double precision, in whatever way its arrays lie."""
+"""Attention in C agrees with numpy's in double precision, for any layout of its arrays."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def check(
 
 @pytest.fixture
 def computed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What was computed in C."""
+    """The calls that were computed in C."""
     names: list[str] = []
 
     def watch(method: str, name: str) -> None:
@@ -146,7 +146,7 @@ def test_only_the_gradients_that_are_wanted() -> None:
         np.testing.assert_allclose(gradient.numpy(), wanted[place], rtol=2e-5, atol=2e-5)
 
 
-def test_what_is_no_number_stays_in_its_head() -> None:
+def test_nan_stays_in_its_head() -> None:
     query, key, value = [normal((3, 20, 8), seed) for seed in range(3)]
     query[1, 4, 2] = np.nan
     result = attend(flow.tensor(query), flow.tensor(key), flow.tensor(value)).numpy()
@@ -195,7 +195,7 @@ def test_all_numbers_of_threads_make_the_same(monkeypatch: pytest.MonkeyPatch) -
         flow.set_num_threads(before)
 
 
-def test_whoever_has_no_attention_does_not_wait_for_it() -> None:
+def test_programs_without_attention_do_not_wait_for_its_library() -> None:
     assert "void attention" not in functions.source("rows")
     assert "void softmax" not in functions.source("attention")
 
@@ -213,7 +213,8 @@ def test_where_there_is_no_memory_to_work_in_numpy_computes() -> None:
     attend(query, query, query).numpy()
     np.ones((300, 300)) @ np.ones((300, 300))  # for which BLAS finds room of its own
     flow.rand(8, 8192).softmax(-1).numpy()  # which is made while there is memory for a compiler
-    (size,) = [it.split()[1] for it in pathlib.Path("/proc/self/status").read_text().splitlines() if "VmSize" in it]
+    lines = pathlib.Path("/proc/self/status").read_text().splitlines()
+    (size,) = [line.split()[1] for line in lines if "VmSize" in line]
     unlimited = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (int(size) * 1024 + (1 << 20), unlimited[1]))
     found = attend(query, key, value).numpy()

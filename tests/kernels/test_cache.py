@@ -1,4 +1,4 @@
-"""The folder of compiled libraries, which are code: it is used only if nobody else can write to it or replace it."""
+"""The folder of compiled libraries, which are code: it is used only if no other user can write to it or replace it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.host
 
 SOURCE = "#include <stdint.h>\nvoid answer(int64_t *to) { *to = 42; }\n"
 
-# A user who is somebody else.
+# Another user.
 STRANGER = 12345
 
 
@@ -60,7 +60,7 @@ def works() -> None:
 
 def give_away(path: Path) -> None:
     if os.getuid() != 0:
-        pytest.skip("only root can give a folder to somebody else")
+        pytest.skip("only root can give a folder to another user")
     os.chown(path, STRANGER, -1)
 
 
@@ -128,7 +128,7 @@ def test_a_folder_of_ours_in_a_sticky_one_is_used(mode: int, base: Path, works: 
     assert len(list((base / "chosen" / "kernels").iterdir())) == 1
 
 
-def test_links_are_resolved_before_what_they_lead_to_is_looked_at(
+def test_links_are_resolved_before_their_targets_are_checked(
     base: Path, works: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "link").symlink_to(base / "chosen")
@@ -152,7 +152,7 @@ def test_missing_folders_are_made_for_this_user_alone(base: Path) -> None:
 
 
 def test_a_folder_that_was_replaced_meanwhile_is_not_used(base: Path) -> None:
-    """What was checked is what is used, also if its name leads elsewhere by then."""
+    """The folder that was checked is used, even if its name leads elsewhere by then."""
     folder = base / "chosen" / "kernels"
     with cache.open_folder(str(folder)) as place:
         folder.rename(base / "moved")

@@ -1,4 +1,4 @@
-"""Calls that are remembered: what is made again, and what is not."""
+"""Remembered calls: which are repeated, and which are not."""
 
 from __future__ import annotations
 
@@ -100,14 +100,14 @@ class TestAgain:
         assert site.again((x, x.copy()))
         assert not site.again((numbers(10), numbers(10)))  # the oldest has made room
 
-    def test_what_is_always_different_is_not_noted_for_ever(self) -> None:
+    def test_a_site_of_ever_different_calls_stops_noting_them(self) -> None:
         site = CallSite()
         for size in range(1, 100):
             x = numbers(size)
             site.note(by_words("single_exp"), [0, 0, size], (0, 1), (x, x.copy()), 0)
         assert not site.again((numbers(99), numbers(99)))
 
-    def test_whatever_arrives_the_next_calls_are_remembered(self) -> None:
+    def test_calls_are_remembered_again_after_an_arrival(self) -> None:
         single, x = exp_in_c(), numbers(100)
         for _ in range(100):
             GENERATION.advance()
@@ -258,13 +258,13 @@ def test_a_call_is_described_by_bytes() -> None:
 
 
 @pytest.mark.parametrize("given", [[], (), (1, 2), ("x",), (None, None), ([], [])])
-def test_what_is_no_tuple_of_arrays_is_not_computed(given: Any) -> None:
+def test_only_tuples_of_arrays_are_computed(given: Any) -> None:
     again = noted(numbers(30, 4), numbers(30, 4))._calls[0].again
     assert again(given) is False
 
 
 def test_a_call_reads_no_memory_that_is_gone() -> None:
-    """Of a site whose calls are replaced while others make them."""
+    """Checks a site whose calls are replaced while other threads make them."""
     program = """
     from concurrent.futures import ThreadPoolExecutor
     import numpy as np
@@ -289,7 +289,7 @@ def test_a_call_reads_no_memory_that_is_gone() -> None:
     assert run_program(program, VMFLOW_JIT="1", PYTHONMALLOC="debug") == "0"
 
 
-def test_what_functions_are_made_of_outlives_them() -> None:
+def test_the_bytes_of_a_call_outlive_it() -> None:
     program = """
     import sys
     import numpy as np

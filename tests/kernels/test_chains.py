@@ -97,7 +97,7 @@ def test_casts(dtype: str, compiled: None) -> None:
     steps = [_step("cast", 0, attributes=(by_name(target),)) for target in targets]
     for to, (expected, found) in zip(targets, _both(steps, range(len(steps)), arrays), strict=True):
         assert same_bits(expected, found), to
-    # What becomes of a fraction out of range, C does not say.
+    # C does not define the conversion of a fraction out of range.
     for to in unsaid:
         kernel = _kernel([_step("cast", 0, attributes=(by_name(to),))], [0], arrays)
         assert kernel.native(arrays, _results(kernel, arrays)) is None
@@ -129,7 +129,7 @@ def test_choosing_limiting_and_powers(compiled: None) -> None:
         pytest.param([_step("add", 0, 1), _step("lgamma", 2), _step("mul", 3, 0)], id="in the middle"),
     ],
 )
-def test_what_is_not_known_stays_with_numpy(steps: list[Any], compiled: None) -> None:
+def test_unknown_steps_are_left_to_numpy(steps: list[Any], compiled: None) -> None:
     arrays = [np.abs(hard_numbers((300,))), hard_numbers((300,), seed=1)]
     kernel = _kernel(steps, [len(steps) - 1], arrays)
     expected, found = in_both_ways(lambda: _results(kernel, arrays)[0])
@@ -291,7 +291,7 @@ def test_functions_are_close_to_double_precision(compiled: None) -> None:
         assert steps_apart(exact, single) <= (1 if op in ("exp", "log") else 4), op
 
 
-def test_a_chain_makes_what_its_ops_make(compiled: None) -> None:
+def test_a_chain_computes_the_same_as_its_ops(compiled: None) -> None:
     """However the arrays lie, also where the chain is left to numpy because of gaps."""
     names = sorted(entry for entry in INEXACT if entry != "gelu_gradient")
     plain, row = hard_numbers((70, 90)), hard_numbers((70,), seed=1)

@@ -1,4 +1,4 @@
-"""Formulas in C: what their steps give, to the bit, also where a call is made again; and what is worth the compiler."""
+"""Formulas in C agree with their steps to the bit, even in repeated calls; and which are worth the compiler."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .support import same_bits
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", sorted(CALLS))
-def test_one_op_gives_what_its_steps_give(name: str, dtype: str, compiled: None, threads: None) -> None:
+def test_one_op_gives_the_same_as_its_steps(name: str, dtype: str, compiled: None, threads: None) -> None:
     formula, numbers = FORMULAS[name], CALLS[name][1]
     tensors = tensors_for(name, dtype, (3, 2000))
     flow.set_num_threads(1)
@@ -28,7 +28,7 @@ def test_one_op_gives_what_its_steps_give(name: str, dtype: str, compiled: None,
         assert all([same_bits(one, other) for one, other in zip(expected, found, strict=True)])
 
 
-def test_a_call_made_again_reads_what_it_is_given(compiled: None) -> None:
+def test_a_repeated_call_reads_its_own_arguments(compiled: None) -> None:
     arrays = [sample((5000,), "float32", seed) for seed in range(6)]
     for array, number in zip(arrays, (0.1, 0.2, 0.1, 0.1, 0.3, 0.1), strict=True):
         found = F.leaky_relu(flow.tensor(array), number).numpy()
@@ -37,12 +37,12 @@ def test_a_call_made_again_reads_what_it_is_given(compiled: None) -> None:
         assert same_bits(F.mish(tensor).numpy(), F.mish(tensor.contiguous()).numpy()), label
 
 
-def test_what_is_small_asks_for_no_compiler(compiled: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_arrays_request_no_compiler(compiled: None, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[bool] = []
     request = LOADER.request
 
     def noted(source: str, makes: bool = True) -> object:
-        if source.startswith(common_source()):  # not what makes calls again
+        if source.startswith(common_source()):  # not the source that repeats calls
             asked.append(makes)
         return request(source, makes)
 

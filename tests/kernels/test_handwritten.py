@@ -28,7 +28,7 @@ def _random(shape: tuple[int, ...], seed: int = 0, dtype: str = "float32") -> Ar
 
 @pytest.mark.parametrize("name", ["exp", "log"])
 def test_exponentials_and_logarithms(name: str) -> None:
-    """Of every 4099th number there is, and of those around the limits."""
+    """Checks every 4099th number there is, and those around the limits."""
     borders = np.array([88.722839, 88.722832, 89, 90, -87.336548, -103.972084, -103.97209, -105, 0, 1, np.inf], "f4")
     near = (borders.view(np.int32)[:, None] + np.arange(-40, 41, dtype=np.int32)).ravel().view(np.float32)
     values = np.concatenate([np.arange(0, 1 << 32, 4099, dtype=np.uint64).astype(np.uint32).view(np.float32), near])
@@ -124,7 +124,7 @@ def test_reductions_of_rows(name: str, length: int, count: int, threads: None) -
 
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("name", ["largest", "smallest"])
-def test_extrema_of_rows_with_infinities_and_what_is_no_number(name: str, length: int) -> None:
+def test_extrema_of_rows_with_infinities_and_nan(name: str, length: int) -> None:
     plain = hard_numbers((40, length))
     plain[np.isnan(plain)] = 1
     odd = plain.copy()
@@ -153,7 +153,7 @@ def test_softmax(op: Any, shape: tuple[int, int]) -> None:
     results = in_both_ways(lambda: [op(flow.tensor(value), -1).numpy() for value in given])
     for values, expected, found in zip(given, *results, strict=True):
         exact = op(flow.tensor(values.astype(np.float64)), -1).numpy()
-        # Of numbers up to 3e38 a row's largest, or a class that is 1e38 behind it, says nothing of digits.
+        # For numbers up to 3e38 a row's largest, or a class that is 1e38 behind it, says nothing of digits.
         plain = np.isfinite(exact) & (np.abs(exact) < 1e30)
         np.testing.assert_array_equal(np.isnan(expected), np.isnan(found))
         np.testing.assert_allclose(found[plain], exact[plain], rtol=2e-6, atol=1e-6)
@@ -233,12 +233,12 @@ def test_layer_norm(shape: tuple[int, int], parameters: str) -> None:
     expected, found = in_both_ways(compute)
     for exact, numpys, ours in zip(compute("float64"), expected, found, strict=True):
         scale = max(1.0, float(np.abs(exact).max()))
-        # No further from what is right than numpy's, or by a little.
+        # No further from the exact result than numpy's, or by a little.
         limit = 2 * np.abs(numpys - exact).max() + 2e-6 * scale
         assert np.abs(ours - exact).max() <= limit
 
 
-def test_layer_norm_of_what_is_not_a_number() -> None:
+def test_layer_norm_of_nan() -> None:
     x = _random((4, 40))
     x[1, 3], x[2, 0] = np.nan, np.inf
     expected, found = in_both_ways(lambda: functional.layer_norm(flow.tensor(x), (40,)).numpy())

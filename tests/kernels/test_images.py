@@ -23,7 +23,7 @@ drawn = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCh
 
 
 class Shape(NamedTuple):
-    """Of a convolution; what is a size has one number for each of one or two dimensions."""
+    """The sizes of a convolution, with one number for each of one or two dimensions."""
 
     samples: int
     groups: int
@@ -95,7 +95,7 @@ def test_convolutions_of_whole_numbers_are_exact(shape: Shape, with_bias: bool) 
     ],
 )
 def test_convolutions_of_usual_sizes(shape: Shape) -> None:
-    """No further from what is right than numpy's, or by a little."""
+    """No further from the exact result than numpy's, or by a little."""
 
     def compute(dtype: str) -> list[Array]:
         def numbers(shape: tuple[int, ...], seed: int) -> flow.Tensor:
@@ -109,7 +109,7 @@ def test_convolutions_of_usual_sizes(shape: Shape) -> None:
         assert np.abs(ours - exact).max() <= 2 * np.abs(numpys - exact).max() + 1e-6 * np.abs(exact).max()
 
 
-def test_what_is_not_a_number_stays_within_its_windows() -> None:
+def test_nan_stays_within_its_windows() -> None:
     x = np.ones((2, 3, 9, 12), np.float32)
     x[0, 1, 4, 11] = np.nan
     x[1, 2, 0, 0] = np.inf

@@ -95,7 +95,7 @@ def test_rows_are_added(shape: tuple[int, ...], places: tuple[int, ...], dtype: 
 
 
 @pytest.mark.parametrize("shape", [(500,), (90, 60)])
-def test_gradients_of_what_was_looked_up(shape: tuple[int, ...], threads: None) -> None:
+def test_gradients_of_looked_up_rows(shape: tuple[int, ...], threads: None) -> None:
     x = flow.tensor(hard_numbers(shape), requires_grad=True)
     index = flow.tensor(_index((400,), shape[0]))
     weight = flow.tensor(np.random.default_rng(2).standard_normal((400, *shape[1:])).astype("float32"))
@@ -148,7 +148,7 @@ def test_a_wrong_index_leaves_memory_shared_with_numpy_as_it_was(threads: None) 
                 assert target.sum().item() == 10_000 * count
 
 
-def test_what_is_left_to_numpy() -> None:
+def test_calls_that_are_left_to_numpy() -> None:
     array, places = hard_numbers((500, 400)), _index((500, 400), 400)
     assert Gather.of("gather", np.dtype("complex128"), places.size, 1) is None
     gather = Gather.of("gather", array.dtype, places.size, 1)

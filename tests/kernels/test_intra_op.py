@@ -1,4 +1,4 @@
-"""The threads of kernels: who computes which piece, and what becomes of errors, Ctrl-C, forks and the end."""
+"""The threads of kernels: which computes which piece, and the effects of errors, Ctrl-C, forks and the end."""
 
 from __future__ import annotations
 
@@ -65,20 +65,20 @@ def test_a_helper_that_looks_twice_computes_nothing_twice() -> None:
 
 def test_a_helper_computes_the_last() -> None:
     meeting = Meeting()
-    who: dict[int, bool] = {}
+    by_helper: dict[int, bool] = {}
 
     def piece(number: int) -> None:
-        who[number] = _is_helper()
+        by_helper[number] = _is_helper()
         if number:
             meeting.begun.set()
         else:
             assert meeting.begun.wait(PATIENCE)
 
     intra_op.run(piece, [(0,), (1,)])
-    assert who == {0: False, 1: True}
+    assert by_helper == {0: False, 1: True}
 
 
-def test_what_no_helper_begins_the_caller_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_caller_computes_the_pieces_that_no_helper_begins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(intra_op._Pool, "call", lambda pool, job: None)
     done: list[tuple[int, bool]] = []
     intra_op.run(lambda number: done.append((number, _is_helper())), [(0,), (1,), (2,)])
@@ -117,7 +117,7 @@ def test_parts_of_a_range(count: int, work: int, multiple: int, expected: list[t
     assert sorted(found) == expected
 
 
-# Who is busy
+# While the pool is busy
 
 
 def test_a_piece_that_is_cut_itself_is_computed_by_one() -> None:
@@ -129,7 +129,7 @@ def test_a_piece_that_is_cut_itself_is_computed_by_one() -> None:
     intra_op.run(lambda outer: intra_op.run(inner, [(outer, 0), (outer, 1)]), [(0,), (1,)])
     assert sorted([value[:2] for value in done]) == [(0, 0), (0, 1), (1, 0), (1, 1)]
     for outer in range(2):
-        assert len({who for which, _, who in done if which == outer}) == 1
+        assert len({thread for which, _, thread in done if which == outer}) == 1
 
 
 def test_two_threads_at_once() -> None:
@@ -255,7 +255,7 @@ def test_control_c_waits_for_the_pieces(times: int) -> None:
             signal.pthread_kill(main, signal.SIGINT)
             os.sched_yield()
         for _ in range(1000):
-            os.sched_yield()  # whoever has not waited is far away by now
+            os.sched_yield()  # a thread that has not waited is far ahead by now
         ended.append(number)
 
     before = signal.signal(signal.SIGINT, handler)
@@ -297,7 +297,7 @@ def test_numbers_that_are_not_positive(wrong: int) -> None:
 
 
 @pytest.mark.parametrize("wrong", [1.0, "2", None, True])
-def test_what_is_no_number(wrong: object) -> None:
+def test_invalid_numbers_of_threads(wrong: object) -> None:
     with pytest.raises(TypeError, match="expected an integer"):
         flow.set_num_threads(wrong)  # type: ignore[arg-type]
     assert flow.get_num_threads() == 2
@@ -323,7 +323,7 @@ LARGE = """
     from vmflow.kernels import intra_op
 
     def helpers():
-        return sum(it.name.startswith("vmflow-kernel") for it in threading.enumerate())
+        return sum(thread.name.startswith("vmflow-kernel") for thread in threading.enumerate())
 
     def compute():
         x = flow.ones(4 * intra_op.LEAST)

@@ -89,7 +89,7 @@ def test_in_the_background(folder: Path, works: None, compiler: Callable[[str], 
     assert not library.usable(exact=True)
     gate.write_text("go\n")
     assert library.settled.wait(60)
-    # What has been asked for in vain is used only if nobody can tell.
+    # A library that arrives after a failed lookup is used only if results do not change.
     assert library.usable(exact=True)
     assert not library.usable(exact=False)
     assert loader.settle(60)
@@ -161,7 +161,7 @@ def test_broken_compilers(
     assert loader.problem is not None
     (record,) = caplog.records
     assert record.levelno == logging.WARNING
-    # Whatever it left behind is not taken for a kernel.
+    # Its leftovers are not taken for a kernel.
     assert _loader().request(SOURCE) is None
     assert re.search(reason, loader.problem)
 
@@ -210,8 +210,8 @@ def test_where_a_thread_ends_as_it_begins_another_one_is_had(
     assert _answer(loader.request(SOURCE)) == 42
 
 
-def test_one_thread_works_whoever_asks(folder: Path, works: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first could not be started, so that whoever asks first does it; others ask meanwhile."""
+def test_one_thread_compiles_for_all_requests(folder: Path, works: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first could not be started, so that the first requester compiles; others make requests meanwhile."""
     loader, start = _loader(), threading.Thread.start
     failed: list[threading.Thread] = []
 
@@ -266,11 +266,11 @@ def test_programs_run_with_a_broken_compiler(folder: Path, compiler: Callable[[s
 # The cache
 
 
-def test_what_was_made_is_found_again(folder: Path, works: None, compiler: Callable[[str], None]) -> None:
+def test_compiled_libraries_are_found_again(folder: Path, works: None, compiler: Callable[[str], None]) -> None:
     assert _answer(_loader().request(SOURCE)) == 42
     before = list(folder.iterdir())
     assert len(before) == 1
-    # Found at once, so that nothing has to be waited for.
+    # Found immediately, so that no wait is needed.
     again = _loader("background").request(SOURCE)
     assert _answer(again) == 42
     assert again is not None
@@ -301,7 +301,7 @@ def test_a_broken_file_is_made_anew(damage: str, folder: Path, works: None) -> N
 
 def test_a_whole_file_that_is_no_library_is_made_anew(folder: Path, works: None) -> None:
     loader = _loader()
-    source = SOURCE + "// loaded by no other test: what is loaded already is not loaded again\n"
+    source = SOURCE + "// loaded by no other test: a loaded library is not loaded again\n"
     key = loader._key(compiler_command(), source)
     with cache.cache_folder() as place:
         assert place.path == str(folder)
@@ -379,12 +379,12 @@ def test_two_processes_at_once(folder: Path, works: None) -> None:
     assert {value.suffix for value in folder.iterdir()} == {".so"}
 
 
-def test_a_child_compiles_what_its_parent_has_begun(
+def test_a_child_compiles_the_libraries_that_its_parent_has_begun(
     folder: Path, works: None, compiler: Callable[[str], None], tmp_path: Path
 ) -> None:
     gate = tmp_path / "gate"
     os.mkfifo(gate)
-    # Whoever comes first waits for ever; it is killed with its process.
+    # The first compiler waits forever; it is killed with its process.
     compiler(f'if mkdir {tmp_path}/first 2>/dev/null; then read line < {gate}; fi\nexec cc "$@"\n')
     program = """
         import os
@@ -427,7 +427,7 @@ def test_switched_off_by_the_variable(folder: Path, compiler: Callable[[str], No
     assert not folder.exists()
 
 
-# What is said of it, and the switch
+# Messages, and the switch
 
 
 def test_show_config_says_why_not(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -482,7 +482,7 @@ def test_inexact_functions_are_computed_in_one_way(
             return graph(x).numpy(), (x.tanh() * 2).numpy()
         for found in results():
             np.testing.assert_array_equal(found, numpys)
-        # For reading, too: the compilers come and go, and a pipe that nobody reads breaks.
+        # For reading, too: the compilers come and go, and a pipe without a reader breaks.
         gate = os.open(os.environ["GATE"], os.O_RDWR)
         os.write(gate, b"go\\n" * 99)
         LOADER._hurry()  # where other programs have the cores, too

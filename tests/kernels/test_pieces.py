@@ -1,4 +1,4 @@
-"""Kernels cut into pieces for several threads make what they make in one piece, to the bit."""
+"""Kernels cut into pieces for several threads compute the same as in one piece, to the bit."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def cuts(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 
 
 def _forget() -> None:
-    """What is worth being cut is decided once for each shape."""
+    """Whether to cut is decided once for each shape."""
     for op in OPS.values():
         op.forget()
 
@@ -86,7 +86,7 @@ def check(compute: Callable[[], list[Array]], cuts: list[int], cut: bool = True)
 
 
 def same_bits(one: Array, other: Array) -> None:
-    """Also of zeros; only of what is no number it does not matter which bits it has."""
+    """Even for zeros; only the bits of nan do not matter."""
     assert one.dtype == other.dtype
     np.testing.assert_array_equal(one, other)
     if one.dtype.kind == "f":
@@ -224,7 +224,7 @@ DTYPES = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float3
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", WITH_A_NUMBER)
 def test_a_number_on_either_side(name: str, dtype: str, cuts: list[int]) -> None:
-    """Of another dtype than the tensor, which on its side is read as what it is."""
+    """Of another dtype than the tensor, which is read as it is."""
     compute, tensor = WITH_A_NUMBER[name], flow.tensor(abs(numbers((40, 50), "int64")) + 1).to(getattr(flow, dtype))
     for number in (3, 1.5, True):
         for operands in ((number, tensor), (tensor, number)):
@@ -268,7 +268,7 @@ def test_any_shape_and_layout(
     check(lambda: [ELEMENTWISE[name](*operands).numpy()], cuts, cut=False)
 
 
-# What goes by rows
+# Kernels that go by rows
 
 ROWS: dict[str, Callable[[flow.Tensor], flow.Tensor]] = {
     "softmax": lambda x: functional.softmax(x, -1),
@@ -343,7 +343,7 @@ OPTIMIZERS: dict[str, tuple[Any, dict[str, Any]]] = {
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_optimizers(name: str, dtype: str, cuts: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    # What numpy computes is cut at the borders of its own pieces.
+    # numpy's kernels are cut at the borders of its own pieces.
     monkeypatch.setattr("vmflow.kernels.numpy.updates.pieces.PIECE", 64)
     kind, settings = OPTIMIZERS[name]
 

@@ -1,4 +1,4 @@
-"""What kernels come to over memory that stays where it is: graphs compute with it what eager ops compute."""
+"""Kernels placed over memory that stays where it is: graphs compute the same with them as eager ops."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _gradients(model: nn.Module, x: Tensor) -> list[Tensor | None]:
 
 
 class Gradients(nn.Graph):
-    """Those of a model, by its input as well."""
+    """The gradients of a model, including that by its input."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ def _check(graph: Gradients, model: nn.Module, x: Tensor) -> None:
         assert same_bits(one, other)
 
 
-def test_graphs_compute_what_eager_ops_compute() -> None:
+def test_graphs_and_eager_ops_compute_the_same() -> None:
     model = _model()
     graph = Gradients(model)
     for seed in range(3):

@@ -1,4 +1,4 @@
-"""Compilers leave the cores to what computes: one at a time, at the lowest priority, and none in the first second."""
+"""Compilers leave the cores to computations: one at a time, at the lowest priority, and none in the first second."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.host
 
 SOURCE = "#include <stdint.h>\nvoid answer(int64_t *to) { *to = 42; }\n"
 
-# What a script says of its own process, as a child sees it that it has started.
+# A script's report on its own process, as a child that it has started sees it.
 TELLS = f"{sys.executable} -S -c 'import os; print(os.nice(0), getattr(os, \"sched_getscheduler\", int)(0))'"
 
 
@@ -50,7 +50,7 @@ def compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str],
 
 @pytest.fixture
 def gate(tmp_path: Path) -> Path:
-    """A pipe: whoever opens it for reading waits for a writer, and the other way round."""
+    """A pipe: opening it for reading waits for a writer, and the other way round."""
     path = tmp_path / "gate"
     os.mkfifo(path)
     return path
@@ -77,7 +77,7 @@ def test_in_the_background_the_priority_is_the_lowest(tmp_path: Path, compiler: 
 
 
 @pytest.mark.parametrize("how", ["the mode", "settle"])
-def test_whoever_waits_has_it_compiled_at_the_usual_priority(
+def test_a_waiting_thread_has_it_compiled_at_the_usual_priority(
     how: str, tmp_path: Path, compiler: Callable[[str], None]
 ) -> None:
     compiler(f"{TELLS} >> {tmp_path}/log")
@@ -118,7 +118,7 @@ def test_nothing_is_compiled_in_the_first_second(tmp_path: Path, compiler: Calla
         loader._bell.notify_all()
     assert library is not None
     assert library.settled.wait(60)
-    # What is asked for later is compiled without a delay.
+    # Later requests are compiled without a delay.
     other = loader.request(SOURCE + "\n")
     assert other is not None
     assert other.settled.wait(60)
@@ -135,7 +135,7 @@ def test_without_a_turn_for_long_it_gets_the_usual_priority(
     assert library.settled.wait(60)
     assert library.loaded is not None
     assert (tmp_path / "log").read_text().split() == ["19", str(os.nice(0))]
-    # What the first one had started is gone, too.
+    # The processes that the first one had started are gone, too.
     while _is_read(gate):
         os.sched_yield()
 
@@ -148,7 +148,9 @@ def _is_read(gate: Path) -> bool:
     return True
 
 
-def test_who_begins_to_wait_has_it_begun_anew(tmp_path: Path, compiler: Callable[[str], None], gate: Path) -> None:
+def test_waiting_restarts_the_compiler_at_the_usual_priority(
+    tmp_path: Path, compiler: Callable[[str], None], gate: Path
+) -> None:
     compiler(_blocked_while_low(tmp_path / "log", gate))
     loader = _loader()
     library, other = loader.request(SOURCE), loader.request(SOURCE + "\n")
@@ -193,7 +195,7 @@ def test_a_compiler_that_fails_is_not_run_again(tmp_path: Path, compiler: Callab
     assert (tmp_path / "log").read_text().split() == ["begun"]
 
 
-def test_what_was_stopped_before_is_not_run(tmp_path: Path, compiler: Callable[[str], None]) -> None:
+def test_a_compilation_that_was_stopped_before_is_not_run(tmp_path: Path, compiler: Callable[[str], None]) -> None:
     compiler(f"echo begun >> {tmp_path}/log")
     compilation = Compilation(compiler_command(), SOURCE)
     compilation.stop()
@@ -202,7 +204,7 @@ def test_what_was_stopped_before_is_not_run(tmp_path: Path, compiler: Callable[[
     assert not (tmp_path / "log").exists()
 
 
-def test_whoever_waits_may_be_told_for_what(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_sentence_names_the_libraries_being_compiled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     said: list[str] = []
     monkeypatch.setattr(LOADER, "pending", lambda: 3)
     assert flow.backends.codegen.pending() == 3

@@ -1,4 +1,4 @@
-"""What the system says of the processor's caches, and what is taken where it says nothing."""
+"""The system's report on the processor's caches, and the values that replace a missing one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Products of matrices in C: what numpy makes of them in double precision, however arrays lie, and always the same."""
+"""Products of matrices in C agree with numpy's in double precision, and are always the same, for any layout."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def multiplied(left: Array, right: Array, out: Array | None = None, added: Array
     found: Any = product(left, right, out, added)
     assert found is not None
     first = found.copy()
-    found = product(left, right, out, added)  # which may do what it has remembered
+    found = product(left, right, out, added)  # which may repeat a remembered call
     assert found is not None
     assert same_bits(found, first)
     result: Array = found
@@ -78,7 +78,7 @@ def multiplied(left: Array, right: Array, out: Array | None = None, added: Array
 
 
 def check(found: Array, left: Array, right: Array) -> None:
-    """Whether it is the product, but for what is lost when so many numbers are added up."""
+    """Whether it is the product, within the rounding errors of sums of so many numbers."""
     expected = left.astype(np.float64) @ right.astype(np.float64)
     scale = np.abs(left.astype(np.float64)) @ np.abs(right.astype(np.float64))
     assert found.shape == expected.shape
@@ -100,7 +100,7 @@ def test_any_shape_and_layout_by_any_number_of_threads(
     flow.set_num_threads(count)
     found = multiplied(left, right)
     check(found, left, right)
-    # Nothing but its row and its column matters to an element: not what else is computed, nor where anything lies.
+    # Nothing but its row and its column matters to an element: not the other elements, nor the layouts.
     flow.set_num_threads(1)
     row, column = int(part[0] * rows), int(part[1] * columns)
     assert same_bits(
@@ -116,7 +116,7 @@ def test_any_shape_and_layout_by_any_number_of_threads(
     given_out=st.booleans(),
 )
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_what_is_added_to_each_row_is_added_to_the_product(
+def test_a_row_is_added_to_each_row_of_the_product(
     threads: None, sizes: tuple[int, int, int], ways: tuple[int, int], count: int, step: int, given_out: bool
 ) -> None:
     rows, columns, depth = sizes
@@ -132,9 +132,7 @@ def test_what_is_added_to_each_row_is_added_to_the_product(
 @pytest.mark.parametrize("batch", [(3,), (2, 3)])
 @pytest.mark.parametrize("shared", [True, False])
 @pytest.mark.parametrize("count", [1, 3])
-def test_what_is_added_to_each_row_is_so_in_batches(
-    threads: None, batch: tuple[int, ...], shared: bool, count: int
-) -> None:
+def test_a_row_is_added_to_each_row_in_batches(threads: None, batch: tuple[int, ...], shared: bool, count: int) -> None:
     left, right = normal((*batch, 70, 90), 1), normal((90, 40) if shared else (3, 90, 40), 2)
     added = normal((40,), 3)
     flow.set_num_threads(count)
@@ -148,7 +146,7 @@ def test_what_is_added_to_each_row_is_so_in_batches(
     count=st.integers(1, 5),
 )
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_sums_of_rows_are_those_of_the_columns_of_what_was_transposed(
+def test_sums_of_rows_are_those_of_the_columns_of_the_transpose(
     threads: None, sizes: tuple[int, int, int], way: int, count: int
 ) -> None:
     rows, columns, depth = sizes
@@ -293,7 +291,7 @@ def test_where_nothing_may_be_written_nothing_is() -> None:
     assert not out.any()
 
 
-def test_what_is_added_is_not_taken_for_where_sums_go() -> None:
+def test_the_added_row_is_not_mistaken_for_the_memory_of_sums() -> None:
     left, right, added = normal((30, 12)), normal((30, 12), 1), normal((12,), 2)
     product = in_c()
     for _ in range(2):
@@ -385,7 +383,7 @@ class TestWho:
         self, asked: list[Any], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(in_numpy, "_MOST", 1 << 19)
-        # Sizes that no other test has: what is multiplied how is asked once in a process.
+        # Sizes that no other test has: the function for given sizes is chosen once in a process.
         for size, hint, expected in ((109, None, 0), (113, "use others", 1)):
             in_numpy._most.cache_clear()
             monkeypatch.setattr(blas_core, "hint", lambda *_, hint=hint: hint)
@@ -394,7 +392,7 @@ class TestWho:
             assert len(asked) == expected
         in_numpy._most.cache_clear()
 
-    def test_who_is_repeated_makes_no_difference(self, asked: list[Any]) -> None:
+    def test_the_repeated_operand_makes_no_difference(self, asked: list[Any]) -> None:
         left, right = flow.tensor(normal((32, 64))), flow.tensor(normal((20, 64, 64), 1))
         repeated = left.expand(20, 32, 64)
         assert same_bits((left @ right).numpy(), (repeated @ right).numpy())
@@ -454,7 +452,7 @@ class TwoLayers(nn.Graph):
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_graphs_compute_what_eager_ops_compute(threads: None, count: int) -> None:
+def test_graphs_and_eager_ops_compute_the_same(threads: None, count: int) -> None:
     flow.set_num_threads(count)
     flow.manual_seed(0)
     model = nn.Sequential(nn.Linear(90, 120), nn.ReLU(), nn.Linear(120, 70))
@@ -496,7 +494,7 @@ def test_rows_of_one_in_a_batch() -> None:
 
 
 def test_while_others_wait_for_the_compiler_or_switch_it_off() -> None:
-    """Then what is known of the kernels is forgotten at any moment."""
+    """Then the chosen kernels are forgotten at any moment."""
     program = """
     import sys, threading
     import vmflow as flow
@@ -514,7 +512,7 @@ def test_while_others_wait_for_the_compiler_or_switch_it_off() -> None:
     threads = [threading.Thread(target=work) for _ in range(3)]
     for thread in threads:
         thread.start()
-    while any([it.is_alive() for it in threads]):
+    while any([thread.is_alive() for thread in threads]):
         flow.backends.codegen.wait()
         flow.backends.codegen.mode = "off"
         flow.backends.codegen.mode = "wait"
@@ -524,7 +522,7 @@ def test_while_others_wait_for_the_compiler_or_switch_it_off() -> None:
 
 
 def test_several_threads_begin_at_once() -> None:
-    """All find what is on disk, or none: who comes while another one looks waits for it."""
+    """All find the library on disk, or none: a thread that comes during another's lookup waits for it."""
     program = """
     import threading
     import numpy as np
@@ -570,7 +568,8 @@ def test_without_memory_to_work_in() -> None:
     out = np.empty((1000, 1000), np.float32)
     product = products.MatrixProduct.of()
     product(left[:8, :8].copy(), right[:8, :8].copy(), None)
-    (size,) = [it.split()[1] for it in pathlib.Path("/proc/self/status").read_text().splitlines() if "VmSize" in it]
+    lines = pathlib.Path("/proc/self/status").read_text().splitlines()
+    (size,) = [line.split()[1] for line in lines if "VmSize" in line]
     unlimited = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (int(size) * 1024 + (1 << 20), unlimited[1]))
     try:
@@ -587,7 +586,7 @@ def test_without_memory_to_work_in() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(platform.machine() != "x86_64", reason="what can be left out is told to a compiler for x86-64")
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the flags that leave vectors out are those of x86-64")
 def test_where_vectors_are_of_no_use_it_is_left_to_blas() -> None:
     program = """
     import numpy as np

@@ -144,7 +144,7 @@ def test_elements_between_two_probabilities_are_decided_by_a_further_word() -> N
     assert kept_elements(mask, 0.2)(3, 9)[places].tolist() == further
 
 
-# The ops, by what they draw
+# The ops, by the numbers that they draw
 
 
 def test_ops_draw_their_elements_by_index() -> None:

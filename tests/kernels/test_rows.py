@@ -1,4 +1,4 @@
-"""Kernels over rows: many groups give what one gives, and the results go where they are wanted."""
+"""Kernels over rows: many groups give the same as one, and the results go into the given memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What optimizers remember of small parameters from step to step follows whatever becomes of these."""
+"""The layouts that optimizers keep from step to step follow all changes of the parameters."""
 
 from __future__ import annotations
 

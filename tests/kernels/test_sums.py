@@ -1,4 +1,4 @@
-"""Sums by BLAS: as accurate as numpy's own, of all shapes, and not of what they are not for."""
+"""Sums by BLAS: as accurate as numpy's own, for all shapes, and only for the arrays that they suit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LENGTHS = (1, 7, 512, 1024, 1025, 3000, 4096)
 
 
 def _positive(*shape: int) -> Array:
-    # Of one sign, so that nothing cancels and a relative error says all.
+    # All of one sign, so that nothing cancels and a relative error says all.
     return np.random.default_rng(0).random(shape, np.float32)
 
 
@@ -73,7 +73,7 @@ def test_infinities_and_nan_stay_where_they_are() -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.int32, np.complex64])
-def test_it_is_for_what_blas_has_in_one_real_number(dtype: Any) -> None:
+def test_suits_only_the_dtypes_of_blas_for_real_numbers(dtype: Any) -> None:
     assert not sums.suits(np.ones((128, 128), dtype))
     assert sums.suits(np.ones((128, 128), np.float64))
     assert not sums.suits(np.ones((128, 128), np.float64).T[1:])
@@ -98,7 +98,7 @@ def test_running_sums(length: int) -> None:
 
 
 @pytest.mark.parametrize("odd", [np.inf, -np.inf, np.nan])
-def test_running_sums_are_finite_up_to_what_is_not(odd: float) -> None:
+def test_running_sums_are_finite_up_to_the_first_infinity_or_nan(odd: float) -> None:
     array = np.ones((200, 64), np.float32)
     array[7, 40] = odd
     np.testing.assert_array_equal(flow.tensor(array).cumsum(1).numpy(), np.cumsum(array, 1))

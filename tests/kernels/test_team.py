@@ -1,4 +1,4 @@
-"""The threads that help C kernels: every piece once, whoever else computes, and whatever becomes of the process."""
+"""The helper threads of C kernels: every piece is computed once, beside other threads and through forks and exits."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def two_threads() -> Iterator[None]:
 
 
 class Sum:
-    """What adds a number to each element of an array, in C, and can be called for any part of it."""
+    """A C function that adds a number to each element of an array, and can be called for any part of it."""
 
     def __init__(self, length: int, by: float = 1.0) -> None:
         loop = write_loop(["float32"], [Operation("add", (0,), (by,), False, "float32", "float32")], (0,), [False])
@@ -55,18 +55,18 @@ class Sum:
         self.cut = block.cut([4, 4])
 
     def job(self, work: float = 1e9) -> team.Job | None:
-        """Of all of it, which is said to be so much work."""
+        """A job for the whole array, which counts as so much work."""
         return team.job(self.function, self.words, self.cut, work)
 
 
 def compute(length: int = 100_000, times: int = 1) -> bool:
-    """Whether what several threads make is what is wanted."""
-    it = Sum(length)
-    job = it.job()
+    """Whether the results of several threads are right."""
+    summed = Sum(length)
+    job = summed.job()
     assert job is not None
     for _ in range(times):
         team.run(job, 1e9)
-    return bool((it.array == times).all())
+    return bool((summed.array == times).all())
 
 
 # Pieces
@@ -79,35 +79,35 @@ def test_each_element_is_computed_once(length: int, threads: int, times: int) ->
     assert compute(length, times)
 
 
-def test_what_is_not_worth_it_is_not_shared() -> None:
-    it = Sum(100_000)
-    assert it.job(2 * team.LEAST - 1) is None
-    assert it.job(2 * team.LEAST) is not None
+def test_little_work_is_not_shared() -> None:
+    summed = Sum(100_000)
+    assert summed.job(2 * team.LEAST - 1) is None
+    assert summed.job(2 * team.LEAST) is not None
     assert Sum(team.TOGETHER).job() is None  # one piece
     flow.set_num_threads(1)
-    assert it.job() is None
+    assert summed.job() is None
 
 
 def test_pieces_are_as_large_as_they_are_worth() -> None:
-    it = Sum(100_000)
+    summed = Sum(100_000)
     for work, pieces in [(2 * team.LEAST, 2), (5 * team.LEAST, 5), (1e9, 8)]:
-        job = it.job(work)
+        job = summed.job(work)
         assert job is not None
         count, step = job[3:5]
         assert -(-count // step) == pieces
         assert step % team.TOGETHER == 0
 
 
-def test_a_call_keeps_what_it_needs() -> None:
-    it = Sum(100_000)
-    job = it.job()
+def test_a_call_keeps_its_arrays() -> None:
+    summed = Sum(100_000)
+    job = summed.job()
     assert job is not None
     call = team.call_of(job, 1e9)
     assert call is not None
     run, arguments, _ = call
     for _ in range(3):
         run(*arguments)
-    assert (it.array == 3).all()
+    assert (summed.array == 3).all()
 
 
 # Helpers
@@ -140,7 +140,7 @@ def test_others_compute_alone_meanwhile() -> None:
 
 
 def _of_helpers(line: str) -> list[str]:
-    """What Linux says of each helper under a heading of ``/proc/self/task/*/status``."""
+    """Linux's report on each helper under a heading of ``/proc/self/task/*/status``."""
     found: list[str] = []
 
     def all_are_there() -> bool:
@@ -156,7 +156,7 @@ def _of_helpers(line: str) -> list[str]:
                     found.append(told[line].strip())
         return len(found) == helpers()
 
-    # Who has just been made may not have said yet who it is.
+    # A new thread may not have registered yet.
     _until(all_are_there)
     assert found
     return found
@@ -202,7 +202,7 @@ def test_helpers_that_are_not_wanted_any_more_sleep() -> None:
         after = _of_helpers("voluntary_ctxt_switches")
         return sum([one == other for one, other in zip(before, after)])
 
-    # Who was asleep already hears with the next job that it is not wanted; and some may have just been made.
+    # A sleeping helper learns with the next job that it is not wanted; and some may have just been started.
     print(max([left_in_peace() for _ in range(10)]))
     flow.set_num_threads(6)
     assert compute(times=20)
@@ -218,7 +218,7 @@ def test_helpers_stay_on_the_cores_of_the_process() -> None:
     os.sched_setaffinity(0, cores)
     for _ in range(3):
         assert compute(1_000_000)
-    print({int(core) for it in _of_helpers("Cpus_allowed_list") for core in it.split(",")} <= set(cores))
+    print({int(core) for listed in _of_helpers("Cpus_allowed_list") for core in listed.split(",")} <= set(cores))
     """
     assert _run(program) == "True"
 
@@ -238,13 +238,13 @@ def test_helpers_follow_when_the_process_is_told_to_stay_on_fewer_cores() -> Non
 
 
 @pytest.mark.skipif(not TASKS.exists(), reason="only Linux tells of threads")
-def test_helpers_are_as_urgent_as_who_has_the_job() -> None:
+def test_helpers_are_as_urgent_as_the_caller() -> None:
     program = """
     from tests.kernels.test_team import TASKS, _until
 
     def of_helpers():
-        told = [(it / "stat").read_text() for it in TASKS.iterdir()]
-        return {int(it.rsplit(")", 1)[1].split()[16]) for it in told if "(vmflow-kernel)" in it}
+        statistics = [(task / "stat").read_text() for task in TASKS.iterdir()]
+        return {int(line.rsplit(")", 1)[1].split()[16]) for line in statistics if "(vmflow-kernel)" in line}
 
     assert compute() and of_helpers() <= {os.nice(0)}
     os.setpriority(os.PRIO_PROCESS, 0, os.nice(0) + 3)

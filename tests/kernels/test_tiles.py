@@ -209,7 +209,7 @@ def test_clamping_between_numbers_is_one_op_and_its_gradient() -> None:
         flow.ones(2, dtype=flow.complex64).clamp(0, 1)
 
 
-def test_index_select_refuses_what_is_out_of_range() -> None:
+def test_index_select_raises_for_an_index_out_of_range() -> None:
     table = flow.arange(12.0).reshape(3, 4)
     for wrong in (-1, 3):
         with pytest.raises(IndexError, match=f"index {wrong} is out of range"):

@@ -58,7 +58,7 @@ def allocator() -> Iterator[BinAllocator]:
 
 @pytest.fixture
 def without_collector() -> Iterator[None]:
-    """What must not need the garbage collector must do without."""
+    """Pieces must come back without the garbage collector."""
     gc.collect()
     gc.disable()
     yield
@@ -68,7 +68,7 @@ def without_collector() -> Iterator[None]:
 # Pieces
 
 
-def test_a_piece_holds_what_is_written(allocator: BinAllocator) -> None:
+def test_a_piece_holds_written_bytes(allocator: BinAllocator) -> None:
     pieces = [allocator.allocate(nbytes) for nbytes in (4, 512, 513, 5000, 3 * MIB)]
     for number, piece in enumerate(pieces):
         content(piece)[:] = number + 1
@@ -131,7 +131,7 @@ def test_a_bad_alignment_is_refused(alignment: int) -> None:
 
 def test_nothing_costs_nothing(allocator: BinAllocator) -> None:
     before = allocator.statistics()
-    piece = allocator.allocate(0, "nobody")
+    piece = allocator.allocate(0, "no owner")
     assert piece.nbytes == piece.requested == 0
     assert piece.array((0, 3), np.dtype(np.float32)).shape == (0, 3)
     with pytest.raises(ValueError, match="needs 4 bytes, and this piece has 0"):
@@ -183,7 +183,7 @@ def test_a_freed_piece_is_the_next_to_be_handed_out(allocator: BinAllocator) -> 
     assert place(allocator.allocate(1000)) == where
 
 
-def test_what_was_dropped_last_is_handed_out_next_and_counted_anew(
+def test_the_piece_dropped_last_is_handed_out_next_and_counted_anew(
     allocator: BinAllocator, without_collector: None
 ) -> None:
     class Owner:
@@ -317,7 +317,7 @@ def test_neighbours_in_two_blocks_do_not_merge() -> None:
 # Giving back
 
 
-def test_shrink_gives_back_what_is_free_as_a_whole(allocator: BinAllocator) -> None:
+def test_shrink_gives_back_blocks_that_are_wholly_free(allocator: BinAllocator) -> None:
     memory = allocator.memory
     small = allocator.allocate(100)
     middling = allocator.allocate(2 * MIB)
@@ -430,7 +430,7 @@ def test_a_block_has_bytes(nbytes: int) -> None:
         DeviceMemory("sim:0").take(nbytes)
 
 
-def test_a_limit_below_what_is_used_stops_new_blocks_only(allocator: BinAllocator) -> None:
+def test_a_limit_below_the_used_bytes_stops_new_blocks_only(allocator: BinAllocator) -> None:
     memory = allocator.memory
     piece = allocator.allocate(30 * MIB)
     memory.set_limit(1 * MIB)
@@ -468,14 +468,14 @@ def test_the_usual_block_is_taken_while_the_limit_allows_it() -> None:
     allocator.check_invariants()
 
 
-def test_the_error_says_what_there_is() -> None:
+def test_the_error_names_the_used_and_free_bytes() -> None:
     allocator = allocator_of(limit=40 * MIB)
     live = [allocator.allocate(2 * MIB) for _ in range(10)]
     for piece in live[1::2]:
         piece.free()
     before = allocator.statistics()
     with pytest.raises(OutOfMemory) as caught:
-        allocator.allocate(25 * MIB, "somebody")
+        allocator.allocate(25 * MIB, "an owner")
     error = caught.value
     assert (error.requested, error.limit, error.used) == (25 * MIB, 40 * MIB, 20 * MIB)
     assert str(error) == (
@@ -496,14 +496,14 @@ def test_a_huge_request_is_a_clear_error_without_a_limit_too(allocator: BinAlloc
     allocator.allocate(1)
     with pytest.raises(
         OutOfMemory, match=r"GiB were requested; 2\.00 MiB are in use, and the device has no more"
-    ) as it:
+    ) as caught:
         allocator.allocate(nbytes)
-    assert (it.value.requested, it.value.limit, it.value.used) == (nbytes, None, 2 * MIB)
-    assert isinstance(it.value.__cause__, MemoryError)
+    assert (caught.value.requested, caught.value.limit, caught.value.used) == (nbytes, None, 2 * MIB)
+    assert isinstance(caught.value.__cause__, MemoryError)
     assert allocator.memory.peak == 2 * MIB
 
 
-def test_what_fails_in_the_device_is_not_counted() -> None:
+def test_failed_requests_of_the_device_are_not_counted() -> None:
     asked: list[int] = []
 
     def make(nbytes: int) -> Any:
@@ -624,7 +624,7 @@ def test_statistics_have_the_known_names(allocator: BinAllocator) -> None:
     }
 
 
-def test_a_peak_begins_anew_at_what_there_is(allocator: BinAllocator) -> None:
+def test_a_peak_begins_anew_at_the_current_value(allocator: BinAllocator) -> None:
     keep = allocator.allocate(1000)
     allocator.allocate(30 * MIB).free()
     allocator.shrink()
@@ -710,7 +710,7 @@ def test_contradictions_are_found(spoil: Callable[[Any], object], complaint: str
 
 
 class Watch:
-    """Notes what is handed out and freed, and overwrites what is freed."""
+    """Notes pieces that are handed out and freed, and overwrites freed ones."""
 
     def __init__(self) -> None:
         self.events: list[tuple[str, int, int, object]] = []
@@ -818,7 +818,7 @@ def test_a_freed_piece_does_not_come_back_again(allocator: BinAllocator) -> None
 def test_a_piece_comes_back_from_another_thread(allocator: BinAllocator) -> None:
     held = [allocator.allocate(100) for _ in range(50)]
     thread = threading.Thread(target=held.clear)
-    # Whatever the other thread does, it must not wait for a lock in a destructor.
+    # The other thread must never wait for a lock in a destructor.
     with allocator._lock:
         thread.start()
         thread.join(10)
@@ -985,7 +985,7 @@ def test_pieces_come_back_while_others_are_handed_out() -> None:
 
 
 class Model(RuleBasedStateMachine):
-    """Any program of two allocators on one device, against a list of what is alive."""
+    """Any program of two allocators on one device, against a list of live pieces."""
 
     SIZES = st.one_of(
         st.integers(0, 5000),
@@ -1044,7 +1044,7 @@ class Model(RuleBasedStateMachine):
         returned = allocator.shrink()
         assert self.memory.used == before - returned
         found = allocator.statistics()
-        # What is left without a use is split up.
+        # The unused rest is split up.
         assert (
             found["inactive_split_bytes.all.current"]
             == found["reserved_bytes.all.current"] - (found["allocated_bytes.all.current"])
@@ -1155,7 +1155,7 @@ def test_a_long_random_program_leaves_no_fragments(seed: int) -> None:
 
 
 def test_the_same_program_gets_the_same_pieces() -> None:
-    """Whatever the device's addresses are: schedules can be replayed."""
+    """Independently of the device's addresses, schedules can be replayed."""
 
     def run() -> list[tuple[int, int]]:
         allocator = allocator_of()

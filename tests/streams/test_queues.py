@@ -1,4 +1,4 @@
-"""Queues of a stream: what goes in comes out, once, in order."""
+"""Queues of a stream: each instruction comes out once, in order."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from vmflow.instructions import Instruction
 from vmflow.streams.queues import BySerial, Fifo
 from vmflow.vm.lively import Lively
 
-# What is done: to put one in, or to take one out, the first or any other.
+# The actions: to put one in, or to take one out, the first or any other.
 DOINGS = st.lists(st.sampled_from(["in", "out", "any"]), max_size=40)
 
 
@@ -77,7 +77,7 @@ def test_the_lowest_serial_comes_out_first(order: list[int], doings: list[str]) 
 
 
 @given(DOINGS)
-def test_whoever_is_lively_may_leave_at_any_time(doings: list[str]) -> None:
+def test_any_instruction_may_leave_a_queue_at_any_time(doings: list[str]) -> None:
     lively, expected = Lively(), []
     new = iter(instructions(len(doings)))
     for doing in doings:

@@ -52,7 +52,7 @@ class Bench:
     """A host with a simulated device, a detector that watches, and an oracle that knows.
 
     The memory is a list of numbers.  Everything launched is computed twice: by the device when it gets there, and at
-    once in a second memory, which thus holds what is right.
+    once in a second memory, which thus holds the right values.
     """
 
     def __init__(self, mode: str, seed: int) -> None:
@@ -66,7 +66,7 @@ class Bench:
         self.host = 0
         self.history: list[list[tuple[int, bool]]] = [[] for _ in range(CELLS)]
 
-    # What the host does
+    # Actions of the host
 
     def allocate(self, name: str, start: int, stop: int) -> Storage:
         storage = Storage(name, start, stop)
@@ -125,7 +125,7 @@ class Bench:
         self.wrong = self.wrong or self.memory != self.right
         return self
 
-    # What the oracle says
+    # Answers of the oracle
 
     def unordered(self, behind: int, reads: tuple[Storage, ...], writes: tuple[Storage, ...]) -> int:
         """The launches that such an access has to be behind and is not."""
@@ -143,7 +143,7 @@ def _cells(storages: tuple[Storage, ...]) -> list[int]:
 
 def _kernel(number: int, reads: tuple[Storage, ...], writes: tuple[Storage, ...]) -> Callable[[list[int]], None]:
     def compute(memory: list[int]) -> None:
-        # Each value depends on all that was read and on who computed it, so that no two orders give the same.
+        # Each value depends on all that was read and on the instruction, so that no two orders give the same.
         total = number + 1
         for cell in _cells(reads):
             total = (total * 31 + memory[cell]) % 1_000_003
@@ -214,7 +214,7 @@ class RandomProgram(Bench):
             self.host_read(storage)
 
     def do_reuse(self) -> None:
-        """Free some storages, and cut what is free into others."""
+        """Free some storages, and cut free memory into others."""
         for storage in self.some(3):
             self.live.remove(storage)
             self.free(storage)
@@ -248,7 +248,7 @@ class RandomProgram(Bench):
 
 
 @pytest.mark.parametrize("mode", ["eager", "lazy", "random"])
-def test_correct_programs_are_never_flagged_and_compute_what_is_right(mode: str) -> None:
+def test_correct_programs_are_never_flagged_and_compute_right_values(mode: str) -> None:
     launches = 0
     for seed in range(300):
         program = RandomProgram(mode, seed, careful=1.0)
@@ -488,7 +488,7 @@ def test_a_lenient_detector_reports_one_mistake_once() -> None:
     assert kinds() == ["reuse of memory"]
 
 
-def test_an_event_covers_what_was_launched_before_it_and_not_after() -> None:
+def test_an_event_covers_launches_before_it_and_not_after() -> None:
     detector = RaceDetector()
     detector.launched("copy", (), ("x",), "upload x")
     event = detector.recorded("copy")
@@ -499,7 +499,7 @@ def test_an_event_covers_what_was_launched_before_it_and_not_after() -> None:
         detector.launched("compute", ("y",), (), "use y")
 
 
-def test_a_wait_holds_what_comes_after_it_also_through_a_third_stream() -> None:
+def test_a_wait_orders_later_launches_even_through_a_third_stream() -> None:
     detector = RaceDetector()
     detector.launched("copy", (), ("x",), "upload")
     detector.waits("compute", detector.recorded("copy"))
@@ -529,7 +529,7 @@ def test_a_write_waits_for_the_readers_of_every_stream() -> None:
         detector.launched(STREAMS[0], (), ("x",), "write")
 
 
-def test_what_the_host_has_learnt_holds_for_every_stream_launched_on_later() -> None:
+def test_the_hosts_knowledge_orders_later_launches_on_every_stream() -> None:
     detector = RaceDetector()
     detector.launched("copy", (), ("x",), "upload x")
     detector.waits("compute", detector.recorded("copy"))
@@ -563,7 +563,7 @@ def test_memory_is_reused_by_range() -> None:
     detector.launched("compute", ("middle",), (), "two reads of the same memory")
     for start, stop in ((0, 40), (60, 100)):
         detector.handed_out("block", start, stop, (start, stop))
-        with pytest.raises(RaceDetected, match=r"reuse of memory(.|\n)*download a, on copy \(reads what it was"):
+        with pytest.raises(RaceDetected, match=r"reuse of memory(.|\n)*download a, on copy \(reads its memory under"):
             detector.launched("compute", (), ((start, stop),), "reuse")
     with pytest.raises(RaceDetected, match="reuse of memory"):
         detector.launched("compute", (), ("middle",), "reuse")
@@ -571,7 +571,7 @@ def test_memory_is_reused_by_range() -> None:
     detector.launched("compute", (), ("middle", (0, 40), (60, 100)), "reuse")
 
 
-def test_a_storage_that_was_never_used_passes_on_who_was_at_its_memory() -> None:
+def test_an_unused_storage_passes_on_earlier_accesses_to_its_memory() -> None:
     detector = RaceDetector()
     detector.handed_out("block", 0, 10, "a")
     detector.launched("copy", (), ("a",), "upload a")
@@ -581,7 +581,7 @@ def test_a_storage_that_was_never_used_passes_on_who_was_at_its_memory() -> None
         detector.freed("block", 2, 8, number)
     detector.handed_out("block", 4, 6, "b")
     with pytest.raises(RaceDetected, match="upload a"):
-        detector.launched("compute", ("b",), (), "read what another still writes")
+        detector.launched("compute", ("b",), (), "read a storage that another still writes")
     with pytest.raises(RaceDetected, match="upload a"):
         detector.host_access("b", True, "fill")
 
@@ -633,7 +633,7 @@ def test_a_forgotten_storage_has_no_past() -> None:
     detector.launched("compute", ("x",), (), "use")
 
 
-def test_what_was_known_before_it_was_quiet_says_nothing_of_what_came_after() -> None:
+def test_knowledge_from_before_quiet_orders_no_later_launches() -> None:
     detector = RaceDetector()
     tickets = [detector.launched("copy", (), ("x",), "old") for _ in range(5)]
     event = detector.recorded("copy")
@@ -653,18 +653,18 @@ def test_ranges_end_where_they_start_or_later(tell: Callable[[RaceDetector, str,
         tell(detector, "block", 5, 4, "a")
 
 
-class What:
+class Work:
     """Something launched, or a stream or a storage, that can be seen to be let go."""
 
 
 def test_nothing_is_remembered_longer_than_needed() -> None:
     detector = RaceDetector()
-    seen: list[weakref.ref[What]] = []
+    seen: list[weakref.ref[Work]] = []
 
     def launch(stream: str, reads: tuple[str, ...], writes: tuple[str, ...]) -> Ticket:
-        what = What()
-        seen.append(weakref.ref(what))
-        return detector.launched(stream, reads, writes, what)
+        work = Work()
+        seen.append(weakref.ref(work))
+        return detector.launched(stream, reads, writes, work)
 
     def alive() -> int:
         return sum(reference() is not None for reference in seen)
@@ -675,15 +675,15 @@ def test_nothing_is_remembered_longer_than_needed() -> None:
     assert alive() <= 2
     for number in range(100):
         detector.handed_out("block", 0, 10, number)
-        what = What()
-        seen.append(weakref.ref(what))
-        detector.finished(detector.launched("compute", (), (number,), what))
+        work = Work()
+        seen.append(weakref.ref(work))
+        detector.finished(detector.launched("compute", (), (number,), work))
         detector.freed("block", 0, 10, number)
         detector.handed_out("block", 0, 10, "next")
         detector.freed("block", 0, 10, "next")
         detector.forget(number)
         detector.forget("next")
-    del what
+    del work
     assert alive() <= 2
     launch("copy", (), ("y",))
     detector.quiet()
@@ -692,7 +692,7 @@ def test_nothing_is_remembered_longer_than_needed() -> None:
 
 def test_streams_and_storages_are_let_go_when_it_is_quiet() -> None:
     detector = RaceDetector()
-    stream, used, freed = What(), What(), What()
+    stream, used, freed = Work(), Work(), Work()
     detector.finished(detector.launched(stream, (used,), (freed,), "use"))
     detector.freed("block", 0, 10, freed)
     detector.handed_out("block", 20, 30, used)

@@ -1,4 +1,4 @@
-"""The simulated device: order, events, faults, and what threads see of it."""
+"""The simulated device: order, events, faults, and its use by threads."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Log:
 
 
 class Program:
-    """A random program, and what has to be behind what in it: sets of pieces of work, as the bits of integers."""
+    """A random program, and the required order of its pieces of work: sets of them, as the bits of integers."""
 
     def __init__(self, mode: str, seed: int, length: int = 40) -> None:
         self.device = SimulatedDevice(mode=mode, seed=seed)
@@ -413,7 +413,7 @@ def test_a_failure_cannot_be_planted_in_the_past() -> None:
         SimulatedDevice().fail_after(0, ValueError())
 
 
-def test_a_lost_device_fails_what_it_has_not_run_and_leaves_nobody_waiting() -> None:
+def test_a_lost_device_fails_pending_work_and_wakes_all_waiters() -> None:
     device, log = SimulatedDevice("sim:1"), Log()
     compute, copy = device.queue("compute"), device.queue("copy")
     log.put(compute, "before")
@@ -430,7 +430,7 @@ def test_a_lost_device_fails_what_it_has_not_run_and_leaves_nobody_waiting() -> 
     errors = [error for _, error in log.failed]
     assert all(isinstance(error, DeviceLost) and error.__cause__ is cause for error in errors)
     assert str(errors[0]) == "sim:1 was lost before this ran"
-    assert errors[0] is not errors[1], "whoever adds a note to one must not change the other"
+    assert errors[0] is not errors[1], "a note that is added to one must not change the other"
     device.restore()
     log.put(compute, "after")
     device.drain()
@@ -609,7 +609,7 @@ def test_the_policy_makes_one_step_while_the_host_has_nothing_else_to_do() -> No
         policy.await_progress(device.event(), lambda: None)
 
 
-def test_the_policy_refuses_what_it_cannot_wait_for() -> None:
+def test_the_policy_raises_for_events_that_it_cannot_wait_for() -> None:
     class OtherEvent:
         def query(self) -> bool:
             return True

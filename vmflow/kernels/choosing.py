@@ -42,7 +42,7 @@ class Kernel:
 
     Args:
         function: see `Function`.
-        bound: the function for given scalars, for callers who call it often; see `Bound`.
+        bound: the function for given scalars, for callers that call it often; see `Bound`.
         placed: the same for arrays that stay where they are; see `Placed`.
         scratch: the bytes of scratch memory that `placed` needs.
         sharing: pairs (input, output): the output may take the input's memory, if dtype and layout are the same.

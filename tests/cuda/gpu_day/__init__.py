@@ -2,6 +2,6 @@
 
     python -m tests.cuda.gpu_day --out DIR
 
-It compares the device with the CPU and takes the figures; DIR/report.md tells what was found.  With
+It compares the device with the CPU and takes the figures; DIR/report.md has the findings.  With
 ``VMFLOW_CUDA=emulated`` everything runs on an emulated device, with smaller sizes.
 """

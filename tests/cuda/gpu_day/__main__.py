@@ -16,7 +16,7 @@ from .findings import Task
 from .report import Report
 from .running import run_stage
 
-# By stage, its share of the seconds; what one leaves is the others'.
+# By stage, its share of the seconds; unused seconds go to the others.
 STAGES: Final = {"versions": 40, "ops": 200, "hazards": 60, "training": 80, "figures": 100}
 SECONDS: Final = 480.0
 

@@ -1,4 +1,4 @@
-"""Kernels that take long, so that whatever relies on luck goes wrong: the work behind them is late."""
+"""Kernels that take long, so that code that relies on luck fails: the work behind them is late."""
 
 from __future__ import annotations
 

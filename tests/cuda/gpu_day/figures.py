@@ -31,7 +31,7 @@ from .training import step_of
 
 
 class Sizes(NamedTuple):
-    """The sizes of what is timed.
+    """The sizes of the timed work.
 
     Attributes:
         tiny: elements of a small tensor.
@@ -67,7 +67,7 @@ def run(findings: Findings) -> None:
     """See the module."""
     task = findings.task
     sizes = SMALL if task.small else Sizes()
-    flow.backends.codegen.mode = "wait"  # no compiler runs beside what is timed
+    flow.backends.codegen.mode = "wait"  # no compiler runs beside the timed work
     torch = None
     if task.begin != _IMPORTING + 1:  # it has not ended the process before
         findings.position = _IMPORTING

@@ -75,7 +75,7 @@ def step_of(torch: Any, network: Network, device: str = "cuda", capturable: bool
 
     Args:
         torch: the module.
-        network: what to train.
+        network: the network to train.
         device: where.
         capturable: whether the optimizer keeps all on the device.
     """

@@ -21,7 +21,7 @@ _IN_FULL: Final = 30
 
 
 def doing_file(findings: Path) -> Path:
-    """The file that tells what a process is doing, beside that of its findings; it stays if the process dies."""
+    """The file with the present activity of a process, beside that of its findings; it stays if the process dies."""
     return findings.with_suffix(".doing")
 
 
@@ -66,7 +66,7 @@ class Findings:
     Attributes:
         task: as given.
         status: "running", "ok", "failed", "out of time" or "device lost".
-        facts: by name, whatever JSON can hold.
+        facts: by name, any values of JSON.
         passed: how many checks have.
         failures: of checks that failed: the name, the error in a line, and its traceback.
         figures: see `figure`.
@@ -117,7 +117,7 @@ class Findings:
         self.failures.append({"name": name, "summary": summary, "error": text})
 
     def fact(self, name: str, value: Any) -> None:
-        """Note what is neither right nor wrong."""
+        """Note a fact that is neither right nor wrong."""
         self.facts[name] = value
         self._write_sometimes()
 
@@ -128,7 +128,7 @@ class Findings:
             name: of the row.
             unit: of the values.
             values: by contender, "vmflow" among them; medians.
-            remark: what to know about it.
+            remark: an explanation.
         """
         self.figures.append({"name": name, "unit": unit, "values": values, "remark": remark})
         self._write_sometimes()
@@ -137,14 +137,14 @@ class Findings:
         """How many seconds of the stage are left."""
         return self.task.seconds - (time.perf_counter() - self._began)
 
-    def keep_to_time(self, what: str) -> None:
+    def keep_to_time(self, step: str) -> None:
         """Go on only if there is time.
 
         Raises:
             OutOfTime: if there is none.
         """
         if self.seconds_left() <= 0:
-            raise OutOfTime(f"the {self.task.seconds:.0f} s were over before {what}, after {self.passed} checks")
+            raise OutOfTime(f"the {self.task.seconds:.0f} s were over before {step}, after {self.passed} checks")
 
     def write(self) -> None:
         """Put all into the file, in one piece."""

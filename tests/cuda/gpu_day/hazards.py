@@ -57,11 +57,11 @@ def run(findings: Findings) -> None:
         out_of_memory()
 
 
-# Of delays on one stream while another uses its memory
+# Delays on one stream while another uses its memory
 
 
 def other_stream(size: int, steps: int) -> None:
-    """A stream reads what another one has not written yet."""
+    """A stream reads memory that another one has not written yet."""
     side = flow.cuda.Stream()
     x = flow.arange(float(size), device="cuda")
     with flow.cuda.stream(side):
@@ -85,7 +85,7 @@ def memory_reused(size: int, steps: int) -> None:
 
 
 def read_by_host(size: int, steps: int) -> None:
-    """The host reads what a late kernel writes."""
+    """The host reads the output of a late kernel."""
     x = flow.zeros(size, device="cuda")
     for number in range(1, 4):
         late_add(x, number, steps)
@@ -158,7 +158,7 @@ class LateProgram(Program):
         self.add(out.to(flow.float64), pair.array.copy())
 
 
-# Of errors that only the device knows
+# Errors that only the device knows
 
 
 def _index() -> flow.Tensor:
@@ -181,7 +181,7 @@ def _one_hot() -> flow.Tensor:
     return nn.functional.one_hot(flow.tensor([0, 99], device="cuda"), 4)
 
 
-# By op: what makes the result, and the index that is wrong.
+# By op: the function of the result, and the index that is wrong.
 WRONG: Final[dict[str, tuple[Callable[[], flow.Tensor], int]]] = {
     "index_select": (_index, 77),
     "gather": (_gather, -44),
@@ -210,7 +210,7 @@ def reported(wrong: Callable[[], flow.Tensor], value: int) -> None:
     assert (flow.ones(3, device="cuda") + 1).tolist() == [2.0, 2.0, 2.0]
 
 
-# Of memory
+# Memory
 
 
 def _formula(x: flow.Tensor, weight: flow.Tensor) -> flow.Tensor:
@@ -230,7 +230,7 @@ def graph_under_pressure(findings: Findings, rounds: int) -> None:
         graphs += counted.graphs
         wanted = _formula(flow.tensor(given, device="cuda"), weight).cpu().numpy()
         np.testing.assert_array_equal(found, wanted)
-        # Of the sizes of the graph's own memory.
+        # The sizes of the graph's own memory.
         held = [flow.full((32, 64), float("nan"), device="cuda") for _ in range(1 + number % 5)]
         if number % 3 == 2:
             held.clear()

@@ -1,4 +1,4 @@
-"""Counts what is asked of the devices' drivers, whichever they are, and hears how graphs say that they are run."""
+"""Counts the calls of the devices' drivers, and records the reports of graphs on their replays."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ class Report:
         options: of the command.
 
     Attributes:
-        stages: by name, what was found; see `running.run_stage`.
+        stages: by name, the findings; see `running.run_stage`.
     """
 
     def __init__(self, folder: Path, began: str, options: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Runs a stage in processes of its own, so that the next one begins anew whatever has happened."""
+"""Runs a stage in processes of its own, so that the next one begins anew after any failure."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _ENVIRONMENT: Final = {
 
 
 def run_stage(tasks: Sequence[Task], folder: Path) -> dict[str, Any]:
-    """Run the tasks of one stage at the same time; returns what they have found, as one.
+    """Run the tasks of one stage at the same time; returns their findings together.
 
     Args:
         tasks: the shards.
@@ -82,7 +82,7 @@ def _start(task: Task, folder: Path) -> subprocess.Popen[bytes]:
 
 
 def _end(task: Task, process: subprocess.Popen[bytes], folder: Path) -> dict[str, Any]:
-    """Wait for a process, end it if it does not end by itself, and read what it has found."""
+    """Wait for a process, end it if it does not end by itself, and read its findings."""
     try:
         process.wait(task.seconds + GRACE + _START)
     except subprocess.TimeoutExpired:

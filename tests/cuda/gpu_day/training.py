@@ -62,7 +62,7 @@ def step_of(network: Network, device: str, as_graph: bool) -> Callable[[Any, Any
     """A function of inputs and targets that trains one step, and returns the loss; the first weights are always those.
 
     Args:
-        network: what to train.
+        network: the network to train.
         device: where.
         as_graph: whether the step is a graph.
     """

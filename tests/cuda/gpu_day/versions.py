@@ -1,4 +1,4 @@
-"""The stage that tells what everything was run on."""
+"""The stage that reports the hardware and the versions of the software."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from vmflow.streams.cuda import ptx
 
 Array = npt.NDArray[Any]
 
-# Addresses of arrays are this far apart, so that what is out of one is not in the next.
+# Addresses of arrays are this far apart, so that an address outside of one is not within the next.
 APART = 1 << 32
 
 TYPES = """

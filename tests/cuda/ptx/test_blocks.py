@@ -169,7 +169,7 @@ def test_atomics() -> None:
     longs, f, d = np.zeros(2, np.uint64), np.zeros(2, np.float32), np.zeros(1)
     order = np.full(300, -1, np.int32)
     kernel = load(ATOMICS).kernels["kernel"]
-    # Threads read what others swap: the loop is meant to, so races are not sought.
+    # Threads read values that others swap: the loop is meant to, so races are not sought.
     run(kernel, 3, 100, x, i, u, longs, f, d, order, check_global_races=False)
     wide, unsigned = x.astype(np.int64), x.view(np.uint32)
     assert i.tolist() == [wide.sum(), x.min(), x.max(), -wide.sum(), i[4], 300]
@@ -183,7 +183,7 @@ def test_atomics() -> None:
     assert sorted(order.tolist()) == list(range(300))
 
 
-def test_the_last_block_sees_what_others_wrote_before_their_fence() -> None:
+def test_the_last_block_sees_writes_of_others_before_their_fence() -> None:
     source = """
     __device__ uint32 done = 0;
     extern "C" __global__ void kernel(const float* x, float* parts, float* out) {

@@ -281,7 +281,7 @@ def test_the_clock_runs() -> None:
     assert (out > 0).all()
 
 
-def test_what_was_executed_and_accessed_is_counted() -> None:
+def test_executed_instructions_and_accessed_bytes_are_counted() -> None:
     source = 'extern "C" __global__ void kernel(const float* x, float* y) { y[threadIdx.x] = x[threadIdx.x]; }'
     x, y = np.zeros(64, np.float32), np.zeros(64, np.float32)
     counters = run(load(source).kernels["kernel"], 1, 64, x, y)

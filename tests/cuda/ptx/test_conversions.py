@@ -164,7 +164,7 @@ def test_integers_are_rounded_once(result: str, given: str, mode: str) -> None:
 
 
 def _check_rounding(exact: Fraction, got: float, dtype: np.dtype[Any], mode: str) -> None:
-    """Whether a float is the one that the mode wants, by what lies on its two sides."""
+    """Whether a float is the right one for the mode, by its two neighbours."""
     largest = float(np.finfo(dtype).max)
     if np.isinf(got):
         step = Fraction(2) ** (int(np.finfo(dtype).maxexp) - np.finfo(dtype).nmant - 1)

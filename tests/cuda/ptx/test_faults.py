@@ -75,7 +75,7 @@ extern "C" __global__ void kernel(int* out) {
         "__syncthreads();",
     ],
 )
-def test_threads_of_a_warp_are_ordered_by_what_they_do_together(order: str) -> None:
+def test_threads_of_a_warp_are_ordered_by_common_instructions(order: str) -> None:
     out = np.zeros(64, np.int32)
     run(kernel(WARP_ORDER.replace("ORDER", order)), 1, 64, out)
     assert out.tolist() == [thread ^ 1 for thread in range(64)]
@@ -144,7 +144,7 @@ def neighbours(index: str, order: str = "") -> ptx.Kernel:
     return kernel(NEIGHBOURS.replace("INDEX", index).replace("ORDER", order))
 
 
-def test_blocks_that_write_what_others_read() -> None:
+def test_blocks_that_write_the_input_of_others() -> None:
     x = np.arange(256, dtype=np.float32)
     run(neighbours("i"), 4, 64, x, 256)
     assert x.tolist() == list(range(1, 257))
@@ -162,8 +162,8 @@ def test_threads_of_a_block_are_ordered_by_a_barrier_in_global_memory_too() -> N
 
 
 @pytest.mark.parametrize("order", ["__syncthreads();", ""])
-def test_what_was_read_before_a_barrier_does_not_matter_behind_it(order: str) -> None:
-    """The first thread reads again, and writes, what all have read before the barrier."""
+def test_reads_before_a_barrier_do_not_matter_behind_it(order: str) -> None:
+    """The first thread reads again, and writes, bytes that all have read before the barrier."""
     source = """
     extern "C" __global__ void kernel(float* x, float* y) {
         float* row = x + blockIdx.x * 64;

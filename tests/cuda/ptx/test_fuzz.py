@@ -1,6 +1,6 @@
 """Random expressions, compiled and interpreted, against numpy.
 
-The compiler rewrites them as it likes, so that instructions come up of which nobody has thought.
+The compiler rewrites them as it likes, so that unexpected instructions come up.
 """
 
 from __future__ import annotations

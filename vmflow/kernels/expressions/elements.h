@@ -1,17 +1,17 @@
-/* Functions of one element, without branches, calls, tables, and divisions that can be avoided.  They give the same bits in C
- * and in CUDA C++, where a processor has FMA.
+/* Functions of one element, without branches, calls, tables, and avoidable divisions.  They give the same bits in C and in
+ * CUDA C++, if the processor has FMA.
  *
- * Results of functions that are not said to be exact are within 3 units in the last place of the true ones (exp and log within 1,
- * with FMA); those of the exact ones are numpy's to the bit.  The language around gives
+ * Functions marked as exact agree with numpy to the bit; results of the others are within 3 units in the last place of the true
+ * ones (exp and log within 1, with FMA).  The including language defines
  *
  *     INLINED           begins a function that is always inlined
  *     FMA(a, b, c)      a * b + c, rounded once where the processor can
  *     of_bits, bits_of  between a float and the int32_t with the same bits */
 
-/* A polynomial times a power of two, in two steps, so that the result is rounded once also where it is denormal.
+/* A polynomial times a power of two, in two steps, so that even a denormal result is rounded once.
  *
- * Beyond the limits the steps end at 0 or infinity by themselves.  It is bits that are limited and not numbers: of those
- * compilers make two comparisons and choices each, and more where two limits follow each other. */
+ * Beyond the limits the steps end at 0 or infinity by themselves.  Bits are limited instead of numbers, which compilers turn into
+ * two comparisons and choices each, and more where two limits follow each other. */
 INLINED float exp_f(float x) {
     const float shift = 12582912.0f;
     uint32_t bits = (uint32_t)bits_of(x);
@@ -54,7 +54,7 @@ INLINED float log_f(float x) {
     series = FMA(power, 1.42860677e-6f, series * (rest * rest));
     float result = FMA(power, 6.93145752e-1f, rest + series);
     result = x < INF ? result : x;
-    /* All bits of what is negative make it nan. */
+    /* A negative x sets all bits, which makes the result nan. */
     result = of_bits(bits_of(result) | bits_of(x) >> 31);
     return x == 0.0f ? -INF : result;
 }
@@ -77,7 +77,7 @@ INLINED float half_of_expm1(float x) {
     return FMA(small, half, half - 0.5f);
 }
 
-/* As in `exp_f` it is bits that are limited.  Numbers next to 0, nan and -0 are their own results. */
+/* Bits are limited, as in `exp_f`.  Numbers close to 0, nan and -0 are their own results. */
 INLINED float expm1_f(float x) {
     uint32_t bits = (uint32_t)bits_of(x);
     const uint32_t least = (uint32_t)bits_of(-18.0f);
@@ -88,7 +88,7 @@ INLINED float expm1_f(float x) {
     return fabsf(x) > 1e-8f ? result : x;
 }
 
-/* log(1 + x): what the sum has lost is put back in the first order. */
+/* log(1 + x): the rounding error of the sum is corrected in the first order. */
 INLINED float log1p_f(float x) {
     float sum = 1.0f + x;
     float lost = x - (sum - 1.0f);
@@ -101,7 +101,7 @@ INLINED float log1p_f(float x) {
     return result;
 }
 
-/* half / (half + 1), where half is (exp(2 * x) - 1) / 2; of x without its sign, which is put on again. */
+/* half / (half + 1), where half is (exp(2 * x) - 1) / 2, for the size of x; the sign is restored. */
 INLINED float tanh_f(float x) {
     int32_t size = bits_of(x) & 0x7fffffff;
     const int32_t most = bits_of(10.0f);
@@ -111,7 +111,7 @@ INLINED float tanh_f(float x) {
     return x == x ? result : x;
 }
 
-/* Exact, as are the three that follow: see vmflow/ops/normal_kernels.py, where the coefficients are explained. */
+/* Exact, like the next three functions: see vmflow/ops/normal_kernels.py, where the coefficients are explained. */
 INLINED float minus_eighth_power(float x) {
     x = x * x;
     x = x * x;
@@ -145,7 +145,7 @@ INLINED float erf_f(float x) {
     return copysignf((series * near + near) + power, x);
 }
 
-/* The -8th root of twice the tail of the normal distribution, of the distance from 0. */
+/* The -8th root of twice the tail of the normal distribution, for a distance from 0. */
 INLINED float tail(float size) {
     float power = 6.65116261e-07f;
     power = power * size + -6.69397014e-06f;

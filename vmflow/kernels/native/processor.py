@@ -37,8 +37,8 @@ def cpu_flags(cpuinfo: str | os.PathLike[str] = CPUINFO) -> frozenset[str]:
 def has_quick_wide_vectors(cpuinfo: str | os.PathLike[str] = CPUINFO) -> bool:
     """Whether to compute in vectors of 512 bits, where compilers by themselves take 256.
 
-    The first processors with AVX-512 are slower while they use it, at all other work too.  Those since Ice Lake
-    and Zen 4 do not; they are recognised by an extension that came with them.  False on unknown processors.
+    The first processors with AVX-512 are slower while they use it, at all other work too.  Ice Lake, Zen 4
+    and later ones are not; they are recognised by an extension that came with them.  False on unknown processors.
     """
     return "avx512_vbmi2" in cpu_flags(cpuinfo)
 

@@ -197,7 +197,7 @@ def _in_lines(given: Array) -> Array:
 
 
 def _shares(out: Array, *read: Array | None) -> bool:
-    """Whether a result would be written over what is still to be read."""
+    """Whether the result's memory overlaps with an operand's."""
     return any([array is not None and np.may_share_memory(out, array) for array in read])
 
 

@@ -1,6 +1,6 @@
 """Modified Bessel functions of the first kind, of orders 0 and 1.
 
-They are computed in float64, whatever the operand's dtype, and rounded once.  Numbers in brackets are formulas of the
+They are computed in float64 for all dtypes, and rounded once.  Numbers in brackets are formulas of the
 NIST's Digital Library of Mathematical Functions (https://dlmf.nist.gov).
 """
 

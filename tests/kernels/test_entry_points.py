@@ -1,4 +1,4 @@
-"""Nobody outside of `vmflow.kernels` knows how ops are computed, and kernels know nothing of those who call them."""
+"""No module outside of `vmflow.kernels` knows how ops are computed, and kernels do not know their callers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.host
 KERNELS = "vmflow.kernels"
 
 # The modules that others may import, beside the problems.
-DOOR = frozenset(
+ENTRY_POINTS = frozenset(
     {
         f"{KERNELS}.{name}"
         for name in (
@@ -37,13 +37,14 @@ DOOR = frozenset(
     }
 )
 
-# Which library there is to compile kernels of CUDA devices; asked by who tells whether there are such devices.
+# Which library there is to compile kernels of CUDA devices; used by the check for such devices.
 COMPILER = ("vmflow.cuda.availability", f"{KERNELS}.cuda.nvrtc")
 
 # The names of updates that others may use.
 UPDATES = frozenset({"Rule", "choose_update"})
 
-# The packages and modules that change arrays in place by updates, and what they may name of numpy: a type of numbers.
+# The packages and modules that change arrays in place by updates, and the part of numpy that they may name: a type of
+# numbers.
 UPDATING = ("vmflow.optim", "vmflow.amp", "vmflow.nn.utils", "vmflow.multi_tensor")
 NAMED = frozenset({"np.number"})
 
@@ -63,7 +64,7 @@ FROM_OUTSIDE = {
     "vmflow.ops.indexing.index_expression": frozenset({"np.asarray", "np.int64"}),
 }
 
-# What kernels may import of vmflow beside each other: vocabulary, and what tensors are made of.
+# What kernels may import of vmflow beside each other: vocabulary, and the parts of tensors.
 BELOW = frozenset(
     {
         f"vmflow.{name}"
@@ -93,16 +94,16 @@ def _within(name: str, package: str) -> bool:
     return name == package or name.startswith(package + ".")
 
 
-def _comes_in_elsewhere(it: Import) -> bool:
-    if not _within(it.imported, KERNELS) or _within(it.importer, KERNELS):
+def _bypasses_the_entry_points(module_import: Import) -> bool:
+    if not _within(module_import.imported, KERNELS) or _within(module_import.importer, KERNELS):
         return False
-    if (it.importer, it.imported) == COMPILER:
+    if (module_import.importer, module_import.imported) == COMPILER:
         return False
-    return it.imported not in DOOR and not _within(it.imported, f"{KERNELS}.problems")
+    return module_import.imported not in ENTRY_POINTS and not _within(module_import.imported, f"{KERNELS}.problems")
 
 
-def test_others_come_in_by_the_door() -> None:
-    wrong = [import_ for name in MODULES for import_ in _imports(name) if _comes_in_elsewhere(import_)]
+def test_other_modules_import_only_the_entry_points() -> None:
+    wrong = [import_ for name in MODULES for import_ in _imports(name) if _bypasses_the_entry_points(import_)]
     assert not wrong, "\n".join([f"{value.importer}:{value.line} imports {value.imported}" for value in wrong])
 
 
@@ -135,7 +136,7 @@ def test_of_updates_others_know_the_rules() -> None:
     assert found
 
 
-def test_who_issues_updates_computes_nothing() -> None:
+def test_modules_that_issue_updates_compute_nothing() -> None:
     for name, path in MODULES.items():
         # The lengths of sequences that are packed are looked at, and not changed in place.
         if any([_within(name, package) for package in UPDATING]) and name != "vmflow.nn.utils.rnn":
@@ -149,7 +150,7 @@ def test_who_issues_updates_computes_nothing() -> None:
 
 
 def test_ops_compute_nothing() -> None:
-    """They know types of numpy's, and make tensors of its arrays; what is computed with arrays is the kernels'."""
+    """They use types of numpy's, and make tensors of its arrays; all computation with arrays is left to kernels."""
     for name, path in MODULES.items():
         if not _within(name, "vmflow.ops"):
             continue
@@ -167,13 +168,13 @@ def test_ops_compute_nothing() -> None:
         assert used <= TYPES | FROM_OUTSIDE.get(name, frozenset()), name
 
 
-def test_nobody_else_names_what_is_inside() -> None:
+def test_no_module_outside_names_modules_inside() -> None:
     for name, path in MODULES.items():
         if not _within(name, KERNELS) and name not in ADDRESSES:
             assert not INSIDE.findall(path.read_text()), name
 
 
-def test_kernels_know_nothing_of_those_who_call_them() -> None:
+def test_kernels_do_not_know_their_callers() -> None:
     wrong = [
         import_
         for name in MODULES
@@ -283,7 +284,7 @@ def test_where_nothing_is_computed_no_rule_is_chosen(rule: str) -> None:
         choose_update(rule, Device("cuda:0"))
 
 
-def test_what_remembers_is_chosen_anew_each_time() -> None:
+def test_rules_with_memory_are_chosen_anew_each_time() -> None:
     host = Device("cpu")
     assert choose_update("sgd", host) is not choose_update("sgd", host)
     assert choose_update("zero", host) is choose_update("zero", host)
@@ -330,7 +331,7 @@ def test_a_kernel_is_chosen_once_and_anew_when_others_are_there(counted: Any) ->
     assert len(inferred) == 2
 
 
-def test_what_was_chosen_while_others_arrived_is_not_kept(counted: Any) -> None:
+def test_a_kernel_chosen_while_a_library_arrived_is_not_kept(counted: Any) -> None:
     op, inferred = counted
     _during[0] = GENERATION.advance
     first = _plan(op)
