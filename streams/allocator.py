@@ -275,7 +275,7 @@ class BinAllocator:
         return allocation
 
     def shrink(self) -> int:
-        """Give the blocks of which nothing is handed out back to the device, and return how many bytes that is.
+        """Give the idle blocks back to the device, and return the number of their bytes.
 
         Only legal while no work uses freed pieces: the caller must have waited for the stream.  Within the stream its
         order protects them, but the device may give a block to any user.  A block counts as given back

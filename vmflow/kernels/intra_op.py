@@ -114,7 +114,7 @@ class _Pool:
     """The helper threads.
 
     Attributes:
-        threads: how many threads a kernel may have, with the caller's; 0 until it is first needed.
+        threads: the most threads of a kernel, with the caller's; 0 until it is first needed.
         owner: the thread whose kernel they work for.  It is taken like a `TurnLock`, by one assignment before a `try`.
         helpers: the number of helpers.
         inbox: a queue of jobs, for all of them.

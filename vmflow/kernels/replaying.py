@@ -27,7 +27,7 @@ class Replay(Protocol):
         ...
 
 
-# make(changed, results, places, told): see `vmflow.kernels.cuda.replay.Replay`.
+# make(changed, results, places, report): see `vmflow.kernels.cuda.replay.Replay`.
 MakeReplay: TypeAlias = "Callable[[Sequence[Array], Sequence[Array], int, Callable[[str | None], None]], Replay]"
 
 

@@ -64,7 +64,7 @@ class BlockGate(NamedTuple):
     """A barrier, for which all threads of a block meet.
 
     Attributes:
-        members: how many threads meet; None for all that have not ended.
+        members: the number of threads that meet; None for all that have not ended.
         reduction: of a predicate, with its result; None without one.
         place: for messages.
     """

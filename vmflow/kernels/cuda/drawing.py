@@ -118,7 +118,7 @@ class Kind(NamedTuple):
 
     Attributes:
         type: of a number, in C++.
-        each: how many a block gives.
+        each: the numbers of a block.
         body: statements that fill an array of them, ``found[each]``, from the words `w` of the block.
     """
 

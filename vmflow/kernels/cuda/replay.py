@@ -39,7 +39,7 @@ class Replay:
         changed: memory that the kernels change: inputs there have to be restored before the kernels run again.
         results: the arrays in it that others read.
         places: the number of places of random numbers in each run.
-        told: called once: with None when later runs launch the graph, or with the reason why they do not.
+        report: called once: with None when later runs launch the graph, or with the reason why they do not.
     """
 
     def __init__(
@@ -47,9 +47,9 @@ class Replay:
         changed: Sequence[DeviceArray],
         results: Sequence[DeviceArray],
         places: int,
-        told: Callable[[str | None], None],
+        report: Callable[[str | None], None],
     ) -> None:
-        self._told = told
+        self._report = report
         self._refused = False
         self._changed = [array for array in map(_as_bytes, changed) if array.size]
         self._results = [array for array in map(_as_bytes, results) if array.size]
@@ -130,12 +130,12 @@ class Replay:
             self._refuse(f"the graph of the device has computed other bits, at {difference}")
         elif self._graph is not None:
             self._verified = True
-            self._told(None)
+            self._report(None)
 
     def _refuse(self, reason: str) -> None:
         self._graph = None
         self._refused = True
-        self._told(reason)
+        self._report(reason)
 
 
 def _refusal(error: Exception) -> str:

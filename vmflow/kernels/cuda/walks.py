@@ -66,7 +66,7 @@ def walk(
     counters: Sequence[Steps] = (),
     numbers: Sequence[Argument] = (),
 ) -> None:
-    """Run a thread for each place of a shape; outs do not overlap arrays, unless each thread reads what it writes."""
+    """Run a thread for each place of a shape; outs overlap no arrays, unless threads read only elements they write."""
     every = [each.steps for each in (*outs, *arrays)] + list(counters)
     sizes, steps = with_merged_dimensions(shape, every)
     if not sizes:

@@ -139,7 +139,7 @@ def _scatter(problem: Problem) -> Function:
         if done:
             return result
         check_places(name, places, array.shape, dim)
-        assert done is None, "an index is out of range, which has been told of"
+        assert done is None, "an index is out of range, which has been checked"
         view, place, part = _named(result, places, values, dim)
         if how is None:
             view[place] = part
