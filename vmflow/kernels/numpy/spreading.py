@@ -31,11 +31,11 @@ def work(output: TensorMeta, cost: float) -> float:
         output: the meta of the result.
         cost: nanoseconds per element, as they are estimated for ops.
     """
-    return output.numel * max(1.0, _work_of_dear() * cost / DEAR) if output.device.type == "cpu" else 0
+    return output.numel * max(1.0, _work_of_costly() * cost / DEAR) if output.device.type == "cpu" else 0
 
 
 @functools.cache
-def _work_of_dear() -> float:
+def _work_of_costly() -> float:
     """The work of an op of `DEAR` nanoseconds, in additions from memory; measured with vectors of 256 and 512 bits."""
     return 2.0 if has_quick_wide_vectors() else 4.0
 
