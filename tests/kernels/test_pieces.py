@@ -224,7 +224,7 @@ DTYPES = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float3
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", WITH_A_NUMBER)
 def test_a_number_on_either_side(name: str, dtype: str, cuts: list[int]) -> None:
-    """Writes a value of another dtype than the tensor, which is read as it is."""
+    """The op may compute in another dtype than the tensor, whose pieces are read in its own dtype."""
     compute, tensor = WITH_A_NUMBER[name], flow.tensor(abs(numbers((40, 50), "int64")) + 1).to(getattr(flow, dtype))
     for number in (3, 1.5, True):
         for operands in ((number, tensor), (tensor, number)):
