@@ -12,7 +12,7 @@ from vmflow.instructions.blob import Array, TensorMeta
 from vmflow.kernels import intra_op
 from vmflow.kernels.choosing import Function
 from vmflow.kernels.native.processor import has_quick_wide_vectors
-from vmflow.kernels.problems.elementwise import DEAR
+from vmflow.kernels.problems.elementwise import EXPENSIVE
 
 if TYPE_CHECKING:
     from vmflow.kernels.native.call_site import CallSite
@@ -31,12 +31,12 @@ def work(output: TensorMeta, cost: float) -> float:
         output: the meta of the result.
         cost: nanoseconds per element, as they are estimated for ops.
     """
-    return output.numel * max(1.0, _work_of_costly() * cost / DEAR) if output.device.type == "cpu" else 0
+    return output.numel * max(1.0, _work_of_costly() * cost / EXPENSIVE) if output.device.type == "cpu" else 0
 
 
 @functools.cache
 def _work_of_costly() -> float:
-    """The work of an op of `DEAR` nanoseconds, in additions from memory; measured with vectors of 256 and 512 bits."""
+    """The work of an op of `EXPENSIVE` nanoseconds, in additions from memory; measured for 256 and 512 bits."""
     return 2.0 if has_quick_wide_vectors() else 4.0
 
 

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 # Nanoseconds per element on one core, for deciding inline or worker: memory-bound, and transcendental functions.
 CHEAP: Final = 0.5
-DEAR: Final = 5.0
+EXPENSIVE: Final = 5.0
 
 # The attributes of an op on a tensor and a number if the number is the first operand.
 REVERSED: Final = ("reversed",)

@@ -14,7 +14,7 @@ from vmflow.ops.nn.layer_operands import check_floating
 from vmflow.ops.table import Attributes, Dim, Form, Inferred, Kinds, Metas, OpExpr, normalize_dim
 
 from .error_function import erf as erf
-from .inference import CHEAP, DEAR, TO_FLOAT, elementwise
+from .inference import CHEAP, EXPENSIVE, TO_FLOAT, elementwise
 from .pointwise import unary
 from .selection import where
 from .transcendental import exp
@@ -70,7 +70,7 @@ def relu_(input: Tensor) -> Tensor:
 sigmoid = unary(
     "sigmoid",
     TO_FLOAT,
-    cost=DEAR,
+    cost=EXPENSIVE,
     most=FLOATING,
     doc="``1 / (1 + exp(-input))``.",
     example=("flow.sigmoid(flow.tensor([0.0, 2.0]))", "tensor([0.5000, 0.8808])"),
@@ -86,7 +86,7 @@ def _sigmoid_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 tanh = unary(
     "tanh",
     TO_FLOAT,
-    cost=DEAR,
+    cost=EXPENSIVE,
     doc="The hyperbolic tangent.",
     example=("flow.tanh(flow.tensor([0.0, 1.0]))", "tensor([0.0000, 0.7616])"),
 )
@@ -98,12 +98,12 @@ def _tanh_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     return (gradient * (1 - value * value),)
 
 
-_GELU: OpExpr = elementwise("gelu", least=FLOATING, most=FLOATING, cost=DEAR)
+_GELU: OpExpr = elementwise("gelu", least=FLOATING, most=FLOATING, cost=EXPENSIVE)
 _GELU_GRADIENT: OpExpr = elementwise(
     "gelu_gradient",
     least=FLOATING,
     most=FLOATING,
-    cost=DEAR * 2,
+    cost=EXPENSIVE * 2,
     operands=2,
 )
 
@@ -161,7 +161,7 @@ def _gelu_by_tanh(x: Tensor) -> Tensor:
     return x * (tanh((x + x * x * x * 0.044715) * sqrt(2 / pi)) + 1) * 0.5
 
 
-_SILU: OpExpr = elementwise("silu", least=FLOATING, most=FLOATING, cost=DEAR)
+_SILU: OpExpr = elementwise("silu", least=FLOATING, most=FLOATING, cost=EXPENSIVE)
 
 
 @_SILU.gradient(inputs=(0,))
@@ -282,7 +282,7 @@ def _softmax(name: str) -> OpExpr:
     def infer(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
         (source,) = metas
         check_floating(name, source)
-        return Inferred(source, source.numel * (DEAR + 4 * CHEAP))
+        return Inferred(source, source.numel * (EXPENSIVE + 4 * CHEAP))
 
     return OpExpr(name, infer, Form(1, tuple[Dim]), "softmax")
 

@@ -21,7 +21,7 @@ from vmflow.ops.in_place import copied_in_place
 
 from . import arithmetic_gradients
 from .arithmetic_gradients import conj_if_complex as conj_if_complex
-from .inference import DEAR, REVERSED, TO_FLOAT, TO_REAL, elementwise, number, result_dtype
+from .inference import EXPENSIVE, REVERSED, TO_FLOAT, TO_REAL, elementwise, number, result_dtype
 from .pointwise import Binary, binary, change_by, check_tensors, pair, unary
 from .selection import where
 
@@ -56,12 +56,12 @@ mul = binary(
     example=("flow.mul(flow.tensor([1.0, 2.0]), flow.tensor([3, 4]))", "tensor([3., 8.])"),
 )
 _DIV = Binary("div", TO_FLOAT)
-_POW = Binary("pow", cost=DEAR, least=dtypes.INTEGER)
+_POW = Binary("pow", cost=EXPENSIVE, least=dtypes.INTEGER)
 floor_divide = binary(
     "floor_divide",
     least=dtypes.INTEGER,
     most=FLOATING,
-    cost=DEAR,
+    cost=EXPENSIVE,
     also=("__floordiv__",),
     reflected="__rfloordiv__",
     check=_check_divisor,
@@ -70,12 +70,12 @@ floor_divide = binary(
     raises=_BY_ZERO,
 )
 METHODS["__ifloordiv__"] = METHODS["floor_divide_"]
-_TRUNC_DIVIDE = Binary("trunc_divide", least=dtypes.INTEGER, most=FLOATING, cost=DEAR)
+_TRUNC_DIVIDE = Binary("trunc_divide", least=dtypes.INTEGER, most=FLOATING, cost=EXPENSIVE)
 remainder = binary(
     "remainder",
     least=dtypes.INTEGER,
     most=FLOATING,
-    cost=DEAR,
+    cost=EXPENSIVE,
     also=("__mod__",),
     reflected="__rmod__",
     check=_check_divisor,
@@ -88,7 +88,7 @@ fmod = binary(
     "fmod",
     least=dtypes.INTEGER,
     most=FLOATING,
-    cost=DEAR,
+    cost=EXPENSIVE,
     check=_check_divisor,
     doc="The remainder of a division rounded towards zero, with the sign of the dividend.",
     example=("flow.fmod(flow.tensor([7, -7]), 3)", "tensor([ 1, -1])"),
@@ -97,7 +97,7 @@ fmod = binary(
 atan2 = binary(
     "atan2",
     TO_FLOAT,
-    cost=DEAR,
+    cost=EXPENSIVE,
     most=FLOATING,
     also=("arctan2",),
     doc="The angle of the point (`other`, `input`) in radians.",
@@ -411,7 +411,7 @@ gcd = pair(
     "gcd",
     least=dtypes.INTEGER,
     most=dtypes.INTEGER,
-    cost=DEAR,
+    cost=EXPENSIVE,
     in_place=True,
     doc="The greatest common divisor, which is not negative.",
     example=("flow.gcd(flow.tensor([12, 5]), flow.tensor([18, 10]))", "tensor([6, 5])"),
@@ -420,7 +420,7 @@ lcm = pair(
     "lcm",
     least=dtypes.INTEGER,
     most=dtypes.INTEGER,
-    cost=DEAR,
+    cost=EXPENSIVE,
     in_place=True,
     doc="The least common multiple, which is not negative.",
     example=("flow.lcm(flow.tensor([4, 5]), flow.tensor([6, 10]))", "tensor([12, 10])"),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from vmflow.dtypes import FLOATING
 
-from .inference import DEAR, TO_FLOAT
+from .inference import EXPENSIVE, TO_FLOAT
 from .pointwise import unary
 from .transcendental import exp
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 erf = unary(
     "erf",
     TO_FLOAT,
-    cost=DEAR,
+    cost=EXPENSIVE,
     most=FLOATING,
     doc="The error function.",
     example=("flow.erf(flow.tensor([0.0, 1.0]))", "tensor([0.0000, 0.8427])"),
@@ -39,7 +39,7 @@ def _erf_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 erfc = unary(
     "erfc",
     TO_FLOAT,
-    cost=DEAR * 4,
+    cost=EXPENSIVE * 4,
     most=FLOATING,
     doc="``1 - erf(input)``, accurate where the result is small.",
     example=("flow.erfc(flow.tensor([0.0, 1.0]))", "tensor([1.0000, 0.1573])"),
@@ -47,7 +47,7 @@ erfc = unary(
 erfinv = unary(
     "erfinv",
     TO_FLOAT,
-    cost=DEAR * 4,
+    cost=EXPENSIVE * 4,
     most=FLOATING,
     doc="The inverse of `erf`; infinite at -1 and 1, nan outside.",
     example=("flow.erfinv(flow.tensor([0.0, 0.5, 1.0]))", "tensor([0.0000, 0.4769,    inf])"),

@@ -16,7 +16,7 @@ from vmflow.ops.destination import out_by_copy
 from vmflow.ops.in_place import copied_in_place
 from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, Size
 
-from .inference import DEAR, TO_FLOAT
+from .inference import EXPENSIVE, TO_FLOAT
 from .pointwise import unary
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 lgamma = unary(
     "lgamma",
     TO_FLOAT,
-    cost=DEAR * 20,
+    cost=EXPENSIVE * 20,
     most=FLOATING,
     doc="The logarithm of the absolute value of the gamma function; infinite at 0, -1, -2, ...",
     example=("flow.lgamma(flow.tensor([1.0, 4.0]))", "tensor([0.0000, 1.7918])"),
@@ -34,7 +34,7 @@ lgamma = unary(
 digamma = unary(
     "digamma",
     TO_FLOAT,
-    cost=DEAR * 15,
+    cost=EXPENSIVE * 15,
     most=FLOATING,
     doc="The derivative of `lgamma`; -inf at 0, nan at -1, -2, ...",
     example=("flow.digamma(flow.tensor([1.0, 2.0]))", "tensor([-0.5772,  0.4228])"),
@@ -54,7 +54,7 @@ def _infer_polygamma(attributes: Attributes, metas: Metas, kinds: Kinds) -> Infe
         raise ValueError(f"polygamma: n must be at most {_MOST_DERIVATIVES}, as the results overflow beyond, got {n}")
     dtype = source.dtype if source.dtype.category == FLOATING else dtypes.get_default_dtype()
     output = meta(source.shape, dtype, source.device)
-    return Inferred(output, output.numel * DEAR * 60)
+    return Inferred(output, output.numel * EXPENSIVE * 60)
 
 
 _POLYGAMMA = OpExpr("polygamma", _infer_polygamma, Form(1, tuple[Size]), "special")

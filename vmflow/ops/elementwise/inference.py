@@ -18,7 +18,12 @@ import numpy as np
 from vmflow import dtypes
 from vmflow.dtypes import BOOL, COMPLEX, FLOATING, dtype as DType
 from vmflow.instructions.blob import meta
-from vmflow.kernels.problems.elementwise import CHEAP as CHEAP, DEAR as DEAR, REVERSED as REVERSED, Elementwise
+from vmflow.kernels.problems.elementwise import (
+    CHEAP as CHEAP,
+    EXPENSIVE as EXPENSIVE,
+    REVERSED as REVERSED,
+    Elementwise,
+)
 from vmflow.operands import no_number
 from vmflow.ops.table import (
     Attributes,

@@ -21,7 +21,7 @@ from vmflow.ops.in_place import copied_in_place
 from .arithmetic import sign
 from .error_function import erfc
 from .gamma_function import lgamma
-from .inference import DEAR, TO_FLOAT, elementwise
+from .inference import EXPENSIVE, TO_FLOAT, elementwise
 from .pointwise import Binary, pair, unary
 from .selection import where
 from .transcendental import exp, log, log1p
@@ -37,14 +37,14 @@ if TYPE_CHECKING:
 i0 = unary(
     "i0",
     TO_FLOAT,
-    cost=DEAR * 30,
+    cost=EXPENSIVE * 30,
     most=FLOATING,
     doc="The modified Bessel function of the first kind, of order 0.",
     example=("flow.i0(flow.tensor([0.0, 1.0]))", "tensor([1.0000, 1.2661])"),
 )
-_I0E = elementwise("i0e", TO_FLOAT, cost=DEAR * 30, most=FLOATING)
-_I1 = elementwise("i1", TO_FLOAT, cost=DEAR * 30, most=FLOATING)
-_I1E = elementwise("i1e", TO_FLOAT, cost=DEAR * 30, most=FLOATING)
+_I0E = elementwise("i0e", TO_FLOAT, cost=EXPENSIVE * 30, most=FLOATING)
+_I1 = elementwise("i1", TO_FLOAT, cost=EXPENSIVE * 30, most=FLOATING)
+_I1E = elementwise("i1e", TO_FLOAT, cost=EXPENSIVE * 30, most=FLOATING)
 
 
 def i0e(input: Tensor, *, out: Tensor | None = None) -> Tensor:
@@ -117,8 +117,8 @@ def _i1e_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 
 # The normal distribution
 
-_ERFCX = elementwise("erfcx", TO_FLOAT, cost=DEAR * 4, most=FLOATING)
-_NDTRI = elementwise("ndtri", TO_FLOAT, cost=DEAR * 4, most=FLOATING)
+_ERFCX = elementwise("erfcx", TO_FLOAT, cost=EXPENSIVE * 4, most=FLOATING)
+_NDTRI = elementwise("ndtri", TO_FLOAT, cost=EXPENSIVE * 4, most=FLOATING)
 
 
 @_ERFCX.gradient(inputs=(0,), outputs=(0,))
@@ -222,7 +222,7 @@ def xlog1py(input: Tensor | Scalar, other: Tensor | Scalar, *, out: Tensor | Non
 igamma = pair(
     "igamma",
     TO_FLOAT,
-    cost=DEAR * 60,
+    cost=EXPENSIVE * 60,
     least=FLOATING,
     most=FLOATING,
     in_place=True,
@@ -233,7 +233,7 @@ igamma = pair(
 igammac = pair(
     "igammac",
     TO_FLOAT,
-    cost=DEAR * 60,
+    cost=EXPENSIVE * 60,
     least=FLOATING,
     most=FLOATING,
     in_place=True,
@@ -241,7 +241,7 @@ igammac = pair(
     "nan where an operand is negative.  Differentiable with respect to `other` only.",
     example=("flow.igammac(flow.tensor([1.0, 4.0]), flow.tensor([2.0, 4.0]))", "tensor([0.1353, 0.4335])"),
 )
-_ZETA = Binary("zeta", TO_FLOAT, cost=DEAR * 60, most=FLOATING)
+_ZETA = Binary("zeta", TO_FLOAT, cost=EXPENSIVE * 60, most=FLOATING)
 
 
 def _not_by_first(name: str, node: OpNode) -> None:

@@ -14,7 +14,7 @@ from vmflow.ops.destination import out_by_copy
 from vmflow.ops.in_place import copied_in_place
 
 from .arithmetic import conj_if_complex, reciprocal
-from .inference import DEAR, TO_FLOAT, elementwise
+from .inference import EXPENSIVE, TO_FLOAT, elementwise
 from .pointwise import binary, check_tensors, pair, unary
 from .selection import where
 
@@ -28,42 +28,42 @@ if TYPE_CHECKING:
 exp = unary(
     "exp",
     TO_FLOAT,
-    cost=DEAR,
+    cost=EXPENSIVE,
     doc="e to the power of each element.",
     example=("flow.exp(flow.tensor([0.0, 1.0]))", "tensor([1.0000, 2.7183])"),
 )
 expm1 = unary(
     "expm1",
     TO_FLOAT,
-    cost=DEAR,
+    cost=EXPENSIVE,
     doc="``exp(input) - 1``, accurate near zero.",
     example=("flow.expm1(flow.tensor([0.0, 1.0]))", "tensor([0.0000, 1.7183])"),
 )
 log = unary(
     "log",
     TO_FLOAT,
-    cost=DEAR,
+    cost=EXPENSIVE,
     doc="The natural logarithm; nan below zero, -inf at zero.",
     example=("flow.log(flow.tensor([1.0, 2.0]))", "tensor([0.0000, 0.6931])"),
 )
 log2 = unary(
     "log2",
     TO_FLOAT,
-    cost=DEAR,
+    cost=EXPENSIVE,
     doc="The logarithm to base 2.",
     example=("flow.log2(flow.tensor([1.0, 2.0, 3.0]))", "tensor([0.0000, 1.0000, 1.5850])"),
 )
 log10 = unary(
     "log10",
     TO_FLOAT,
-    cost=DEAR,
+    cost=EXPENSIVE,
     doc="The logarithm to base 10.",
     example=("flow.log10(flow.tensor([1.0, 10.0, 20.0]))", "tensor([0.0000, 1.0000, 1.3010])"),
 )
 log1p = unary(
     "log1p",
     TO_FLOAT,
-    cost=DEAR,
+    cost=EXPENSIVE,
     doc="``log(1 + input)``, accurate near zero.",
     example=("flow.log1p(flow.tensor([0.0, 1.0]))", "tensor([0.0000, 0.6931])"),
 )
@@ -76,21 +76,21 @@ sqrt = unary(
 sin = unary(
     "sin",
     TO_FLOAT,
-    cost=DEAR,
+    cost=EXPENSIVE,
     doc="The sine of an angle in radians.",
     example=("flow.sin(flow.tensor([0.0, 1.0]))", "tensor([0.0000, 0.8415])"),
 )
 cos = unary(
     "cos",
     TO_FLOAT,
-    cost=DEAR,
+    cost=EXPENSIVE,
     doc="The cosine of an angle in radians.",
     example=("flow.cos(flow.tensor([0.0, 1.0]))", "tensor([1.0000, 0.5403])"),
 )
 tan = unary(
     "tan",
     TO_FLOAT,
-    cost=DEAR,
+    cost=EXPENSIVE,
     doc="The tangent of an angle in radians.",
     example=("flow.tan(flow.tensor([0.0, 1.0]))", "tensor([0.0000, 1.5574])"),
 )
@@ -162,21 +162,21 @@ def _tan_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 sinh = unary(
     "sinh",
     TO_FLOAT,
-    cost=DEAR,
+    cost=EXPENSIVE,
     doc="The hyperbolic sine.",
     example=("flow.sinh(flow.tensor([0.0, 1.0]))", "tensor([0.0000, 1.1752])"),
 )
 cosh = unary(
     "cosh",
     TO_FLOAT,
-    cost=DEAR,
+    cost=EXPENSIVE,
     doc="The hyperbolic cosine.",
     example=("flow.cosh(flow.tensor([0.0, 1.0]))", "tensor([1.0000, 1.5431])"),
 )
 asin = unary(
     "asin",
     TO_FLOAT,
-    cost=DEAR,
+    cost=EXPENSIVE,
     also=("arcsin",),
     doc="The arc sine, in radians; nan outside [-1, 1].",
     example=("flow.asin(flow.tensor([0.0, 1.0]))", "tensor([0.0000, 1.5708])"),
@@ -184,7 +184,7 @@ asin = unary(
 acos = unary(
     "acos",
     TO_FLOAT,
-    cost=DEAR,
+    cost=EXPENSIVE,
     also=("arccos",),
     doc="The arc cosine, in radians; nan outside [-1, 1].",
     example=("flow.acos(flow.tensor([1.0, 0.0]))", "tensor([0.0000, 1.5708])"),
@@ -192,7 +192,7 @@ acos = unary(
 atan = unary(
     "atan",
     TO_FLOAT,
-    cost=DEAR,
+    cost=EXPENSIVE,
     also=("arctan",),
     doc="The arc tangent, in radians.",
     example=("flow.atan(flow.tensor([0.0, 1.0]))", "tensor([0.0000, 0.7854])"),
@@ -200,7 +200,7 @@ atan = unary(
 asinh = unary(
     "asinh",
     TO_FLOAT,
-    cost=DEAR,
+    cost=EXPENSIVE,
     also=("arcsinh",),
     doc="The inverse hyperbolic sine.",
     example=("flow.asinh(flow.tensor([0.0, 1.0]))", "tensor([0.0000, 0.8814])"),
@@ -208,7 +208,7 @@ asinh = unary(
 acosh = unary(
     "acosh",
     TO_FLOAT,
-    cost=DEAR,
+    cost=EXPENSIVE,
     also=("arccosh",),
     doc="The inverse hyperbolic cosine; nan below 1.",
     example=("flow.acosh(flow.tensor([1.0, 2.0]))", "tensor([0.0000, 1.3170])"),
@@ -216,7 +216,7 @@ acosh = unary(
 atanh = unary(
     "atanh",
     TO_FLOAT,
-    cost=DEAR,
+    cost=EXPENSIVE,
     also=("arctanh",),
     doc="The inverse hyperbolic tangent; infinite at -1 and 1, nan outside.",
     example=("flow.atanh(flow.tensor([0.0, 0.5]))", "tensor([0.0000, 0.5493])"),
@@ -224,7 +224,7 @@ atanh = unary(
 exp2 = unary(
     "exp2",
     TO_FLOAT,
-    cost=DEAR,
+    cost=EXPENSIVE,
     most=FLOATING,
     doc="2 to the power of each element.",
     example=("flow.exp2(flow.tensor([0.0, 0.5, 1.0]))", "tensor([1.0000, 1.4142, 2.0000])"),
@@ -252,7 +252,7 @@ _differentiate(exp2, lambda x: exp2(x) * math.log(2))
 hypot = pair(
     "hypot",
     TO_FLOAT,
-    cost=DEAR,
+    cost=EXPENSIVE,
     most=FLOATING,
     in_place=True,
     doc="``sqrt(input ** 2 + other ** 2)``, without overflow.",
@@ -261,7 +261,7 @@ hypot = pair(
 logaddexp = pair(
     "logaddexp",
     TO_FLOAT,
-    cost=DEAR,
+    cost=EXPENSIVE,
     most=FLOATING,
     doc="``log(exp(input) + exp(other))``, without overflow.",
     example=(
@@ -308,7 +308,7 @@ def logit(input: Tensor, eps: float | None = None, *, out: Tensor | None = None)
 xlogy = binary(
     "xlogy",
     TO_FLOAT,
-    cost=DEAR,
+    cost=EXPENSIVE,
     most=FLOATING,
     doc="``input * log(other)``; 0 where `input` is 0, unless `other` is nan.",
     example=("flow.xlogy(flow.tensor([0.0, 2.0]), flow.tensor([0.0, 1.0]))", "tensor([0., 0.])"),
@@ -316,16 +316,16 @@ xlogy = binary(
 sinc = unary(
     "sinc",
     TO_FLOAT,
-    cost=DEAR * 3,
+    cost=EXPENSIVE * 3,
     most=FLOATING,
     doc="``sin(pi * input) / (pi * input)``; 1 at 0.",
     example=("flow.sinc(flow.tensor([0.0, 0.5]))", "tensor([1.0000, 0.6366])"),
 )
-_ENTR = elementwise("entr", TO_FLOAT, cost=DEAR * 2, most=FLOATING)
+_ENTR = elementwise("entr", TO_FLOAT, cost=EXPENSIVE * 2, most=FLOATING)
 logaddexp2 = pair(
     "logaddexp2",
     TO_FLOAT,
-    cost=DEAR,
+    cost=EXPENSIVE,
     most=FLOATING,
     doc="``log2(2 ** input + 2 ** other)``, without overflow.",
     example=(

@@ -14,7 +14,7 @@ from vmflow.instructions.blob import TensorMeta, meta
 from vmflow.kernels.problems.class_loss import Cases
 from vmflow.ops.autocasting import autocast_as_op
 from vmflow.ops.elementwise.activation import log_softmax, softmax
-from vmflow.ops.elementwise.inference import CHEAP, DEAR
+from vmflow.ops.elementwise.inference import CHEAP, EXPENSIVE
 from vmflow.ops.elementwise.pointwise import check_tensors
 from vmflow.ops.elementwise.selection import where
 from vmflow.ops.indexing.gathering import one_hot
@@ -112,7 +112,7 @@ def _infer_cross_entropy(attributes: Attributes, metas: Metas, kinds: Kinds) -> 
     cases = _cases("cross_entropy", metas, cast("_Options", attributes))
     source, target = metas[:2]
     logs = meta((*target.shape, cases.classes), cases.compute, source.device)
-    return Inferred((*_outputs(cases, metas), logs), source.numel * (DEAR + 4 * CHEAP) + 10000, cases)
+    return Inferred((*_outputs(cases, metas), logs), source.numel * (EXPENSIVE + 4 * CHEAP) + 10000, cases)
 
 
 def _infer_cross_entropy_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
@@ -122,7 +122,7 @@ def _infer_cross_entropy_gradient(attributes: Attributes, metas: Metas, kinds: K
     _check_gradient(cases, gradient, target, total)
     if kept.shape != (*target.shape, cases.classes) or kept.dtype is not cases.compute:
         raise ValueError(f"cross_entropy: {kept} are not the logarithms kept of {source}")
-    return Inferred(source, source.numel * (DEAR + 4 * CHEAP) + 10000, cases)
+    return Inferred(source, source.numel * (EXPENSIVE + 4 * CHEAP) + 10000, cases)
 
 
 _NLL_LOSS = OpExpr("nll_loss", _infer_nll_loss, Form((2, 3), _Options), "class_loss")

@@ -13,7 +13,7 @@ from vmflow import dtypes, interpreter as _interpreter
 from vmflow.dtypes import INTEGER
 from vmflow.instructions.blob import meta
 from vmflow.ops.creation.creation import tensor
-from vmflow.ops.elementwise.inference import DEAR
+from vmflow.ops.elementwise.inference import EXPENSIVE
 from vmflow.ops.nn.layer_operands import check_floating
 from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, common_device, flag, whole_number
 from vmflow.tensors import Tensor
@@ -52,7 +52,7 @@ def _infer_ctc_loss_gradient(attributes: Attributes, metas: Metas, kinds: Kinds)
 def _cost(metas: Metas) -> float:
     steps, batch, _ = metas[0].shape
     states = 2 * (metas[1].shape[-1] if metas[1].shape else 0) + 1
-    return steps * (batch * states * DEAR * 4 + 10_000)
+    return steps * (batch * states * EXPENSIVE * 4 + 10_000)
 
 
 _CTC_LOSS = OpExpr("ctc_loss", _infer_ctc_loss, Form(4, _Options), "ctc_loss")

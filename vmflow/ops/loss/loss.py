@@ -12,7 +12,7 @@ from vmflow.instructions import origin
 from vmflow.instructions.blob import TensorMeta
 from vmflow.ops.autocasting import autocast_as_op
 from vmflow.ops.elementwise.activation import sigmoid, softplus
-from vmflow.ops.elementwise.inference import DEAR
+from vmflow.ops.elementwise.inference import EXPENSIVE
 from vmflow.ops.elementwise.pointwise import check_tensors
 from vmflow.ops.elementwise.selection import where
 from vmflow.ops.formula import formula
@@ -300,12 +300,12 @@ def _check_binary(name: str, metas: Metas) -> TensorMeta:
 
 def _infer_binary_cross_entropy(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     source = _check_binary("binary_cross_entropy", metas)
-    return Inferred(source, source.numel * DEAR * 3)
+    return Inferred(source, source.numel * EXPENSIVE * 3)
 
 
 def _infer_binary_cross_entropy_with_logits(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     source = _check_binary("binary_cross_entropy_with_logits", metas)
-    return Inferred(source, source.numel * DEAR * 3)
+    return Inferred(source, source.numel * EXPENSIVE * 3)
 
 
 _BINARY_CROSS_ENTROPY = OpExpr("binary_cross_entropy", _infer_binary_cross_entropy, Form(2), "loss")

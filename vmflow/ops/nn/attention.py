@@ -18,7 +18,7 @@ from vmflow.instructions.blob import TensorMeta, meta
 from vmflow.kernels.problems.attention import Extent
 from vmflow.ops.autocasting import autocast_as_op
 from vmflow.ops.elementwise.activation import softmax
-from vmflow.ops.elementwise.inference import CHEAP, DEAR
+from vmflow.ops.elementwise.inference import CHEAP, EXPENSIVE
 from vmflow.ops.elementwise.selection import where
 from vmflow.ops.shape.joining import repeat_interleave
 from vmflow.ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, broadcast_shapes, common_device, flag
@@ -85,7 +85,7 @@ def _infer_attention(attributes: Attributes, metas: Metas, kinds: Kinds) -> Infe
     probabilities = meta((*extent.leading, extent.length, extent.others), query.dtype, device)
     kept = probabilities if keeps else meta((*extent.leading, extent.length), computes_in(query), device)
     products = prod(probabilities.shape) * (query.shape[-1] + value.shape[-1])
-    cost = products * _PER_PRODUCT + probabilities.numel * (DEAR + 5 * CHEAP + (6 if p else 0)) + 10000
+    cost = products * _PER_PRODUCT + probabilities.numel * (EXPENSIVE + 5 * CHEAP + (6 if p else 0)) + 10000
     return Inferred((output, kept), cost, extent)
 
 

@@ -10,7 +10,7 @@ from vmflow.dtypes import FLOATING
 from vmflow.instructions.blob import meta
 from vmflow.ops.declaration import public
 from vmflow.ops.destination import out_by_copy, outs_by_copy
-from vmflow.ops.elementwise.inference import CHEAP, DEAR
+from vmflow.ops.elementwise.inference import CHEAP, EXPENSIVE
 from vmflow.ops.elementwise.selection import where
 from vmflow.ops.elementwise.transcendental import exp, log
 from vmflow.ops.indexing.gathering import gather
@@ -82,7 +82,7 @@ def cummin(input: Tensor, dim: int, *, out: tuple[Tensor, Tensor] | None = None)
 def _infer_logcumsumexp(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     (source,) = metas
     check_floating("logcumsumexp", source)
-    return Inferred(source, source.numel * DEAR * 3)
+    return Inferred(source, source.numel * EXPENSIVE * 3)
 
 
 _LOGCUMSUMEXP = OpExpr("logcumsumexp", _infer_logcumsumexp, Form(1, tuple[Dim]), "running")
