@@ -17,6 +17,7 @@ from vmflow import distributed as dist
 from vmflow.distributed import scheduler
 from vmflow.distributed.collectives import reduced
 from vmflow.distributed.process import process_of
+from vmflow.vm.virtual_machine import live_machines
 
 pytestmark = pytest.mark.host
 
@@ -404,6 +405,10 @@ def test_nothing_is_left_of_a_simulation() -> None:
     def program() -> None:
         dist.all_reduce(flow.ones(3)).tolist()
 
+    def of_global_tensors() -> None:
+        placement = flow.placement("cpu", range(dist.get_world_size()))
+        (flow.ones(4, placement=placement, sbp=flow.sbp.split(0)) + 1).numpy()
+
     def engines() -> int:
         gc.collect()
         return len([each for each in gc.get_objects() if type(each).__name__ == "LocalEngine"])
@@ -411,8 +416,10 @@ def test_nothing_is_left_of_a_simulation() -> None:
     before, others = threading.active_count(), engines()
     dist.simulate(program, 4)
     dist.simulate(program, 4, faults=[dist.Fault(1, 0, "freeze")], return_exceptions=True)
+    dist.simulate(of_global_tensors, 2)
     assert threading.active_count() == before
     assert engines() == others
+    assert not [machine for machine in live_machines() if machine.name.startswith("rank ")]
 
 
 def test_env_has_oneflows_names() -> None:

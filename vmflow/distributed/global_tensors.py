@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, final
+from typing import Any, final
 
 from vmflow.autograd.function import Function
 from vmflow.context import MODE, Mode
@@ -90,19 +90,11 @@ def updated_part(name: str, tensor: Tensor) -> Tensor:
     return part_of(tensor)
 
 
-# A mode that global ops were called in last, and the one of their parts.
-_recent: Final[list[tuple[Mode, Mode]]] = [(Mode(), Mode())]
-
-
 def mode_of_parts(mode: Mode) -> Mode:
     """The mode in which ops run on parts: autograd, autocast and the like have had their say already."""
     if not mode.grad and mode.autocast is None:
         return mode
-    last, of_parts = _recent[0]
-    if last is not mode:
-        of_parts = mode.replace(grad=False, autocast=None)
-        _recent[0] = mode, of_parts
-    return of_parts
+    return mode.replace(grad=False, autocast=None)
 
 
 @contextmanager
