@@ -10,6 +10,7 @@ work runs, ``VMFLOW_RACE_CHECK=1`` watches for unordered accesses, and ``VMFLOW_
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 import shutil
 import sys
@@ -30,10 +31,15 @@ import pytest
 import vmflow as flow
 from vmflow.context import MODE
 from vmflow.cuda import availability
+from vmflow.functions import LATE_FUNCTIONS
 from vmflow.streams.cuda import registry
 from vmflow.vm import stream_table
 from vmflow.vm.machine_fields import DEFAULT
 from vmflow.vm.virtual_machine import VirtualMachine, current_machine, live_machines
+
+# Many tests go through the table of all ops, which has to be the same whichever tests run.
+for _module in sorted({*LATE_FUNCTIONS.values()}):
+    importlib.import_module(_module)
 
 TEST_DEVICE = os.environ.get("VMFLOW_TEST_DEVICE", "cpu")
 CPU_WORKER = os.environ.get("VMFLOW_TEST_CPU_WORKER", "auto")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import zlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 import vmflow as flow
@@ -21,6 +23,21 @@ FLOATS = ("float16", "bfloat16", "float32", "float64")
 
 # Relative, and absolute where values are near 1.
 _TOLERANCE = {"float16": 2e-3, "bfloat16": 2e-2, "float32": 3e-5, "complex64": 3e-5}
+
+
+def some_of(names: Sequence[Any], dtypes: Sequence[str]) -> list[Any]:
+    """The parameters (name, dtype): each name with float32 and with one more dtype; the others are "exhaustive".
+
+    The kernels of a name differ by their types alone, and compiling one takes up to a tenth of a second.  The second
+    dtype depends on the name's text, so that each dtype is tested with some names.
+    """
+    parameters = []
+    for name in names:
+        others = [dtype for dtype in dtypes if dtype != "float32"]
+        kept = ("float32", others[zlib.crc32(str(name).encode()) % len(others)])
+        marks = {dtype: () if dtype in kept else pytest.mark.exhaustive for dtype in dtypes}
+        parameters += [pytest.param(name, dtype, marks=marks[dtype]) for dtype in dtypes]
+    return parameters
 
 
 def on_cpu(numbers: Any) -> flow.Tensor:

@@ -13,7 +13,7 @@ from vmflow import interpreter
 from vmflow.dtypes import by_name
 from vmflow.ops.table import OPS, encoded
 
-from .comparing import DTYPES, FLOATS, compare, on_both, on_cpu, results, values
+from .comparing import DTYPES, FLOATS, compare, on_both, on_cpu, results, some_of, values
 
 pytestmark = pytest.mark.emulated
 
@@ -46,8 +46,7 @@ def _operands(name: str) -> int:
     return form.inputs
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("name", _of_family("elementwise"))
+@pytest.mark.parametrize(("name", "dtype"), some_of(_of_family("elementwise"), DTYPES))
 def test_elementwise(name: str, dtype: str) -> None:
     if name.endswith("_scalar"):
         numbers: list[Any] = [2, -1, 300, True, 0.5, 0.0] + [1 + 2j] * dtype.startswith("complex")

@@ -17,7 +17,7 @@ from vmflow.nn import functional as F
 from vmflow.ops.table import OPS
 from vmflow.streams.cuda.emulation.driver import EmulatedDriver
 
-from .comparing import DTYPES, FLOATS, equal
+from .comparing import DTYPES, FLOATS, equal, some_of
 from .compiling import ARCHITECTURES, check_usage, loaded_kernels
 from .emulated import emulated
 
@@ -461,8 +461,7 @@ MOVED: dict[str, Function] = {
 }
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("name", MOVED)
+@pytest.mark.parametrize(("name", "dtype"), some_of(list(MOVED), DTYPES))
 def test_moves_have_the_bits_of_every_dtype(name: str, dtype: str) -> None:
     with np.errstate(invalid="ignore"):
         numbers = (_numbers(3, (3, 4), "float64") * 5).astype(by_name(dtype).numpy)

@@ -16,6 +16,7 @@ from vmflow.kernels.problems.updates import Along, Averages, Clip, RunningStatis
 from vmflow.kernels.updates import choose_update
 from vmflow.multi_tensor import Update, issue_together, issue_update
 
+from .comparing import some_of
 from .compiling import ARCHITECTURES, check_usage, loaded_kernels
 from .emulated import emulated
 
@@ -287,8 +288,7 @@ def test_clipping(dtype: str) -> None:
 
 @pytest.mark.parametrize(
     ("order", "dtype"),
-    [(order, dtype) for order in (1.0, 2.0, math.inf) for dtype in (*FLOATS, "complex64", "complex128")]
-    + [(2.5, "float32"), (2.5, "complex128")],
+    [*some_of((1.0, 2.0, math.inf), (*FLOATS, "complex64", "complex128")), *some_of([2.5], ["float32", "complex128"])],
 )
 def test_norms_of_all(order: float, dtype: str) -> None:
     out = np.zeros((), np.float64)
@@ -304,15 +304,13 @@ def test_norms_of_all(order: float, dtype: str) -> None:
     _agree("total_norm", [TotalNorm(order)], [arrays[2]], [np.ones((), np.float32)])
 
 
-@pytest.mark.parametrize("dtype", [*FLOATS, "complex64"])
-@pytest.mark.parametrize("norm", [3.0, 0.5, math.nan, math.inf])
-def test_scaling_to_a_norm(dtype: str, norm: float) -> None:
+@pytest.mark.parametrize(("norm", "dtype"), some_of((3.0, 0.5, math.nan, math.inf), [*FLOATS, "complex64"]))
+def test_scaling_to_a_norm(norm: float, dtype: str) -> None:
     _agree("scale_to_norm", [ScaleToNorm(1.0)], [np.asarray(norm, np.float32)], _arrays(dtype))
 
 
-@pytest.mark.parametrize("dtype", [*FLOATS, "complex64"])
-@pytest.mark.parametrize("special", [None, math.nan, -math.inf])
-def test_dividing_by_a_scale(dtype: str, special: float | None) -> None:
+@pytest.mark.parametrize(("special", "dtype"), some_of((None, math.nan, -math.inf), [*FLOATS, "complex64"]))
+def test_dividing_by_a_scale(special: float | None, dtype: str) -> None:
     arrays = _arrays(dtype)
     if special is not None:
         arrays[3].real[1021] = special
