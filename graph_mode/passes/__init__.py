@@ -1,4 +1,4 @@
-"""What is done to a job before it is planned: pure functions from a job to a better one, in a fixed order."""
+"""Passes improve a job before it is planned: functions without side effects from job to job, in a fixed order."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 @attrs.frozen
 class Settings:
-    """What passes go by.
+    """The settings that passes read.
 
     Attributes:
-        config: of the graph.
-        blocks: of its blocks, by path.
+        config: the graph's configuration.
+        blocks: the configurations of its blocks, by path.
     """
 
     config: GraphConfig
@@ -46,9 +46,9 @@ class Pass:
     """One of the passes.
 
     Attributes:
-        name: for `GraphConfig.disabled`.
-        why: what it is good for, in a line.
-        apply: makes the better job, or returns the one it is given.
+        name: its name in `GraphConfig.disabled`.
+        why: the gain, and why the pass has its place in the order.
+        apply: returns the better job, or its argument.
     """
 
     name: str
@@ -57,46 +57,46 @@ class Pass:
 
 
 def _if_fusing(change: Callable[[Job], Job]) -> Apply:
-    """A pass that is left out if the graph's settings forbid fusion."""
+    """Skip the pass if the graph's settings forbid fusion."""
     return lambda job, settings: change(job) if settings.config.fusion else job
 
 
 # In the order in which they are applied.
 PASSES: Final[tuple[Pass, ...]] = (
-    Pass("constant_folding", "what is the same at each launch is computed once", fold_constants),
+    Pass("constant_folding", "results that are equal at every launch are computed once", fold_constants),
     Pass(
         "identities",
-        "copies and casts that change nothing cost memory and time; before the next, which then sees "
-        "that what is behind them is the same",
+        "copies and casts that change nothing cost memory and time; before the next pass, which then sees "
+        "that their sources are equal",
         drop_identities,
     ),
     Pass(
         "common_subexpressions",
-        "what is computed twice need not be; what is computed again on purpose, to save "
-        "memory, has to be put in behind this",
+        "equal results are computed once; passes that compute a result again on purpose, to save "
+        "memory, have to run later",
         share_common_subexpressions,
     ),
     Pass(
         "dead_ops",
-        "what nobody sees need not be computed; behind those that let ops read something else",
+        "unused results are not computed; after the passes that let ops read other buffers",
         drop_dead_ops,
     ),
-    Pass("recompute", "what checkpointed blocks make need not be kept; behind what looks for equal ops", recompute),
+    Pass("recompute", "results of checkpointed blocks are not kept; after the search for equal ops", recompute),
     Pass(
         "split_biases",
-        "a bias and the activation behind it are added in one walk; before the next, which makes one op of them",
+        "bias and activation take one walk through memory; before the next pass, which makes one op of them",
         _if_fusing(split_biases),
     ),
     Pass(
         "fuse_elementwise",
-        "memory is walked through once for many elementwise ops, in tiles that stay in the cache",
+        "many elementwise ops take one walk through memory, in tiles that stay in the cache",
         _if_fusing(fuse_elementwise),
     ),
-    Pass("fuse_updates", "several optimizers take their steps as one, which cannot be torn", _if_fusing(fuse_updates)),
-    Pass("order", "less memory at a time; behind all that changes what there is to order", reorder),
+    Pass("fuse_updates", "several optimizers step together or not at all", _if_fusing(fuse_updates)),
+    Pass("order", "lower peak of memory; after all passes that add or remove ops", reorder),
     Pass(
         "rematerialize",
-        "what can be made anew within the time allowed need not be kept at the peak; behind what decides when that is",
+        "values that are quick to compute again are not kept at the peak; after the order is settled",
         rematerialize,
     ),
 )
@@ -115,18 +115,18 @@ def run_passes(job: Job, settings: Settings, passed: Callable[[str, Job, Job], N
     """
     for name in sorted(settings.config.disabled):
         require_pass(name)
-    for each in PASSES:
-        if each.name not in settings.config.disabled:
-            before, job = job, each.apply(job, settings)
+    for step in PASSES:
+        if step.name not in settings.config.disabled:
+            before, job = job, step.apply(job, settings)
             if job is not before:
                 job.check()
             if passed is not None:
-                passed(each.name, before, job)
+                passed(step.name, before, job)
     return job
 
 
 def require_pass(name: str) -> None:
     """Raise ValueError unless there is such a pass."""
-    names = [each.name for each in PASSES]
+    names = [step.name for step in PASSES]
     if name not in names:
-        raise ValueError(f"there is no pass {name!r} to be disabled; there are {', '.join(names)}")
+        raise ValueError(f"there is no pass {name!r} to disable; choose from {', '.join(names)}")

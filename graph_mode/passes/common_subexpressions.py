@@ -1,4 +1,4 @@
-"""Computing once what a job computes twice."""
+"""Compute equal expressions of a job once."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 def share_common_subexpressions(job: Job, settings: Settings) -> Job:
-    """Leave out an op that does what one before it has done to the same versions of the same buffers.
+    """Leave out an op that repeats an earlier one on the same versions of the same buffers.
 
-    Not random ones, nor those whose results are written again, by either.  What is large and made of nothing is cheaper
-    to make again than to keep.
+    Random ops stay, and so do ops whose results are written again.  A large result without operands is cheaper to make
+    again than to keep.
     """
     flow = flow_of(job)
     same = _equal_constants(job, flow)
@@ -56,20 +56,20 @@ def _sharable(op: JobOp, flow: Flow) -> bool:
 
 
 def _equal_constants(job: Job, flow: Flow) -> dict[int, int]:
-    """Small constants that hold what one before them does."""
+    """By number, small constants that equal an earlier one, and that one's number."""
     same: dict[int, int] = {}
     known: dict[Hashable, int] = {}
     for number, array in sorted(job.constants.items()):
-        of = job.buffers[number].meta
-        if of.nbytes <= SMALL and number not in flow.writers:
-            first = known.setdefault((of.shape, of.dtype, of.device, array.tobytes()), number)
+        meta = job.buffers[number].meta
+        if meta.nbytes <= SMALL and number not in flow.writers:
+            first = known.setdefault((meta.shape, meta.dtype, meta.device, array.tobytes()), number)
             if first != number:
                 same[number] = first
     return same
 
 
 def _key(op: JobOp, versions: tuple[Version, ...]) -> Hashable:
-    """Equal for ops that compute the same bits in the same place."""
+    """A key that is equal for ops that compute the same bits in the same place."""
     inputs = tuple(
         [
             (

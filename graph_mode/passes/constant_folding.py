@@ -1,4 +1,4 @@
-"""Computing once, when a graph is built, what is the same at every launch."""
+"""Compute results that are equal at every launch once, when the graph is built."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from .flow import GATHERING, Flow, flow_of, is_random
 if TYPE_CHECKING:
     from . import Settings
 
-# Constants stay in memory between launches.  Up to this many bytes, that costs less than computing them again.
+# Constants stay in memory between launches.  Up to this many bytes, that costs less than computing the value again.
 SMALL: Final = 1 << 16
 
 
 def fold_constants(job: Job, settings: Settings) -> Job:
-    """Run ops that need constants alone, or nothing, and make constants of their results.
+    """Run ops whose operands are all constants, and turn their results into constants.
 
-    Not random ones, not results that are written again later, and nothing that makes large constants of small ones.
-    Ops are run on the host alone; a constant that is copied to a device becomes a constant there.
+    Random ops stay, and so do ops whose results are written again later, or would make large constants of small ones.
+    Only ops on the host run; a constant that is copied to a device becomes a constant there.
     """
     flow = flow_of(job)
-    gathered = {it.buffer for op in job.ops if op.kind in GATHERING for it in op.inputs}
+    gathered = {operand.buffer for op in job.ops if op.kind in GATHERING for operand in op.inputs}
     constants = {number: array for number, array in job.constants.items() if number not in flow.writers}
     folded: dict[int, Buffer] = {}
     kept: list[JobOp] = []
@@ -60,7 +60,7 @@ def _foldable(op: JobOp, constants: dict[int, Array], flow: Flow) -> bool:
 
 
 def _computed(op: JobOp, constants: dict[int, Array]) -> list[Array] | None:
-    """What it computes; None if that has to be left to the launches."""
+    """The op's results; None if the op fails."""
     inputs = [
         Blob(Storage(None, constants[operand.buffer]), operand.meta, operand.strides, operand.offset).array()
         for operand in op.inputs
@@ -73,7 +73,7 @@ def _computed(op: JobOp, constants: dict[int, Array]) -> list[Array] | None:
         with np.errstate(all="ignore"):
             results = inferred.kernel.function(*inputs, *op.scalars, tuple(outputs) if inferred.several else outputs[0])
     except Exception:
-        return None  # it fails at each launch then, as it does eagerly
+        return None  # each launch then raises the error, as eager code does
     for out, result in zip(outputs, results if inferred.several else (results,), strict=True):
         store(result, out)
     return outputs

@@ -1,4 +1,4 @@
-"""Leaving out ops that compute what nobody sees."""
+"""Leave out ops whose results are never used."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ if TYPE_CHECKING:
 
 
 def drop_dead_ops(job: Job, settings: Settings) -> Job:
-    """Leave out ops none of whose results gets to a fetch or a variable, and feeds of variables that nothing uses.
+    """Leave out ops none of whose results reach a fetch or a variable, and feeds of unused variables.
 
-    The arguments are fed in any case: they are what the job is called with.  What a launch draws of random generators
-    stays, also for random ops that go: others take their numbers behind it.
+    All arguments are fed, since the job is called with them.  A launch draws from random generators for dropped ops,
+    too, so that the others get the same numbers.
     """
     wanted: set[int] = set()
     while True:
         kept, before = _walk_back(job, wanted)
-        # What a micro-batch leaves may be found by the next.
+        # The next micro-batch may read buffers that this one has left.
         if job.micro_batches == 1 or before <= wanted:
             break
         wanted |= before
@@ -29,15 +29,15 @@ def drop_dead_ops(job: Job, settings: Settings) -> Job:
 
 
 def _walk_back(job: Job, wanted: set[int]) -> tuple[list[JobOp], set[int]]:
-    """The ops behind the feeds to keep, if these buffers are wanted behind the last; and which are before the first."""
+    """The ops after the feeds to keep if these buffers are used after the last op; and the buffers used before all."""
     live = set(wanted)
     kept: list[JobOp] = []
     for op in reversed(job.ops):
         if op.kind in FEEDS:
             break
         written = set(op.writes())
-        seen = any([it in live or job.buffers[it].role == "variable" for it in written])
-        if not seen and op.kind != "fetch_output":
+        used = any([buffer in live or job.buffers[buffer].role == "variable" for buffer in written])
+        if not used and op.kind != "fetch_output":
             continue
         kept.append(op)
         live -= written

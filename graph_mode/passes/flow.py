@@ -1,10 +1,10 @@
-"""Who writes what, and who sees it: what passes ask about a job.
+"""The ops that write and read each buffer of a job, for the passes.
 
-An op *writes* a buffer if one of its results is in it, and *reads* one if it needs what the buffer held before: that of
-its operands, and that of its results where it changes only a part; see `JobOp.reads`.
+An op *writes* a buffer if one of its results is there.  An op *reads* a buffer if it depends on the previous content:
+that of its operands, and that of its results where it changes only a part; see `JobOp.reads`.
 
-What a buffer holds between two writes is a *version* of it: version 0 is there before the first op, and the n-th op
-that writes the buffer makes version n.  So version 1 of an argument or a variable is what is fed.
+The content of a buffer between two writes is a *version*: version 0 is there before the first op, and the n-th op that
+writes the buffer makes version n.  So version 1 of an argument or a variable is the value that is fed.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import attrs
 
 from vmflow.graph_mode.job import Drawn, Job, JobOp, Operand
 
-# The kinds of ops between what runs once per launch and what runs for each micro-batch.  What they read is in buffers
-# that an op makes for them.
+# The kinds of ops that connect work done once per launch with work done for each micro-batch.  Their operands need
+# buffers of their own.
 GATHERING: Final = frozenset({"unpack", "accumulate", "pack"})
 
-# A buffer's id, and the number of the version.
+# The id of a buffer, and the number of the version.
 Version: TypeAlias = tuple[int, int]
 
 
@@ -30,7 +30,7 @@ class Flow:
     """A job's versions.
 
     Attributes:
-        job: whose.
+        job: the job.
         writers: by buffer, the positions of the ops that write it, ascending.
         readers: by buffer, the positions of the ops that read it, ascending.
     """
@@ -40,7 +40,7 @@ class Flow:
     readers: dict[int, list[int]]
 
     def version(self, buffer: int, position: int) -> Version:
-        """What a buffer holds before the op at this position; behind the last op for the number of ops."""
+        """The version of a buffer before the op at this position; for the number of ops, after the last."""
         return buffer, bisect_left(self.writers.get(buffer, ()), position)
 
     def producer(self, version: Version) -> JobOp | None:
@@ -49,11 +49,11 @@ class Flow:
         return self.job.ops[self.writers[buffer][number - 1]] if number else None
 
     def last_use(self, buffer: int) -> int:
-        """The position of the last op that reads or writes a buffer; -1 if none does."""
+        """The position of the last op that reads or writes a buffer; -1 if there is none."""
         return max(self.readers.get(buffer, [-1])[-1], self.writers.get(buffer, [-1])[-1])
 
     def written_once(self, op: JobOp) -> bool:
-        """Whether its results are in buffers that it makes, and that no other op writes."""
+        """Whether its results are temporary buffers that no other op writes."""
         temporary = all(
             [self.job.buffers[output.buffer].role == "temporary" and output.strides is None for output in op.outputs]
         )
@@ -74,10 +74,10 @@ def flow_of(job: Job) -> Flow:
 
 
 def dependences(ops: list[JobOp] | tuple[JobOp, ...]) -> list[tuple[int, int]]:
-    """Which op has to stay before which, by position, so that each finds the versions that it finds now.
+    """Pairs of positions of which the first op has to stay before the second, so that all find the same versions as now.
 
-    A reader stays behind the writer of what it reads, and before the next writer; writers stay in their order.  So the
-    update of a variable waits for all that need the old value.
+    A reader stays between the write that it reads and the next one; writers stay in their order.  So the update of a
+    variable waits for all readers of the old value.
     """
     edges: set[tuple[int, int]] = set()
     writer: dict[int, int] = {}
@@ -89,16 +89,16 @@ def dependences(ops: list[JobOp] | tuple[JobOp, ...]) -> list[tuple[int, int]]:
             readers[buffer].append(position)
         for buffer in set(op.writes()):
             before = [*readers.pop(buffer, ()), *([writer[buffer]] if buffer in writer else ())]
-            edges.update([(it, position) for it in before if it != position])
+            edges.update([(earlier, position) for earlier in before if earlier != position])
             writer[buffer] = position
     return sorted(edges)
 
 
 def check_same_flow(before: Job, after: Job) -> None:
-    """Make sure that a job has the ops of another, in another order, and that each finds the versions it found there.
+    """Check that a job has the ops of another, in any order, and that each op finds the same versions in both.
 
     Raises:
-        ValueError: for an op that is missing or new, and for one that finds another version; says which.
+        ValueError: if an op is missing or new, or finds another version; names the op.
     """
     places = {id(op): position for position, op in enumerate(before.ops)}
     if sorted(places.values()) != sorted([places.get(id(op), -1) for op in after.ops]):
@@ -106,21 +106,21 @@ def check_same_flow(before: Job, after: Job) -> None:
     old, new = flow_of(before), flow_of(after)
     for position, op in enumerate(after.ops):
         for buffer in dict.fromkeys([*op.reads(), *op.writes()]):
-            _, was = old.version(buffer, places[id(op)])
+            _, expected = old.version(buffer, places[id(op)])
             _, found = new.version(buffer, position)
-            if was != found:
+            if expected != found:
                 raise ValueError(
-                    f"op {position} ({op.name}) has to find version {was} of buffer {buffer}, and finds {found}"
+                    f"op {position} ({op.name}) has to find version {expected} of buffer {buffer}, but finds {found}"
                 )
 
 
 def is_random(op: JobOp) -> bool:
-    """Whether it computes something else at each launch."""
+    """Whether the op gives other results at each launch."""
     return any([isinstance(scalar, Drawn) for scalar in op.scalars])
 
 
 def is_contiguous(operand: Operand) -> bool:
-    """Whether its elements lie one after the other, in C order."""
+    """Whether the elements lie one after the other, in C order."""
     if operand.strides is None or operand.meta.numel == 0:
         return True
     sizes = operand.meta.shape
@@ -133,7 +133,7 @@ def is_contiguous(operand: Operand) -> bool:
 
 
 def is_whole(operand: Operand, job: Job) -> bool:
-    """Whether it is all of its buffer, in the buffer's shape and dtype."""
-    of = job.buffers[operand.buffer].meta
-    same = operand.meta.shape == of.shape and operand.meta.dtype is of.dtype
+    """Whether the operand is all of its buffer, in the buffer's shape and dtype."""
+    meta = job.buffers[operand.buffer].meta
+    same = operand.meta.shape == meta.shape and operand.meta.dtype is meta.dtype
     return same and operand.offset == 0 and is_contiguous(operand)

@@ -1,8 +1,8 @@
-"""Fuse what treats each element alone: chains, and whatever else hangs together, become one op `fused`.
+"""Fuse connected elementwise ops into single `fused` ops.
 
-Ops are only ever moved down, to where the last one of their group is.  So a group ends where something outside needs
-what it makes, or changes what it reads; and where waiting for its last member would keep more memory than it gives
-back.  Nothing is computed twice.
+Ops only move down, to the place of their group's last member.  So a group ends where an op outside needs its results or
+changes its operands, and where waiting for the last member would keep more memory than fusing saves.  Nothing is computed
+twice.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from vmflow.graph_mode.job import Job, JobOp, Operand
 from vmflow.ops.fused import Step, can_fuse
 from vmflow.ops.table import encoded
 
-# Beyond these, the tiles of a group would no longer be in the cache together.
+# With more, the tiles of a group would not fit into the cache together.
 _STEPS: Final = 64
 _ARRAYS: Final = 24
 
 
 @attrs.define(eq=False)
 class _Group:
-    """Ops that are to become one.
+    """Ops that will become one.
 
     Attributes:
         members: their positions, in order.
@@ -47,7 +47,7 @@ def fuse_elementwise(job: Job) -> Job:
     ops: list[JobOp] = []
     for position, op in enumerate(job.ops):
         if position in last:
-            # One of which nobody needs anything is dead.
+            # A group whose results nothing needs is dead.
             if not last[position].makes.keys().isdisjoint(needed):
                 ops.append(_fused(job, last[position], needed))
         elif position not in members:
@@ -55,7 +55,7 @@ def fuse_elementwise(job: Job) -> Job:
     return job.with_ops(ops)
 
 
-# Which ops
+# Choosing the groups
 
 
 @attrs.define(eq=False)
@@ -68,15 +68,15 @@ class _Grouping:
     closed: list[_Group] = attrs.field(factory=list)
 
     def groups(self) -> list[_Group]:
-        """Those of at least two ops."""
+        """The groups of at least two ops."""
         for position, op in enumerate(self.job.ops):
             for buffer in (*op.reads(), *op.writes()):
                 self.last_use[buffer] = position
         for position, op in enumerate(self.job.ops):
-            self._meet(position, op)
+            self._visit(position, op)
         return [group for group in (*self.closed, *self.open) if len(group.members) > 1]
 
-    def _meet(self, position: int, op: JobOp) -> None:
+    def _visit(self, position: int, op: JobOp) -> None:
         fits = is_elementwise(op)
         joined: list[_Group] = []
         for group in list(self.open):
@@ -90,33 +90,33 @@ class _Grouping:
             self.open.append(self._together(joined, position, op))
 
     def _disturbs(self, op: JobOp, group: _Group) -> bool:
-        """Whether the group must have run before the op does."""
+        """Whether the group has to run before the op."""
         needs = any([buffer in group.makes for buffer in op.reads()])
         return needs or any([buffer in group.makes or buffer in group.reads for buffer in op.writes()])
 
     def _may_join(self, group: _Group, joined: list[_Group], position: int, op: JobOp) -> bool:
-        """Whether the group may wait for the op, and the op may run as one of it."""
+        """Whether the group may wait for the op, and be fused with it."""
         made = [operand for operand in op.inputs if operand.buffer in group.makes]
         first = self.job.ops[group.members[0]]
-        if not made or not _alike(first, op) or not all([self._whole(operand, op) for operand in made]):
+        if not made or not _may_share_a_kernel(first, op) or not all([self._whole(operand, op) for operand in made]):
             return False
         if op.outputs[0].buffer in group.reads:
-            return False  # whose elements one op would overwrite before it has read all
+            return False  # the fused op would overwrite elements that other members still have to read
         groups = [*joined, group]
-        members = sum([len(it.members) for it in groups])
-        arrays = {make for one in groups for make in (*one.makes, *one.reads)}
+        members = sum([len(group.members) for group in groups])
+        arrays = {buffer for group in groups for buffer in (*group.makes, *group.reads)}
         if members >= _STEPS or len(arrays) + len(op.inputs) + 1 > _ARRAYS:
             return False
         return self._waits_for_free(group, position)
 
     def _whole(self, operand: Operand, op: JobOp) -> bool:
-        """Whether an operand is seen as it was made, element by element with the op's result."""
-        given = operand.meta
-        same = operand.strides is None or (operand.strides == given.strides and operand.offset == 0)
-        return same and given.shape == op.outputs[0].meta.shape and given is self.job.buffers[operand.buffer].meta
+        """Whether an operand is read in the layout in which it was made, and has the shape of the op's result."""
+        meta = operand.meta
+        same = operand.strides is None or (operand.strides == meta.strides and operand.offset == 0)
+        return same and meta.shape == op.outputs[0].meta.shape and meta is self.job.buffers[operand.buffer].meta
 
     def _waits_for_free(self, group: _Group, position: int) -> bool:
-        """Whether no more memory is needed, between the group's last member and this position, if the group waits."""
+        """Whether the group can wait until this position without keeping more memory than it saves."""
         buffers = self.job.buffers
         end = group.members[-1]
         if end == position - 1:
@@ -127,7 +127,9 @@ class _Grouping:
             if self.last_use[read] < position and buffers[read].role in ("temporary", "input")
         ]
         later = [make for make in group.makes if self.last_use[make] > end]
-        return sum([buffers[it].meta.nbytes for it in kept]) <= sum([buffers[it].meta.nbytes for it in later])
+        return sum([buffers[buffer].meta.nbytes for buffer in kept]) <= sum(
+            [buffers[buffer].meta.nbytes for buffer in later]
+        )
 
     def _together(self, joined: list[_Group], position: int, op: JobOp) -> _Group:
         members = sorted([member for group in joined for member in group.members])
@@ -139,29 +141,29 @@ class _Grouping:
 
 
 def is_elementwise(op: JobOp) -> bool:
-    """Whether an op may be fused with others."""
+    """Whether an op can be fused with others."""
     if op.kind != "call" or len(op.outputs) != 1 or not op.outputs[0].meta.numel:
         return False
     if not all([isinstance(scalar, (bool, int, float, complex)) for scalar in op.scalars]):
-        return False  # drawn by each launch, for instance
+        return False  # for instance a number that each launch draws
     if not can_fuse(op.op, tuple([operand.meta for operand in op.inputs])):
         return False
     output = op.outputs[0]
     return output.strides is None and op.infer().outputs == (output.meta,)
 
 
-def _alike(one: JobOp, other: JobOp) -> bool:
-    """Whether they run at the same place, equally often, and make results of one shape."""
+def _may_share_a_kernel(one: JobOp, other: JobOp) -> bool:
+    """Whether both run at the same place, equally often, and have results of one shape."""
     mine, its = one.outputs[0].meta, other.outputs[0].meta
     places = (one.phase, one.stage, one.backward) == (other.phase, other.stage, other.backward)
     return places and mine.shape == its.shape and mine.device is its.device
 
 
-# What they become
+# Building the fused ops
 
 
 def _needed_outside(job: Job, groups: list[_Group]) -> set[int]:
-    """The buffers that somebody else than the group needs that makes them."""
+    """The buffers that are used outside the group that makes them."""
     group_of = {position: group for group in groups for position in group.members}
     needed: set[int] = set()
     for position, op in enumerate(job.ops):
@@ -186,9 +188,9 @@ def _fused(job: Job, group: _Group, needed: set[int]) -> JobOp:
     results: dict[int, int] = {}
     steps: list[Step] = []
     for number, op in enumerate(ops, len(inputs)):
-        operands = tuple([results[it.buffer] if it.buffer in results else inputs[it] for it in op.inputs])
+        operands = tuple([results[read.buffer] if read.buffer in results else inputs[read] for read in op.inputs])
         steps.append((op.op, op.attributes, tuple([encoded(scalar) for scalar in op.scalars]), operands))
-        results[op.outputs[0].buffer] = number  # not before: a buffer may be made twice, and be read in between
+        results[op.outputs[0].buffer] = number  # last: the op may read an earlier version of the same buffer
     last_of = {op.outputs[0].buffer: number for number, op in enumerate(ops)}
     outputs = [
         number
@@ -208,7 +210,7 @@ def _fused(job: Job, group: _Group, needed: set[int]) -> JobOp:
 
 
 def _common(modules: list[str]) -> str:
-    """The innermost module that contains all of them."""
+    """The innermost module that contains all these modules."""
     shared = modules[0].split(".")
     for module in modules[1:]:
         names = module.split(".")

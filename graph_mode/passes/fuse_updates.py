@@ -1,8 +1,8 @@
-"""Fuse the updates of several optimizers, or of what else changes many tensors together, into one.
+"""Fuse the updates of several optimizers, or other ops that change many tensors together, into one.
 
-One update happens whole or not at all, so that two steps that were one after the other become one that cannot be torn.
-They are only ever moved down to the last of them, and not past an op that needs what they write, or that writes what
-they need; nor is a gradient kept longer for it.
+An update happens whole or not at all; two steps that followed each other then succeed or fail together.  Updates only
+move down to the last of their group.  They do not move past an op that reads their results or writes their operands, and
+no gradient is kept longer for that.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from vmflow.instructions.multi_tensor_update import UpdateKernel
 
 
 def fuse_updates(job: Job) -> Job:
-    """The job with updates of the same name and device that follow each other made one."""
+    """Fuse consecutive updates of the same name and device."""
     last_use: dict[int, int] = {}
     for position, op in enumerate(job.ops):
         for buffer in (*op.reads(), *op.writes()):
@@ -35,7 +35,7 @@ def fuse_updates(job: Job) -> Job:
         if op.kind == "update" and not joined:
             open_.append([position])
             groups.append(open_[-1])
-    fused = {group[-1]: _joined([job.ops[it] for it in group]) for group in groups if len(group) > 1}
+    fused = {group[-1]: _joined([job.ops[position] for position in group]) for group in groups if len(group) > 1}
     if not fused:
         return job
     gone = {position for group in groups for position in group[:-1]}
@@ -53,11 +53,13 @@ def _may_join(job: Job, group: list[int], position: int, last_use: dict[int, int
     if position == group[-1] + 1:
         return True
     needed = {buffer for member in group for buffer in job.ops[member].reads()}
-    return not any([last_use[it] < position and job.buffers[it].role in ("temporary", "input") for it in needed])
+    return not any(
+        [last_use[buffer] < position and job.buffers[buffer].role in ("temporary", "input") for buffer in needed]
+    )
 
 
 def _disturbs(job: Job, group: list[int], op: JobOp) -> bool:
-    """Whether the group must have run before the op does."""
+    """Whether the group has to run before the op."""
     members = [job.ops[position] for position in group]
     written = {buffer for member in members for buffer in member.writes()}
     read = {buffer for member in members for buffer in member.reads()}

@@ -1,9 +1,9 @@
-"""Leaving out what changes nothing: copies, casts there and back, and arithmetic with 1 and 0.
+"""Leave out ops that change nothing: copies, casts there and back, and arithmetic with 1 and 0.
 
-Who reads the result of such an op reads what it was made of instead, as long as that holds the same version; an op that
-then nobody reads is dropped by another pass.  Every bit stays what it was.  The casts and the arithmetic here would
-quiet a signalling NaN, and some drop what else is written in a NaN; no computation makes such ones, so these ops are
-left out only where their operand has been computed, and not just brought in or passed on.
+Readers of such an op's result read its source instead, as long as the source holds the same version; a later pass drops
+the op if it has no reader left.  Every bit stays as it was.  Casts and arithmetic would quiet a signalling NaN, and
+some clear a NaN's payload.  No computation makes such NaNs, so these ops are left out only where their operand was
+computed in this job, not where it was fed or copied.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ _HELD: Final[dict[DType, tuple[DType, ...]]] = {
     dtypes.float32: (dtypes.float64,),
 }
 
-# What hands on the bits that it is given.
+# Ops that pass on the bits of their operand.
 _PASSING_ON: Final = frozenset({"FeedInput", "FeedVariable", "copy_", "to_device", "unpack", "pack"})
 
 
 def drop_identities(job: Job, settings: Settings) -> Job:
-    """Let ops read what is behind copies and other ops that change nothing."""
+    """Let ops read the sources of copies and of other ops that change nothing."""
     walk = _Walk(flow_of(job))
-    ops = [walk.seen(position, op) for position, op in enumerate(job.ops)]
+    ops = [walk.rewritten(position, op) for position, op in enumerate(job.ops)]
     return job if all([one is other for one, other in zip(ops, job.ops, strict=True)]) else job.with_ops(ops)
 
 
 @attrs.frozen
 class _Origin:
-    """What a version was made of.
+    """The source of a version.
 
     Attributes:
-        operand: whose elements, in C order, it was made of.
-        version: that the operand's buffer held then.
-        phase: of the op that made it.
+        operand: the operand whose elements, in C order, the version was made of.
+        version: the version of the operand's buffer at that time.
+        phase: the phase of the op that made the version.
     """
 
     operand: Operand
@@ -58,12 +58,13 @@ class _Origin:
 
 @attrs.define(eq=False)
 class _Walk:
-    """From the first op to the last.
+    """Walks from the first op to the last.
 
     Attributes:
-        flow: of the job as given.  No op changes its place, nor what it writes, so that versions keep their numbers.
-        same: by version, what it is a copy of.
-        negated, cast: by version, what it is the negative, or another dtype, of.
+        flow: of the job as given.  No op changes its place or its results, so that versions keep their numbers.
+        same: by version, the source that it is a copy of.
+        negated: by version, the source that it is the negative of.
+        cast: by version, the source that it is in another dtype.
     """
 
     flow: Flow
@@ -71,10 +72,10 @@ class _Walk:
     negated: dict[Version, _Origin] = attrs.field(factory=dict)
     cast: dict[Version, _Origin] = attrs.field(factory=dict)
 
-    def seen(self, position: int, op: JobOp) -> JobOp:
-        """The op, reading what is behind its operands."""
+    def rewritten(self, position: int, op: JobOp) -> JobOp:
+        """The op, reading the sources of its operands."""
         if op.kind in GATHERING:
-            return op  # what such ops read has to be made for them
+            return op  # such ops need buffers of their own
         inputs = tuple([self._behind(operand, position, op) for operand in op.inputs])
         if inputs != op.inputs:
             op = _as_call(attrs.evolve(op, inputs=inputs), self.flow.job)
@@ -91,17 +92,17 @@ class _Walk:
         return _through(operand, origin.operand) or operand
 
     def _there(self, origin: _Origin, position: int, op: JobOp) -> bool:
-        """Whether an op can read an origin: it holds what it held, and is not overwritten by that very op."""
+        """Whether an op can read a source: its version is still there, and the op itself does not overwrite it."""
         buffer = origin.operand.buffer
         if self.flow.version(buffer, position) != origin.version:
             return False
-        # What a variable holds may change by the next launch, before this one's result has been fetched.
+        # The next launch may change a variable before this launch's result has been fetched.
         if op.kind == "fetch_output" and self.flow.job.buffers[buffer].role == "variable":
             return False
         return origin.phase == op.phase and buffer not in op.writes()
 
     def _shorter(self, position: int, op: JobOp) -> JobOp:
-        """A cast of a cast that has lost nothing is a cast of the original."""
+        """Let a cast of a lossless cast read the original."""
         (operand,) = op.inputs
         origin = self.cast.get(self.flow.version(operand.buffer, position))
         if origin is None or not is_whole(operand, self.flow.job) or not self._there(origin, position, op):
@@ -114,7 +115,7 @@ class _Walk:
         return attrs.evolve(op, inputs=(origin.operand,))
 
     def _note(self, position: int, op: JobOp) -> None:
-        """Remember what its result was made of."""
+        """Remember the source of the op's result."""
         (operand,), (result,) = op.inputs, op.outputs
         if not is_whole(result, self.flow.job) or operand.buffer == result.buffer:
             return
@@ -127,7 +128,7 @@ class _Walk:
                 self.cast[made] = origin
             return
         if not is_contiguous(operand):
-            return  # others would have to add up its elements in another order, for instance
+            return  # a reader would sum its elements in another order, for instance
         if op.op in ("cast", "copy_") or (_neutral(op) and self._computed_or_integer(origin)):
             self.same[made] = origin
         elif op.op == "neg":
@@ -138,7 +139,7 @@ class _Walk:
                 self.negated[made] = origin
 
     def _computed_or_integer(self, origin: _Origin) -> bool:
-        """Whether its NaNs, if any, are such as computations make."""
+        """Whether its NaNs, if any, are those that computations make."""
         if not origin.operand.meta.dtype.is_floating_point:
             return True
         producer = self.flow.producer(origin.version)
@@ -148,10 +149,10 @@ class _Walk:
 
 
 def _neutral(op: JobOp) -> bool:
-    """Whether it gives its operand, which has the dtype of the result, bit for bit."""
+    """Whether the result equals the operand, whose dtype it has, bit for bit."""
     dtype: DType = op.inputs[0].meta.dtype
     if len(op.scalars) != 1 or type(op.scalars[0]) not in (int, float) or dtype.is_complex:
-        # Of complex numbers, 0 * inf is not 0.
+        # For complex numbers, 0 * inf is not 0.
         return False
     value, reversed_ = op.scalars[0], op.attributes == REVERSED
     if op.op == "mul_scalar":
@@ -162,29 +163,29 @@ def _neutral(op: JobOp) -> bool:
         return False
     if not dtype.is_floating_point:
         return op.op == "add_scalar" or not reversed_
-    # -0.0 + 0.0 is 0.0; what stays itself is x + -0.0 and x - 0.0.
+    # -0.0 + 0.0 is 0.0; x + -0.0 and x - 0.0 are x.
     negative = math.copysign(1.0, value) < 0
     return negative if op.op == "add_scalar" else not negative and not reversed_
 
 
 def _loses_nothing(first: DType, second: DType, third: DType) -> bool:
-    """Whether a cast from the first dtype by way of the second to the third is one from the first to the third."""
+    """Whether casting from the first dtype to the second and then to the third equals casting directly to the third."""
     if first.is_floating_point:
         return second in _HELD.get(first, ()) and third.is_floating_point
     if max(first.category, second.category, third.category) >= dtypes.FLOATING:
-        # From an integer to 16 bits of floating point, numpy goes its own way.
+        # numpy rounds integers differently on their way to 16 bits of floating point.
         return False
     if first is dtypes.bool_ or first is second:
         return True
     if second is dtypes.bool_ or second.itemsize < first.itemsize:
         return False
-    # Integers of one size: the same bits, read otherwise, which shows only where they are widened.
+    # Integers of one size have the same bits; signedness shows only when they are widened.
     widens = second.itemsize > first.itemsize
     return third.itemsize <= first.itemsize or (widens and (second.is_signed or not first.is_signed))
 
 
 def _through(seen: Operand, original: Operand) -> Operand | None:
-    """What is seen of a copy, seen of the contiguous original; None if its elements do not begin where one can."""
+    """The view `seen` of a copy as a view of the contiguous original; None if the offset is no multiple of an item."""
     if seen.strides is None:
         return original
     begin = original.offset * original.meta.dtype.itemsize + seen.offset * seen.meta.dtype.itemsize
@@ -194,7 +195,7 @@ def _through(seen: Operand, original: Operand) -> Operand | None:
 
 
 def _as_call(op: JobOp, job: Job) -> JobOp:
-    """An op that writes into all of a temporary buffer, and reads nothing of that any more, makes it."""
+    """Turn an op that overwrites a whole temporary buffer, and reads none of it, into one that makes the buffer."""
     if op.kind != "into":
         return op
     (result,) = op.outputs

@@ -1,4 +1,4 @@
-"""The order of ops: for memory or for speed, and always such that each finds what it would find in the order given."""
+"""The order of ops, for memory or for speed: each op still finds the values that it finds in the given order."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def reorder(job: Job, settings: Settings) -> Job:
         return job
     flow = flow_of(job)
     ops: list[JobOp] = []
-    for place, run in groupby(range(len(job.ops)), lambda it: _place(job.ops[it])):
+    for place, run in groupby(range(len(job.ops)), lambda position: _place(job.ops[position])):
         positions = list(run)
         ops += _reordered(flow, positions, wanted) if place else [job.ops[position] for position in positions]
     return job if all([one is other for one, other in zip(ops, job.ops, strict=True)]) else job.with_ops(ops)
@@ -39,19 +39,19 @@ def _place(op: JobOp) -> tuple[object, ...]:
 
 def _reordered(flow: Flow, positions: list[int], prefer: Literal["memory", "speed"]) -> list[JobOp]:
     """The ops at these positions, which follow each other."""
-    ops = [flow.job.ops[it] for it in positions]
+    ops = [flow.job.ops[position] for position in positions]
     if len(ops) < 3:
         return ops
     steps: list[Op] = []
     made: dict[int, int] = {}
     for position, op in zip(positions, ops, strict=True):
-        # Only the first write makes a buffer; the others change what is there, as far as memory is concerned.
+        # The first write makes a buffer; later ones use the same memory.
         outputs = tuple([write for write in dict.fromkeys(op.writes()) if _made_at(flow, write, position)])
         made.update({output: flow.job.buffers[output].meta.nbytes for output in outputs})
         steps.append(
             Op(tuple([read for read in dict.fromkeys([*op.reads(), *op.writes()]) if read not in outputs]), outputs)
         )
-    kept = [it for it in made if flow.last_use(it) > positions[-1]]
+    kept = [buffer for buffer in made if flow.last_use(buffer) > positions[-1]]
     order = execution_order(steps, dependences(ops), made, prefer, kept=kept)
     return [ops[position] for position in order]
 

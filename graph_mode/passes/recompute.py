@@ -1,15 +1,15 @@
-"""Compute what a block has made anew for the backward pass, and do not keep it until then.
+"""Compute a block's results again for the backward pass, instead of keeping them until then.
 
-For a block with ``config.activation_checkpointing``, the ops of its forward pass that its backward pass needs something
-of are there a second time, right before the first op of the backward pass that does.  What goes into the block and what
-leaves it lives on; everything between can be forgotten once the block is through.  A block that is called several times
-is computed anew for each call, one whose calls follow each other directly for all of them at once.
+For a block with ``config.activation_checkpointing``, those ops of its forward pass that its backward pass depends on are
+repeated right before the first backward op that reads a result of the block.  The block's inputs and outputs stay
+in memory; all between is released after the forward pass.  A block that is called several times is repeated once for
+each call; calls that follow each other directly are repeated together.
 
-A second run gives the same bits: random ops have the same place in their generator's sequence, and variables that are
-read must not have been written since, else the calls at hand are left as they are.  Ops that change variables, such as
-those of running statistics, are not repeated.
+A second run gives the same bits: random ops have the same place in their generator's sequence.  If a variable that the
+ops read has been written since, the call is left as it is.  Ops that change variables, such as those of running
+statistics, are not repeated.
 
-This is to be done behind whatever looks for equal ops, which would undo it.
+This pass runs after the search for equal ops, which would undo it.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _REPEATABLE: Final = ("call", "into", "transfer")
 
 @attrs.define(eq=False)
 class _Entry:
-    """An op on its way through the pass.
+    """An op in the changing job.
 
     Attributes:
         op: the op.
-        copy: 0 for what was there; otherwise, which run of copies it belongs to.
+        copy: 0 for an original; else the number of the run of copies that it belongs to.
     """
 
     op: JobOp
@@ -42,15 +42,15 @@ class _Entry:
 
     @property
     def forward(self) -> bool:
-        """Whether it makes something that a backward pass may need."""
+        """Whether a backward pass may read its results."""
         return not self.op.backward or self.copy > 0
 
 
 def recompute(job: Job, settings: Settings) -> Job:
-    """The job with the ops of checkpointed blocks repeated where the backward pass needs their results."""
+    """Repeat the ops of checkpointed blocks where the backward pass needs their results."""
     paths = [path for path, config in settings.blocks.items() if config.activation_checkpointing]
     work = _Work(job)
-    # Blocks within others last: they find the copies made for the blocks around.
+    # Outer blocks first, so that the blocks within them find the copies.
     for path in sorted(paths, key=lambda path: path.count(".")):
         for run in reversed(list(_runs(work.entries, path))):
             work.repeat(run)
@@ -75,7 +75,7 @@ class _Work:
     Attributes:
         entries: its ops.
         buffers: its buffers.
-        copies: how many runs of ops have been copied.
+        copies: the number of copied runs of ops.
     """
 
     def __init__(self, job: Job) -> None:
@@ -85,7 +85,7 @@ class _Work:
         self._next = max(self.buffers, default=-1) + 1
 
     def repeat(self, run: list[_Entry]) -> None:
-        """Let the backward pass use copies of these ops, which follow each other, if that is possible."""
+        """Let the backward pass use copies of these consecutive ops, if that is possible."""
         start = self.entries.index(run[0])
         end = start + len(run)
         made = self._made(start, end)
@@ -112,13 +112,13 @@ class _Work:
             self._copy(chosen, wanted, own, place)
 
     def _made(self, start: int, end: int) -> set[int]:
-        """The buffers that begin to be there within."""
+        """The temporary buffers that are first written by the ops from `start` to `end`."""
         made = {buffer for entry in self.entries[start:end] for buffer in entry.op.writes()}
         made = {buffer for buffer in made if self.buffers[buffer].role == "temporary"}
         return made.difference(*[entry.op.writes() for entry in self.entries[:start]])
 
     def _needed(self, start: int, end: int, wanted: set[int], own: set[int]) -> list[int]:
-        """The positions of the ops from which these buffers come, by way of those that the copies have of their own."""
+        """The positions of the ops that make these buffers, directly or through buffers of which copies are made."""
         needed = set(wanted)
         chosen: list[int] = []
         for position in reversed(range(start, end)):
@@ -129,7 +129,7 @@ class _Work:
         return chosen[::-1]
 
     def _stays_the_same(self, chosen: list[int], made: set[int], own: set[int], place: int) -> bool:
-        """Whether running these ops again at that place gives what they gave, and does nothing else."""
+        """Whether running these ops again at `place` gives equal results and has no other effect."""
         written: dict[int, int] = {}  # by buffer, the position of the last write before that place
         for position in range(chosen[0], place):
             written.update(dict.fromkeys(self.entries[position].op.writes(), position))

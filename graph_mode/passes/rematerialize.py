@@ -1,16 +1,16 @@
-"""Make anew, right before the backward pass reads it, what would otherwise be kept at the peak of memory.
+"""Compute values a second time, right before the backward pass reads them, if keeping them raises the peak of memory.
 
-A value goes at its last use in the forward pass and comes back at its first in the backward pass.  What the ops that
-make it read must be there still, or be made anew as well by a short chain of ops, or be smaller than what it brings
-back.  Ops that change variables, such as those of running statistics, are not repeated.
+A value is released at its last use in the forward pass and computed again before its first in the backward pass.  Each
+operand of the repeated op has to be there still, to be computed again by a short chain of ops, or to be smaller than
+the value.  Ops that change variables, such as those of running statistics, are not repeated.
 
-Values are chosen by what lives when: always of those that live at the step where most does, the one that gives back
-most bytes per nanosecond, until nothing lowers that step any more.  Then those are left out again without which the
-most is no higher.  All that is added takes a part of the job's time, by the estimates of the op table: see
-`GraphConfig.allow_recomputation`.  Little is enough for elementwise ops and normalisations, wide products want more.
+Values are chosen greedily: among those that are alive at the peak, the one that saves most bytes per nanosecond, until
+none lowers the peak.  Then choices that do not lower the peak after all are dropped.  The repeated ops may take a given
+part of the job's time, by the estimates of the op table: see `GraphConfig.allow_recomputation`.  A small part is enough
+for elementwise ops and normalisations; wide products need more.
 
-A second run gives the same bits: the op is the same, what it reads has not been written since, and a random op has the
-same place in its generator's sequence.  This comes behind everything that moves ops, since it is about their order.
+A second run gives the same bits: the op is the same, its operands have not been written since, and a random op has the
+same place in its generator's sequence.  This pass comes after all that move ops, since lifetimes depend on the order.
 """
 
 from __future__ import annotations
@@ -34,30 +34,30 @@ from .recompute import renamed
 if TYPE_CHECKING:
     from . import Settings
 
-# How many ops may follow each other to bring one value back.
+# The longest chain of ops that is repeated for one value.
 _LONGEST: Final = 3
 
-# How often the memory is planned anew; and by what part it has to shrink each time, lest nothing be changed.
+# How often the memory is planned again; a plan is taken only if it saves this part of the memory.
 _ROUNDS: Final = 4
 _LEAST_GAIN: Final = 0.01
 
-# How many values are considered in a round: building must stay quick for jobs of any size.
+# How many values are chosen in a round, so that large jobs build quickly.
 _TRIED: Final = 256
 
 
 @attrs.frozen(eq=False)
 class _Choice:
-    """A value that may be made anew.
+    """A value that can be computed again.
 
     Attributes:
-        buffer: where it is.
-        again: the positions of the ops to be repeated, ascending; the last makes it.
+        buffer: the value's buffer.
+        again: the positions of the ops to repeat, ascending; the last computes the value.
         place: the position before which they are repeated.
-        reads: the buffers that the repeated ops read, but for those that they make.
-        gone: the steps at which it need not be there: from, and up to but not including.
-        size: its bytes.
-        longer: buffers that have to live until that place: from which step on, and their bytes.
-        making: the bytes that are needed beyond its own while it is made anew.
+        reads: the buffers that the repeated ops read, without those that they make.
+        gone: the steps at which the value is absent: the first, and the first behind them.
+        size: the value's bytes.
+        longer: buffers that have to live until `place`: the step from which on, and their bytes.
+        making: bytes that the repeated ops need besides the value's own.
         cost: nanoseconds.
     """
 
@@ -72,7 +72,7 @@ class _Choice:
     cost: int
 
     def shift(self, live: npt.NDArray[np.int64], sign: int = 1) -> None:
-        """Change what lives at each step as it would; -1 for the sign takes that back."""
+        """Add the choice's effect to the bytes alive at each step; with sign -1, remove the effect."""
         begin, end = self.gone
         live[begin:end] -= sign * self.size
         for since, nbytes in self.longer:
@@ -80,7 +80,7 @@ class _Choice:
 
 
 def rematerialize(job: Job, settings: Settings) -> Job:
-    """The job with ops repeated for the backward pass, where less memory is needed for that."""
+    """Repeat ops for the backward pass where that saves memory."""
     if not settings.config.recomputation or not any([op.backward for op in job.ops]):
         return job
     allowance = int(settings.config.recomputation * sum([cost_of(op) for op in job.ops]))
@@ -100,11 +100,11 @@ def rematerialize(job: Job, settings: Settings) -> Job:
 
 @attrs.frozen
 class _Memory:
-    """What a chain needs of its own.
+    """A chain's own memory.
 
     Attributes:
         task: the chain.
-        filled: how many steps come before its first op.
+        filled: the number of steps before its first op.
         lifetimes: see `lifetimes_of`.
     """
 
@@ -114,7 +114,7 @@ class _Memory:
 
 
 def _memory_of(job: Job) -> list[_Memory]:
-    """Of each chain."""
+    """The memory of each chain."""
     tasks, _ = form_tasks(job)
     elsewhere = frozenset([buffer for task in tasks for buffer in task.reads])
     chains = [task for task in tasks if task.op is None]
@@ -122,22 +122,22 @@ def _memory_of(job: Job) -> list[_Memory]:
 
 
 def _least(memory: list[_Memory]) -> int:
-    """The bytes that the chains need at least."""
-    return sum([lower_bound(each.lifetimes) for each in memory])
+    """A lower bound for the chains' bytes."""
+    return sum([lower_bound(chain.lifetimes) for chain in memory])
 
 
 def _chosen(job: Job, memory: list[_Memory], allowance: int) -> Iterator[_Choice]:
-    """What is to be made anew, of all chains."""
+    """The values to compute again, of all chains."""
     flow = flow_of(job)
-    for each in memory:
-        for choice in _Chain(flow, each).choices(allowance):
+    for chain in memory:
+        for choice in _Chain(flow, chain).choices(allowance):
             allowance -= choice.cost
             yield choice
 
 
 @attrs.define
 class _Span:
-    """A buffer in the chain's memory: its bytes, and the first and the last step that need it."""
+    """A buffer in the chain's memory: its bytes, and the first and the last step that use it."""
 
     size: int
     first: int
@@ -145,11 +145,11 @@ class _Span:
 
 
 class _Chain:
-    """Choosing among the values of one chain.
+    """Chooses among the values of one chain.
 
     Args:
-        flow: of the job.
-        memory: of the chain.
+        flow: the job's versions.
+        memory: the chain's memory.
     """
 
     def __init__(self, flow: Flow, memory: _Memory) -> None:
@@ -160,36 +160,36 @@ class _Chain:
             lifetime.id: _Span(aligned(lifetime.nbytes, ALIGNMENT), lifetime.first, lifetime.last)
             for lifetime in memory.lifetimes
         }
-        # What lives at each step; and when it begins, before the op has made anything.
+        # The bytes alive during each step; and at its start, before the op has made its results.
         self._live = np.zeros(memory.filled + len(memory.task.ops) + 1, np.int64)
         self._entering = np.zeros_like(self._live)
         for block in blocks_of(memory.lifetimes, ALIGNMENT):
             self._live[block.first : block.last + 1] += block.size
             self._entering[block.first + 1 : block.last + 1] += block.size
-        found = [
+        choices = [
             choice
             for span in sorted(self._spans)
-            if self._may_be_made_anew(span) and (choice := self._choice(span)) is not None
+            if self._is_candidate(span) and (choice := self._choice(span)) is not None
         ]
-        # Those that give back most bytes per nanosecond come first.
-        self._candidates = sorted(found, key=lambda it: it.cost / it.size)
+        # Most bytes per nanosecond first.
+        self._candidates = sorted(choices, key=lambda choice: choice.cost / choice.size)
         self._forgotten: set[int] = set()
         self._needed: set[int] = set()
 
-    def _may_be_made_anew(self, buffer: int) -> bool:
-        """Whether an op of the chain that can be repeated makes it, for the backward pass among others."""
+    def _is_candidate(self, buffer: int) -> bool:
+        """Whether a repeatable op of the chain makes the buffer, and the backward pass reads the buffer last."""
         makers, readers = self._flow.writers.get(buffer, []), self._flow.readers.get(buffer, [])
         if not makers or not readers or makers[0] not in self._step or not self._spans[buffer].size:
             return False
         maker, last = self._job.ops[makers[0]], self._job.ops[readers[-1]]
-        # What else an op makes, such as the statistics of a normalisation, is not worth running it again.
+        # Smaller results of the same op, such as the statistics of a normalisation, are not worth a second run.
         largest = max([operand.meta.nbytes for operand in maker.outputs])
         if self._job.buffers[buffer].meta.nbytes < largest:
             return False
         return last.backward and self._repeatable(maker, last)
 
     def choices(self, allowance: int) -> list[_Choice]:
-        """What to make anew, within so many nanoseconds."""
+        """The values to compute again, within so many nanoseconds."""
         taken: list[_Choice] = []
         for _ in range(_TRIED):
             peak = int(self._live.argmax())
@@ -206,10 +206,10 @@ class _Chain:
         return self._without_the_needless(taken)
 
     def _without_the_needless(self, taken: list[_Choice]) -> list[_Choice]:
-        """Those without which more would live at the worst step; the dearest go first."""
+        """The choices without which the peak would be higher; the most expensive are dropped first."""
         most = int(self._live.max())
         needed: list[_Choice] = []
-        for choice in sorted(taken, key=lambda it: -it.cost):
+        for choice in sorted(taken, key=lambda choice: -choice.cost):
             choice.shift(self._live, -1)
             if int(self._live.max()) > most:
                 choice.shift(self._live)
@@ -217,7 +217,7 @@ class _Chain:
         return needed
 
     def _best_at(self, peak: int, allowance: int) -> _Choice | None:
-        """Of what need not live at this step, the best that raises no other."""
+        """The best choice that is absent at this step and raises no other step above the peak."""
         most = int(self._live[peak])
         for choice in self._candidates:
             idle = choice.gone[0] <= peak < choice.gone[1] and choice.buffer not in self._needed
@@ -226,7 +226,7 @@ class _Chain:
         return None
 
     def _lowers(self, choice: _Choice, peak: int, most: int) -> bool:
-        """Whether less lives at that step with the choice, and nowhere as much as now."""
+        """Whether the choice lowers the bytes at `peak`, and no step gets above the peak."""
         longer = [nbytes for since, nbytes in choice.longer if since <= peak]
         if sum(longer) >= choice.size or not self._forgotten.isdisjoint(choice.reads):
             return False
@@ -238,7 +238,7 @@ class _Chain:
         return highest <= most and int(self._entering[end]) + choice.making < most
 
     def _choice(self, buffer: int) -> _Choice | None:
-        """How the value could be made anew, where it lies idle longest until the backward pass reads it."""
+        """How to compute the value again for the backward read before which it is unused longest; None if that fails."""
         readers, maker = self._flow.readers[buffer], self._flow.writers[buffer][0]
         late = len(readers)
         while late and self._job.ops[readers[late - 1]].backward:
@@ -252,9 +252,9 @@ class _Chain:
         if used[gap + 1] - last_before < 2 or not self._collect(maker, place, again, longer, _LONGEST):
             return None
         ordered = tuple(sorted(again))
-        ops = [self._job.ops[it] for it in ordered]
+        ops = [self._job.ops[index] for index in ordered]
         made = {output.buffer: aligned(output.meta.nbytes, ALIGNMENT) for op in ops for output in op.outputs}
-        spans = [self._spans[it] for it in longer]
+        spans = [self._spans[operand] for operand in longer]
         size = self._spans[buffer].size
         workspace = max([workspace_of(op) for op in ops])
         return _Choice(
@@ -270,7 +270,7 @@ class _Chain:
         )
 
     def _collect(self, position: int, place: int, again: set[int], longer: dict[int, None], depth: int) -> bool:
-        """Gather the ops to be repeated for the result of this one, and what has to live longer for that."""
+        """Collect the ops to repeat for the results of the op at `position`, and the buffers that have to live longer."""
         op = self._job.ops[position]
         if not depth or position not in self._step or not self._repeatable(op, self._job.ops[place]):
             return False
@@ -280,9 +280,9 @@ class _Chain:
                 return False
             span = self._spans.get(buffer)
             if span is None or span.last >= self._step[place]:
-                continue  # it is there in any case
+                continue  # alive in any case
             if self._job.buffers[buffer].role == "input":
-                return False  # the caller may want to write it, and gets it back when it has been read
+                return False  # the caller gets the argument's memory back once the argument has been read
             maker = self._flow.writers.get(buffer, [-1])[0]
             further, others = set(again), dict(longer)
             if maker >= 0 and self._collect(maker, place, further, others, depth - 1):
@@ -298,7 +298,7 @@ class _Chain:
 
 
 def _with_copies(job: Job, chosen: list[_Choice]) -> Job:
-    """The job with the ops of the choices repeated, and what reads their values from there on reading the copies."""
+    """The job with the choices' ops repeated; later readers of their values read the copies."""
     buffers = dict(job.buffers)
     before: defaultdict[int, list[_Choice]] = defaultdict(list)
     for choice in chosen:
@@ -317,7 +317,7 @@ def _with_copies(job: Job, chosen: list[_Choice]) -> Job:
 
 
 def _copy(op: JobOp, own: dict[int, int], buffers: dict[int, Buffer]) -> JobOp:
-    """The op once more, from and into buffers of the copies' own."""
+    """The op once more, on buffers of the copies' own."""
     inputs = renamed(op.inputs, own)
     for operand in op.outputs:
         number = own[operand.buffer] = max(buffers) + 1

@@ -1,7 +1,7 @@
-"""Take the bias out of a dense layer whose result goes on into elementwise ops, so that these are fused with it.
+"""Split the bias off a dense layer whose result feeds elementwise ops, so that the addition is fused with them.
 
-What is left is a product, which BLAS writes where the rest then finds it: bias and activation are one walk through that
-memory, in place.  To each element happens what happened before, so that every bit stays what it was.
+BLAS then writes the product into memory, and bias and activation are applied in one walk, in place.  The arithmetic on
+each element is the same, so that every bit stays as it was.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .fuse_elementwise import is_elementwise
 
 
 def split_biases(job: Job) -> Job:
-    """The job with an op `add` behind each such product."""
+    """Replace each such layer by a product and an op `add`."""
     flow = flow_of(job)
     buffers = dict(job.buffers)
     ops: list[JobOp] = []
@@ -32,17 +32,18 @@ def split_biases(job: Job) -> Job:
 
 
 def _goes_on(flow: Flow, position: int, op: JobOp) -> bool:
-    """Whether an op is a dense layer with a bias, and an elementwise op of its shape reads what it makes first."""
+    """Whether an op is a dense layer with a bias whose first reader is an elementwise op of the same shape."""
     if op.op != "linear" or op.kind != "call" or len(op.inputs) < 3 or not flow.written_once(op):
         return False
     (result,) = op.outputs
     readers = flow.readers.get(result.buffer, [])
-    # Half precision is rounded once, behind the bias.
+    # Half precision is rounded once, after the bias.
     if result.meta.dtype.numpy.itemsize < 4 or not result.meta.numel or not readers or readers[0] < position:
         return False
     reader = flow.job.ops[readers[0]]
     if not is_elementwise(reader):
         return False
-    seen = [operand for operand in reader.inputs if operand.buffer == result.buffer]
-    same = all([is_whole(it, flow.job) for it in seen]) and reader.outputs[0].meta.shape == result.meta.shape
+    operands = [operand for operand in reader.inputs if operand.buffer == result.buffer]
+    whole = all([is_whole(operand, flow.job) for operand in operands])
+    same = whole and reader.outputs[0].meta.shape == result.meta.shape
     return same and reader.outputs[0].meta.device is result.meta.device
