@@ -1,8 +1,10 @@
-"""The actor runtime of graphs, as a pure core: each task of a plan is an actor that acts when all it reads is full and
-all it writes is free.
+"""The actor runtime of graphs: each task of a plan is an actor, which acts when all its inputs are full and all its
+outputs have a free slot.
 
-Nothing but messages orders them: "full" to consumers, "free" back to the producer, and "no more" at the end.  How far
-tasks run ahead of each other, and so pipelining and the bound on memory, is the number of slots of each register.
+Messages alone order the acts: "full" to consumers, "free" back to the producer, and "no more" at the end.  The number
+of slots of each register says how far tasks run ahead of each other: more slots allow more pipelining, for more memory.
+
+The code is free of side effects: it has no threads, clocks or arrays, and returns decisions to the caller.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""`Actor` acts when it has something of all that it reads and room in all that it writes: the rules in full.
+"""`Actor` acts when each of its inputs holds a slot and each of its outputs has a free slot: the rules in full.
 
-Every output begins with all its slots as credits.  An act takes one from each, sends it to every consumer, and counts
-how many have it; when all have given it back it is a credit again.  What was read goes back to its producer behind the
-act, unless an output lies in the same memory: then when that output's slot has come back.  When an input has ended and
-is drained, the actor tells its consumers once that no more will come, and stays, as a zombie that gives back whatever
-still arrives, until everything of its own is back and all its inputs have ended.
+All slots of an output begin as free.  An act takes one slot of each output, sends it to every consumer, and counts the
+consumers that hold it; when all have given it back, it is free again.  A slot that was read goes back to its producer
+after the act, unless an output lies in the same memory: then when that output's slot has come back.  When an input has
+ended and is drained, the actor tells its consumers once that no more will come.  Then it stays as a zombie, which gives
+back all slots that still arrive, until its own slots are back and all its inputs have ended.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from .messages import FREE, FULL, Message, Wait
 
 @final
 class InputPort:
-    """What an actor knows of one register that it consumes.
+    """An actor's view of a register that it consumes.
 
     Attributes:
         register: its id.
-        slots: for the acts.
+        slots: its slots, for the acts.
         acks: by slot, the message that gives it back.
-        fifo: the slots that are here and have not been read, in order.
+        fifo: the slots that have arrived and have not been read, in order.
         ended: whether no more will come.
-        kept: whether what was read goes back only when the output that holds it has come back.
+        kept: whether a slot goes back only when the output that shares its memory has come back.
     """
 
     __slots__ = ("acks", "ended", "fifo", "kept", "register", "slots")
@@ -44,27 +44,28 @@ class InputPort:
         self.kept = kept
 
     def connect(self, acks: list[Message]) -> None:
-        """Take the messages that give the slots back."""
+        """Set the messages that give the slots back."""
         self.acks = acks
 
 
 @final
 class OutputPort:
-    """What an actor knows of one register that it produces.
+    """An actor's view of a register that it produces.
 
     Attributes:
         register: its id.
-        slots: for the acts.
-        free: the slots that may be written: the credits.
-        claimed: the slot being written by the group of acts at hand, or written last.
-        sends: how many messages hand out one slot: one for each consumer, or several for each if it repeats.
+        slots: its slots, for the acts.
+        free: the slots that may be written.
+        claimed: the slot that the current group of acts writes, or the slot written last.
+        sends: the number of messages that hand out one slot: one for each consumer, or several for each if it repeats.
         readers: by slot, how many of these have not been given back.
-        near, far: by slot, the messages that hand it out, to the same thread and to others.
+        near: by slot, the messages that hand it out to actors of the same thread.
+        far: by slot, the messages that hand it out to other threads.
         ends: the messages that tell consumers that no more will come.
-        keeps: the input whose slot goes back when this one's has come back; None if none.
+        keeps: the input whose slot goes back when this one's has come back; None if there is none.
         in_place: whether it lies in the memory of that input.
         lent: by slot, the slot of that input.
-        ordered: whether a consumer is on the same thread, so that what it gives back may still be being read.
+        ordered: whether a consumer is on the same thread, so that a slot that comes back may still be being read.
     """
 
     __slots__ = (
@@ -99,12 +100,13 @@ class OutputPort:
         self.ordered = False
 
     def connect(self, fulls: Sequence[Sequence[Message]], times: int, ordered: bool, ends: list[Message]) -> None:
-        """Take the messages that it sends.
+        """Set the messages that it sends.
 
         Args:
-            fulls: by slot, one to each consumer.
+            fulls: by slot, one for each consumer.
             times: how often a slot is handed out to each.
-            ordered, ends: see `OutputPort`.
+            ordered: see `OutputPort`.
+            ends: see `OutputPort`.
         """
         for slot, messages in enumerate(fulls):
             for message in messages:
@@ -121,11 +123,11 @@ class Actor(Source):
     Args:
         task: the id of its task.
         thread: its thread.
-        run: what acts are to run; None for nothing.
-        buffer: what each act takes an item from; None for no buffer.
-        period: of Acc, Pack and Unpack, how many acts are a group; 1 otherwise.
-        gathers: whether outputs are handed out once in a group.
-        spreads: whether inputs are read once in a group.
+        run: the function that acts run; None for nothing.
+        buffer: the buffer from which each act takes an item; None for no buffer.
+        period: for Acc, Pack and Unpack, the number of acts of a group; 1 otherwise.
+        gathers: whether outputs are handed out once per group.
+        spreads: whether inputs are read once per group.
     """
 
     __slots__ = (
@@ -166,14 +168,14 @@ class Actor(Source):
         self.spreads = spreads
         self.inputs: list[InputPort] = []
         self.outputs: list[OutputPort] = []
-        # Without the control registers: what acts get.
+        # Without the control registers, for the acts.
         self.data_inputs: list[InputPort] = []
         self.data_outputs: list[OutputPort] = []
         self.index = 0
-        # How many inputs have something, and how many outputs have room.
+        # The numbers of inputs that hold a slot, and of outputs that have a free one.
         self.ready_inputs = 0
         self.ready_outputs = 0
-        # Slots handed out and not given back, counted once for each message.
+        # The slots handed out and not given back, counted once for each message.
         self.reading = 0
         # Inputs that have not ended.
         self.open_inputs = 0
@@ -187,7 +189,7 @@ class Actor(Source):
 
     def receive(self, message: Message) -> None:
         if self.destroyed:
-            raise InternalError(f"{message!r} came to an actor that has been destroyed")
+            raise InternalError(f"{message!r} arrived at an actor that has been destroyed")
         kind = message.kind
         if kind == FULL:
             source = self.inputs[message.port]
@@ -217,14 +219,14 @@ class Actor(Source):
 
     def waits(self) -> list[Wait]:
         if self.zombie:
-            found = [Wait("eord", port.register) for port in self.inputs if not port.ended]
-            return found + [Wait("returns", port.register) for port in self.outputs if any(port.readers)]
-        found = [Wait("full", port.register) for port in self.inputs if not port.fifo]
+            waits = [Wait("eord", port.register) for port in self.inputs if not port.ended]
+            return waits + [Wait("returns", port.register) for port in self.outputs if any(port.readers)]
+        waits = [Wait("full", port.register) for port in self.inputs if not port.fifo]
         if not self._has_claimed():
-            found += [Wait("free", port.register) for port in self.outputs if not port.free]
+            waits += [Wait("free", port.register) for port in self.outputs if not port.free]
         if self.buffer is not None and not self.buffer.items:
-            found.append(Wait("item", -1))
-        return found
+            waits.append(Wait("item", -1))
+        return waits
 
     def holds(self, register: int) -> bool:
         if any([port.register == register and bool(port.fifo) for port in self.inputs]):
@@ -273,10 +275,12 @@ class Actor(Source):
                 self.ready_outputs -= 1
 
     def _claim_in_place(self, port: OutputPort) -> None:
-        """Take the slot that lies in the one to be read.  That came only because this one is back."""
+        """Take the slot that lies in the input's slot; the input came only because this slot is back."""
         keeps = port.keeps
         if keeps is None or keeps.fifo[0] not in port.free:
-            raise InternalError(f"register {port.register} lies in memory that came before its own readers had done")
+            raise InternalError(
+                f"register {port.register} is to be written into memory that its own readers still hold"
+            )
         port.claimed = keeps.fifo[0]
         port.free.remove(port.claimed)
 
@@ -292,7 +296,7 @@ class Actor(Source):
                 self.thread.local.extend(port.near[slot])
                 far.extend(port.far[slot])
                 continue
-            # Nobody reads it: it is free again behind the act, and so is what it lies in.
+            # Without readers it is free again after the act, and so is the slot in whose memory it lies.
             self._make_free(port, slot)
             if keeps is not None:
                 self._acknowledge(keeps.acks[port.lent[slot]], far)
@@ -329,7 +333,7 @@ class Actor(Source):
             self.ready_outputs += 1
 
     def _exhausted(self) -> bool:
-        """Whether it can never act again."""
+        """Whether the actor can never act again."""
         if self.buffer is not None and self.buffer.ended():
             return True
         return self.ending and any([port.ended and not port.fifo for port in self.inputs])

@@ -1,6 +1,6 @@
-"""`CloseableBuffer` is a queue that can end: what sources, wait ticks and callbacks take from.
+"""`CloseableBuffer` is a queue that can end; sources, wait ticks and callbacks take items from it.
 
-Puts and the closing come from one thread at a time, takes from one thread at a time, which may be another.
+One thread at a time may put and close, and one thread at a time may take; they may differ.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import Final, final
 
 @final
 class NotYet:
-    """Nothing is there, but something may come."""
+    """The buffer is empty, but more items may come."""
 
 
 @final
 class Ended:
-    """Nothing is there, and nothing will come."""
+    """The buffer is empty, and no items will come."""
 
 
 NOT_YET: Final = NotYet()
@@ -29,8 +29,8 @@ class CloseableBuffer:
 
     Attributes:
         name: for error messages.
-        items: what has been put and not been taken.
-        closed: whether nothing may be put any more.
+        items: the items put and not taken.
+        closed: whether it takes no more items.
     """
 
     __slots__ = ("closed", "items", "name")
@@ -47,12 +47,12 @@ class CloseableBuffer:
             RuntimeError: if the buffer has been closed.
         """
         if self.closed:
-            raise RuntimeError(f"the buffer {self.name!r} has been closed and takes nothing any more")
+            raise RuntimeError(f"the buffer {self.name!r} has been closed and takes no more items")
         self.items.append(item)
 
     def take(self) -> object:
         """The oldest item, `NOT_YET`, or `ENDED`."""
-        # Closed is asked first: what is closed by then has all its items.
+        # `closed` is read first: a buffer that is closed by then has all its items.
         closed = self.closed
         if self.items:
             return self.items.popleft()
@@ -63,14 +63,14 @@ class CloseableBuffer:
         return self.closed and not self.items
 
     def close(self) -> None:
-        """Let nothing be put any more; what is there can still be taken.  Closing twice is closing once."""
+        """Take no more items; the present ones can still be taken.  Closing twice is allowed."""
         self.closed = True
 
     def discard(self, count: int) -> list[object]:
         """Remove the `count` youngest items; returns them, the oldest first.
 
         Raises:
-            ValueError: if there are fewer.
+            ValueError: if the buffer holds fewer.
         """
         if not 0 <= count <= len(self.items):
             raise ValueError(f"the buffer {self.name!r} holds {len(self.items)} items; cannot discard {count}")

@@ -1,9 +1,9 @@
-"""`ActorThread` is what one stream's actors share: the messages waiting for them, and what they want run, in order.
+"""`ActorThread` holds the state that one stream's actors share: their messages, and the actions to run, in order.
 `Bus` finds the thread of a message.
 
-A message to an actor of the same thread goes at once, into the thread's own queue: whatever its receiver runs, the
-stream runs behind what the sender runs.  A message to another thread goes when the stream has completed what came
-before it, and then by the `post` of whoever drives the threads.
+A message to an actor of the same thread goes immediately, into the thread's own queue: the receiver's actions run on
+the same stream, after the sender's.  A message to another thread goes by the driver's `post`, when the stream has
+completed all earlier actions.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from .messages import CONSTRUCT, START, Message, Receiver
 
 @final
 class RegisterSlot:
-    """One slot of a register, as an act gets it.
+    """One slot of a register, for the acts.
 
     Attributes:
         register: the id of the register.
-        slot: which of its slots.
-        memory: whatever the driver puts there before the start, for the acts to find; the core never looks.
+        slot: its number among the register's slots.
+        memory: set by the driver before the start, for the acts; the actors never look.
     """
 
     __slots__ = ("memory", "register", "slot")
@@ -40,16 +40,17 @@ class RegisterSlot:
 
 @final
 class Action:
-    """What is to be run on a thread's stream, after all actions before it, and then reported completed.
+    """Work to run on a thread's stream, after all earlier actions, and then to report as completed.
 
     Attributes:
-        actor: whose act it is.
-        run: the act, to be called with this action; None where there is nothing to run but the order to be kept.
-        inputs: the slots to be read, in the order of the task's consumed data registers.
-        outputs: the slots to be written, likewise.  Of Acc and Pack the same for all acts of a group.
-        index: which act of a group: Acc starts afresh at 0, Pack and Unpack take the slice of this number.
-        item: what was taken from the task's buffer, None without one.
-        far: messages to other threads, to be sent when this has completed.
+        actor: the actor whose act it is.
+        run: the function to call with this action; None where the action only keeps the order.
+        inputs: the slots to read, in the order of the task's consumed data registers.
+        outputs: the slots to write, in the order of its produced data registers.  All acts of a group of Acc and Pack
+            have the same.
+        index: the act's number in its group: Acc starts afresh at 0, Pack and Unpack take the slice of this number.
+        item: the item taken from the task's buffer; None without one.
+        far: messages to other threads, to be sent when this action has completed.
     """
 
     __slots__ = ("actor", "far", "index", "inputs", "item", "outputs", "run")
@@ -73,14 +74,14 @@ class Action:
         self.far = far
 
     def __repr__(self) -> str:
-        who = "order only" if self.actor is None else f"task {self.actor.id}"
-        return f"<Action {who}: {list(self.inputs)} -> {list(self.outputs)}, index {self.index}>"
+        name = "order only" if self.actor is None else f"task {self.actor.id}"
+        return f"<Action {name}: {list(self.inputs)} -> {list(self.outputs)}, index {self.index}>"
 
 
 Act: TypeAlias = Callable[[Action], object]
 
 # Hands a message over to the thread with this id, by calling `ActorSystem.deliver` there, sooner or later; messages
-# from one thread to another must arrive in the order of posting.
+# from one thread to another must arrive in the order in which they were posted.
 Post: TypeAlias = Callable[[int, Message], None]
 
 
@@ -90,7 +91,7 @@ class Source(Receiver):
     __slots__ = ()
 
     def poke(self) -> None:
-        """Look at the buffer again, and act as far as that allows."""
+        """Look at the buffer again, and act as often as that allows."""
         raise NotImplementedError
 
 
@@ -102,10 +103,10 @@ class ActorThread:
         id: the upper bits of its tasks' ids.
         inbox: messages from other threads, and commands.
         local: messages among its own actors.
-        launches: what this turn has decided to run.
-        in_flight: what earlier turns have, and has not been reported completed.
+        launches: the actions that the current turn has decided to run.
+        running: the actions of earlier turns that have not been reported completed.
         poked: whether something happened to a buffer.
-        alive: how many of its actors have not been destroyed.
+        alive: the number of its actors that have not been destroyed.
     """
 
     __slots__ = (
@@ -114,11 +115,11 @@ class ActorThread:
         "alive",
         "constructed",
         "id",
-        "in_flight",
         "inbox",
         "launches",
         "local",
         "poked",
+        "running",
         "sources",
         "started",
         "stopped",
@@ -129,7 +130,7 @@ class ActorThread:
         self.inbox: deque[Message] = deque()
         self.local: deque[Message] = deque()
         self.launches: list[Action] = []
-        self.in_flight: deque[Action] = deque()
+        self.running: deque[Action] = deque()
         self.actors: list[Receiver] = []
         self.sources: list[Source] = []
         self.alive = 0
@@ -140,21 +141,21 @@ class ActorThread:
         self._post = post
 
     def add(self, actor: Receiver) -> None:
-        """Take an actor that has been made."""
+        """Add an actor."""
         self.actors.append(actor)
         self.alive += 1
 
     def lose(self) -> None:
-        """One of the actors has been destroyed."""
+        """Count one actor as destroyed."""
         self.alive -= 1
 
     def poke(self) -> None:
-        """Something has happened to a buffer.  From any thread."""
+        """Look at the buffers in the next turn, since one has changed.  May be called from any thread."""
         if self.sources:
             self.poked = True
 
     def turn(self, limit: int) -> list[Action]:
-        """Handle what has arrived, until nothing is left or `limit` actions have been decided on."""
+        """Handle all messages, until none is left or `limit` actions have been decided on."""
         if self.stopped:
             raise RuntimeError(f"thread {self.id} has been stopped")
         inbox = self.inbox
@@ -177,36 +178,36 @@ class ActorThread:
                 break
         launches = self.launches
         self.launches = []
-        self.in_flight.extend(launches)
+        self.running.extend(launches)
         return launches
 
     def completed(self, count: int) -> None:
-        """The oldest `count` actions in flight have completed: send what waited for that."""
-        in_flight = self.in_flight
-        if not 0 <= count <= len(in_flight):
+        """Note that the oldest `count` running actions have completed, and send the messages that waited for them."""
+        running = self.running
+        if not 0 <= count <= len(running):
             raise InternalError(
-                f"{count} actions of thread {self.id} were reported completed, but {len(in_flight)} are in flight"
+                f"{count} actions of thread {self.id} were reported completed, but only {len(running)} are running"
             )
         for _ in range(count):
-            far = in_flight.popleft().far
+            far = running.popleft().far
             if far:
                 for message in far:
                     self._post(message.thread, message)
 
     def has_work(self) -> bool:
-        """Whether a turn would change anything, with no further event."""
+        """Whether a turn would change anything, without a further event."""
         return bool(self.local or self.inbox) or (self.poked and self.started)
 
     def send(self, message: Message, ordered: bool) -> None:
-        """Send what belongs to no act.
+        """Send a message that belongs to no act.
 
         Args:
-            message: to anyone.
-            ordered: whether it may leave the thread only when what is in flight has completed.
+            message: to any actor.
+            ordered: whether it may leave the thread only when all running actions have completed.
         """
         if message.near:
             self.local.append(message)
-        elif ordered and (self.launches or self.in_flight):
+        elif ordered and (self.launches or self.running):
             self.launches.append(Action(None, None, (), (), 0, None, (message,)))
         else:
             self._post(message.thread, message)
@@ -228,7 +229,7 @@ class Bus:
     """The threads of one system, by id.
 
     Args:
-        post: hands messages over between threads; None to put them straight into the inbox, for one that drives all.
+        post: hands messages over between threads; None to put them into the inbox directly, for a single driver.
     """
 
     __slots__ = ("post", "threads")
@@ -238,11 +239,11 @@ class Bus:
         self.post: Post = self.put if post is None else post
 
     def thread(self, number: int) -> ActorThread:
-        """The thread with this id, made if there is none yet."""
-        found = self.threads.get(number)
-        if found is None:
-            found = self.threads[number] = ActorThread(number, self.post)
-        return found
+        """The thread with this id, made at the first call."""
+        thread = self.threads.get(number)
+        if thread is None:
+            thread = self.threads[number] = ActorThread(number, self.post)
+        return thread
 
     def put(self, number: int, message: Message) -> None:
         """Put a message into a thread's inbox.
@@ -250,10 +251,10 @@ class Bus:
         Raises:
             InternalError: if this system has no such thread.
         """
-        found = self.threads.get(number)
-        if found is None:
+        thread = self.threads.get(number)
+        if thread is None:
             raise InternalError(f"{message!r} was delivered to a system that has no thread {number}")
-        found.inbox.append(message)
+        thread.inbox.append(message)
 
     def command(self, kind: int) -> None:
         """Give a command to all threads."""

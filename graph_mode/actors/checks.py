@@ -1,8 +1,8 @@
-"""`check` refuses plans that cannot run: at construction, with the names of the tasks at fault.
+"""`check` refuses plans that cannot run, at construction, with the names of the tasks at fault.
 
-What is wrong with one task or register is found by looking.  Whether counts suffice is found by running: actors are
-determinate, so that if one order of events gets through one full period of a plan, every order does, for ever; and if
-one gets stuck, all do.  The run is of the actors themselves, with nothing behind the acts.
+Faults of one task or register show in their descriptors.  Whether the counts of slots suffice is found by running the
+plan's own actors with empty acts for one full period.  Actors are determinate: if one order of events completes a
+period, every order completes every period; if one order gets stuck, all do.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from .stalls import describe, find_cycle
 
 
 def check(tasks: Sequence[TaskDescriptor], registers: Sequence[RegisterDescriptor]) -> None:
-    """See that a plan can run.
+    """Check that a plan can run.
 
     Raises:
-        ValueError: if it cannot, saying why.
+        ValueError: if it cannot; names the reason.
     """
     plan = Plan(tasks, registers)
     plan.check_numbers()
@@ -38,7 +38,7 @@ def check(tasks: Sequence[TaskDescriptor], registers: Sequence[RegisterDescripto
 
 
 class Plan:
-    """The tasks and registers by id, and what can be wrong with them."""
+    """The tasks and registers of a plan by id, and the checks."""
 
     def __init__(self, tasks: Sequence[TaskDescriptor], registers: Sequence[RegisterDescriptor]) -> None:
         self.sequence = (tasks, registers)
@@ -46,7 +46,7 @@ class Plan:
         self.registers = {register.id: register for register in registers}
 
     def check_numbers(self) -> None:
-        """Ids are used once and are ids; counts are at least 1; kinds exist."""
+        """Ids are unique and well formed; counts are at least 1; kinds exist."""
         tasks, registers = self.sequence
         for task in tasks:
             decode_task(task.id)
@@ -60,14 +60,16 @@ class Plan:
             if register.count < 1:
                 raise ValueError(f"register {register.id} has {register.count} slots; it must have at least 1")
         if len(self.tasks) != len(tasks):
-            raise ValueError(f"tasks share the id {_twice([it.id for it in tasks])}; give each its own")
+            raise ValueError(f"tasks share the id {_twice([task.id for task in tasks])}; give each its own")
         if len(self.registers) != len(registers):
-            raise ValueError(f"registers share the id {_twice([it.id for it in registers])}; give each its own")
+            raise ValueError(
+                f"registers share the id {_twice([register.id for register in registers])}; give each its own"
+            )
 
     def check_connections(self) -> None:
-        """Tasks and registers say the same of who produces and who consumes what."""
-        produced = {(it.id, register) for it in self.tasks.values() for register in it.all_produced()}
-        consumed = {(it.id, register) for it in self.tasks.values() for register in it.all_consumed()}
+        """Tasks and registers agree about producers and consumers."""
+        produced = {(task.id, register) for task in self.tasks.values() for register in task.all_produced()}
+        consumed = {(task.id, register) for task in self.tasks.values() for register in task.all_consumed()}
         for task in self.tasks.values():
             ids = task.all_produced() + task.all_consumed()
             if len(set(ids)) != len(ids):
@@ -79,27 +81,27 @@ class Plan:
                 for register in ids_of_name:
                     self._check_name(task, name, self.registers[register])
         for descriptor in self.registers.values():
-            for one in (descriptor.producer, *descriptor.consumers):
-                if one not in self.tasks:
-                    raise ValueError(f"register {descriptor.id} names task {one}, which does not exist")
+            for task_id in (descriptor.producer, *descriptor.consumers):
+                if task_id not in self.tasks:
+                    raise ValueError(f"register {descriptor.id} names task {task_id}, which does not exist")
             if len(set(descriptor.consumers)) != len(descriptor.consumers):
                 twice = self.tasks[_twice(list(descriptor.consumers))]
                 raise ValueError(f"register {descriptor.id} names the consumer {twice} twice")
             if (descriptor.producer, descriptor.id) not in produced:
                 producer = self.tasks[descriptor.producer]
                 raise ValueError(f"register {descriptor.id} is to be produced by {producer}, which does not list it")
-            for one in descriptor.consumers:
-                if (one, descriptor.id) not in consumed:
+            for task_id in descriptor.consumers:
+                if (task_id, descriptor.id) not in consumed:
                     raise ValueError(
-                        f"register {descriptor.id} is to be consumed by {self.tasks[one]}, which does not list it"
+                        f"register {descriptor.id} is to be consumed by {self.tasks[task_id]}, which does not list it"
                     )
-        for one, register in sorted(produced):
-            if self.registers[register].producer != one:
+        for task_id, register in sorted(produced):
+            if self.registers[register].producer != task_id:
                 other = self.tasks[self.registers[register].producer]
-                raise ValueError(f"{self.tasks[one]} lists register {register}, which is produced by {other}")
-        for one, register in sorted(consumed):
-            if one not in self.registers[register].consumers:
-                raise ValueError(f"{self.tasks[one]} consumes register {register}, which does not list it")
+                raise ValueError(f"{self.tasks[task_id]} lists register {register}, which is produced by {other}")
+        for task_id, register in sorted(consumed):
+            if task_id not in self.registers[register].consumers:
+                raise ValueError(f"{self.tasks[task_id]} consumes register {register}, which does not list it")
 
     def _check_name(self, task: TaskDescriptor, name: str, register: RegisterDescriptor) -> None:
         if (name == IN_CONTROL) != register.control:
@@ -110,7 +112,7 @@ class Plan:
             )
 
     def check_kind(self, task: TaskDescriptor) -> None:
-        """A task has what its kind needs."""
+        """A task has the inputs, outputs and counts that its kind requires."""
         kind = KINDS[task.kind]
         if kind.source and task.all_consumed():
             raise ValueError(f"{task} is a source and cannot consume anything, but consumes {task.all_consumed()}")
@@ -119,7 +121,7 @@ class Plan:
         if kind.sink and task.all_produced():
             raise ValueError(f"{task} is a sink and cannot produce anything, but produces {task.all_produced()}")
         if kind.buffered != bool(task.buffer):
-            needed = "needs the name of a buffer" if kind.buffered else f"has no use for the buffer {task.buffer!r}"
+            needed = "needs the name of a buffer" if kind.buffered else f"cannot use the buffer {task.buffer!r}"
             raise ValueError(f"{task} {needed}")
         if kind.buffered:
             for other in self.tasks.values():
@@ -136,93 +138,95 @@ class Plan:
                     f"{task} is to hold {task.count}, but its register {outputs[0].id} has {outputs[0].count} slots"
                 )
         elif task.count != 1 and not kind.counts:
-            raise ValueError(f"{task} has the count {task.count}, which its kind has no use for")
+            raise ValueError(f"{task} has the count {task.count}, but its kind takes none")
 
     def _data(self, registers: list[int]) -> list[RegisterDescriptor]:
         return [self.registers[register] for register in registers if not self.registers[register].control]
 
     def check_in_place(self, register: RegisterDescriptor, peer: int) -> None:
-        """What lies in another's memory can be written there without anybody noticing."""
+        """Memory of another register may be written only if nothing else reads that register."""
         task = self.tasks[register.producer]
-        what = f"register {register.id} of {task} cannot lie in register {peer}"
+        problem = f"register {register.id} of {task} cannot lie in register {peer}"
         if peer not in task.all_consumed():
-            raise ValueError(f"{what}, which the task does not consume")
+            raise ValueError(f"{problem}, which the task does not consume")
         other = self.registers[peer]
         kind = KINDS[task.kind]
         if register.control or other.control:
-            raise ValueError(f"{what}: control registers have no memory")
+            raise ValueError(f"{problem}: control registers have no memory")
         if not kind.in_place:
-            raise ValueError(f"{what}: tasks of this kind need memory of their own")
+            raise ValueError(f"{problem}: tasks of this kind need memory of their own")
         if other.count != register.count:
-            raise ValueError(f"{what}: they have {register.count} and {other.count} slots, and must have equally many")
+            raise ValueError(
+                f"{problem}: they have {register.count} and {other.count} slots, and must have equally many"
+            )
         if KINDS[self.tasks[other.producer].kind].repeats:
-            raise ValueError(f"{what}, which is handed out several times over and must stay as it is")
-        if [self.registers[it].in_place for it in task.all_produced()].count(peer) > 1:
-            raise ValueError(f"{what}: another output of the task lies there")
-        # A repeat does not write to it.
+            raise ValueError(f"{problem}, which is handed out several times over and must stay as it is")
+        if [self.registers[output].in_place for output in task.all_produced()].count(peer) > 1:
+            raise ValueError(f"{problem}: another output of the task lies there")
+        # A repeat does not write into the register.
         if len(other.consumers) > 1 and not kind.repeats:
             readers = ", ".join([str(self.tasks[consumer]) for consumer in other.consumers if consumer != task.id])
-            raise ValueError(f"{what}, which has other readers: {readers}")
+            raise ValueError(f"{problem}, which has other readers: {readers}")
 
     def check_liveness(self) -> None:
-        """Run one period, with nothing behind the acts.
+        """Run one period with empty acts.
 
         Raises:
-            ValueError: naming tasks that wait for each other in a circle, and all that is known of the rest.
-            InternalError: if something stops without that.
+            ValueError: if tasks wait for each other in a circle; describes all waiting tasks.
+            InternalError: if the plan stops without a circle.
         """
         acts = self._acts_of_a_period()
         if not acts:
             return
         tasks, registers = self.sequence
-        made = Construction(tasks, registers, {})
+        construction = Construction(tasks, registers, {})
         launches = max([acts[task.id] for task in tasks if KINDS[task.kind].buffered], default=0)
         for command in (CONSTRUCT, START):
-            made.bus.command(command)
-        for buffer in made.buffers.values():
+            construction.bus.command(command)
+        for buffer in construction.buffers.values():
             for _ in range(launches):
                 buffer.put(None)
         busy = True
         while busy:
             busy = False
-            for thread in made.bus.threads.values():
+            for thread in construction.bus.threads.values():
                 while thread.has_work():
                     thread.completed(len(thread.turn(1024)))
                     busy = True
-        stuck = [it for it, actor in made.actors.items() if actor.acted < acts[it]]
+        stuck = [task for task, actor in construction.actors.items() if actor.acted < acts[task]]
         if stuck:
-            cycle = find_cycle(made, stuck)
+            cycle = find_cycle(construction, stuck)
             if not cycle:
-                raise InternalError(f"these actors have stopped for no reason:\n{describe(made)}")
-            circle = " -> ".join([str(self.tasks[it]) for it in [*cycle, *cycle[:1]]])
+                raise InternalError(f"these actors have stopped without a circle:\n{describe(construction)}")
+            circle = " -> ".join([str(self.tasks[task]) for task in [*cycle, *cycle[:1]]])
             raise ValueError(
                 f"these tasks wait for each other in a circle, for want of slots or of a beginning: {circle}\n"
-                f"after {launches} launches:\n{describe(made)}"
+                f"after {launches} launches:\n{describe(construction)}"
             )
 
     def _acts_of_a_period(self) -> dict[int, int]:
-        """How often each task acts until everything is as at the beginning.
+        """The number of acts of each task until the plan is in its first state again.
 
         Raises:
-            ValueError: if some would fall behind others for ever.
+            ValueError: if some tasks would fall behind others for ever.
         """
         rates: dict[int, Fraction] = {}
         buffered = [task.id for task in self.tasks.values() if KINDS[task.kind].buffered]
         for begin in buffered + list(self.tasks):
             if begin not in rates:
                 self._spread_rates(begin, rates)
-        for one in buffered:
-            if rates[one] != 1:
+        for task_id in buffered:
+            if rates[task_id] != 1:
                 raise ValueError(
-                    f"{self.tasks[one]} acts {rates[one]} times for each item of {self.tasks[buffered[0]]}, but a "
-                    f"launch puts one item into each buffer"
+                    f"{self.tasks[task_id]} acts {rates[task_id]} times for each item of {self.tasks[buffered[0]]}, "
+                    "but a launch puts one item into each buffer"
                 )
-        groups = [rates[task.id] / _group(task) for task in self.tasks.values()]
+        groups = [rates[task.id] / _acts_of_a_group(task) for task in self.tasks.values()]
         launches = lcm(*[group.denominator for group in groups])
-        return {it: int(rate * launches) for it, rate in rates.items()}
+        return {task: int(rate * launches) for task, rate in rates.items()}
 
     def _spread_rates(self, begin: int, rates: dict[int, Fraction]) -> None:
-        """Find the rates of all that is connected with one, whose rate is 1."""
+        """Set the rates of all tasks connected with `begin`, whose rate is 1."""
         rates[begin] = Fraction(1)
         reached = [begin]
         while reached:
@@ -250,15 +254,15 @@ class Plan:
                 raise ValueError(
                     f"{producer} and {consumer}, which reads its register {register.id}, have rates that do not match: "
                     f"the reader is ready for {rates[consumer.id]} acts when it has to act {expected} times; look at "
-                    f"the counts of what accumulates, repeats, packs and unpacks between them"
+                    f"the counts of the tasks that accumulate, repeat, pack or unpack between them"
                 )
         elif consumer.id in rates:
             rates[producer.id] = rates[consumer.id] / per_act
             reached.append(producer.id)
 
 
-def _group(task: TaskDescriptor) -> int:
-    """How many acts belong together."""
+def _acts_of_a_group(task: TaskDescriptor) -> int:
+    """The number of acts that belong together."""
     kind = KINDS[task.kind]
     return task.count if kind.gathers or kind.spreads else 1
 
@@ -275,5 +279,5 @@ def _consumed_per_act(task: TaskDescriptor) -> Fraction:
 
 
 def _twice(ids: list[int]) -> int:
-    """One that is there more than once."""
+    """An id that occurs more than once."""
     return next(id_ for number, id_ in enumerate(ids) if id_ in ids[:number])

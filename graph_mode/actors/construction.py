@@ -17,16 +17,17 @@ class Construction:
     """The actors of one rank, connected, and the buffers that they take from.
 
     Args:
-        tasks, registers: of a plan that `checks` has found nothing to say against.
-        acts: by the id of the task, what its acts are to run.
-        post: hands messages over between threads; None for straight into the inbox.
-        rank: whose actors to make; None for all.
-        light: whether to make light actors where they will do.
+        tasks: the tasks of a plan that `checks.check` accepts.
+        registers: the registers of the plan.
+        acts: by the id of the task, the function that its acts run.
+        post: hands messages over between threads; None to put them into the inbox directly.
+        rank: the rank whose actors to make; None for all.
+        light: whether to make light actors where possible.
 
     Attributes:
         actors: by the id of the task.
         buffers: by name, in the order in which a launch fills them: wait ticks, callbacks, sources.
-        slots: by the id of the register, as acts get them.
+        slots: by the id of the register, its slots, for the acts.
     """
 
     def __init__(
@@ -38,16 +39,23 @@ class Construction:
         rank: int | None = None,
         light: bool = True,
     ) -> None:
-        self.tasks = {it.id: it for it in tasks}
-        self.registers = {it.id: it for it in registers}
+        self.tasks = {task.id: task for task in tasks}
+        self.registers = {register.id: register for register in registers}
         self.bus = Bus(post)
         self.actors: dict[int, Receiver] = {}
         self.buffers: dict[str, CloseableBuffer] = {}
-        self.slots = {it.id: tuple([RegisterSlot(it.id, slot) for slot in range(it.count)]) for it in registers}
-        self._inputs = {it.id: {register: port for port, register in enumerate(it.all_consumed())} for it in tasks}
-        self._outputs = {it.id: {register: port for port, register in enumerate(it.all_produced())} for it in tasks}
-        # Wait ticks first and sources last, so that nothing is under way before everything is there for it.
-        kinds = [KINDS[it.kind] for it in tasks]
+        self.slots = {
+            register.id: tuple([RegisterSlot(register.id, slot) for slot in range(register.count)])
+            for register in registers
+        }
+        self._inputs = {
+            task.id: {register: port for port, register in enumerate(task.all_consumed())} for task in tasks
+        }
+        self._outputs = {
+            task.id: {register: port for port, register in enumerate(task.all_produced())} for task in tasks
+        }
+        # Wait ticks first and sources last, so that nothing begins before all its buffers have an item.
+        kinds = [KINDS[task.kind] for task in tasks]
         for rule in (_is_wait_tick, _is_callback, _is_source):
             for task, kind in zip(tasks, kinds, strict=True):
                 if rule(kind) and (rank is None or rank_of(task.id) == rank):
@@ -63,10 +71,10 @@ class Construction:
                 self._connect(actor, task)
 
     def message(self, kind: int, target: int, register: int, slot: int, near: bool = False) -> Message:
-        """A message to an actor, which need not be one of these.
+        """A message to an actor, of this construction or of another.
 
         Raises:
-            KeyError: if the plan has no such task, or that has no such register.
+            KeyError: if the plan has no such task, or the task has no such register.
         """
         port = (self._outputs if kind == FREE else self._inputs)[target][register]
         return Message(kind, thread_of(target), target, register, slot, self.actors.get(target, NOBODY), port, near)
@@ -82,8 +90,8 @@ class Construction:
                 run,
                 tuple(task.all_consumed()),
                 tuple(task.all_produced()),
-                tuple([self.slots[it][0] for it in task.all_consumed() if not self.registers[it].control]),
-                tuple([self.slots[it][0] for it in task.all_produced() if not self.registers[it].control]),
+                tuple([self.slots[read][0] for read in task.all_consumed() if not self.registers[read].control]),
+                tuple([self.slots[write][0] for write in task.all_produced() if not self.registers[write].control]),
             )
         else:
             actor = self._make_general(task, kind, thread, run)
@@ -91,15 +99,16 @@ class Construction:
         thread.add(actor)
 
     def _is_light(self, task: TaskDescriptor, kind: Kind) -> bool:
-        """Whether each register comes and goes once between two acts."""
+        """Whether each register is handed over exactly once between two acts."""
         if kind.buffered or kind.counts or not task.all_consumed():
             return False
         for register in task.all_consumed():
             descriptor = self.registers[register]
             if descriptor.count != 1 or KINDS[self.tasks[descriptor.producer].kind].repeats:
                 return False
-        produced = [self.registers[it] for it in task.all_produced()]
-        return all([it.count == 1 for it in produced]) and sum([it.in_place is not None for it in produced]) <= 1
+        produced = [self.registers[register] for register in task.all_produced()]
+        in_place = sum([register.in_place is not None for register in produced])
+        return all([register.count == 1 for register in produced]) and in_place <= 1
 
     def _make_general(self, task: TaskDescriptor, kind: Kind, thread: ActorThread, run: Act | None) -> Actor:
         buffer = self.buffers[task.buffer] if kind.buffered else None
@@ -107,7 +116,7 @@ class Construction:
         actor = Actor(task.id, thread, run, buffer, period, kind.gathers, kind.spreads)
         if buffer is not None:
             thread.sources.append(actor)
-        kept = [self._kept_for(it, task, kind) for it in task.all_produced()]
+        kept = [self._kept_for(output, task, kind) for output in task.all_produced()]
         ports: dict[int, InputPort] = {}
         for register in task.all_consumed():
             source = InputPort(register, self.slots[register], register in kept)
@@ -130,10 +139,10 @@ class Construction:
         return actor
 
     def _kept_for(self, register: int, task: TaskDescriptor, kind: Kind) -> int | None:
-        """The input that is given back only when this output has come back."""
+        """The input that goes back only when this output has come back."""
         descriptor = self.registers[register]
         if kind.repeats and not descriptor.control:
-            return next(it for it in task.all_consumed() if not self.registers[it].control)
+            return next(read for read in task.all_consumed() if not self.registers[read].control)
         return descriptor.in_place
 
     def _connect(self, actor: Actor, task: TaskDescriptor) -> None:
@@ -155,7 +164,7 @@ class Construction:
                 actor.lie_in_place(number, source, len(consumers), self._is_ordered(task, register))
             fulls += self._fulls(task, register, 0)
             ends += self._ends(task, register)
-        actor.connect(fulls, [self._acks(task, it)[0] for it in task.all_consumed()], ends)
+        actor.connect(fulls, [self._acks(task, read)[0] for read in task.all_consumed()], ends)
 
     def _is_ordered(self, task: TaskDescriptor, register: int) -> bool:
         return any([_near(task.id, consumer) for consumer in self.registers[register].consumers])
@@ -169,7 +178,7 @@ class Construction:
         return [self.message(EORD, consumer, register, 0, _near(task.id, consumer)) for consumer in consumers]
 
     def _acks(self, task: TaskDescriptor, register: int) -> list[Message]:
-        """By slot, the message that gives it back."""
+        """By slot, the message that gives it back to its producer."""
         descriptor = self.registers[register]
         near = _near(task.id, descriptor.producer)
         return [self.message(FREE, descriptor.producer, register, index, near) for index in range(descriptor.count)]

@@ -1,7 +1,7 @@
-"""What a plan says of its registers and tasks, and what the kinds of tasks are.
+"""The registers and tasks of a plan as plain data, and the kinds of tasks.
 
-A *register* is what one task hands to others: `count` slots of memory, or of nothing for control.  A *task* is what
-becomes one actor.  Both are plain data.
+A *register* carries data from one task to others: `count` slots of memory, or of nothing for control.  A *task* becomes
+one actor.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ IN_CONTROL: Final = "in_control"
 
 @attrs.frozen
 class Kind:
-    """How a kind of task differs from a plain one, which turns one of each input into one of each output.
+    """How a kind of task differs from a plain one, whose act reads a slot of each input and writes one of each output.
 
     Attributes:
-        buffered: each act takes an item from the task's buffer, and the end of the buffer is the end of the task.
+        buffered: each act takes an item from the task's buffer; the task ends with the buffer.
         source: consumes nothing.
         sink: produces nothing.
-        gathers: `count` acts read one of each input each, and together write one of each output.
-        spreads: `count` acts write one of each output each, and together read one of each input.
-        repeats: each act hands out what it has written `count` times over, and keeps its input until all are back.
-        in_place: an output may be in the memory of an input.
+        gathers: `count` acts each read one slot of each input, and together write one of each output.
+        spreads: `count` acts each write one slot of each output, and together read one of each input.
+        repeats: each act hands out its output `count` times, and keeps its input until all are back.
+        in_place: an output may lie in the memory of an input.
     """
 
     buffered: bool = False
@@ -52,7 +52,7 @@ class Kind:
 
     @property
     def counts(self) -> bool:
-        """Whether `count` is a number of acts or copies; what repeats has one data input and one data output."""
+        """Whether `count` is a number of acts or copies; a repeating task has one data input and one data output."""
         return self.gathers or self.spreads or self.repeats
 
 
@@ -72,15 +72,15 @@ KINDS: Final[dict[str, Kind]] = {
 
 @attrs.frozen
 class RegisterDescriptor:
-    """What one task hands to others.
+    """A register: slots in which one task hands data to others.
 
     Attributes:
-        id: of the register; any number that no other has.
+        id: a number that no other register of the plan has.
         producer: the id of the task that writes it.
-        consumers: the ids of those that read it.
-        count: how many slots it has: how far its producer may be ahead.
-        in_place: the id of the register, read by the producer, whose memory this one is in; None for its own memory.
-        control: whether it only orders, and holds no data.
+        consumers: the ids of the tasks that read it.
+        count: the number of slots, and so of acts that the producer may be ahead.
+        in_place: the id of the register, read by the producer, whose memory this one shares; None for its own memory.
+        control: whether it holds no data, and only orders the tasks.
     """
 
     id: int
@@ -93,15 +93,15 @@ class RegisterDescriptor:
 
 @attrs.frozen
 class TaskDescriptor:
-    """What becomes one actor.
+    """A task, which becomes one actor.
 
     Attributes:
         id: encoded, see `identifiers`.
         kind: one of `KINDS`.
         produced: ids of registers by the names of outputs, in the order in which an act gets their slots.
         consumed: ids of registers by the names of inputs, likewise; control registers are under "in_control".
-        count: how many are accumulated, repeated, packed or unpacked; of an identity, the slots of its output.
-        buffer: the name of the buffer that a source, a wait tick or a callback takes from.
+        count: the number of slots accumulated, repeated, packed or unpacked; for an identity, of its output.
+        buffer: the name of the buffer from which a source, a wait tick or a callback takes items.
         name: for people.
     """
 
@@ -117,9 +117,9 @@ class TaskDescriptor:
         return f"{self.name or self.kind} ({decode_task(self.id)})"
 
     def all_produced(self) -> list[int]:
-        """The ids of everything produced, in order."""
+        """The ids of all registers produced, in order."""
         return [id_ for ids in self.produced.values() for id_ in ids]
 
     def all_consumed(self) -> list[int]:
-        """The ids of everything consumed, control included, in order."""
+        """The ids of all registers consumed, control included, in order."""
         return [id_ for ids in self.consumed.values() for id_ in ids]

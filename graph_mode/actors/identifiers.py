@@ -1,8 +1,8 @@
-"""Where a task is, in the 64 bits of its id: which rank, device, stream, and which of the stream's tasks.
+"""The 64 bits of a task's id say where the task is: rank, device, stream, and index among the stream's tasks.
 
     rank 16 | device type 5 | device index 7 | stream index 15 | task index 21
 
-The upper 43 bits are the id of the thread that serves the stream, so that a message finds its way by a shift.
+The upper 43 bits are the id of the thread that serves the stream, so that one shift finds a message's thread.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ STREAM_INDEX_BITS: Final = 15
 TASK_INDEX_BITS: Final = 21
 THREAD_BITS: Final = RANK_BITS + DEVICE_TYPE_BITS + DEVICE_INDEX_BITS + STREAM_INDEX_BITS
 
-# A device type's number is its place here.  Ids are written into plans, so new ones go to the end.
+# The number of a device type is its index here.  Saved plans contain it, so that new types are appended.
 DEVICE_TYPES: Final = ("cpu", "cuda", "sim", "meta")
 
 
@@ -27,10 +27,10 @@ class ThreadId:
     """The parts of a thread's id.
 
     Attributes:
-        rank: of the process.
-        device_type: a number; `DEVICE_TYPES` has the names of those in use.
-        device_index: among the devices of this type.
-        stream_index: among the streams of this device.
+        rank: the rank of the process.
+        device_type: a number, with a name in `DEVICE_TYPES`.
+        device_index: the number among the devices of this type.
+        stream_index: the number among the streams of this device.
     """
 
     rank: int = 0
@@ -81,7 +81,7 @@ def encode_task(thread: int, index: int) -> int:
     """The id of the task with this index on the thread with this id.
 
     Raises:
-        ValueError: if one of them does not fit into its bits.
+        ValueError: if a number does not fit into its bits.
     """
     _check("thread id", thread, THREAD_BITS)
     _check("task index", index, TASK_INDEX_BITS)
@@ -92,7 +92,7 @@ def decode_thread(thread: int) -> ThreadId:
     """The parts of a thread's id.
 
     Raises:
-        ValueError: if it is no number of 43 bits.
+        ValueError: if it does not fit into 43 bits.
     """
     _check("thread id", thread, THREAD_BITS)
     device_index = thread >> STREAM_INDEX_BITS
@@ -109,7 +109,7 @@ def decode_task(task: int) -> TaskId:
     """The parts of a task's id.
 
     Raises:
-        ValueError: if it is no number of 64 bits.
+        ValueError: if it does not fit into 64 bits.
     """
     _check("task id", task, THREAD_BITS + TASK_INDEX_BITS)
     return TaskId(decode_thread(thread_of(task)), _low(task, TASK_INDEX_BITS))

@@ -1,7 +1,7 @@
-"""`LightActor` is an actor of the common sort, in less time: one slot of everything, one act of each.
+"""`LightActor` is a faster actor for the common case: one slot in every register, each handed out once per act.
 
-All that an act says and sends is made once.  What has to be known is which inputs are here, one bit each, and how many
-messages its outputs are away; it acts when all bits are set and nothing is away.
+All messages of an act are made once.  The state is one bit for each input that is full, and the number of messages
+handed out and not come back; the actor acts when all bits are set and none is out.
 """
 
 from __future__ import annotations
@@ -22,9 +22,11 @@ class LightActor(Receiver):
     Args:
         task: the id of its task.
         thread: its thread.
-        run: what acts are to run; None for nothing.
+        run: the function that acts run; None for nothing.
         consumed: the ids of the registers that it reads.
-        produced: the ids of those that it writes.
+        produced: the ids of the registers that it writes.
+        inputs: the slots of the data registers that it reads.
+        outputs: the slots of the data registers that it writes.
     """
 
     __slots__ = (
@@ -75,7 +77,7 @@ class LightActor(Receiver):
         self.ended = 0
         self.sends = 0
         self.away = 0
-        # Of the output that lies in an input's memory: which, how many messages hand it out, how many are away.
+        # The output that lies in an input's memory: its number, its messages, and those of them that are out.
         self.in_place_output = -1
         self.in_place_input = -1
         self.in_place_sends = 0
@@ -83,12 +85,12 @@ class LightActor(Receiver):
         self.away_in_place = 0
 
     def connect(self, fulls: Sequence[Message], acks: list[Message], ends: list[Message]) -> None:
-        """Take the messages that it sends.
+        """Set the messages that it sends.
 
         Args:
             fulls: those that hand out its outputs.
             acks: by input, the one that gives it back.
-            ends: those that say that no more will come.
+            ends: those that announce that no more slots will come.
         """
         self.sends = len(fulls)
         self.acks = acks
@@ -97,12 +99,12 @@ class LightActor(Receiver):
             (self.near if message.near else self.far).append(message)
 
     def lie_in_place(self, output: int, source: int, sends: int, ordered: bool) -> None:
-        """One output lies in the memory of an input, which goes back only when that output has; before `connect`.
+        """Put one output into the memory of an input, which goes back only after that output; before `connect`.
 
         Args:
-            output: which.
-            source: the input.
-            sends: how many messages hand the output out.
+            output: the number of the output.
+            source: the number of the input.
+            sends: the number of messages that hand the output out.
             ordered: whether one of these goes to an actor of the same thread.
         """
         self.in_place_output = output
@@ -111,7 +113,7 @@ class LightActor(Receiver):
         self.in_place_ordered = ordered
 
     def construct(self) -> None:
-        """Nothing: credits are what is not away."""
+        """Do nothing: slots are free as long as they are not handed out."""
 
     def receive(self, message: Message) -> None:
         kind = message.kind
@@ -120,7 +122,7 @@ class LightActor(Receiver):
                 self._return(message)
                 return
             if self.here & message.bit:
-                raise InternalError(f"{message!r} came before the one before it was given back")
+                raise InternalError(f"{message!r} came before the previous one was given back")
             self.here |= message.bit
         elif kind == FREE:
             self.away -= 1
@@ -133,7 +135,7 @@ class LightActor(Receiver):
         else:
             self.ended |= message.bit
         if self.here == self.all_here and self.away == 0 and not self.zombie:
-            # One act: nothing is here any more.
+            # One act, after which no input is full.
             self.here = 0
             self.away = self.sends
             self.away_in_place = self.in_place_sends
@@ -146,10 +148,10 @@ class LightActor(Receiver):
 
     def waits(self) -> list[Wait]:
         if self.zombie:
-            found = [Wait("eord", it) for port, it in enumerate(self.consumed) if not self.ended >> port & 1]
-            return found + [Wait("returns", it) for it in self.produced if self.away]
-        found = [Wait("full", it) for port, it in enumerate(self.consumed) if not self.here >> port & 1]
-        return found + [Wait("free", it) for it in self.produced if self.away]
+            waits = [Wait("eord", read) for port, read in enumerate(self.consumed) if not self.ended >> port & 1]
+            return waits + [Wait("returns", write) for write in self.produced if self.away]
+        waits = [Wait("full", read) for port, read in enumerate(self.consumed) if not self.here >> port & 1]
+        return waits + [Wait("free", write) for write in self.produced if self.away]
 
     def holds(self, register: int) -> bool:
         for port, consumed in enumerate(self.consumed):
@@ -158,13 +160,13 @@ class LightActor(Receiver):
         return False
 
     def _return(self, message: Message) -> None:
-        """Give back unread what came to a zombie."""
+        """Give a message that reached a zombie back unread."""
         if self.destroyed:
-            raise InternalError(f"{message!r} came to an actor that has been destroyed")
+            raise InternalError(f"{message!r} arrived at an actor that has been destroyed")
         self.thread.send(self.acks[message.port], True)
 
     def _end(self) -> None:
-        """Something has ended: end as far as that allows."""
+        """An input has ended: end as far as that allows."""
         if self.ended & ~self.here and not self.zombie:
             self.zombie = True
             for port, ack in enumerate(self.acks):

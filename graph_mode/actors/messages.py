@@ -1,8 +1,8 @@
-"""`Message` is all that passes between actors, and from the system to a thread.
+"""`Message` is the only link between actors, and from the system to a thread.
 
 A message between actors is made once, when the actors are constructed, and sent again and again: one for each slot of a
-register and each of its consumers, there ("full") and back ("free").  It knows its receiver and what it is about by
-number, so that nothing is looked up when it arrives.
+register and each of its consumers, there ("full") and back ("free").  It holds its receiver and the numbers of port and
+slot, so that nothing is looked up when it arrives.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from vmflow.errors import InternalError
 
 # A register's slot has been written, and may be read by the receiver.
 FULL: Final = 0
-# A reader has done with a slot, and gives it back to its producer.
+# A reader no longer needs a slot, and gives it back to its producer.
 FREE: Final = 1
-# No more of this register will come.
+# No more slots of this register will come.
 EORD: Final = 2
-# Commands, to a thread: let the actors be; let the sources begin; there is nothing more to serve.
+# Commands to a thread: construct the actors; let the sources begin; end.
 CONSTRUCT: Final = 3
 START: Final = 4
 STOP: Final = 5
@@ -26,26 +26,26 @@ KIND_NAMES: Final = ("full", "free", "eord", "construct", "start", "stop")
 
 
 class Wait(NamedTuple):
-    """One thing that an actor cannot go on without.
+    """A condition that an actor waits for.
 
     Attributes:
-        what: "full" or "free" (of a register), "item" (of its buffer); to be destroyed, "eord" or "returns" (of a
+        event: "full" or "free" (of a register), "item" (of its buffer); of a zombie, "eord" or "returns" (of a
             register).
         register: its id, -1 for the buffer.
     """
 
-    what: str
+    event: str
     register: int
 
 
 class Receiver:
-    """What messages are for: an actor of either sort.
+    """The receiver of messages: an actor of either sort.
 
     Attributes:
-        id: of the task.
+        id: the id of the task.
         acted: how often it has acted.
-        zombie: whether it will not act again, and only waits for what is still out.
-        destroyed: whether it is gone for good; it must not get anything any more.
+        zombie: whether it will not act again, and only waits for its slots and for its inputs to end.
+        destroyed: whether it has ended; it must not get any more messages.
     """
 
     __slots__ = ("acted", "destroyed", "id", "zombie")
@@ -57,38 +57,38 @@ class Receiver:
         self.destroyed = False
 
     def receive(self, message: Message) -> None:
-        """Take in one message, and act as far as that allows."""
-        raise InternalError(f"{message!r} was given to nobody; resolve it with `ActorSystem.deliver`")
+        """Take in one message, and act as often as that allows."""
+        raise InternalError(f"{message!r} has no receiver; deliver it by `ActorSystem.deliver`")
 
     def construct(self) -> None:
-        """Get the credits: all slots of all registers produced."""
+        """Free all slots of all registers produced."""
         raise NotImplementedError
 
     def waits(self) -> list[Wait]:
-        """What keeps it from acting, or from being destroyed."""
+        """The conditions that keep it from acting, or from being destroyed."""
         raise NotImplementedError
 
     def holds(self, register: int) -> bool:
-        """Whether it has a slot of this register, which it consumes, and has not given it back."""
+        """Whether it holds a slot of this register, which it consumes, and has not given it back."""
         raise NotImplementedError
 
 
-# The receiver of what goes to another system.
+# The receiver of messages to another system.
 NOBODY: Final = Receiver(-1)
 
 
 @final
 class Message:
-    """See above.
+    """A message to an actor or a thread.
 
     Attributes:
         kind: FULL, FREE or EORD, or a command.
-        thread: the id of the thread that it goes to.
-        target: the id of the task that it goes to; -1 for a command.
-        register: the id of the register that it is about; -1 for a command.
-        slot: which of the register's.
+        thread: the id of the receiving thread.
+        target: the id of the receiving task; -1 for a command.
+        register: the id of the register; -1 for a command.
+        slot: the number of the register's slot.
         receiver: the target's actor; `NOBODY` until it is known, which for an actor of another system is never.
-        port: which of the receiver's inputs (FULL, EORD) or outputs (FREE) it is about.
+        port: the number of the receiver's input (FULL, EORD) or output (FREE).
         bit: two to the power of `port`.
         near: whether sender and receiver are on one thread.
     """

@@ -1,4 +1,4 @@
-"""Who waits for whom: `describe` says it of every actor, `find_cycle` finds those that wait in a circle."""
+"""Explains waiting actors: `describe` lists the causes of each, `find_cycle` finds actors that wait in a circle."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from .descriptors import RegisterDescriptor
 from .messages import Receiver, Wait
 
 
-def describe(made: Construction) -> str:
-    """One line for each actor that has not been destroyed: what it waits for, and from whom."""
+def describe(construction: Construction) -> str:
+    """One line for each actor that has not been destroyed: its conditions, and the tasks that can meet them."""
     lines: list[str] = []
-    for task, actor in made.actors.items():
+    for task, actor in construction.actors.items():
         if not actor.destroyed:
-            waits = "; ".join([_told(made, actor, wait) for wait in actor.waits()]) or "nothing"
+            waits = "; ".join([_described(construction, actor, wait) for wait in actor.waits()]) or "nothing"
             state = "has ended and waits" if actor.zombie else "waits"
-            lines.append(f"{made.tasks[task]} has acted {actor.acted} times and {state} for {waits}")
+            lines.append(f"{construction.tasks[task]} has acted {actor.acted} times and {state} for {waits}")
     return "\n".join(lines)
 
 
-def find_cycle(made: Construction, stuck: Iterable[int]) -> list[int]:
-    """Tasks of which each waits for the next and the last for the first, all among the given ones.
+def find_cycle(construction: Construction, stuck: Iterable[int]) -> list[int]:
+    """Tasks among the given ones of which each waits for the next, and the last for the first.
 
-    Empty if there is none.
+    Empty if there are none.
     """
     among = set(stuck)
-    # A walk that always takes the first way among the stuck either comes back or ends.
+    # A walk that always takes the first edge among the stuck tasks either comes back or ends.
     for begin in among:
         path: dict[int, None] = {}
         here: int | None = begin
         while here is not None and here not in path:
             path[here] = None
-            others = [it for it in _waited_for(made, here) if it in among]
+            others = [task for task in _waited_for(construction, here) if task in among]
             here = others[0] if others else None
         if here is not None:
             circle = list(path)
@@ -40,38 +40,38 @@ def find_cycle(made: Construction, stuck: Iterable[int]) -> list[int]:
     return []
 
 
-def _waited_for(made: Construction, task: int) -> list[int]:
-    found: list[int] = []
-    actor = made.actors[task]
+def _waited_for(construction: Construction, task: int) -> list[int]:
+    tasks: list[int] = []
+    actor = construction.actors[task]
     for wait in actor.waits():
         if wait.register >= 0:
-            found += _others(made, actor, wait)
-    return found
+            tasks += _others(construction, actor, wait)
+    return tasks
 
 
-def _others(made: Construction, actor: Receiver, wait: Wait) -> list[int]:
-    """Who has to do something about it."""
-    register: RegisterDescriptor = made.registers[wait.register]
-    if wait.what in ("full", "eord"):
+def _others(construction: Construction, actor: Receiver, wait: Wait) -> list[int]:
+    """The tasks that have to act before the condition holds."""
+    register: RegisterDescriptor = construction.registers[wait.register]
+    if wait.event in ("full", "eord"):
         return [register.producer]
     return [
         consumer
         for consumer in register.consumers
-        if consumer not in made.actors or made.actors[consumer].holds(register.id)
+        if consumer not in construction.actors or construction.actors[consumer].holds(register.id)
     ]
 
 
-def _told(made: Construction, actor: Receiver, wait: Wait) -> str:
-    if wait.what == "item":
-        buffer = made.buffers[made.tasks[actor.id].buffer]
+def _described(construction: Construction, actor: Receiver, wait: Wait) -> str:
+    if wait.event == "item":
+        buffer = construction.buffers[construction.tasks[actor.id].buffer]
         return f"an item in the {'closed ' if buffer.closed else ''}buffer {buffer.name!r}"
-    register = made.registers[wait.register]
-    others = ", ".join([str(made.tasks[other]) for other in _others(made, actor, wait)])
-    if wait.what == "full":
+    register = construction.registers[wait.register]
+    others = ", ".join([str(construction.tasks[other]) for other in _others(construction, actor, wait)])
+    if wait.event == "full":
         return f"register {register.id} from {others}"
-    if wait.what == "eord":
+    if wait.event == "eord":
         return f"the end of register {register.id} from {others}"
-    of = f"one of the {register.count} slots" if register.count > 1 else "the slot"
+    slots = f"one of the {register.count} slots" if register.count > 1 else "the slot"
     if not others:
-        return f"{of} of register {register.id}, which is on its way back"
-    return f"{of} of register {register.id}, held by {others}"
+        return f"{slots} of register {register.id}, which is on its way back"
+    return f"{slots} of register {register.id}, held by {others}"

@@ -74,7 +74,7 @@ def flow_of(job: Job) -> Flow:
 
 
 def dependences(ops: list[JobOp] | tuple[JobOp, ...]) -> list[tuple[int, int]]:
-    """Pairs of positions of which the first op has to stay before the second, so that all find the same versions as now.
+    """Pairs of positions: the first op has to stay before the second, so that all find the versions that they find now.
 
     A reader stays between the write that it reads and the next one; writers stay in their order.  So the update of a
     variable waits for all readers of the old value.

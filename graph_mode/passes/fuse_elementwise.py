@@ -1,8 +1,8 @@
 """Fuse connected elementwise ops into single `fused` ops.
 
 Ops only move down, to the place of their group's last member.  So a group ends where an op outside needs its results or
-changes its operands, and where waiting for the last member would keep more memory than fusing saves.  Nothing is computed
-twice.
+changes its operands, and where waiting for the last member would keep more memory than fusing saves.  Nothing is
+computed twice.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Fuse the updates of several optimizers, or other ops that change many tensors together, into one.
 
 An update happens whole or not at all; two steps that followed each other then succeed or fail together.  Updates only
-move down to the last of their group.  They do not move past an op that reads their results or writes their operands, and
-no gradient is kept longer for that.
+move down to the last of their group.  They do not move past an op that reads their results or writes their operands,
+and no gradient is kept longer for that.
 """
 
 from __future__ import annotations

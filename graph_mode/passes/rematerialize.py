@@ -238,7 +238,7 @@ class _Chain:
         return highest <= most and int(self._entering[end]) + choice.making < most
 
     def _choice(self, buffer: int) -> _Choice | None:
-        """How to compute the value again for the backward read before which it is unused longest; None if that fails."""
+        """How to compute the value again for the backward read before its longest idle time; None if that fails."""
         readers, maker = self._flow.readers[buffer], self._flow.writers[buffer][0]
         late = len(readers)
         while late and self._job.ops[readers[late - 1]].backward:
@@ -270,7 +270,7 @@ class _Chain:
         )
 
     def _collect(self, position: int, place: int, again: set[int], longer: dict[int, None], depth: int) -> bool:
-        """Collect the ops to repeat for the results of the op at `position`, and the buffers that have to live longer."""
+        """Collect the ops to repeat for the results of the op at `position`, and the buffers that must live longer."""
         op = self._job.ops[position]
         if not depth or position not in self._step or not self._repeatable(op, self._job.ops[place]):
             return False

@@ -191,7 +191,7 @@ class Bench:
         return f"{kind} {name}{slot} to {self.names[message.target]}"
 
     def actor(self, name: str) -> Any:
-        return self.system._made.actors[self.sketch.ids[name]]
+        return self.system._construction.actors[self.sketch.ids[name]]
 
     def destroyed(self) -> list[str]:
         return [name for name in self.sketch.ids if self.actor(name).destroyed]

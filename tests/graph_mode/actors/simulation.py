@@ -366,7 +366,7 @@ class Run:
         for system in self.systems.values():
             assert system.ended(), system.describe()
             assert system.idle()
-            for actor in system._made.actors.values():
+            for actor in system._construction.actors.values():
                 assert actor.destroyed
                 if type(actor).__name__ == "Actor":
                     assert not any([port.fifo for port in actor.inputs])
@@ -378,7 +378,7 @@ class Run:
 
 def check_invariants(system: Any) -> None:
     """The counters of all actors say what they should, and no credit is negative or there twice."""
-    for actor in system._made.actors.values():
+    for actor in system._construction.actors.values():
         if type(actor).__name__ == "LightActor":
             assert 0 <= actor.away <= actor.sends
             assert 0 <= actor.away_in_place <= actor.away

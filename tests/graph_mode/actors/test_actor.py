@@ -221,11 +221,11 @@ def test_a_zombie_gives_back_what_comes_unread(system: Any) -> None:
     # The tick's own buffer ends, though its input goes on.
     sketch = Sketch().source(writes="x").task("tick", "critical_section_wait_tick", reads="x", on=1)
     bench = Bench(sketch, system)
-    bench.system._made.buffers["tick"].close()
+    bench.system._construction.buffers["tick"].close()
     bench.system._poke()
     bench.turn(1)
     assert bench.actor("tick").zombie
-    bench.system._made.buffers["source"].put("piece")
+    bench.system._construction.buffers["source"].put("piece")
     bench.system._poke()
     bench.turn(0)
     bench.finish(0)
@@ -242,12 +242,12 @@ def test_what_is_here_when_another_input_ends_goes_back_unread(slots: int, syste
     sketch = Sketch().source(writes="a b").task("tick", "critical_section_wait_tick", reads="a", writes="c", on=1)
     sketch.task("both", reads="b c", writes=f"d*{slots}", on=2).task("last", reads="d", on=3)
     bench = Bench(sketch, system)
-    bench.system._made.buffers["source"].put(1)
+    bench.system._construction.buffers["source"].put(1)
     bench.system._poke()
     bench.settle()
     assert bench.actor("both").holds(sketch.numbers["b"])
     assert not bench.actor("both").holds(sketch.numbers["c"])
-    bench.system._made.buffers["tick"].close()
+    bench.system._construction.buffers["tick"].close()
     bench.system._poke()
     bench.turn(1)
     bench.finish(1, len(bench.flights[1]))
@@ -305,7 +305,7 @@ def test_closing_twice_and_launching_afterwards() -> None:
     bench.launch(1)
     bench.end()
     bench.end()
-    with pytest.raises(RuntimeError, match="closed and launches nothing"):
+    with pytest.raises(RuntimeError, match="closed and launches nothing more"):
         bench.launch(2)
 
 
@@ -462,6 +462,6 @@ def test_more_completions_than_actions_are_told() -> None:
     bench = Bench(pair())
     bench.launch(1)
     bench.turn(0)
-    with pytest.raises(InternalError, match=r"2 actions .* reported completed, but 1 are in flight"):
+    with pytest.raises(InternalError, match=r"2 actions .* reported completed, but only 1 are running"):
         bench.system.completed(bench.threads[0], 2)
     bench.end()

@@ -60,9 +60,9 @@ def test_a_plan_that_can_run_passes() -> None:
         (_with_task(1, consumed={"x": (0,), "y": (0,)}), "reader .* names register 0 twice"),
         (_with_task(0, consumed={"x": (0,)}), "source .* names register 0 twice"),
         (_with_task(0, buffer=""), "source .* needs the name of a buffer"),
-        (_with_task(1, buffer="b"), "reader .* has no use for the buffer 'b'"),
+        (_with_task(1, buffer="b"), "reader .* cannot use the buffer 'b'"),
         (_with_task(1, kind="callback_notify", buffer="source"), "take from the same buffer 'source'"),
-        (_with_task(1, count=2), "reader .* has the count 2, which its kind has no use for"),
+        (_with_task(1, count=2), "reader .* has the count 2, but its kind takes none"),
         (_with_task(1, kind="repeat", count=2), "reader .* one data input and one data output, but has 1 and 0"),
         (Sketch().task("free", writes="x").plan(), "free .* consumes nothing, so that it would never stop"),
         (

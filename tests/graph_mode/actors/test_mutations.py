@@ -153,17 +153,17 @@ MUTATIONS = [
         in_plans=False,
     ),
     Mutation(
-        "what is sent in order leaves behind what is in flight",
+        "what is sent in order waits for running actions",
         "bus",
-        "        elif ordered and (self.launches or self.in_flight):\n",
+        "        elif ordered and (self.launches or self.running):\n",
         "        elif ordered and self.launches:\n",
         test_actor.test_the_end_is_told_once_behind_everything_else,
     ),
     Mutation(
         "completions are in order",
         "bus",
-        "            far = in_flight.popleft().far\n",
-        "            far = in_flight.pop().far\n",
+        "            far = running.popleft().far\n",
+        "            far = running.pop().far\n",
         test_actor.test_credits_are_all_slots_in_order,
     ),
     Mutation(

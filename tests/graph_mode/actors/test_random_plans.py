@@ -51,7 +51,7 @@ def test_the_plans_contain_what_they_are_to_test() -> None:
         in_place += any([register.in_place is not None for register in run.registers])
         shared += any([len(register.consumers) > 1 for register in run.registers])
         two_ranks += len(run.systems) > 1
-        light += any([isinstance(actor, LightActor) for actor in run.systems[0]._made.actors.values()])
+        light += any([isinstance(actor, LightActor) for actor in run.systems[0]._construction.actors.values()])
         early += bool(run.to_launch)
         discarded += len(run.kept) < run.systems[0].launched
         ahead += run.most_in_flight > 3

@@ -58,7 +58,7 @@ def test_a_launch_fills_the_buffers_in_order(system: Any) -> None:
     sketch = Sketch().source(writes="x").sink(reads="x").task("tick", "critical_section_wait_tick", reads="y")
     sketch.tasks[0]["writes"].append(sketch._write("source", "y"))
     bench = Bench(sketch, system)
-    assert list(bench.system._made.buffers) == ["tick", "sink", "source"]
+    assert list(bench.system._construction.buffers) == ["tick", "sink", "source"]
     bench.end()
 
 
