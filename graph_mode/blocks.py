@@ -1,4 +1,4 @@
-"""`Block`: a module as part of a graph.  It shares the module's state, and adds settings of its own."""
+"""`Block`: a module as part of a graph, which shares the module's state and adds settings."""
 
 from __future__ import annotations
 
@@ -10,12 +10,18 @@ from vmflow.nn.module import Module
 
 
 class BlockConfig:
-    """How a graph is to run a block.
+    """A graph's settings for one block.
 
     Attributes:
-        activation_checkpointing: compute the block's intermediate values anew for the backward pass, and do not keep
-            them until then.
-        stage_id: which stage of a pipeline the block belongs to; None for that of the block around.
+        activation_checkpointing: compute the block's intermediate values again for the backward pass, instead of
+            keeping them until then.
+        stage_id: the number of the block's pipeline stage; None for the stage of the block around.
+
+    Example:
+        >>> config = flow.nn.graph.BlockConfig()
+        >>> config.set_stage(1)
+        >>> config
+        BlockConfig(stage_id=1)
     """
 
     __slots__ = ("activation_checkpointing", "stage_id")
@@ -39,17 +45,17 @@ class BlockConfig:
         self.stage_id = stage_id
 
     def __repr__(self) -> str:
-        said = [f"{name}={getattr(self, name)!r}" for name in self.__slots__ if getattr(self, name)]
-        return f"BlockConfig({', '.join(said)})"
+        settings = [f"{name}={getattr(self, name)!r}" for name in self.__slots__ if getattr(self, name)]
+        return f"BlockConfig({', '.join(settings)})"
 
 
 class Block:
-    """A module in a graph, as the graph's `build` sees it.
+    """A module as attribute of a graph.
 
-    It can be called and its attributes read like the module's own; those that are modules come as blocks.
+    It can be called, and its attributes read, like the module's own; submodules come as blocks.
 
     Args:
-        module: whose state it shares.
+        module: the module, whose state the block shares.
         path: its name in the graph, such as "model.layers.0".
         configs: the settings of all blocks of the graph, by path.
 
@@ -57,6 +63,15 @@ class Block:
         config: see `BlockConfig`.
         origin: the module.
         path: as given.
+
+    Raises:
+        AttributeError: for attributes that the module does not have.
+
+    Example:
+        >>> graph = flow.nn.Graph()
+        >>> graph.model = flow.nn.Sequential(flow.nn.ReLU())
+        >>> graph.model[0].path
+        'model.0'
     """
 
     def __init__(self, module: Module, path: str, configs: dict[str, BlockConfig]) -> None:
@@ -69,22 +84,22 @@ class Block:
         return self.origin(*args, **kwargs)
 
     def to(self, *args: Any, **kwargs: Any) -> Any:
-        """The block's settings, for ``to(GraphModule)``; a graph cannot move its modules.
+        """The block's settings for ``to(GraphModule)``; a graph cannot move its modules.
 
         Raises:
-            RuntimeError: for anything else.
+            RuntimeError: for any other argument.
         """
         if args and args[0] is GraphModule:
             return self.config
         raise RuntimeError(f"{self.path}.to: move the module before it is given to the graph, which shares its state")
 
     def __getattr__(self, name: str) -> Any:
-        # Only asked for what is no attribute of the block.
+        # Called only for names that are no attributes of the block.
         value = getattr(self.__dict__["origin"], name)
         return Block(value, f"{self.path}.{name}", self._configs) if isinstance(value, Module) else value
 
     def __iter__(self) -> Iterator[Any]:
-        # The type's own, for `iter` looks there; mypy cannot know that the module can be iterated over.
+        # The module's type defines iteration, if at all; mypy cannot know that.
         members: Any = self.origin
         return iter([self._wrapped(member) for member in members])
 
@@ -108,4 +123,12 @@ class Block:
 
 
 class GraphModule:
-    """What to give to `Block.to` for the block's settings."""
+    """The argument of `Block.to` that returns the block's settings.
+
+    Example:
+        >>> graph = flow.nn.Graph()
+        >>> graph.model = flow.nn.ReLU()
+        >>> graph.model.to(flow.nn.graph.GraphModule).stage_id = 2
+        >>> graph.model.config
+        BlockConfig(stage_id=2)
+    """

@@ -1,9 +1,9 @@
 """`global_function` and `trace`: plain functions of tensors that become graphs when they are first called.
 
-OneFlow's job functions were declared with the shapes of their arguments, made their parameters by name as they went,
-and ended in ``optimizer.minimize(loss)``.  Here the shapes are those of the call, and arguments of other shapes make
-another graph; parameters are those of the modules and tensors that the function uses; and a function of the type
-"train" is given its optimizers in the decorator and returns the loss, which is what is minimised.
+OneFlow's job functions declare the shapes of their arguments, make their parameters by name while running, and end in
+``optimizer.minimize(loss)``.  Here the shapes are those of the call, and arguments of other shapes make another graph;
+parameters are those of the modules and tensors that the function uses; and a function of the type "train" gets its
+optimizers in the decorator, and returns the loss to minimize.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ if TYPE_CHECKING:
 
 Kind: TypeAlias = Literal["predict", "train"]
 
-# How many graphs are kept for one function: as many different shapes, or arguments that are no tensors.
+# The most graphs kept for one function, each for other shapes, or other arguments that are no tensors.
 KEPT: Final = 10
 
 _counts: Counter[str] = Counter()
 
-# The function whose graph is being called, for the case that it has to be built.
+# The function whose graph is being called, to be read if the graph has to be built.
 _FUNCTION: ContextVar[Callable[..., Any] | None] = ContextVar("vmflow.graph_mode.function", default=None)
 
 
 @attrs.frozen
 class Options:
-    """What a decorator was given.
+    """The arguments of a decorator.
 
     Attributes:
         kind: "predict", or "train".
-        config: of the graphs.
+        config: the settings of the graphs.
         optimizers: each with its scheduler, or None.
     """
 
@@ -63,7 +63,7 @@ class Options:
 class FunctionGraph(Graph):
     """The graph of a function.
 
-    It does not hold the function, which may be a method of an object that holds this graph.
+    It does not refer to the function, which may be a method of an object that refers to this graph.
     """
 
     def __init__(self, name: str, options: Options) -> None:
@@ -77,7 +77,7 @@ class FunctionGraph(Graph):
         self._kind = options.kind
 
     def run(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call the function by its graph."""
+        """Call the function through its graph."""
         token = _FUNCTION.set(function)
         try:
             return self(*args, **kwargs)
@@ -127,30 +127,40 @@ class FunctionGraph(Graph):
         return paths
 
     def _learn(self, names: naming.Names, paths: naming.Paths) -> None:
-        """Name what the function finds around it as it does."""
+        """Name the tensors and modules around the function as the function's code does."""
         function = _FUNCTION.get()
-        for name, found in naming.surroundings(function) if function is not None else ():
-            if isinstance(found, Tensor):
-                naming.add_tensor(found, name, names)
+        for name, value in naming.surroundings(function) if function is not None else ():
+            if isinstance(value, Tensor):
+                naming.add_tensor(value, name, names)
             else:
-                naming.add_module(found, name, names, paths)
+                naming.add_module(value, name, names, paths)
 
 
 @final
 class CompiledFunction:
-    """A function that runs as a graph.  Its calls return at once, as those of graphs do.
+    """A function that runs as a graph.  Its calls return immediately, as those of graphs do.
 
-    It is made by `global_function` and `trace`.  In a class it is a method, with a graph for each object.
+    `global_function` and `trace` make it.  In a class it is a method, with a graph for each object.
 
-    What the function does beside computing with tensors it does once for each graph: while that is built.  That goes
-    for what surrounds the call as well: the values of what is no tensor, autocast, the default dtype.
+    The function's Python code runs once for each graph, while that is built; later calls repeat its computations with
+    tensors only.  Arguments that are no tensors, autocast and the default dtype belong to the graph, too.
 
     Args:
-        function: to be compiled.
+        function: the function to compile.
         options: see `Options`.
 
     Attributes:
-        graph: its graph; of a method, that of calls that give the object as an argument.
+        graph: its graph; for a method, the graph of calls on the class with the object as an argument.
+
+    Raises:
+        TypeError: by a call as a method, if the object cannot be referred to weakly.
+
+    Example:
+        >>> double = flow.nn.Graph.trace(lambda x: x * 2)
+        >>> double
+        <compiled function function, type='predict'>
+        >>> double(flow.tensor([1, 2]))
+        tensor([2, 4])
     """
 
     __name__: str
@@ -161,15 +171,16 @@ class CompiledFunction:
         self._function = function
         self._options = options
         self.graph = FunctionGraph(_name_of(function), options)
-        # Of the objects whose method it is, by id: an object may not be hashable.
+        # Graphs of methods, by the id of the object, which may not be hashable.
         self._bound: dict[int, tuple[weakref.ref[Any], FunctionGraph]] = {}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run it; the first call, and those with arguments of other shapes, build a graph before.
+        """Run the function; the first call, and those with arguments of other shapes, build a graph first.
 
         Args:
-            args, kwargs: as the function takes them, nested in tuples, lists and dicts as it likes.  Arrays of numpy
-                become tensors.  What is neither is part of the graph: other values make another one.
+            args: the function's arguments, also nested in tuples, lists and dicts.  numpy's arrays become tensors.
+                Other values are part of the graph: another value makes another graph.
+            kwargs: the function's keyword arguments, likewise.
 
         Raises:
             SessionClosed: if its session has been closed.
@@ -177,7 +188,7 @@ class CompiledFunction:
         return _call(self._options, self._function, self.graph, args, kwargs)
 
     def call_for(self, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run it as the method of this object."""
+        """Run the function as a method of this object."""
         method = self._function.__get__(instance)
         return _call(self._options, method, self.graph_of(instance), args, kwargs)
 
@@ -187,27 +198,27 @@ class CompiledFunction:
         return BoundFunction(self, instance)
 
     def graph_of(self, instance: Any) -> FunctionGraph:
-        """The graph of the method of this object."""
+        """The graph of this object's method."""
         known = self._bound.get(id(instance))
         if known is not None and known[0]() is instance:
             return known[1]
         number = id(instance)
         bound = self._bound
-        made = FunctionGraph(_name_of(self._function), self._options)
+        graph = FunctionGraph(_name_of(self._function), self._options)
 
         def forget(reference: weakref.ref[Any]) -> None:
             if number in bound and bound[number][0] is reference:
                 del bound[number]
 
         try:
-            entry = (weakref.ref(instance, forget), made)
+            entry = (weakref.ref(instance, forget), graph)
         except TypeError:
             raise TypeError(
-                f"{_name_of(self._function)}: a compiled method needs objects that can be referred to weakly; add "
+                f"{_name_of(self._function)}: a compiled method needs objects that can be weakly referenced; add "
                 f"'__weakref__' to the __slots__ of {type(instance).__name__}"
             ) from None
         if known is not None:
-            bound.pop(number, None)  # of an object that is gone, whose id this one has got
+            bound.pop(number, None)  # of a dead object that had the same id
         return bound.setdefault(number, entry)[1]
 
     def __repr__(self) -> str:
@@ -223,12 +234,12 @@ class BoundFunction:
         self.__self__ = instance
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run it; see `CompiledFunction.__call__`."""
+        """Run the method; see `CompiledFunction.__call__`."""
         return self.__func__.call_for(self.__self__, args, kwargs)
 
     @property
     def graph(self) -> FunctionGraph:
-        """The graph of the method of this object."""
+        """The graph of this object's method."""
         return self.__func__.graph_of(self.__self__)
 
     def __repr__(self) -> str:
@@ -245,36 +256,40 @@ def _call(
         building = recorder.name if isinstance(recorder, JobBuilder) else "another graph"
         raise RuntimeError(
             f"{graph.name} takes steps of its optimizer, and cannot be called while {building!r} is being built; call "
-            "the one behind the other"
+            "one after the other"
         )
     return function(*args, **kwargs)
 
 
 def _with_tensors(value: Any) -> Any:
-    """The same with tensors in place of arrays."""
+    """The same structure with tensors in place of arrays."""
     if isinstance(value, np.ndarray):
         return tensor(value)
     if isinstance(value, dict):
-        return {key: _with_tensors(it) for key, it in value.items()}
+        return {key: _with_tensors(item) for key, item in value.items()}
     if isinstance(value, (tuple, list)):
-        items = [_with_tensors(it) for it in value]
+        items = [_with_tensors(item) for item in value]
         if isinstance(value, list):
             return items
         return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
     return value
 
 
-# What decorators are given
+# The decorators
 
 
 def trace(func: Callable[..., Any]) -> CompiledFunction:
-    """Make a graph of a function of tensors on its first call: ``nn.Graph.trace(func)``.
+    """Run a function of tensors as a graph, built by its first call: ``nn.Graph.trace(func)``.
 
     Args:
         func: a function, a method or a module.
 
     Raises:
-        TypeError: for a coroutine function, a generator, or what cannot be called.
+        TypeError: if `func` is a coroutine function or a generator, or cannot be called.
+
+    Example:
+        >>> flow.nn.Graph.trace(flow.nn.ReLU())(flow.tensor([-1.0, 2.0]))
+        tensor([0., 2.])
     """
     _check_function(func, "nn.Graph.trace")
     return CompiledFunction(func, Options())
@@ -303,26 +318,28 @@ def global_function(
 ) -> Any:
     """Decorate a function so that it runs as a graph.
 
-    ::
-
-        @flow.global_function(type="train", optimizer=flow.optim.SGD(model.parameters(), lr=0.1))
-        def train(images, labels):
-            return flow.nn.functional.cross_entropy(model(images), labels)
-
-        loss = train(images, labels)    # has taken a step
-
-    Without arguments, ``@flow.global_function``, it is of the type "predict".
+    Without arguments, ``@flow.global_function``, the type is "predict".
 
     Args:
-        type: "predict" computes what the function returns.  "train" also takes a step: the function returns the loss,
-            or a tuple that begins with it.
+        type: "predict" computes the function's results.  "train" also takes a step: the function returns the loss, a
+            tensor of one element, or a tuple that begins with it.
         function_config: settings of the graph, such as mixed precision.
-        optimizer: one or several, for "train".  Gradients begin at nothing in every call, and stay in the graph.
-        lr_scheduler: of the optimizer, or for each of them one or None; each call takes a step of it.
+        optimizer: one or several, for "train".  Gradients begin at zero in every call, and stay in the graph.
+        lr_scheduler: the optimizer's scheduler, or a list with a scheduler or None for each optimizer; each call takes
+            a step of it.
 
     Raises:
-        TypeError: for a coroutine function, a generator, what cannot be called, or what is no optimizer.
+        TypeError: if the function is a coroutine function or a generator, or cannot be called; if the optimizer or the
+            configuration is an object of another class.
         ValueError: for another type; if "train" has no optimizer, or "predict" has one.
+
+    Example:
+        >>> weight = flow.nn.Parameter(flow.ones(2))
+        >>> @flow.global_function(type="train", optimizer=flow.optim.SGD([weight], lr=0.5))
+        ... def train(x):
+        ...     return (weight * x).sum()
+        >>> train(flow.tensor([1.0, 2.0])), weight.detach()
+        (tensor(3.), tensor([0.5000, 0.0000]))
     """
     if callable(type):
         return global_function()(type)
@@ -360,33 +377,33 @@ def _optimizers(kind: Kind, optimizer: Any, schedule: Any) -> tuple[tuple[Optimi
     schedules += [None] * (not several and not schedules)
     if len(schedules) != len(optimizers):
         raise ValueError(
-            f"global_function: {len(optimizers)} optimizers and {len(schedules)} schedulers; give one for each, None "
-            "where there is none"
+            f"global_function: {len(optimizers)} optimizers and {len(schedules)} schedulers; give one scheduler or "
+            "None for each optimizer"
         )
     pairs = tuple(zip(optimizers, schedules, strict=True))
-    for one, scheduler in pairs:
-        # What does not fit is found here, and not at the first call.
-        Graph().add_optimizer(one, lr_sch=scheduler)
+    for fitting, scheduler in pairs:
+        # Raises errors now, instead of at the first call.
+        Graph().add_optimizer(fitting, lr_sch=scheduler)
     return pairs
 
 
-def _check_function(function: Any, who: str) -> None:
+def _check_function(function: Any, caller: str) -> None:
     if isinstance(function, (classmethod, staticmethod)):
         kind = function.__class__.__name__
-        raise TypeError(f"{who}: put @{kind} above the decorator that compiles, not below it")
+        raise TypeError(f"{caller}: put @{kind} above the decorator that compiles, not below it")
     if isinstance(function, (CompiledFunction, BoundFunction, Graph)):
-        raise TypeError(f"{who}: {function!r} is a graph already")
+        raise TypeError(f"{caller}: {function!r} is a graph already")
     if inspect.isclass(function) or not callable(function):
-        raise TypeError(f"{who}: expected a function of tensors, got {_kind_of(function)}")
+        raise TypeError(f"{caller}: expected a function of tensors, got {_kind_of(function)}")
     called = function if inspect.isroutine(function) else getattr(function, "__call__", function)  # noqa: B004
     for candidate in (function, called):
         if inspect.iscoroutinefunction(candidate) or inspect.isasyncgenfunction(candidate):
             raise TypeError(
-                f"{who}: {_name_of(function)} is a coroutine function, and a graph cannot wait while it is built; make "
-                "it a plain function, and await what a call of it returns"
+                f"{caller}: {_name_of(function)} is a coroutine function, and a graph cannot wait while it is built; "
+                "make it a plain function, and await its results"
             )
         if inspect.isgeneratorfunction(candidate):
-            raise TypeError(f"{who}: {_name_of(function)} is a generator; return a list of tensors instead")
+            raise TypeError(f"{caller}: {_name_of(function)} is a generator; return a list of tensors instead")
 
 
 def _kind_of(value: Any) -> str:

@@ -45,10 +45,10 @@ if TYPE_CHECKING:
 
 _counts: defaultdict[str, int] = defaultdict(int)
 
-# How many forms are kept for arguments of one kind: as many states of modules, settings and variables.
+# The most forms kept for arguments of one kind, each for another state of modules, settings and variables.
 _STATES: Final = 8
 
-# The attributes of graphs that are not their users'.
+# The attributes that graphs use themselves.
 _OWN: Final = frozenset(
     {
         "_block_configs",
@@ -71,38 +71,36 @@ _OWN: Final = frozenset(
     }
 )
 
-# Of a group of parameters: what is part of no op, or compared in another way.
+# The entries of a group of parameters that no op depends on, or that are compared in another way.
 _SET_AT_EACH_LAUNCH: Final = frozenset({"params", "lr", "initial_lr", "min_lr", "max_lr"})
 
 
 class Graph:
-    """Subclass it, assign modules in `__init__`, and write what it does in `build`.
+    """A program over modules: assign modules in `__init__`, and compute with them in `build`.
 
-    The first call runs `build` once with tensors that stand for values, and so records every op; what is recorded is
-    improved, planned and then run, by that call and by all later ones with arguments of the same shapes and dtypes.  A
-    call returns at once, as an op does: ``await`` what it returns, or read it.
+    The first call runs `build` once with tensors that stand for values, and records every op.  The recorded ops are
+    optimized, planned and then run, by that call and by all later ones with arguments of the same shapes and dtypes.  A
+    call returns immediately, as an op does: ``await`` its result, or read it.
 
-    Modules are shared, not copied: what a graph trains, eager code and other graphs see.
-
-    ::
-
-        class Predict(flow.nn.Graph):
-            def __init__(self, model):
-                super().__init__()
-                self.model = model
-
-            def build(self, x):
-                return self.model(x).softmax(-1)
-
-        predict = Predict(model)
-        probabilities = predict(x)
+    Modules are shared, not copied: eager code and other graphs see the parameters that a graph has trained.
 
     With optimizers (see `add_optimizer`), `build` calls ``loss.backward()``, and each call of the graph takes a step.
     Without, each call adds the gradients to the `grad` of parameters and other leaves, as eager code does.
 
     Attributes:
-        name: of this graph, unique in the process.
+        name: a name of this graph, unique in the process.
         config: see `GraphConfig`.
+
+    Example:
+        >>> class Predict(flow.nn.Graph):
+        ...     def __init__(self, model):
+        ...         super().__init__()
+        ...         self.model = model
+        ...     def build(self, x):
+        ...         return self.model(x) + 1
+        >>> predict = Predict(flow.nn.ReLU())
+        >>> predict(flow.tensor([-1.0, 2.0]))
+        tensor([1., 3.])
     """
 
     def __init__(self) -> None:
@@ -115,11 +113,11 @@ class Graph:
         self._optimizers: list[tuple[Optimizer, Any]] = []
         self._scaler: GradScaler | None = None
         # By the structure and metas of the arguments, or None if they are fixed: the forms built for different states
-        # of modules and settings, the one used last first.
+        # of modules and settings, the most recently used first.
         self._compiled: OrderedDict[Any, list[CompiledGraph]] = OrderedDict()
         self._built_for: list[Any] = []
         self._last: CompiledGraph | None = None
-        # The values of `_compiled`: to walk through that takes time in which other threads change it.
+        # The values of `_compiled`, for walks during which other threads may change that dict.
         self._forms: tuple[CompiledGraph, ...] = ()
         self._feeds: dict[int, Feed] = {}
         self._dynamic = 0
@@ -129,22 +127,23 @@ class Graph:
         self._warned = False
 
     def build(self, *args: Any, **kwargs: Any) -> Any:
-        """What the graph does; defined by subclasses.
+        """Compute the results of one call; defined by subclasses.
 
-        Arguments and results may be nested in tuples, lists and dicts.  What is no tensor is part of the graph.
+        Arguments and results may be nested in tuples, lists and dicts.  Values other than tensors are part of the
+        graph.
 
-        A `DataLoader` may be iterated over: each call takes the loader's next batches, as many as `build` has taken,
-        and goes on from the beginning when they end.  A call waits for them, also in a coroutine.
+        `build` may iterate over a `DataLoader`.  Each call of the graph then takes as many of the loader's next batches
+        as `build` took, and starts again when they end.  A call waits for the batches, also in a coroutine.
 
-        It runs once for each form of the graph.  A call builds another form if something has changed that `build` has
-        read: attributes of modules and of the graph, such as `training` or ``Dropout.p``; parameters, buffers and
+        `build` runs once for each form of the graph.  A call builds another form if something has changed that `build`
+        has read: attributes of modules and of the graph, such as `training` or ``Dropout.p``; parameters, buffers and
         submodules that were replaced; whether parameters require gradients; hooks; `config`; variables of closures and
         globals that `build`, `forward` and functions beside them use; and autocast and the default dtype around the
         call.  Eight forms are kept for such changes.  A form whose state comes back is used again.
 
-        A graph cannot see anything else that Python computes while it is built, and repeats it as it was: random
-        numbers of `random` and numpy, the time, counters, files, and what changes inside of lists, dicts and arrays.
-        Random numbers of this package are drawn anew in each call.
+        A graph cannot see anything else that Python computes while it is built, and repeats its first value: random
+        numbers of `random` and numpy, the time, counters, files, and changes inside of lists, dicts and arrays.  Random
+        numbers of this package are drawn anew in each call.
         """
         raise NotImplementedError(f"{type(self).__name__} defines no build()")
 
@@ -155,7 +154,7 @@ class Graph:
 
         return trace(func)
 
-    # What it is made of
+    # Assigning modules, optimizers and settings
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in _OWN:
@@ -197,18 +196,19 @@ class Graph:
         changed()
 
     def add_optimizer(self, optim: Optimizer, *, lr_sch: Any = None) -> None:
-        """Let each call take a step of an optimizer, behind what `build` computes.
+        """Take a step of an optimizer in each call, after all that `build` computes.
 
         Gradients are clipped before, where the optimizer's groups say so ("clip_grad_max_norm").  Learning rates may
-        change at any time; if other settings of the groups do, the next call builds the graph anew.
+        change at any time; if other settings of the groups do, the next call builds the graph again.
 
         Args:
-            optim: of parameters of the graph's modules.
+            optim: an optimizer of parameters of the graph's modules.
             lr_sch: a learning rate scheduler of that optimizer; each call takes a step of it.
 
         Raises:
-            TypeError: if it is no optimizer, or one whose step needs a closure; for a scheduler that needs a measure.
-            ValueError: if the scheduler is another optimizer's.
+            TypeError: if `optim` is no optimizer, or one whose step needs a closure; for a scheduler that needs a
+                metric.
+            ValueError: if the scheduler belongs to another optimizer.
             RuntimeError: if the graph has been built.
         """
         self._require_not_built("add_optimizer")
@@ -223,8 +223,8 @@ class Graph:
             raise ValueError("add_optimizer: lr_sch must be a scheduler of this optimizer")
         if isinstance(lr_sch, ReduceLROnPlateau):
             raise TypeError(
-                "add_optimizer: a step of ReduceLROnPlateau looks at a measure, which a call of a graph does not wait "
-                "for; leave lr_sch out, and call its step(measure) yourself: the graph takes the rate as it is"
+                "add_optimizer: a step of ReduceLROnPlateau needs a metric, which a call of a graph does not wait for; "
+                "leave lr_sch out, and call its step(metric) yourself: the graph uses the current learning rate"
             )
         self._optimizers.append((optim, lr_sch))
 
@@ -249,7 +249,7 @@ class Graph:
         return self
 
     def share_from(self, shared_graph: Graph) -> None:
-        """Use what another graph of this class has been given: its modules, optimizers and settings.
+        """Take over the modules, optimizers and settings of another graph of this class.
 
         Raises:
             TypeError: for a graph of another class.
@@ -270,24 +270,24 @@ class Graph:
         only_user_py_stack: bool = True,
         op_repr_with_py_stack: bool = False,
     ) -> None:
-        """Print, whenever the graph is built, how that goes.
+        """Print the progress of each build of the graph.
 
         Args:
-            v_level: -1 nothing, 0 how long building, passes and compiling took, 1 also the ops and where memory goes, 2
-                also what each pass has changed.  OneFlow's highest level, 3, is 2.
-            ranks: of several processes, which print: a rank, or several; None for rank 0, and -1 for all.
-            max_py_stack_depth: how many calls of the stack are told of each op.
+            v_level: -1 nothing, 0 the times of building, passes and compiling, 1 also the ops and the use of memory, 2
+                also the changes of each pass.  OneFlow's highest level, 3, is 2.
+            ranks: of several processes, the rank or ranks that print; None for rank 0, and -1 for all.
+            max_py_stack_depth: the number of calls of the stack that are printed with each op.
             only_user_py_stack: whether calls within the framework are left out.
-            op_repr_with_py_stack: whether to tell the calls that led to each op, from level 1 on.  Without, an op has
-                the line that called it.
+            op_repr_with_py_stack: whether to print the calls that led to each op, from level 1 on.  Without, each op is
+                printed with the line that called it.
 
         Raises:
-            ValueError: for another level, and for a depth or rank that there is not.
+            ValueError: for another level, and for an invalid depth or rank.
         """
         if v_level not in (-1, 0, 1, 2, 3):
             raise ValueError(f"debug: the level must be -1, 0, 1, 2 or 3, not {v_level!r}")
         chosen = (0,) if ranks is None else (ranks,) if isinstance(ranks, int) else tuple(ranks)
-        if not all([isinstance(it, int) and it >= -1 for it in chosen]):
+        if not all([isinstance(rank, int) and rank >= -1 for rank in chosen]):
             raise ValueError(f"debug: ranks must be numbers of ranks, or -1 for all, got {ranks!r}")
         if not isinstance(max_py_stack_depth, int) or max_py_stack_depth < 0:
             raise ValueError(f"debug: max_py_stack_depth must be an integer of at least 0, got {max_py_stack_depth!r}")
@@ -296,9 +296,9 @@ class Graph:
         self._debug_stack = (max_py_stack_depth, only_user_py_stack) if op_repr_with_py_stack else None
 
     def _debug_level(self) -> int:
-        """How much is printed on this rank; -1 for nothing."""
+        """The level of printing on this rank; -1 for nothing."""
         if self._debug >= 0 and -1 not in self._debug_ranks:
-            from vmflow.distributed.process import get_rank  # which few programs need
+            from vmflow.distributed.process import get_rank  # imported late, since few programs need it
 
             return self._debug if get_rank() in self._debug_ranks else -1
         return self._debug
@@ -306,10 +306,10 @@ class Graph:
     # Calling
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run it once.
+        """Run the graph once.
 
         Returns:
-            What `build` returned, with tensors in place of those that stood for values.
+            The result of `build`, with computed tensors in place of those that stood for values.
 
         Raises:
             ValueError: if the arguments differ from those that the graph was built for.
@@ -319,65 +319,65 @@ class Graph:
         sources = None if last is None or kwargs else last.sources_of(args, mode)
         if last is not None and sources is not None:
             return last.call(sources, (), mode)
-        compiled, given, rates = self._prepared(args, kwargs)
-        # With an optimizer there is more to a call, whatever the graph does.
+        compiled, tensors, rates = self._prepared(args, kwargs)
+        # With an optimizer, each call needs new learning rates.
         self._last = None if self._optimizers or self._scaler is not None else compiled
-        return compiled.call(blobs_of(given), rates, mode)
+        return compiled.call(blobs_of(tensors), rates, mode)
 
     def run_by_vm(self, *args: Any, **kwargs: Any) -> Any:
-        """What calling it does, but op by op, by instructions of the virtual machine: slower, and the same to the bit.
+        """Call the graph op by op, by instructions of the virtual machine: slower, with the same results to the bit.
 
         Raises:
             ValueError: as for a call.
         """
-        compiled, given, rates = self._prepared(args, kwargs)
-        return compiled.run_by_vm(given, rates)
+        compiled, tensors, rates = self._prepared(args, kwargs)
+        return compiled.run_by_vm(tensors, rates)
 
     def _prepared(self, args: Any, kwargs: Any) -> tuple[CompiledGraph, list[Tensor], list[float]]:
-        """What is to be run, on which tensors, at which learning rates: of which each call takes the next."""
-        tree, given = args_tree.flatten_call(args, kwargs)
-        compiled = self._compile_for(tree, given)
+        """The form to run, its tensors, and its learning rates, of which each call takes the next."""
+        tree, tensors = args_tree.flatten_call(args, kwargs)
+        compiled = self._compile_for(tree, tensors)
         if compiled.outside.outlets:
             compiled.require_open()
-            given = [*given, *[tensor for outlet in compiled.outside.outlets for tensor in outlet.take()]]
+            tensors = [*tensors, *[tensor for outlet in compiled.outside.outlets for tensor in outlet.take()]]
         if not self._optimizers:
             compiled.require_open()
-            return compiled, given, []
+            return compiled, tensors, []
         with compiled.calling:
             compiled.require_open()
             rates = self.learning_rates()
             self.advance_schedules()
-        return compiled, given, rates
+        return compiled, tensors, rates
 
     def _compile(self, *args: Any, **kwargs: Any) -> None:
         """Build and plan for arguments like these, without running."""
-        tree, given = args_tree.flatten_call(args, kwargs)
-        self._compile_for(tree, given)
+        tree, tensors = args_tree.flatten_call(args, kwargs)
+        self._compile_for(tree, tensors)
 
-    def _compile_for(self, tree: Tree, given: list[Tensor]) -> CompiledGraph:
-        metas = metas_of(given)
+    def _compile_for(self, tree: Tree, tensors: list[Tensor]) -> CompiledGraph:
+        metas = metas_of(tensors)
         if self._compiled and self._built_for != self._training():
             self.close()
         key = (tree, metas) if self._dynamic else None
-        found = self._form(key)
-        if found is None:
+        form = self._form(key)
+        if form is None:
             with building_alone():
-                found = self._form(key)  # another thread may have been quicker
-                if found is None:
-                    found = self._built(tree, given)
-                    self._keep(key, found)
-        if not self._dynamic and (found.metas != metas or (found.tree is not tree and found.tree != tree)):
-            misfit = args_tree.misfit(found.tree, found.metas, tree, metas)
+                form = self._form(key)  # another thread may have been quicker
+                if form is None:
+                    form = self._built(tree, tensors)
+                    self._keep(key, form)
+        if not self._dynamic and (form.metas != metas or (form.tree is not tree and form.tree != tree)):
+            misfit = args_tree.misfit(form.tree, form.metas, tree, metas)
             if misfit is not None:
                 ask = "make another graph, or call with_dynamic_input_shape() before the first call"
                 raise ValueError(f"{self.name}: {misfit}; {ask}")
         if self._dynamic > 1:
-            with suppress(KeyError):  # another thread may have let go of it
+            with suppress(KeyError):  # another thread may have removed it
                 self._compiled.move_to_end(key)
-        return found
+        return form
 
     def _form(self, key: Any) -> CompiledGraph | None:
-        """The form for arguments of this key and the present state of what it was built from; None if there is none."""
+        """The form for arguments of this key and the present state of modules and settings; None if there is none."""
         forms = self._compiled.get(key)
         if not forms:
             return None
@@ -391,13 +391,13 @@ class Graph:
         return None
 
     def _fits(self, form: CompiledGraph) -> bool:
-        """Whether a form is for the present state, and if shapes are not fixed, for the batches that come next."""
+        """Whether a form fits the present state and, if shapes are not fixed, the shapes of the next batches."""
         if not form.holds():
             return False
         return not self._dynamic or all([outlet.misfit() is None for outlet in form.outside.outlets])
 
     def _keep(self, key: Any, form: CompiledGraph) -> None:
-        """Take a form that has been built, and let go of those used longest ago if there are too many."""
+        """Keep a form that has been built, and forget the least recently used ones if there are too many."""
         others = self._compiled.get(key, [])
         self._compiled[key] = [form, *others[: _STATES - 1]]
         self._forms = (*self._forms, form)
@@ -409,28 +409,28 @@ class Graph:
         if len(others) == _STATES and not self._warned:
             self._warned = True
             warnings.warn(
-                f"{self.name} has been built for {_STATES + 1} states, and keeps {_STATES}, because what build() uses "
-                f"changes again and again: {others[0].difference()}.  Building takes far longer than a call: make what "
-                "changes often a tensor, and an argument of build()",
+                f"{self.name} has been built for {_STATES + 1} states, and keeps {_STATES}, because the values that "
+                f"build() reads change again and again: {others[0].difference()}.  Building takes far longer than a "
+                "call: make these values tensors, and arguments of build()",
                 stacklevel=origin.depth(),
             )
 
     # Building
 
     def _training(self) -> list[Any]:
-        """What a step depends on beside learning rates: settings of optimizers, and where things are remembered."""
-        found: list[Any] = [] if self._scaler is None else [_Itself(self._scaler.scale_tensor)]
+        """The optimizers' settings that a step depends on, other than learning rates, and the stores of their state."""
+        settings: list[Any] = [] if self._scaler is None else [_Itself(self._scaler.scale_tensor)]
         for optimizer, _ in self._optimizers:
-            found.append(_Itself(optimizer.state))
+            settings.append(_Itself(optimizer.state))
             for group in optimizer.param_groups:
                 rate = group["lr"]
-                found += [_Itself(group["params"]), len(group["params"])]
-                found.append(_Itself(rate if isinstance(rate, Tensor) else None))
-                found.append({key: value for key, value in group.items() if key not in _SET_AT_EACH_LAUNCH})
-        return found
+                settings += [_Itself(group["params"]), len(group["params"])]
+                settings.append(_Itself(rate if isinstance(rate, Tensor) else None))
+                settings.append({key: value for key, value in group.items() if key not in _SET_AT_EACH_LAUNCH})
+        return settings
 
-    def _built(self, tree: Tree, given: list[Tensor]) -> CompiledGraph:
-        """Record `build`, all or nothing: if it raises, everything is as it was."""
+    def _built(self, tree: Tree, tensors: list[Tensor]) -> CompiledGraph:
+        """Record `build`.  If it raises, the state of modules, optimizers and gradients is restored."""
         default_session().require_open(self.name)
         report = BuildReport(self.name, self._debug_level())
         stages = {path: config.stage_id for path, config in self._block_configs.items() if config.stage_id is not None}
@@ -438,17 +438,17 @@ class Graph:
         builder = JobBuilder(self.name, self._names(), self._paths(), stages, self._feeds, stack)
         watch = Watch(Graph, _OWN, self._functions())
         names = args_tree.call_paths(tree)
-        inputs = [builder.input(meta_of(tensor), name) for name, tensor in zip(names, given, strict=True)]
+        inputs = [builder.input(meta_of(tensor), name) for name, tensor in zip(names, tensors, strict=True)]
         count, parameters = self.config.gradient_accumulation_steps, self._parameters()
         if count > 1:
             inputs = accumulation.cut(builder, inputs, names, count)
         args, kwargs = args_tree.unflatten(tree, inputs)
         scaler = nullcontext() if self._scaler is None else self._scaler.between_updates()
-        apart = _gradients_apart(parameters), _rates_apart(self._optimizers), scaler
-        with PutBack(*apart, _gradients_given_back(builder), watch.building()):
+        restored = _gradients_apart(parameters), _rates_apart(self._optimizers), scaler
+        with PutBack(*restored, _gradients_given_back(builder), watch.building()):
             self._rate_tensors(builder)
             with builder.recording(self._prepare_loss):
-                with self._precision(given):
+                with self._precision(tensors):
                     result = self.build(*args, **kwargs)
                 out_tree, outputs = args_tree.flatten(result)
                 leaves = [] if self._optimizers else builder.gradients()
@@ -465,26 +465,26 @@ class Graph:
         outside = Outside(builder.bindings, tuple(builder.generators), tuple(leaves), tuple(builder.outlets))
         guard = watch.guard(self._settings, paths)
         settings = Settings(copy(self.config), self._block_configs)
-        return CompiledGraph(job, outside, settings, tree, metas_of(given), out_tree, report, guard)
+        return CompiledGraph(job, outside, settings, tree, metas_of(tensors), out_tree, report, guard)
 
     def _functions(self) -> list[Callable[..., Any]]:
-        """The functions that are run by building, as far as that is known before."""
+        """The functions that building runs, as far as they are known before."""
         modules = [module for block in self._blocks.values() for module in block.origin.modules()]
         return [type(self).build, *forwards(modules)]
 
     def _settings(self) -> dict[str, Any]:
         """The settings of the graph and of its blocks, by name."""
-        found = {f"{self.name}.config.{name}": value for name, value in vars(self.config).items()}
+        settings = {f"{self.name}.config.{name}": value for name, value in vars(self.config).items()}
         for path, config in self._block_configs.items():
-            found.update({f"{path}.config.{name}": getattr(config, name) for name in config.__slots__})
-        return found
+            settings.update({f"{path}.config.{name}": getattr(config, name) for name in config.__slots__})
+        return settings
 
-    def _precision(self, given: list[Tensor]) -> AbstractContextManager[object]:
-        """Automatic mixed precision, if that is asked for."""
+    def _precision(self, tensors: list[Tensor]) -> AbstractContextManager[object]:
+        """Automatic mixed precision, if it is enabled."""
         if self.config.amp is None:
             return nullcontext()
-        tensors = [*given, *self._parameters()]
-        return autocast(tensors[0].device.type if tensors else "cpu", self.config.amp)
+        every = [*tensors, *self._parameters()]
+        return autocast(every[0].device.type if every else "cpu", self.config.amp)
 
     def _names(self) -> dict[Storage, tuple[str, Tensor]]:
         names: dict[Storage, tuple[str, Tensor]] = {}
@@ -500,20 +500,23 @@ class Graph:
         return names
 
     def _paths(self) -> dict[Any, str]:
-        found: dict[Any, str] = {}
+        paths: dict[Any, str] = {}
         for path, block in self._blocks.items():
             for name, module in block.origin.named_modules():
-                found.setdefault(module, f"{path}.{name}" if name else path)
-        return found
+                paths.setdefault(module, f"{path}.{name}" if name else path)
+        return paths
 
     def _parameters(self) -> list[Tensor]:
-        found = [parameter for block in self._blocks.values() for parameter in block.origin.parameters()]
-        return found + [
-            it for optimizer, _ in self._optimizers for group in optimizer.param_groups for it in group["params"]
+        parameters = [parameter for block in self._blocks.values() for parameter in block.origin.parameters()]
+        return parameters + [
+            parameter
+            for optimizer, _ in self._optimizers
+            for group in optimizer.param_groups
+            for parameter in group["params"]
         ]
 
     def _rate_tensors(self, builder: JobBuilder) -> None:
-        """Put tensors in place of the learning rates, to be set at each launch."""
+        """Put tensors, set at each launch, in place of the learning rates."""
         for number, (optimizer, _) in enumerate(self._optimizers):
             for position, group in enumerate(optimizer.param_groups):
                 if _has_rate(group):
@@ -521,7 +524,7 @@ class Graph:
                     group["lr"] = builder.number(f"optimizer{number}.{position}.lr", device)
 
     def _prepare_loss(self, loss: Tensor) -> Tensor:
-        """What an eager loop would call `backward` of: the mean over micro-batches, scaled."""
+        """The value of which an eager loop would call `backward`: the loss's mean over micro-batches, scaled."""
         mode = MODE.get()
         count = self.config.gradient_accumulation_steps
         MODE.set(mode.replace(autocast=None, grad=True))
@@ -547,50 +550,50 @@ class Graph:
             self._scaler.update()
 
     def learning_rates(self) -> list[float]:
-        """What the numbers of the job are now, in order."""
+        """The present learning rates, in the order of the job's numbers."""
         return [
             group["lr"] for optimizer, _ in self._optimizers for group in optimizer.param_groups if _has_rate(group)
         ]
 
     def advance_schedules(self) -> None:
-        """A step of the schedulers, behind a launch."""
+        """Take a step of the schedulers, after a launch."""
         for _, schedule in self._optimizers:
             if schedule is not None:
                 schedule.step()
 
-    # Looking at it
+    # Inspecting the graph
 
     @property
     def is_compiled(self) -> bool:
-        """Whether it has been built."""
+        """Whether the graph has been built."""
         return bool(self._compiled)
 
     @property
     def job(self) -> Job:
-        """What `build` did, as recorded.
+        """The ops of `build`, as recorded.
 
         Raises:
-            RuntimeError: if it has not been built.
+            RuntimeError: if the graph has not been built.
         """
         return self._latest("job").job
 
     @property
     def full_job(self) -> Job:
-        """The same after all passes."""
+        """The job after all passes."""
         return self._latest("full_job").full_job
 
     @property
     def plan(self) -> Plan:
-        """How that is run."""
+        """The plan by which the job runs."""
         return self._latest("plan").plan
 
-    def _latest(self, what: str) -> CompiledGraph:
+    def _latest(self, attribute: str) -> CompiledGraph:
         if not self._compiled:
-            raise RuntimeError(f"{self.name} has no {what} yet: it is built by its first call")
+            raise RuntimeError(f"{self.name} has no {attribute} yet: it is built by its first call")
         return next(reversed(self._compiled.values()))[0]
 
     def state_dict(self) -> dict[str, dict[str, Any]]:
-        """The state of each module by its name in the graph, and that of optimizers and schedulers."""
+        """The state of each module by its name in the graph, and of optimizers and schedulers."""
         state: dict[str, dict[str, Any]] = {name: block.origin.state_dict() for name, block in self._blocks.items()}
         for number, (optimizer, schedule) in enumerate(self._optimizers):
             state[f"optimizer{number}"] = optimizer.state_dict()
@@ -601,10 +604,10 @@ class Graph:
         return state
 
     def load_state_dict(self, state_dict: Mapping[str, Mapping[str, Any]], strict: bool = True) -> None:
-        """Go on from a `state_dict`.
+        """Restore the state of modules, optimizers and schedulers from a `state_dict`.
 
         Raises:
-            KeyError: if something is missing or unknown, and `strict`.
+            KeyError: if `strict` and a name is missing or unknown.
         """
         have: dict[str, Any] = {name: block.origin for name, block in self._blocks.items()}
         for number, (optimizer, schedule) in enumerate(self._optimizers):
@@ -621,11 +624,11 @@ class Graph:
             if name in state_dict:
                 owner.load_state_dict(state_dict[name])
         if self._optimizers:
-            # Loading has given the optimizers other tensors to remember things in.
+            # Loading has replaced the tensors of the optimizers' state.
             self.close()
 
     def save_to_folder(self, folder: str | os.PathLike[str]) -> None:
-        """What `vmflow.save` does."""
+        """Write the graph's forms, settings and tensors to a folder, for `vmflow.save`."""
         save_graph(self.name, self.config, self._block_configs, self._forms_to_save(), folder)
 
     def _forms_to_save(self) -> list[CompiledGraph]:
@@ -634,30 +637,30 @@ class Graph:
         Raises:
             RuntimeError: if the graph was built, but for another state.
         """
-        found: list[CompiledGraph] = []
+        fitting: list[CompiledGraph] = []
         for forms in self._compiled.values():
-            found += [form for form in forms if form.difference(around=False) is None][:1]
-        if self._compiled and not found:
+            fitting += [form for form in forms if form.difference(around=False) is None][:1]
+        if self._compiled and not fitting:
             raise RuntimeError(
                 f"save: {self.name} has changed since it was built: {self._latest('form').difference(around=False)}; "
-                "call it once, and save it then"
+                "call it once before saving it"
             )
-        return found
+        return fitting
 
     def close(self) -> None:
-        """Forget what was built; launches under way end as they would.  The next call builds anew."""
+        """Forget all forms; running launches end normally.  The next call builds the graph again."""
         self._last = None
         while self._compiled:
             for form in self._compiled.popitem()[1]:
                 self._forget(form)
 
     def _forget(self, form: CompiledGraph) -> None:
-        self._forms = tuple([it for it in self._forms if it is not form])
+        self._forms = tuple([other for other in self._forms if other is not form])
         form.close()
 
-    def _require_not_built(self, what: str) -> None:
+    def _require_not_built(self, method: str) -> None:
         if self._compiled:
-            raise RuntimeError(f"{self.name}: {what} must be called before the graph is built by its first call")
+            raise RuntimeError(f"{self.name}: {method} must be called before the graph is built by its first call")
 
     def __del__(self) -> None:
         for compiled in self.__dict__.get("_forms", ()):
@@ -704,7 +707,7 @@ class Graph:
 
 
 class _Itself:
-    """Equal to another of the same object."""
+    """Equal to a wrapper of the same object only."""
 
     __slots__ = ("value",)
 
@@ -719,7 +722,7 @@ class _Itself:
 
 @contextmanager
 def _gradients_apart(parameters: list[Tensor]) -> Iterator[None]:
-    """Within, the parameters have no gradients; afterwards they have those they had."""
+    """Within, the parameters have no gradients; afterwards they have their earlier ones."""
     kept = {autograd: autograd.grad for autograd in _places(parameters)}
     try:
         for autograd in kept:
@@ -731,13 +734,13 @@ def _gradients_apart(parameters: list[Tensor]) -> Iterator[None]:
 
 
 def _places(tensors: Iterable[Tensor]) -> list[AutogradMeta]:
-    """Where the gradients of tensors are, of those that may have one."""
+    """The holders of the gradients of those tensors that may have gradients."""
     return [autograd for autograd in map(autograd_of, tensors) if autograd is not None]
 
 
 @contextmanager
 def _gradients_given_back(builder: JobBuilder) -> Iterator[None]:
-    """Afterwards what the builder has met outside has the gradients it had."""
+    """Afterwards all tensors outside that the builder has used have their earlier gradients."""
     try:
         yield
     finally:
@@ -745,16 +748,19 @@ def _gradients_given_back(builder: JobBuilder) -> Iterator[None]:
 
 
 def _has_rate(group: dict[str, Any]) -> bool:
-    """Whether a group's learning rate is a number of the job; a group of no parameters takes no step."""
+    """Whether a group's learning rate is a number of the job; a group without parameters takes no step."""
     return bool(group["params"]) and not isinstance(group["lr"], Tensor)
 
 
 @contextmanager
 def _rates_apart(optimizers: Sequence[tuple[Optimizer, Any]]) -> Iterator[None]:
-    """Afterwards the groups have the learning rates they had; and no new state if something was raised."""
+    """Afterwards the groups have their earlier learning rates; and no new state if an error was raised."""
     groups = [group for optimizer, _ in optimizers for group in optimizer.param_groups]
     rates = [group["lr"] for group in groups]
-    known = [(optimizer, {it: set(state) for it, state in optimizer.state.items()}) for optimizer, _ in optimizers]
+    known = [
+        (optimizer, {parameter: set(state) for parameter, state in optimizer.state.items()})
+        for optimizer, _ in optimizers
+    ]
     try:
         yield
     except BaseException:

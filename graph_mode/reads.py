@@ -1,8 +1,8 @@
 """Recording which attributes of modules and graphs are read while a graph is built.
 
-A graph depends on what `build` has read, and on nothing else of a module: a note that a training loop leaves in an
-attribute makes no graph anew.  The reads are seen because the base classes get a ``__getattribute__`` for as long as
-one graph is being built, which only one thread does at a time.
+A graph depends on the attributes that `build` has read, and on nothing else of a module: an attribute that only the
+training loop uses does not cause another build.  The base classes get a ``__getattribute__`` that records reads while a
+graph is being built, which one thread does at a time.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from typing import Any, Final, final
 
 from vmflow.nn.module import Module
 
-# In place of the value of an attribute that an object does not have itself; its class may.
+# Stands for the value of an attribute that the object itself does not have; its class may.
 ABSENT: Final = object()
 
-# Where modules and graphs keep attributes that are not in their `__dict__`.
+# The registries in which modules and graphs keep attributes that are not in their `__dict__`.
 _REGISTRIES: Final = ("_parameters", "_buffers", "_modules", "_blocks")
 
 
 def own_value(owner: Any, name: str) -> Any:
-    """The attribute that the object itself has; `ABSENT` if its class has it, or nobody.
+    """The attribute of the object itself; `ABSENT` if its class has it, or nothing.
 
-    A dict, such as the registry of a module's parameters, comes as its items, because it may change while it stays.
+    A dict, such as the registry of a module's parameters, is returned as its items, because its content may change.
     """
     own: dict[str, Any] = object.__getattribute__(owner, "__dict__")
     if name in own:
@@ -42,7 +42,7 @@ class Reads:
     """Records reads of attributes.
 
     Args:
-        unseen: names of attributes that do not count.
+        unseen: names of attributes to ignore.
 
     Attributes:
         owners: by id, the objects whose attributes were read.
@@ -56,7 +56,7 @@ class Reads:
         self._thread = threading.get_ident()
 
     def note(self, owner: Any, name: str) -> None:
-        """An attribute is about to be read."""
+        """Record that an attribute is about to be read."""
         key = (id(owner), name)
         if key in self.values or name in self._unseen or threading.get_ident() != self._thread:
             return
@@ -64,18 +64,18 @@ class Reads:
         self.values[key] = own_value(owner, name)
 
 
-# Those that are recording: a graph may be built while another one is.
+# The active recorders: a graph may be built during the build of another one.
 _recording: Final[list[Reads]] = []
 
 
 @contextmanager
 def recorded(reads: Reads, *kinds: type) -> Iterator[None]:
-    """Within, note what this thread reads of objects of these classes and of modules."""
+    """Within, record this thread's reads of attributes of modules and of objects of these classes."""
 
     def __getattribute__(self: Any, name: str) -> Any:
         if not name.startswith("__"):
-            for each in _recording:
-                each.note(self, name)
+            for active in _recording:
+                active.note(self, name)
         return object.__getattribute__(self, name)
 
     outermost = not _recording

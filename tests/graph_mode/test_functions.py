@@ -475,7 +475,7 @@ class AsynchronousCall:
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        (coroutine, "coroutine is a coroutine function, .*await what a call of it returns"),
+        (coroutine, "coroutine is a coroutine function, .*await its results"),
         (asynchronous_generator, "is a coroutine function"),
         (AsynchronousCall(), "AsynchronousCall is a coroutine function"),
         (generator, "generator is a generator; return a list"),
@@ -484,7 +484,7 @@ class AsynchronousCall:
         (nn.Linear, "expected a function of tensors, got a type"),
     ],
 )
-def test_what_cannot_be_compiled(decorator: Any, function: Any, message: str) -> None:
+def test_functions_that_cannot_be_compiled_are_refused(decorator: Any, function: Any, message: str) -> None:
     with pytest.raises(TypeError, match=message):
         decorator(function)
 

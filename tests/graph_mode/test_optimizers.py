@@ -218,10 +218,10 @@ def test_rates_and_settings_that_are_changed_by_hand() -> None:
         same(eager.state_dict(), shared.state_dict())
 
 
-def test_a_schedule_that_needs_a_measure_is_refused() -> None:
+def test_a_schedule_that_needs_a_metric_is_refused() -> None:
     module = model()
     optimizer = optim.SGD(module.parameters(), lr=0.1)
-    with pytest.raises(TypeError, match="looks at a measure"):
+    with pytest.raises(TypeError, match="needs a metric"):
         Train(module, optimizer, schedules.ReduceLROnPlateau(optimizer))
     with pytest.raises(TypeError, match="evaluates the model several times"):
         Train(module, optim.LBFGS(module.parameters()))
