@@ -1,4 +1,4 @@
-"""Loading graphs that `graph_mode.saving` has written, and running them without the classes they were made of."""
+"""Loading graphs that `graph_mode.saving` has written, and running them without the classes that made them."""
 
 from __future__ import annotations
 
@@ -38,21 +38,32 @@ from .structured_json import decode, from_json, listed, read, refused, shown
 
 
 def load_graph(folder: str | os.PathLike[str], map_location: Any = None) -> LoadedGraph:
-    """The graph that `vmflow.save` has written to a folder; the class and the modules it was made of are not needed.
+    """Load a graph that `vmflow.save` has written to a folder; the class and modules that made it are not needed.
 
-    What is loaded is data: no code of the author's runs.
+    A saved graph is data: loading runs no code of its author's.
 
     Args:
-        folder: its path.
-        map_location: the device that takes the place of the one that the graph ran on, for its arguments too; what
-            ran on the CPU beside another device stays there.  By default everything is where it was.
+        folder: the path.
+        map_location: a device in place of the one that the graph ran on, for its arguments too; the parts that ran on
+            the CPU beside another device stay there.  By default everything stays on its device.
 
     Raises:
+        TypeError: if `folder` is no path.
         ValueError: if the folder is damaged or was written by a newer version; names the file, and the place in it or
             the tensor.  If `map_location` is given for a graph that runs on several devices.
         DeviceUnavailable: if the graph runs on a device that is not here.
-        OSError: if it cannot be read.
+        OSError: if the folder cannot be read.
         ImportError: if the package safetensors is not installed.
+
+    Example:
+        >>> import tempfile
+        >>> double = flow.nn.Graph.trace(lambda x: x * 2)
+        >>> y = double(flow.tensor([1, 2]))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     flow.save(double.graph, folder)
+        ...     loaded = flow.load_graph(folder)
+        >>> loaded(flow.tensor([3, 4]))
+        tensor([6, 8])
     """
     if not isinstance(folder, (str, os.PathLike)):
         raise TypeError(f"load_graph: expected the path of a folder, got {type(folder).__name__}")
@@ -60,7 +71,7 @@ def load_graph(folder: str | os.PathLike[str], map_location: Any = None) -> Load
 
 
 class _Loading:
-    """A saved graph being loaded from this folder, to run on this device or where it did."""
+    """A saved graph that is being loaded from a folder, for `device` or for its own devices."""
 
     def __init__(self, path: str, device: Device | None) -> None:
         self.path = path
@@ -72,32 +83,35 @@ class _Loading:
         self.generators: dict[int, Generator] = {}
 
     def graph(self) -> LoadedGraph:
-        """All of it."""
+        """The whole graph."""
         tensors = load(os.path.join(self.path, TENSORS))
         if type(tensors) is not dict or not all([isinstance(tensor, Tensor) for tensor in tensors.values()]):
             raise ValueError(f"load_graph: {os.path.join(self.path, TENSORS)} holds more than tensors by name")
         self.unused = tensors
         settings = Settings(
             self._set(GraphConfig(), self.manifest.config, "config"),
-            {name: self._set(BlockConfig(), said, f"blocks[{name!r}]") for name, said in self.manifest.blocks.items()},
+            {
+                name: self._set(BlockConfig(), values, f"blocks[{name!r}]")
+                for name, values in self.manifest.blocks.items()
+            },
         )
         parts = [self._form(form, trees) for form, trees in zip(self.manifest.forms, self.structures, strict=True)]
         if self.unused:
-            raise self._refused(TENSORS, f"there is no use for the tensor {next(iter(self.unused))!r}")
+            raise self._refused(TENSORS, f"no form uses the tensor {next(iter(self.unused))!r}")
         try:
             forms = [
                 CompiledGraph(job, outside, settings, tree, metas, out_tree)
                 for job, outside, tree, metas, out_tree in parts
             ]
         except (LookupError, ArithmeticError, LinAlgError) as error:
-            # Of an op of constants, which is computed now.
+            # Loading computes ops of constants alone.
             raise ValueError(f"load_graph: the graph in {self.path} cannot be computed: {error}") from error
         return LoadedGraph(self.manifest.name, settings, forms, self.variables)
 
     def _manifest(self, content: dict[str, Any]) -> Manifest:
         pairs = listed(content.pop("structures", None), "structures")
         for state in content.get("generators") or ():
-            if isinstance(state, dict) and "position" in state:  # as earlier versions have saved it
+            if isinstance(state, dict) and "position" in state:  # the format of earlier versions
                 raise refused("graph.generators", FROM_BEFORE)
         manifest: Manifest = from_json(content, Manifest, "graph")
         if len(pairs) != len(manifest.forms) or not pairs:
@@ -122,7 +136,7 @@ class _Loading:
         self, form: FormDescription, trees: tuple[Tree, Tree]
     ) -> tuple[Job, Outside, Tree, tuple[TensorMeta, ...], Tree]:
         if re.fullmatch(r"job_[0-9]{1,9}\.json", form.job) is None:
-            raise self._refused(MANIFEST, f"{form.job!r} is not what files of jobs are called")
+            raise self._refused(MANIFEST, f"{form.job!r} is no name of a job's file")
         job: Job = self._read(form.job, Job.from_json)
         if any([op.kind == "update" for op in job.ops]) or job.numbers:
             raise self._refused(form.job, "a saved graph predicts, and updates nothing")
@@ -145,7 +159,7 @@ class _Loading:
         return attrs.evolve(job, constants=constants), Outside(bindings, generators), trees[0], metas, trees[1]
 
     def _moved(self, job: Job) -> tuple[Device, Device]:
-        """Which device takes the place of which."""
+        """The device to replace, and its replacement."""
         if self.device is None:
             return HOST, HOST
         try:
@@ -154,49 +168,49 @@ class _Loading:
             raise ValueError(f"load_graph: of the graph in {self.path}: {error}") from None
 
     def _require_names(self, file: str, job: Job, role: str, names: Mapping[int, str]) -> None:
-        wanted = {buffer.id for buffer in job.buffers.values() if buffer.role == role}
-        for number in sorted(wanted ^ names.keys()):
-            which = "has no tensor" if number in wanted else "is not in the job"
-            raise self._refused(file, f"{role} {number} {which}")
+        expected = {buffer.id for buffer in job.buffers.values() if buffer.role == role}
+        for number in sorted(expected ^ names.keys()):
+            problem = "has no tensor" if number in expected else "is not in the job"
+            raise self._refused(file, f"{role} {number} {problem}")
 
     def _variable(self, name: str, expected: TensorMeta) -> Tensor:
         """A variable, which several forms may share."""
-        found = self.variables.get(name)
-        if found is None:
-            found = self.variables[name] = self._tensor(name, expected).to(expected.device)
-        elif meta_of(found) is not expected:
-            raise self._refused(TENSORS, f"the tensor {name!r} is {meta_of(found)!r}, and used as {expected!r}")
-        return found
+        tensor = self.variables.get(name)
+        if tensor is None:
+            tensor = self.variables[name] = self._tensor(name, expected).to(expected.device)
+        elif meta_of(tensor) is not expected:
+            raise self._refused(TENSORS, f"the tensor {name!r} is {meta_of(tensor)!r}, and used as {expected!r}")
+        return tensor
 
     def _tensor(self, name: str, expected: TensorMeta) -> Tensor:
-        found = self.unused.pop(name, None)
-        if found is None:
+        tensor = self.unused.pop(name, None)
+        if tensor is None:
             raise self._refused(TENSORS, f"the tensor {name!r} is missing")
-        given = meta_of(found)
-        if given.shape != expected.shape or given.dtype is not expected.dtype:
-            raise self._refused(TENSORS, f"the tensor {name!r} is {given!r}, and {expected!r} is needed")
-        return found
+        meta = meta_of(tensor)
+        if meta.shape != expected.shape or meta.dtype is not expected.dtype:
+            raise self._refused(TENSORS, f"the tensor {name!r} is {meta!r}, but {expected!r} is needed")
+        return tensor
 
     def _generator(self, number: int, places: tuple[Device, Device]) -> Generator:
         """A generator, which several forms may share."""
-        found = self.generators.get(number)
-        if found is None:
+        generator = self.generators.get(number)
+        if generator is None:
             state = self.manifest.generators[number]
             array = from_array(np.frombuffer(bytes.fromhex(state.state), np.uint8).copy(), HOST)
-            found = self.generators[number] = Generator(moved(state.device, *places)).set_state(array)
-        return found
+            generator = self.generators[number] = Generator(moved(state.device, *places)).set_state(array)
+        return generator
 
-    def _set(self, usual: Any, said: Mapping[str, Any], place: str) -> Any:
-        """Settings with these in place of the usual ones."""
-        for name, value in said.items():
-            if not hasattr(usual, name) or name.startswith("_") or callable(getattr(usual, name)):
+    def _set(self, settings: Any, values: Mapping[str, Any], place: str) -> Any:
+        """The settings, changed to these values."""
+        for name, value in values.items():
+            if not hasattr(settings, name) or name.startswith("_") or callable(getattr(settings, name)):
                 raise self._refused(MANIFEST, f"{place}: this vmflow has no setting {name!r}")
-            old = getattr(usual, name)
-            given = set(value) if isinstance(value, frozenset) else value
-            if old is not None and type(given) is not type(old):
+            old = getattr(settings, name)
+            new = set(value) if isinstance(value, frozenset) else value
+            if old is not None and type(new) is not type(old):
                 raise self._refused(MANIFEST, f"{place}: {name!r} cannot be {value!r}")
-            setattr(usual, name, given)
-        return usual
+            setattr(settings, name, new)
+        return settings
 
     def _read(self, file: str, decoded: Any) -> Any:
         try:
@@ -219,12 +233,12 @@ def _is_call(tree: Tree) -> bool:
 
 @final
 class LoadedGraph:
-    """A graph without the modules and the class it was made of; call it as the one that was saved.
+    """A loaded graph, without the class and modules that made it; called like the saved one.
 
-    A call returns at once: ``await`` what it returns, or read it.
+    A call returns immediately: ``await`` its result, or read it.
 
     Attributes:
-        name: of the graph.
+        name: the graph's name.
         config: its settings.
     """
 
@@ -239,65 +253,65 @@ class LoadedGraph:
         self._variables = dict(variables)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run it once.
+        """Run the graph once.
 
         Raises:
             ValueError: if it was not saved for such arguments.
-            SessionClosed: if the session that it was loaded in has been closed.
+            SessionClosed: if the session in which it was loaded has been closed.
         """
         mode = MODE.get()
         last = self._last
         sources = None if last is None or kwargs else last.sources_of(args, mode)
         if last is not None and sources is not None:
             return last.call(sources, (), mode)
-        form, given = self._form(args, kwargs)
+        form, tensors = self._form(args, kwargs)
         form.require_open()
         self._last = form
-        return form.call(blobs_of(given), (), mode)
+        return form.call(blobs_of(tensors), (), mode)
 
     def run_by_vm(self, *args: Any, **kwargs: Any) -> Any:
-        """What calling it does, but op by op, by instructions of the virtual machine: slower, and the same to the bit.
+        """Call the graph op by op, by instructions of the virtual machine: slower, with the same results to the bit.
 
         Raises:
             ValueError: as for a call.
         """
-        form, given = self._form(args, kwargs)
+        form, tensors = self._form(args, kwargs)
         form.require_open()
-        return form.run_by_vm(given, ())
+        return form.run_by_vm(tensors, ())
 
     def _form(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[CompiledGraph, list[Tensor]]:
-        tree, given = args_tree.flatten((args, dict(sorted(kwargs.items()))))
-        metas = metas_of(given)
+        tree, tensors = args_tree.flatten((args, dict(sorted(kwargs.items()))))
+        metas = metas_of(tensors)
         for form in self._forms:
-            if form.metas == metas and form.tree == _alike(form.tree, tree):
-                return form, given
+            if form.metas == metas and form.tree == _with_named_tuples(form.tree, tree):
+                return form, tensors
         latest = self._forms[-1]
-        problem = args_tree.misfit(latest.tree, latest.metas, _alike(latest.tree, tree), metas)
+        problem = args_tree.misfit(latest.tree, latest.metas, _with_named_tuples(latest.tree, tree), metas)
         forms = "" if len(self._forms) == 1 else f" (as in none of the other {len(self._forms) - 1} forms)"
         raise ValueError(f"{self.name}: {problem}{forms}; save the graph after a call with such arguments")
 
     def forms(self) -> tuple[CompiledGraph, ...]:
-        """What it was saved as: one for each kind of arguments."""
+        """The saved forms: one for each kind of arguments."""
         return tuple(self._forms)
 
     @property
     def job(self) -> Job:
-        """What is run, as it was recorded; of the latest form."""
+        """The job of the latest form, as recorded."""
         return self._forms[-1].job
 
     @property
     def full_job(self) -> Job:
-        """The same after all passes."""
+        """The job after all passes."""
         return self._forms[-1].full_job
 
     @property
     def plan(self) -> Plan:
-        """How that is run."""
+        """The plan by which the job runs."""
         return self._forms[-1].plan
 
     @property
     def is_compiled(self) -> bool:
-        """Always."""
+        """Always True."""
         return True
 
     def state_dict(self) -> dict[str, Tensor]:
@@ -305,11 +319,11 @@ class LoadedGraph:
         return {name: tensor.detach() for name, tensor in self._variables.items()}
 
     def load_state_dict(self, state_dict: Mapping[str, Tensor]) -> None:
-        """Give the variables other values.
+        """Replace the values of the variables.
 
         Raises:
-            KeyError: if one is missing or unknown; nothing is changed.
-            ValueError: if one has another shape; nothing is changed.
+            KeyError: if a name is missing or unknown; then nothing is changed.
+            ValueError: if a tensor has another shape; then nothing is changed.
         """
         for name in sorted(self._variables.keys() ^ state_dict.keys()):
             problem = "is missing" if name in self._variables else "is not part of the graph"
@@ -323,16 +337,16 @@ class LoadedGraph:
             tensor.detach().copy_(state_dict[name].detach())
 
     def save_to_folder(self, folder: str | os.PathLike[str]) -> None:
-        """What `vmflow.save` does."""
+        """Write the graph's forms, settings and tensors to a folder, for `vmflow.save`."""
         save_graph(self.name, self.config, self._settings.blocks, self._forms, folder)
 
     def close(self) -> None:
-        """Give back the memory that runs need; launches under way end as they would.  The next call takes it anew."""
+        """Release the memory of runs; running launches end normally.  The next call allocates memory again."""
         for form in self._forms:
             form.close()
 
     def __del__(self) -> None:
-        with suppress(AttributeError):  # of one that was not made to the end
+        with suppress(AttributeError):  # if the constructor failed
             self.close()
 
     def __repr__(self) -> str:
@@ -346,10 +360,10 @@ class LoadedGraph:
 
 
 def tree_from_json(value: Any, place: str) -> Tree:
-    """The tree that a piece of JSON stands for.
+    """The tree that JSON of `tree_to_json` describes.
 
     Raises:
-        ValueError: if it stands for none.
+        ValueError: if it describes none.
     """
     if value == "tensor":
         return Leaf()
@@ -385,25 +399,25 @@ def _hashable(place: str) -> Any:
 
 
 def _children(content: Any, place: str) -> tuple[Tree, ...]:
-    return tuple([tree_from_json(it, f"{place}[{at}]") for at, it in enumerate(content)])
+    return tuple([tree_from_json(child, f"{place}[{index}]") for index, child in enumerate(content)])
 
 
 def _named_tuple(name: Any, fields: Any, count: int, place: str) -> Any:
-    """A class like that of the tuple that was saved."""
+    """A class like that of the saved tuple."""
     names = [name, *listed(fields, place, count)]
-    good = [type(it) is str and it.isidentifier() and not keyword.iskeyword(it) for it in names]
+    good = [type(field) is str and field.isidentifier() and not keyword.iskeyword(field) for field in names]
     if not all(good) or len(set(fields)) != count or any([field.startswith("_") for field in fields]):
         raise refused(place, f"{shown(names)} is no named tuple")
     return collections.namedtuple(name, fields)
 
 
-def _alike(saved: Tree, given: Tree) -> Tree:
-    """The given tree with the named tuples of the saved one, where they are called and made alike."""
+def _with_named_tuples(saved: Tree, given: Tree) -> Tree:
+    """The given tree with the classes of the saved tree's named tuples, where names and fields are equal."""
     if not isinstance(saved, Branch) or not isinstance(given, Branch) or len(saved.keys) != len(given.keys):
         return given
     kind = given.kind
     if not isinstance(kind, str) and not isinstance(saved.kind, str):
         same = kind.__name__ == saved.kind.__name__ and kind._fields == saved.kind._fields
         kind = saved.kind if same else kind
-    children = [_alike(one, other) for one, other in zip(saved.children, given.children, strict=True)]
+    children = [_with_named_tuples(one, other) for one, other in zip(saved.children, given.children, strict=True)]
     return Branch(kind, given.keys, tuple(children))

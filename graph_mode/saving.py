@@ -1,14 +1,14 @@
-"""Saving graphs that predict, to be run without the classes of which they were made; see `graph_mode.loading`.
+"""Saving graphs that predict, so that they run without the classes that made them; see `graph_mode.loading`.
 
 A saved graph is a folder:
 
     manifest.json       the version, the name and settings of the graph, and its forms: for each the structure of
-                        arguments and results, and which tensors its variables and constants are
-    job_0.json ...      the job of each form, as recorded; passes run anew when it is loaded
+                        arguments and results, and the names of the tensors of its variables and constants
+    job_0.json ...      the job of each form, as recorded; loading runs the passes again
     tensors.safetensors variables by their names, and constants
 
-A form is what a graph has built for arguments of one kind.  A graph has one, but with `with_dynamic_input_shape` as
-many as it remembers, and all of them are saved; they share their variables.
+A form is the result of building for arguments of one kind.  A graph has one form, but with `with_dynamic_input_shape`
+all that it has kept, and all of them are saved; they share their variables.
 """
 
 from __future__ import annotations
@@ -51,10 +51,11 @@ class FormDescription:
     """One form in the manifest.
 
     Attributes:
-        job: the name of the file.
-        metas: of the tensors among the arguments.
-        variables, constants: by buffer, the names of tensors.
-        generators: places in those of the manifest.
+        job: the name of the job's file.
+        metas: the metas of the tensors among the arguments.
+        variables: by buffer, the names of tensors.
+        constants: by buffer, the names of tensors.
+        generators: indices of random generators of the manifest.
     """
 
     job: str
@@ -66,10 +67,10 @@ class FormDescription:
 
 @attrs.frozen
 class GeneratorState:
-    """A random generator.
+    """A saved random generator.
 
     Attributes:
-        device: where its numbers are used.
+        device: the device on which its numbers are used.
         state: the bytes of `Generator.get_state`, as hexadecimal digits.
     """
 
@@ -79,13 +80,14 @@ class GeneratorState:
 
 @attrs.frozen
 class Manifest:
-    """What a saved graph is; in the file the structures of the forms are beside it, as `tree_to_json` has them.
+    """A saved graph without the structures of its forms, which the file holds as `tree_to_json` writes them.
 
     Attributes:
-        name: of the graph.
-        config: settings of the graph that are not the usual ones, by name; `blocks` those of blocks, by path.
-        generators: the random generators that it was given.
+        name: the graph's name.
         forms: see `FormDescription`.
+        config: settings of the graph that differ from the defaults, by name.
+        blocks: settings of blocks that differ from the defaults, by path.
+        generators: the random generators that the graph uses.
     """
 
     name: str
@@ -102,7 +104,7 @@ def tree_to_json(tree: Tree, place: str) -> Any:
     """The JSON of a tree of arguments or results.
 
     Raises:
-        TypeError: naming the place of what is no data.
+        TypeError: if a value cannot be written as data; names its place.
     """
     if isinstance(tree, Leaf):
         return "tensor"
@@ -111,7 +113,7 @@ def tree_to_json(tree: Tree, place: str) -> Any:
             return {"fixed": encode(tree.value)}
         keys = [encode(key) for key in tree.keys] if tree.kind == "dict" else []
     except TypeError as error:
-        raise TypeError(f"{place} is part of the graph, and no data: {error}") from error
+        raise TypeError(f"{place} is part of the graph, and cannot be saved: {error}") from error
     children = [tree_to_json(child, f"{place}[{key!r}]") for key, child in zip(tree.keys, tree.children, strict=True)]
     if tree.kind == "dict":
         return {"dict": [list(pair) for pair in zip(keys, children, strict=True)]}
@@ -132,23 +134,24 @@ def save_graph(
 ) -> None:
     """Write a graph to a folder, which `vmflow.load_graph` reads.
 
-    The folder appears whole or not at all.  If there is a saved graph, it is replaced.
+    The folder appears whole or not at all.  A saved graph at that path is replaced.
 
     Args:
-        name: of the graph.
-        config, blocks: its settings.
-        forms: what it has built.
-        folder: its path.
+        name: the graph's name.
+        config: the graph's settings.
+        blocks: the settings of its blocks, by path.
+        forms: its forms.
+        folder: the path.
 
     Raises:
-        RuntimeError: if the graph has not been built, or changes what it works with, as training does.
-        TypeError: if an argument or a setting is no data; says which.
-        FileExistsError: if there is something else at that path.
-        OSError: if the folder cannot be written; what was there stays.
+        RuntimeError: if the graph has not been built, or changes its modules, as training does.
+        TypeError: if an argument or a setting cannot be written as data; names it.
+        FileExistsError: if something else is at that path.
+        OSError: if the folder cannot be written; the old content stays.
         ImportError: if the package safetensors is not installed.
     """
     if not forms:
-        raise RuntimeError(f"save: {name} has not been built, which its first call does; call it once and save it then")
+        raise RuntimeError(f"save: {name} has not been built; call it once before saving it")
     for form in forms:
         _require_prediction(name, form.job)
         if form.outside.outlets:
@@ -157,7 +160,7 @@ def save_graph(
             )
         if form.outside.leaves:
             raise RuntimeError(
-                f"save: {name} adds gradients to the parameters of its modules; save a graph that predicts: of the "
+                f"save: {name} adds gradients to the parameters of its modules; save a graph that predicts, of the "
                 "same modules, without backward()"
             )
     path = os.path.realpath(os.fspath(folder))
@@ -165,25 +168,25 @@ def save_graph(
     tensors: dict[str, Tensor] = {}
     names: dict[Storage, str] = {}
     generators: list[Generator] = []
-    structures = [
-        [tree_to_json(form.tree, "what is called with"), tree_to_json(form.out_tree, "the result")] for form in forms
-    ]
+    structures = [[tree_to_json(form.tree, "an argument"), tree_to_json(form.out_tree, "the result")] for form in forms]
     described = [_describe(position, form, tensors, names, generators) for position, form in enumerate(forms)]
     manifest = Manifest(
         name,
         tuple(described),
         _settings(config, GraphConfig()),
-        {path: said for path, block in blocks.items() if (said := _settings(block, BlockConfig()))},
+        {path: settings for path, block in blocks.items() if (settings := _settings(block, BlockConfig()))},
         tuple([_state(generator) for generator in generators]),
     )
     content = {**to_json(manifest, Manifest), "structures": structures}
     texts = {MANIFEST: written(KIND, VERSION, content, 1)}
-    texts.update({one.job: portable(form.job).to_json() for one, form in zip(described, forms, strict=True)})
+    texts.update(
+        {description.job: portable(form.job).to_json() for description, form in zip(described, forms, strict=True)}
+    )
     _write(path, texts, tensors)
 
 
 def portable(job: Job) -> Job:
-    """The job with lines that say nothing of the machine: files within a folder of modules, or else by their names."""
+    """The job with source lines that do not name this machine's folders: paths within them, or bare file names."""
     return attrs.evolve(job, ops=tuple([attrs.evolve(op, line=_portable(op.line)) for op in job.ops]))
 
 
@@ -191,7 +194,7 @@ def _portable(line: str) -> str:
     file, colon, rest = line.rpartition(":")
     if not os.path.isabs(file):
         return line
-    folders = [os.path.join(os.path.abspath(it), "") for it in (os.curdir, *sys.path)]
+    folders = [os.path.join(os.path.abspath(folder), "") for folder in (os.curdir, *sys.path)]
     around = [
         folder for folder in folders if file.startswith(folder) and folder != os.path.join(os.path.abspath(os.sep), "")
     ]
@@ -204,17 +207,17 @@ def _require_prediction(name: str, job: Job) -> None:
         if op.kind == "update":
             raise RuntimeError(
                 f"save: {name} changes its modules or their state by {op.name} (at {op.line}), which is Python code "
-                "and not data; save a graph that predicts: of the same modules, without optimizers, after model.eval()"
+                "and no data; save a graph that predicts, of the same modules, without optimizers, after model.eval()"
             )
     if job.numbers:
-        raise RuntimeError(f"save: {name} is given numbers by an optimizer at each call; save a graph that predicts")
+        raise RuntimeError(f"save: {name} takes an optimizer's learning rates at each call; save a graph that predicts")
 
 
 def _require_place(path: str) -> None:
     if os.path.lexists(path) and not os.path.isfile(os.path.join(path, MANIFEST)):
         if os.path.isdir(path) and not os.listdir(path):
             return
-        raise FileExistsError(f"save: {path} is there, and is no saved graph; name another folder, or remove it")
+        raise FileExistsError(f"save: {path} exists and is no saved graph; choose another folder, or remove it")
 
 
 def _describe(
@@ -224,7 +227,7 @@ def _describe(
     names: dict[Storage, str],
     generators: list[Generator],
 ) -> FormDescription:
-    """One form, whose tensors and generators are added to those there are."""
+    """The description of one form, whose tensors and generators are added to the given ones."""
     variables: dict[int, str] = {}
     constants: dict[int, str] = {}
     for buffer in form.job.buffers.values():
@@ -255,25 +258,25 @@ def _unused(wanted: str, taken: Mapping[str, Any]) -> str:
     return name
 
 
-def _place_in(generators: list[Generator], one: Generator) -> int:
-    if one not in generators:
-        generators.append(one)
-    return generators.index(one)
+def _place_in(generators: list[Generator], generator: Generator) -> int:
+    if generator not in generators:
+        generators.append(generator)
+    return generators.index(generator)
 
 
 def _state(generator: Generator) -> GeneratorState:
     return GeneratorState(generator.device, generator.get_state().numpy().tobytes().hex())
 
 
-def _settings(given: Any, usual: Any) -> dict[str, Any]:
-    """Those that are not the usual ones."""
-    names = usual.__slots__ if hasattr(usual, "__slots__") else list(usual.__dict__)
-    found = {name: getattr(given, name) for name in names if getattr(given, name) != getattr(usual, name)}
-    return {name: frozenset(value) if isinstance(value, set) else value for name, value in found.items()}
+def _settings(config: Any, defaults: Any) -> dict[str, Any]:
+    """The settings that differ from the defaults."""
+    names = defaults.__slots__ if hasattr(defaults, "__slots__") else list(defaults.__dict__)
+    changed = {name: getattr(config, name) for name in names if getattr(config, name) != getattr(defaults, name)}
+    return {name: frozenset(value) if isinstance(value, set) else value for name, value in changed.items()}
 
 
 def _write(path: str, texts: Mapping[str, str], tensors: dict[str, Tensor]) -> None:
-    """Write under another name in the same folder, and put it in place when all is on the disk."""
+    """Write under another name in the same folder, and rename when all is on the disk."""
     around, name = os.path.split(path)
     temporary = os.path.join(around, f".{name}.{secrets.token_hex(8)}.tmp")
     os.mkdir(temporary)
@@ -294,9 +297,9 @@ def _write(path: str, texts: Mapping[str, str], tensors: dict[str, Tensor]) -> N
 
 def _put_in_place(temporary: str, path: str) -> None:
     if not os.path.isfile(os.path.join(path, MANIFEST)):
-        os.rename(temporary, path)  # also onto an empty folder
+        os.rename(temporary, path)  # replaces an empty folder, too
         return
-    # A folder cannot be replaced in one step; if the second fails, the first is undone.
+    # A folder cannot be replaced in one step; if the second step fails, the first is undone.
     old = f"{temporary}.old"
     os.rename(path, old)
     try:

@@ -1,7 +1,7 @@
-"""`Session`: what compiled graphs belong to, from the first that is built to the end of the process.
+"""`Session` owns compiled graphs, from the first that is built to the end of the process.
 
-There is a default one, which opens by itself, and others for blocks.  At exit what was started last ends first: the
-graphs, then their session, then the virtual machines.
+A default session opens by itself; others serve for blocks.  At exit, the graphs are closed first, then their session,
+then the virtual machines.
 """
 
 from __future__ import annotations
@@ -23,44 +23,58 @@ State: TypeAlias = Literal["open", "running", "closed"]
 
 
 class Closeable(Protocol):
-    """What a session owns: a compiled graph."""
+    """A compiled graph, as a session owns it."""
 
     def close(self) -> None:
-        """Launch nothing any more; what was launched still runs."""
+        """Launch nothing more; earlier launches still run."""
         ...
 
     def forget_threads(self) -> None:
-        """In a forked child: locks may have been held by threads that are not here."""
+        """Replace locks in a forked child, where threads that held them do not exist."""
         ...
 
 
 class SessionClosed(RuntimeError):
-    """A graph was called, or built, after its session was closed."""
+    """Raised by calls and builds of a graph whose session has been closed.
+
+    Example:
+        >>> graph = flow.nn.Graph.trace(lambda x: x + 1)
+        >>> with flow.graph.Session():
+        ...     graph(flow.tensor(1))
+        tensor(2)
+        >>> graph(flow.tensor(1))
+        Traceback (most recent call last):
+        ...
+        vmflow.graph_mode.session.SessionClosed: ...
+    """
 
 
 _numbers: Final = itertools.count()
 
-# By their ids, those that somebody still has.
+# All sessions that are still referenced, by id.
 _sessions: Final[weakref.WeakValueDictionary[int, Session]] = weakref.WeakValueDictionary()
 
-# The sessions whose blocks this task or thread is in, the innermost last.
+# The sessions whose blocks the current task or thread has entered, the innermost last.
 _ENTERED: Final[ContextVar[tuple[Session, ...]]] = ContextVar("vmflow.sessions", default=())
 
 
 @final
 class Session:
-    """Owns compiled graphs, weakly: one that nobody can call any more goes by itself.
+    """Owns compiled graphs, by weak references: unreachable graphs are collected.
 
-    A block makes it the default one, for the task or thread that enters it and those that it starts, and closes it:
-
-        with flow.graph.Session() as session:
-            graph = TrainGraph(model)
-            graph(x)                   # built in this session
-        graph(x)                       # raises SessionClosed
+    A block makes it the default session of the task or thread that enters the block, and of those that it starts; the
+    end of the block closes it.  Calls of its graphs then raise `SessionClosed`.
 
     Attributes:
         id: a number that no other session of the process has.
         state: "open" until a graph is built in it, then "running", and in the end "closed".
+
+    Example:
+        >>> with flow.graph.Session() as session:
+        ...     flow.nn.Graph.trace(lambda x: x + 1)(flow.tensor(1))
+        tensor(2)
+        >>> session.state
+        'closed'
     """
 
     def __init__(self) -> None:
@@ -71,14 +85,14 @@ class Session:
         _sessions[self.id] = self
 
     def try_init(self) -> bool:
-        """Be running; whether it was not before.
+        """Set the state to "running"; True if it was "open".
 
         Raises:
-            SessionClosed: if it has been closed.
+            SessionClosed: if the session has been closed.
         """
         with self._lock:
             if self.state == "closed":
-                raise SessionClosed(f"session {self.id} has been closed, and runs no graph any more; make a new one")
+                raise SessionClosed(f"session {self.id} has been closed, and runs no graphs; make a new session")
             started = self.state == "open"
             self.state = "running"
         return started
@@ -99,7 +113,7 @@ class Session:
         self.close()
 
     def own(self, graph: Closeable, name: str) -> None:
-        """Take a graph that has been compiled.
+        """Register a compiled graph.
 
         Raises:
             SessionClosed: if the session has been closed; the graph is closed as well.
@@ -115,32 +129,32 @@ class Session:
             self.require_open(name)
 
     def require_open(self, name: str) -> None:
-        """Make sure that graphs can still be built and called.
+        """Check that graphs can still be built and called.
 
         Args:
-            name: of the graph, for the message.
+            name: the graph's name, for the message.
 
         Raises:
-            SessionClosed: if they cannot.
+            SessionClosed: if the session has been closed.
         """
         if self.state != "closed":
             return
         if _exiting.is_set() and threading.current_thread().daemon:
-            # The interpreter is about to stop this thread wherever it is; an exception would only be noise.
+            # The interpreter is about to stop this daemon thread anyway; an exception would only be noise.
             threading.Event().wait()
         raise SessionClosed(
-            f"graph {name!r} belongs to a session that has been closed, and cannot run any more; after "
+            f"graph {name!r} belongs to a session that has been closed, and cannot run; after "
             "vmflow.clear_default_session() a new graph can be built, also one over the same modules"
         )
 
     def graphs(self) -> list[Closeable]:
-        """The compiled graphs that somebody can still call, in the order in which they were made."""
+        """The compiled graphs that still exist, in the order in which they were made."""
         with self._lock:
             known = list(self._graphs)
-        return [graph for graph in [it() for it in known] if graph is not None]
+        return [graph for graph in [reference() for reference in known] if graph is not None]
 
     def close(self) -> None:
-        """Close all graphs, the newest first, and take no other.  What was launched still runs.
+        """Close all graphs, the newest first, and refuse others.  Earlier launches still run.
 
         Later calls change nothing.
         """
@@ -153,7 +167,7 @@ class Session:
         self._graphs = []
 
     def forget_threads(self) -> None:
-        """In a forked child: locks may have been held by threads that are not here."""
+        """Replace locks in a forked child, where threads that held them do not exist."""
         self._lock = threading.Lock()
         for graph in self.graphs():
             graph.forget_threads()
@@ -168,21 +182,31 @@ _exiting: Final = threading.Event()
 
 
 def session_of(id: int) -> Session:
-    """The session of this id.
+    """The session with this id.
 
     Raises:
-        ValueError: if there is none, or nobody has it any more.
+        ValueError: if there is none, or it is not referenced any more.
+
+    Example:
+        >>> session = flow.graph.Session()
+        >>> flow.graph.session_of(session.id) is session
+        True
     """
     session = _sessions.get(id)
     if session is None:
-        raise ValueError(f"there is no session {id}; there are {sorted(_sessions)}")
+        raise ValueError(f"there is no session {id}; the sessions are {sorted(_sessions)}")
     return session
 
 
 def default_session() -> Session:
-    """The session to which graphs go that are built now: of the innermost block of one, else of the process.
+    """The session that owns newly built graphs: that of the innermost block, else of the process.
 
-    The latter is opened by the first who asks for it.
+    The latter is opened by the first call.
+
+    Example:
+        >>> with flow.graph.Session() as session:
+        ...     flow.default_session() is session
+        True
     """
     global _default
     entered = _ENTERED.get()
@@ -196,7 +220,14 @@ def default_session() -> Session:
 
 
 def clear_default_session() -> None:
-    """Close the process's default session with all its graphs; the next graph that is built opens another."""
+    """Close the process's default session with all its graphs; the next graph that is built opens another.
+
+    Example:
+        >>> session = flow.default_session()
+        >>> flow.clear_default_session()
+        >>> session.state
+        'closed'
+    """
     global _default
     with _default_lock:
         session, _default = _default, None
@@ -204,13 +235,13 @@ def clear_default_session() -> None:
         session.close()
 
 
-# Building a graph puts other gradients and learning rates into its modules and optimizers for a while.  Two graphs may
-# share these, so that one is built at a time in the whole process.
+# Building a graph temporarily replaces gradients and learning rates of its modules and optimizers.  Two graphs may
+# share these, so that only one graph at a time is built in the whole process.
 building: threading.RLock = threading.RLock()
 
 
 def building_alone() -> threading.RLock:
-    """The lock to hold while a graph is built."""
+    """The lock to hold while building a graph."""
     return building
 
 
@@ -223,14 +254,14 @@ def _at_exit() -> None:
         session.close()
 
 
-# Handlers are called in the reverse order of their registration: this comes before that of the machines, whose package
-# has been imported above.
+# Handlers are called in the reverse order of their registration: this one runs before that of the machines, whose
+# package has been imported above.
 atexit.register(_at_exit)
 
 
-# Forking: the child must not find modules and optimizers as they are while another thread builds a graph of them.
+# Forking: the child must not see modules and optimizers that another thread has temporarily changed to build a graph.
 
-# How long a fork waits for a graph that is being built, in seconds; then the child puts back what building has changed.
+# Seconds that a fork waits for a graph that is being built; after that, the child restores the changes.
 _PATIENCE: Final = 0.02
 
 _held_for_fork = threading.local()
@@ -239,10 +270,11 @@ _changed: list[ExitStack] = []
 
 
 class PutBack:
-    """A block that builds a graph: managers of what it changes of modules and optimizers for a while.
+    """A block that builds a graph and temporarily changes modules and optimizers.
 
     Args:
-        managers: entered in this order, left in the reverse one; in a forked child, too, if this thread is not there.
+        managers: contexts of the changes, entered in this order and left in the reverse one; left in a forked child,
+            too, if the building thread does not exist there.
     """
 
     def __init__(self, *managers: AbstractContextManager[object]) -> None:
@@ -280,7 +312,7 @@ def _after_fork_in_child() -> None:
         _held_for_fork.lock.release()
     else:
         building = threading.RLock()
-        # As if building had raised, in the thread that is not here.
+        # As if building had raised in the thread that does not exist here.
         for stack in reversed(_changed):
             error = RuntimeError("the process forked while another thread built a graph")
             stack.__exit__(RuntimeError, error, None)
