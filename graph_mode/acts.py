@@ -1,4 +1,4 @@
-"""The runs of a graph as instructions: acts of actors, and those of a plan of a single task."""
+"""The runs of a graph as instructions: acts of actors, and runs of plans of a single task."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 @final
 class ActorAct(InstructionPolicy):
-    """An act that an actor has decided on.
+    """An act of an actor.
 
     Args:
-        runtime: of the actor.
-        action: what it has decided.
+        runtime: the actor's runtime.
+        action: the action to run.
         name: for people.
-        ends_later: whether the act ends when a device has computed what it launches; else with `compute`.
+        ends_later: whether the act ends when a device has computed the work it launches; else with `compute`.
     """
 
     __slots__ = ("_ends_later", "_launch", "_state", "action", "name", "runtime")
@@ -53,14 +53,14 @@ class ActorAct(InstructionPolicy):
         if failure is not None and self._launch is not None:
             self.runtime.tear(self._launch, failure)
         self._end()
-        return None  # the launch tells of it
+        return None  # the launch reports it
 
     def fail(self, failure: Failure) -> None:
         if self._state == _ISSUED:
             self._state = _ENDED
             self.runtime.fail_act(self.action, failure)
         elif self._state == _BEGUN:
-            # What raises out of `compute` (SystemExit, say) has been seen to there.
+            # `compute` has raised, for example SystemExit, and has handled the error.
             self._end()
 
     def _end(self) -> None:
@@ -76,14 +76,14 @@ _ISSUED, _BEGUN, _ENDED = range(3)
 class LaunchOnStream(InstructionPolicy):
     """The run of a plan of a single task on a stream that launches ahead, as an instruction with operands.
 
-    The order of the stream keeps launches apart, so that the host need not see one end before the next.
+    The order of the stream keeps launches apart, so that the host need not wait for one before it issues the next.
 
     Args:
-        runtime: of the plan.
+        runtime: the plan's runtime.
         task: its task.
-        launch: to run for.
+        launch: the launch to run.
         reads: the arguments, and variables that the run does not change.
-        writes: variables that it may change.
+        writes: variables that the run may change.
     """
 
     __slots__ = ("_begun", "_launch", "_reads", "_runtime", "_task", "_writes", "name")
@@ -124,30 +124,30 @@ class LaunchOnStream(InstructionPolicy):
         self._task.run(self._runtime, self._launch)
         failure = self._launch.failure
         if failure is not None:
-            # Now, since others may be launched behind this one before the device has ended it.
+            # Now, since later launches may be issued before the device has ended this one.
             for blob in self._launch.results:
                 blob.storage.poison(failure)
 
     def settle(self, failure: Failure | None) -> Failure | None:
         if not self._begun:
             return None
-        found = fault_of((*self._reads, *self._writes), failure)
+        fault = fault_of((*self._reads, *self._writes), failure)
         for blob in self._launch.results:
-            blob.storage.settle(found, True)
+            blob.storage.settle(fault, True)
         for blob in self._writes:
-            blob.storage.settle(found, False)
-        self._end(found)
-        return found
+            blob.storage.settle(fault, False)
+        self._end(fault)
+        return fault
 
     def fail(self, failure: Failure) -> None:
         if self._begun:
-            # Nobody can know how far the device has come.
+            # The device may have written a part.
             for blob in self._writes:
                 blob.storage.poison(failure)
         self._end(failure)
 
     def drop(self, failure: Failure) -> None:
-        # It has changed nothing.
+        # Nothing has been changed.
         self._end(failure)
 
     def _end(self, failure: Failure | None) -> None:
@@ -158,12 +158,12 @@ class LaunchOnStream(InstructionPolicy):
 
 @final
 class GraphAct(InstructionPolicy):
-    """The run of a plan of a single task for a launch.
+    """The run of a plan of a single task.
 
     Args:
-        runtime: of the plan.
+        runtime: the plan's runtime.
         task: its task.
-        launch: to run for.
+        launch: the launch to run.
         within_call: whether this runs within the call of the graph.
     """
 
@@ -187,7 +187,7 @@ class GraphAct(InstructionPolicy):
             self._task.act(self._runtime, self._launch)
 
     def fail(self, failure: Failure) -> None:
-        # `act` has seen to what raises out of `compute`, such as SystemExit.
+        # If `compute` has raised, for example SystemExit, it has ended the launch.
         if not self._done:
             self._done = True
             self._launch.fail(failure)

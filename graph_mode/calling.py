@@ -200,7 +200,7 @@ class GraphCaller:
         needed, reads = variables.read_blobs, variables.read + runtime.memory.unsettled()
         sources = launch.sources
         job = _Job(runtime, launch)
-        if runtime.brief or not sources:
+        if runtime.short or not sources:
             # The run is over before anybody could make use of having the arguments back.
             launch.share(_NOTHING)
             launch.open(None)

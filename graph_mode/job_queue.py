@@ -1,4 +1,4 @@
-"""`JobQueue`: which graph runs on a machine, in which order launches start, and what of that a forked child can use."""
+"""`JobQueue` decides which graph runs on a machine, and starts launches in order; it survives a fork."""
 
 from __future__ import annotations
 
@@ -20,42 +20,42 @@ if TYPE_CHECKING:
 
 @final
 class JobQueue:
-    """Which graph runs on a machine.  Launches of one graph overlap; those of another wait until it has ended."""
+    """Starts launches in order.  Launches of one graph overlap; those of another graph wait until they have ended."""
 
     def __init__(self) -> None:
         self._turn = TurnLock()
         self._again = False
         self._waiting: deque[tuple[GraphRuntime, Launch]] = deque()
-        # One entry for each that has ended and has not been counted.
+        # One entry for each launch that has ended and has not been subtracted from `_count`.
         self._left: deque[None] = deque()
         self._running: GraphRuntime | None = None
-        self._in_flight = 0
+        self._count = 0
 
     def enter(self, runtime: GraphRuntime, launch: Launch) -> None:
-        """Start this launch as soon as those before it allow."""
+        """Start this launch as soon as the launches before it allow."""
         self._waiting.append((runtime, launch))
         self.advance()
 
     def leave(self) -> None:
-        """A launch that was started has ended."""
+        """Note that a started launch has ended."""
         self._left.append(None)
         self.advance()
 
     def has_one(self) -> bool:
-        """Whether what is being started is all there is; asked by what is."""
-        return self._in_flight == 1
+        """Whether the launch that is being started is the only one."""
+        return self._count == 1
 
     def advance(self) -> None:
-        """Start what can start, in order: hence one at a time, and with nobody starting anything in between."""
+        """Start all launches that can start, in order: so by one thread at a time."""
         self._again = True
         escaping: BaseException | None = None
-        # Whose turn it is sees the flag, or has given it back before it was set.
+        # The thread that holds the turn sees the flag, or has released the turn before the flag was set.
         while self._again and self._turn.acquire(blocking=False):
             try:
                 self._again = False
                 self._advance()
             except BaseException as error:
-                # One launch could not be started; that is no reason to forget those behind it.
+                # One launch could not be started; the others still have to be.
                 escaping = escaping or error
                 self._again = True
             finally:
@@ -73,8 +73,8 @@ class JobQueue:
         while True:
             while self._left:
                 self._left.popleft()
-                self._in_flight -= 1
-            if self._in_flight == 0:
+                self._count -= 1
+            if self._count == 0:
                 self._running = None
             if not self._waiting:
                 return
@@ -85,10 +85,10 @@ class JobQueue:
                 continue
             if not launch.opened:
                 return
-            if self._in_flight and (self._running is not runtime or self._in_flight >= runtime.at_once):
+            if self._count and (self._running is not runtime or self._count >= runtime.at_once):
                 return
             self._running = runtime
-            self._in_flight += 1
+            self._count += 1
             self._waiting.popleft()
             launch.start()
             runtime.start(launch)
@@ -99,15 +99,15 @@ _queues_lock = lock_held_while_forking()
 
 
 def queue_of(machine: VirtualMachine) -> JobQueue:
-    """The machine's."""
+    """The queue of a machine."""
     with _queues_lock:
-        found = _queues.get(machine)
-        if found is None:
-            found = _queues[machine] = JobQueue()
-        return found
+        queue = _queues.get(machine)
+        if queue is None:
+            queue = _queues[machine] = JobQueue()
+        return queue
 
 
-# Forking: only the thread that forks is in the child.  The machines have finished before what they could.
+# Forking: the child has only the thread that forks.  The machines have finished all possible work before.
 
 
 def _after_fork_in_child() -> None:

@@ -21,26 +21,26 @@ _NONE: Mapping[int, Storage] = {}
 
 @final
 class Launch:
-    """One run of a graph: its arguments and results, and how it went.
+    """One run of a graph: its arguments, its results, and its failure if there is one.
 
     Args:
         sources: the arguments.
-        results: given to the caller already, to be filled.
+        results: the results, which the caller already has, to be filled.
         numbers: the values of the job's numbers.
-        draws: for each micro-batch, the places that were taken of generators: (seed, position) by draw.
-        uses: how often arguments are copied, or read where they are, in all.
+        draws: for each micro-batch, by draw, the (seed, position) taken from a generator.
+        uses: the number of times that arguments are copied, or read in place, in all.
         variables: by buffer, the memory that the job's variables had at the call.
 
     Attributes:
         inputs: the arguments' arrays; none before they have been fetched.
-        over_to: called once, when it is over; None if nobody wants to know.
-        own: memory that the run itself changes, so that arguments that lie there have to be copied first.
-        opened: whether the arguments are there.
-        failure: the first that went wrong.
-        over: whether it has ended.
-        started: whether it has been among those that run.
+        over_to: called once, when the launch has ended; None to call nothing.
+        own: memory that the run itself changes; arguments that lie there have to be copied first.
+        opened: whether the arguments are available.
+        failure: the first failure.
+        over: whether the launch has ended.
+        started: whether the launch has been started by the queue.
         section: keeps others from writing the arguments; None without arguments.
-        stream: on which that is.
+        stream: the stream of the section.
     """
 
     __slots__ = (
@@ -91,33 +91,33 @@ class Launch:
         self._ended: Callable[[Exception | None], None] | None = None
 
     def renew(self) -> None:
-        """In a forked child: the lock may have been held by a thread that is not here."""
+        """Replace the lock in a forked child, where a thread that held it does not exist."""
         self._lock = threading.Lock()
 
     def report_to(self, over_to: Callable[[Launch], None]) -> None:
-        """Call this once, when it is over."""
+        """Set the function to call once, when the launch has ended."""
         self.over_to = over_to
 
     def share(
         self, own: frozenset[Storage], section: CriticalSection | None = None, stream: Stream | None = None
     ) -> None:
-        """Say what of the arguments is whose while it runs; see the attributes of these names."""
+        """Set the ownership of the arguments during the run; see the attributes of these names."""
         self.own = own
         self.section = section
         self.stream = stream
 
     def open(self, failure: Failure | None) -> None:
-        """The arguments are there, or will never be."""
+        """Note that the arguments are available, or will never be."""
         if failure is not None:
             self.fail(failure)
         self.opened = True
 
     def start(self) -> None:
-        """Its turn has come."""
+        """Note that the queue starts the launch."""
         self.started = True
 
     def fetch(self) -> None:
-        """Find the arguments, behind all launches whose results they may be."""
+        """Get the arguments' arrays, after all launches that may compute them."""
         for blob in self.sources:
             if blob.storage.failure is not None:
                 self.fail(blob.storage.failure)
@@ -128,12 +128,12 @@ class Launch:
         ]
 
     def drawn(self, scalar: Drawn, micro: int) -> int:
-        """The number that takes the scalar's place in this run."""
+        """The number that replaces the scalar in this run."""
         return self.draws[micro][scalar.draw][scalar.part]
 
     def copied(self, count: int) -> None:
-        """So many of the arguments' uses are over; after the last, the caller may write them again."""
-        # One line, between whose bytecodes no other thread has its turn.
+        """Count so many uses of the arguments as done; after the last, the caller may write them again."""
+        # One line, so that no other thread runs between reading and writing.
         left = self._copies_left = self._copies_left - count
         if left == 0:
             self.inputs = []
@@ -142,26 +142,26 @@ class Launch:
                 section.end()
 
     def destination(self, number: int) -> Array:
-        """Where a result is wanted."""
+        """The memory for a result."""
         blob = self.results[number]
-        if blob.storage.failure is not None:  # for want of memory, for instance; what else the run does is done
+        if blob.storage.failure is not None:  # for example, no memory; the rest of the run goes on
             return np.empty(blob.meta.shape, blob.meta.dtype.numpy)
         return blob.destination()
 
     def put_output(self, number: int, array: Array) -> None:
-        """A result."""
+        """Copy a result to its memory."""
         blob = self.results[number]
-        if blob.storage.failure is None:  # for want of memory, for instance
+        if blob.storage.failure is None:  # for example, no memory
             assign(blob.destination(), array)
 
     def fail(self, failure: Failure) -> None:
-        """Something went wrong; the first that did is what the caller hears of."""
+        """Record a failure; the caller gets the first one."""
         with self._lock:
             if self.failure is None:
                 self.failure = failure
 
     def begin(self, ended: Callable[[Exception | None], None]) -> None:
-        """It is under way; `ended` is called when it is over, which it may already be."""
+        """Call `ended` when the launch has ended, which may be now."""
         with self._lock:
             over = self.over
             if not over:
@@ -170,18 +170,18 @@ class Launch:
             ended(self._error())
 
     def finish(self) -> None:
-        """It is over.  Later calls change nothing."""
+        """End the launch.  Later calls change nothing."""
         with self._lock:
             if self.over:
                 return
             failure = self.failure
             if failure is not None:
-                # Before anybody can hear that it is over.
+                # Before any waiter learns of the end.
                 for blob in self.results:
                     if blob.storage.failure is None:
                         blob.storage.poison(failure)
             self.over = True
-            # Both hold this in turn, and the arguments' and results' memory must not wait for the collector.
+            # Both refer to this launch, and the memory of arguments and results must not wait for the collector.
             ended, self._ended = self._ended, None
             section, self.section = self.section, None
         self.inputs = []
@@ -193,11 +193,11 @@ class Launch:
             self.over_to(self)
 
     def _error(self) -> Exception | None:
-        """For who has no results by which to hear of it."""
+        """The failure's error, for callers that have no results to learn it from."""
         if self.results or self.failure is None:
             return None
         error = self.failure.error
         if not isinstance(error, Exception):
             return None
-        self.failure.observe()  # the launch itself tells of it
+        self.failure.observe()  # the launch reports it
         return error

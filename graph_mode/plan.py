@@ -1,4 +1,4 @@
-"""`Plan`: how a job is run, as plain data: tasks on streams, the registers between them, and where buffers lie."""
+"""`Plan`: how a job runs, as plain data: tasks on streams, the registers between them, and the layout of memory."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from .serialization import plan_from_json, plan_to_json
 
 @attrs.frozen
 class Arena:
-    """The memory of what a task computes and nobody else sees.
+    """The memory of a task's own buffers, which no other task uses.
 
     Attributes:
-        nbytes: how large it is.
-        offsets: by buffer, the byte at which it begins; for the op at position `n` of the job, -1 - n stands for the
-            memory in which it works.
-        lower_bound: the most bytes that live at one step, which no layout can undercut.
-        without_reuse: what the buffers would take next to each other.
-        strategy: how the layout was found.
+        nbytes: its size.
+        offsets: by buffer, its first byte; the key -1 - n stands for the scratch memory of the op at position n of the
+            job.
+        lower_bound: the most bytes alive at one step; no layout needs less.
+        without_reuse: the bytes of all buffers next to each other.
+        strategy: the name of the method that found the layout.
     """
 
     nbytes: int
@@ -34,17 +34,19 @@ class Arena:
 
 @attrs.frozen
 class ChainDescriptor:
-    """What a task of the kind "compute" runs, one op after the other.
+    """The ops of a task of the kind "compute", which run one after the other.
 
     Attributes:
-        device, stream: where; the stream is the kind of one of the machine's.
+        device: the device of the ops.
+        stream: the kind of stream, one of the machine's.
         ops: positions in the job, in the order in which they run.
-        inputs, numbers: buffers that it fills from what the launch was given, before the first op.
-        outputs: positions of the job's outputs that it hands to the launch, behind the last op.
-        kept: those of the inputs that it reads where the caller has them, unless they are strided.
-        straight: those of the outputs that it computes where the caller will look for them.
+        inputs: buffers to fill from the launch's arguments, before the first op.
+        numbers: buffers to fill from the launch's numbers, before the first op.
+        outputs: positions of the job's outputs that are copied to the launch, after the last op.
+        kept: the inputs that are read in the caller's memory, unless they are strided.
+        straight: the outputs that are computed in the caller's memory.
         arena: see `Arena`.
-        cost: nanoseconds, estimated.
+        cost: estimated nanoseconds.
         micro: whether it runs once for each micro-batch.
     """
 
@@ -66,9 +68,9 @@ class RegisterContents:
     """The buffers in a register; each of its slots has memory for all of them.
 
     Attributes:
-        buffers: ids.
-        device: where they are.
-        nbytes: of one slot.
+        buffers: their ids.
+        device: their device.
+        nbytes: the size of one slot.
     """
 
     buffers: tuple[int, ...]
@@ -78,16 +80,25 @@ class RegisterContents:
 
 @attrs.frozen
 class Plan:
-    """What the runtime of actors runs.
+    """The tasks of a job, their connections and their memory; a `GraphRuntime` runs it.
 
     Attributes:
-        name: of the graph.
-        tasks, registers: see `graph_mode.actors`.
-        chains: by task, what those of the kind "compute" run.
-        gathers: by task, the op of the job that those of the kinds "acc", "pack" and "unpack" stand for.
-        contents: by register, what is in those that hold data.
-        device: of the first task, on whose stream launches are started.
-        launches_at_once: how many may be under way.
+        name: the name of the graph.
+        tasks: see `graph_mode.actors`.
+        registers: see `graph_mode.actors`.
+        chains: by task of the kind "compute", its ops.
+        gathers: by task of the kinds "acc", "pack" and "unpack", the position of its op.
+        contents: by register that holds data, its buffers.
+        device: the device of the first task, on whose stream launches are started.
+        launches_at_once: the number of launches that may run at the same time.
+
+    Raises no errors.
+
+    Example:
+        >>> graph = flow.nn.Graph.trace(lambda x: x + 1)
+        >>> y = graph(flow.zeros(2))
+        >>> [task.kind for task in graph.graph.plan.tasks if task.id in graph.graph.plan.chains]
+        ['compute']
     """
 
     name: str
@@ -101,36 +112,36 @@ class Plan:
 
     @property
     def nbytes(self) -> int:
-        """The memory that a run takes beside inputs, outputs and variables."""
+        """The bytes that a run needs besides inputs, outputs and variables."""
         counts = {register.id: register.count for register in self.registers}
         slots = sum([content.nbytes * counts[register] for register, content in self.contents.items()])
         return slots + sum([chain.arena.nbytes for chain in self.chains.values()])
 
     @property
     def lower_bound(self) -> int:
-        """What no layout of the tasks' own memory can undercut; with the registers, which cannot be laid out better."""
+        """The least bytes of any layout of the tasks' own memory, with the registers, whose layout is fixed."""
         return self.nbytes - sum([chain.arena.nbytes - chain.arena.lower_bound for chain in self.chains.values()])
 
     @property
     def without_reuse(self) -> int:
-        """What a run would take if no memory of a task were used twice."""
+        """The bytes that a run would need if no memory of a task were used twice."""
         return self.nbytes + sum([chain.arena.without_reuse - chain.arena.nbytes for chain in self.chains.values()])
 
     def to_json(self, indent: int | None = None) -> str:
-        """As text; see `graph_mode.serialization`."""
+        """The plan as JSON; see `graph_mode.serialization`."""
         return plan_to_json(self, indent)
 
     @staticmethod
     def from_json(text: str) -> Plan:
-        """What `to_json` was called on.
+        """The plan from JSON that `to_json` has written.
 
         Raises:
-            ValueError: if the text is damaged or was made by a newer version; names the place.
+            ValueError: if the text is damaged or was written by a newer version; names the place.
         """
         return plan_from_json(Plan, text)
 
     def to_dot(self) -> str:
-        """As a picture's description for Graphviz: tasks by stream, and the registers between them."""
+        """A drawing for Graphviz: tasks by stream, and the registers between them."""
         return plan_picture(self).dot()
 
     def to_svg(self) -> str:
@@ -141,5 +152,5 @@ class Plan:
         return plan_picture(self).html()
 
     def memory_report(self) -> str:
-        """What a run takes, against what it would take at best and without reuse, for people."""
+        """For people: the memory that a run needs, next to the lower bound and the need without reuse."""
         return memory_report(self)

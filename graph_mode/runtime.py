@@ -1,14 +1,15 @@
-"""`GraphRuntime` runs a plan on a virtual machine: the actors decide, and what they do are instructions.
+"""`GraphRuntime` runs a plan on a virtual machine: actors decide, and their acts are instructions.
 
-Each act of an actor is an instruction on the stream of its thread.  It has no operands: that it may run is known from
-the messages.  When it has run, its messages go out and further acts are issued.  The core that decides is pure (see
-`graph_mode.actors`); it is driven by whoever brings the news, one at a time.
+Each act of an actor is an instruction on the stream of its thread.  The instruction has no operands, since the actors'
+messages say when it may run.  When it has run, its messages go out and further acts are issued.  The actors (see
+`graph_mode.actors`) have no thread of their own: the thread that reports an event lets them decide, one at a time.
 
-Nobody waits here for a lock.  Who has news leaves it in a queue and sees to it if nobody else is at it; whoever is
-looks again before he goes.  So news may come from anywhere: from a worker, a device's thread, a destructor.
+No thread waits for a lock here.  A thread leaves its event in a queue and handles all events, unless another thread is
+doing so; that thread looks at the queue again before it stops.  So events may come from anywhere: from a worker, a
+device's thread, a destructor.
 
-A plan of a single task, as most are, has nothing to decide: it acts when it is launched, in the order of its stream.
-It is launched, returns results and fails as any other, and with `GraphConfig.actors` it has actors, too.
+A plan of a single task, the common case, needs no decisions: each launch runs in the order of its stream.  It is
+called, returns results and fails like any other; with `GraphConfig.actors` it has actors, too.
 """
 
 from __future__ import annotations
@@ -44,15 +45,16 @@ if TYPE_CHECKING:
     from vmflow.vm.virtual_machine import VirtualMachine
 
 
-# Runs of less, in nanoseconds, keep their arguments until they are over: an instruction more would take about as long.
-_BRIEF: Final = 20_000
+# Runs shorter than this, in nanoseconds, keep their arguments until they end: one more instruction would cost as much.
+_SHORT: Final = 20_000
 
 
 @final
 class Handle:
-    """By which a runtime is closed by those that must not keep it, and its machine, alive.
+    """A weak reference through which others close a runtime without keeping it, and its machine, alive.
 
-    The runtime holds it: a weak reference that is garbage itself would be dead when destructors come to it.
+    The runtime refers to its handle, since a weak reference that is garbage itself would be dead when destructors use
+    it.
     """
 
     __slots__ = ("_runtime",)
@@ -67,7 +69,7 @@ class Handle:
             runtime.close()
 
     def gone(self) -> bool:
-        """Whether there is no runtime any more."""
+        """Whether the runtime does not exist any more."""
         return self._runtime() is None
 
 
@@ -76,21 +78,22 @@ class GraphRuntime:
     """A plan, ready to be launched.
 
     Args:
-        machine: on whose streams it runs.
-        job, plan: to be run.
-        uses: how often a launch reads arguments; see `Launch`.
-        actors: whether also the single task of a plan gets an actor.
-        tell: told, in a sentence, how a device runs the ops of a task; by default, nobody is.
+        machine: the machine on whose streams it runs.
+        job: the job of the plan.
+        plan: the plan.
+        uses: the number of reads of arguments in a launch; see `Launch`.
+        actors: whether the single task of a plan gets an actor, too.
+        tell: called with a sentence that says how a device runs the ops of a task; None to call nothing.
 
     Attributes:
-        name: of the graph.
+        name: the name of the graph.
         handle: see `Handle`.
-        at_once: how many launches may be under way.
+        at_once: the number of launches that may run at the same time.
         memory: see `PlanMemory`.
-        launching: what starting a run is called.
+        launching: the name of the instruction that starts a run.
         launches: the stream on which runs are started.
-        cost: nanoseconds that starting a run may take, since it may be the run.
-        brief: whether a run takes so little time that its arguments need not be given back before its end.
+        cost: nanoseconds that starting a run may take; for short runs, that includes the run.
+        short: whether a run is so short that its arguments need not be given back before its end.
         single: the task, if the plan has no other and needs no actor.
         system: the actors; None for a single task.
         caller: see `GraphCaller`.
@@ -121,14 +124,14 @@ class GraphRuntime:
         self._closing = False
         self._closed = False
         self._dead: Failure | None = None
-        # Launches that were called and are not over.
+        # Launches that were called and have not ended.
         self._open: set[Launch] = set()
-        # What has happened: a launch was started, or an act of this thread has ended.
-        self._news: deque[Launch | int] = deque()
+        # The events: a launch was started, or an act of this thread has ended.
+        self._events: deque[Launch | int] = deque()
         self._outstanding: dict[int, deque[Action]] = {}
-        # By task, how often it has acted; and the launches that are not through, by their number.
+        # By task, the number of its acts; and the running launches, by their number.
         self._acted: dict[int, int] = {}
-        self._under_way: dict[int, Launch] = {}
+        self._running: dict[int, Launch] = {}
         self._started = 0
         self._finished = 0
         self._tasks = {task.id: task for task in plan.tasks}
@@ -138,17 +141,17 @@ class GraphRuntime:
         launches_ahead = any([stream.policy.launches_ahead for stream in self._streams.values()])
         self.memory = PlanMemory(job, plan, tell)
         self.single: SingleTask | None = None
-        self.brief = False
+        self.short = False
         self.cost = 0
         self.launching = f"launch_lazy_job: {self.name}"
-        alone = len(plan.chains) == len(self._working) == 1 and not any([it.micro for it in plan.chains.values()])
+        alone = len(plan.chains) == len(self._working) == 1 and not any([chain.micro for chain in plan.chains.values()])
         if alone and not actors:
             task, chain = next(iter(plan.chains.items()))
             program = partial(self.memory.program, task, None)
             name, stream = self._tasks[task].name, self._streams[task]
             self.single = SingleTask(self.name, name, program, stream, chain.cost, self._open)
-            self.brief = chain.cost < _BRIEF
-            self.cost = chain.cost if self.brief else 0
+            self.short = chain.cost < _SHORT
+            self.cost = chain.cost if self.short else 0
         self.system: ActorSystem | None = None
         if self.single is None:
             self.system = self._actors(dict.fromkeys(self._working, self.act))
@@ -173,14 +176,14 @@ class GraphRuntime:
     # Launching
 
     def usable(self) -> bool:
-        """Whether it can be launched: not if it was closed, or there was no memory for it."""
+        """Whether it can be launched: not if it was closed, or lacked memory."""
         return not self._closing and self.memory.usable()
 
     def section_stream(self) -> Stream:
-        """A stream on which to hand over the arguments of one launch, for as long as that takes.
+        """A stream on which one launch keeps others from writing its arguments, as long as it reads them.
 
-        What is on one stream ends in order; so a launch would keep the arguments of others, which it may have to wait
-        for in turn.
+        The work of one stream ends in order; on a shared stream a launch would keep the arguments of others, for which
+        it may have to wait in turn.
         """
         try:
             return self._free_streams.pop()
@@ -189,17 +192,17 @@ class GraphRuntime:
             return Stream(known.name, known.device, known.policy)
 
     def expect(self, launch: Launch) -> bool:
-        """A launch is about to be issued; False if this has been closed, and it has to go elsewhere."""
+        """Register a launch that is about to be issued; False if this is closed, and another runtime has to run it."""
         launch.report_to(self.over)
         self._open.add(launch)
-        # Whoever closes says so first and looks for launches then: one of the two sees the other.
+        # `close` sets the flag before it looks for launches, and this adds the launch before it reads the flag.
         if not self._closing:
             return True
         self.over(launch)
         return False
 
     def over(self, launch: Launch) -> None:
-        """A launch has ended, or was never issued."""
+        """Remove a launch that has ended, or was never issued."""
         self._open.discard(launch)
         if launch.stream is not None:
             self._free_streams.append(launch.stream)
@@ -209,36 +212,36 @@ class GraphRuntime:
             self._pump()
 
     def launch(self, launch: Launch) -> None:
-        """Start it when those before it allow."""
+        """Start a launch as soon as the launches before it allow."""
         self._queue.enter(self, launch)
 
     def opened(self) -> None:
-        """The arguments of a launch are there."""
+        """Start launches whose arguments have become available."""
         self._queue.advance()
 
     def start(self, launch: Launch) -> None:
-        """Called by the queue."""
+        """Start a launch; called by the queue."""
         single = self.single
         if single is None:
             try:
                 launch.fetch()
             except Exception as error:  # no memory for a copy
                 self.fetching_failed(launch, error)
-            self._news.append(launch)
+            self._events.append(launch)
             self._pump()
         elif self.machine.closed:
             launch.fail(self.machine.lifecycle.closed_failure())
             launch.finish()
         else:
-            # Not with others under way: what those are to compute may be its arguments, or what it changes.
-            if self.brief and self._queue.has_one() and self.machine.would_run_here(single.stream, single.cost):
-                single.act(self, launch)  # an instruction more would take longer than the run
+            # Only if no other launch is running: that might compute the arguments, or change them.
+            if self.short and self._queue.has_one() and self.machine.would_run_here(single.stream, single.cost):
+                single.act(self, launch)  # an instruction would take longer than the run
                 return
             act = GraphAct(self, single, launch)
             self.machine.issue_from_within(Instruction(single.stream, act, (), (), single.cost))
 
     def close(self) -> None:
-        """Launch nothing any more; what was launched still runs.  From anywhere, also in the middle of anything."""
+        """Launch nothing more; earlier launches still run.  May be called from anywhere, also by destructors."""
         self._refuse()
         if not self._open:
             self._pump()
@@ -252,27 +255,27 @@ class GraphRuntime:
     # Driving
 
     def _pump(self) -> None:
-        """Let the actors decide, until there is nothing to decide."""
+        """Handle events and let the actors decide, until there is nothing to decide."""
         self._again = True
-        # Whose turn it is sees the flag, or has given it back before it was set.
+        # The thread that holds the turn sees the flag, or has released the turn before the flag was set.
         while self._again and self._turn.acquire(blocking=False):
             ended: list[Launch] = []
             try:
                 self._again = False
-                self._hear(ended)
+                self._handle_events(ended)
             except Exception as error:
-                # A contradiction among the actors: nobody may wait for them, nor ask them anything more.
+                # The actors contradict themselves: release all waiters, and ask the actors nothing more.
                 self._dead = Failure(error)
                 self._refuse()
                 self.system = None
                 raise
             finally:
                 self._turn.release()
-                # First: these have ended well.
+                # First: these have succeeded.
                 for launch in ended:
                     launch.finish()
                 if self._dead is not None:
-                    self._bury(self._dead)
+                    self._fail_all(self._dead)
 
     def renew(self) -> None:
         """In a forked child: see `TurnLock.renew`."""
@@ -281,7 +284,7 @@ class GraphRuntime:
             self._pump()
 
     def abandon(self, failure: Failure) -> None:
-        """In a forked child: who was running a launch may not be here, and nobody can know how far it has come."""
+        """In a forked child: fail all launches, since the threads that ran them may not exist here."""
         if not self._open:
             return
         self._dead = failure
@@ -289,31 +292,31 @@ class GraphRuntime:
         self.system = None
         for launch in self._open:
             launch.renew()
-        self._bury(failure)
+        self._fail_all(failure)
         self._open.clear()
 
-    def _hear(self, ended: list[Launch]) -> None:
-        system, news = self.system, self._news
+    def _handle_events(self, ended: list[Launch]) -> None:
+        system, events = self.system, self._events
         if system is None:
-            # A single task has neither; of actors that contradict themselves, none are left.
-            news.clear()
-            self._under_way.clear()
+            # A single task has no events; after a contradiction the actors are gone.
+            events.clear()
+            self._running.clear()
             if self._closing and not self._open:
                 self._forget()
             return
-        while news:
-            what = news.popleft()
+        while events:
+            event = events.popleft()
             if self._dead is not None:
                 continue
-            if isinstance(what, Launch):
-                self._under_way[self._started] = what
+            if isinstance(event, Launch):
+                self._running[self._started] = event
                 self._started += 1
-                system.launch(what)
+                system.launch(event)
             else:
-                self._completed(system, what)
+                self._completed(system, event)
             self._turns(system, ended)
         if self._dead is not None:
-            self._let_go(system, self._dead)
+            self._end_actors(system, self._dead)
         if self._closing and not self._open and not self._closed:
             self._closed = True
             system.close()
@@ -322,7 +325,7 @@ class GraphRuntime:
             self._forget()
 
     def _forget(self) -> None:
-        """Give the memory back.  All this and the acts hold each other, and memory must not wait for the collector."""
+        """Release the memory, which must not wait for the garbage collector to break the cycle of runtime and acts."""
         if self.single is not None:
             self.single.forget()
         self.memory.forget()
@@ -345,10 +348,10 @@ class GraphRuntime:
             return
         if isinstance(action.item, Launch) and action.actor is not None and action.actor.id in self._sinks:
             ended.append(action.item)
-            del self._under_way[self._finished]
+            del self._running[self._finished]
             self._finished += 1
         if outstanding:
-            outstanding.append(action)  # its turn comes when those before it have ended
+            outstanding.append(action)  # reported when the earlier ones have ended
         else:
             system.completed(thread)
 
@@ -364,7 +367,7 @@ class GraphRuntime:
         self.machine.issue_from_within(Instruction(stream, policy, (), (), chain.cost if chain is not None else 0))
 
     def _completed(self, system: ActorSystem, thread: int) -> None:
-        """The oldest act of a thread has ended, and with it what had nothing to run and came behind it."""
+        """Report that the oldest act of a thread has ended, and the actions without work right behind it."""
         outstanding = self._outstanding[thread]
         outstanding.popleft()
         count = 1
@@ -373,13 +376,13 @@ class GraphRuntime:
             count += 1
         system.completed(thread, count)
 
-    # Acts that end
+    # The ends of acts
 
     def act(self, action: Action) -> Launch | None:
-        """Do what was decided; called by the instruction, which says when it has `ended`.
+        """Run an action; called by the instruction, which calls `ended` afterwards.
 
         Returns:
-            The launch for which it was done; None if all have been let go.
+            The launch to which the action belongs; None if all launches have been dropped.
         """
         task = action.actor.id  # type: ignore[union-attr]
         launch, micro = self._launch_of(task)
@@ -388,11 +391,11 @@ class GraphRuntime:
         return launch
 
     def ended(self, action: Action) -> None:
-        """An act has ended."""
+        """Note that an act has ended."""
         self._ended(thread_of(action.actor.id))  # type: ignore[union-attr]
 
     def tear(self, launch: Launch, failure: Failure) -> None:
-        """Something has gone wrong on a device: nobody can know what the variables hold that the launch writes."""
+        """Fail a launch after a device's failure, and poison the variables that it writes, whose state is unknown."""
         for number in self._written:
             launch.variables[number].poison(failure)
         launch.fail(self._remembered(failure))
@@ -409,7 +412,7 @@ class GraphRuntime:
             self.running_failed(launch, error, self._tasks[task].name)
 
     def fail_act(self, action: Action, failure: Failure) -> None:
-        """It will not be done: its device has failed, or the machine has been closed."""
+        """Handle an action that will not run, since its device has failed or the machine has been closed."""
         if self.machine.closed:
             self._dead = failure
             self._pump()
@@ -421,15 +424,15 @@ class GraphRuntime:
         self._ended(thread_of(task))
 
     def _ended(self, thread: int) -> None:
-        self._news.append(thread)
+        self._events.append(thread)
         self._pump()
 
     def _launch_of(self, task: int) -> tuple[Launch | None, int]:
-        """The launch, and the micro-batch, that the next act of a task is of; no launch if all have been let go."""
+        """The launch and the micro-batch of a task's next act; no launch if all have been dropped."""
         number = self._acted.get(task, 0)
         self._acted[task] = number + 1
         period = self._period(task)
-        launch = self._under_way.get(number // period)
+        launch = self._running.get(number // period)
         if launch is None and self._dead is None:
             raise InternalError(f"{self._tasks[task].name} of graph {self.name!r} acts for no launch")
         return launch, number % period
@@ -440,14 +443,14 @@ class GraphRuntime:
 
     # The end of the machine
 
-    def _let_go(self, system: ActorSystem, failure: Failure) -> None:
-        """Nothing will run any more: let the actors end as if everything had, and keep nobody's memory."""
+    def _end_actors(self, system: ActorSystem, failure: Failure) -> None:
+        """After the machine's end: end the actors as if all acts had run, and release all memory."""
         self._refuse()
         self._closed = True
-        for launch in self._under_way.values():
-            # What an act still does for it is in vain, and what that meets with is not for the caller.
+        for launch in self._running.values():
+            # First: acts that still run for the launch may fail, too, and the caller shall not see their errors.
             launch.fail(failure)
-        self._under_way.clear()
+        self._running.clear()
         system.close()
         busy = True
         while busy:
@@ -461,25 +464,25 @@ class GraphRuntime:
                     busy = True
                     outstanding.extend(system.turn(thread))
 
-    def _bury(self, failure: Failure) -> None:
-        """Tell all whose launches will not be heard of."""
+    def _fail_all(self, failure: Failure) -> None:
+        """Fail and finish all launches that have not ended."""
         for launch in list(self._open):
-            # One that runs within its call is never started.
+            # A launch that runs within its call is never started.
             if (launch.started or launch.over_to is None) and not launch.over:
                 for number in self._written:
-                    launch.variables[number].poison(failure)  # nobody can know what they hold
+                    launch.variables[number].poison(failure)  # their content is unknown
             launch.fail(failure)
             launch.finish()
 
-    # What went wrong
+    # Failures
 
     def fetching_failed(self, launch: Launch, error: Exception) -> None:
-        """The arguments could not be had."""
+        """Fail a launch whose arguments could not be fetched."""
         error.add_note(f"while fetching the arguments of graph {self.name!r}")
         launch.fail(self._remembered(Failure(error)))
 
     def running_failed(self, launch: Launch, error: BaseException, task: str) -> None:
-        """What was done for a launch has raised; raises it again if that is nothing that a launch may fail with."""
+        """Fail a launch whose work has raised; raises the error again if it is no `Exception`."""
         if isinstance(error, ProgramError):
             launch.fail(self._failure(error, launch))
         elif isinstance(error, Torn):
@@ -500,7 +503,7 @@ class GraphRuntime:
         for operand in op.outputs:
             storage = launch.variables.get(operand.buffer)
             if storage is not None:
-                storage.poison(failure)  # nobody knows how far the op has come
+                storage.poison(failure)  # the op may have written a part
         return failure
 
     def _remembered(self, failure: Failure) -> Failure:

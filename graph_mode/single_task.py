@@ -1,4 +1,4 @@
-"""`SingleTask`: the one task of a plan that has no other.  It waits for nobody, and acts when it is launched."""
+"""`SingleTask`: the only task of a plan; it waits for no other task, and acts when it is launched."""
 
 from __future__ import annotations
 
@@ -16,29 +16,31 @@ if TYPE_CHECKING:
 
 @final
 class SingleTask:
-    """See the module.
+    """The only task of a plan.
 
     Args:
-        graph: its name.
-        name: of the task.
-        program: makes the program, once the memory for it is there.
-        stream: on which it acts.
-        cost: of that, in nanoseconds.
-        under_way: the launches that were called and are not over.
+        graph: the graph's name.
+        name: the task's name.
+        program: makes the program, once its memory can be allocated.
+        stream: the stream on which it acts.
+        cost: nanoseconds of an act.
+        running: the launches that were called and have not ended.
 
     Attributes:
-        graph, stream, cost: as given.
-        closed: whether nothing is to be begun any more.
+        graph: as given.
+        stream: as given.
+        cost: as given.
+        closed: whether no more acts may begin.
     """
 
     def __init__(
-        self, graph: str, name: str, program: Callable[[], Program], stream: Stream, cost: int, under_way: set[Launch]
+        self, graph: str, name: str, program: Callable[[], Program], stream: Stream, cost: int, running: set[Launch]
     ) -> None:
         self.graph = graph
         self.stream = stream
         self.cost = cost
         self.closed = False
-        self._under_way = under_way
+        self._running = running
         self._name = name
         self._make = program
         self._program: Program | None = None
@@ -47,8 +49,8 @@ class SingleTask:
         """Run the program for a launch, and end the launch.
 
         Args:
-            runtime: that the task belongs to.
-            launch: to run for.
+            runtime: the task's runtime.
+            launch: the launch to run.
         """
         try:
             self.run(runtime, launch)
@@ -56,8 +58,8 @@ class SingleTask:
             launch.finish()
 
     def run(self, runtime: GraphRuntime, launch: Launch) -> None:
-        """Run the program for a launch, which somebody else ends; what goes wrong is left in the launch."""
-        # Not before: a launch may have begun while the one that makes its argument had only begun, too.
+        """Run the program for a launch, which the caller ends; a failure is recorded in the launch."""
+        # Arguments are fetched late: a launch may begin before the launch that computes its argument has ended.
         try:
             launch.fetch()
         except Exception as error:  # no memory for a copy
@@ -72,26 +74,26 @@ class SingleTask:
                 runtime.running_failed(launch, error, self._name)
 
     def act_inline(self, runtime: GraphRuntime, launch: Launch) -> None:
-        """The same within the call of the graph; if the task is closed, the launch is left as it was."""
+        """Run within the call of the graph; if the task is closed, the launch is left as it was."""
         try:
-            self._under_way.add(launch)
-            # Whoever closes says so first and looks for launches then: one of the two sees the other.
+            self._running.add(launch)
+            # `close` sets the flag before it looks for launches, and this adds the launch before it reads the flag.
             if not self.closed:
                 self.act(runtime, launch)
         except BaseException:
             if launch.failure is not None:
-                launch.failure.observe()  # by whoever gets the exception
+                launch.failure.observe()  # the caller gets the exception
             raise
         finally:
-            # No call of a Python function before this: out of one, Ctrl-C may come.
-            self._under_way.discard(launch)
+            # No call of a Python function before this, since Ctrl-C may raise within one.
+            self._running.discard(launch)
             if self.closed:
                 runtime.close()
 
     def close(self) -> None:
-        """Begin nothing any more."""
+        """Let no more acts begin."""
         self.closed = True
 
     def forget(self) -> None:
-        """Let go of the memory; nothing is under way."""
+        """Release the memory; no act may be running."""
         self._program = None

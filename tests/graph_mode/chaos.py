@@ -758,7 +758,7 @@ def _leave_nothing(machines: tuple[VirtualMachine, ...], runtimes: list[GraphRun
         check(not runtime._open, f"{runtime.name} has launches that are not over: {runtime._open}")
         check(runtime.system is None or runtime.system.ended(), f"{runtime.name} has actors left")
         check(not runtime.memory.tensors, f"{runtime.name} has kept its memory")
-        check(not runtime._under_way, f"{runtime.name} has kept launches: {runtime._under_way}")
+        check(not runtime._running, f"{runtime.name} has kept launches: {runtime._running}")
     # Those that are still referred to must hold nobody's memory: so they are not dropped before that is counted.
     for machine in machines:
         if machine.races is not None:

@@ -287,7 +287,7 @@ def test_a_launch_that_is_over_keeps_nothing(size: int, fails: bool, monkeypatch
         assert [value() for value in kept] == [None, None]
 
 
-def _closed_under_way(monkeypatch: pytest.MonkeyPatch, look: Callable[[GraphRuntime, flow.Tensor], None]) -> None:
+def _closed_while_running(monkeypatch: pytest.MonkeyPatch, look: Callable[[GraphRuntime, flow.Tensor], None]) -> None:
     """Close a machine whose device has been handed the first stage of a launch, and nothing more."""
     where = Device("sim:5")
     device = SimulatedDevice("sim:5", "lazy", seed=0)
@@ -300,9 +300,9 @@ def _closed_under_way(monkeypatch: pytest.MonkeyPatch, look: Callable[[GraphRunt
         machine.drain()
         result = graph(x)
         runtime = _runtime(graph)
-        while not runtime._under_way:
+        while not runtime._running:
             machine.driver.drive()
-            assert runtime._under_way or device.step()
+            assert runtime._running or device.step()
         machine.close()
         assert machine.state == "closed"
         look(runtime, result)
@@ -312,13 +312,13 @@ def test_a_runtime_whose_machine_was_closed_keeps_no_launch(monkeypatch: pytest.
     """Those under way stayed, and with them the memory of arguments, results and parameters."""
 
     def look(runtime: GraphRuntime, result: flow.Tensor) -> None:
-        assert not runtime._under_way
+        assert not runtime._running
         assert not runtime._open
         assert not runtime.memory.tensors
         with pytest.raises(VirtualMachineClosed):
             result.numpy()
 
-    _closed_under_way(monkeypatch, look)
+    _closed_while_running(monkeypatch, look)
 
 
 def test_an_act_that_comes_after_the_end_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -339,7 +339,7 @@ def test_an_act_that_comes_after_the_end_does_nothing(monkeypatch: pytest.Monkey
         assert failure is not None
         assert isinstance(failure.error, VirtualMachineClosed)
 
-    _closed_under_way(monkeypatch, look)
+    _closed_while_running(monkeypatch, look)
 
 
 class _Watched(Storage):
@@ -420,8 +420,8 @@ def test_actors_that_contradict_themselves_are_replaced(monkeypatch: pytest.Monk
         with pytest.raises(InternalError, match="planted"):
             failing.numpy()
     assert not runtime._open
-    assert not runtime._under_way
-    assert not runtime._news
+    assert not runtime._running
+    assert not runtime._events
     assert not runtime.memory.tensors
     assert (graph(x).numpy() == want).all()
     assert _runtime(graph) is not runtime

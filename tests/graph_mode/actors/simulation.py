@@ -223,7 +223,7 @@ class Run:
         self.begun: dict[int, list[tuple[Cell, int]]] = {}
         self._lay_out()
         self.closed = False
-        self.most_in_flight = 0
+        self.most_running = 0
 
     def _lay_out(self) -> None:
         cells: dict[tuple[int, int], Cell] = {}
@@ -289,7 +289,7 @@ class Run:
     def _turn(self, thread: int) -> None:
         self.sender = thread
         self.streams[thread].extend(self.system_of[thread].turn(thread, self.chosen.choice([1, 2, 1000])))
-        self.most_in_flight = max(self.most_in_flight, sum(map(len, self.streams.values())))
+        self.most_running = max(self.most_in_flight, sum(map(len, self.streams.values())))
         check_invariants(self.system_of[thread])
 
     def _advance(self, thread: int) -> None:

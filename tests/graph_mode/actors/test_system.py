@@ -87,7 +87,7 @@ def test_launches_that_have_not_begun_can_be_dropped() -> None:
     assert bench.acted == ["source", "middle", "sink"]
 
 
-def test_several_launches_are_under_way_at_once() -> None:
+def test_several_launches_run_together() -> None:
     bench = Bench(line(slots=2))
     bench.launch(*"abcdef")
     for on in (0, 1, 0, 1):
