@@ -289,7 +289,7 @@ class Run:
     def _turn(self, thread: int) -> None:
         self.sender = thread
         self.streams[thread].extend(self.system_of[thread].turn(thread, self.chosen.choice([1, 2, 1000])))
-        self.most_running = max(self.most_in_flight, sum(map(len, self.streams.values())))
+        self.most_running = max(self.most_running, sum(map(len, self.streams.values())))
         check_invariants(self.system_of[thread])
 
     def _advance(self, thread: int) -> None:
