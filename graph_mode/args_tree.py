@@ -1,4 +1,4 @@
-"""Nested arguments and results: flattened into tensors, and put together again."""
+"""Nested arguments and results: flattened into tensors, and rebuilt."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from vmflow.tensors import Tensor
 
 @attrs.frozen
 class Leaf:
-    """A tensor's place."""
+    """The place of a tensor."""
 
 
 @attrs.frozen(eq=False)
 class Fixed:
-    """Something that is no tensor, and part of what the graph is.
+    """A value other than a tensor, which is part of the graph.
 
-    Equal to another if a graph cannot tell them apart: ``1``, ``1.0`` and ``True`` make different ones.
+    Equal to another only if a graph cannot tell them apart: ``1``, ``1.0`` and ``True`` make different graphs.
     """
 
     value: Any
@@ -43,7 +43,7 @@ class Branch:
 
     Attributes:
         kind: "tuple", "list", "dict", or the type of a named tuple.
-        keys: of a dict; of others, the positions.
+        keys: the keys of a dict; for others, the positions.
         children: in the order of the keys.
     """
 
@@ -61,7 +61,7 @@ def _same(one: Any, other: Any) -> bool:
     if type(one) is not type(other):
         return False
     if isinstance(one, float):
-        return bool(one.hex() == other.hex())  # which tells zeros apart, and not nans
+        return bool(one.hex() == other.hex())  # tells 0.0 from -0.0; all nans are equal
     if isinstance(one, np.ndarray):
         return (one.dtype, one.shape, one.tobytes()) == (other.dtype, other.shape, other.tobytes())
     return bool(one == other)
@@ -74,7 +74,7 @@ def flatten(value: Any) -> tuple[Tree, list[Tensor]]:
 
 
 def flatten_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Tree, list[Tensor]]:
-    """`flatten` of the arguments of a call; the order of the named ones does not matter."""
+    """`flatten` for the arguments of a call; the order of the named ones does not matter."""
     if kwargs:
         return flatten((args, dict(sorted(kwargs.items()))))
     for arg in args:
@@ -85,7 +85,7 @@ def flatten_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Tree, l
 
 @cache
 def of_tensors(count: int) -> Tree:
-    """The tree of a call with so many tensors, which is always this one object."""
+    """The tree of a call with so many tensors; always the same object."""
     return Branch("tuple", (0, 1), (Branch("tuple", tuple(range(count)), (Leaf(),) * count), Branch("dict", (), ())))
 
 
@@ -94,21 +94,21 @@ def _flatten(value: Any, leaves: list[Tensor]) -> Tree:
         leaves.append(value)
         return Leaf()
     if isinstance(value, dict):
-        children = tuple([_flatten(it, leaves) for it in value.values()])
+        children = tuple([_flatten(item, leaves) for item in value.values()])
         return Branch("dict", tuple(value), children)
     if isinstance(value, (tuple, list)) and not isinstance(value, Size):
         kind: Any = type(value) if hasattr(value, "_fields") else "tuple" if isinstance(value, tuple) else "list"
-        return Branch(kind, tuple(range(len(value))), tuple([_flatten(it, leaves) for it in value]))
+        return Branch(kind, tuple(range(len(value))), tuple([_flatten(item, leaves) for item in value]))
     return Fixed(value)
 
 
 def unflatten(tree: Tree, leaves: Sequence[Any], make: Callable[[Any, list[Any]], Any] | None = None) -> Any:
-    """The containers of the tree with these leaves.
+    """The tree's containers, with these leaves.
 
     Args:
-        tree: of `flatten`.
+        tree: a result of `flatten`.
         leaves: in order, as many as the tree has.
-        make: called with a branch and its children, to make the container; by default it is of the kind it was.
+        make: called with a branch and its children, to make the container; by default a container of the branch's kind.
     """
     return leaves[0] if type(tree) is Leaf else _unflatten(tree, iter(leaves), make or plain)
 
@@ -122,7 +122,7 @@ def _unflatten(tree: Tree, leaves: Iterator[Any], make: Callable[[Any, list[Any]
 
 
 def plain(branch: Branch, children: list[Any]) -> Any:
-    """A container as it was."""
+    """A container of the branch's kind."""
     if branch.kind == "dict":
         return dict(zip(branch.keys, children, strict=True))
     if branch.kind == "list":
@@ -131,33 +131,33 @@ def plain(branch: Branch, children: list[Any]) -> Any:
 
 
 def paths(tree: Tree, root: str) -> list[str]:
-    """How each leaf is reached, as one would write it: ``args[0]['mask']``."""
-    found: list[str] = []
-    _name(tree, root, found)
-    return found
+    """The expressions for all leaves: ``args[0]['mask']``."""
+    expressions: list[str] = []
+    _name(tree, root, expressions)
+    return expressions
 
 
 def call_paths(tree: Tree) -> list[str]:
-    """How each leaf of a call is reached, whose tree is of a tuple of positional and a dict of named arguments."""
+    """The expressions for all leaves of a call, whose tree holds positional arguments and a dict of named ones."""
     args, kwargs = tree.children  # type: ignore[union-attr]
     return paths(args, "args") + paths(kwargs, "kwargs")
 
 
-def _name(tree: Tree, path: str, found: list[str]) -> None:
+def _name(tree: Tree, path: str, expressions: list[str]) -> None:
     if isinstance(tree, Leaf):
-        found.append(path)
+        expressions.append(path)
     elif isinstance(tree, Branch):
         for key, child in zip(tree.keys, tree.children, strict=True):
-            _name(child, f"{path}[{key!r}]", found)
+            _name(child, f"{path}[{key!r}]", expressions)
 
 
 def difference(old: Tree, new: Tree, path: str) -> str | None:
-    """Where two trees differ first, for people; None if they do not."""
+    """The first difference of two trees, for people; None if they are equal."""
     if isinstance(old, Branch) and isinstance(new, Branch) and old.kind == new.kind and old.keys == new.keys:
-        for key, one, other in zip(old.keys, old.children, new.children, strict=True):
-            found = difference(one, other, f"{path}[{key!r}]")
-            if found is not None:
-                return found
+        for key, first, second in zip(old.keys, old.children, new.children, strict=True):
+            problem = difference(first, second, f"{path}[{key!r}]")
+            if problem is not None:
+                return problem
         return None
     if isinstance(old, Leaf) and isinstance(new, Leaf):
         return None
@@ -167,17 +167,19 @@ def difference(old: Tree, new: Tree, path: str) -> str | None:
 
 
 def misfit(built: Tree, metas: Sequence[TensorMeta], given: Tree, given_metas: Sequence[TensorMeta]) -> str | None:
-    """Where the arguments of a call differ from those that a graph was built for, for people; None if they do not.
+    """The first difference between a call and the arguments that a graph was built for, for people; None if none.
 
     Args:
-        built, metas: the tree of those, a tuple of positional and a dict of named arguments, and its tensors.
-        given, given_metas: of the call.
+        built: the tree of the built call, with a tuple of positional and a dict of named arguments.
+        metas: the metas of its tensors.
+        given: the tree of the new call.
+        given_metas: the metas of its tensors.
     """
     args, kwargs = built.children  # type: ignore[union-attr]
     new_args, new_kwargs = given.children  # type: ignore[union-attr]
-    found = difference(args, new_args, "args") or difference(kwargs, new_kwargs, "kwargs")
-    if found is not None:
-        return found
+    problem = difference(args, new_args, "args") or difference(kwargs, new_kwargs, "kwargs")
+    if problem is not None:
+        return problem
     for name, old, new in zip(call_paths(built), metas, given_metas, strict=True):
         if (old.shape, old.dtype, old.device) != (new.shape, new.dtype, new.device):
             return f"{name} was {old!r} on {old.device} when the graph was built, and is {new!r} on {new.device}"

@@ -1,7 +1,7 @@
 """`GraphCaller`: from the call of a graph to its launch.
 
-A launch runs in the call if the plan has a single task and nothing is before it.  Otherwise it is issued, as a
-`LaunchLazyJob` instruction behind those that hand over arguments and allocate results.
+A launch runs within the call if the plan has a single task and no earlier work is queued.  Otherwise it is issued as a
+`LaunchLazyJob` instruction, after those that lend arguments and allocate results.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ class GraphCaller:
     """Calls of one compiled graph on one machine.
 
     Args:
-        machine: that runs the launches.
+        machine: the machine that runs the launches.
         outputs: the metas of the results.
-        uses: how often a launch reads arguments; see `Launch`.
-        task: of a plan with a single one; else None.
+        uses: the number of reads of arguments in a launch; see `Launch`.
+        task: the single task of the plan; None if there are several.
         launches_ahead: whether the tasks hand their work to a device, and end later.
     """
 
@@ -64,7 +64,7 @@ class GraphCaller:
     ) -> None:
         self._launches_ahead = launches_ahead
         self._machine = machine
-        # With whether the device's allocator makes room for it.
+        # Each with whether a device's allocator allocates its memory.
         self._outputs = [(output, places_memory(output)) for output in outputs]
         self._uses = uses
         self._task = task
@@ -73,7 +73,7 @@ class GraphCaller:
         self._placed_bytes = sum([output.nbytes for output, is_placed in self._outputs if is_placed])
 
     def close(self) -> None:
-        """Launch nothing any more."""
+        """Launch nothing more."""
         self._closed = True
 
     def call(
@@ -85,20 +85,21 @@ class GraphCaller:
         variables: Variables,
         mode: Mode,
     ) -> list[Tensor] | None:
-        """The results, which are being computed.
+        """Launch the graph; returns the results, which are being computed.
 
-        None, and nothing has happened, if the runtime is closed or another machine's, or if a variable's tensor
-        has been given other data.
+        Returns None without any effect if the runtime is closed or another machine's, or if a variable's tensor has got
+        other data.
 
         Args:
-            runtime: that this belongs to.
+            runtime: the runtime of this caller.
             sources: the arguments.
-            numbers, draws: see `Launch`.
-            variables: of the job.
-            mode: of the call.
+            numbers: see `Launch`.
+            draws: see `Launch`.
+            variables: the variables of the job.
+            mode: the mode of the call.
 
         Raises:
-            VirtualMachineClosed: if the machine takes nothing any more.
+            VirtualMachineClosed: if the machine is closed.
         """
         machine = self._machine
         if self._closed or (mode.machine or default_machine()) is not machine or not still_have(variables.held):
@@ -124,12 +125,12 @@ class GraphCaller:
                     self._issue(runtime, launch, variables, mode)
         finally:
             if is_open:
-                # Even if Ctrl-C comes in between, what was issued runs.
+                # Even after Ctrl-C, issued instructions run.
                 count_writes(variables.written)
         return results if is_open else None
 
     def _ran_inline(self, runtime: GraphRuntime, launch: Launch, variables: Variables, mode: Mode) -> bool:
-        """Run the launch in this call, if all that it needs is there and nothing is before it; whether that was so."""
+        """Run the launch within this call, if all its operands are ready and nothing is queued before; True if so."""
         task = self._task
         if task is None or self._placed_bytes or self._launches_ahead:
             return False
@@ -144,7 +145,7 @@ class GraphCaller:
         for blob in launch.sources:
             owner = blob.storage.machine
             if owner is None:
-                machine.take_over(blob.storage)  # made of a caller's array: nothing has used it yet
+                machine.take_over(blob.storage)  # made from a caller's array, and never used
             elif owner is not machine:
                 return False
             if variables.written and blob.storage in variables.changed:
@@ -162,7 +163,7 @@ class GraphCaller:
             writes = tuple([storage.dependence for storage in variables.written])
             inline.run(machine, Instruction(task.stream, act, tuple(reads), writes, cost, None, 0, mode), None)
         else:
-            # Ctrl-C may come out of this: nobody will ever see what it would have written.
+            # Ctrl-C may be raised here: then the results are never seen.
             fields: MachineFields = machine
             fields.driver.run(act, task.stream, cost, mode)
         return launch.over
@@ -171,7 +172,7 @@ class GraphCaller:
         handed_over = False
         try:
             instructions, writes = self._instructions(runtime, launch, variables, mode)
-            # From here on all of them are issued, whatever comes in between.
+            # From here on all instructions are issued, even if an error is raised.
             handed_over = True
             issue(self._machine, instructions, writes)
         except BaseException as error:
@@ -184,7 +185,7 @@ class GraphCaller:
     def _instructions(
         self, runtime: GraphRuntime, launch: Launch, variables: Variables, mode: Mode
     ) -> tuple[list[Instruction], list[tuple[Storage, Instruction]]]:
-        """The instructions of a launch, and which of them writes which storage."""
+        """The instructions of a launch, and the last writer of each storage."""
         if self._launches_ahead and self._task is not None:
             return self._on_stream(runtime, self._task, launch, variables, mode)
         machine = self._machine
@@ -201,13 +202,13 @@ class GraphCaller:
         sources = launch.sources
         job = _Job(runtime, launch)
         if runtime.short or not sources:
-            # The run is over before anybody could make use of having the arguments back.
+            # The run ends before the caller could use the arguments again.
             launch.share(_NOTHING)
             launch.open(None)
             needed += sources
             reads += [blob.storage for blob in sources]
         else:
-            # The run owns the memory that it changes from its beginning to its end, and need not ask for it again.
+            # The run owns the memory that it changes from its beginning to its end; no section is needed for that.
             shared = tuple([blob for blob in sources if blob.storage not in variables.changed])
             section, section_stream = CriticalSection(shared, job.open), runtime.section_stream()
             launch.share(variables.changed if len(shared) < len(sources) else _NOTHING, section, section_stream)
@@ -232,7 +233,7 @@ class GraphCaller:
     def _on_stream(
         self, runtime: GraphRuntime, task: SingleTask, launch: Launch, variables: Variables, mode: Mode
     ) -> tuple[list[Instruction], list[tuple[Storage, Instruction]]]:
-        """The same for a stream that launches ahead: one instruction, since nothing has to be handed over first."""
+        """The same for a stream that launches ahead: one instruction, since nothing has to be lent first."""
         machine = self._machine
         code, last = origin.capture()
         shared = tuple([blob for blob in launch.sources if blob.storage not in variables.changed])
@@ -254,7 +255,7 @@ class GraphCaller:
 
 
 def _apart(sources: tuple[Blob, ...], variables: Variables) -> tuple[Blob, ...]:
-    """The arguments, with copies of those that lie where the run writes, made on the device before it."""
+    """The arguments, with copies, made on the device beforehand, of those that lie in memory that the run writes."""
     with no_grad():
         return tuple(
             [blob_of(clone(new_tensor(blob, None))) if blob.storage in variables.changed else blob for blob in sources]
@@ -262,7 +263,7 @@ def _apart(sources: tuple[Blob, ...], variables: Variables) -> tuple[Blob, ...]:
 
 
 def _ordered(machine: VirtualMachine, storage: Storage) -> Dependence:
-    """The order of the accesses to a storage.  A graph does not mind which of a device's streams used it last."""
+    """The dependence of a storage; a graph may follow any of a device's streams."""
     dependence = storage.dependence
     return dependence if dependence.machine is machine else machine.take_over(storage)
 
@@ -288,6 +289,6 @@ class _Job:
         self._launch.finish()
 
     def open(self, failure: Failure | None) -> None:
-        """The arguments are there, or never will be."""
+        """Note that the arguments are available, or will never be."""
         self._launch.open(failure)
         self._runtime.opened()

@@ -1,4 +1,4 @@
-"""`CompiledGraph`: what building a graph once has come to, and calling it."""
+"""`CompiledGraph`: the result of building a graph once, and its calls."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ from .variables import Variables
 
 @attrs.frozen
 class Outside:
-    """What a job needs of the world.
+    """The tensors and generators outside that a job uses.
 
     Attributes:
         bindings: by buffer, the tensors that share the memory of its variables.
-        generators: those that were given explicitly.
-        leaves: whose gradients the last outputs of the job are; a call adds them to `grad`.
-        outlets: where batches of loaders come in; their tensors are behind those of the arguments.
+        generators: the random generators that were passed explicitly.
+        leaves: the leaves whose gradients are the last outputs of the job; a call adds them to `grad`.
+        outlets: the places that take batches of loaders; their tensors follow those of the arguments.
     """
 
     bindings: dict[int, Tensor]
@@ -60,18 +60,23 @@ class CompiledGraph:
     Args:
         job: as recorded.
         outside: see `Outside`.
-        settings: how to improve and run it.
-        tree: of the arguments.
-        metas: of the tensors among them.
-        out_tree: of the results.
-        report: told of how it goes; by default, nobody is.
-        guard: says what it was built from; None if that cannot change.
+        settings: the settings of the passes and of running.
+        tree: the structure of the arguments.
+        metas: the metas of the tensors among them.
+        out_tree: the structure of the results.
+        report: prints the progress; None prints nothing.
+        guard: watches the state that the job was built from; None if that cannot change.
 
     Attributes:
-        job, outside, settings, tree, metas, out_tree: as given.
-        full_job: after all passes.
-        plan: how that is run.
-        calling: held while a call takes what calls have to take in order.
+        job: as given.
+        outside: as given.
+        settings: as given.
+        tree: as given.
+        metas: as given.
+        out_tree: as given.
+        full_job: the job after all passes.
+        plan: the plan of `full_job`.
+        calling: held while a call takes values that calls have to take in order.
     """
 
     def __init__(
@@ -98,45 +103,45 @@ class CompiledGraph:
         self.outside = outside
         self.out_tree = out_tree
         self._report = report
-        # Every machine has its runtime: there, since that holds the machine in turn.
+        # The machine owns the runtime, since the runtime refers to the machine.
         self._handles: list[Handle] = []
         self._make_locks()
         self._closed = False
         self._session = default_session()
         self._uses = sum([len(chain.inputs) for chain in self.plan.chains.values()])
-        # Whether the arguments are tensors by place, and a batch of nothing is behind them.
+        # Whether the arguments are all positional tensors, and there are no batches.
         self._by_place = tree == args_tree.of_tensors(len(metas)) and not outside.outlets
-        # The variables of jobs whose passes have dropped what uses them are of no interest.
+        # Passes may have dropped all uses of some variables.
         self._bindings = {variable.id: outside.bindings[variable.id] for variable in self.full_job.variables()}
         self._changed = frozenset(self.full_job.written())
         self._variables = Variables(self._bindings, self.full_job, self._changed)
         self._no_draws: list[list[tuple[int, int]]] = [[] for _ in range(self.full_job.micro_batches)]
-        # To the runtime that was called last, if all its memory is there.
+        # Returns the runtime that was called last, if all its memory is allocated.
         self._last: Callable[[], GraphRuntime | None] = _no_runtime
         self._is_random = bool(self.full_job.draws)
         self._single_result = isinstance(out_tree, Leaf) and not outside.leaves
         self._session.own(self, job.name)
 
     def require_open(self) -> None:
-        """Raise `SessionClosed` if the session that it belongs to has been closed, else do nothing."""
+        """Raise `SessionClosed` if the graph's session has been closed, else do nothing."""
         self._session.require_open(self.job.name)
 
     def holds(self) -> bool:
-        """Whether what it was built from is still the same; see `Guard`."""
+        """Whether the state that it was built from is still the same; see `Guard`."""
         return self._guard is None or self._guard.holds(MODE.get())
 
     def difference(self, around: bool = True) -> str | None:
         """Describe the first change since this was built; None if nothing has changed.
 
         Args:
-            around: whether what surrounds the call counts: autocast, and the defaults of new tensors.
+            around: whether the surroundings of the call count: autocast, and the defaults of new tensors.
         """
         if self._guard is None:
             return None
         return self._guard.difference() if around else self._guard.difference_within()
 
     def forget_threads(self) -> None:
-        """In a forked child: locks may have been held by threads that are not here."""
+        """Replace locks in a forked child, where threads that held them do not exist."""
         self._make_locks()
         for outlet in self.outside.outlets:
             outlet.feed.forget_threads()
@@ -147,9 +152,9 @@ class CompiledGraph:
         self._lock = threading.RLock()
 
     def sources_of(self, arguments: tuple[Any, ...], mode: Mode) -> tuple[Blob, ...] | None:
-        """The memory of arguments by place, if they are tensors as this was built for, and it still is what is to run.
+        """The memory of positional arguments, if they are tensors as expected and the graph is still valid.
 
-        None if they have to be looked at more closely.
+        None if the slow path has to check them.
         """
         if not self._by_place or self._closed or mode.interpreter is not None:
             return None
@@ -159,20 +164,20 @@ class CompiledGraph:
         return blobs_if(arguments, self.metas)
 
     def call(self, sources: tuple[Blob, ...], numbers: Sequence[float], mode: Mode) -> Any:
-        """Run it once; returns at once.
+        """Run the graph once; returns immediately.
 
         Args:
-            sources: the memory of the tensors among the arguments, and behind them of those of batches.
-            numbers: the values of the job's numbers this time.
-            mode: of the call.
+            sources: the memory of the tensors among the arguments, followed by those of batches.
+            numbers: the values of the job's numbers for this run.
+            mode: the mode of the call.
 
         Raises:
-            ValueError: if a variable's tensor has been given data that the graph was not built for.
-            VirtualMachineClosed: if the machine takes nothing any more.
+            ValueError: if a variable's tensor has got data that the graph was not built for.
+            VirtualMachineClosed: if the machine is closed.
         """
         draws = self._no_draws
         if self._is_random:
-            (mode.machine or default_machine()).require_open("launch_lazy_job")  # before generators have advanced
+            (mode.machine or default_machine()).require_open("launch_lazy_job")  # before generators advance
             draws = self._draws()
         runtime = self._last() or self._runtime(mode)
         while True:
@@ -187,14 +192,14 @@ class CompiledGraph:
             runtime = self._runtime(mode)
 
     def run_by_vm(self, given: Sequence[Tensor], numbers: Sequence[float]) -> Any:
-        """The same, op by op."""
+        """Run the graph once, op by op."""
         machine = current_machine()
         draws = self._draws()
         results = vm_run.run(machine, self.full_job, self._bindings, given, numbers, draws)
         return self._structured(results)
 
     def close(self) -> None:
-        """Launch nothing any more; what was launched still runs.  From anywhere, also from a destructor."""
+        """Launch nothing more; earlier launches still run.  May be called from anywhere, also by a destructor."""
         self._closed = True
         self._last = _no_runtime
         for handle in list(self._handles):
@@ -209,34 +214,34 @@ class CompiledGraph:
     def _runtime(self, mode: Mode) -> GraphRuntime:
         machine: VirtualMachine = mode.machine or default_machine()
         runtimes: weakref.WeakKeyDictionary[CompiledGraph, GraphRuntime] = machine.graphs
-        found = runtimes.get(self)
-        if found is None or not found.usable():
+        runtime = runtimes.get(self)
+        if runtime is None or not runtime.usable():
             with self._lock:
-                found = runtimes.get(self)
-                if found is None or not found.usable():
-                    if found is not None:
-                        found.close()
+                runtime = runtimes.get(self)
+                if runtime is None or not runtime.usable():
+                    if runtime is not None:
+                        runtime.close()
                     actors = self.settings.config.actors
                     tell = self._report.running
-                    found = GraphRuntime(machine, self.full_job, self.plan, self._uses, actors, tell)
-                    self._handles = [*[handle for handle in self._handles if not handle.gone()], found.handle]
-                    runtimes[self] = found
-        if not found.memory.unsettled():
-            self._last = weakref.ref(found)
-        return found
+                    runtime = GraphRuntime(machine, self.full_job, self.plan, self._uses, actors, tell)
+                    self._handles = [*[handle for handle in self._handles if not handle.gone()], runtime.handle]
+                    runtimes[self] = runtime
+        if not runtime.memory.unsettled():
+            self._last = weakref.ref(runtime)
+        return runtime
 
     def _draws(self) -> list[list[tuple[int, int]]]:
-        """What this run takes of random generators: in the order in which eager ops would."""
+        """The numbers that this run draws from random generators, in the order in which eager ops would."""
         draws = self.full_job.draws
-        nothing = (0, 0)
-        drawn = [[nothing] * len(draws) for _ in range(self.full_job.micro_batches)]
-        for each in drawn:
+        unused = (0, 0)
+        drawn = [[unused] * len(draws) for _ in range(self.full_job.micro_batches)]
+        for numbers in drawn:
             for number, draw in enumerate(draws):
                 if draw.phase == "micro":
-                    each[number] = self._drawn(draw)
+                    numbers[number] = self._drawn(draw)
         for number, draw in enumerate(draws):
             if draw.phase == "step":
-                # The step runs once, and looks at the first.
+                # The step runs once, and reads the numbers of the first micro-batch.
                 drawn[0][number] = self._drawn(draw)
         return drawn
 
@@ -255,7 +260,7 @@ class CompiledGraph:
         return args_tree.unflatten(self.out_tree, results, awaitable)
 
 
-# Results that are containers can be awaited as a whole.
+# Containers of results can be awaited.
 
 
 class _Results:
@@ -278,7 +283,7 @@ class ResultDict(_Results, dict[Any, Any]):
 
 
 def awaitable(branch: Branch, children: list[Any]) -> Any:
-    """A container of results."""
+    """A container of results that can be awaited."""
     if branch.kind == "dict":
         return ResultDict(zip(branch.keys, children, strict=True))
     if branch.kind == "list":

@@ -1,4 +1,4 @@
-"""What a graph looks like, for people: the tree of its blocks, what building it tells, and where its memory goes."""
+"""Descriptions of graphs for people: the tree of blocks, the report of a build, and the use of memory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .job import Job
     from .plan import Plan
 
-# What building a graph tells, by `Graph.debug`.
+# Levels of `Graph.debug`.
 SILENT, TIMES, OPS, PASSES = -1, 0, 1, 2
 
 
@@ -33,8 +33,8 @@ def described(graph: Graph, blocks: Mapping[str, Block]) -> str:
     """The tree, with ops, inputs and outputs once the graph has been built.
 
     Args:
-        graph: of which.
-        blocks: its modules, by the names that it has given them.
+        graph: the graph.
+        blocks: its modules, by their names in the graph.
     """
     view = _View(graph.job) if graph.is_compiled else None
     lines = [f"(GRAPH:{graph.name}:{type(graph).__name__}): (", f"  (CONFIG:config:{graph.config!r})"]
@@ -48,7 +48,7 @@ def described(graph: Graph, blocks: Mapping[str, Block]) -> str:
 
 
 def described_job(name: str, kind: str, config: GraphConfig, job: Job) -> str:
-    """The tree of a graph of which there is nothing but the job."""
+    """The tree of a graph of which only the job is known."""
     view = _View(job)
     lines = [f"(GRAPH:{name}:{kind}): (", f"  (CONFIG:config:{config!r})", *_indented(view.inputs(""))]
     for path in view.children(""):
@@ -57,7 +57,7 @@ def described_job(name: str, kind: str, config: GraphConfig, job: Job) -> str:
 
 
 def _module(path: str, module: Module, view: _View | None) -> Iterator[str]:
-    """A module, with what is in it."""
+    """The lines of a module and its content."""
     yield f"(MODULE:{path}:{module._get_name()}()): ("
     if view is not None:
         yield from _indented(view.inputs(path))
@@ -74,7 +74,7 @@ def _module(path: str, module: Module, view: _View | None) -> Iterator[str]:
 
 
 def _path(path: str, view: _View) -> Iterator[str]:
-    """A module of which only the path is known."""
+    """The lines of a module of which only the path is known."""
     yield f"(MODULE:{path}): ("
     yield from _indented(view.inputs(path))
     for child in view.children(path):
@@ -97,10 +97,10 @@ def _indented(lines: Iterator[str] | list[str]) -> Iterator[str]:
 
 @final
 class _View:
-    """A job by the paths of modules: which ops each has, and what goes in and out of it.
+    """A job by the paths of modules: each module's ops, inputs and outputs.
 
-    What goes into a module is what its forward ops read and ops outside have made; what comes out is what they make and
-    is used elsewhere.
+    The inputs of a module are made outside and read by its forward ops; its outputs are made by them and read
+    elsewhere.
     """
 
     def __init__(self, job: Job) -> None:
@@ -119,26 +119,30 @@ class _View:
     def children(self, path: str) -> list[str]:
         """The paths of the modules directly in this one."""
         prefix = f"{path}." if path else ""
-        return [it for it in self._within if it.startswith(prefix) and it != path and "." not in it[len(prefix) :]]
+        return [
+            inner
+            for inner in self._within
+            if inner.startswith(prefix) and inner != path and "." not in inner[len(prefix) :]
+        ]
 
     def operators(self, path: str) -> list[str]:
         """The lines of the module's own ops."""
         return [operator(op) for op in self._ops.get(path, [])]
 
     def inputs(self, path: str) -> list[str]:
-        """The lines of what goes in."""
+        """The lines of the module's inputs."""
         if not path:
             buffers = [self.job.buffers[number] for number in self.job.inputs]
             return [f"(INPUT:_{self.job.name}_input.{buffer.name}:{_tensor(buffer.meta)})" for buffer in buffers]
-        found: dict[int, None] = {}
+        inputs: dict[int, None] = {}
         made: set[int] = set()
         for op in self._forward(path):
-            found.update(dict.fromkeys([read for read in op.reads() if read not in made and self._flows(read)]))
+            inputs.update(dict.fromkeys([read for read in op.reads() if read not in made and self._flows(read)]))
             made.update(op.writes())
-        return self._lines("INPUT", path, list(found))
+        return self._lines("INPUT", path, list(inputs))
 
     def outputs(self, path: str) -> list[str]:
-        """The lines of what comes out."""
+        """The lines of the module's outputs."""
         if not path:
             return [
                 f"(OUTPUT:_{self.job.name}_output.{position}:{_tensor(operand.meta)})"
@@ -146,7 +150,7 @@ class _View:
             ]
         within = set(self._within.get(path, []))
         made = dict.fromkeys([write for op in self._forward(path) for write in op.writes() if self._flows(write)])
-        used = [it for it in made if not within.issuperset(self._users.get(it, []))]
+        used = [output for output in made if not within.issuperset(self._users.get(output, []))]
         return self._lines("OUTPUT", path, used)
 
     def _forward(self, path: str) -> list[JobOp]:
@@ -156,15 +160,15 @@ class _View:
     def _flows(self, number: int) -> bool:
         return self.job.buffers[number].role in ("input", "temporary")
 
-    def _lines(self, what: str, path: str, numbers: list[int]) -> list[str]:
+    def _lines(self, kind: str, path: str, numbers: list[int]) -> list[str]:
         buffers = self.job.buffers
         return [
-            f"({what}:_{path}_{what.lower()}.{at}:{_tensor(buffers[number].meta)})" for at, number in enumerate(numbers)
+            f"({kind}:_{path}_{kind.lower()}.{at}:{_tensor(buffers[number].meta)})" for at, number in enumerate(numbers)
         ]
 
 
 def _around(path: str) -> Iterator[str]:
-    """The paths of a module and of those that it is in."""
+    """The paths of a module and of the modules around it."""
     parts = path.split(".") if path else []
     for count in range(1, len(parts) + 1):
         yield ".".join(parts[:count])
@@ -180,18 +184,18 @@ def operator(op: JobOp) -> str:
     return f"(OPERATOR:{op.name}({inputs}) -> ({outputs}){marked}{where})"
 
 
-# While it is built
+# The report of a build
 
 
 @final
 class BuildReport:
-    """What building a graph prints, at the levels of `Graph.debug`.
+    """Prints the progress of a build, at the levels of `Graph.debug`.
 
-    It is printed, as OneFlow does, and not logged: whoever calls `debug` wants to read it there and then.
+    It prints, as OneFlow does, instead of logging: callers of `debug` want to read it immediately.
 
     Args:
-        name: of the graph.
-        level: SILENT, TIMES, OPS (also the ops of the job) or PASSES (also what each pass has changed).
+        name: the name of the graph.
+        level: SILENT, TIMES, OPS (also the ops of the job) or PASSES (also the changes of each pass).
     """
 
     def __init__(self, name: str, level: int) -> None:
@@ -199,19 +203,19 @@ class BuildReport:
         self.level = level
         self._since = time.perf_counter()
 
-    def lap(self, what: str) -> None:
-        """Something is done, and the next begins."""
+    def lap(self, step: str) -> None:
+        """Print the time of a step that has ended; the next one begins."""
         now = time.perf_counter()
         if self.level >= TIMES:
-            print(f"[{self.name}] {what} took {(now - self._since) * 1e3:.1f} ms")
+            print(f"[{self.name}] {step} took {(now - self._since) * 1e3:.1f} ms")
         self._since = now
 
     def recorded(self, job: Job, stack_of: Callable[[JobOp], tuple[str, ...]]) -> None:
-        """`build` has run.
+        """Print the ops that `build` has recorded.
 
         Args:
-            job: what it has made.
-            stack_of: the calls that led to an op, as far as they are to be told.
+            job: the recorded job.
+            stack_of: the calls that led to an op, as far as they are to be printed.
         """
         self.lap(f"building {len(job.ops)} ops")
         if self.level >= OPS:
@@ -221,38 +225,38 @@ class BuildReport:
                     print(f"[{self.name}]     called at {call}")
 
     def passed(self, name: str, before: Job, after: Job) -> None:
-        """A pass has run."""
+        """Print the changes of a pass."""
         if self.level >= PASSES:
             print(f"[{self.name}]   pass {name}: {changes(before, after)}")
 
     def compiled(self, plan: Plan) -> None:
-        """There is a plan."""
+        """Print the number of tasks and the use of memory."""
         self.lap(f"compiling into {len(plan.chains) + len(plan.gathers)} tasks")
         if self.level >= OPS:
             for line in memory_report(plan).splitlines():
                 print(f"[{self.name}]   {line}")
 
     def running(self, how: str) -> None:
-        """A device runs the ops of a task in another way from now on, or cannot; see `Replay`."""
+        """Print how a device runs the ops of a task from now on, or why it cannot; see `Replay`."""
         if self.level >= TIMES:
             print(f"[{self.name}] {how}")
 
 
 def changes(before: Job, after: Job) -> str:
-    """How the numbers of ops differ, by name."""
+    """The differences between the numbers of ops, by name."""
     if before is after or before == after:
         return f"left all {len(before.ops)} ops as they were"
     old, new = Counter([op.op for op in before.ops]), Counter([op.op for op in after.ops])
     differing = [f"{name} {old[name]} -> {new[name]}" for name in sorted(old | new) if old[name] != new[name]]
-    said = ", ".join(differing) if differing else "the same ops in another order or form"
-    return f"{len(before.ops)} -> {len(after.ops)} ops: {said}"
+    described = ", ".join(differing) if differing else "the same ops in another order or form"
+    return f"{len(before.ops)} -> {len(after.ops)} ops: {described}"
 
 
 # Memory
 
 
 def memory_report(plan: Plan) -> str:
-    """What a run takes beside arguments, results and variables, task by task."""
+    """The memory that a run needs besides arguments, results and variables, task by task."""
     over = 100 * (plan.nbytes / plan.lower_bound - 1) if plan.lower_bound else 0.0
     lines = [
         f"memory of {plan.name}: {_bytes(plan.nbytes)}, {over:.1f} % above the least possible "
@@ -277,7 +281,7 @@ def memory_report(plan: Plan) -> str:
 
 
 def _bytes(count: int) -> str:
-    """A number of bytes, in the largest unit of which there is at least one."""
+    """A number of bytes, in the largest unit that is not larger than the number."""
     for power, unit in ((3, "GiB"), (2, "MiB"), (1, "KiB")):
         if count >= 1024**power:
             return f"{count / 1024**power:.1f} {unit}"

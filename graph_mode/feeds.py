@@ -1,10 +1,10 @@
-"""Batches of loaders that `build` iterates over: each launch of the graph takes the next ones.
+"""Batches of loaders over which `build` iterates: each launch of the graph takes the next ones.
 
 ``next(iter(loader))`` in `build` gives a batch without memory, an input of the job, and every launch the next batch of
 the loader, from the beginning again when it ends.  A loop over the whole loader takes all its batches in each launch.
 
-Batches that were fetched for building wait until a launch takes them, so that none is lost: the first launch takes the
-one that the graph was built for, and so does another build, if the first one failed.
+Batches that were fetched for building are kept until a launch takes them, so that none is lost: the first launch takes
+the batch that the graph was built for, and another build uses it again if the first one failed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Feed:
         source: a loader, which can be iterated over again and again; or an iterator, which ends.
 
     Attributes:
-        source: as given; also kept for its id.
+        source: as given; kept alive for its id.
     """
 
     def __init__(self, source: Iterable[Any]) -> None:
@@ -42,27 +42,27 @@ class Feed:
         self._lock = threading.Lock()
 
     def peek(self, place: int) -> Any:
-        """The batch that so many others come before; it stays where it is.
+        """The batch after so many others, which stays in the queue.
 
         Raises:
-            StopIteration: if the loader ends before it.
+            StopIteration: if the loader ends earlier.
         """
         with self._lock:
             self._fetch(place)
             return self._fetched[place]
 
     def ahead(self, place: int) -> Any:
-        """As `peek`, but a loader that ends begins again.
+        """Like `peek`, but a loader that ends begins again.
 
         Raises:
-            StopIteration: if there are not so many batches, and it is an iterator.
+            StopIteration: if `source` is an iterator and ends earlier.
         """
         with self._lock:
             self._fetch_on(place)
             return self._fetched[place]
 
     def take(self) -> Any:
-        """The batch that is `ahead` of all others, which launches do not see again."""
+        """Remove the next batch from the queue and return it."""
         with self._lock:
             self._fetch_on(0)
             return self._fetched.popleft()
@@ -84,7 +84,7 @@ class Feed:
                 raise
 
     def forget_threads(self) -> None:
-        """In a forked child: the lock may have been held by a thread that is not here."""
+        """Replace the lock in a forked child, where a thread that held it does not exist."""
         self._lock = threading.Lock()
 
 
@@ -93,9 +93,10 @@ class Outlet:
     """One place in `build` that takes a batch.
 
     Attributes:
-        feed: of which loader.
-        place: how many batches of it the build has taken before.
-        tree, metas: of the batch for which the graph was built.
+        feed: the batches of its loader.
+        place: the number of batches of that loader that the build has taken before.
+        tree: the structure of the batch for which the graph was built.
+        metas: the metas of that batch's tensors.
     """
 
     feed: Feed
@@ -104,23 +105,23 @@ class Outlet:
     metas: tuple[TensorMeta, ...]
 
     def misfit(self) -> str | None:
-        """Where the batch that comes next here differs from the one that the graph was built for; None if nowhere."""
+        """The difference between the next batch here and the one that the graph was built for; None if they fit."""
         try:
             return self._misfit(self.feed.ahead(self.place))
         except StopIteration:
-            return None  # which `take` raises
+            return None  # `take` raises it
 
     def take(self) -> list[Tensor]:
         """The tensors of the next batch.
 
         Raises:
-            ValueError: if they are others than those that the graph was built for.
+            ValueError: if they do not fit the batch that the graph was built for.
         """
         batch = self.feed.take()
         misfit = self._misfit(batch)
         if misfit is not None:
             raise ValueError(
-                f"{misfit}; that batch was left out.  Make all batches alike, say by drop_last=True, or call "
+                f"{misfit}; the batch was dropped.  Give all batches one shape, for example by drop_last=True, or call "
                 "with_dynamic_input_shape() before the first call"
             )
         return args_tree.flatten(batch)[1]
@@ -131,7 +132,7 @@ class Outlet:
 
 
 def _as_call(tree: Tree) -> Tree:
-    """The tree of a call with this as the argument named "batch"."""
+    """The tree of a call with this batch as the argument named "batch"."""
     return args_tree.Branch(
         "tuple", (0, 1), (args_tree.Branch("tuple", (), ()), args_tree.Branch("dict", ("batch",), (tree,)))
     )
@@ -152,4 +153,4 @@ class RecordedBatches(Iterator[Any]):
         return self._take()
 
     def close(self) -> None:
-        """As of the iterators of loaders; the graph goes on with its loader."""
+        """Do nothing, unlike iterators of loaders; the graph still uses its loader."""

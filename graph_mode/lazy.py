@@ -1,7 +1,7 @@
-"""Recording instead of running: the lazy interpreter makes a `Job` of the ops it is given.
+"""The lazy interpreter records ops into a `Job` instead of running them.
 
 A lazy tensor is an ordinary one whose storage is a `LazyStorage`: a buffer of the job, without memory.  Ordinary
-tensors that ops meet while a graph is built become variables of its job, which share their memory.
+tensors that are used while a graph is built become variables of its job, which share their memory.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class LazyStorage(Storage):
     """A buffer of a job that is being built, in place of memory.
 
     Attributes:
-        builder: of the job.
+        builder: the builder of the job.
         buffer: the buffer's id.
     """
 
@@ -54,15 +54,15 @@ class LazyStorage(Storage):
 
     def settled(self) -> bool:
         raise RuntimeError(
-            f"the value of a tensor in graph {self.builder.name!r} was asked for while the graph is being built: there "
-            "is none before it runs.  Ops that need values (.item(), .numpy(), bool(), shapes that depend on data) "
-            "belong outside of build(): return the tensor and read it there, or use ops on tensors, such as where()"
+            f"the value of a tensor in graph {self.builder.name!r} was needed while the graph is being built, before "
+            "there are values.  Ops that need values (.item(), .numpy(), bool(), shapes that depend on data) belong outside of "
+            "build(): return the tensor and read it there, or use ops on tensors, such as where()"
         )
 
     def admit(self) -> None:
         raise RuntimeError(
             f"a tensor of graph {self.builder.name!r} was used outside of the graph's build(); return it from build(), "
-            "and use what calling the graph gives"
+            "and use the results of calls"
         )
 
 
@@ -71,20 +71,22 @@ class JobBuilder:
     """A job being built, and the interpreter that builds it; see `vmflow.interpreter.Interpreter`.
 
     Args:
-        name: of the graph.
-        names: what tensors of modules are called in the job, by their storages.
+        name: the name of the graph.
+        names: the names in the job of modules' tensors, by their storages.
         paths: by module, its path in the graph.
-        stages: by the path of a module, the stage of a pipeline that it belongs to.
-        feeds: of the loaders of the graph, by the ids of these; those that `build` meets are added.
+        stages: by the path of a module, its pipeline stage.
+        feeds: the batches of the graph's loaders, by the loaders' ids; new loaders in `build` are added.
+        stack: the number of calls to note at each op, and whether only the user's calls count; None to note none.
 
     Attributes:
         bindings: by buffer, the tensor outside that shares the memory of a variable.
-        outlets: where batches of loaders come in; their tensors are the last inputs of the job, in order.
-        generators: the random generators that were given explicitly; `Draw.generator` counts them from 1.
+        outlets: the places in `build` that take batches; their tensors are the last inputs of the job, in order.
+        generators: the random generators that were passed explicitly; `Draw.generator` counts them from 1.
         node: the step of the backward pass that is being recorded; None outside of one.
-        paths, stages: as given.
-        phase: of the ops that are being recorded; see `JobOp`.
-        micro_batches: of the job.
+        paths: as given.
+        stages: as given.
+        phase: the phase of the ops that are being recorded; see `JobOp`.
+        micro_batches: the number of micro-batches of the job.
     """
 
     def __init__(
@@ -97,7 +99,7 @@ class JobBuilder:
         stack: tuple[int, bool] | None = None,
     ) -> None:
         self.name = name
-        # How much of the stack is noted at each op: how many calls, and whether the user's alone.  None for nothing.
+        # See `stack`; and the noted calls, by the id of the op.
         self._stack = stack
         self._stacks: dict[int, tuple[JobOp, tuple[str, ...]]] = {}
         self.paths = paths
@@ -120,23 +122,23 @@ class JobBuilder:
         self._inputs: list[int] = []
         self._numbers: list[int] = []
         self._draws: list[Draw] = []
-        # Of tensors outside, by their storages; and those storages made from data while building.
+        # By storage, the buffers of tensors outside; and the storages made from data while building.
         self._captured: dict[Storage, LazyStorage] = {}
         self._made: set[Storage] = set()
-        # Every result of a forward op with the module that called it, and by node what has been looked up.
+        # Results of forward ops with the module of each, until they are looked up; and the modules found, by node.
         self._results: list[tuple[Tensor, str]] = []
-        # Of tensors outside, the gradients that they had before.
+        # By tensor outside, its gradient before the build.
         self._gradients: dict[AutogradMeta, Tensor | None] = {}
         self._modules: dict[Node, str] = {}
 
-    # What a graph asks for
+    # For graphs
 
     @contextmanager
     def recording(self, prepare_loss: Callable[[Tensor], Tensor]) -> Iterator[None]:
         """Within, ops are recorded.
 
         Args:
-            prepare_loss: what is done to a loss before its backward pass.
+            prepare_loss: applied to each loss before its backward pass.
         """
         token = MODE.set(MODE.get().replace(interpreter=self, scope=None, anomaly=False, module=None))
         self._prepare_loss = prepare_loss
@@ -144,31 +146,31 @@ class JobBuilder:
             yield
         finally:
             MODE.reset(token)
-            self._prepare_loss = None  # which holds the graph, and lazy tensors hold the builder
+            self._prepare_loss = None  # breaks a cycle: it refers to the graph, and lazy tensors to the builder
 
     def begin_micro_batches(self, count: int) -> None:
-        """Each launch is to run what is recorded from now on so many times."""
+        """Let each launch run the following ops so many times."""
         self.micro_batches, self.phase = count, "micro"
 
     def end_micro_batches(self) -> None:
-        """Each launch is to run what is recorded from now on once, behind all micro-batches."""
+        """Let each launch run the following ops once, after all micro-batches."""
         self.phase = "step"
 
-    def input(self, given: TensorMeta, name: str) -> Tensor:
-        """A tensor for what a caller will give."""
-        storage = self._storage(given, "input", name)
+    def input(self, layout: TensorMeta, name: str) -> Tensor:
+        """A tensor that stands for an argument."""
+        storage = self._storage(layout, "input", name)
         self._inputs.append(storage.buffer)
-        return new_tensor(Blob(storage, given), None)
+        return new_tensor(Blob(storage, layout), None)
 
     def number(self, name: str, device: Device) -> Tensor:
         """A 0-d tensor, in float64, that is set from outside at each launch."""
-        given = meta((), dtypes.float64, device)
-        storage = self._storage(given, "number", name)
+        layout = meta((), dtypes.float64, device)
+        storage = self._storage(layout, "number", name)
         self._numbers.append(storage.buffer)
-        return new_tensor(Blob(storage, given), None)
+        return new_tensor(Blob(storage, layout), None)
 
     def finish(self, outputs: list[Tensor]) -> Job:
-        """The job; the builder records nothing any more."""
+        """The job; afterwards the builder records nothing more."""
         results = [self._operand(blob_of(tensor)) for tensor in outputs]
         self._open = False
         job = Job(
@@ -181,28 +183,28 @@ class JobBuilder:
             self.micro_batches,
         )
         job.check()
-        # Lazy tensors hold the builder.  Without these, what is left of it is gone without a garbage collection.
+        # Lazy tensors refer to the builder.  Without these fields, the rest is freed without a garbage collection.
         self.paths, self._names = {}, {}
         for kept in (self._results, self._modules, self._captured, self._gradients):
             kept.clear()
         return job
 
     def gather(self, kind: Gathering, tensors: Sequence[Tensor], shapes: Sequence[tuple[int, ...]]) -> list[Tensor]:
-        """Unpack, accumulate or pack tensors, by one op for each device; returns what of each comes out, so shaped."""
+        """Unpack, accumulate or pack tensors, by one op for each device; returns tensors of the given shapes."""
         results: list[Tensor] = []
         for tensor, shape in zip(tensors, shapes, strict=True):
-            given = meta_of(tensor)
-            made = meta(shape, given.dtype, given.device)
+            layout = meta_of(tensor)
+            made = meta(shape, layout.dtype, layout.device)
             results.append(new_tensor(Blob(self._storage(made), made), None))
         for device in dict.fromkeys([tensor.device for tensor in tensors]):
             here = [position for position, tensor in enumerate(tensors) if tensor.device is device]
-            read = tuple([self._operand(blob_of(tensors[it])) for it in here])
-            written = tuple([self._operand(blob_of(results[it])) for it in here])
+            read = tuple([self._operand(blob_of(tensors[index])) for index in here])
+            written = tuple([self._operand(blob_of(results[index])) for index in here])
             self._ops.append(JobOp(kind, read, written, kind=kind, phase="micro"))
         return results
 
     def whole(self, tensor: Tensor) -> Tensor:
-        """The tensor, or if its memory is not its alone, to be read as a whole by a task of its own, a copy."""
+        """The tensor if a task can read its memory as a whole, else a copy."""
         blob = blob_of(tensor)
         operand = self._operand(blob)
         buffer = self._buffers[operand.buffer]
@@ -216,12 +218,12 @@ class JobBuilder:
         return new_tensor(copy, None)
 
     def final(self, losses: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """What backward passes begin with, in place of the losses that `build` has called `backward` of."""
+        """The tensors with which backward passes begin, in place of the losses in `build`."""
         if self._prepare_loss is None:
             return losses
         return tuple([self._prepare_loss(loss) for loss in losses])
 
-    # As an interpreter
+    # The interface of an interpreter
 
     def call(
         self, op: OpExpr, inputs: tuple[Tensor, ...], attributes: Attributes, scalars: tuple[Any, ...], mode: Mode
@@ -247,7 +249,7 @@ class JobBuilder:
         blobs = blobs_of(inputs)
         inferred = plan_of(op, blobs, attributes, scalars, mode.dtype)
         check_fits(op.name, inferred.outputs[0], target)
-        self._keep_given(blob_of(target))
+        self._copy_if_given(blob_of(target))
         operands = tuple([self._operand(blob) for blob in blobs])
         self._add(op.name, operands, (self._operand(blob_of(target)),), attributes, scalars, mode, kind="into")
 
@@ -255,15 +257,15 @@ class JobBuilder:
         return new_tensor(view_of(op, blob_of(source), attributes, self._capture(blob_of(source))), None)
 
     def transfer(self, op: OpExpr, source: Tensor, device: Device, mode: Mode) -> Tensor:
-        """A copy on another device."""
-        given = meta_of(source)
-        copied = meta(given.shape, given.dtype, device)
+        """Copy a tensor to another device."""
+        layout = meta_of(source)
+        copied = meta(layout.shape, layout.dtype, device)
         blob = Blob(self._storage(copied), copied)
         self._add(
             op.name,
             (self._operand(blob_of(source)),),
             (self._operand(blob),),
-            (given.dtype,),
+            (layout.dtype,),
             (),
             mode,
             kind="transfer",
@@ -273,7 +275,7 @@ class JobBuilder:
     def update(self, update: Update, mode: Mode) -> None:
         """Change many tensors by one op."""
         for tensor in update.outputs:
-            self._keep_given(blob_of(tensor))
+            self._copy_if_given(blob_of(tensor))
         self._add(
             update.name,
             tuple([self._operand(blob_of(tensor)) for tensor in update.inputs]),
@@ -288,7 +290,7 @@ class JobBuilder:
         )
 
     def draw(self, generator: Generator, default: bool, elements: int) -> tuple[Any, Any]:
-        """In place of a stretch of a generator's sequence."""
+        """Record a draw, and return placeholders for its seed and position."""
         number = 0
         if not default:
             if generator not in self.generators:
@@ -298,7 +300,7 @@ class JobBuilder:
         return Drawn(len(self._draws) - 1, 0), Drawn(len(self._draws) - 1, 1)
 
     def batches(self, source: Iterable[Any]) -> Iterator[Any]:
-        """Batches of a loader, as inputs of the job: each launch is given the next ones."""
+        """Batches of a loader, as inputs of the job: each launch gets the next ones."""
         feed = self._feeds.setdefault(id(source), Feed(source))
         return RecordedBatches(lambda: self._batch(feed))
 
@@ -315,11 +317,11 @@ class JobBuilder:
         return args_tree.unflatten(tree, inputs)
 
     def made(self, storage: Storage) -> None:
-        """This storage was made from data while building: it is nobody else's, and a constant."""
+        """Note that this storage was made from data while building, so that it is a constant of the job."""
         self._made.add(storage)
 
     def accumulates(self, autograd: AutogradMeta) -> None:
-        """A gradient is about to be added to this one's, which begins with none here."""
+        """Set a gradient that is about to be added to aside, so that the sum begins at zero."""
         if autograd not in self._gradients:
             before = autograd.grad
             if before is None or not before.is_lazy:
@@ -327,31 +329,31 @@ class JobBuilder:
                 autograd.replace(None)
 
     def gradients(self) -> list[AutogradMeta]:
-        """The leaves that `build` has given a gradient, which is in their `grad`."""
+        """The leaves outside that have gradients from `build`, in their `grad`."""
         return [leaf for leaf in self._gradients if leaf.node is None and leaf.grad is not None and leaf.grad.is_lazy]
 
     def restore_gradients(self) -> None:
-        """Give what was met outside the gradients back that it had."""
+        """Restore the gradients of tensors outside."""
         for autograd, gradient in self._gradients.items():
             autograd.replace(gradient)
 
     # Buffers and ops
 
-    def _storage(self, of: TensorMeta, role: Role = "temporary", name: str = "") -> LazyStorage:
+    def _storage(self, layout: TensorMeta, role: Role = "temporary", name: str = "") -> LazyStorage:
         self._require_open()
-        self._refuse_global(of)
+        self._refuse_global(layout)
         number = len(self._buffers)
-        self._buffers[number] = Buffer(number, of, role, name)
+        self._buffers[number] = Buffer(number, layout, role, name)
         return LazyStorage(self, number)
 
     def _operand(self, blob: Blob) -> Operand:
         return Operand(self._capture(blob).buffer, blob.meta, blob.strides, blob.offset)
 
-    def _refuse_global(self, of: TensorMeta) -> None:
-        if of.spread is not None:
+    def _refuse_global(self, layout: TensorMeta) -> None:
+        if layout.spread is not None:
             raise RuntimeError(
-                f"graph {self.name!r} has a global tensor of shape {list(of.shape)}: graphs are of local tensors yet; "
-                "call the module itself, or make the graph of local parts, see Tensor.to_local"
+                f"graph {self.name!r} has a global tensor of shape {list(layout.shape)}: graphs compute local tensors "
+                "only; call the module itself, or make the graph of local parts, see Tensor.to_local"
             )
 
     def _capture(self, blob: Blob) -> LazyStorage:
@@ -360,21 +362,21 @@ class JobBuilder:
         if isinstance(storage, LazyStorage):
             if storage.builder is not self:
                 raise RuntimeError(
-                    f"a tensor of graph {storage.builder.name!r} was used while building graph {self.name!r}; a graph "
-                    "takes what others compute as an argument of its call"
+                    f"a tensor of graph {storage.builder.name!r} was used while building graph {self.name!r}; pass the "
+                    "results of other graphs as arguments of the call"
                 )
             return storage
         self._refuse_global(blob.meta)
-        found = self._captured.get(storage)
-        if found is not None:
-            return found
+        captured = self._captured.get(storage)
+        if captured is not None:
+            return captured
         whole = _whole(blob)
         if storage in self._made:
             lazy = self._storage(whole, "constant", f"constant_{len(self._constants)}")
             self._constants[lazy.buffer] = storage.array
         else:
             if storage not in self._names:
-                naming.meet(MODE.get().module, self._names, self.paths)
+                naming.name_running_module(MODE.get().module, self._names, self.paths)
             name, tensor = self._names.get(storage, ("", None))
             if tensor is None:
                 name, tensor = f"free_{len(self.bindings)}", new_tensor(Blob(storage, whole), None)
@@ -383,20 +385,20 @@ class JobBuilder:
         self._captured[storage] = lazy
         return lazy
 
-    def _keep_given(self, blob: Blob) -> None:
-        """Of a constant or an argument that is about to be written, every launch writes a copy.
+    def _copy_if_given(self, blob: Blob) -> None:
+        """Replace a constant or an argument that is about to be written by a copy, for each launch.
 
-        All tensors that share its memory see that from now on.
+        All tensors that share its memory refer to the copy from now on.
         """
         storage = self._capture(blob)
-        given = self._buffers[storage.buffer]
-        if given.role not in ("constant", "input"):
+        original = self._buffers[storage.buffer]
+        if original.role not in ("constant", "input"):
             return
-        copy = self._storage(given.meta)
-        whole = (Operand(given.id, given.meta),)
-        copied = (Operand(copy.buffer, given.meta),)
+        copy = self._storage(original.meta)
+        whole = (Operand(original.id, original.meta),)
+        copied = (Operand(copy.buffer, original.meta),)
         module = "" if self.node is not None else self._path_of(MODE.get().module)
-        self._ops.append(JobOp("cast", whole, copied, (given.meta.dtype,), module=module, phase=self.phase))
+        self._ops.append(JobOp("cast", whole, copied, (original.meta.dtype,), module=module, phase=self.phase))
         storage.buffer = copy.buffer
 
     def _add(
@@ -437,12 +439,12 @@ class JobBuilder:
             self._stacks[id(made)] = made, origin.stack(*self._stack)
 
     def stack_of(self, op: JobOp) -> tuple[str, ...]:
-        """The calls that were noted of an op, the innermost first."""
-        found = self._stacks.get(id(op))
-        return () if found is None else found[1]
+        """The calls that led to an op, the innermost first; empty if they were not noted."""
+        noted = self._stacks.get(id(op))
+        return () if noted is None else noted[1]
 
     def _stage_of(self, module: str, inputs: tuple[Operand, ...]) -> int:
-        """That of the innermost module that has one; what is in none goes where its operands are."""
+        """The stage of the innermost module that has one; else the latest stage of the operands."""
         path = module
         while path:
             stage = self.stages.get(path)
@@ -452,11 +454,11 @@ class JobBuilder:
         return max([self._made_in.get(operand.buffer, 0) for operand in inputs], default=0)
 
     def _path_of(self, path: ModulePath | None) -> str:
-        naming.meet(path, self._names, self.paths)
+        naming.name_running_module(path, self._names, self.paths)
         return self.paths.get(path.module(), "") if path is not None else ""
 
     def _module_of(self, node: Node) -> str:
-        """The module whose forward ran what a step of the backward pass is of."""
+        """The module whose forward pass made the results to which a step of the backward pass belongs."""
         while self._results:
             tensor, module = self._results.pop()
             autograd = autograd_of(tensor)
@@ -467,16 +469,16 @@ class JobBuilder:
     def _require_open(self) -> None:
         if not self._open:
             raise RuntimeError(
-                f"graph {self.name!r} has been built, and one of its tensors was kept; use what calling the graph gives"
+                f"graph {self.name!r} has been built, and one of its tensors was kept; use the results of calls"
             )
 
 
 def _whole(blob: Blob) -> TensorMeta:
-    """The meta of the whole storage in which this is seen."""
+    """The meta of the whole storage of the blob."""
     if blob.strides is None:
         return blob.meta
     settled = new_tensor(blob, None)
     with eagerly():
-        settle(settled)  # until then, nobody knows how large the storage is
+        settle(settled)  # before, the size of the storage is unknown
     array = blob.storage.array
     return meta(tuple(array.shape), dtypes.from_numpy(array.dtype), blob.meta.device)

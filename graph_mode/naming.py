@@ -1,4 +1,4 @@
-"""What modules and tensors are called in a graph: those that it was given, and those that it meets as it is built."""
+"""The names of modules and tensors in a graph: of the graph's own, and of others that the build uses."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ Paths = dict[Any, str]
 
 
 def add_module(module: Module, path: str, names: Names, paths: Paths) -> None:
-    """Give a module, what is in it, and their tensors the names that they do not have yet.
+    """Name a module, its submodules and their tensors, except those that have names.
 
     Args:
-        module: of the graph.
-        path: what the graph calls it.
+        module: a module of the graph.
+        path: its name in the graph.
         names: by storage, the name of a tensor and the tensor.
         paths: by module, its path.
     """
@@ -35,38 +35,38 @@ def add_module(module: Module, path: str, names: Names, paths: Paths) -> None:
 
 
 def add_tensor(tensor: Tensor, name: str, names: Names) -> None:
-    """Give a tensor a name, unless it has one or is a part of another."""
+    """Name a tensor, unless it has a name or is a part of another."""
     blob = blob_of(tensor)
     if blob.strides is None:
         names.setdefault(blob.storage, (name, tensor))
 
 
-def meet(path: ModulePath | None, names: Names, paths: Paths) -> None:
-    """See to it that the module whose forward is running has a path, and so have its tensors.
+def name_running_module(path: ModulePath | None, names: Names, paths: Paths) -> None:
+    """Name the module whose forward is running, and its tensors, unless they have names.
 
-    What no module that is known contains is called by its class, behind whoever called it.
+    A module that no known module contains is named by its class, below its caller.
     """
     if path is None:
         return
     module = path.module()
     if module is None or module in paths:
         return
-    meet(path.outer, names, paths)
+    name_running_module(path.outer, names, paths)
     if module in paths:
         return
     outer = paths.get(path.outer.module()) if path.outer is not None else None
     kind = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", type(module).__name__).lower()
     taken = set(paths.values())
     number = 0
-    while (name := ".".join([it for it in (outer, f"{kind}_{number}") if it])) in taken:
+    while (name := ".".join([part for part in (outer, f"{kind}_{number}") if part])) in taken:
         number += 1
     add_module(module, name, names, paths)
 
 
 def surroundings(function: Callable[..., Any]) -> Iterator[tuple[str, Module | Tensor]]:
-    """The modules and tensors that a function finds around it, by the names that it uses for them.
+    """The modules and tensors that a function uses from its surroundings, with the names that it uses.
 
-    They are looked for in what it closes over, in the globals it names, and in the object whose method it is.
+    They are looked up in its closure, in the globals that it names, and in the object whose method it is.
     """
     owner = getattr(function, "__self__", None)
     if isinstance(owner, Module):

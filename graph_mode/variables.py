@@ -14,21 +14,22 @@ from .job import Job
 
 @final
 class Variables:
-    """The memory of a job's variables, as it is between two changes of ``tensor.data``.
+    """The memory of a job's variables, valid until ``tensor.data`` of one of them changes.
 
     Args:
         bindings: by buffer, the tensors outside.
-        job: whose variables they are.
-        changed: the buffers that it writes.
+        job: the job of the variables.
+        changed: the buffers that the job writes.
 
     Attributes:
         storages: by buffer.
-        written, read: of what the job changes, and of what it only reads; `written_blobs` and `read_blobs` likewise.
-        changed: what is written, as a set.
-        held: the tensors with what they had when this was made; see `still_have`.
+        written: the storages that the job changes; their blobs are `written_blobs`.
+        read: the storages that the job only reads; their blobs are `read_blobs`.
+        changed: `written`, as a set.
+        held: the tensors with their blobs when this was made; see `still_have`.
 
     Raises:
-        ValueError: if a tensor is not what it was when the graph was built.
+        ValueError: if a tensor's shape, dtype, device or layout has changed since the graph was built.
     """
 
     def __init__(self, bindings: dict[int, Tensor], job: Job, changed: frozenset[int]) -> None:
@@ -48,11 +49,10 @@ def _check_variable(job: Job, number: int, blob: Blob) -> None:
     buffer = job.buffers[number]
     old, new = buffer.meta, blob.meta
     name = f"{job.name}: {buffer.name or 'a tensor'}"
-    again = "close() the graph, so that its next call builds it anew"
+    again = "close() the graph, so that its next call builds it again"
     if (old.shape, old.dtype, old.device) != (new.shape, new.dtype, new.device):
         raise ValueError(
-            f"{name} was {old!r} on {old.device} when the graph was built, and has since been made {new!r} on "
-            f"{new.device}; {again}"
+            f"{name} was {old!r} on {old.device} when the graph was built, and is now {new!r} on {new.device}; {again}"
         )
     if blob.strides is not None:
         raise ValueError(f"{name} has become a view of another tensor, which a built graph cannot see; {again}")

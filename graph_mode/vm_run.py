@@ -1,4 +1,4 @@
-"""Running a job by the virtual machine, op by op: slow, simple, and what the runtime of actors is compared with."""
+"""Running a job by the virtual machine, op by op: slow and simple, as a reference for the runtime of actors."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ def run(
     machine: VirtualMachine,
     job: Job,
     bindings: Mapping[int, Tensor],
-    given: Sequence[Tensor],
+    arguments: Sequence[Tensor],
     numbers: Sequence[float],
     draws: Sequence[Sequence[tuple[int, int]]],
 ) -> list[Tensor]:
-    """Issue every op of a job that computes as an instruction.
+    """Issue each computing op of a job as an instruction.
 
     Args:
-        machine: that runs them.
-        job: what to run.
+        machine: the machine that runs them.
+        job: the job.
         bindings: by buffer, the tensors that share the memory of variables.
-        given: for the inputs of the job.
-        numbers: for its numbers.
-        draws: for each micro-batch, what was taken of generators.
+        arguments: the tensors for the inputs of the job.
+        numbers: the values of its numbers.
+        draws: for each micro-batch, the numbers drawn from generators.
 
     Returns:
         The outputs.
@@ -46,7 +46,7 @@ def run(
     walk.tensors.update(bindings)
     for number, array in job.constants.items():
         walk.tensors[number] = creation.from_array(array, job.buffers[number].meta.device)
-    walk.tensors.update(zip(job.inputs, [_whole(tensor) for tensor in given], strict=True))
+    walk.tensors.update(zip(job.inputs, [_whole(tensor) for tensor in arguments], strict=True))
     for number, value in zip(job.numbers, numbers, strict=True):
         walk.tensors[number] = creation.from_array(np.array(value, np.float64), job.buffers[number].meta.device)
     for index in range(job.micro_batches):
@@ -58,13 +58,13 @@ def run(
     for op in job.ops:
         if op.phase == "step" and op.kind not in BOUNDARY:
             walk.issue(op, 0)
-    # What is handed out must not change with the variables or the arguments.
+    # Results must not change with the variables or the arguments.
     return [new_tensor(walk.blob(operand), lease_of(walk.tensors[operand.buffer])).clone() for operand in job.outputs]
 
 
-def _whole(given: Tensor) -> Tensor:
-    """An argument as ops of a job see it: alone in its memory, with its elements in order."""
-    return given if blob_of(given).strides is None else given.detach().clone()
+def _whole(argument: Tensor) -> Tensor:
+    """An argument as the ops of a job expect it: alone in its memory, with its elements in order."""
+    return argument if blob_of(argument).strides is None else argument.detach().clone()
 
 
 class _Walk:
@@ -75,11 +75,11 @@ class _Walk:
         self.tensors: dict[int, Tensor] = {}
 
     def blob(self, operand: Operand) -> Blob:
-        """What an operand sees."""
-        found = self.tensors.get(operand.buffer)
-        if found is None:
-            found = self.tensors[operand.buffer] = self._new(self.job.buffers[operand.buffer].meta)
-        return Blob(blob_of(found).storage, operand.meta, operand.strides, operand.offset)
+        """The blob of an operand."""
+        tensor = self.tensors.get(operand.buffer)
+        if tensor is None:
+            tensor = self.tensors[operand.buffer] = self._new(self.job.buffers[operand.buffer].meta)
+        return Blob(blob_of(tensor).storage, operand.meta, operand.strides, operand.offset)
 
     def issue(self, op: JobOp, micro: int) -> None:
         """Issue an op as one instruction."""
@@ -115,12 +115,12 @@ class _Walk:
 
     def gather(self, op: JobOp, micro: int) -> None:
         """Issue one step of unpacking, accumulating or packing, an instruction for each pair."""
-        for given, made in zip(op.inputs, op.outputs, strict=True):
+        for source, result in zip(op.inputs, op.outputs, strict=True):
             if micro == 0 or op.kind == "unpack":
-                self.tensors[made.buffer] = self._new(made.meta)
-            target = self.blob(made)
-            # A part that is missing is missing in the whole too.
-            read = (self.blob(given),) if micro == 0 or op.kind == "unpack" else (self.blob(given), target)
+                self.tensors[result.buffer] = self._new(result.meta)
+            target = self.blob(result)
+            # The target is an operand, too, so that a failed part fails the whole.
+            read = (self.blob(source),) if micro == 0 or op.kind == "unpack" else (self.blob(source), target)
             self._issue_gathering(op, micro, read, target)
 
     def _issue_gathering(self, op: JobOp, micro: int, read: tuple[Blob, ...], target: Blob) -> None:
@@ -135,15 +135,15 @@ class _Walk:
 
     def _kernel(self, op: JobOp) -> Kernel:
         if op.kind == "transfer":
-            given, made = op.inputs[0].meta.device, op.outputs[0].meta.device
-            return copier(given if made.type == "cpu" else made)
+            source, target = op.inputs[0].meta.device, op.outputs[0].meta.device
+            return copier(source if target.type == "cpu" else target)
         inferred = op.infer()
         if inferred.kernel.casts or inferred.outputs[0].dtype is op.outputs[0].meta.dtype:
             return inferred.kernel.function
         return lambda *arguments: inferred.kernel.function(*arguments[:-1], None)
 
-    def _new(self, of: TensorMeta) -> Tensor:
-        return new_tensor(Blob(Storage(self.machine, None, self.machine.stream(of.device)), of), None)
+    def _new(self, layout: TensorMeta) -> Tensor:
+        return new_tensor(Blob(Storage(self.machine, None, self.machine.stream(layout.device)), layout), None)
 
 
 def _gathering(kind: str, index: int, count: int, made: TensorMeta) -> Kernel:

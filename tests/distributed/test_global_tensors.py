@@ -317,7 +317,7 @@ def test_graphs_refuse_global_tensors_in_words() -> None:
     def program() -> None:
         where = flow.placement.all("cpu")
         x = flow.ones(3, placement=where, sbp=sbp.broadcast)
-        message = "has a global tensor of shape .*: graphs are of local tensors yet"
+        message = "has a global tensor of shape .*: graphs compute local tensors only"
         with pytest.raises(RuntimeError, match=message):
             Double()(x)
         with pytest.raises(RuntimeError, match=message):

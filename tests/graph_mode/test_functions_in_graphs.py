@@ -102,7 +102,7 @@ def test_a_function_gives_the_same_in_a_graph(call: str) -> None:
 def test_a_function_that_needs_values_says_so(call: str) -> None:
     function, given = _prepared(call)
     function(*given())
-    with pytest.raises(RuntimeError, match=r"asked for while the graph is being built.*where"):
+    with pytest.raises(RuntimeError, match=r"needed while the graph is being built.*where"):
         Of(function)(*given())
 
 
