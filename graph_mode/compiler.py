@@ -1,7 +1,7 @@
-"""From a job to a plan: what tasks hand to each other, and where everything lies.
+"""Compiles a job to a plan: tasks, registers between them, and the layout of memory.
 
-What stays within a chain of ops (see `tasks`) lies in its arena; what another task needs lies in a register, of which
-there may be several slots, so that one launch is computed while the one before is still being read.
+Buffers that only one chain of ops uses (see `tasks`) lie in its arena; buffers that other tasks read lie in a register.
+A register may have several slots, so that one launch is computed while the previous one is still being read.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ from .memory_planning import lower_bound, plan
 from .plan import Arena, ChainDescriptor, Plan, RegisterContents
 from .tasks import GATHERING, Task, form_tasks, goes_along
 
-# How many launches may be under way at once: the slots of the register by which they begin.
-IN_FLIGHT: Final = 100
+# The most launches that run at the same time: the slots of the register with which they begin.
+MOST_LAUNCHES: Final = 100
 
-# How much larger than it must be an arena may be.  To search for less takes up to a second, in which a coroutine that
-# calls a graph for the first time keeps its loop from running.
+# An arena may be larger than its lower bound by this factor.  Searching for a smaller one takes up to a second, in
+# which a coroutine that calls a graph for the first time blocks its event loop.
 _GOOD_ENOUGH: Final = 1.02
 
-# How many nanoseconds an argument may be kept from those who want to write it, for each byte that is then not copied.
-# Copying takes a fortieth of that: where it is worth less, the caller has the argument back early instead.
+# Nanoseconds, for each byte that is not copied, for which an argument may be locked against writes by the caller.
+# Copying takes a fortieth of that: longer runs copy the argument, so that the caller may write it early.
 _KEPT: Final = 10
 
-# Of how many bytes arguments and results are neither copied in nor out, if that can be helped.  To copy less takes no
-# longer than to make anew the calls of the ops that use them; see `Program`.
+# Arguments and results of at least so many bytes are used in place if possible.  Copying smaller ones is as fast as
+# making the calls of their ops again; see `Program`.
 _LARGE: Final = 1 << 20
 
-# What the source and the sink of a plan are on: streams of the host that nothing else is on.
+# The source and the sink of a plan have streams of the host of their own.
 _SOURCE_THREAD: Final = ThreadId(stream_index=1 << 14)
 _SINK_THREAD: Final = ThreadId(stream_index=(1 << 14) + 1)
 _SOURCE: Final = TaskId(_SOURCE_THREAD).encode()
 _SINK: Final = TaskId(_SINK_THREAD).encode()
 
-# What begins the micro-batches of tasks that read nothing, and ends those that nobody reads, is on these as well.
+# The pacer starts the micro-batches of tasks without inputs, the counter ends those of tasks without readers.
 _PACER: Final = TaskId(_SOURCE_THREAD, 1).encode()
 _COUNTER: Final = TaskId(_SINK_THREAD, 1).encode()
 
@@ -52,15 +52,15 @@ def compile_job(job: Job, slots: int = 1) -> Plan:
     """The plan of a job.
 
     Args:
-        job: see `Job`; it is run as it is.
-        slots: how many of each register there are at least, and so how many launches may be between two tasks.
+        job: see `Job`; it runs as it is.
+        slots: the least number of slots of each register, and so of launches between two tasks.
 
     Raises:
-        ValueError: if the plan could not run: if tasks need each other in a circle, for instance; says which.
+        ValueError: if the plan could not run, for instance if tasks need each other in a circle; names them.
         NotImplementedError: if some buffers are on a CUDA device, and others elsewhere.
     """
     if slots < 1:
-        raise ValueError(f"a register has at least one slot, not {slots}")
+        raise ValueError(f"the number of slots must be at least 1, not {slots}")
     _check_devices(job)
     job.check()
     _check_complete(job)
@@ -78,17 +78,17 @@ def _check_devices(job: Job) -> None:
         names = " and ".join(sorted(map(str, devices)))
         raise NotImplementedError(
             f"graph {job.name!r} has tensors on {names}, but a graph on a CUDA device cannot copy to or from others: "
-            "move its module and its inputs to one device, and results behind the call"
+            "move its module and its inputs to one device, and copy results after the call"
         )
 
 
 def _check_complete(job: Job) -> None:
-    """A job that was read from a text lacks what is no data."""
+    """Check that a job from a text has its updates and constants, which texts lack."""
     for position, op in enumerate(job.ops):
         if op.kind == "update" and op.update is None:
             raise ValueError(
-                f"op {position} ({op.name}) of job {job.name!r} cannot be run: its kernel is a Python function, which "
-                "was not kept when the job was written; build the graph again"
+                f"op {position} ({op.name}) of job {job.name!r} cannot run: its kernel is a Python function, which "
+                "jobs written as text lack; build the graph again"
             )
     for buffer in job.buffers.values():
         if buffer.role == "constant" and buffer.id not in job.constants:
@@ -97,7 +97,7 @@ def _check_complete(job: Job) -> None:
             )
 
 
-# What tasks hand to each other
+# Registers
 
 
 def _names_of_registers() -> defaultdict[int, dict[str, tuple[int, ...]]]:
@@ -106,13 +106,17 @@ def _names_of_registers() -> defaultdict[int, dict[str, tuple[int, ...]]]:
 
 @attrs.define(eq=False)
 class _Linking:
-    """Making the plan of tasks that have been formed.
+    """Makes the plan of tasks.
 
     Attributes:
-        job, tasks, makers: see `form_tasks`.
+        job: the job.
+        tasks: see `form_tasks`.
+        makers: see `form_tasks`.
         slots: see `compile_job`.
-        registers, contents: made so far, and what lies in those that hold memory.
-        produced, consumed: by task, the registers that it writes and reads, by name.
+        registers: the registers made so far.
+        contents: by register that holds memory, its buffers.
+        produced: by task, the registers that it writes, by name.
+        consumed: by task, the registers that it reads, by name.
     """
 
     job: Job
@@ -125,11 +129,11 @@ class _Linking:
     consumed: defaultdict[int, dict[str, tuple[int, ...]]] = attrs.field(factory=_names_of_registers, init=False)
 
     def plan(self) -> Plan:
-        """All of it, checked."""
+        """The whole plan, checked."""
         self._hand_over()
         for task in self.tasks:
             if task.before:
-                self._order(task.id, tuple([it.id for it in task.before]), self.slots)
+                self._order(task.id, tuple([earlier.id for earlier in task.before]), self.slots)
         self._begin_and_end()
         tasks = self._descriptors()
         check(tasks, self.registers)
@@ -145,51 +149,53 @@ class _Linking:
         )
 
     def _hand_over(self) -> None:
-        """The registers through which tasks have each other's results."""
+        """Make the registers through which tasks read each other's results."""
         for maker, readers, buffers in self._shared():
             number = len(self.registers)
             self.registers.append(
-                RegisterDescriptor(number, maker.id, tuple([it.id for it in readers]), self._slots(maker, readers))
+                RegisterDescriptor(
+                    number, maker.id, tuple([reader.id for reader in readers]), self._slots(maker, readers)
+                )
             )
             self.contents[number] = self._contents(buffers)
             self.produced[maker.id][f"out{number}"] = (number,)
             for reader in readers:
                 self.consumed[reader.id][f"in{number}"] = (number,)
 
-    def _order(self, one: int, others: tuple[int, ...], slots: int) -> None:
-        """Let the others act only after this one has."""
+    def _order(self, first: int, others: tuple[int, ...], slots: int) -> None:
+        """Let the other tasks act only after the first."""
         number = len(self.registers)
-        self.registers.append(RegisterDescriptor(number, one, others, slots, control=True))
-        self.produced[one]["out_control"] = (*self.produced[one].get("out_control", ()), number)
+        self.registers.append(RegisterDescriptor(number, first, others, slots, control=True))
+        self.produced[first]["out_control"] = (*self.produced[first].get("out_control", ()), number)
         for other in others:
             self.consumed[other][IN_CONTROL] = (*self.consumed[other].get(IN_CONTROL, ()), number)
 
     def _begin_and_end(self) -> None:
-        """Put every task behind the source and before the sink; those of micro-batches by way of what counts them."""
+        """Put every task after the source and before the sink; those of micro-batches by way of pacer and counter."""
         idle = [task for task in self.tasks if not self.consumed[task.id]]
-        paced = tuple([it.id for it in idle if self._is_micro(it)])
+        paced = tuple([task.id for task in idle if self._is_micro(task)])
         counted = [
             task for task in self.tasks if (self._is_micro(task) or self._unpacks(task)) and not self.produced[task.id]
         ]
         early = self._to_end_before_the_step()
-        counted += [it for it in early if it not in counted]
+        counted += [task for task in early if task not in counted]
         if paced:
             self._order(_PACER, paced, self.slots)
-        for each in counted:
-            self._order(each.id, (_COUNTER,), self.slots)
+        for task in counted:
+            self._order(task.id, (_COUNTER,), self.slots)
         if counted:
-            late = tuple(dict.fromkeys([it.id for those in early.values() for it in those]))
+            late = tuple(dict.fromkeys([task.id for tasks in early.values() for task in tasks]))
             self._order(_COUNTER, late or (_SINK,), self.slots)
-        first = tuple([it.id for it in idle if it.id not in paced and not self.consumed[it.id]])
+        first = tuple([task.id for task in idle if task.id not in paced and not self.consumed[task.id]])
         first += (_PACER,) if paced else ()
-        self._order(_SOURCE, first or (_SINK,), IN_FLIGHT)
-        for each in self.tasks:
-            # What is read by nobody has to have ended too.
-            if not self.produced[each.id]:
-                self._order(each.id, (_SINK,), self.slots)
+        self._order(_SOURCE, first or (_SINK,), MOST_LAUNCHES)
+        for task in self.tasks:
+            # Tasks without readers have to end, too.
+            if not self.produced[task.id]:
+                self._order(task.id, (_SINK,), self.slots)
 
     def _descriptors(self) -> list[TaskDescriptor]:
-        """Of all tasks, with those that stand for no op of the job."""
+        """The descriptors of all tasks, including those without ops of the job."""
         produced, consumed, count = self.produced, self.consumed, self.job.micro_batches
         tasks = [TaskDescriptor(_SOURCE, WAIT_AND_SEND_IDS, produced[_SOURCE], buffer="launches", name="source")]
         tasks += [self._descriptor(task, produced[task.id], consumed[task.id]) for task in self.tasks]
@@ -201,11 +207,11 @@ class _Linking:
         return tasks
 
     def _slots(self, maker: Task, readers: list[Task]) -> int:
-        """How far a task may be ahead of those that read what it makes.
+        """The number of acts that a task may be ahead of its readers.
 
-        In a pipeline a launch (or micro-batch) is in each stage at a time.  What goes forward to another stage waits
-        as long as there are stages in between; what the backward pass of a stage needs, until the launch has been
-        through all the stages behind and back.
+        In a pipeline, each stage works on another launch (or micro-batch).  A result for a later stage waits for as
+        many acts as there are stages in between; a result for the backward pass of the same stage waits until the
+        launch has been through all later stages and back.
         """
         last = max([task.stage for task in self.tasks])
         slots = self.slots
@@ -225,9 +231,9 @@ class _Linking:
         return task.op is not None and self.job.ops[task.op].kind == "unpack"
 
     def _to_end_before_the_step(self) -> dict[Task, list[Task]]:
-        """Tasks of micro-batches that use variables which the step changes, with those that change them.
+        """Tasks of micro-batches that use variables which the step changes, with the tasks that change them.
 
-        Not those whose results reach that change anyway, by way of what is accumulated.
+        Without those whose accumulated results the changing task reads, which orders both already.
         """
         changes: defaultdict[int, list[Task]] = defaultdict(list)
         for task in self.tasks:
@@ -235,23 +241,23 @@ class _Linking:
                 for buffer in self.job.ops[position].writes():
                     if self.job.buffers[buffer].role == "variable":
                         changes[buffer].append(task)
-        found: dict[Task, list[Task]] = {}
+        early: dict[Task, list[Task]] = {}
         for task in self.tasks:
             ops = [self.job.ops[position] for position in task.ops] if self._is_micro(task) else []
             used = {buffer for op in ops for buffer in (*op.reads(), *op.writes())}
             late = [change for buffer in sorted(used & changes.keys()) for change in changes[buffer]]
-            late = [it for it in dict.fromkeys(late) if not self._reaches(task, it)]
+            late = [step for step in dict.fromkeys(late) if not self._reaches(task, step)]
             if late:
-                found[task] = late
-        return found
+                early[task] = late
+        return early
 
     def _reaches(self, task: Task, step: Task) -> bool:
-        """Whether the step needs something accumulated of the task's results."""
+        """Whether the step reads an accumulated result of the task."""
         between = [self.makers[buffer] for buffer in step.reads if self.makers[buffer].op is not None]
         return any([self.makers[buffer] is task for gather in between for buffer in gather.reads])
 
     def _launches_at_once(self) -> int:
-        """One, if a variable is changed by one task and used by another, which must not see the next launch's value."""
+        """One if a task uses a variable that another task changes, since it must not see the next launch's value."""
         users: defaultdict[int, set[int]] = defaultdict(set)
         for task in self.tasks:
             for position in task.ops:
@@ -262,19 +268,19 @@ class _Linking:
                 users[self.job.outputs[number].buffer].add(task.id)
         changed = self.job.written()
         apart = any([len(users[variable.id]) > 1 for variable in self.job.variables() if variable.id in changed])
-        return 1 if apart else IN_FLIGHT
+        return 1 if apart else MOST_LAUNCHES
 
     def _shared(self) -> list[tuple[Task, list[Task], list[int]]]:
-        """Who makes what for whom: one register for all that goes from one task to the same others."""
+        """Makers, readers and buffers: one register for all buffers that go from one task to the same readers."""
         readers: defaultdict[int, list[Task]] = defaultdict(list)
         for task in self.tasks:
             for buffer in task.reads:
                 readers[buffer].append(task)
         groups: dict[tuple[int, ...], tuple[Task, list[Task], list[int]]] = {}
-        for buffer, those in readers.items():
+        for buffer, tasks in readers.items():
             maker = self.makers[buffer]
-            key = (maker.id, *[it.id for it in those])
-            groups.setdefault(key, (maker, those, []))[2].append(buffer)
+            key = (maker.id, *[task.id for task in tasks])
+            groups.setdefault(key, (maker, tasks, []))[2].append(buffer)
         return list(groups.values())
 
     def _contents(self, buffers: list[int]) -> RegisterContents:
@@ -292,7 +298,7 @@ class _Linking:
             kind, count = GATHERING[op.kind], self.job.micro_batches
             name = op.name
         else:
-            names = [self.job.ops[it].name for it in task.ops]
+            names = [self.job.ops[position].name for position in task.ops]
             name = names[0] if len(names) == 1 else f"{len(names)} ops on {task.device} {task.stream}"
         return TaskDescriptor(task.id, kind, produced, consumed, count, name=name)
 
@@ -302,7 +308,7 @@ class _Linking:
         cost = 0
         for position in task.ops:
             cost += cost_of(self.job.ops[position])
-        kept, straight = self._kept(task), self._straight(task)
+        kept, direct = self._kept(task), self._direct(task)
         return ChainDescriptor(
             task.device,
             task.stream,
@@ -311,19 +317,19 @@ class _Linking:
             tuple(task.numbers),
             tuple(task.outputs),
             kept,
-            straight,
-            self._arena(task, {*kept, *[self.job.outputs[it].buffer for it in straight]}),
+            direct,
+            self._arena(task, {*kept, *[self.job.outputs[output].buffer for output in direct]}),
             cost,
             task.phase == "micro",
         )
 
     def _is_alone(self, task: Task) -> bool:
-        """Whether it is all there is, once for each launch, on the host: where the caller's memory may take part."""
+        """Whether the task is the only one, on the host, once per launch, and so may use the caller's memory."""
         return len(self.tasks) == 1 and task.device.type == "cpu" and not self._is_micro(task)
 
     def _kept(self, task: Task) -> tuple[int, ...]:
-        """The large arguments that need no copy: nothing changes them, and what they are for is soon done."""
-        ops = [self.job.ops[it] for it in task.ops]
+        """The large arguments that are read in place: nothing writes them, and their last reader ends soon."""
+        ops = [self.job.ops[position] for position in task.ops]
         fetched = {self.job.outputs[output].buffer for output in task.outputs}
         ends: dict[int, int] = {}
         cost = 0
@@ -337,19 +343,25 @@ class _Linking:
             for operand in task.inputs
             if self._is_alone(task) and operand not in changed
         }
-        return tuple([it for it, of in metas.items() if of.nbytes >= _LARGE and ends.get(it, 0) <= _KEPT * of.nbytes])
+        return tuple(
+            [
+                operand
+                for operand, meta in metas.items()
+                if meta.nbytes >= _LARGE and ends.get(operand, 0) <= _KEPT * meta.nbytes
+            ]
+        )
 
-    def _straight(self, task: Task) -> tuple[int, ...]:
-        """The large results that are a whole buffer, each the first of its buffer."""
-        found: dict[int, int] = {}
+    def _direct(self, task: Task) -> tuple[int, ...]:
+        """The large results that are computed in the caller's memory: whole buffers, each the first of its buffer."""
+        direct: dict[int, int] = {}
         for number in task.outputs if self._is_alone(task) else ():
             operand = self.job.outputs[number]
             buffer = self.job.buffers[operand.buffer]
             whole = operand.strides is None or operand.strides == operand.meta.strides
             same = (operand.meta.numel, operand.meta.dtype) == (buffer.meta.numel, buffer.meta.dtype)
             if buffer.role == "temporary" and whole and same and buffer.meta.nbytes >= _LARGE:
-                found.setdefault(operand.buffer, number)
-        return tuple(found.values())
+                direct.setdefault(operand.buffer, number)
+        return tuple(direct.values())
 
     def _arena(self, task: Task, elsewhere: set[int]) -> Arena:
         live = lifetimes_of(self.job, task, elsewhere.union(*[other.reads for other in self.tasks]))
@@ -357,5 +369,5 @@ class _Linking:
         layout = plan(live, search_steps=0)
         if layout.nbytes > _GOOD_ENOUGH * bound:
             layout = plan(live)
-        total = sum([aligned(it.nbytes, ALIGNMENT) for it in live])
+        total = sum([aligned(buffer.nbytes, ALIGNMENT) for buffer in live])
         return Arena(layout.nbytes, layout.offsets, bound, total, layout.strategy)

@@ -1,4 +1,4 @@
-"""The order in which the ops of a graph run, so that less lives at a time."""
+"""Chooses the order in which the ops of a graph run, to lower the peak of memory."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ def execution_order(
     kept: Collection[int] = (),
     alignment: int = ALIGNMENT,
 ) -> list[int]:
-    """Choose an order for ops, such that no more bytes live at a step than in the given one.
+    """Choose an order for ops that needs no more memory than the given one.
 
-    For memory: the order that needs least, of the given one, depth first (what an op needs comes directly before it)
-    and greedy (next comes the op that frees most, or adds least).  For speed: depth first, since results that were just
-    made are still in the cache; unless that needs more memory than the given order, which then stays.
+    For memory: the order of the lowest peak, among the given one, depth first (an op's operands are computed directly
+    before it) and greedy (next comes the op that frees most, or adds least).  For speed: depth first, since fresh
+    results are still in the cache; but the given order if depth first needs more memory.
 
     Args:
         ops: in some order in which they could run.
-        edges: (op, op), by position: the one has to run before the other, beyond what their buffers say.
+        edges: (op, op), by position: the first has to run before the second, in addition to the order of their buffers.
         nbytes: the size of each buffer that an op produces, by id.
         prefer: memory or speed.
         pinned: buffers that have memory of their own.
         kept: buffers that are needed after the last op.
-        alignment: to which sizes are rounded up, in bytes.
+        alignment: sizes are rounded up to multiples of this, in bytes.
 
     Returns:
         The positions of the ops, in the order in which they should run.
 
     Raises:
-        ValueError: if the ops could not run in the order given; for edges from or to nowhere, a buffer of unknown size,
+        ValueError: if the ops could not run in the given order; for edges with unknown ops, a buffer of unknown size,
             or another preference.
     """
     if prefer not in ("memory", "speed"):
@@ -51,22 +51,22 @@ def execution_order(
         candidates = [given, _depth_first(work, work.before), _depth_first(work, _wasteful_first(work)), _greedy(work)]
     else:
         candidates = [_depth_first(work, work.before), given]
-    # The first of equals: so the given order stays where nothing is won.
+    # The first of equal ones: so the given order stays if nothing is gained.
     return min(candidates, key=lambda order: _most_live(work, order))
 
 
 @attrs.frozen
 class _Work:
-    """What has to run, by position.
+    """The ops to run, by position.
 
     Attributes:
-        before: the ops that have to run before each.
-        after: the ops that have to run after each.
-        reads: the buffers each reads; only those that can be freed.
+        before: the ops that have to run before each op.
+        after: the ops that have to run after each op.
+        reads: the buffers that each op reads and that can be freed.
         readers: the ops that read a buffer.
-        sizes: of the buffers that ops produce and that take memory here.
-        makes: the bytes that each produces.
-        drops: the bytes that each produces for nobody.
+        sizes: the sizes of the buffers that ops produce and that are not pinned.
+        makes: the bytes that each op produces.
+        drops: the bytes that each op produces and that no op reads.
     """
 
     before: list[list[int]]
@@ -90,9 +90,9 @@ def _work(
     before: list[set[int]] = [{producers[name] for name in op.inputs if name in producers} for op in ops]
     for source, target in edges:
         if not (0 <= source < len(ops) and 0 <= target < len(ops)):
-            raise ValueError(f"there is no op for the edge {(source, target)}: there are {len(ops)}")
+            raise ValueError(f"the edge {(source, target)} names an op that does not exist: there are {len(ops)}")
         if source >= target:
-            raise ValueError(f"op {source} has to run before op {target}, but comes later in the order given")
+            raise ValueError(f"op {source} has to run before op {target}, but comes later in the given order")
         before[target].add(source)
     after: list[list[int]] = [[] for _ in ops]
     for target, sources in enumerate(before):
@@ -117,7 +117,7 @@ def _work(
 
 
 def _most_live(work: _Work, order: Iterable[int]) -> int:
-    """The most bytes that live at a step of this order."""
+    """The most bytes alive at a step of this order."""
     left = {name: len(readers) for name, readers in work.readers.items()}
     live = peak = 0
     for position in order:
@@ -132,13 +132,13 @@ def _most_live(work: _Work, order: Iterable[int]) -> int:
 
 
 def _depth_first(work: _Work, needs: Sequence[Sequence[int]]) -> list[int]:
-    """From what nothing waits for back to what it needs, in the sequence in which each op's `needs` are given."""
+    """Walk from ops that no other waits for back to their operands, in the sequence of each op's `needs`."""
     order: list[int] = []
     seen: set[int] = set()
     for end, followers in enumerate(work.after):
         if followers:
             continue
-        # (an op, whether all it needs has been seen to)
+        # (an op, whether all its operands have been visited)
         todo = [(end, False)]
         while todo:
             position, ready = todo.pop()
@@ -152,28 +152,28 @@ def _depth_first(work: _Work, needs: Sequence[Sequence[int]]) -> list[int]:
 
 
 def _wasteful_first(work: _Work) -> list[list[int]]:
-    """What each op needs, first what takes most memory beyond its result on the way.
+    """By op, the ops before it, sorted by the memory that they need beyond their results, largest first.
 
-    As if no result were read twice: of a tree, that is the best sequence (Sethi and Ullman).
+    Treats results as if none were read twice: for a tree, this is the best sequence (Sethi and Ullman).
     """
     takes: list[int] = []
     sorted_needs: list[list[int]] = []
     for position, needs in enumerate(work.before):
         sequence = sorted(needs, key=lambda need: work.makes[need] - takes[need])
         results = most = 0
-        for it in sequence:
-            most = max(most, results + takes[it])
-            results += work.makes[it]
+        for need in sequence:
+            most = max(most, results + takes[need])
+            results += work.makes[need]
         takes.append(max(most, results + work.makes[position]))
         sorted_needs.append(sequence)
     return sorted_needs
 
 
 def _greedy(work: _Work) -> list[int]:
-    """Always the op that frees most, or adds least; of equals, the first in the given order."""
+    """Always run the op that frees most, or adds least; of equal ones, the first in the given order."""
     waits_for = [len(sources) for sources in work.before]
     left = {name: len(readers) for name, readers in work.readers.items()}
-    # The sum of the readers still to come: of the last one, that is itself.
+    # The sum of the positions of the readers still to come; if one is left, that is its position.
     to_come = {name: sum(readers) for name, readers in work.readers.items()}
     adds = [made - dropped for made, dropped in zip(work.makes, work.drops, strict=True)]
     for name, readers in work.readers.items():
@@ -186,7 +186,7 @@ def _greedy(work: _Work) -> list[int]:
     while ready:
         added, position = heappop(ready)
         if done[position] or added != adds[position]:
-            # It has become cheaper since, and is in the heap once more.
+            # The op has become cheaper since, and has another entry.
             continue
         done[position] = True
         order.append(position)

@@ -1,11 +1,11 @@
-"""`Guard`: what a built form of a graph was built from, and whether that still holds.
+"""`Guard`: the state from which a form of a graph was built, and whether it is still the same.
 
 A form depends on the attributes that `build` has read of modules and of the graph (`reads.py`), on the values that its
-functions have found around them (`surroundings.py`), on the settings of the graph, and on autocast and the defaults of
-new tensors.  A call compares the last two, the values around by identity, and one count of changes
-(`vmflow.changes`); everything is compared only if one of these differs.
+functions use from their surroundings (`surroundings.py`), on the settings of the graph, and on autocast and the
+defaults of new tensors.  A call compares only autocast and the defaults, the surrounding values by identity, and one
+count of changes (`vmflow.changes`); all is compared only if one of these differs.
 
-What building itself changes does not count: a counter that `forward` advances would make every call build anew.
+Changes by building itself do not count: a counter in `forward` would make every call build again.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from vmflow.tensors import Tensor, watch_requires_grad
 from .reads import ABSENT, Reads, recorded
 from .surroundings import Cell, Global, Member, Place, around
 
-# Values that are compared by what they are, not by which object they are.
+# Types whose values are compared by equality; others are compared by identity.
 _PLAIN: Final = (int, float, complex, str, bytes, bool, type(None), DType, Device)
 
 
-# Where tensors are made, unless something else is said.
+# The default device of new tensors.
 _HOST: Final = Device("cpu")
 
 
@@ -47,9 +47,9 @@ class _Never:
 
 @final
 class Identity:
-    """Equal to another of the same object, as long as that is there.
+    """Equal to an `Identity` of the same object, as long as the object exists.
 
-    The object is not kept alive where it can be referred to weakly.
+    The object is not kept alive if it can be weakly referenced.
     """
 
     __slots__ = ("_find",)
@@ -69,11 +69,11 @@ class Identity:
 
     def __repr__(self) -> str:
         value = self._find()
-        return "an object that is gone" if value is None else f"a {type(value).__name__}"
+        return "an object that no longer exists" if value is None else f"a {type(value).__name__}"
 
 
 def frozen(value: Any) -> Any:
-    """Something that is equal to that of another value if a graph may take the one for the other."""
+    """A stand-in for a value: two are equal if the graph may use one value in place of the other."""
     if value is ABSENT:
         return "absent"
     if isinstance(value, Tensor):
@@ -84,7 +84,7 @@ def frozen(value: Any) -> Any:
     if type(value) in _PLAIN:
         return type(value), value
     if type(value) is tuple and len(value) <= 64:
-        return tuple([frozen(each) for each in value])
+        return tuple([frozen(item) for item in value])
     return Identity(value)
 
 
@@ -93,13 +93,13 @@ class Guard:
     """The state from which one form was built.
 
     Args:
-        mode: around the call for which it was built.
-        places: what else it depends on.
-        settings: a method that gives the settings of the graph, by name; its object is not kept alive.
+        mode: the mode of the call for which it was built.
+        places: the places of other values that it depends on.
+        settings: a method that returns the settings of the graph, by name; its object is not kept alive.
     """
 
     def __init__(self, mode: Mode, places: list[Place], settings: Callable[[], Mapping[str, Any]]) -> None:
-        # Weakly, for it is a method of the graph that has the form that has this.
+        # Weakly, since the graph refers to its form, and the form to this.
         self._settings: Callable[[], Callable[[], Mapping[str, Any]] | None] = weakref.WeakMethod(settings)
         self._set = dict(settings())
         self._places = [(place, frozen(place.now())) for place in places]
@@ -116,7 +116,7 @@ class Guard:
         self._see_identities()
 
     def holds(self, mode: Mode) -> bool:
-        """Whether the form may be used now, in this mode.  Every call of a graph passes here."""
+        """Whether the form may be used now, in this mode.  Runs at every call of a graph."""
         if mode.dtype is not self._dtype or mode.device is not self._device or COUNT[0] != self._count:
             return self._compared()
         if mode.autocast is not self._autocast:
@@ -130,13 +130,13 @@ class Guard:
         for space, name, value in self._globals:
             if space.get(name, ABSENT) is not value:
                 return self._compared()
-        for member, value in self._members:  # noqa: SIM110 (no generator, for every call passes here)
+        for member, value in self._members:  # noqa: SIM110 (no generator, since this runs at every call)
             if frozen(member.now()) != value:
                 return False
         return True
 
     def _compared(self) -> bool:
-        """`holds`, after everything has been compared."""
+        """`holds`, after comparing all values."""
         count = COUNT[0]
         if self.difference() is not None:
             return False
@@ -172,10 +172,10 @@ class Guard:
     def difference_within(self) -> str | None:
         """Describe a change of the graph, its modules or the variables that it uses."""
         settings = self._settings()
-        given = self._set if settings is None else settings()
+        present = self._set if settings is None else settings()
         for name, before in self._set.items():
-            if given.get(name) != before:
-                return f"{name} was {before!r}, and is {given.get(name)!r}"
+            if present.get(name) != before:
+                return f"{name} was {before!r}, and is {present.get(name)!r}"
         for place, value in self._places:
             now = frozen(place.now())
             if now != value:
@@ -200,12 +200,12 @@ def _shown(value: Any) -> str:
 
 @final
 class Watch:
-    """Watches what building a graph depends on.
+    """Records the values that building a graph depends on.
 
     Args:
         kind: the class of the graph.
-        own: the graph's attributes that are not its user's.
-        functions: of which `build` consists, as far as that is known before.
+        own: the attributes that graphs use themselves.
+        functions: the functions that `build` runs, as far as they are known before.
     """
 
     def __init__(self, kind: type, own: frozenset[str], functions: list[Callable[..., Any]]) -> None:
@@ -217,16 +217,16 @@ class Watch:
 
     @contextmanager
     def building(self) -> Iterator[None]:
-        """Around the call of `build`."""
+        """Record reads of attributes during the call of `build`."""
         with recorded(self._reads, self._kind):
             yield
 
     def guard(self, settings: Callable[[], Mapping[str, Any]], paths: Mapping[Any, str]) -> Guard:
-        """Make a guard of everything that was watched.
+        """A guard of all recorded values.
 
         Args:
             settings: see `Guard`.
-            paths: of modules in the graph, for messages.
+            paths: the paths of modules in the graph, for messages.
         """
         places = [place for place, value in self._before if frozen(place.now()) == value]
         known = {id(function) for function in self._functions}
@@ -244,6 +244,6 @@ class Watch:
 
 
 def forwards(modules: list[Module]) -> list[Callable[..., Any]]:
-    """The `forward` functions of these modules' classes, of those that are not this package's."""
+    """The `forward` functions of these modules' classes, except those of this package."""
     kinds = dict.fromkeys([type(module) for module in modules])
     return [kind.forward for kind in kinds if not kind.__module__.startswith("vmflow.")]

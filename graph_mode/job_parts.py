@@ -1,4 +1,4 @@
-"""What jobs are made of, as plain data: ops, the operands that they read and write, and the buffers behind these."""
+"""The parts of jobs, as plain data: ops, the operands that they read and write, and the buffers of operands."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from vmflow.instructions.blob import TensorMeta
 from vmflow.instructions.multi_tensor_update import UpdateKernel
 from vmflow.ops.table import OPS, OpPlan
 
-# Where the value of a buffer comes from: the caller, at each launch; a tensor outside that shares its memory; an array
-# that the job brings along; a number from outside at each launch; or an op of the job.
+# The source of a buffer's value: the caller, at each launch; a tensor outside that shares its memory; an array that is
+# part of the job; a number from outside at each launch; or an op of the job.
 Role: TypeAlias = Literal["input", "variable", "constant", "number", "temporary"]
 
-# How an op is run:
-#   feed_input     the next argument of the caller
-#   feed_variable  the memory of a tensor outside
-#   call           into buffers of its own; what is declared in the op table
+# How an op runs:
+#   feed_input     takes the next argument of the caller
+#   feed_variable  takes the memory of a tensor outside
+#   call           computes an op of the op table, into buffers of its own
 #   into           the same, into memory that exists: an in-place op
-#   update         many buffers changed together; see `vmflow.multi_tensor.Update`
-#   transfer       a copy between devices
-#   unpack         the next of several equal parts, along the first dimension, of each of its inputs
-#   accumulate     the sum of what the micro-batches make
-#   pack           what the micro-batches make, one after the other along the first dimension
-#   fetch_output   the next result for the caller
+#   update         changes many buffers together; see `vmflow.multi_tensor.Update`
+#   transfer       copies between devices
+#   unpack         takes the next of several equal parts, along the first dimension, of each input
+#   accumulate     sums the results of the micro-batches
+#   pack           joins the results of the micro-batches along the first dimension
+#   fetch_output   gives the next result to the caller
 Kind: TypeAlias = Literal[
     "feed_input",
     "feed_variable",
@@ -42,12 +42,12 @@ Kind: TypeAlias = Literal[
     "fetch_output",
 ]
 
-# Those that lead from the one phase to the other.  They run once for each micro-batch.
+# The kinds that connect the phases.  They run once for each micro-batch.
 Gathering: TypeAlias = Literal["unpack", "accumulate", "pack"]
 GATHERING: Final[tuple[Gathering, ...]] = ("unpack", "accumulate", "pack")
 
-# The ops between a job and what is around it, by kind.  They compute nothing and belong to no task: feeds come before
-# all other ops, and fetches behind them.
+# The ops between a job and its surroundings, by kind.  They compute nothing and belong to no task: feeds come before
+# all other ops, and fetches after them.
 BOUNDARY: Final[Mapping[Kind, str]] = {
     "feed_input": "FeedInput",
     "feed_variable": "FeedVariable",
@@ -64,7 +64,7 @@ class Buffer:
         id: unique in the job.
         meta: shape, dtype and device.
         role: see `Role`.
-        name: of a variable, an input or a constant; "" for what ops make.
+        name: the name of a variable, an input or a constant; "" for results of ops.
     """
 
     id: int
@@ -75,12 +75,13 @@ class Buffer:
 
 @attrs.frozen
 class Operand:
-    """An array seen in a buffer.
+    """An array in a buffer.
 
     Attributes:
-        buffer: its id.
-        meta: of what is seen.
-        strides, offset: as of a `Blob`: in elements, strides None for the whole buffer.
+        buffer: the buffer's id.
+        meta: shape, dtype and device of the array.
+        strides: in elements, as in a `Blob`; None for the whole buffer.
+        offset: in elements, as in a `Blob`.
     """
 
     buffer: int
@@ -91,10 +92,11 @@ class Operand:
 
 @attrs.frozen
 class Drawn:
-    """In place of a scalar: half of a random op's place in its generator's sequence, which every launch draws anew.
+    """A placeholder for a scalar: half of a random op's place in its generator's sequence, which every launch draws
+    anew.
 
     Attributes:
-        draw: which of the job's draws.
+        draw: the number of the job's draw.
         part: 0 for the seed, 1 for the position.
     """
 
@@ -107,9 +109,9 @@ class Draw:
     """The range of a random generator's stream that each launch takes.
 
     Attributes:
-        elements: how many numbers; see `Generator.take`.
+        elements: the number of values; see `Generator.take`.
         generator: the number of the generator; 0 is the caller's default one.
-        phase: as of a `JobOp`.
+        phase: as in a `JobOp`.
     """
 
     elements: int
@@ -118,15 +120,15 @@ class Draw:
 
 
 def exact(value: Any) -> Hashable:
-    """What equals for the same bits only: 0.0 is not -0.0, 1 neither 1.0 nor True, and nan is nan."""
+    """A key that is equal for the same bits only: 0.0 is not -0.0, 1 neither 1.0 nor True, and nan is nan."""
     if isinstance(value, tuple):
-        return tuple([exact(it) for it in value])
+        return tuple([exact(item) for item in value])
     if isinstance(value, float):
         return type(value), struct.pack("d", value)
     if isinstance(value, complex):
         return type(value), struct.pack("dd", value.real, value.imag)
-    found: Hashable = (type(value), value)
-    return found
+    key: Hashable = (type(value), value)
+    return key
 
 
 @attrs.frozen
@@ -135,19 +137,20 @@ class JobOp:
 
     Attributes:
         op: its name in the op table or in `BOUNDARY`, or that of the update.
-        inputs, outputs: what it reads and writes.  An update reads its outputs too.  A feed only writes, and a fetch
-            only reads.
-        attributes, scalars: as at the op's call; a scalar may be `Drawn`.
+        inputs: the operands that it reads.  An update reads its outputs, too; a feed has none.
+        outputs: the operands that it writes; a fetch has none.
+        attributes: as at the op's call.
+        scalars: as at the op's call; a scalar may be `Drawn`.
         kind: see `Kind`.
         module: the path of the block whose forward called it, such as "model.layers.0".
         line: the user's line that called it, or whose gradient it computes.
         backward: whether it belongs to a backward pass.
         phase: "step" runs once per launch; "micro" once for each micro-batch, if gradients are accumulated.
-        stage: of a pipeline; stages have streams of their own.
-        cost: nanoseconds, of an update; all others are estimated from what they are.
-        overwrites: of an update, whether the old values do not matter.
+        stage: the pipeline stage; stages have streams of their own.
+        cost: nanoseconds of an update; those of other ops are estimated.
+        overwrites: whether an update ignores the old values.
         default_dtype: the dtype that the caller had set for new floating-point tensors; None for the usual one.
-        update: the kernel of an update, which is the one thing here that is not data.
+        update: the kernel of an update, the only part that is not data.
     """
 
     op: str
@@ -168,25 +171,25 @@ class JobOp:
 
     @property
     def name(self) -> str:
-        """The op, and where it comes from, for people."""
+        """The op and its module, for people."""
         return f"{self.module}.{self.op}" if self.module else self.op
 
     def reads(self) -> Iterator[int]:
-        """The buffers whose values it needs; some more than once."""
+        """The buffers whose values it needs; some may come more than once."""
         for operand in self.inputs:
             yield operand.buffer
         for operand in self.outputs:
-            # Writing a part leaves the rest as it was.
+            # Writing a part keeps the rest.
             if operand.strides is not None or (self.kind == "update" and not self.overwrites):
                 yield operand.buffer
 
     def writes(self) -> Iterator[int]:
-        """The buffers it changes or makes."""
+        """The buffers that it changes or makes."""
         for operand in self.outputs:
             yield operand.buffer
 
     def infer(self) -> OpPlan:
-        """Its kernel, and what it makes.  Not of updates, feeds and fetches.
+        """Its kernel, and the metas of its results.  Not for updates, feeds and fetches.
 
         Raises:
             KeyError: if there is no such op.
@@ -195,10 +198,10 @@ class JobOp:
         metas = tuple([operand.meta for operand in self.inputs])
         kinds = tuple([int if isinstance(scalar, Drawn) else type(scalar) for scalar in self.scalars])
         key = (metas, self.attributes, kinds, self.default_dtype)
-        found = op.known.get(key)
-        if found is not None:
-            return found
-        # The default dtype when the job was built, not when it runs.
+        known = op.known.get(key)
+        if known is not None:
+            return known
+        # As when the job was built, not as it is now.
         token = MODE.set(MODE.get().replace(dtype=self.default_dtype))
         try:
             return op.plan(key, self.attributes, metas, kinds)
@@ -220,12 +223,12 @@ def fetch(operand: Operand) -> JobOp:
 def between_feeds_and_fetches(
     ops: Iterable[JobOp], buffers: Mapping[int, Buffer], inputs: Iterable[int] = (), outputs: Iterable[Operand] = ()
 ) -> tuple[JobOp, ...]:
-    """All ops of a job, of those that compute.
+    """All ops of a job, made from the computing ops.
 
     Args:
-        ops: those that compute.
-        buffers: of the job, by id.
-        inputs: the ids of those for arguments, in the order of the flattened arguments.
+        ops: the ops that compute.
+        buffers: the buffers of the job, by id.
+        inputs: the ids of the arguments' buffers, in the order of the flattened arguments.
         outputs: the results, in the order of the flattened results.
     """
     variables = [buffer for _, buffer in sorted(buffers.items()) if buffer.role == "variable"]

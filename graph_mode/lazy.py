@@ -55,8 +55,8 @@ class LazyStorage(Storage):
     def settled(self) -> bool:
         raise RuntimeError(
             f"the value of a tensor in graph {self.builder.name!r} was needed while the graph is being built, before "
-            "there are values.  Ops that need values (.item(), .numpy(), bool(), shapes that depend on data) belong outside of "
-            "build(): return the tensor and read it there, or use ops on tensors, such as where()"
+            "there are values.  Ops that need values (.item(), .numpy(), bool(), shapes that depend on data) belong "
+            "outside of build(): return the tensor and read it there, or use ops on tensors, such as where()"
         )
 
     def admit(self) -> None:

@@ -1,4 +1,4 @@
-"""How long the buffers of a graph are needed, and how many bytes live when."""
+"""The steps at which the buffers of a graph are needed, and the bytes alive at each step."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Final
 
 import attrs
 
-# A cache line, and as wide as any vector unit.
+# A cache line, and the width of the widest vector registers.
 ALIGNMENT: Final = 64
 
 
 @attrs.frozen
 class Buffer:
-    """Memory that is needed for a while.
+    """Memory that is needed during some steps.
 
     Attributes:
-        id: what it is called in the layout.
+        id: its name in the layout.
         nbytes: its size; may be zero.
         first: the step of the execution order that produces it.
-        last: the last step that needs it; the same as `first` if none does.
-        shares: the id of the buffer whose memory it takes over in place, in the last step of that one.
+        last: the last step that needs it; `first` if there is none.
+        shares: the id of the buffer whose memory it takes over in place, in the last step of that buffer.
     """
 
     id: int
@@ -34,11 +34,11 @@ class Buffer:
 
 @attrs.frozen
 class Moment:
-    """What changes at one step.
+    """The changes at one step.
 
     Attributes:
-        step: of the execution order.
-        nbytes: live at this step, those that end here included; memory that is taken over counts once.
+        step: the step of the execution order.
+        nbytes: the bytes alive at this step, those of ending buffers included; shared memory counts once.
         begin: the ids of the buffers that are needed from here on.
         end: the ids of the buffers that are needed for the last time.
     """
@@ -51,12 +51,12 @@ class Moment:
 
 @attrs.frozen
 class Op:
-    """A step of the execution order, as far as memory is concerned.
+    """The use of memory by a step of the execution order.
 
     Attributes:
-        inputs: the ids of the buffers it reads, by position.
-        outputs: the ids of the buffers it writes, by position.
-        may_share: (position of an input, position of an output): the kernel works also if the two are the same memory.
+        inputs: the ids of the buffers that it reads, by position.
+        outputs: the ids of the buffers that it writes, by position.
+        may_share: (position of an input, position of an output): the kernel also works if both are the same memory.
     """
 
     inputs: tuple[int, ...]
@@ -64,12 +64,12 @@ class Op:
     may_share: tuple[tuple[int, int], ...] = ()
 
 
-# Buffers that share become one block.
+# Buffers that share memory become one block.
 
 
 @attrs.frozen
 class Block:
-    """A buffer with all that take over its memory, one after the other."""
+    """A buffer with all buffers that take over its memory, one after the other."""
 
     size: int
     first: int
@@ -96,38 +96,40 @@ def blocks_of(buffers: Iterable[Buffer], alignment: int) -> list[Block]:
     for buffer in by_id.values():
         if buffer.shares is None:
             chain = list(_chain(buffer, heirs))
-            size = max(aligned(it.nbytes, alignment) for it in chain)
-            blocks.append(Block(size, buffer.first, chain[-1].last, tuple(it.id for it in chain)))
+            size = max(aligned(member.nbytes, alignment) for member in chain)
+            blocks.append(Block(size, buffer.first, chain[-1].last, tuple(member.id for member in chain)))
     return sorted(blocks, key=lambda block: (block.first, -block.size, block.last, block.ids))
 
 
 def _by_id(buffers: Iterable[Buffer]) -> dict[int, Buffer]:
-    found: dict[int, Buffer] = {}
+    by_id: dict[int, Buffer] = {}
     for buffer in buffers:
         if buffer.nbytes < 0:
             raise ValueError(f"the size of a buffer must not be negative: {buffer}")
         if buffer.last < buffer.first:
             raise ValueError(f"a buffer must be needed until its first step at least: {buffer}")
-        if buffer.id in found:
-            raise ValueError(f"two buffers are called {buffer.id}: {found[buffer.id]} and {buffer}")
-        found[buffer.id] = buffer
-    return found
+        if buffer.id in by_id:
+            raise ValueError(f"two buffers have the id {buffer.id}: {by_id[buffer.id]} and {buffer}")
+        by_id[buffer.id] = buffer
+    return by_id
 
 
 def _heirs(by_id: Mapping[int, Buffer]) -> dict[int, Buffer]:
-    """Who takes over the memory of which buffer."""
+    """By id of a buffer, the buffer that takes over its memory."""
     heirs: dict[int, Buffer] = {}
     for buffer in by_id.values():
         if buffer.shares is None:
             continue
         giver = by_id.get(buffer.shares)
         if giver is None:
-            raise ValueError(f"{buffer} shares the memory of a buffer that is not among those given")
+            raise ValueError(f"{buffer} shares the memory of an unknown buffer")
         if giver.last != buffer.first:
-            raise ValueError(f"{buffer} must begin at step {giver.last}, the last that needs what it shares: {giver}")
+            raise ValueError(
+                f"{buffer} must begin at step {giver.last}, the last step that needs the buffer it takes over: {giver}"
+            )
         if giver.first == giver.last:
-            # What one step produces is not read by it: both would be results of the same op.
-            raise ValueError(f"{buffer} must begin after what it shares: {giver}")
+            # A step does not read its own results: both would be results of the same op.
+            raise ValueError(f"{buffer} must begin after the buffer it takes over: {giver}")
         if giver.id in heirs:
             raise ValueError(f"{heirs[giver.id]} and {buffer} cannot both take over the memory of {giver}")
         heirs[giver.id] = buffer
@@ -135,38 +137,38 @@ def _heirs(by_id: Mapping[int, Buffer]) -> dict[int, Buffer]:
 
 
 def _chain(buffer: Buffer, heirs: Mapping[int, Buffer]) -> Iterator[Buffer]:
-    """The buffer, its heir, the heir of that one ..."""
+    """The buffer, the one that takes over its memory, the one after that, and so on."""
     heir: Buffer | None = buffer
     while heir is not None:
         yield heir
         heir = heirs.get(heir.id)
 
 
-# What lives when
+# Bytes alive at each step
 
 
 def lower_bound(buffers: Iterable[Buffer], alignment: int = ALIGNMENT) -> int:
-    """The most bytes that live at one step: no layout can do with less.
+    """The most bytes alive at one step; no layout needs less.
 
     Args:
-        buffers: those that a layout is wanted for.  Those that share memory count once, with the largest size.
-        alignment: of each buffer, in bytes.
+        buffers: the buffers of the layout.  Buffers that share memory count once, with the largest size.
+        alignment: the alignment of each buffer, in bytes.
 
     Raises:
-        ValueError: for buffers that cannot be; see `plan`.
+        ValueError: for invalid buffers; see `plan`.
     """
     return peak_of(blocks_of(buffers, alignment))
 
 
 def timeline(buffers: Iterable[Buffer], alignment: int = ALIGNMENT) -> list[Moment]:
-    """The steps at which buffers begin or end, with the bytes that live there; to be looked at.
+    """The steps at which buffers begin or end, with the bytes alive there; for people.
 
     Args:
         buffers: as for `plan`.
-        alignment: of each buffer, in bytes.
+        alignment: the alignment of each buffer, in bytes.
 
     Raises:
-        ValueError: for buffers that cannot be; see `plan`.
+        ValueError: for invalid buffers; see `plan`.
     """
     known = sorted(buffers, key=lambda buffer: buffer.id)
     begin: dict[int, list[int]] = {}
@@ -182,7 +184,7 @@ def timeline(buffers: Iterable[Buffer], alignment: int = ALIGNMENT) -> list[Mome
 
 
 def pressure_of(blocks: Iterable[Block]) -> tuple[list[int], list[int]]:
-    """Steps, ascending, and the bytes that live from each of them until the next."""
+    """Steps, ascending, and the bytes alive from each of them until the next."""
     changes: dict[int, int] = {}
     for block in blocks:
         changes[block.first] = changes.get(block.first, 0) + block.size
@@ -211,11 +213,12 @@ def lifetimes(
         ops: in the order in which they run; step 0 is the first.
         nbytes: the size of each buffer, by id.
         pinned: buffers that have memory of their own: variables, and inputs and outputs of the graph.
-        last_uses: the last step that needs a buffer, where that is later than its last reader among the ops.
-        shares: whose memory a buffer takes over, from `choose_in_place`.
+        last_uses: by buffer, the last step that needs it, where that is later than its last reader among the ops.
+        shares: by buffer, the buffer whose memory it takes over, from `choose_in_place`.
 
     Returns:
-        One for each output of an op that is not pinned.  What no op produces has memory of its own as well.
+        A buffer for each output of an op that is not pinned.  Buffers that no op produces have memory of their own,
+        too.
 
     Raises:
         ValueError: for a buffer of unknown size, one that two ops produce or that is read before it is produced.
@@ -232,7 +235,7 @@ def lifetimes(
 
 
 def producers_of(ops: Sequence[Op]) -> dict[int, int]:
-    """The step that produces each buffer, for those that an op does."""
+    """By buffer, the step that produces it; without buffers that no op produces."""
     producers: dict[int, int] = {}
     for step, op in enumerate(ops):
         for name in op.outputs:

@@ -1,25 +1,24 @@
-"""Where the registers of a compiled graph lie in memory: from lifetimes to offsets.  Nothing here runs or allocates.
+"""Chooses the offsets of a compiled graph's buffers in memory, from their lifetimes.  Nothing here runs or allocates.
 
-A graph runs in a fixed order, so that it is known beforehand from which step to which each buffer is needed.  Buffers
-that are never needed at the same step may have the same memory.  Finding the smallest memory is hard (NP-complete), but
-a greedy placement is mostly within some percent of it.  So `plan` tries several: buffers are placed one by one, sorted
-by size, lifetime, size x lifetime, first or last step, or how full memory gets while they live, each into the first or
-the smallest gap that is free for its whole lifetime.  The smallest layout wins.  If it is larger than the most bytes
-that live at one step, which nothing can undercut, a local search changes the order for a limited number of steps.
+A graph runs in a fixed order, so that the first and the last step that need each buffer are known beforehand.  Buffers
+that are never needed at the same step may share memory.  Finding the smallest memory is hard (NP-complete), but a
+greedy placement is mostly within some percent of it.  So `plan` tries several: buffers are placed one by one, sorted by
+size, lifetime, size x lifetime, first or last step, or the most bytes alive during their lifetime, each into the first
+or the smallest gap that is free for its whole lifetime.  The smallest layout wins.  If it is larger than the most bytes
+alive at one step, the lower bound, a local search changes the order for a limited number of steps.
 
-What may be relied on:
+Guarantees:
 
 - Buffers needed at the same step never overlap, except that one which `shares` another's memory lies exactly upon it.
-  `check` verifies that for any layout, however it came about.
+  `check` verifies that for any layout.
 - Offsets and the total are multiples of the alignment.  The total is at least `lower_bound`, and at most the sum of
-  all sizes.  There is no promise in between; but more strategies never make it larger, and neither do search steps.
-- The same buffers give the same layout, in whatever sequence they are given: no clock, no hash order, and the search is
-  seeded.
-- The work is bounded by the number of buffers, not by luck; see `plan`.
+  all sizes.  In between nothing is promised; but more strategies never make it larger, and neither do search steps.
+- The same buffers give the same layout, in any sequence: no clock, no hash order, and the search is seeded.
+- The work is bounded by the number of buffers; see `plan`.
 
-Before the lifetimes come the order and the sharing: `execution_order` reorders ops so that less lives at a time, and
-never more than in the order given; `choose_in_place` lets outputs take over the memory of inputs that end there; and
-`lifetimes` makes buffers of both.
+Before the lifetimes, `execution_order` reorders ops so that fewer bytes are alive at a time, and never more than in the
+given order; `choose_in_place` lets outputs take over the memory of inputs that end there; and `lifetimes` turns both
+into buffers.
 """
 
 from __future__ import annotations
@@ -48,15 +47,15 @@ from .lifetimes import (
     timeline as timeline,
 )
 
-# How many placed blocks may be looked at in all strategies together, and again in the search: half a second or so each.
+# The most placed blocks looked at in all strategies together, and again in the search: half a second or so each.
 _VISITS: Final = 8_000_000
 
 
 class BadLayout(ValueError):
-    """A layout puts buffers where they must not be.
+    """A layout puts buffers in invalid places.
 
     Attributes:
-        pair: the ids of the two buffers concerned; twice the same where the place is wrong in itself.
+        pair: the ids of the two buffers; twice the same if a buffer's own place is invalid.
     """
 
     def __init__(self, message: str, pair: tuple[int, int]) -> None:
@@ -69,9 +68,9 @@ class Layout:
     """A place for each buffer.
 
     Attributes:
-        offsets: the byte at which each buffer begins, by its id.
-        nbytes: how large the memory has to be.
-        strategy: how it was found.
+        offsets: the first byte of each buffer, by its id.
+        nbytes: the size of the memory.
+        strategy: the name of the method that found the layout.
     """
 
     offsets: dict[int, int] = attrs.field(repr=lambda offsets: f"<of {len(offsets)} buffers>")
@@ -92,26 +91,26 @@ def plan(
     """Find a place for each buffer, so that those needed at the same step do not overlap.
 
     With the default arguments this takes at most some tens of milliseconds for a hundred buffers, and about a second
-    for thousands.  To place all of very many in an order of its own would take too long: then only the largest are,
-    with the others above them in the order of their steps, and the search takes fewer steps.
+    for thousands.  Sorting very many buffers would take too long: then only the largest are placed in the strategy's
+    order, with the others above them in the order of their steps, and the search takes fewer steps.
 
     Args:
         buffers: in any sequence.
-        strategies: what to try, of `STRATEGIES`; None for all.  Once one reaches the bound, no other is tried.
-        search_steps: how many changed orders the local search may try, if the best layout is above the bound.
-        alignment: of the offsets and the total, in bytes.
-        seed: of the local search.
+        strategies: names from `STRATEGIES`; None for all.  Once one reaches the lower bound, no other is tried.
+        search_steps: the most orders that the local search tries if the best layout is above the bound.
+        alignment: the alignment of the offsets and the total, in bytes.
+        seed: the seed of the local search.
 
     Raises:
-        ValueError: for a strategy that does not exist, or none; for a negative size or number of steps; for an
-            alignment below 1; for buffers that end before they begin, have the same id, or share memory with one that
-            is unknown, does not begin before them and end where they begin, or is shared already.
+        ValueError: for an unknown strategy, or none; for a negative size or number of steps; for an alignment below 1;
+            for buffers that end before they begin, have the same id, or share memory with one that is unknown, does not
+            begin before them and end where they begin, or is shared already.
     """
     chosen = _checked_strategies(strategies)
     if search_steps < 0:
-        raise ValueError(f"the search must take 0 steps or more, not {search_steps}")
+        raise ValueError(f"search_steps must be 0 or more, not {search_steps}")
     blocks = blocks_of(buffers, alignment)
-    # Blocks of no size are in nobody's way.
+    # Blocks of no size need no place.
     solid = [block for block in blocks if block.size]
     best = _best(solid, chosen, search_steps, Random(seed)) if solid else _Placement([], 0, chosen[0])
     offsets = {name: 0 for block in blocks for name in block.ids}
@@ -125,31 +124,31 @@ def _checked_strategies(strategies: Sequence[str] | None) -> Sequence[str]:
         return STRATEGIES
     for name in strategies:
         if name not in STRATEGIES:
-            raise ValueError(f"there is no strategy {name!r}, but there are {', '.join(map(repr, STRATEGIES))}")
+            raise ValueError(f"there is no strategy {name!r}; choose from {', '.join(map(repr, STRATEGIES))}")
     if not strategies:
-        raise ValueError(f"give at least one strategy, of {', '.join(map(repr, STRATEGIES))}")
+        raise ValueError(f"give at least one strategy of {', '.join(map(repr, STRATEGIES))}")
     return strategies
 
 
 def check(layout: Layout, buffers: Iterable[Buffer], alignment: int = ALIGNMENT) -> None:
-    """Make sure that a layout can be used for these buffers.
+    """Check that a layout can be used for these buffers.
 
     Args:
         layout: from `plan`, or from anywhere else.
-        buffers: all that have to be in it.  Those that share memory have all of it, as large as the largest of them.
-        alignment: of the offsets and of the sizes, in bytes.
+        buffers: all buffers of the layout.  Buffers that share memory occupy as much as the largest of them.
+        alignment: the alignment of the offsets and of the sizes, in bytes.
 
     Raises:
         BadLayout: if two buffers overlap, or one is missing, unknown, apart from the one whose memory it shares, not
             aligned or out of bounds.
-        ValueError: for buffers that cannot be; see `plan`.
+        ValueError: for invalid buffers; see `plan`.
     """
     blocks = blocks_of(buffers, alignment)
     missing = layout.offsets.keys() ^ {name for block in blocks for name in block.ids}
     if missing:
         name = min(missing)
-        which = "unknown" if name in layout.offsets else "not in the layout"
-        raise BadLayout(f"buffer {name} is {which}", (name, name))
+        problem = "unknown" if name in layout.offsets else "not in the layout"
+        raise BadLayout(f"buffer {name} is {problem}", (name, name))
     for block in blocks:
         _check_bounds(block, layout, alignment)
     _check_overlaps(blocks, layout)
@@ -161,7 +160,7 @@ def _check_bounds(block: Block, layout: Layout, alignment: int) -> None:
     for heir in block.ids:
         if layout.offsets[heir] != offset:
             raise BadLayout(
-                f"buffer {heir} is at {layout.offsets[heir]}, and not at {offset} with buffer {name}, which it shares",
+                f"buffer {heir} is at {layout.offsets[heir]}, but must be at {offset}, in the memory of buffer {name}",
                 (name, heir),
             )
     if offset % alignment:
@@ -173,10 +172,10 @@ def _check_bounds(block: Block, layout: Layout, alignment: int) -> None:
 
 
 def _check_overlaps(blocks: Iterable[Block], layout: Layout) -> None:
-    """Step by step, with what lives sorted by offset: what overlaps anything overlaps a neighbour."""
+    """Walk through the steps with the live blocks sorted by offset: an overlap involves neighbours."""
     live: list[tuple[int, int, Block]] = []
     ends: list[tuple[int, int, int, Block]] = []
-    for number, block in enumerate(sorted((it for it in blocks if it.size), key=lambda block: block.first)):
+    for number, block in enumerate(sorted((block for block in blocks if block.size), key=lambda block: block.first)):
         while ends and ends[0][0] < block.first:
             _, offset, old, _ = heappop(ends)
             del live[bisect_left(live, (offset, old), key=_place_of)]
@@ -200,7 +199,7 @@ def _check_apart(below: Block, above: Block, layout: Layout) -> None:
     if end > layout.offsets[second]:
         raise BadLayout(
             f"buffers {first} and {second} overlap: both are needed at step {max(below.first, above.first)}, "
-            f"but the one ends at {end} and the other begins at {layout.offsets[second]}",
+            f"but the first ends at {end} and the second begins at {layout.offsets[second]}",
             (first, second),
         )
 
@@ -224,10 +223,10 @@ def _best(blocks: Sequence[Block], strategies: Sequence[str], search_steps: int,
     parts = _parted(blocks, _VISITS // max(1, sum(name in _ORDERED for name in strategies)))
     best: _Placement | None = None
     for name in strategies:
-        found = _place(name, blocks, parts)
-        # The first of equals stays.
-        if best is None or found.nbytes < best.nbytes:
-            best = found
+        placement = _place(name, blocks, parts)
+        # The first of equal ones is kept.
+        if best is None or placement.nbytes < best.nbytes:
+            best = placement
         if best.nbytes == bound:
             return best
     assert best is not None
@@ -236,12 +235,12 @@ def _best(blocks: Sequence[Block], strategies: Sequence[str], search_steps: int,
 
 @attrs.frozen
 class _Parts:
-    """The blocks that each order is tried for; and the others, placed once.
+    """The blocks that are placed in each strategy's order; and the others, placed once.
 
     Attributes:
-        large: indices of those to be placed in order.
+        large: indices of the blocks to place in order.
         small: indices of the others.
-        offsets: of the others, in a region of their own, by index.
+        offsets: by index, the offsets of the others in a region of their own.
     """
 
     large: frozenset[int]
@@ -250,7 +249,7 @@ class _Parts:
 
 
 def _parted(blocks: Sequence[Block], visits: int) -> _Parts:
-    """As many large ones as can be placed while looking at about `visits` that are placed already."""
+    """Select the largest blocks, as many as can be placed with about `visits` looks at placed blocks."""
     by_size = sorted(range(len(blocks)), key=lambda index: -blocks[index].size)
     at_most = int((2 * visits) ** 0.5)
     small = sorted(by_size[at_most:])
@@ -263,7 +262,7 @@ def _place(name: str, blocks: Sequence[Block], parts: _Parts) -> _Placement:
     ranking, smallest_gap = _ORDERED[name]
     ranks = ranking(blocks)
     offsets = _insert(blocks, sorted(parts.large, key=lambda index: (ranks[index], index)), smallest_gap)
-    # Small as they are, it costs little that these have a region of their own.
+    # The others are so small that a region of their own costs little.
     floor = max(offsets[index] + blocks[index].size for index in parts.large)
     for index in parts.small:
         offsets[index] = floor + parts.offsets[index]
@@ -271,45 +270,47 @@ def _place(name: str, blocks: Sequence[Block], parts: _Parts) -> _Placement:
 
 
 def _insert(blocks: Sequence[Block], order: Iterable[int], smallest_gap: bool, limit: int | None = None) -> list[int]:
-    """Place the blocks of this order, each into a gap between those that are placed and live at the same time.
+    """Place the blocks in this order, each into a gap between the placed blocks that live at the same time.
 
     Args:
-        smallest_gap: into the smallest that is large enough, not the lowest.
-        limit: in bytes; stop where a block would end above it.
+        blocks: all blocks.
+        order: indices of the blocks to place.
+        smallest_gap: whether to take the smallest gap that is large enough, instead of the lowest.
+        limit: in bytes; stop if a block would end above it.
 
     Returns:
         The offsets by index, 0 for blocks that are not in the order; empty if the limit was passed.
     """
     offsets = [0] * len(blocks)
-    # By offset.
+    # Sorted by offset.
     placed: list[tuple[int, int, int, int]] = []
     for index in order:
         block = blocks[index]
         size, first, last = block.size, block.first, block.last
         free = 0
-        found = found_size = -1
+        best = best_size = -1
         for offset, end, other_first, other_last in placed:
             if other_first <= last and first <= other_last:
                 gap = offset - free
-                if gap >= size and (found < 0 or gap < found_size):
-                    found, found_size = free, gap
+                if gap >= size and (best < 0 or gap < best_size):
+                    best, best_size = free, gap
                     if gap == size or not smallest_gap:
                         break
                 if end > free:
                     free = end
-        if found < 0:
-            found = free
-        if limit is not None and found + size > limit:
+        if best < 0:
+            best = free
+        if limit is not None and best + size > limit:
             return []
-        offsets[index] = found
-        insort(placed, (found, found + size, first, last))
+        offsets[index] = best
+        insort(placed, (best, best + size, first, last))
     return offsets
 
 
 def _sweep(blocks: Sequence[Block], indices: Iterable[int], backwards: bool, smallest_gap: bool) -> list[int]:
     """Place blocks in the order of their first steps, or backwards of their last, as an allocator would at run time.
 
-    Only what is free at one step has to be known, so that this takes little time for any number of blocks.
+    Only the gaps at one step have to be known, so that this takes little time for any number of blocks.
 
     Returns:
         The offsets by index, 0 for blocks that are not among the indices.
@@ -331,10 +332,10 @@ def _sweep(blocks: Sequence[Block], indices: Iterable[int], backwards: bool, sma
 
 
 class _Gaps:
-    """What is free below the end of what is used; above that, everything is."""
+    """The free gaps below the end of used memory."""
 
     def __init__(self) -> None:
-        # Ascending, and with the size of each.
+        # The starts, ascending, and the size of each gap.
         self._starts: list[int] = []
         self._sizes: dict[int, int] = {}
         # (size, start), ascending.
@@ -342,7 +343,7 @@ class _Gaps:
         self._top = 0
 
     def take(self, size: int, smallest_gap: bool) -> int:
-        """The offset of `size` bytes that were free, the lowest of equally good ones."""
+        """Occupy `size` free bytes, the lowest of equally good ones; returns their offset."""
         start = self._smallest(size) if smallest_gap else self._lowest(size)
         if start < 0:
             self._top += size
@@ -353,7 +354,7 @@ class _Gaps:
         return start
 
     def give_back(self, start: int, size: int) -> None:
-        """These bytes are free again."""
+        """Free these bytes."""
         if start + size in self._sizes:
             size += self._remove(start + size)
         at = bisect_left(self._starts, start) - 1
@@ -382,7 +383,7 @@ class _Gaps:
         self._sizes[start] = size
 
     def _remove(self, start: int) -> int:
-        """Forget the gap, and return its size."""
+        """Remove a gap, and return its size."""
         size = self._sizes.pop(start)
         del self._starts[bisect_left(self._starts, start)]
         del self._by_size[bisect_left(self._by_size, (size, start))]
@@ -402,9 +403,9 @@ def _by_area(blocks: Sequence[Block]) -> list[tuple[int, ...]]:
 
 
 def _by_peak(blocks: Sequence[Block]) -> list[tuple[int, ...]]:
-    """Those that live where memory is fullest come first, the largest of them at the very bottom."""
+    """Blocks that live at the peak of memory come first, the largest of them at the bottom."""
     steps, live = pressure_of(blocks)
-    # Row k has the maximum of 2**k entries from each on, so that two overlapping ones answer for any range.
+    # Row k has, for each entry, the maximum of 2**k entries from there on; two overlapping ones answer for any range.
     rows = [live]
     while 2 * (width := 1 << (len(rows) - 1)) <= len(live):
         rows.append(list(map(max, rows[-1], rows[-1][width:])))
@@ -418,7 +419,7 @@ def _by_peak(blocks: Sequence[Block]) -> list[tuple[int, ...]]:
 
 _Ranking = Callable[[Sequence[Block]], list[tuple[int, ...]]]
 
-# Which strategies place in the order of steps: whether backwards, and whether into the smallest gap.
+# The strategies that place in the order of steps: whether backwards, and whether into the smallest gap.
 _SWEEPS: Final[dict[str, tuple[bool, bool]]] = {
     "first fit by start": (False, False),
     "best fit by start": (False, True),
@@ -426,7 +427,7 @@ _SWEEPS: Final[dict[str, tuple[bool, bool]]] = {
     "best fit by end": (True, True),
 }
 
-# Which place in an order of their own, and whether into the smallest gap.
+# The strategies that sort the blocks: by which key, and whether into the smallest gap.
 _ORDERED: Final[dict[str, tuple[_Ranking, bool]]] = {
     "first fit by size": (_by_size, False),
     "best fit by size": (_by_size, True),
@@ -438,15 +439,15 @@ _ORDERED: Final[dict[str, tuple[_Ranking, bool]]] = {
     "best fit by peak": (_by_peak, True),
 }
 
-# The quick ones first, since the others need not be tried if one of them reaches the bound.
+# The fast ones first, since the others need not be tried if one of them reaches the bound.
 STRATEGIES: Final[tuple[str, ...]] = (*_SWEEPS, *_ORDERED)
 
 
 def _search(blocks: Sequence[Block], start: _Placement, bound: int, steps: int, random: Random) -> _Placement:
     """Change the order in which blocks are placed, as long as memory gets no larger.
 
-    Placed by first fit in the order of their offsets, all blocks of a layout come to lie where they were or lower.  So
-    the search begins no worse than `start`, and some order leads to the smallest layout there is.
+    First fit in the order of their offsets puts all blocks of a layout where they were, or lower.  So the search begins
+    no worse than `start`, and some order leads to the smallest layout of all.
     """
     best, offsets = start, start.offsets
     order = sorted(range(len(blocks)), key=lambda index: (start.offsets[index], index))
@@ -455,9 +456,9 @@ def _search(blocks: Sequence[Block], start: _Placement, bound: int, steps: int, 
         placed = _insert(blocks, trial, False, best.nbytes)
         if placed:
             order, offsets = trial, placed
-            found = _placement(blocks, placed, f"{start.strategy}, searched")
-            if found.nbytes < best.nbytes:
-                best = found
+            placement = _placement(blocks, placed, f"{start.strategy}, searched")
+            if placement.nbytes < best.nbytes:
+                best = placement
             if best.nbytes == bound:
                 break
         trial = _changed(order, blocks, offsets, best.nbytes, random)
@@ -465,7 +466,7 @@ def _search(blocks: Sequence[Block], start: _Placement, bound: int, steps: int, 
 
 
 def _changed(order: list[int], blocks: Sequence[Block], offsets: list[int], top: int, random: Random) -> list[int]:
-    """Another order: a block that reaches the top comes earlier, or those that live with it move or swap."""
+    """Another order: a block that reaches the top comes earlier, or blocks that live with it move or swap."""
     changed = list(order)
     at = random.choice([at for at, index in enumerate(order) if offsets[index] + blocks[index].size == top])
     if random.random() < 0.5:

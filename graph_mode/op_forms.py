@@ -1,7 +1,7 @@
-"""Whether an op that was read from a file is called as functions call it: see `vmflow.ops.table.Form`.
+"""Checks that an op from a file has the operands and attributes of a call; see `vmflow.ops.table.Form`.
 
-An op's inference may take for granted what the function in front of it has checked: how many operands there are, and
-that its attributes are of the right types.  Files say what they like, so this is checked before the inference is asked.
+An op's inference relies on checks of the function in front of it: the number of operands, and the types of attributes.
+Files may hold anything, so this is checked before the inference runs.
 """
 
 from __future__ import annotations
@@ -16,31 +16,31 @@ from vmflow.ops.table import Form
 
 from .job_parts import Drawn
 
-# What a number may be: an integer of 64 bits.
+# Numbers are integers of 64 bits.
 _LOWEST: Final = -(1 << 63)
 _HIGHEST: Final = (1 << 63) - 1
 
 
 def misfit(form: Form, inputs: Sequence[TensorMeta], attributes: Any, scalars: tuple[Any, ...]) -> str | None:
-    """Describe the first thing that is wrong with a call of this form; None if nothing is.
+    """Describe the first difference between a call and this form; None if there is none.
 
     Args:
-        form: of the op.
-        inputs: the metas of the tensors it is given.
-        attributes: of the call.
+        form: the form of the op.
+        inputs: the metas of the input tensors.
+        attributes: the attributes of the call.
         scalars: the numbers, some of them `Drawn`.
     """
-    for what, count, expected in (("inputs", len(inputs), form.inputs), ("scalars", len(scalars), form.scalars)):
+    for name, count, expected in (("inputs", len(inputs), form.inputs), ("scalars", len(scalars), form.scalars)):
         least, most = (expected, expected) if isinstance(expected, int) else expected
         if count < least or (most is not None and count > most):
-            wanted = str(least) if least == most else f"{least} or more" if most is None else f"{least} to {most}"
-            return f"expected {wanted} {what}, found {count}"
+            allowed = str(least) if least == most else f"{least} or more" if most is None else f"{least} to {most}"
+            return f"expected {allowed} {name}, found {count}"
     for scalar in scalars:
         if isinstance(scalar, Drawn) != form.draws:
             return f"{scalar!r} is {'no place in a random sequence' if form.draws else 'drawn, and no number'}"
         if isinstance(scalar, int) and not _LOWEST <= scalar <= _HIGHEST:
             return f"{scalar} is no integer of 64 bits"
-    # A tensor without dimensions is taken to have one.
+    # A tensor without dimensions counts as having one.
     metas = [*inputs, *[attribute for attribute in attributes if isinstance(attribute, TensorMeta)]]
     rank = max([len(meta.shape) for meta in metas], default=0) or 1
     return None if _fit_attributes(form, attributes, rank) else f"its attributes cannot be {attributes!r}"
@@ -62,9 +62,9 @@ def fits(value: Any, declared: Any, rank: int) -> bool:
     An integer has 64 bits, and counts as a float; a bool counts as neither.
 
     Args:
-        value: of an attribute.
+        value: the value of an attribute.
         declared: the type.
-        rank: how many dimensions there are, for those among the attributes.
+        rank: the number of dimensions, for attributes that are dimensions.
     """
     if declared is Any:
         return True
@@ -86,7 +86,7 @@ def fits(value: Any, declared: Any, rank: int) -> bool:
         return value is None
     if type(value) is not declared:
         return False
-    # The fields of a named tuple have declared types as well.
+    # The fields of a named tuple have declared types, too.
     kind: Any = declared
     return not isinstance(value, tuple) or _fit_each(value, _fields(kind), rank)
 

@@ -1,10 +1,10 @@
-"""Running a chain of ops without asking anybody in between: one list of calls, made once.
+"""Runs a chain of ops as one prepared list of calls, without decisions in between.
 
-Every array is known beforehand, but for variables, whose tensors may be given other memory between two runs, and what
-each launch brings along.  So a run is a loop over ``kernel(*arrays, out)``.
+Every array is known beforehand, except for variables, whose tensors may get other memory between two runs, and for the
+arguments of each launch.  So a run is a loop over ``kernel(*arrays, out)``.
 
-Large arguments may be read, and large results made, where the caller has them: then the calls of the ops that use them
-are made anew for each launch, which takes far less than copying.
+Large arguments may be read, and large results computed, in the caller's memory: then the calls of their ops are
+prepared for each launch, which takes far less time than copying.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .launch import Launch
 from .lifetimes import ALIGNMENT, aligned
 from .plan import ChainDescriptor
 
-# kernel, its arguments, and the array in which the result is wanted; None if the kernel sees to that itself.
+# A kernel, its arguments, and the array for the result; None if the kernel writes the array itself.
 Step: TypeAlias = tuple[Callable[..., Any], tuple[Any, ...], Array]
 
 
@@ -50,7 +50,7 @@ class ProgramError(Exception):
 
 
 class ReplayFailed(Exception):
-    """Ops could not be run as one; the exception is the cause, and nobody knows how far they have come.
+    """Ops that run as one launch have failed; some may have run.
 
     Attributes:
         error: the cause.
@@ -62,10 +62,10 @@ class ReplayFailed(Exception):
 
 
 class Torn(Exception):
-    """A launch before this one has left a variable without a value.
+    """An earlier launch has left a variable without a value.
 
     Attributes:
-        failure: why.
+        failure: the cause.
     """
 
     def __init__(self, failure: Failure) -> None:
@@ -74,15 +74,15 @@ class Torn(Exception):
 
 
 class Environment:
-    """Where the buffers of a chain are.
+    """The memory of a chain's buffers.
 
     Args:
-        job: whose buffers they are.
-        constants: by buffer, where the job's constants are.
+        job: the job of the buffers.
+        constants: by buffer, the arrays of the job's constants.
 
     Attributes:
-        arena: the memory in which buffers of the chain alone lie, as an array of bytes.
-        variables: by buffer, the memory of the job's variables; it may be another for each launch.
+        arena: the memory of the chain's own buffers, as an array of bytes.
+        variables: by buffer, the memory of the job's variables, which may differ between launches.
     """
 
     def __init__(self, job: Job, constants: Mapping[int, Array]) -> None:
@@ -100,44 +100,44 @@ class Environment:
             if number < 0:
                 self._workspaces[-1 - number] = memory[offset:]
                 continue
-            # numpy looks long at arrays that have their memory in common, but not at one that is given twice.
+            # numpy checks overlapping arrays slowly, except for the same array object.
             key = (offset, self.job.buffers[number].meta)
             if key not in made:
                 made[key] = view_at(memory, *key)
             self.put(number, made[key])
 
     def workspace(self, op: int, nbytes: int) -> Array:
-        """Memory in which an op, by its position, may work."""
-        found = self._workspaces.get(op)
-        return np.empty(nbytes, np.uint8) if found is None else found
+        """Scratch memory for an op, by its position."""
+        memory = self._workspaces.get(op)
+        return np.empty(nbytes, np.uint8) if memory is None else memory
 
     def put(self, number: int, array: Array) -> None:
-        """Say where a buffer is."""
+        """Set the array of a buffer."""
         self._storages[number] = Storage(None, array)
 
     def take_out(self, numbers: Iterable[int]) -> None:
-        """Forget where buffers were."""
+        """Remove the arrays of buffers."""
         for number in numbers:
             self._storages.pop(number, None)
 
     def array(self, operand: Operand) -> Array:
-        """What an operand sees."""
+        """The array of an operand."""
         storage = self._storages.get(operand.buffer)
         if storage is None:
             storage = self.variables[operand.buffer]
         return Blob(storage, operand.meta, operand.strides, operand.offset).destination()
 
     def whole(self, number: int) -> Array:
-        """A whole buffer."""
+        """The array of a whole buffer."""
         return self.array(Operand(number, self.job.buffers[number].meta))
 
 
 def place_one_after_other(metas: list[TensorMeta]) -> list[int]:
-    """The byte at which each begins."""
+    """The first byte of each array, with the arrays next to each other."""
     offsets, end = [], 0
-    for each in metas:
+    for meta in metas:
         offsets.append(end)
-        end += aligned(each.nbytes, ALIGNMENT)
+        end += aligned(meta.nbytes, ALIGNMENT)
     return offsets
 
 
@@ -145,14 +145,14 @@ class Program:
     """A chain, ready to run.
 
     Args:
-        chain: what to run.
-        environment: where everything is.
-        tell: told, in a sentence, how a device runs the ops; None for nobody.
+        chain: the chain to run.
+        environment: the memory of its buffers.
+        tell: called with a sentence that says how a device runs the ops; None to call nothing.
 
     Attributes:
         variables: the buffers of variables that it uses.
-        launch: the one that is being run, for the steps that need it.
-        micro: which of its micro-batches.
+        launch: the running launch, for the steps that need it.
+        micro: the number of its micro-batch.
         replay: runs the steps on devices that can run them as one; None on others.
     """
 
@@ -168,27 +168,27 @@ class Program:
         self._ops = [job.ops[position] for position in chain.ops]
         used = {operand.buffer for op in self._ops for operand in (*op.inputs, *op.outputs)}
         used.update([job.outputs[output].buffer for output in chain.outputs])
-        self.variables = sorted([it for it in used if job.buffers[it].role == "variable"])
+        self.variables = sorted([buffer for buffer in used if job.buffers[buffer].role == "variable"])
         self._micro_batches = job.micro_batches if chain.micro else 1
         self._made = False
-        # Of the kernels of which they are made: with others there may be faster steps.
+        # The kernels' generation: new kernels may allow faster steps.
         self._generation = 0
         self._bound: list[tuple[int, Storage, Array]] = []
-        # By op; None for what is made for each launch.
+        # The steps by op; None for ops whose steps are made for each launch.
         self._parts: list[list[Step] | None] = []
-        # All of them, if none is made for each launch.
+        # All steps, if none is made for each launch.
         self._steps: list[Step] = []
-        # By place in the chain: to look kernels up takes longer than to make their steps.
+        # By place in the chain: looking kernels up takes longer than making their steps.
         self._kernels: dict[int, Kernel] = {}
-        self._kept = [(job.inputs.index(it), it) for it in chain.kept]
-        self._straight = [(it, job.outputs[it].buffer) for it in chain.straight]
-        self._callers = frozenset([number for _, number in (*self._kept, *self._straight)])
+        self._kept = [(job.inputs.index(number), number) for number in chain.kept]
+        self._direct = [(output, job.outputs[output].buffer) for output in chain.straight]
+        self._callers = frozenset([number for _, number in (*self._kept, *self._direct)])
         self._last_use = self._last_use_of(frozenset(chain.kept))
         self._inputs: list[tuple[int, Array]] = []
         self._numbers: list[tuple[int, Array]] = []
-        # With the array, if that is not the caller's.
+        # Each with its array, unless that is the caller's.
         self._outputs: list[tuple[int, Operand, Array]] = []
-        # Places of random numbers that kernels are given, and where those of this run are: by `launch`, if not here.
+        # The random numbers of kernels; and their values in this run, if `launch` does not have them.
         self._drawn = list(
             dict.fromkeys([scalar for op in self._ops for scalar in op.scalars if isinstance(scalar, Drawn)])
         )
@@ -196,17 +196,17 @@ class Program:
         self.replay: Replay | None = None
 
     def run(self, launch: Launch, micro: int = 0) -> None:
-        """Run it once.
+        """Run the chain once.
 
         Args:
-            launch: what to take inputs from, and to put outputs into.
-            micro: which micro-batch.
+            launch: the launch that holds the arguments and gets the results.
+            micro: the number of the micro-batch.
 
         Raises:
-            ProgramError: for the first op that fails; those behind it are not run.
-            ReplayFailed: if ops that are run as one cannot be.
-            Torn: if a launch before has left a variable without a value.
-            Exception: if what the launch brings does not fit; nothing is run.
+            ProgramError: for the first op that fails; later ops do not run.
+            ReplayFailed: if ops that run as one launch fail.
+            Torn: if an earlier launch has left a variable without a value.
+            Exception: if the launch's arguments do not fit; nothing runs.
         """
         self._bind(launch)
         self.launch, self.micro = launch, micro
@@ -216,10 +216,10 @@ class Program:
             assign_number(array, launch.numbers[number])
         if self._inputs and micro == self._micro_batches - 1:
             launch.copied(len(self._inputs))
-        made = self._steps_with(launch) if self._callers else self._steps
+        steps = self._steps_with(launch) if self._callers else self._steps
         try:
             if self.replay is None:
-                self._call(made, self._owner)
+                self._call(steps, self._owner)
             else:
                 self._run_replay(self.replay, [launch.drawn(scalar, micro) for scalar in self._drawn])
             for number, operand, array in self._outputs:
@@ -230,15 +230,15 @@ class Program:
             self.launch = None
             self.environment.take_out(self._callers)
 
-    def _call(self, made: list[Step], owner: Callable[[int], JobOp]) -> None:
-        """Call the kernels of steps; `owner` tells the op that a step is of."""
-        steps = iter(made)
+    def _call(self, prepared: list[Step], owner: Callable[[int], JobOp]) -> None:
+        """Call the kernels of steps; `owner` returns the op of a step."""
+        steps = iter(prepared)
         try:
             for kernel, arguments, out in steps:
                 store(kernel(*arguments), out)
         except Exception as error:
             # Counting would cost as much as a tiny op's bookkeeping.
-            failed = len(made) - length_hint(steps) - 1
+            failed = len(prepared) - length_hint(steps) - 1
             raise caused_by(ProgramError(owner(failed), error), error)  # noqa: B904
 
     def _run_replay(self, replay: Replay, places: Sequence[int]) -> None:
@@ -250,7 +250,7 @@ class Program:
             raise caused_by(ReplayFailed(error), error)  # noqa: B904
 
     def _call_noted(self, places: Sequence[Any], noted: Callable[[Callable[[Exception], None]], None]) -> None:
-        """The same for a device that finds errors later; see `Replay.run`."""
+        """The same for a device that reports errors later; see `Replay.run`."""
         self._places = dict(zip(self._drawn, places, strict=True))
         try:
             for place, op in enumerate(self._ops):
@@ -260,13 +260,13 @@ class Program:
             self._places = None
 
     def _steps_with(self, launch: Launch) -> list[Step]:
-        """The steps over the memory of this launch's caller, who has arguments back when they were used last."""
+        """The steps over this caller's memory; they give the arguments back after their last use."""
         job = self.environment.job
         for index, number in self._kept:
-            given = launch.inputs[index]
-            as_copied = given.flags.c_contiguous and given.flags.aligned
-            self.environment.put(number, given if as_copied else given.copy())
-        for output, number in self._straight:
+            argument = launch.inputs[index]
+            as_copied = argument.flags.c_contiguous and argument.flags.aligned
+            self.environment.put(number, argument if as_copied else argument.copy())
+        for output, number in self._direct:
             self.environment.put(number, launch.destination(output).reshape(job.buffers[number].meta.shape))
         steps: list[Step] = []
         for place, part in enumerate(self._parts):
@@ -276,7 +276,7 @@ class Program:
         return steps
 
     def _bind(self, launch: Launch) -> None:
-        """Make the steps, unless they are made and all variables are where they were."""
+        """Prepare the steps, unless that is done and all variables have the same memory."""
         variables = launch.variables
         generation = GENERATION.number
         if self._made and generation == self._generation and self._holds(variables):
@@ -284,7 +284,7 @@ class Program:
         environment = self.environment
         environment.variables = variables
         job = environment.job
-        # What is raised below must not leave half of it.
+        # An error below must not leave a half-prepared program.
         self._made = False
         self._kernels = {}
         self._bound = []
@@ -292,16 +292,16 @@ class Program:
             storage = variables[number]
             if storage.failure is not None:
                 raise Torn(storage.failure)
-            environment.whole(number)  # which gets memory if it has none
+            environment.whole(number)  # allocates the memory if there is none
             self._bound.append((number, storage, storage.array))
         self._parts = [
             self._steps_of(place) if self._callers.isdisjoint((*op.reads(), *op.writes())) else None
             for place, op in enumerate(self._ops)
         ]
         self._steps = [step for part in self._parts if part is not None for step in part]
-        copied = [it for it in self.chain.inputs if it not in self._callers]
-        self._inputs = [(job.inputs.index(it), environment.whole(it)) for it in copied]
-        self._numbers = [(job.numbers.index(it), environment.whole(it)) for it in self.chain.numbers]
+        copied = [number for number in self.chain.inputs if number not in self._callers]
+        self._inputs = [(job.inputs.index(number), environment.whole(number)) for number in copied]
+        self._numbers = [(job.numbers.index(number), environment.whole(number)) for number in self.chain.numbers]
         fetched = [(output, job.outputs[output]) for output in self.chain.outputs if output not in self.chain.straight]
         self._outputs = [
             (number, operand, None if operand.buffer in self._callers else environment.array(operand))
@@ -318,14 +318,14 @@ class Program:
         return True
 
     def _last_use_of(self, buffers: frozenset[int]) -> int:
-        """The place of the last op that reads one of them; -1 if that is no op, or a result is one of them."""
+        """The place of the last op that reads one of them; -1 if no op does, or a result is one of them."""
         job = self.environment.job
         if not buffers.isdisjoint([job.outputs[output].buffer for output in self.chain.outputs]):
             return -1
         return max([place for place, op in enumerate(self._ops) if not buffers.isdisjoint(op.reads())], default=-1)
 
     def _owner(self, step: int) -> JobOp:
-        """The op that a step is of, which is asked only of one that has failed."""
+        """The op of a step, for a step that has failed."""
         for place, part in enumerate(self._parts):
             step -= len(self._steps_of(place) if part is None else part)
             if step < 0:
@@ -338,7 +338,7 @@ class Program:
         return self._placed(place, op) or [self._step(op)]
 
     def _placed(self, place: int, op: JobOp) -> list[Step] | None:
-        """The steps of an op whose kernel is known to come to such over arrays that stay where they are."""
+        """The prepared steps of an op whose kernel offers them for arrays of fixed memory; None if it does not."""
         if op.kind not in ("call", "into") or op.scalars:
             return None
         if place not in self._kernels:
@@ -346,7 +346,9 @@ class Program:
         kernel = self._kernels[place]
         if kernel.placed is None:
             return None
-        inputs, outputs = [[self.environment.array(it) for it in those] for those in (op.inputs, op.outputs)]
+        inputs, outputs = [
+            [self.environment.array(operand) for operand in operands] for operands in (op.inputs, op.outputs)
+        ]
         scratch = self.environment.workspace(self.chain.ops[place], kernel.scratch) if kernel.scratch else None
         return kernel.placed(inputs, outputs, scratch)
 
@@ -355,7 +357,7 @@ class Program:
         outputs = [self.environment.array(operand) for operand in op.outputs]
         if op.kind == "update":
             if op.update is None:
-                raise ValueError(f"the update {op.name} cannot be run: its kernel is not known")
+                raise ValueError(f"the update {op.name} cannot run: its kernel is unknown")
             return _updating(op.update, inputs, outputs), (), None
         if op.kind == "transfer":
             return assign, (outputs[0], inputs[0]), None
@@ -370,7 +372,7 @@ class Program:
         return function, (*before, *inputs, *after, outputs[0]), outputs[0]
 
     def _drawing(self, op: JobOp, inferred: OpPlan) -> Callable[..., Any]:
-        """The kernel with what this launch has drawn in place of what stands for it."""
+        """The kernel with this launch's random numbers in place of their placeholders."""
         kernel, before = inferred.kernel.function, len(op.inputs)
 
         def drawing(*arguments: Any) -> Any:
@@ -399,16 +401,16 @@ class Program:
         results = [environment.whole(buffer) for buffer in {**dict.fromkeys(outside), **handed_out}]
         ops = f"{len(self._ops)} ops on {self.chain.device}"
         changed = [environment.arena, *[environment.whole(buffer) for buffer in outside]]
-        return make(changed, results, len(self._drawn), partial(_told, self._tell, ops))
+        return make(changed, results, len(self._drawn), partial(_report, self._tell, ops))
 
 
-def _told(tell: Callable[[str], None] | None, ops: str, refusal: str | None) -> None:
+def _report(tell: Callable[[str], None] | None, ops: str, refusal: str | None) -> None:
     if tell is not None:
         tell(f"{ops} run as one launch from now on" if refusal is None else f"{ops} run one by one: {refusal}")
 
 
 def note_op(op: JobOp, graph: str, error: Exception) -> None:
-    """Say on an error which op of a graph it is of, and where that was recorded."""
+    """Add notes to an error: the op of a graph, and where it was recorded."""
     inputs = ", ".join([repr(operand.meta) for operand in op.inputs])
     error.add_note(f"while running {op.op}({inputs}) of graph {graph!r}")
     error.add_note(f"which was built at {op.line}")
@@ -418,7 +420,7 @@ def note_op(op: JobOp, graph: str, error: Exception) -> None:
 
 def _updating(update: Callable[..., Any], inputs: list[Array], outputs: list[Array]) -> Callable[[], None]:
     def kernel() -> None:
-        # Kernels may take the lists apart.
+        # Kernels may change the lists.
         update(list(inputs), list(outputs))
 
     return kernel

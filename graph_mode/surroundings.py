@@ -1,4 +1,4 @@
-"""Where functions find values around them: in cells of closures, in globals, and in attributes of objects."""
+"""The values that functions use from their surroundings: cells of closures, globals, and attributes of objects."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FIXED: Final = (ModuleType, type, BuiltinFunctionType)
 
 
 class Place(Protocol):
-    """Something that has a value."""
+    """A variable or attribute that has a value."""
 
     @property
     def title(self) -> str:
@@ -26,7 +26,7 @@ class Place(Protocol):
         ...
 
     def now(self) -> Any:
-        """Its value at present; `ABSENT` if it has none."""
+        """Its present value; `ABSENT` if it has none."""
         ...
 
 
@@ -65,10 +65,13 @@ class Global:
 
 @attrs.frozen(eq=False)
 class Member:
-    """An attribute of an object, which this does not keep alive: a compiled method is kept by its object.
+    """An attribute of an object; the object is not kept alive, since it may own the compiled method that owns this.
 
     Attributes:
-        is_counted: whether a change of it is counted, see `vmflow.changes`.
+        owner: the object.
+        name: the attribute's name.
+        title: its name in messages.
+        is_counted: whether changes of it are counted; see `vmflow.changes`.
     """
 
     owner: weakref.ref[Any]
@@ -82,21 +85,21 @@ class Member:
 
 
 def around(functions: Iterable[Callable[..., Any]]) -> list[Place]:
-    """Where these functions look for values, and functions of the same modules that they call.
+    """The places of values that these functions use, and functions of the same modules that they call.
 
     Args:
-        functions: functions and methods; other objects are passed over.
+        functions: functions and methods; other objects are ignored.
     """
     places: dict[tuple[int, str], Place] = {}
     waiting: list[Any] = list(functions)
     seen: set[CodeType] = set()
     while waiting:
-        given = inspect.unwrap(waiting.pop())
-        function = getattr(given, "__func__", given)
+        called = inspect.unwrap(waiting.pop())
+        function = getattr(called, "__func__", called)
         if not isinstance(function, FunctionType) or function.__code__ in seen:
             continue
         seen.add(function.__code__)
-        for place in _places(function, getattr(given, "__self__", None)):
+        for place in _places(function, getattr(called, "__self__", None)):
             value = place.now()
             if not _is_fixed(value):
                 places[_key(place)] = place
@@ -106,7 +109,7 @@ def around(functions: Iterable[Callable[..., Any]]) -> list[Place]:
 
 
 def _is_fixed(value: Any) -> bool:
-    """Whether programs do not exchange the value while they run: modules, classes, and functions of this package."""
+    """Whether programs never replace the value: modules, classes, and functions of this package."""
     if isinstance(value, FunctionType):
         return value.__module__.startswith("vmflow.")
     return isinstance(value, _FIXED)

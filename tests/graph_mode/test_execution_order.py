@@ -179,14 +179,14 @@ def test_a_training_step_in_a_bad_order_is_put_right() -> None:
     [
         ([Op((), (0,)), Op((0,), (1,))], [(1, 0)], "op 1 has to run before op 0, but comes later"),
         ([Op((), (0,)), Op((0,), (1,))], [(1, 1)], "op 1 has to run before op 1"),
-        ([Op((), (0,)), Op((0,), (1,))], [(0, 2)], r"no op for the edge \(0, 2\): there are 2"),
-        ([Op((), (0,)), Op((0,), (1,))], [(-1, 1)], r"no op for the edge \(-1, 1\)"),
+        ([Op((), (0,)), Op((0,), (1,))], [(0, 2)], r"the edge \(0, 2\) names an op that does not exist: there are 2"),
+        ([Op((), (0,)), Op((0,), (1,))], [(-1, 1)], r"the edge \(-1, 1\) names an op that does not exist"),
         ([Op((1,), (0,)), Op((), (1,))], [], "op 0 reads buffer 1, which op 1 produces only then or later"),
         ([Op((), (0,)), Op((), (0,))], [], "produced twice"),
         ([Op((), (7,))], [], "the size of buffer 7 is not given"),
     ],
 )
-def test_what_cannot_be_ordered_is_refused(ops: list[Op], edges: list[tuple[int, int]], message: str) -> None:
+def test_invalid_orders_are_refused(ops: list[Op], edges: list[tuple[int, int]], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         execution_order(ops, edges, {0: 1, 1: 1})
 

@@ -332,26 +332,26 @@ def test_a_layout_does_not_print_all_its_offsets() -> None:
     [
         ([Buffer(0, -1, 0, 0)], "must not be negative: Buffer"),
         ([Buffer(0, 1, 1, 0)], "until its first step"),
-        ([Buffer(0, 1, 0, 0), Buffer(0, 1, 1, 1)], "two buffers are called 0"),
-        ([Buffer(0, 1, 0, 0, shares=7)], "not among those given"),
+        ([Buffer(0, 1, 0, 0), Buffer(0, 1, 1, 1)], "two buffers have the id 0"),
+        ([Buffer(0, 1, 0, 0, shares=7)], "shares the memory of an unknown buffer"),
         ([Buffer(0, 1, 0, 2), Buffer(1, 1, 1, 3, shares=0)], "must begin at step 2"),
         ([Buffer(0, 1, 0, 2), Buffer(1, 1, 2, 3, shares=0), Buffer(2, 1, 2, 3, shares=0)], "cannot both take over"),
-        ([Buffer(0, 1, 0, 0), Buffer(1, 1, 0, 0, shares=0)], "must begin after what it shares"),
-        ([Buffer(0, 1, 0, 0, shares=1), Buffer(1, 1, 0, 0, shares=0)], "must begin after what it shares"),
+        ([Buffer(0, 1, 0, 0), Buffer(1, 1, 0, 0, shares=0)], "must begin after the buffer it takes over"),
+        ([Buffer(0, 1, 0, 0, shares=1), Buffer(1, 1, 0, 0, shares=0)], "must begin after the buffer it takes over"),
     ],
 )
-def test_buffers_that_cannot_be_are_refused(buffers: list[Buffer], message: str) -> None:
+def test_invalid_buffers_are_refused(buffers: list[Buffer], message: str) -> None:
     for use in (plan, lower_bound, timeline, lambda given: check(Layout({}, 0, ""), given)):
         with pytest.raises(ValueError, match=message):
             use(buffers)
 
 
-def test_arguments_that_cannot_be_are_refused() -> None:
-    with pytest.raises(ValueError, match="there is no strategy 'by luck', but there are 'first fit by start', "):
+def test_invalid_arguments_are_refused() -> None:
+    with pytest.raises(ValueError, match="there is no strategy 'by luck'; choose from 'first fit by start', "):
         plan([], ["by luck"])
     with pytest.raises(ValueError, match="at least one strategy"):
         plan([], [])
-    with pytest.raises(ValueError, match="0 steps or more, not -1"):
+    with pytest.raises(ValueError, match="search_steps must be 0 or more, not -1"):
         plan([], search_steps=-1)
     with pytest.raises(ValueError, match="at least 1 byte, but is 0"):
         plan([], alignment=0)
@@ -362,16 +362,19 @@ def test_arguments_that_cannot_be_are_refused() -> None:
     [
         ({0: 0, 1: 64}, 192, "buffer 2 is not in the layout", (2, 2)),
         ({0: 0, 1: 64, 2: 64, 9: 0}, 192, "buffer 9 is unknown", (9, 9)),
-        ({0: 0, 1: 64, 2: 128}, 192, "buffer 2 is at 128, and not at 64 with buffer 1", (1, 2)),
+        ({0: 0, 1: 64, 2: 128}, 192, "buffer 2 is at 128, but must be at 64, in the memory of buffer 1", (1, 2)),
         ({0: 32, 1: 128, 2: 128}, 192, "buffer 0 is at 32, which is no multiple of 64", (0, 0)),
         ({0: 0, 1: 192, 2: 192}, 192, "at 192 to 256, outside of the 192 bytes", (1, 1)),
         ({0: -64, 1: 0, 2: 0}, 192, "at -64 to 0, outside", (0, 0)),
-        ({0: 64, 1: 64, 2: 64}, 192, "both are needed at step 1, but the one ends at 128 and the other begins", (0, 1)),
+        (
+            {0: 64, 1: 64, 2: 64},
+            192,
+            "both are needed at step 1, but the first ends at 128 and the second begins",
+            (0, 1),
+        ),
     ],
 )
-def test_layouts_that_cannot_be_are_refused(
-    offsets: dict[int, int], nbytes: int, message: str, pair: tuple[int, int]
-) -> None:
+def test_invalid_layouts_are_refused(offsets: dict[int, int], nbytes: int, message: str, pair: tuple[int, int]) -> None:
     buffers = [Buffer(0, 64, 0, 1), Buffer(1, 60, 1, 2), Buffer(2, 64, 2, 3, shares=1)]
     with pytest.raises(BadLayout, match=message) as caught:
         check(Layout(offsets, nbytes, ""), buffers)

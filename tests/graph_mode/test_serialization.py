@@ -278,14 +278,14 @@ def training() -> CompiledGraph:
     return compiled(Train(), flow.ones(5, 3))
 
 
-def test_a_training_step_comes_back_without_its_updates_and_says_so_when_it_is_to_run() -> None:
+def test_a_training_step_read_from_text_lacks_its_updates_and_refuses_to_run() -> None:
     made = training()
     job = Job.from_json(made.job.to_json(indent=2), made.job.constants)
     assert job == made.job
     updates = [op for op in job.ops if op.kind == "update"]
     assert [op.op for op in updates] == ["batch_norm.running", "Adam.step"]
     assert all([op.update is None for op in updates])
-    with pytest.raises(ValueError, match=r"op \d+ \(model\.1\.batch_norm\.running\) .* cannot be run: its kernel"):
+    with pytest.raises(ValueError, match=r"op \d+ \(model\.1\.batch_norm\.running\) .* cannot run: its kernel"):
         compile_job(job)
     assert Plan.from_json(made.plan.to_json(indent=1)) == made.plan
 
