@@ -1,11 +1,10 @@
-"""Accumulating gradients: a call's arguments cut into micro-batches, and what they make put together again.
+"""Accumulates gradients: cuts a call's arguments into micro-batches, and joins their results.
 
-This is part of building, not a pass: `build` has to see one micro-batch, so that what it does with shapes holds, and
-only here is it known which tensors are gradients.  What is recorded for a micro-batch is of the phase "micro" and runs
-once for each; what the optimizers do is of the phase "step" and runs once per call.  Three ops lead from the one to the
-other: "unpack" hands out the parts of all arguments, "accumulate" sums all gradients, and "pack" puts all results one
-after the other.  As in a loop of eager backward passes, the first gradient is copied and later ones are added to it, so
-that the sums have the same bits.
+This is part of building, not a pass: `build` has to see the shapes of one micro-batch, and only while building is it
+known which tensors are gradients.  Ops of a micro-batch have the phase "micro" and run once for each; the optimizers'
+ops have the phase "step" and run once per call.  Three ops connect the phases: "unpack" hands out the parts of all
+arguments, "accumulate" sums all gradients, and "pack" joins all results.  As in a loop of eager backward passes, the
+first gradient is copied and later ones are added to it, so that the sums have the same bits.
 """
 
 from __future__ import annotations
@@ -22,33 +21,33 @@ if TYPE_CHECKING:
 
 
 def cut(builder: JobBuilder, inputs: Sequence[Tensor], names: Sequence[str], count: int) -> list[Tensor]:
-    """Begin the micro-batches: what is recorded from now on runs once for each.
+    """Begin the micro-batches: ops recorded from now on run once for each.
 
     Args:
-        builder: of the job.
+        builder: the builder of the job.
         inputs: the whole arguments.
-        names: of the arguments, for errors.
-        count: how many micro-batches.
+        names: the names of the arguments, for errors.
+        count: the number of micro-batches.
 
     Returns:
         The arguments' parts.
 
     Raises:
-        ValueError: if one cannot be cut into so many equal parts.
+        ValueError: if an argument cannot be cut into so many equal parts.
     """
     builder.begin_micro_batches(count)
     return parts(builder, inputs, names)
 
 
 def parts(builder: JobBuilder, inputs: Sequence[Tensor], names: Sequence[str]) -> list[Tensor]:
-    """Cut whole arguments, or a whole batch of a loader, into the parts that micro-batches see; see `cut`."""
+    """Cut whole arguments, or a whole batch of a loader, into the parts for micro-batches; see `cut`."""
     count = builder.micro_batches
     shapes = [_part(builder.name, tensor, name, count) for tensor, name in zip(inputs, names, strict=True)]
     return builder.gather("unpack", inputs, shapes) if inputs else []
 
 
 def require_parts(builder: JobBuilder, inputs: Sequence[Tensor]) -> None:
-    """Raise ValueError if there was nothing to be cut into micro-batches."""
+    """Raise ValueError if there is no tensor to cut into micro-batches."""
     if not inputs and not builder.outlets:
         raise ValueError(
             f"graph {builder.name!r}: with set_gradient_accumulation_steps({builder.micro_batches}) the arguments are "
@@ -59,24 +58,24 @@ def require_parts(builder: JobBuilder, inputs: Sequence[Tensor]) -> None:
 def _part(graph: str, whole: Tensor, name: str, count: int) -> tuple[int, ...]:
     shape = tuple(whole.shape)
     if not shape or shape[0] % count:
-        found = f"has {shape[0]} along its first dimension" if shape else "has no dimension"
+        problem = f"has {shape[0]} along its first dimension" if shape else "has no dimension"
         raise ValueError(
             f"graph {graph!r}: set_gradient_accumulation_steps({count}) cuts each argument into {count} equal parts "
-            f"along its first dimension, but {name} of shape {list(shape)} {found}; give a multiple of {count}"
+            f"along its first dimension, but {name} of shape {list(shape)} {problem}; give a multiple of {count}"
         )
     return shape[0] // count, *shape[1:]
 
 
 def put_together(builder: JobBuilder, outputs: Sequence[Tensor], leaves: Sequence[AutogradMeta]) -> list[Tensor]:
-    """End the micro-batches: what is recorded from now on runs once, with the sums of the gradients in `grad`.
+    """End the micro-batches: ops recorded from now on run once, with the sums of the gradients in `grad`.
 
     Args:
-        builder: of the job.
-        outputs: what `build` has returned.
-        leaves: those whose gradients are wanted, in their `grad`.
+        builder: the builder of the job.
+        outputs: the results of `build`.
+        leaves: the leaves whose gradients are to be summed, in their `grad`.
 
     Returns:
-        The results of all micro-batches, one after the other; of those without dimensions, one element each.
+        The results of all micro-batches, joined along the first dimension; scalars become elements of a vector.
     """
     parts = [builder.whole(tensor) for tensor in outputs]
     owners = list(dict.fromkeys([leaf for leaf in leaves if leaf.grad is not None]))

@@ -1,4 +1,4 @@
-"""What a chain of ops needs of memory and of time: the lifetimes of its own buffers, and estimates op by op."""
+"""The memory and the time of a chain of ops: the lifetimes of its own buffers, and estimates for each op."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from .tasks import GATHERING, Task
 
 
 def steps_before(task: Task, elsewhere: Collection[int]) -> list[int]:
-    """What fills the chain's memory before its first op, a step for each: arguments and numbers of its own."""
+    """The chain's own buffers of arguments and numbers, each filled in a step before its first op."""
     return [operand for operand in (*task.inputs, *task.numbers) if operand not in elsewhere]
 
 
 def lifetimes_of(job: Job, task: Task, elsewhere: Collection[int]) -> list[Buffer]:
     """The buffers in a chain's own memory, by the steps that need them: those of `steps_before`, and then its ops.
 
-    What an op works in is among them, with an id below 0.
+    Scratch memory of ops is included, with ids below 0.
 
     Args:
-        job: whose chain it is.
+        job: the chain's job.
         task: the chain.
         elsewhere: buffers that lie in registers, or in the caller's memory.
     """
@@ -33,7 +33,7 @@ def lifetimes_of(job: Job, task: Task, elsewhere: Collection[int]) -> list[Buffe
         inside = [read for read in dict.fromkeys([*op.reads(), *op.writes()]) if _own(job, read, elsewhere)]
         outputs = tuple([write for write in dict.fromkeys(op.writes()) if write in inside and write not in made])
         made.update(outputs)
-        inputs = tuple([it for it in inside if it not in outputs])
+        inputs = tuple([buffer for buffer in inside if buffer not in outputs])
         shared_with = _sharable(op, inputs, outputs)
         needed = workspace_of(op)
         if needed:
@@ -41,9 +41,9 @@ def lifetimes_of(job: Job, task: Task, elsewhere: Collection[int]) -> list[Buffe
             outputs = (*outputs, -1 - position)
         steps.append(Op(inputs, outputs, shared_with))
     handed_out = [job.outputs[output].buffer for output in task.outputs]
-    last = tuple([it for it in dict.fromkeys(handed_out) if _own(job, it, elsewhere)])
+    last = tuple([buffer for buffer in dict.fromkeys(handed_out) if _own(job, buffer, elsewhere)])
     used = {operand: None for step in steps for operand in (*step.inputs, *step.outputs)} | dict.fromkeys(last)
-    nbytes = {it: workspaces[it] if it < 0 else buffers[it].meta.nbytes for it in used}
+    nbytes = {number: workspaces[number] if number < 0 else buffers[number].meta.nbytes for number in used}
     if last:
         steps.append(Op(last, ()))
     return lifetimes(steps, nbytes, shares=choose_in_place(steps, nbytes))
@@ -55,7 +55,7 @@ def _own(job: Job, buffer: int, elsewhere: Collection[int]) -> bool:
 
 
 def cost_of(op: JobOp) -> int:
-    """Nanoseconds, estimated."""
+    """The estimated nanoseconds of an op."""
     if op.kind == "update":
         return op.cost
     if op.kind in BOUNDARY:
@@ -66,12 +66,12 @@ def cost_of(op: JobOp) -> int:
 
 
 def workspace_of(op: JobOp) -> int:
-    """The bytes that it needs while it runs."""
+    """The bytes of scratch memory that an op needs."""
     return op.infer().kernel.scratch if op.kind == "call" else 0
 
 
 def _sharable(op: JobOp, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
-    """Where the op's result may take the place of an operand; see `Op.may_share`."""
+    """The pairs of operands and results that may share memory; see `Op.may_share`."""
     if op.kind != "call" or not outputs:
         return ()
     allowed = set(op.infer().kernel.sharing)
@@ -86,7 +86,7 @@ def _sharable(op: JobOp, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> t
 
 
 def _may_take(op: JobOp, buffer: int, result: int, allowed: set[tuple[int, int]]) -> bool:
-    """Whether a result may lie where an operand does, by the pairs of operands and results that the kernel allows."""
+    """Whether a result may lie in an operand's memory, by the pairs of operands and results that the kernel allows."""
     place = next(at for at, operand in enumerate(op.outputs) if operand.buffer == result)
     return all(
         [
@@ -98,7 +98,7 @@ def _may_take(op: JobOp, buffer: int, result: int, allowed: set[tuple[int, int]]
 
 
 def _same_layout(one: Operand, other: Operand) -> bool:
-    """Whether each element of the one lies where that of the other does, if their buffers are one memory."""
+    """Whether the elements of both lie at the same places, if their buffers share memory."""
     if one.meta.numel != other.meta.numel or one.meta.dtype is not other.meta.dtype:
         return False
     whole = one.strides is None or one.strides == one.meta.strides

@@ -75,9 +75,9 @@ def _clusters(cluster: _Cluster) -> Iterator[str]:
 
 
 def job_picture(job: Job) -> Picture:
-    """The ops of a job as nodes, in the clusters of their modules, and the buffers that one writes and another reads.
+    """The ops of a job as nodes, in the clusters of their modules, and the buffers between them as edges.
 
-    An edge goes from the latest op that has written a buffer to each that reads it then.  Constants and numbers are
+    An edge goes from the latest op that has written a buffer to each op that reads it then.  Constants and numbers are
     nodes of their own; an op that writes a variable has an edge back to the op that feeds it.
     """
     nodes: list[tuple[Node, tuple[str, ...]]] = []
@@ -133,7 +133,7 @@ def _buffer_label(buffer: Buffer) -> str:
 def plan_picture(plan: Plan) -> Picture:
     """The tasks of a plan as nodes, in the clusters of their streams, and the registers between them.
 
-    Edges are labelled with the register, its slots and the bytes of one; registers that only order are dashed.
+    Edges are labelled with the register, its slots and the bytes of one slot; control registers are dashed.
     """
     nodes = [
         (Node(f"task{task.id}", _task_label(plan, task)), (str(decode_task(task.id).thread),)) for task in plan.tasks
@@ -169,6 +169,6 @@ def _indented(lines: Iterator[str] | list[str]) -> list[str]:
 
 
 def _quoted(text: str) -> str:
-    """A string of DOT's; a backslash of ours must not become an escape there."""
+    """A string of DOT; backslashes and quotes are escaped."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'"{escaped}"'

@@ -1,4 +1,4 @@
-"""Which outputs of a graph's ops take over the memory of an input."""
+"""Chooses outputs of a graph's ops that take over the memory of an input."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ def choose_in_place(
     last_uses: Mapping[int, int] | None = None,
     alignment: int = ALIGNMENT,
 ) -> dict[int, int]:
-    """Choose which outputs take over the memory of an input.
+    """Choose the outputs that take over the memory of an input.
 
     An input may be taken over if the op allows that at each position at which it reads the input, if no later op reads
-    it, if neither it nor the output is pinned, and if it is at least as large as the output.  Those that save most come
-    first.  An output smaller than the memory it takes over keeps all of that from being used otherwise; so those of the
-    same size are chosen before, and such a one only where it does not raise the most bytes that live at a step.
+    it, if neither it nor the output is pinned, and if it is at least as large as the output.  Pairs that save most come
+    first.  An output smaller than the memory it takes over keeps the rest from other uses; so pairs of equal size are
+    chosen first, and others only if they do not raise the peak of memory.
 
     Args:
         ops: in the order in which they run.
         nbytes: the size of each buffer, by id.
         pinned: buffers that have memory of their own: variables, and inputs and outputs of the graph.
-        last_uses: the last step that needs a buffer, where that is later than its last reader among the ops.
-        alignment: to which sizes are rounded up, in bytes.
+        last_uses: by buffer, the last step that needs it, where that is later than its last reader among the ops.
+        alignment: sizes are rounded up to multiples of this, in bytes.
 
     Returns:
-        For each output that shares the input whose memory it takes over, by id: the `shares` of its `Buffer`.
+        By output, the input whose memory it takes over: the `shares` of its `Buffer`.
 
     Raises:
-        ValueError: as `lifetimes`, and for `may_share` of positions that the op does not have.
+        ValueError: as in `lifetimes`, and for `may_share` of positions that the op does not have.
     """
     checked_alignment(alignment)
     buffers = {lifetime.id: lifetime for lifetime in lifetimes(ops, nbytes, pinned, last_uses)}
@@ -48,16 +48,16 @@ def choose_in_place(
     ]
     pairs.sort(key=lambda pair: (-pair[0], pair[1]))
     shares: dict[int, int] = {}
-    given: set[int] = set()
+    taken: set[int] = set()
 
-    # Of the same size: less lives at that step, and nowhere more.
+    # Pairs of equal size lower the bytes alive at their step, and raise none.
     for size, _, giver, output in pairs:
-        if sizes[giver] == size and output not in shares and giver not in given:
+        if sizes[giver] == size and output not in shares and giver not in taken:
             shares[output] = giver
-            given.add(giver)
+            taken.add(giver)
 
     _share_larger(
-        buffers, [pair for pair in pairs if pair[3] not in shares and pair[2] not in given], shares, alignment
+        buffers, [pair for pair in pairs if pair[3] not in shares and pair[2] not in taken], shares, alignment
     )
     return shares
 
@@ -65,16 +65,16 @@ def choose_in_place(
 def _share_larger(
     buffers: Mapping[int, Buffer], pairs: Iterable[tuple[int, int, int, int]], shares: dict[int, int], alignment: int
 ) -> None:
-    """Add to `shares` the pairs whose output is smaller than the memory it takes over, where that raises no peak."""
+    """Add to `shares` the pairs of a smaller output and a larger input that do not raise the peak."""
     blocks = blocks_of((attrs.evolve(buffer, shares=shares.get(buffer.id)) for buffer in buffers.values()), alignment)
-    # What an id belongs to changes when blocks become one: all follow the first id of theirs.
+    # Blocks that share memory are joined: then all their ids refer to the first id of the block.
     sizes, ends = {block.ids[0]: block.size for block in blocks}, {block.ids[0]: block.last for block in blocks}
     leaders = {name: block.ids[0] for block in blocks for name in block.ids}
     live = _live_by_step(blocks)
     peak = max(live, default=0)
-    given = set(shares.values())
+    taken = set(shares.values())
     for size, step, giver, output in pairs:
-        if output in shares or giver in given:
+        if output in shares or giver in taken:
             continue
         leader, end = _leader(leaders, giver), ends[output]
         waste = sizes[leader] - size
@@ -86,35 +86,35 @@ def _share_larger(
         ends[leader] = end
         leaders[output] = leader
         shares[output] = giver
-        given.add(giver)
+        taken.add(giver)
 
 
 def _leader(leaders: dict[int, int], name: int) -> int:
     while leaders[name] != name:
-        # Shortened on the way, for those who come later.
+        # Shorten the path for later lookups.
         leaders[name] = name = leaders[leaders[name]]
     return name
 
 
 def _live_by_step(blocks: Iterable[Block]) -> list[int]:
-    """The bytes that live at step 0, 1, ..."""
+    """The bytes alive at step 0, 1, ..."""
     steps, live = pressure_of(blocks)
-    found = [0] * (steps[0] if steps else 0)
+    by_step = [0] * (steps[0] if steps else 0)
     for nbytes, (step, following) in zip(live, pairwise(steps), strict=False):
-        found += [nbytes] * (following - step)
-    return found
+        by_step += [nbytes] * (following - step)
+    return by_step
 
 
 def _sharable(op: Op, step: int) -> list[tuple[int, int]]:
-    """The pairs of ids, of an input and an output, that may be one memory."""
+    """The pairs of ids, of an input and an output, that may share memory."""
     allowed = set(op.may_share)
-    for given, taken in op.may_share:
-        if not (0 <= given < len(op.inputs) and 0 <= taken < len(op.outputs)):
+    for read, made in op.may_share:
+        if not (0 <= read < len(op.inputs) and 0 <= made < len(op.outputs)):
             raise ValueError(
-                f"op {step} has no input {given} or no output {taken}, which are said to be sharable: {op}"
+                f"op {step} has no input {read} or no output {made}, which its may_share names as sharable: {op}"
             )
     return [
-        (op.inputs[given], op.outputs[taken])
-        for given, taken in dict.fromkeys(op.may_share)
-        if all((at, taken) in allowed for at, name in enumerate(op.inputs) if name == op.inputs[given])
+        (op.inputs[read], op.outputs[made])
+        for read, made in dict.fromkeys(op.may_share)
+        if all((at, made) in allowed for at, name in enumerate(op.inputs) if name == op.inputs[read])
     ]

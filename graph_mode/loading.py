@@ -165,7 +165,7 @@ class _Loading:
         try:
             return device_of(job), self.device
         except ValueError as error:
-            raise ValueError(f"load_graph: of the graph in {self.path}: {error}") from None
+            raise ValueError(f"load_graph: the graph in {self.path}: {error}") from None
 
     def _require_names(self, file: str, job: Job, role: str, names: Mapping[int, str]) -> None:
         expected = {buffer.id for buffer in job.buffers.values() if buffer.role == role}

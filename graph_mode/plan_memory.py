@@ -1,4 +1,4 @@
-"""`PlanMemory`: the memory that a plan runs in on one machine, and the programs that work on it."""
+"""`PlanMemory`: the memory of a plan on one machine, and the programs that work on it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ class PlanMemory:
     """The arenas, registers and constants of a plan.
 
     Args:
-        job, plan: whose.
+        job: the job of the plan.
+        plan: the plan.
         tell: see `GraphRuntime`.
 
     Attributes:
@@ -45,7 +46,7 @@ class PlanMemory:
         self._allocate()
 
     def _allocate(self) -> None:
-        # Both outlive the scope around.
+        # Surrounding scopes and interpreters must not affect this memory.
         with scope(shield=True), eagerly():
             for task, chain in self.plan.chains.items():
                 self._reserve("arena", task, 1, chain.arena.nbytes, chain.device)
@@ -58,12 +59,12 @@ class PlanMemory:
 
     def _reserve(self, kind: str, number: int, slots: int, nbytes: int, device: Device) -> None:
         if device.type == "cuda":
-            nbytes = max(nbytes, 1)  # arrays of no elements, too, are views of some memory there
+            nbytes = max(nbytes, 1)  # there, arrays without elements are views of some memory, too
         for slot in range(slots if nbytes else 0):
             self.tensors[kind, number, slot] = empty(nbytes, dtype=dtypes.uint8, device=device)
 
     def unsettled(self) -> list[Storage]:
-        """What is not known to be there; a launch has to wait for it."""
+        """The memory that may not be allocated yet; a launch has to wait for it."""
         if self._settled:
             return []
         storages = [blob_of(tensor).storage for tensor in self.tensors.values()]
@@ -71,14 +72,14 @@ class PlanMemory:
         return storages
 
     def usable(self) -> bool:
-        """Whether it is there, or may still come to be."""
+        """Whether the memory is allocated, or may still be."""
         if self._settled:
             return True
         storages = [blob_of(tensor).storage for tensor in self.tensors.values()]
         return not any([storage.settled() and storage.failure is not None for storage in storages])
 
     def forget(self) -> None:
-        """Give the memory back, and what works on it."""
+        """Release the memory, and the programs that work on it."""
         self._programs.clear()
         self.tensors.clear()
 
@@ -86,8 +87,8 @@ class PlanMemory:
         """The chain's program for these slots of its registers."""
         slots = (*action.inputs, *action.outputs) if action is not None else ()
         key = (task, *[slot.slot for slot in slots])
-        found = self._programs.get(key)
-        if found is None:
+        program = self._programs.get(key)
+        if program is None:
             chain = self.plan.chains[task]
             constants = self.job.constants
             if chain.device.type == "cuda":
@@ -97,8 +98,8 @@ class PlanMemory:
             for slot in slots:
                 for number, array in self._slot_arrays(slot.register, slot.slot).items():
                     environment.put(number, array)
-            found = self._programs[key] = Program(chain, environment, self._tell)
-        return found
+            program = self._programs[key] = Program(chain, environment, self._tell)
+        return program
 
     def _slot_arrays(self, register: int, slot: int) -> dict[int, Array]:
         contents = self.plan.contents[register]
@@ -106,8 +107,8 @@ class PlanMemory:
         memory = self._array("register", register, slot)
         offsets = place_one_after_other(metas)
         return {
-            number: view_at(memory, offset, each)
-            for number, offset, each in zip(contents.buffers, offsets, metas, strict=True)
+            number: view_at(memory, offset, layout)
+            for number, offset, layout in zip(contents.buffers, offsets, metas, strict=True)
         }
 
     def _array(self, kind: str, number: int, slot: int = 0) -> Array:
@@ -123,13 +124,13 @@ class PlanMemory:
             read.update(self._slot_arrays(slot.register, slot.slot))
         for slot in action.outputs:
             written.update(self._slot_arrays(slot.register, slot.slot))
-        for given, made in zip(op.inputs, op.outputs, strict=True):
-            if made.buffer in written:  # what nobody reads is in no register
-                gather(op.kind, read[given.buffer], written[made.buffer], action.index, count)
+        for source, target in zip(op.inputs, op.outputs, strict=True):
+            if target.buffer in written:  # results without readers are in no register
+                gather(op.kind, read[source.buffer], written[target.buffer], action.index, count)
 
 
 def gather(kind: str, read: Array, written: Array, index: int, count: int) -> None:
-    """One step of unpacking, accumulating or packing."""
+    """Do one step of unpacking, accumulating or packing."""
     if kind == "unpack":
         size = read.shape[0] // count
         assign(written, rows_of(read, index * size, (index + 1) * size))

@@ -1,4 +1,4 @@
-"""What a job is on another device than the one that it was recorded on."""
+"""Moves a job to another device than the one on which it was recorded."""
 
 from __future__ import annotations
 
@@ -15,41 +15,42 @@ _HOST: Final = Device("cpu")
 
 
 def device_of(job: Job) -> Device:
-    """Where it runs: on the CPU, or on one device beside that.
+    """The device of a job: the CPU, or the only other device.
 
     Raises:
-        ValueError: if it runs on several.
+        ValueError: if there are several others.
     """
-    found = sorted({buffer.meta.device for buffer in job.buffers.values()} - {_HOST}, key=str)
-    if len(found) > 1:
+    devices = sorted({buffer.meta.device for buffer in job.buffers.values()} - {_HOST}, key=str)
+    if len(devices) > 1:
         raise ValueError(
-            f"it runs on {' and '.join(map(str, found))}, and map_location can put a graph of one device on another; "
+            f"the job runs on {' and '.join(map(str, devices))}, but map_location can only move a graph of one device; "
             "leave it out"
         )
-    return found[0] if found else _HOST
+    return devices[0] if devices else _HOST
 
 
 def relocated(job: Job, old: Device, new: Device) -> Job:
-    """The same job with one device in place of another."""
+    """The job with one device in place of another."""
 
-    def operand(it: Operand) -> Operand:
-        return attrs.evolve(it, meta=moved(it.meta, old, new))
+    def moved_operand(operand: Operand) -> Operand:
+        return attrs.evolve(operand, meta=moved(operand.meta, old, new))
 
-    def op(it: JobOp) -> JobOp:
-        inputs, outputs = [tuple([operand(one) for one in several]) for several in (it.inputs, it.outputs)]
-        attributes = moved(it.attributes, old, new)
-        if it.kind == "transfer" and inputs[0].meta.device is outputs[0].meta.device:
-            # Nothing is moved any more: what is left is the copy, as `clone` makes it.
-            return attrs.evolve(it, op="cast", kind="call", inputs=inputs, outputs=outputs, attributes=attributes)
-        return attrs.evolve(it, inputs=inputs, outputs=outputs, attributes=attributes)
+    def moved_op(op: JobOp) -> JobOp:
+        inputs = tuple([moved_operand(operand) for operand in op.inputs])
+        outputs = tuple([moved_operand(operand) for operand in op.outputs])
+        attributes = moved(op.attributes, old, new)
+        if op.kind == "transfer" and inputs[0].meta.device is outputs[0].meta.device:
+            # Both devices are the same now: a copy as by `clone` is left.
+            return attrs.evolve(op, op="cast", kind="call", inputs=inputs, outputs=outputs, attributes=attributes)
+        return attrs.evolve(op, inputs=inputs, outputs=outputs, attributes=attributes)
 
-    def buffer(it: Buffer) -> Buffer:
-        return attrs.evolve(it, meta=moved(it.meta, old, new))
+    def moved_buffer(buffer: Buffer) -> Buffer:
+        return attrs.evolve(buffer, meta=moved(buffer.meta, old, new))
 
     return attrs.evolve(
         job,
-        buffers={number: buffer(it) for number, it in job.buffers.items()},
-        ops=tuple([op(it) for it in job.ops]),
+        buffers={number: moved_buffer(buffer) for number, buffer in job.buffers.items()},
+        ops=tuple([moved_op(op) for op in job.ops]),
     )
 
 
@@ -61,7 +62,7 @@ def moved(value: Any, old: Device, new: Device) -> Any:
         return meta(value.shape, value.dtype, new) if value.device is old else value
     if not isinstance(value, tuple):
         return value
-    parts = [moved(it, old, new) for it in value]
-    if all([part is it for part, it in zip(parts, value, strict=True)]):
+    parts = [moved(part, old, new) for part in value]
+    if all([part is before for part, before in zip(parts, value, strict=True)]):
         return value
     return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)

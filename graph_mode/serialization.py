@@ -1,8 +1,8 @@
 """Jobs and plans as JSON, and back.
 
-What is read has been checked: its operands lie within their buffers, its ops are known and take such operands, so that
-what a file says can make a job wrong but not dangerous.  Two things are no data and stay out: the constants' values,
-which belong into a file for arrays, and the kernels of updates, without which a job can be looked at and not run.
+Reading checks the text: operands lie within their buffers, and ops are known and take such operands, so that a file can
+make a job wrong but not dangerous.  Two parts are no data and are left out: the values of constants, which belong into
+a file for arrays, and the kernels of updates, without which a job can be inspected but not run.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from .job import Job
     from .plan import Plan
 
-# To be raised when what is written now would be misunderstood by the program as it was.  A plan names ops by their
-# positions in its job: where these change, so does the version of plans.
+# Raised when older programs would misunderstand the new text.  A plan names ops by their positions in its job: if these
+# change, the version of plans changes, too.
 JOB_VERSION: Final = 2
 PLAN_VERSION: Final = 2
 
-# Of a register; and the most micro-batches.
+# The most slots of a register, and the most micro-batches.
 _MOST_SLOTS: Final = 1 << 16
 
 _JOB: Final = "vmflow.job"
@@ -45,18 +45,18 @@ def job_to_json(job: Job, indent: int | None = None) -> str:
     """The text of a job, without the values of its constants and the kernels of its updates.
 
     Args:
-        job: what to write.
+        job: the job.
         indent: spaces by which to indent; None for one line.
 
     Raises:
-        TypeError: if an attribute of an op is no data; says which.
+        TypeError: if an attribute of an op cannot be written as data; names the op.
     """
     return written(_JOB, JOB_VERSION, _job_to_json(job), indent)
 
 
 def _job_to_json(job: Job) -> dict[str, Any]:
     try:
-        found: dict[str, Any] = to_json(job, type(job), _JOB_SKIPS)
+        content: dict[str, Any] = to_json(job, type(job), _JOB_SKIPS)
     except TypeError:
         for op in job.ops:
             try:
@@ -64,11 +64,11 @@ def _job_to_json(job: Job) -> dict[str, Any]:
             except TypeError as error:
                 raise TypeError(f"the op {op.name} cannot be written as JSON: {error}") from error
         raise
-    return found
+    return content
 
 
 def job_from_json(kind: type[Job], text: str, constants: Mapping[int, Array] | None = None) -> Job:
-    """The job of a text that `job_to_json` has made.
+    """The job from a text of `job_to_json`.
 
     Args:
         kind: the class of jobs.
@@ -76,9 +76,9 @@ def job_from_json(kind: type[Job], text: str, constants: Mapping[int, Array] | N
         constants: by buffer, the values of all constants; None leaves them out, for a job that is not to run.
 
     Raises:
-        ValueError: if the text is damaged, was made by a newer version, or uses unknown ops; names the place.
+        ValueError: if the text is damaged, was written by a newer version, or uses unknown ops; names the place.
     """
-    declare_all_ops()  # whose attributes may be of classes of their modules
+    declare_all_ops()  # attributes may be objects of classes in their modules
     builders = {1: _first_job, JOB_VERSION: _job}
     job: Job = read(text, _JOB, {version: partial(build, kind) for version, build in builders.items()})
     return job if constants is None else attrs.evolve(job, constants=_checked_constants(job, constants))
@@ -88,21 +88,21 @@ def plan_to_json(plan: Plan, indent: int | None = None) -> str:
     """The text of a plan.
 
     Args:
-        plan: what to write.
+        plan: the plan.
         indent: spaces by which to indent; None for one line.
     """
     return written(_PLAN, PLAN_VERSION, to_json(plan, type(plan)), indent)
 
 
 def plan_from_json(kind: type[Plan], text: str) -> Plan:
-    """The plan of a text that `plan_to_json` has made.
+    """The plan from a text of `plan_to_json`.
 
     Args:
         kind: the class of plans.
         text: the JSON.
 
     Raises:
-        ValueError: if the text is damaged, was made by another version, or the plan could not run; names the place.
+        ValueError: if the text is damaged, was written by another version, or the plan could not run; names the place.
     """
     plan: Plan = read(text, _PLAN, {PLAN_VERSION: partial(_plan, kind)})
     return plan
@@ -110,7 +110,7 @@ def plan_from_json(kind: type[Plan], text: str) -> Plan:
 
 @attrs.frozen
 class _FirstJob:
-    """A job as the first version wrote it, with arguments and results in lists beside the ops; see `Job`."""
+    """A job of the format's first version, with arguments and results in lists beside the ops; see `Job`."""
 
     name: str
     buffers: dict[int, Buffer]
@@ -152,7 +152,7 @@ def _check_buffers(job: Job) -> None:
     for number, buffer in job.buffers.items():
         if buffer.id != number:
             raise refused(f"job.buffers[{number}]", f"its id is {buffer.id}")
-    if sorted(job.numbers) != sorted([it.id for it in job.buffers.values() if it.role == "number"]):
+    if sorted(job.numbers) != sorted([buffer.id for buffer in job.buffers.values() if buffer.role == "number"]):
         raise refused("job.numbers", "all buffers of the role 'number' belong here, each once, and no others")
     for number in job.numbers:
         if job.buffers[number].meta.shape:
@@ -165,43 +165,43 @@ def _check_buffers(job: Job) -> None:
 
 
 def _check_operand(job: Job, operand: Operand, place: str) -> None:
-    """That it lies in its buffer."""
+    """Check that an operand lies in its buffer."""
     buffer = job.buffers.get(operand.buffer)
     if buffer is None:
         raise refused(f"{place}.buffer", f"the job has no buffer {operand.buffer}")
-    seen, whole = operand.meta, buffer.meta
-    # A view may see another dtype: the parts of complex numbers, for instance.
-    alike = seen.dtype is whole.dtype or operand.strides is not None
-    if not alike or seen.device is not whole.device:
-        raise refused(f"{place}.meta", f"buffer {buffer.id} is {whole!r} on {whole.device}, not {seen!r}")
+    view, whole = operand.meta, buffer.meta
+    # A view may have another dtype: the parts of complex numbers, for instance.
+    fits = view.dtype is whole.dtype or operand.strides is not None
+    if not fits or view.device is not whole.device:
+        raise refused(f"{place}.meta", f"buffer {buffer.id} is {whole!r} on {whole.device}, not {view!r}")
     if operand.strides is None:
-        if operand.offset or seen.numel != whole.numel:
+        if operand.offset or view.numel != whole.numel:
             raise refused(place, f"this is not the whole of buffer {buffer.id}, which is {whole!r}, and has no strides")
         return
-    if len(operand.strides) != len(seen.shape):
-        raise refused(f"{place}.strides", f"expected one for each of {len(seen.shape)} dimensions")
-    room = whole.nbytes // seen.dtype.itemsize
-    if seen.numel:
-        steps = [(size - 1) * stride for size, stride in zip(seen.shape, operand.strides, strict=True)]
+    if len(operand.strides) != len(view.shape):
+        raise refused(f"{place}.strides", f"expected one for each of {len(view.shape)} dimensions")
+    elements = whole.nbytes // view.dtype.itemsize
+    if view.numel:
+        steps = [(size - 1) * stride for size, stride in zip(view.shape, operand.strides, strict=True)]
         lowest = operand.offset + sum([step for step in steps if step < 0])
         highest = operand.offset + sum([step for step in steps if step > 0])
-        if lowest < 0 or highest >= room:
+        if lowest < 0 or highest >= elements:
             raise refused(place, f"it reaches beyond buffer {buffer.id}, which is {whole!r}")
-    elif operand.offset < 0:  # that of a view without elements may be anything else, and nothing is read there
+    elif operand.offset < 0:  # a view without elements reads nothing, so that any larger offset will do
         raise refused(f"{place}.offset", "expected a number from 0 on")
 
 
 def _check_op(job: Job, op: JobOp, place: str) -> None:
-    for what in ("inputs", "outputs"):
-        operands: Sequence[Operand] = getattr(op, what)
+    for side in ("inputs", "outputs"):
+        operands: Sequence[Operand] = getattr(op, side)
         for position, operand in enumerate(operands):
-            _check_operand(job, operand, f"{place}.{what}[{position}]")
+            _check_operand(job, operand, f"{place}.{side}[{position}]")
     if op.kind in BOUNDARY:
         if op != JobOp(BOUNDARY[op.kind], op.inputs, op.outputs, kind=op.kind):
             raise refused(place, f"expected a {BOUNDARY[op.kind]} of operands and nothing else")
         return
     if not op.outputs:
-        raise refused(f"{place}.outputs", "an op writes something")
+        raise refused(f"{place}.outputs", "an op has at least one output")
     for name in ("stage", "cost"):
         if getattr(op, name) < 0:
             raise refused(f"{place}.{name}", "expected 0 or more")
@@ -211,65 +211,68 @@ def _check_op(job: Job, op: JobOp, place: str) -> None:
                 raise refused(f"{place}.scalars[{position}]", f"the job does not draw {scalar}")
         elif type(scalar) not in (bool, int, float, complex):
             raise refused(f"{place}.scalars[{position}]", f"{shown(scalar)} is no number")
-    given = tuple([it.meta for it in op.inputs])
-    made = tuple([output.meta for output in op.outputs])
+    read = tuple([operand.meta for operand in op.inputs])
+    made = tuple([operand.meta for operand in op.outputs])
     if op.kind in ("call", "into"):
         _check_inferred(op, made, place)
     elif op.kind in GATHERING and job.micro_batches == 1:
-        raise refused(f"{place}.kind", f"{op.kind!r} is of micro-batches, and the job has none")
-    elif op.kind != "update" and not _fits(op.kind, given, made, job.micro_batches):
-        raise refused(place, f"{op.kind!r} does not make {list(made)} of {list(given)}")
+        raise refused(f"{place}.kind", f"{op.kind!r} needs micro-batches, and the job has none")
+    elif op.kind != "update" and not _fits(op.kind, read, made, job.micro_batches):
+        raise refused(place, f"{op.kind!r} does not turn {list(read)} into {list(made)}")
     if (op.op == "to_device") != (op.kind == "transfer"):
         raise refused(f"{place}.kind", f"{op.op} cannot be of the kind {op.kind!r}")
     if op.kind == "transfer" and op.attributes != (made[0].dtype,):
-        raise refused(f"{place}.attributes", f"a copy to a device is of {made[0].dtype}, not of {op.attributes!r}")
+        raise refused(
+            f"{place}.attributes", f"a copy to a device has the attribute {made[0].dtype}, not {op.attributes!r}"
+        )
 
 
 def _check_inferred(op: JobOp, made: tuple[TensorMeta, ...], place: str) -> None:
-    found = OPS.get(op.op)
-    if found is None or found.form is None:
+    op_expr = OPS.get(op.op)
+    if op_expr is None or op_expr.form is None:
         raise refused(f"{place}.op", f"this vmflow has no op {shown(op.op)}")
-    problem = misfit(found.form, [operand.meta for operand in op.inputs], op.attributes, op.scalars)
+    problem = misfit(op_expr.form, [operand.meta for operand in op.inputs], op.attributes, op.scalars)
     if problem is not None:
-        raise refused(place, f"{op.op} cannot be called so: {problem}")
+        raise refused(place, f"{op.op} cannot be called like this: {problem}")
     try:
         inferred: OpPlan = op.infer()
     except Exception as error:
-        # An op's rule may stumble over attributes that no call would give it, in ways of its own.
-        raise refused(place, f"{op.op} cannot be called so: {type(error).__name__}: {error}") from error
-    if [output.shape for output in inferred.outputs] != [it.shape for it in made]:
-        raise refused(f"{place}.outputs", f"{op.op} makes {list(inferred.outputs)} of such inputs, not {list(made)}")
-    # What is written into memory that exists is cast to its dtype.
-    if op.kind == "call" and [output.dtype for output in inferred.outputs] != [it.dtype for it in made]:
-        raise refused(f"{place}.outputs", f"{op.op} makes {list(inferred.outputs)} of such inputs, not {list(made)}")
+        # An op's rule may raise any error for attributes that no call would pass.
+        raise refused(place, f"{op.op} cannot be called like this: {type(error).__name__}: {error}") from error
+    if [output.shape for output in inferred.outputs] != [output.shape for output in made]:
+        raise refused(f"{place}.outputs", f"{op.op} makes {list(inferred.outputs)} from these inputs, not {list(made)}")
+    # An in-place op casts its result to the dtype of the memory.
+    if op.kind == "call" and [output.dtype for output in inferred.outputs] != [output.dtype for output in made]:
+        raise refused(f"{place}.outputs", f"{op.op} makes {list(inferred.outputs)} from these inputs, not {list(made)}")
 
 
-def _fits(kind: str, given: tuple[TensorMeta, ...], made: tuple[TensorMeta, ...], count: int) -> bool:
-    """Whether an op that moves data makes this of that."""
-    if len(given) != len(made) or (kind == "transfer" and len(made) != 1):
+def _fits(kind: str, read: tuple[TensorMeta, ...], made: tuple[TensorMeta, ...], count: int) -> bool:
+    """Whether an op that moves data turns these operands into these results."""
+    if len(read) != len(made) or (kind == "transfer" and len(made) != 1):
         return False
-    for one, other in zip(given, made, strict=True):
-        if one.dtype is not other.dtype:
+    for source, target in zip(read, made, strict=True):
+        if source.dtype is not target.dtype:
             return False
         if kind in ("transfer", "accumulate"):
-            fits = one.shape == other.shape
+            fits = source.shape == target.shape
         elif kind == "unpack":
-            fits = bool(other.shape) and tuple(one.shape) == (other.shape[0] * count, *other.shape[1:])
+            fits = bool(target.shape) and tuple(source.shape) == (target.shape[0] * count, *target.shape[1:])
         else:
-            fits = tuple(other.shape) == ((one.shape[0] * count, *one.shape[1:]) if one.shape else (count,))
+            packed = (source.shape[0] * count, *source.shape[1:]) if source.shape else (count,)
+            fits = tuple(target.shape) == packed
         if not fits:
             return False
     return True
 
 
 def _checked_constants(job: Job, constants: Mapping[int, Array]) -> dict[int, Array]:
-    wanted = {it.id: it for it in job.buffers.values() if it.role == "constant"}
-    for number in sorted(constants.keys() ^ wanted.keys()):
-        problem = "it is missing" if number in wanted else "the job has no such constant"
+    declared = {buffer.id: buffer for buffer in job.buffers.values() if buffer.role == "constant"}
+    for number in sorted(constants.keys() ^ declared.keys()):
+        problem = "it is missing" if number in declared else "the job has no such constant"
         raise refused(f"constant {number}", problem)
-    for number, buffer in wanted.items():
+    for number, buffer in declared.items():
         _check_array(buffer, constants[number])
-    return {number: constants[number] for number in wanted}
+    return {number: constants[number] for number in declared}
 
 
 def _check_array(buffer: Buffer, array: Array) -> None:
@@ -282,11 +285,11 @@ _declared: list[bool] = []
 
 
 def declare_all_ops() -> None:
-    """Load every module that declares ops; usually they are loaded by the layers that need them."""
+    """Load every module that declares ops; usually the layers that need them do so."""
     if _declared:
         return
-    for found in pkgutil.walk_packages(ops.__path__, "vmflow.ops."):
-        importlib.import_module(found.name)
+    for module in pkgutil.walk_packages(ops.__path__, "vmflow.ops."):
+        importlib.import_module(module.name)
     importlib.import_module("vmflow.nn.functional")
     importlib.import_module("vmflow.nn.init")
     _declared.append(True)
@@ -299,32 +302,32 @@ def _plan(kind: type[Plan], content: dict[str, Any]) -> Plan:
     plan: Plan = from_json(content, kind, "plan")
     tasks = {task.id for task in plan.tasks}
     registers = {register.id for register in plan.registers}
-    for what, owners, known in (
+    for field, owners, known in (
         ("chains", plan.chains, tasks),
         ("gathers", plan.gathers, tasks),
         ("contents", plan.contents, registers),
     ):
         for number in owners:
             if number not in known:
-                raise refused(f"plan.{what}[{number}]", "the plan has no such task or register")
+                raise refused(f"plan.{field}[{number}]", "the plan has no such task or register")
     for number, chain in plan.chains.items():
         place = f"plan.chains[{number}]"
         for name in ("ops", "inputs", "numbers", "outputs", "kept", "straight"):
-            if any([it < 0 for it in getattr(chain, name)]):
+            if any([number < 0 for number in getattr(chain, name)]):
                 raise refused(f"{place}.{name}", "expected numbers from 0 on")
-        outside = [it for it, offset in chain.arena.offsets.items() if not 0 <= offset <= chain.arena.nbytes]
+        outside = [buffer for buffer, offset in chain.arena.offsets.items() if not 0 <= offset <= chain.arena.nbytes]
         if outside:
             raise refused(f"{place}.arena.offsets[{outside[0]}]", f"it lies beyond {chain.arena.nbytes} bytes")
     if plan.launches_at_once < 1:
         raise refused("plan.launches_at_once", f"expected 1 or more, found {plan.launches_at_once}")
-    # Plans are tried out by running them, which must come to an end.
+    # The check of a plan runs it, and has to come to an end.
     counts = [(f"tasks[{at}]", task.count) for at, task in enumerate(plan.tasks)]
     counts += [(f"registers[{at}]", register.count) for at, register in enumerate(plan.registers)]
     for place, count in counts:
         if count > _MOST_SLOTS:
             raise refused(f"plan.{place}.count", f"there are more than {_MOST_SLOTS}")
     if len({task.count for task in plan.tasks} - {1}) > 1:
-        raise refused("plan.tasks", "all that count have the same count, of a launch's micro-batches")
+        raise refused("plan.tasks", "all tasks that count have the same count, the number of micro-batches")
     try:
         check(plan.tasks, plan.registers)
     except ValueError as error:

@@ -1,10 +1,10 @@
-"""Plain data to JSON and back, by the types that attrs classes declare; and what is said of JSON that does not fit.
+"""Turns plain data into JSON and back, by the types that attrs classes declare, and reports JSON that does not fit.
 
-An attrs class is an object of its fields, without those that have their default.  What is declared as ``Any`` is
-written so that its type is told: null, true, false, integers, finite floats and strings stand for themselves, and
-everything else is an object of one key:
+An attrs class becomes an object of its fields, without those that have their default.  A field declared as ``Any`` is
+written with its type: null, true, false, integers, finite floats and strings stand for themselves, and other values
+become an object of one key:
 
-    {"float": "nan"}                    a float that JSON has no word for
+    {"float": "nan"}                    a float that JSON cannot express
     {"complex": [real, imaginary]}      a complex number
     {"tuple": [...]}                    a tuple; {"size": [...]} a shape
     {"slice": [start, stop, step]}      a slice; {"ellipsis": null} is ...
@@ -16,7 +16,7 @@ everything else is an object of one key:
     {"named": [class, [...]]}           a named tuple of vmflow's
     {"record": [class, {...}]}          an attrs class of vmflow's
 
-Reading raises ValueError, with the place, for whatever does not fit, and never anything else.
+Reading raises only ValueError, with the place, for anything that does not fit.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
 from vmflow.instructions.blob import Size, TensorMeta, meta
 
-# Larger arrays no machine can address.
+# No machine can address larger arrays.
 _MOST_BYTES: Final = 1 << 62
 _MOST_DIMENSIONS: Final = 32  # numpy's limit, before its second version
 
 
 def refused(place: str, problem: str) -> ValueError:
-    """What is raised for JSON that does not fit, at this place in it."""
+    """The error for JSON that does not fit, at this place in it."""
     return ValueError(f"{place}: {problem}")
 
 
 def shown(value: Any) -> str:
-    """A piece of JSON, cut short."""
+    """A piece of JSON, shortened for messages."""
     text = repr(value)
     return text if len(text) <= 80 else text[:77] + "..."
 
@@ -56,7 +56,7 @@ def shown(value: Any) -> str:
 
 
 def written(kind: str, version: int, content: dict[str, Any], indent: int | None = None) -> str:
-    """The text of a document that says what it is."""
+    """The text of a document with its kind and version."""
     return json.dumps({"kind": kind, "version": version, **content}, allow_nan=False, indent=indent)
 
 
@@ -64,7 +64,7 @@ def parsed(text: str, kind: str, versions: Collection[int]) -> tuple[int, dict[s
     """The version and the content of a document.
 
     Raises:
-        ValueError: if it is no JSON, of another kind, or of none of these versions.
+        ValueError: if the text is no JSON, or of another kind or version.
     """
     try:
         content = json.loads(text, parse_constant=_no_constant)
@@ -88,7 +88,7 @@ def parsed(text: str, kind: str, versions: Collection[int]) -> tuple[int, dict[s
 
 
 def read(text: str, kind: str, builders: Mapping[int, Callable[[dict[str, Any]], Any]]) -> Any:
-    """Read a document by the function for its version, and return the object that this builds."""
+    """Read a document by the builder for its version, and return the builder's object."""
     version, content = parsed(text, kind, builders.keys())
     try:
         return builders[version](content)
@@ -107,12 +107,12 @@ def to_json(value: Any, declared: Any, skip: tuple[str, ...] = ()) -> Any:
     """The JSON of a value of this type.
 
     Args:
-        value: what to write.
+        value: the value.
         declared: its type.
         skip: fields of an attrs class that are left out.
 
     Raises:
-        TypeError: if something in it is no data.
+        TypeError: if a part of it cannot be written as data.
     """
     if declared is Any:
         return encode(value)
@@ -129,34 +129,34 @@ def to_json(value: Any, declared: Any, skip: tuple[str, ...] = ()) -> Any:
         return None if value is None else to_json(value, _not_none(arguments), skip)
     if origin is tuple:
         if arguments[0] is Any and type(value) is not tuple:
-            return encode(value)  # a named tuple, as attributes may be
-        return [to_json(it, arguments[0], skip) for it in value]
+            return encode(value)  # attributes may be named tuples
+        return [to_json(item, arguments[0], skip) for item in value]
     if origin is None or not issubclass(origin, Mapping):
         raise TypeError(f"values of the type {declared!r} cannot be written as JSON")
-    return {str(key): to_json(it, arguments[1], skip) for key, it in value.items()}
+    return {str(key): to_json(item, arguments[1], skip) for key, item in value.items()}
 
 
 def _fields_to_json(value: Any, declared: Any, skip: tuple[str, ...]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for name, kind, default in _fields(declared):
         if name not in skip:
             content = getattr(value, name)
-            if default is attrs.NOTHING or content != _made(default):
-                found[name] = to_json(content, kind, skip)
-    return found
+            if default is attrs.NOTHING or content != _value_of(default):
+                fields[name] = to_json(content, kind, skip)
+    return fields
 
 
 def from_json(value: Any, declared: Any, place: str, skip: tuple[str, ...] = ()) -> Any:
-    """The value of this type for which a piece of JSON stands.
+    """The value of this type from its JSON.
 
     Args:
         value: the JSON.
         declared: the type.
-        place: where that is, for errors.
+        place: the place of the JSON, for errors.
         skip: fields of an attrs class that are left at their defaults.
 
     Raises:
-        ValueError: if it stands for none.
+        ValueError: if the JSON describes no such value.
     """
     if declared is Any:
         return decode(value, place)
@@ -181,13 +181,13 @@ def from_json(value: Any, declared: Any, place: str, skip: tuple[str, ...] = ())
             if not isinstance(whole, tuple):
                 raise refused(place, f"expected a tuple, found {shown(value)}")
             return whole
-        given = listed(value, place)
-        return tuple([from_json(it, arguments[0], f"{place}[{at}]", skip) for at, it in enumerate(given)])
+        items = listed(value, place)
+        return tuple([from_json(item, arguments[0], f"{place}[{at}]", skip) for at, item in enumerate(items)])
     if type(value) is not dict:
         raise refused(place, f"expected an object, found {shown(value)}")
     return {
-        _key(key, arguments[0], place): from_json(it, arguments[1], f"{place}[{key}]", skip)
-        for key, it in value.items()
+        _key(key, arguments[0], place): from_json(item, arguments[1], f"{place}[{key}]", skip)
+        for key, item in value.items()
     }
 
 
@@ -195,33 +195,33 @@ def _fields_from_json(value: Any, declared: Any, place: str, skip: tuple[str, ..
     if type(value) is not dict:
         raise refused(place, f"expected an object, found {shown(value)}")
     left = dict(value)
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for name, kind, default in _fields(declared):
         if name in skip:
             continue
         if name in left:
-            found[name] = from_json(left.pop(name), kind, f"{place}.{name}", skip)
+            fields[name] = from_json(left.pop(name), kind, f"{place}.{name}", skip)
         elif default is attrs.NOTHING:
             raise refused(place, f"{name!r} is missing")
     if left:
-        raise refused(place, f"there is nothing called {shown(next(iter(left)))} here")
-    return declared(**found)
+        raise refused(place, f"there is no field {shown(next(iter(left)))}")
+    return declared(**fields)
 
 
 @cache
 def _fields(declared: Any) -> tuple[tuple[str, Any, Any], ...]:
-    """Of each field the name, the type and the default."""
+    """The name, the type and the default of each field."""
     attrs.resolve_types(declared)
     return tuple([(field.name, field.type, field.default) for field in attrs.fields(declared)])
 
 
-def _made(default: Any) -> Any:
+def _value_of(default: Any) -> Any:
     return default.factory() if isinstance(default, attrs.Factory) else default  # type: ignore[arg-type]
 
 
 def _not_none(arguments: tuple[Any, ...]) -> Any:
-    (found,) = [argument for argument in arguments if argument is not type(None)]
-    return found
+    (kind,) = [argument for argument in arguments if argument is not type(None)]
+    return kind
 
 
 def _key(key: str, declared: Any, place: str) -> Any:
@@ -234,14 +234,14 @@ def _key(key: str, declared: Any, place: str) -> Any:
 
 
 def listed(value: Any, place: str, count: int | None = None) -> list[Any]:
-    """A list, of `count` elements if that is given.
+    """Check for a list, of `count` elements if that is given.
 
     Raises:
-        ValueError: if it is none.
+        ValueError: if the value is no such list.
     """
     if type(value) is not list or (count is not None and len(value) != count):
-        wanted = "a list" if count is None else f"a list of {count}"
-        raise refused(place, f"expected {wanted}, found {shown(value)}")
+        expected = "a list" if count is None else f"a list of {count}"
+        raise refused(place, f"expected {expected}, found {shown(value)}")
     return value
 
 
@@ -259,7 +259,7 @@ def _meta_from_json(value: Any, place: str) -> TensorMeta:
         raise refused(place, f"{len(sizes)} dimensions are more than {_MOST_DIMENSIONS}")
     if not all([type(size) is int and size >= 0 for size in sizes]):
         raise refused(place, f"expected sizes, which are integers from 0 on, found {shown(sizes)}")
-    # An empty array can be too large as well, by what its other dimensions would take.
+    # An empty array can be too large, too, by its other dimensions.
     known = _dtype_from_json(dtype, f"{place}[0]")
     if math.prod([max(size, 1) for size in sizes]) * known.itemsize > _MOST_BYTES:
         raise refused(place, f"an array of the shape {shown(sizes)} is too large for any memory")
@@ -290,14 +290,14 @@ _SPECIAL: Final[dict[Any, tuple[Callable[[Any], Any], Callable[[Any, str], Any]]
 _NAMES: Final = {int: "an integer", str: "a string", bool: "true or false"}
 
 
-# Values that tell their type
+# Values written with their type
 
 
 def encode(value: Any) -> Any:
-    """The JSON of a value that tells its type.
+    """The JSON of a value, with its type.
 
     Raises:
-        TypeError: if there is none for values of its type.
+        TypeError: if values of its type have no JSON.
     """
     kind = type(value)
     if value is None or kind in (bool, int, str):
@@ -308,7 +308,7 @@ def encode(value: Any) -> Any:
         name, parts = _TO_JSON[kind]
         return {name: parts(value)}
     if issubclass(kind, tuple) and hasattr(kind, "_fields") and _is_ours(kind.__module__):
-        return {"named": [_class_name(kind), [encode(it) for it in value]]}
+        return {"named": [_class_name(kind), [encode(item) for item in value]]}
     if attrs.has(kind) and _is_ours(kind.__module__):
         return {"record": [_class_name(kind), _fields_to_json(value, kind, ())]}
     raise TypeError(f"{value!r} of the type {kind.__module__}.{kind.__qualname__} cannot be written as JSON")
@@ -316,11 +316,11 @@ def encode(value: Any) -> Any:
 
 _TO_JSON: Final[dict[type, tuple[str, Callable[[Any], Any]]]] = {
     complex: ("complex", lambda value: [encode(value.real), encode(value.imag)]),
-    tuple: ("tuple", lambda value: [encode(it) for it in value]),
+    tuple: ("tuple", lambda value: [encode(item) for item in value]),
     Size: ("size", list),
-    slice: ("slice", lambda value: [encode(it) for it in (value.start, value.stop, value.step)]),
+    slice: ("slice", lambda value: [encode(part) for part in (value.start, value.stop, value.step)]),
     type(...): ("ellipsis", lambda value: None),
-    frozenset: ("set", lambda value: sorted([encode(it) for it in value], key=json.dumps)),
+    frozenset: ("set", lambda value: sorted([encode(item) for item in value], key=json.dumps)),
     bytes: ("bytes", lambda value: value.hex()),
     DType: ("dtype", lambda value: value.name),
     Device: ("device", str),
@@ -329,10 +329,10 @@ _TO_JSON: Final[dict[type, tuple[str, Callable[[Any], Any]]]] = {
 
 
 def decode(value: Any, place: str) -> Any:
-    """The value that a piece of JSON stands for, which is hashable.
+    """The value, which is hashable, from JSON of `encode`.
 
     Raises:
-        ValueError: if it stands for none.
+        ValueError: if the JSON describes no value.
     """
     if value is None or type(value) in (bool, int, str, float):
         return value
@@ -340,7 +340,7 @@ def decode(value: Any, place: str) -> Any:
         ((kind, content),) = value.items()
         if kind in _FROM_JSON:
             return _FROM_JSON[kind](content, place)
-    raise refused(place, f"{shown(value)} stands for no value")
+    raise refused(place, f"{shown(value)} describes no value")
 
 
 def _word(value: float) -> str:
@@ -361,18 +361,18 @@ def _complex(content: Any, place: str) -> complex:
 
 
 def _several(content: Any, place: str) -> tuple[Any, ...]:
-    return tuple([decode(it, f"{place}[{at}]") for at, it in enumerate(listed(content, place))])
+    return tuple([decode(item, f"{place}[{at}]") for at, item in enumerate(listed(content, place))])
 
 
 def _size(content: Any, place: str) -> Size:
-    if any([type(it) is not int for it in listed(content, place)]):
+    if any([type(size) is not int for size in listed(content, place)]):
         raise refused(place, f"{shown(content)} is no shape")
     return Size(content)
 
 
 def _ellipsis(content: Any, place: str) -> Any:
     if content is not None:
-        raise refused(place, "of an ellipsis there is nothing to tell")
+        raise refused(place, "an ellipsis has no content")
     return ...
 
 
@@ -389,23 +389,23 @@ def _slice(content: Any, place: str) -> slice:
 
 def _named(content: Any, place: str) -> Any:
     name, parts = listed(content, place, 2)
-    found = _class(name, place)
-    if not issubclass(found, tuple) or not hasattr(found, "_fields"):
+    kind = _class(name, place)
+    if not issubclass(kind, tuple) or not hasattr(kind, "_fields"):
         raise refused(place, f"{name} is no named tuple")
-    return found(*_several(listed(parts, place, len(found._fields)), place))
+    return kind(*_several(listed(parts, place, len(kind._fields)), place))
 
 
 def _record(content: Any, place: str) -> Any:
     name, fields = listed(content, place, 2)
-    found = _class(name, place)
-    if not attrs.has(found):
+    kind = _class(name, place)
+    if not attrs.has(kind):
         raise refused(place, f"{name} is no class of plain data")
     try:
-        made = _fields_from_json(fields, found, f"{place}({name})", ())
-        hash(made)
+        record = _fields_from_json(fields, kind, f"{place}({name})", ())
+        hash(record)
     except (TypeError, NameError) as error:
         raise refused(place, f"this is no {name}: {error}") from error
-    return made
+    return record
 
 
 _FROM_JSON: Final[dict[str, Callable[[Any, str], Any]]] = {
@@ -415,7 +415,7 @@ _FROM_JSON: Final[dict[str, Callable[[Any, str], Any]]] = {
     "size": _size,
     "slice": _slice,
     "ellipsis": _ellipsis,
-    "set": lambda content, place: frozenset(_hashable(it, place) for it in _several(content, place)),
+    "set": lambda content, place: frozenset(_hashable(item, place) for item in _several(content, place)),
     "bytes": _bytes,
     "dtype": _dtype_from_json,
     "device": _device_from_json,
@@ -433,18 +433,18 @@ def _hashable(value: Any, place: str) -> Any:
     return value
 
 
-# The present names of classes that have other names in files of earlier versions.
+# The present names of classes that were renamed since earlier versions.
 _MOVED: Final = {
     "vmflow.graph_mode.job.Drawn": "vmflow.graph_mode.job_parts.Drawn",
     "vmflow.ops.resampling._Along": "vmflow.kernels.problems.resampling.Along",
 }
 
-# The folders of modules that lay in `vmflow.ops` itself.
+# The folders of modules that were once directly in `vmflow.ops`.
 _FAMILIES: Final = ("creation", "elementwise", "fourier", "indexing", "linalg", "loss", "nn", "reduction", "shape")
 
 
 def _present_name(name: str) -> str:
-    """The present name of a class, by that which this version or an earlier one has written."""
+    """The present name of a class, from the name in a file of this or an earlier version."""
     module, _, kind = name.removeprefix("vmflow.ops.").partition(".")
     if name in _MOVED or not name.startswith("vmflow.ops.") or "." in kind:
         return _MOVED.get(name, name)
@@ -461,9 +461,9 @@ def _class_name(kind: type) -> str:
 
 
 def _class(name: Any, place: str) -> Any:
-    """A class of vmflow's that is loaded; nothing is imported because a file says so."""
+    """A loaded class of vmflow; a file never causes an import."""
     module, _, attribute = _present_name(name).rpartition(".") if type(name) is str else ("", "", "")
-    found = getattr(sys.modules.get(module), attribute, None) if _is_ours(module) else None
-    if not isinstance(found, type) or found.__module__ != module:
+    kind = getattr(sys.modules.get(module), attribute, None) if _is_ours(module) else None
+    if not isinstance(kind, type) or kind.__module__ != module:
         raise refused(place, f"vmflow has no class {shown(name)}")
-    return found
+    return kind

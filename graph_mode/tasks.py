@@ -1,8 +1,7 @@
-"""Which ops of a job are one task.
+"""Groups the ops of a job into tasks.
 
-Ops that follow each other on one stream are one task, a *chain*, which runs them without asking anybody in between.  A
-chain ends where another stream, or a task of another kind, needs what it has computed: so no two chains ever wait for
-each other.
+Ops that follow each other on one stream are one task, a *chain*, which runs them without decisions in between.  A chain
+ends where another stream, or a task of another kind, needs its results: so no two chains ever wait for each other.
 """
 
 from __future__ import annotations
@@ -21,23 +20,30 @@ from .actors.descriptors import ACC, PACK, UNPACK
 from .actors.identifiers import DEVICE_TYPES
 from .job import FEEDS, Job, JobOp, Operand
 
-# What kind of task an op is that stands for one by itself.
+# The kinds of tasks for ops that are tasks by themselves.
 GATHERING: Final[Mapping[str, str]] = {"accumulate": ACC, "pack": PACK, "unpack": UNPACK}
 
 
 @attrs.define(eq=False)
 class Task:
-    """A task in the making.
+    """A task while it is being formed.
 
     Attributes:
-        device, stream, phase: where and how often it runs.
-        stage: of the pipeline, and whether it belongs to the backward pass.
-        op: the position of the op that it stands for, if it is no chain.
-        ops: of a chain.
+        device: the device on which it runs.
+        stream: the kind of stream on which it runs.
+        phase: "micro" or "step", as in a `JobOp`.
+        stage: the pipeline stage.
+        backward: whether it belongs to the backward pass.
+        op: the position of its op, if it is no chain.
+        ops: the positions of a chain's ops.
         closed: whether it takes no further op, since another task needs it.
-        reads: what it needs of other tasks: buffers.
-        before: the tasks that have to wait until it has acted, since they write what it uses or read what it writes,
-            in memory that is handed to them by no register, or by another task.
+        inputs: buffers of arguments that it fills.
+        numbers: buffers of numbers that it fills.
+        outputs: positions of the job's outputs that it gives to the launch.
+        reads: buffers that other tasks make.
+        before: the tasks that have to wait until it has acted, since they write memory that it uses or read memory that
+            it writes, which no register hands to them.
+        id: see `TaskId`.
     """
 
     device: Device
@@ -57,7 +63,7 @@ class Task:
 
 
 def stream_of(op: JobOp) -> tuple[Device, str]:
-    """Where an op runs: the device, and which kind of its streams."""
+    """The device of an op, and the kind of its stream."""
     device = op.outputs[0].meta.device
     if op.kind != "transfer":
         return device, "compute"
@@ -73,7 +79,7 @@ def goes_along(job: Job, op: JobOp) -> bool:
 
 
 def _stream_of_stage(job: Job, op: JobOp) -> tuple[Device, str]:
-    """The same, but that stages compute on streams of their own."""
+    """`stream_of`, except that stages compute on streams of their own."""
     device, stream = stream_of(op)
     if goes_along(job, op):
         stream = "compute"
@@ -83,7 +89,7 @@ def _stream_of_stage(job: Job, op: JobOp) -> tuple[Device, str]:
 
 
 def form_tasks(job: Job) -> tuple[list[Task], dict[int, Task]]:
-    """The tasks in an order in which they can run, and who makes each buffer."""
+    """The tasks in an order in which they can run, and by buffer, the task that makes it."""
     forming = _Forming(job)
     fetched = 0
     for position, op in enumerate(job.ops):
@@ -98,10 +104,11 @@ def form_tasks(job: Job) -> tuple[list[Task], dict[int, Task]]:
 
 @attrs.define(eq=False)
 class _Forming:
-    """Going through the ops of a job in their order.
+    """Walks through the ops of a job in their order.
 
     Attributes:
-        tasks: formed so far.
+        job: the job.
+        tasks: the tasks formed so far.
         makers: by buffer, the task that makes it.
     """
 
@@ -109,12 +116,12 @@ class _Forming:
     tasks: list[Task] = attrs.field(factory=list)
     makers: dict[int, Task] = attrs.field(factory=dict)
     _chains: dict[tuple[Device, str, str, int], Task] = attrs.field(factory=dict)
-    # By buffer: who has written it last, and who has read it since.
+    # By buffer: the task that has written it last, and the tasks that have read it since.
     _writers: dict[int, Task] = attrs.field(factory=dict)
     _readers: defaultdict[int, dict[Task, None]] = attrs.field(factory=lambda: defaultdict(dict))
 
     def add(self, position: int, op: JobOp) -> None:
-        """The next op of the job."""
+        """Add the next op of the job to a task."""
         task = self._task_of(position, op)
         task.backward = task.backward or op.backward
         for buffer in op.reads():
@@ -127,7 +134,7 @@ class _Forming:
             self._write(task, buffer)
 
     def hand_out(self, number: int, operand: Operand) -> None:
-        """A result of the job, by whom it is made, or by a chain that reads it if another has written it since."""
+        """Let the maker of a result give it to the launch, or a chain that reads it if it was written again."""
         maker = self.makers.get(operand.buffer)
         if maker is None or maker.op is not None or self._writers.get(operand.buffer, maker) is not maker:
             fetcher = self._chain(operand.meta.device, "compute", "step", 0)
@@ -137,7 +144,7 @@ class _Forming:
             maker.outputs.append(number)
 
     def _task_of(self, position: int, op: JobOp) -> Task:
-        """The one that the op belongs to: the open chain of its stream, or one of its own."""
+        """The task of an op: the open chain of its stream, or a new one."""
         device, stream = _stream_of_stage(self.job, op)
         if op.kind not in GATHERING:
             task = self._chain(device, stream, op.phase, op.stage)
@@ -155,11 +162,11 @@ class _Forming:
 
     def _chain(self, device: Device, stream: str, phase: str, stage: int) -> Task:
         key = (device, stream, phase, stage)
-        found = self._chains.get(key)
-        if found is None or found.closed:
-            found = self._chains[key] = Task(device, stream, phase, stage)
-            self.tasks.append(found)
-        return found
+        chain = self._chains.get(key)
+        if chain is None or chain.closed:
+            chain = self._chains[key] = Task(device, stream, phase, stage)
+            self.tasks.append(chain)
+        return chain
 
     def _need(self, task: Task, buffer: int) -> None:
         role = self.job.buffers[buffer].role
@@ -190,8 +197,8 @@ class _Forming:
 def _wait(task: Task, other: Task, maker: Task | None) -> None:
     """Let a task act only after another has, in the same launch.
 
-    Nothing is needed where the other makes the buffer in question, which a register hands to the task.  Tasks that act
-    at different rates are kept apart elsewhere.
+    Nothing is to be done if the other makes the buffer in question, which a register hands to the task.  The compiler
+    orders tasks that act at different rates.
     """
     if other is task or other is maker or other.phase != task.phase or task.op is not None or other.op is not None:
         return
@@ -200,7 +207,7 @@ def _wait(task: Task, other: Task, maker: Task | None) -> None:
 
 
 def _number(tasks: list[Task]) -> None:
-    """Give them ids; each stream of a device is a thread."""
+    """Set the ids of tasks; each stream of a device is a thread."""
     streams: dict[tuple[Device, str], int] = {}
     counts: defaultdict[ThreadId, int] = defaultdict(int)
     for task in tasks:

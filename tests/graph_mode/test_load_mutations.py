@@ -32,7 +32,7 @@ ROOT = Path(flow.__file__).parents[1]
 @pytest.mark.slow
 @pytest.mark.host
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the children are forked")
-def test_whatever_is_changed_in_saved_graphs_is_refused_or_runs() -> None:
+def test_changed_saved_graphs_are_refused_or_run() -> None:
     pytest.importorskip("safetensors")
     call = [sys.executable, "-m", "tests.benchmarks.load_mutations", "--few", "--count", "1000", "--seed", "11"]
     outside = {**os.environ, "PYTHONPATH": str(ROOT), "VMFLOW_JIT": "0"}
@@ -83,11 +83,11 @@ def where(text: str, op: str) -> int:
 
 
 @pytest.mark.parametrize("stride", [0, -1, 1 << 40, 1 << 62, True, 1.0, None])
-def test_windows_that_could_not_be_are_refused(stride: Any) -> None:
+def test_impossible_windows_are_refused(stride: Any) -> None:
     text = text_of(convolution_gradients, flow.ones(1, 2, 5, 5))
     place = where(text, "conv2d_gradient")
     path = ("ops", place, "attributes", 0, "named", 1, 0, "tuple", 0)
-    with pytest.raises(ValueError, match=rf"job\.ops\[{place}\]: conv2d_gradient cannot be called so"):
+    with pytest.raises(ValueError, match=rf"job\.ops\[{place}\]: conv2d_gradient cannot be called like this"):
         Job.from_json(changed(text, *path, to=stride))
 
 
@@ -115,7 +115,7 @@ def test_parts_beyond_their_tensor_are_refused(part: list[Any]) -> None:
     place = where(text, "strided_get")
     shape, strides, offset = part
     to = [{"tuple": [{"tuple": shape}, {"tuple": strides}, offset]}]
-    with pytest.raises(ValueError, match=r"does not lie within|makes .* of such inputs"):
+    with pytest.raises(ValueError, match=r"does not lie within|makes .* from these inputs"):
         Job.from_json(changed(text, "ops", place, "attributes", to=to))
 
 
@@ -132,14 +132,14 @@ def test_results_of_another_dtype_are_refused_but_in_place() -> None:
     other = ["int32", [3], "cpu"]
     for path in (("buffers", number, "meta"), ("ops", 1, "outputs", 0, "meta"), ("ops", 2, "inputs", 0, "meta")):
         text = changed(text, *path, to=other)
-    with pytest.raises(ValueError, match=r"sigmoid makes \[float32\[3\]\] of such inputs, not \[int32\[3\]\]"):
+    with pytest.raises(ValueError, match=r"sigmoid makes \[float32\[3\]\] from these inputs, not \[int32\[3\]\]"):
         Job.from_json(text)
 
 
 @pytest.mark.parametrize("kind", ["unpack", "accumulate", "pack"])
-def test_what_is_of_micro_batches_needs_some(kind: str) -> None:
+def test_ops_of_micro_batches_need_some(kind: str) -> None:
     text = text_of(lambda x: x.clone(), flow.ones(3))
-    with pytest.raises(ValueError, match=f"'{kind}' is of micro-batches, and the job has none"):
+    with pytest.raises(ValueError, match=f"'{kind}' needs micro-batches, and the job has none"):
         Job.from_json(changed(text, "ops", 1, "kind", to=kind))
 
 

@@ -513,7 +513,7 @@ def test_where_a_graph_cannot_be_loaded(model: Model, folder: Path) -> None:
     graph = Forward(lambda x: x.to("sim:3").exp().to("sim:4") * 2)
     bits(graph(flow.ones(2)))
     flow.save(graph, folder)
-    with pytest.raises(ValueError, match=r"it runs on .*sim:3 and sim:4, and map_location can put"):
+    with pytest.raises(ValueError, match=r"the job runs on .*sim:3 and sim:4, but map_location can only move"):
         flow.load_graph(folder, "cpu")
     flow.load_graph(folder)
     with pytest.raises(flow.DeviceUnavailable):
