@@ -157,9 +157,9 @@ class Job:
                     raise ValueError(f"op {position} ({op.name}) reads buffer {buffer}, to which nothing was written")
             filled.update(op.writes())
         fed = {*self.inputs, *[variable.id for variable in self.variables()]}
-        for buffer in self.buffers.values():
-            if buffer.role in ("input", "variable") and buffer.id not in fed:
-                raise ValueError(f"no op feeds buffer {buffer.id}, whose role is {buffer.role!r}")
+        for declared in self.buffers.values():
+            if declared.role in ("input", "variable") and declared.id not in fed:
+                raise ValueError(f"no op feeds buffer {declared.id}, whose role is {declared.role!r}")
         if self.micro_batches > 1:
             self._check_phases()
 

@@ -64,7 +64,7 @@ def test_operands_that_are_doubled_or_missing_are_refused(name: str, count: int)
         "flip": lambda x: x.flip(0),
     }
     text = text_of(calls.get(name, lambda x: getattr(x, name)()), flow.ones(3, 3))
-    with pytest.raises(ValueError, match=rf"job\.ops\[1\]: .* called so: expected 1 inputs, found {count}"):
+    with pytest.raises(ValueError, match=rf"job\.ops\[1\]: .* called like this: expected 1 inputs, found {count}"):
         Job.from_json(changed(text, "ops", 1, "inputs", to=[operand(0, [3, 3])] * count))
 
 
