@@ -1,9 +1,9 @@
-"""The build: setuptools' own, with what is compiled where a C compiler is there.
+"""The build backend: setuptools' own, which also compiles parts of the project if there is a C compiler.
 
-That is an extension module, `vmflow.kernels.native._call_site`, and in wheels the hot modules, which pyproject.toml
-names and mypyc compiles.  VMFLOW_COMPILE decides:
+These parts are an extension module, `vmflow.kernels.native._call_site`, and in wheels the hot modules, which
+pyproject.toml names and mypyc compiles.  VMFLOW_COMPILE decides:
 
-    unset   compile if that is possible, else build plain Python and say so
+    unset   compile if that is possible, else build plain Python and print a note
     0       build plain Python
     1       compile, and fail if that is not possible
 
@@ -37,9 +37,9 @@ ROOT = Path(__file__).resolve().parent
 BUILD = ROOT / "build"
 _PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
-# What the core imports from elsewhere is not looked into: it is objects of which nothing is known.  Looking into numpy
-# alone would take longer than all the rest.  Nor is the `__init__` of the project's own packages, hence compiled
-# modules import each class from the module that defines it.
+# The compiler does not follow the core's imports of other modules: their objects have unknown types.  Following numpy
+# alone would take longer than the rest.  The `__init__` files of the project's packages are not followed either, hence
+# compiled modules import each class from the module that defines it.
 _MYPY_SETTINGS = """
 [mypy]
 follow_imports = skip
@@ -48,15 +48,15 @@ ignore_missing_imports = True
 follow_imports_for_stubs = True
 """
 
-# How those of the project's requirements begin that compiling needs: attrs' classes are to be understood by mypyc, and
-# numpy's headers are the extension module's.
+# The first letters of the project's requirements that compiling needs: mypyc has to understand attrs' classes, and the
+# extension module includes numpy's headers.
 _COMPILER = ("mypy", "attrs", "numpy")
 _HEADERS = ("numpy",)
 
-# Looked into by the compiler and not compiled: what is said there to it.
+# Modules that the compiler reads for their types but does not compile.
 _SEEN = ("vmflow.native",)
 
-# What setup.py hands to setuptools; set while a wheel is being compiled.
+# The arguments of setuptools.setup; set while a wheel is being compiled.
 arguments: dict[str, Any] = {}
 
 
@@ -67,40 +67,41 @@ def modules() -> list[str]:
 
 
 def wanted() -> str:
-    """What VMFLOW_COMPILE says: "auto", "0" or "1"."""
-    said = os.environ.get("VMFLOW_COMPILE", "") or "auto"
-    if said not in ("auto", "0", "1"):
-        raise SystemExit(f"VMFLOW_COMPILE is 0 for plain Python, 1 for a compiled core, or unset; not {said!r}")
-    return said
+    """The value of VMFLOW_COMPILE: "auto", "0" or "1"."""
+    value = os.environ.get("VMFLOW_COMPILE", "") or "auto"
+    if value not in ("auto", "0", "1"):
+        raise SystemExit(f"VMFLOW_COMPILE must be 0 for plain Python, 1 for a compiled core, or unset; not {value!r}")
+    return value
 
 
 def get_requires_for_build_wheel(config_settings: Settings = None) -> list[str]:
-    """As setuptools, and what compiling needs if something is going to be compiled."""
+    """setuptools' requirements, and those of compiling if something will be compiled."""
     return [*build_meta.get_requires_for_build_wheel(config_settings), *compiler_requirements(_COMPILER)]
 
 
 def get_requires_for_build_editable(config_settings: Settings = None) -> list[str]:
-    """The same of an editable install."""
+    """The requirements of an editable install."""
     return [*build_meta.get_requires_for_build_editable(config_settings), *compiler_requirements(_HEADERS)]
 
 
 def compiler_requirements(names: tuple[str, ...]) -> list[str]:
-    """The project's requirements that begin with these names, of the same versions; none if nothing is compiled."""
+    """The project's requirements that begin with these names, in the same versions; none if nothing is compiled."""
     if wanted() == "0" or (wanted() == "auto" and _c_compiler() is None):
         return []
     project = _PROJECT["project"]
-    return [it for it in [*project["optional-dependencies"]["dev"], *project["dependencies"]] if it.startswith(names)]
+    requirements = [*project["optional-dependencies"]["dev"], *project["dependencies"]]
+    return [requirement for requirement in requirements if requirement.startswith(names)]
 
 
 def build_wheel(wheel_directory: str, config_settings: Settings = None, metadata_directory: str | None = None) -> str:
-    """A wheel, compiled or not."""
+    """Build a wheel, compiled or not."""
     return _built(build_meta.build_wheel, compiled, wheel_directory, config_settings, metadata_directory)
 
 
 def build_editable(
     wheel_directory: str, config_settings: Settings = None, metadata_directory: str | None = None
 ) -> str:
-    """An editable install, with the extension module or without."""
+    """Build an editable install, with the extension module or without."""
     return _built(build_meta.build_editable, with_call_site, wheel_directory, config_settings, metadata_directory)
 
 
@@ -112,7 +113,7 @@ def _built(build: Callable[..., str], compiles: Callable[[Path], dict[str, Any]]
             with tempfile.TemporaryDirectory(dir=BUILD) as folder:
                 arguments.update(compiles(Path(folder)))
                 return build(*passed_on)
-        except (Exception, SystemExit) as error:  # what setuptools and mypyc end with where a compiler does not work
+        except (Exception, SystemExit) as error:  # setuptools and mypyc raise either if a compiler does not work
             if wanted() == "1":
                 raise
             print(f"vmflow: nothing is compiled, and it will run as plain Python, slower: {error}", file=sys.stderr)
@@ -122,34 +123,34 @@ def _built(build: Callable[..., str], compiles: Callable[[Path], dict[str, Any]]
 
 
 def build_sdist(sdist_directory: str, config_settings: Settings = None) -> str:
-    """As setuptools, and the links by which modules are found in a checkout where their names say."""
+    """setuptools' archive, and the symbolic links through which a checkout finds packages in other folders."""
     name: str = build_meta.build_sdist(sdist_directory, config_settings)
     path = Path(sdist_directory, name)
     without = path.rename(path.with_suffix(".without-links"))
-    with tarfile.open(without) as given, tarfile.open(path, "w:gz") as made:
-        for member in given:
-            made.addfile(member, given.extractfile(member) if member.isfile() else None)
+    with tarfile.open(without) as archive, tarfile.open(path, "w:gz") as linked:
+        for member in archive:
+            linked.addfile(member, archive.extractfile(member) if member.isfile() else None)
         for link in links():
             added = tarfile.TarInfo(f"{name.removesuffix('.tar.gz')}/{link.relative_to(ROOT).as_posix()}")
             added.type = tarfile.SYMTYPE
             added.linkname = os.readlink(link)
-            made.addfile(added)
+            linked.addfile(added)
     without.unlink()
     return name
 
 
 def links() -> list[Path]:
-    """The packages that lie elsewhere than their names say, and links to which lie there."""
+    """The symbolic links to packages that lie in other folders than their names say."""
     places: dict[str, str] = _PROJECT["tool"]["setuptools"]["package-dir"]
     paths = [ROOT / package.replace(".", "/") for package in places]
     return [path for path in paths if path.is_symlink()]
 
 
 def compiled(folder: Path) -> dict[str, Any]:
-    """Translate the core to C; what setuptools needs to know to compile that.
+    """Translate the core to C; returns the settings with which setuptools compiles it.
 
     Args:
-        folder: an empty one, for all that is made.
+        folder: an empty folder for all generated files.
     """
     settings = with_call_site(folder)
     os.environ["MYPY_FORCE_COLOR"] = "0"
@@ -158,7 +159,7 @@ def compiled(folder: Path) -> dict[str, Any]:
 
 
 def with_call_site(folder: Path) -> dict[str, Any]:
-    """The settings by which setuptools compiles the extension module alone, within `folder`."""
+    """The settings with which setuptools compiles the extension module alone, within `folder`."""
     if _c_compiler() is None:
         raise RuntimeError("there is no C compiler")
     import numpy  # installed by `compiler_requirements`
@@ -170,7 +171,7 @@ def with_call_site(folder: Path) -> dict[str, Any]:
 
 
 def translate(folder: Path) -> list[Any]:
-    """Translate the core to C within `folder`; the extension modules."""
+    """Translate the core to C within `folder`; returns the extension modules."""
     from mypyc.build import mypycify  # installed by `get_requires_for_build_wheel`
 
     sources = copy_sources(folder, modules())
@@ -188,16 +189,16 @@ def translate(folder: Path) -> list[Any]:
         )
     for extension in extensions:
         if sys.platform != "win32":
-            # Otherwise no function is put in place of a call: another library might replace it.  A tenth of a small op.
+            # Otherwise calls go through a table, since another library might replace functions: a tenth of a small op.
             extension.extra_compile_args.append("-fno-semantic-interposition")
-        # setuptools takes no other paths than these.
+        # setuptools accepts only relative paths.
         extension.sources = [os.path.relpath(source, ROOT) for source in extension.sources]
         extension.depends = []
     return extensions
 
 
 def copy_sources(folder: Path, names: Iterable[str]) -> list[str]:
-    """Copy modules to where their names say, since the compiler derives names from paths; those paths."""
+    """Copy modules to the paths of their names, from which the compiler derives names; returns the paths."""
     places: dict[str, str] = _PROJECT["tool"]["setuptools"]["package-dir"]
     sources: list[str] = []
     for module in names:
@@ -207,13 +208,13 @@ def copy_sources(folder: Path, names: Iterable[str]) -> list[str]:
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(source, target)
         sources.append(f"{module.replace('.', '/')}.py")
-    for parent in {path for it in sources for path in (folder / it).parents if folder in path.parents}:
+    for parent in {path for source in sources for path in (folder / source).parents if folder in path.parents}:
         (parent / "__init__.py").touch()
     return sources
 
 
 def _c_compiler() -> str | None:
-    """Where the C compiler is that Python would use; None if it is not installed."""
+    """The path of the C compiler that Python would use; None if it is not installed."""
     if sys.platform == "win32":
         return "cl"  # found by setuptools, which looks into the registry
     named = os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc"

@@ -1,4 +1,4 @@
-"""What pyproject.toml cannot say: that a part of the project may be compiled."""
+"""Passes extension modules to setuptools, which pyproject.toml cannot declare."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Write what type checkers read of declared functions: `vmflow/functions.py` and `vmflow/tensor_methods.py`.
+"""Write declared functions for type checkers: `vmflow/functions.py` and `vmflow/tensor_methods.py`.
 
-Without arguments it writes both files.  A test compares them with what `functions` and `methods` return.
+Without arguments it writes both files.  A test compares them with the results of `functions` and `methods`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PACKAGE = ROOT / "vmflow"
 NOTE = "Written by ``.ci/declarations.py`` from the declarations of the functions; see `vmflow.ops.declaration`."
 WIDTH = 116  # of lines, without the indentation of all methods
 
-# Of which type checkers want one signature.
+# Methods for which type checkers expect one signature.
 _IN_PLACE = ("and", "floordiv", "lshift", "mod", "or", "pow", "rshift", "xor")
 _OPERATORS = {f"__{prefix}{name}__" for name in _IN_PLACE for prefix in ("", "i")}
 
@@ -71,7 +71,7 @@ def functions() -> str:
     in_place = sorted(_tables().in_place_functions())
     lines += ["    from .tensors import Tensor", ""]
     lines += [f"    {name} = Tensor.{name}" for name in in_place]
-    lines += ["", "    __all__ = ["]  # without, type checkers would see the modules too
+    lines += ["", "    __all__ = ["]  # without it, type checkers would see the modules, too
     lines += [f'        "{name}",' for name in sorted([*homes, *in_place])]
     lines += ["    ]", "", "# By name, the modules that are imported when one of their names is first looked up.", ""]
     callable_names = {name: declared.get(name) or _tables().METHODS[name] for name in [*declared, *in_place]}
@@ -105,13 +105,13 @@ def methods() -> str:
 
 
 def _tables() -> Any:
-    for module in declaring():  # also those that the present file does not import yet
+    for module in declaring():  # including modules that the present file does not import yet
         importlib.import_module(f"vmflow.{module}")
     return importlib.import_module("vmflow.ops.declaration")
 
 
 def _home(function: Callable[..., Any]) -> tuple[str, str]:
-    """Where a function is declared, and by which name."""
+    """The module in which a function is declared, and its name there."""
     original = inspect.unwrap(function)
     return original.__module__.removeprefix("vmflow."), original.__name__
 
@@ -127,11 +127,11 @@ def _method(name: str, method: Any, names: _Names) -> Iterator[str]:
         return
     original = inspect.unwrap(method)
     several = typing.get_overloads(original)
-    for number, each in enumerate(several or [original]):
+    for number, overload in enumerate(several or [original]):
         if several:
             yield from ["", "    @overload"] if number else ["    @overload"]
             names.used["overload"] = "typing"
-        yield from _definition(name, each, names)
+        yield from _definition(name, overload, names)
 
 
 def _definition(name: str, function: Any, names: _Names) -> Iterator[str]:
@@ -139,25 +139,25 @@ def _definition(name: str, function: Any, names: _Names) -> Iterator[str]:
     signature = inspect.signature(function)
     first, *rest = signature.parameters.values()
     if name in _OPERATORS:
-        rest = [each for each in rest if each.name != "out"]
-    said = [_parameter(each, function, names) for each in rest]
-    marks = [each.kind for each in rest]
+        rest = [parameter for parameter in rest if parameter.name != "out"]
+    parameters = [_parameter(parameter, function, names) for parameter in rest]
+    marks = [parameter.kind for parameter in rest]
     if inspect.Parameter.KEYWORD_ONLY in marks and inspect.Parameter.VAR_POSITIONAL not in marks:
-        said.insert(marks.index(inspect.Parameter.KEYWORD_ONLY), "*")
+        parameters.insert(marks.index(inspect.Parameter.KEYWORD_ONLY), "*")
     if inspect.Parameter.POSITIONAL_ONLY in marks:
-        said.insert(len(marks) - marks[::-1].index(inspect.Parameter.POSITIONAL_ONLY), "/")
+        parameters.insert(len(marks) - marks[::-1].index(inspect.Parameter.POSITIONAL_ONLY), "/")
     result = names.annotation(signature.return_annotation, function)
-    given = ["self", *said] if first.kind is not inspect.Parameter.VAR_POSITIONAL else said
-    line = f"    def {name}({', '.join(given)}) -> {result}: ..."
+    arguments = ["self", *parameters] if first.kind is not inspect.Parameter.VAR_POSITIONAL else parameters
+    line = f"    def {name}({', '.join(arguments)}) -> {result}: ..."
     if len(line) <= WIDTH:
         yield line
         return
-    one = f"        {', '.join(given)}"
+    joined = f"        {', '.join(arguments)}"
     yield f"    def {name}("
-    if len(one) <= WIDTH:
-        yield one
+    if len(joined) <= WIDTH:
+        yield joined
     else:
-        yield from [f"        {each}," for each in given]
+        yield from [f"        {argument}," for argument in arguments]
     yield f"    ) -> {result}: ..."
 
 
@@ -175,7 +175,7 @@ def _quoted(value: Any) -> str:
 
 
 class _Names:
-    """The names that annotations use, and where they come from.
+    """The names that annotations use, and their modules.
 
     Args:
         methods: the names that mean something else within the class.
@@ -192,7 +192,7 @@ class _Names:
         module = function.__globals__["__name__"]
         for node in ast.walk(tree):
             if isinstance(node, ast.Name):
-                builtin = node.id.removeprefix("_")  # as modules call them where a function has that name
+                builtin = node.id.removeprefix("_")  # modules write `_` before a builtin that their own function hides
                 if hasattr(builtins, builtin):
                     node.id = builtin
                     if builtin in self._methods:
@@ -210,7 +210,7 @@ class _Names:
         return self._modules[module].get(name, (module, name))
 
     def imports(self) -> list[str]:
-        """The statements, in the order that ruff wants."""
+        """The import statements, in the order that ruff wants."""
         standard: list[tuple[str, str, str]] = []
         own: list[tuple[str, str, str]] = []
         for alias, (module, name) in self.used.items():
@@ -221,16 +221,16 @@ class _Names:
         return [*_statements(standard), "", *_statements(own)]
 
 
-def _statements(wanted: list[tuple[str, str, str]]) -> list[str]:
+def _statements(imports: list[tuple[str, str, str]]) -> list[str]:
     modules: dict[str, list[str]] = {}
     lines: list[tuple[str, str]] = []
-    for module, name, alias in sorted(wanted):
+    for module, name, alias in sorted(imports):
         if name == alias:
             modules.setdefault(module, []).append(name)
         else:
             lines.append((module, f"from {module} import {name} as {alias}"))
-    for module, found in modules.items():
-        lines.append((module, f"from {module} import {', '.join(sorted(found))}"))
+    for module, names in modules.items():
+        lines.append((module, f"from {module} import {', '.join(sorted(names))}"))
     return [line for _, line in sorted(lines)]
 
 

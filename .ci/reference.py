@@ -52,7 +52,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def entry(name: str, thing: Any) -> list[str]:
-    """The paragraphs on one function or class; of a class also those on its methods."""
+    """The paragraphs about one function or class, and about the methods of a class."""
     paragraphs = [f"### {name}", f"```python\n{name.rpartition('.')[2]}{signature_of(thing)}\n```"]
     paragraphs += described(inspect.getdoc(thing) or "")
     if inspect.isclass(thing):
@@ -65,7 +65,7 @@ def entry(name: str, thing: Any) -> list[str]:
 
 
 def signature_of(thing: Any) -> str:
-    """The arguments and their defaults, without annotations; "(...)" where Python does not know them."""
+    """The arguments and their defaults, without annotations; "(...)" if Python cannot tell them."""
     try:
         signature = inspect.signature(thing)
     except (TypeError, ValueError):
@@ -77,7 +77,7 @@ def signature_of(thing: Any) -> str:
 def described(text: str) -> list[str]:
     """A docstring as Markdown."""
     griffe_log = logging.getLogger("griffe")
-    griffe_log.setLevel(logging.ERROR)  # it misses annotations, which functions have and docstrings alone have not
+    griffe_log.setLevel(logging.ERROR)  # otherwise it warns that docstrings lack annotations
     paragraphs: list[str] = []
     for section in Docstring(text).parse(Parser.google):
         paragraphs += _SECTIONS.get(section.kind, _as_list)(section)
@@ -125,5 +125,5 @@ def resolved(place: str) -> Any:
 
 
 def is_documented(thing: Any) -> bool:
-    """Whether it is a function or a class, and says what it does."""
+    """Whether it is a function or a class with a docstring."""
     return (inspect.isclass(thing) or inspect.isroutine(thing)) and bool(inspect.getdoc(thing))

@@ -1,11 +1,12 @@
 """Train a small GPT to write Python, inside asyncio, and watch it learn.
 
-The text is the standard library's own source, character by character.  While one task trains, another prints, every few
-hundred steps, what the network writes by then.  At the end: the loss by step, tokens per second, and a longer sample.
+The text is the standard library's own source, character by character.  While one task trains, another prints a sample
+of the network's writing every few hundred steps.  At the end: the loss by step, characters per second, and a longer
+sample.
 
-It takes about a minute; where other programs keep the processors busy, with OPENBLAS_NUM_THREADS=1.
+It takes about a minute; if other programs keep the processors busy, set OPENBLAS_NUM_THREADS=1.
 
-Where there is a C compiler, the first run on a machine begins by compiling kernels, which are kept for the next one.
+With a C compiler, the first run on a machine begins by compiling kernels, which are kept for the next one.
 
     python examples/char_gpt.py [--steps 800] [--seed 0] [--seconds 75] [--outputs outputs]
 """
@@ -29,7 +30,7 @@ import vmflow as flow
 import vmflow.nn.functional as F
 from vmflow import nn
 
-# Well-commented modules that have been there for long; the order is that of their names.
+# Well-commented modules that are in all versions of Python; ordered by name.
 MODULES = [
     *("argparse", "ast", "calendar", "codecs", "copy", "csv", "dis", "enum", "fractions", "functools", "gettext"),
     *("heapq", "inspect", "locale", "mailbox", "optparse", "pickle", "random", "shutil", "statistics", "tarfile"),
@@ -39,7 +40,7 @@ MODULES = [
 
 @dataclass(frozen=True)
 class Text:
-    """Characters as numbers: `letters` are those there are, `numbers` the text in terms of them."""
+    """A text as numbers: `letters` are the different characters, `numbers` are indices into them."""
 
     letters: str
     numbers: np.ndarray[tuple[int], np.dtype[np.int64]]
@@ -48,21 +49,21 @@ class Text:
         return "".join([self.letters[number] for number in numbers])
 
     def encode(self, text: str) -> list[int]:
-        return [self.letters.index(it) for it in text]
+        return [self.letters.index(letter) for letter in text]
 
 
 def load() -> Text:
-    """The source of `MODULES`, or of those that this Python has as single files."""
+    """The source of `MODULES`, except those that this Python does not have as single files."""
     folder = Path(sysconfig.get_paths()["stdlib"])
     files = [folder / f"{name}.py" for name in MODULES]
     source = "\n".join([file.read_text("utf-8") for file in files if file.is_file()])
-    source = "".join([it for it in source if it.isascii() and (it.isprintable() or it == "\n")])
+    source = "".join([letter for letter in source if letter.isascii() and (letter.isprintable() or letter == "\n")])
     letters = "".join(sorted(set(source)))
-    return Text(letters, np.array([letters.index(it) for it in source], np.int64))
+    return Text(letters, np.array([letters.index(letter) for letter in source], np.int64))
 
 
 class Block(nn.Module):
-    """Attention to what came before, then a small network; each is added to what goes in."""
+    """Attention to earlier positions, then a small network; each adds to its input."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -87,7 +88,7 @@ class Block(nn.Module):
 
 
 class GPT(nn.Module):
-    """Numbers (batch, length) of characters to scores (batch, length, letters) of what comes next."""
+    """Maps numbers (batch, length) of characters to scores (batch, length, letters) of the next character."""
 
     def __init__(self, letters: int, context: int = 64, width: int = 128, heads: int = 4, depth: int = 2) -> None:
         super().__init__()
@@ -108,11 +109,11 @@ class GPT(nn.Module):
 
 @dataclass
 class Progress:
-    """What training tells the other tasks.
+    """The progress of training, for the other tasks.
 
     Attributes:
-        losses: of every step so far.
-        tokens: characters trained on so far.
+        losses: the losses of all steps so far.
+        tokens: the number of characters trained on so far.
         due: set when a sample is to be printed.
     """
 
@@ -126,7 +127,7 @@ class Progress:
 
 
 def train_step(model: GPT, optimizer: flow.optim.Optimizer, text: Text, starts: Sequence[int]) -> flow.Tensor:
-    """Issue a step of training on the windows that begin at `starts`; its loss, which need not be there yet."""
+    """Issue a step of training on the windows that begin at `starts`; returns the loss, which may still be computed."""
     windows = flow.tensor(np.stack([text.numbers[start : start + model.context + 1] for start in starts]))
     scores = model(windows[:, :-1])
     loss: flow.Tensor = F.cross_entropy(scores.reshape(-1, len(text.letters)), windows[:, 1:].reshape(-1))
@@ -140,7 +141,7 @@ def train_step(model: GPT, optimizer: flow.optim.Optimizer, text: Text, starts: 
 async def train(
     model: GPT, text: Text, steps: int, seconds: float, seed: int, progress: Progress, every: int, batch: int = 16
 ) -> None:
-    """Train for so many steps, or for so many seconds if those are over before."""
+    """Train for so many steps, but at most for so many seconds."""
     generator = np.random.default_rng(seed)
     optimizer = flow.optim.AdamW(model.parameters(), lr=2e-3, weight_decay=0.01)
     end = time.perf_counter() + seconds
@@ -149,7 +150,7 @@ async def train(
             group["lr"] = 2e-3 * min((step + 1) / 50, 0.55 + 0.45 * math.cos(math.pi * step / steps))
         starts = generator.integers(0, len(text.numbers) - model.context - 1, batch)
         loss = train_step(model, optimizer, text, starts.tolist())
-        # The step has only been issued.  Here the loop goes on with its other tasks.
+        # The step has only been issued.  Here the loop runs its other tasks.
         await loss
         progress.losses.append(loss.item())
         progress.tokens += batch * model.context
@@ -157,13 +158,13 @@ async def train(
             print(f"step {step + 1:5d}   loss {progress.recent():.3f}", flush=True)
             progress.due.set()
         if time.perf_counter() > end:
-            print(f"{seconds:.0f} seconds are over after {step + 1} of {steps} steps")
+            print(f"{seconds:.0f} seconds have passed after {step + 1} of {steps} steps")
             break
 
 
 @flow.no_grad()
 async def write(model: GPT, text: Text, prompt: str, count: int) -> str:
-    """The prompt and `count` more characters, each drawn by its probability, made a little bolder."""
+    """The prompt and `count` more characters, drawn by their probabilities at temperature 0.8."""
     numbers = text.encode(prompt)
     for _ in range(count):
         window = flow.tensor([numbers[-model.context :]])
@@ -174,7 +175,7 @@ async def write(model: GPT, text: Text, prompt: str, count: int) -> str:
 
 
 async def do_all_once(text: Text, batch: int = 16) -> None:
-    """Compute everything that `main` computes, with a network that nobody needs."""
+    """Run all computations of `main` once, with a throw-away network."""
     model = GPT(len(text.letters))
     optimizer = flow.optim.AdamW(model.parameters())
     await train_step(model, optimizer, text, range(batch))
@@ -182,7 +183,7 @@ async def do_all_once(text: Text, batch: int = 16) -> None:
 
 
 async def have_kernels(work: Callable[[], Awaitable[object]]) -> None:
-    """Do some work until all the C kernels that it can use are compiled; at once if they are on disk."""
+    """Run the work until all the C kernels that it can use are compiled; once only, if they are on disk."""
     await work()
     while flow.backends.codegen.pending():
         await asyncio.to_thread(flow.backends.codegen.wait, say=print)
@@ -190,13 +191,13 @@ async def have_kernels(work: Callable[[], Awaitable[object]]) -> None:
 
 
 async def show_samples(model: GPT, text: Text, progress: Progress, count: int) -> None:
-    """Whenever a sample is due, write one; the training goes on meanwhile.  Runs until cancelled."""
+    """Write a sample whenever one is due, while training goes on.  Runs until cancelled."""
     while True:
         await progress.due.wait()
         progress.due.clear()
         begun = len(progress.losses)
-        # A copy: what reads the parameters that a step changes has to wait for that step, and each character would.
-        # And with priority: a character is little work, and a step much.
+        # A copy, since reading parameters waits for the step that changes them, and each character reads them.
+        # With priority, since a character is little work, and a step much.
         frozen = copy.deepcopy(model)
         with flow.scope(priority=1, name="sample"):
             sample = await write(frozen, text, "\ndef ", count)
@@ -207,7 +208,7 @@ async def show_samples(model: GPT, text: Text, progress: Progress, count: int) -
 
 
 def draw(path: Path, losses: list[float]) -> None:
-    """The loss by step, in a picture."""
+    """Draw the loss by step."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -224,7 +225,7 @@ def draw(path: Path, losses: list[float]) -> None:
 
 
 async def main(steps: int, seed: int, seconds: float, outputs: Path, every: int = 200, sample: int = 400) -> Progress:
-    """Train with a task beside it that prints samples, then print what came of it."""
+    """Train, with a task beside it that prints samples, then print the results."""
     text = load()
     async with flow.VirtualMachine("char_gpt"):
         await have_kernels(lambda: do_all_once(text))
@@ -241,7 +242,7 @@ async def main(steps: int, seed: int, seconds: float, outputs: Path, every: int 
         finally:
             sampling.cancel()
         curve = [sum(part) / len(part) for part in np.array_split(progress.losses, min(10, len(progress.losses)))]
-        print("loss, mean of each tenth:", " ".join([f"{it:.3f}" for it in curve]))
+        print("loss, mean of each tenth:", " ".join([f"{loss:.3f}" for loss in curve]))
         print(f"{len(progress.losses)} steps in {taken:.1f} s: {progress.tokens / taken:,.0f} characters per second")
         print(await write(model, text, "\ndef ", sample))
     if importlib.util.find_spec("matplotlib") is not None:

@@ -1,13 +1,13 @@
 """Train a small convolutional network on handwritten digits, inside asyncio.
 
 The data are scikit-learn's: 1797 scanned digits of 8 x 8 pixels.  While the network trains, another coroutine ticks
-every millisecond and keeps account of how late the event loop lets it run.  At the end the network is evaluated on
-digits it has not seen, saved, loaded again, and a picture shows the loss and some predictions.
+every millisecond and records how late the event loop wakes it.  At the end the network is evaluated on digits that it
+was not trained on, saved and loaded again, and a picture shows the loss and some predictions.
 
 In the second act the same network is trained and evaluated as a graph, which is recorded once and then run as a whole:
-from the same weights, over the same batches, it has the same losses to the last bit.
+with the same weights and batches, it has the same losses to the last bit.
 
-Where there is a C compiler, the first run on a machine begins by compiling kernels, which are kept for the next one.
+With a C compiler, the first run on a machine begins by compiling kernels, which are kept for the next one.
 
 With --device cuda, all of it is computed there, and the losses of the first steps are compared with the CPU's.
 VMFLOW_CUDA=emulated shows the same without a GPU, where --steps 20 keeps the wait short.
@@ -55,7 +55,7 @@ class Digits:
 
 @dataclass
 class Heartbeat:
-    """Ticks every `interval` seconds and notes how much later than that it was called."""
+    """Ticks every `interval` seconds and records how much later than that it wakes."""
 
     interval: float = 1e-3
     lags: list[float] = field(default_factory=list)
@@ -99,7 +99,7 @@ def build() -> nn.Module:
 
 
 def train_step(model: nn.Module, optimizer: Any, images: flow.Tensor, labels: flow.Tensor) -> flow.Tensor:
-    """Issue a step of training, and return its loss, which need not be there yet."""
+    """Issue a step of training, and return its loss, which may still be computed."""
     loss: flow.Tensor = nn.functional.cross_entropy(model(images), labels)
     optimizer.zero_grad()
     loss.backward()
@@ -125,7 +125,7 @@ async def train(step: Step, digits: Digits, steps: int, title: str) -> list[floa
     with tqdm(total=steps, unit="step", desc=title) as progress:
         for images, labels in batches(digits, steps):
             loss = step(images, labels)
-            # The step has only been issued.  Here the loop goes on with its other coroutines.
+            # The step has only been issued.  Here the loop runs its other coroutines.
             await loss
             losses.append(loss.item())
             progress.set_postfix(loss=f"{losses[-1]:.3f}", refresh=False)
@@ -162,13 +162,13 @@ class PredictGraph(nn.Graph):
         self.config.allow_fusion(False)
 
     def build(self, images: flow.Tensor) -> flow.Tensor:
-        """As `predict`."""
+        """The same as `predict`."""
         digits: flow.Tensor = self.model(images).argmax(1)
         return digits
 
 
 class ScoreGraph(nn.Graph):
-    """How likely each of the ten digits is, for each image."""
+    """The probability of each of the ten digits, for each image."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -176,13 +176,13 @@ class ScoreGraph(nn.Graph):
         self.with_dynamic_input_shape(size=6)
 
     def build(self, images: flow.Tensor) -> flow.Tensor:
-        """As probabilities."""
+        """The probabilities."""
         likely: flow.Tensor = self.model(images).softmax(1)
         return likely
 
 
 async def save_for_serving(model: nn.Module, folder: Path) -> None:
-    """Write what `python -m vmflow serve` takes: a graph that was built for each size of batch."""
+    """Write a folder for `python -m vmflow serve`: a graph that was built for each size of batch."""
     model.eval()
     graph = ScoreGraph(model)
     with flow.no_grad():
@@ -232,7 +232,7 @@ def draw(path: Path, losses: list[float], digits: Digits, predictions: flow.Tens
 
 @dataclass(frozen=True)
 class Times:
-    """Seconds of a step eagerly and as a graph, and the ratio of the two: each the median of many pairs of runs."""
+    """The seconds of a step eagerly and as a graph, and their ratio: each the median of many pairs of runs."""
 
     eager: float
     graph: float
@@ -240,10 +240,10 @@ class Times:
 
 
 async def compare(digits: Digits, pairs: int, steps: int = 10, batch: int = 64) -> Times:
-    """Time steps of two new networks, one of which is trained eagerly and one as a graph; they take turns.
+    """Time steps of two new networks, one trained eagerly and one as a graph; they take turns.
 
-    A turn is several steps.  A program does one or the other; to change at every step would have each begin with the
-    caches and the helper threads as the other one has left them.
+    A turn is several steps.  Programs do one or the other; changing at every step would measure each with the caches
+    and helper threads in the state that the other has left.
     """
     model, twin = build(), build()
     optimizer = optimizer_of(model)
@@ -259,12 +259,12 @@ async def compare(digits: Digits, pairs: int, steps: int = 10, batch: int = 64) 
                 await ways[way](images, labels)
             spent[way].append((time.perf_counter() - begin) / steps)
     eagerly, as_graph = [times[1:] for times in spent]  # the first call builds the graph
-    ratios = [one / other for one, other in zip(as_graph, eagerly, strict=True)]
+    ratios = [graphed / eager for graphed, eager in zip(as_graph, eagerly, strict=True)]
     return Times(statistics.median(eagerly), statistics.median(as_graph), statistics.median(ratios))
 
 
 async def do_all_once(train_digits: Digits, test_digits: Digits) -> None:
-    """Compute everything that the two acts compute, with networks that nobody needs."""
+    """Run all computations of the two acts once, with throw-away networks."""
     await compare(train_digits, pairs=1, steps=1)
     model = build()
     await predict(model, test_digits.images)
@@ -272,7 +272,7 @@ async def do_all_once(train_digits: Digits, test_digits: Digits) -> None:
 
 
 async def have_kernels(work: Callable[[], Awaitable[object]]) -> None:
-    """Do some work until all the C kernels that it can use are compiled; at once if they are on disk."""
+    """Run the work until all the C kernels that it can use are compiled; once only, if they are on disk."""
     await work()
     while flow.backends.codegen.pending():
         await asyncio.to_thread(flow.backends.codegen.wait, say=print)
@@ -281,20 +281,20 @@ async def have_kernels(work: Callable[[], Awaitable[object]]) -> None:
 
 @dataclass(frozen=True)
 class Start:
-    """The weights, and the state of the random generator, by which batches and dropout are drawn, before training."""
+    """The weights before training, and the state of the random generator of batches and dropout."""
 
     weights: dict[str, flow.Tensor]
     state: flow.Tensor
 
     @classmethod
-    def of(cls, seed: int) -> Start:
-        """The start that a seed makes, the same on all devices."""
+    def from_seed(cls, seed: int) -> Start:
+        """The start for a seed, the same on all devices."""
         flow.manual_seed(seed)
         weights = {name: value.to("cpu").clone() for name, value in build().state_dict().items()}
         return cls(weights, flow.get_rng_state())
 
     def model(self) -> nn.Module:
-        """A network with these weights; the generator begins anew."""
+        """A network with these weights; the generator is reset, too."""
         model = build()
         model.load_state_dict(self.weights)
         flow.set_rng_state(self.state)
@@ -328,13 +328,13 @@ async def second_act(start: Start, digits: Digits, steps: int) -> tuple[list[flo
 
 
 async def compare_with_cpu(start: Start, seed: int, losses: list[float]) -> None:
-    """Take the first steps on the CPU as well."""
+    """Take the first steps on the CPU, too, and print the largest difference of the losses."""
     with flow.device("cpu"):
         digits, _ = load(seed)
         model = start.model()
         step = partial(train_step, model, optimizer_of(model))
         expected = await train(step, digits, min(len(losses), 20), "the same on the CPU")
-    furthest = max([abs(one - other) for one, other in zip(losses, expected, strict=False)])
+    furthest = max([abs(loss - reference) for loss, reference in zip(losses, expected, strict=False)])
     print(f"the first {len(expected)} losses differ from the CPU's by {furthest:.1e} at most")
 
 
@@ -344,37 +344,37 @@ async def main(
     """Train, evaluate, save into the folder `outputs`, load again and predict.
 
     Args:
-        epochs: of training.
-        seed: of all that is drawn.
+        epochs: the number of epochs of training.
+        seed: the seed of all random numbers.
         outputs: the folder for checkpoint and picture.
         served: the folder for a graph to serve; None for none.
-        device: on which to compute.
-        steps: of training, if the epochs have more of them; then graphs are not timed.
+        device: the device on which to compute.
+        steps: the most steps of training; then graphs are not timed.
     """
     async with flow.VirtualMachine("digits"):
         with flow.device(device):
             train_digits, test_digits = load(seed)
-            each = -(-len(train_digits) // 64)
-            count = epochs * each if steps is None else min(steps, epochs * each)
+            steps_per_epoch = -(-len(train_digits) // 64)
+            count = epochs * steps_per_epoch if steps is None else min(steps, epochs * steps_per_epoch)
             if steps is None:
-                # What is timed and compared below is computed by the same kernels from the beginning to the end.
+                # So the same kernels compute all that is timed and compared below.
                 await have_kernels(lambda: do_all_once(train_digits, test_digits))
-            start = Start.of(seed)
+            start = Start.from_seed(seed)
             losses, model = await first_act(start, train_digits, count)
             if device != "cpu":
                 await compare_with_cpu(start, seed, losses)
             await evaluate(model, test_digits, losses, epochs, outputs)
 
-            # A third of the training is enough to see it.
-            part = -(-epochs // 3) * each if steps is None else count
+            # A third of the training shows the agreement.
+            part = -(-epochs // 3) * steps_per_epoch if steps is None else count
             graph_losses, twin = await second_act(start, train_digits, part)
             if graph_losses != losses[: len(graph_losses)]:
-                raise RuntimeError("as a graph the network does not have the losses that it has eagerly")
+                raise RuntimeError("the losses of the graph and of eager training differ")
             twin.eval()
             graph_predictions = await PredictGraph(twin)(test_digits.images)
             if not (await (graph_predictions == await predict(twin, test_digits.images)).all()).item():
-                raise RuntimeError("as a graph the network does not predict what it does eagerly")
-            print(f"as a graph the {len(graph_losses)} losses and the predictions are the same to the last bit")
+                raise RuntimeError("the predictions of the graph and of the eager network differ")
+            print(f"the {len(graph_losses)} losses and the predictions of the graph are the same to the last bit")
             if steps is None:
                 pairs, turn = 20, 10
                 times = await compare(train_digits, pairs, turn)
@@ -387,7 +387,7 @@ async def main(
 
 
 async def evaluate(model: nn.Module, digits: Digits, losses: list[float], epochs: int, outputs: Path) -> None:
-    """Test the network, save it, and test what is loaded again."""
+    """Test the network, save it, load it again, and test the loaded one."""
     predictions = await predict(model, digits.images)
     correct = await (predictions == digits.labels).sum()
     accuracy = correct.item() / len(digits)
@@ -397,7 +397,7 @@ async def evaluate(model: nn.Module, digits: Digits, losses: list[float], epochs
     reloaded.load_state_dict(flow.load(checkpoint)["model"])
     same = await (await predict(reloaded, digits.images) == predictions).all()
     if not same.item():
-        raise RuntimeError("the reloaded network does not predict what the saved one did")
+        raise RuntimeError("the predictions of the reloaded and of the saved network differ")
     picture = outputs / "digits.png"
     draw(picture, losses, digits, predictions, accuracy)
     print(f"saved {checkpoint} and {picture}; the reloaded network predicts the same")
@@ -405,14 +405,14 @@ async def evaluate(model: nn.Module, digits: Digits, losses: list[float], epochs
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """The options, by default those of this process; what serving needs is looked for now, not after training."""
+    """The options, by default those of this process; fails early if packages for serving are missing."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--epochs", type=int, default=10)
-    parser.add_argument("--steps", type=int, help="of training, instead of all of the epochs; nothing is timed then")
-    parser.add_argument("--device", default="cpu", help="on which to compute: cpu, cuda or cuda:1, for instance")
+    parser.add_argument("--steps", type=int, help="stop training after so many steps; nothing is timed then")
+    parser.add_argument("--device", default="cpu", help="the device to compute on: cpu, cuda or cuda:1, for instance")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--outputs", type=Path, default=Path("outputs"), help="folder for checkpoint and picture")
-    parser.add_argument("--serve", type=int, nargs="?", const=8000, metavar="PORT", help="serve it in the end")
+    parser.add_argument("--serve", type=int, nargs="?", const=8000, metavar="PORT", help="serve the network in the end")
     options = parser.parse_args(arguments)
     absent = [name for name in ("safetensors", "starlette", "uvicorn") if find_spec(name) is None]
     if options.serve is not None and absent:

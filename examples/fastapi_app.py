@@ -19,19 +19,19 @@ flow.manual_seed(0)
 model = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 3), nn.Softmax(1)).eval()
 session = serving.InferenceSession(model, inputs=serving.TensorSpec((4,)), timeout=1.0)
 
-# The session begins with the application; on SIGTERM it ends what it has before the server stops.
-# No redirects from /classify/: they would lead to whatever host a request names.
+# The session starts with the application; on SIGTERM it finishes its requests before the server stops.
+# No redirects from /classify/: they would lead to any host that a request names.
 app = FastAPI(lifespan=serving.lifespan(session), redirect_slashes=False)
 app.add_middleware(serving.ErrorResponses)  # full queues are 503, late results 504
 app.add_middleware(serving.RequestScope)  # X-Request-Timeout, and names and traces
-app.add_middleware(serving.DisconnectScope)  # who has gone is computed for no more
+app.add_middleware(serving.DisconnectScope)  # requests of disconnected clients are cancelled
 
 
 @app.post("/classify")
 async def classify(samples: list[list[float]]) -> list[list[float]]:
     """The probabilities of three classes, for each sample.
 
-    Each is a request of its own to the session: those that wait at the same time are computed together.
+    Each sample is a request of its own to the session; requests that wait at the same time are computed together.
     """
     results = await asyncio.gather(*[session.run(sample) for sample in samples])
     return [result.tolist() for result in results]

@@ -1,8 +1,8 @@
-"""Train one network in four ways on simulated ranks: alone, data-parallel, tensor-parallel, and both at once.
+"""Train one network in four ways on simulated ranks: alone, data-parallel, tensor-parallel, and both together.
 
-The program is written as if for one device.  What differs is the sbp of its tensors: how each is spread over the ranks.
-The ranks are threads of this process that run one at a time, so nothing here is faster for being parallel; the point is
-that the losses are the same, and to see the part that each rank holds and the bytes that would go over a network.
+The program is written as if for one device.  Only the sbp of its tensors differs: how each is spread over the ranks.
+The ranks are threads of this process that run one at a time, so nothing here is faster for being parallel; the program
+shows that the losses are equal, which part each rank holds, and how many bytes would go over a network.
 
     python examples/global_tensors.py [--ranks 4] [--steps 20] [--seed 0]
 """
@@ -24,10 +24,10 @@ FEATURES, HIDDEN, CLASSES, BATCH = 20, 32, 5, 24
 
 
 class Layout(NamedTuple):
-    """How the tensors are spread.
+    """The spread of the tensors.
 
     Attributes:
-        ranks: of the placement, nested for a mesh of two axes.
+        ranks: the ranks of the placement, nested for a mesh of two axes.
         sbps: by name of the tensor; others are broadcast.
     """
 
@@ -39,9 +39,9 @@ class Outcome(NamedTuple):
     """The results of training, on one rank.
 
     Attributes:
-        losses: of each step.
-        parts: by name, the shape of the part that this rank has.
-        boxing: the bytes that reach this rank in one step, by what was changed.
+        losses: the loss of each step.
+        parts: by name, the shape of this rank's part.
+        boxing: by change of sbp and shape, the bytes that reach this rank in one step.
     """
 
     losses: list[float]
@@ -67,7 +67,7 @@ def layouts(ranks: int) -> dict[str, Layout]:
 
 
 def train(layout: Layout, steps: int, seed: int) -> Outcome:
-    """Train on the ranks of a layout; each of them calls this."""
+    """Train on the ranks of a layout; each rank calls this."""
     where = flow.placement("cpu", layout.ranks)
     everywhere = [sbp.broadcast] * len(where.shape)
 
@@ -98,10 +98,10 @@ def train(layout: Layout, steps: int, seed: int) -> Outcome:
         losses.append(loss.item())
         if step == 0:
             for boxing in boxings:
-                change = " -> ".join([",".join(map(str, each.sbp)) for each in (boxing.source, boxing.target)])
+                change = " -> ".join([",".join(map(str, tensor.sbp)) for tensor in (boxing.source, boxing.target)])
                 moved[f"{change} of {list(boxing.shape)}"] += round(boxing.nbytes)
     tensors = {"data": inputs, "labels": targets, **dict(model.named_parameters())}
-    return Outcome(losses, {name: tuple(each.to_local().shape) for name, each in tensors.items()}, moved)
+    return Outcome(losses, {name: tuple(tensor.to_local().shape) for name, tensor in tensors.items()}, moved)
 
 
 def report(name: str, outcomes: Sequence[Outcome]) -> None:
@@ -109,7 +109,7 @@ def report(name: str, outcomes: Sequence[Outcome]) -> None:
     print(f"\n{name}: loss {outcomes[0].losses[0]:.4f} -> {outcomes[0].losses[-1]:.4f}")
     width = max(map(len, outcomes[0].parts))
     for tensor in outcomes[0].parts:
-        held = "  ".join([f"rank {rank}: {list(each.parts[tensor])!s:<9}" for rank, each in enumerate(outcomes)])
+        held = "  ".join([f"rank {rank}: {list(outcome.parts[tensor])!s:<9}" for rank, outcome in enumerate(outcomes)])
         print(f"  {tensor:<{width}}  {held}")
     for change, nbytes in outcomes[0].boxing.most_common():
         if nbytes:
@@ -117,16 +117,18 @@ def report(name: str, outcomes: Sequence[Outcome]) -> None:
 
 
 def main(ranks: int, steps: int, seed: int) -> dict[str, list[Outcome]]:
-    """Train in all ways; the outcomes of their ranks."""
-    found: dict[str, list[Outcome]] = {}
+    """Train in all ways; returns the outcomes of all ranks."""
+    results: dict[str, list[Outcome]] = {}
     for name, layout in layouts(ranks).items():
         count = 1 if name == "one rank" else ranks
-        found[name] = dist.simulate(partial(train, layout, steps, seed), count, seed)
-        report(name, found[name])
-    alone = np.array(found["one rank"][0].losses)
-    worst = max(float(np.abs(np.array(each.losses) - alone).max()) for outcomes in found.values() for each in outcomes)
+        results[name] = dist.simulate(partial(train, layout, steps, seed), count, seed)
+        report(name, results[name])
+    alone = np.array(results["one rank"][0].losses)
+    worst = max(
+        float(np.abs(np.array(outcome.losses) - alone).max()) for outcomes in results.values() for outcome in outcomes
+    )
     print(f"\nlargest difference of a loss on any rank from that of one rank: {worst:.1e}")
-    return found
+    return results
 
 
 if __name__ == "__main__":

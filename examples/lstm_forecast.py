@@ -1,11 +1,10 @@
 """Forecast brain waves with an LSTM.
 
 The series is an electroencephalogram that ships with matplotlib: 800 samples of four electrodes.  From the samples so
-far, the network says by how much each electrode will have changed at the next one.  It is trained on the first part and
-judged on the rest against a naive forecast, that nothing will change, and against linear regression on the last eight
-samples.
+far, the network predicts the change of each electrode at the next one.  It is trained on the first part.  On the rest,
+it is compared with a naive forecast, which predicts no change, and with linear regression on the last eight samples.
 
-Where there is a C compiler, the first run on a machine begins by compiling kernels, which are kept for the next one.
+With a C compiler, the first run on a machine begins by compiling kernels, which are kept for the next one.
 
     python examples/lstm_forecast.py [--steps 150] [--seed 0] [--outputs outputs]
 """
@@ -30,12 +29,12 @@ Array = np.ndarray[Any, np.dtype[np.float32]]
 
 ELECTRODES = 4
 TRAINED_ON = 600
-# Linear regression sees so many samples.
+# The number of samples from which linear regression predicts the next one.
 SEEN = 8
 
 
 def load() -> Array:
-    """(samples, electrodes), with mean 0 and variance 1 over what is trained on."""
+    """The series (samples, electrodes), scaled to mean 0 and variance 1 over the samples for training."""
     file = get_sample_data("eeg.dat", asfileobj=False)
     series = np.fromfile(str(file), np.float64).reshape(-1, ELECTRODES)
     known = series[:TRAINED_ON]
@@ -43,7 +42,7 @@ def load() -> Array:
 
 
 class Forecaster(nn.Module):
-    """From samples (batch, steps, electrodes) to the next one after each step."""
+    """Maps samples (batch, steps, electrodes) to the next one after each step."""
 
     def __init__(self, hidden: int = 16) -> None:
         super().__init__()
@@ -54,7 +53,7 @@ class Forecaster(nn.Module):
     def forward(self, series: flow.Tensor) -> flow.Tensor:
         changes = series[:, 1:] - series[:, :-1]
         states, _ = self.lstm(flow.cat([series[:, 1:], changes], -1))
-        # The network says how much changes; it need not learn to repeat what it sees.
+        # The network predicts changes, so that it need not learn to repeat its input.
         result: flow.Tensor = series[:, 1:] + self.head(self.dropout(states))
         return result
 
@@ -74,7 +73,7 @@ async def train(model: Forecaster, series: Array, steps: int, seed: int, length:
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
-        # Everything above has only been issued.  Here the loop may go on with other tasks.
+        # Everything above has only been issued.  Here the loop may run other tasks.
         await loss
         losses.append(loss.item())
     return losses
@@ -82,21 +81,21 @@ async def train(model: Forecaster, series: Array, steps: int, seed: int, length:
 
 @flow.no_grad()
 async def forecast(model: Forecaster, series: Array) -> Array:
-    """What the model says of samples 2, 3, ... from those before each."""
+    """The model's predictions of samples 2, 3, ..., each from the samples before it."""
     model.eval()
     predictions: flow.Tensor = await model(flow.tensor(series[None, :-1]))
     return np.asarray(predictions[0].numpy())
 
 
 async def do_all_once(series: Array) -> None:
-    """Compute everything that `main` computes with the network, with one that nobody needs."""
+    """Run all computations of `main` once, with a throw-away network."""
     model = Forecaster()
     await train(model, series[:TRAINED_ON], 1, 0)
     await forecast(model, series)
 
 
 async def have_kernels(work: Callable[[], Awaitable[object]]) -> None:
-    """Do some work until all the C kernels that it can use are compiled; at once if they are on disk."""
+    """Run the work until all the C kernels that it can use are compiled; once only, if they are on disk."""
     await work()
     while flow.backends.codegen.pending():
         await asyncio.to_thread(flow.backends.codegen.wait, say=print)
@@ -104,7 +103,7 @@ async def have_kernels(work: Callable[[], Awaitable[object]]) -> None:
 
 
 def regression(series: Array) -> Array:
-    """The same for samples `SEEN`, ... by the linear forecast that fits the first part best."""
+    """Predictions of samples `SEEN`, ... by linear regression on the first part."""
     seen = np.concatenate([series[index : len(series) - SEEN + index] for index in range(SEEN)], 1)
     seen = np.concatenate([seen, np.ones_like(seen[:, :1])], 1)
     factors = np.linalg.lstsq(seen[: TRAINED_ON - SEEN], series[SEEN:TRAINED_ON], rcond=None)[0]
@@ -112,13 +111,13 @@ def regression(series: Array) -> Array:
 
 
 def error(predictions: Array, truth: Array) -> float:
-    """The root of the mean square."""
+    """The root of the mean squared error."""
     return float(np.sqrt(np.mean((predictions - truth) ** 2)))
 
 
 @dataclass(frozen=True)
 class Errors:
-    """Of three forecasts of samples that were not trained on, in standard deviations of the series."""
+    """Errors of three forecasts on samples that were not trained on, in standard deviations of the series."""
 
     lstm: float
     naive: float
@@ -126,7 +125,7 @@ class Errors:
 
 
 def draw(path: Path, losses: list[float], truth: Array, predictions: Array, errors: Errors) -> None:
-    """The loss by step, and a stretch of each electrode with its forecasts."""
+    """Draw the loss by step, and a stretch of each electrode with its forecasts."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -139,11 +138,11 @@ def draw(path: Path, losses: list[float], truth: Array, predictions: Array, erro
     axes.semilogy(losses)
     axes.set(xlabel="step", ylabel="mean squared error", title="training")
     right.suptitle(f"one sample ahead: error {errors.lstm:.3f}, naive {errors.naive:.3f}, linear {errors.linear:.3f}")
-    for number, one in enumerate(right.subplots(ELECTRODES, 1, sharex=True)):
-        one.plot(truth[shown, number], color="0.6", label="measured")
-        one.plot(predictions[shown, number], linewidth=1, label="forecast")
-        one.set_ylabel(f"electrode {number + 1}")
-    one.legend(loc="upper right")
+    for number, plot in enumerate(right.subplots(ELECTRODES, 1, sharex=True)):
+        plot.plot(truth[shown, number], color="0.6", label="measured")
+        plot.plot(predictions[shown, number], linewidth=1, label="forecast")
+        plot.set_ylabel(f"electrode {number + 1}")
+    plot.legend(loc="upper right")
     figure.savefig(path, dpi=110)
     plt.close(figure)
 

@@ -1,20 +1,20 @@
-"""Let three stages of a graph overlap, inside asyncio, and draw what ran when.
+"""Overlap three stages of a graph, inside asyncio, and draw when each ran.
 
 Batches of small pictures are stored as JPEG stores them, as cosine coefficients of blocks of 8 x 8.  One graph does the
 rest: it decodes a batch on the CPU, copies it to a device (the simulated one, which computes with numpy), and there a
-convolutional network gives it scores.  Each of the three is a task of the graph on a stream of its own.
+convolutional network computes scores.  Each of the three is a task of the graph on a stream of its own.
 
-First each launch is awaited before the next, so that one stage runs at a time.  Then several launches are in flight:
-while one batch is being computed, the next is decoded.  Both are recorded by the profiler, and a picture shows the
-tracks.  A slice is the time that passed: where other programs keep the cores busy, overlapping gains little.
+First each launch is awaited before the next, so that one stage runs at a time.  Then several launches run together:
+while one batch is being computed, the next is decoded.  The profiler records both, and a picture shows the tracks.
+Each slice is wall-clock time: if other programs use the cores, overlapping gains little.
 
 The CPU's stage has a thread of its own.  The simulated device has none: its copies and kernels take turns on the event
-loop's thread, so that of the three stages two can run at a time, and a copy never while the device computes.  That is
-also why the tracks have gaps: what comes next is decided between two kernels.
+loop's thread, so that two of the three stages can run at a time, and a copy never runs while the device computes.  The
+gaps in the tracks have the same cause: between two kernels the loop decides about the next one.
 
-Where there is a C compiler, the first run on a machine begins by compiling kernels, which are kept for the next one.
+With a C compiler, the first run on a machine begins by compiling kernels, which are kept for the next one.
 
-    python examples/pipeline.py [--launches 24] [--in-flight 8] [--seed 0] [--outputs outputs]
+    python examples/pipeline.py [--launches 24] [--concurrent 8] [--seed 0] [--outputs outputs]
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ from vmflow.profiler.events import Event
 
 SIDE = 8
 
-# By the name of the track that the profiler has for its stream.
+# By the name of the stream's track in the profiler.
 STAGES = {"cpu:compute": "load", "sim:0:host_to_device": "copy", "sim:0:compute": "compute"}
 
 
 @attrs.frozen
 class Slice:
-    """A time at which a stage was busy, in milliseconds since the first."""
+    """The milliseconds, since the first event, in which a stage was busy."""
 
     stage: str
     begin: float
@@ -55,7 +55,7 @@ class Slice:
 
 @attrs.frozen
 class Recorded:
-    """What came of some launches.
+    """The times and results of some launches.
 
     Attributes:
         seconds: from the first call to the last result.
@@ -68,7 +68,7 @@ class Recorded:
     classes: list[list[int]]
 
     def busy(self, stage: str) -> float:
-        """The part of the time in which a stage was at work."""
+        """The part of the time in which a stage was busy."""
         return sum([slice_.end - slice_.begin for slice_ in self.slices[stage]]) / 1e3 / self.seconds
 
 
@@ -81,7 +81,7 @@ class Decoder(nn.Module):
         basis = np.cos(np.pi * (2 * waves[None, :] + 1) * waves[:, None] / (2 * SIDE)) * np.sqrt(2 / SIDE)
         basis[0] /= np.sqrt(2)
         self.register_buffer("basis", flow.tensor(basis.astype(np.float32)))
-        # How coarsely each coefficient was rounded: the more, the finer its wave.
+        # The rounding step of each coefficient: the finer its wave, the larger.
         self.register_buffer("steps", flow.tensor((1 + waves[None, :] + waves[:, None]).astype(np.float32) / 256))
 
     def forward(self, coefficients: flow.Tensor) -> flow.Tensor:
@@ -92,7 +92,7 @@ class Decoder(nn.Module):
         return result
 
     def encode(self, pictures: np.ndarray) -> flow.Tensor:
-        """The other way round, for pictures (n, height, width) in numpy."""
+        """The inverse, for pictures (n, height, width) in numpy."""
         count, height, width = pictures.shape
         blocks = (pictures - 0.5).reshape(count, height // SIDE, SIDE, width // SIDE, SIDE).transpose(0, 1, 3, 2, 4)
         basis = self.basis.numpy()
@@ -115,7 +115,7 @@ def network() -> nn.Module:
 
 
 class Pipeline(nn.Graph):
-    """Decode, copy, compute; and bring the classes back."""
+    """Decode, copy, compute; and copy the classes back."""
 
     def __init__(self, decoder: Decoder, model: nn.Module) -> None:
         super().__init__()
@@ -132,7 +132,7 @@ class Pipeline(nn.Graph):
 
 
 def make_batches(decoder: Decoder, count: int, size: int, width: int, seed: int) -> list[flow.Tensor]:
-    """Pictures of a few waves across each other, as coefficients."""
+    """Pictures of two crossed waves each, as coefficients."""
     generator = np.random.default_rng(seed)
     place = np.linspace(0, 2 * np.pi, width)
     batches = []
@@ -143,13 +143,15 @@ def make_batches(decoder: Decoder, count: int, size: int, width: int, seed: int)
     return batches
 
 
-async def launch_all(graph: Pipeline, batches: Sequence[flow.Tensor], launches: int, in_flight: int) -> list[list[int]]:
-    """Call the graph so many times, with so many calls under way at once; the results in order."""
+async def launch_all(
+    graph: Pipeline, batches: Sequence[flow.Tensor], launches: int, concurrent: int
+) -> list[list[int]]:
+    """Call the graph so many times, with so many calls running at a time; the results in order."""
     waiting: deque[flow.Tensor] = deque()
     classes: list[list[int]] = []
     for number in range(launches):
-        waiting.append(graph(batches[number % len(batches)]))  # returns at once
-        if len(waiting) == in_flight:
+        waiting.append(graph(batches[number % len(batches)]))  # returns immediately
+        if len(waiting) == concurrent:
             classes.append((await waiting.popleft()).tolist())
     while waiting:
         classes.append((await waiting.popleft()).tolist())
@@ -157,7 +159,7 @@ async def launch_all(graph: Pipeline, batches: Sequence[flow.Tensor], launches: 
 
 
 async def have_kernels(work: Callable[[], Awaitable[object]]) -> None:
-    """Do some work until all the C kernels that it can use are compiled; at once if they are on disk."""
+    """Run the work until all the C kernels that it can use are compiled; once only, if they are on disk."""
     await work()
     while flow.backends.codegen.pending():
         await asyncio.to_thread(flow.backends.codegen.wait, say=print)
@@ -165,29 +167,29 @@ async def have_kernels(work: Callable[[], Awaitable[object]]) -> None:
 
 
 def stage_of(event: Event, graph: Pipeline) -> str | None:
-    """Which stage it is the work of, if it is a graph's."""
+    """The stage to which an event belongs; None if there is none."""
     if event.kind != "run" or not event.name.startswith(f"{graph.name}: "):
         return None
-    # What brings the classes back takes no time to speak of.
+    # Copying the classes back takes almost no time.
     return STAGES.get(event.track)
 
 
-async def record(graph: Pipeline, batches: Sequence[flow.Tensor], launches: int, in_flight: int) -> Recorded:
-    """Launch all, and look at what the profiler has seen."""
+async def record(graph: Pipeline, batches: Sequence[flow.Tensor], launches: int, concurrent: int) -> Recorded:
+    """Launch all, and collect the profiler's events."""
     async with profiler.profile() as recording:
         begin = time.perf_counter()
-        classes = await launch_all(graph, batches, launches, in_flight)
+        classes = await launch_all(graph, batches, launches, concurrent)
         seconds = time.perf_counter() - begin
     slices: dict[str, list[Slice]] = {stage: [] for stage in STAGES.values()}
     events = [(stage, event) for event in recording.events() if (stage := stage_of(event, graph)) is not None]
-    first = min([it.begin for _, it in events])
-    for stage, it in events:
-        slices[stage].append(Slice(stage, (it.begin - first) / 1e3, (it.end - first) / 1e3))
+    first = min([event.begin for _, event in events])
+    for stage, event in events:
+        slices[stage].append(Slice(stage, (event.begin - first) / 1e3, (event.end - first) / 1e3))
     return Recorded(seconds, slices, classes)
 
 
 def report(name: str, recorded: Recorded) -> None:
-    """Print how busy the stages were."""
+    """Print the part of the time in which each stage was busy."""
     launches = len(recorded.classes)
     shares = {stage: recorded.busy(stage) for stage in recorded.slices}
     busy = ", ".join([f"{stage} {share:.0%}" for stage, share in shares.items()])
@@ -198,7 +200,7 @@ def report(name: str, recorded: Recorded) -> None:
 
 
 def draw(path: Path, panels: dict[str, Recorded], shown: int = 10) -> None:
-    """The tracks of both ways one above the other, on one scale; each launch has a colour."""
+    """Draw the tracks of both runs above each other, on one scale; each launch has a colour."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -214,7 +216,7 @@ def draw(path: Path, panels: dict[str, Recorded], shown: int = 10) -> None:
                 axes.broken_barh(
                     [(slice_.begin, slice_.end - slice_.begin)], (height - 0.4, 0.8), color=colour, edgecolor="white"
                 )
-                if stage != "copy":  # which is too narrow for a number
+                if stage != "copy":  # too narrow for a number
                     middle = (slice_.begin + slice_.end) / 2
                     axes.text(middle, height, str(number), ha="center", va="center", color="white", fontsize=9)
             axes.text(1.01, height, f"busy {share:.0%}", transform=axes.get_yaxis_transform(), va="center")
@@ -230,7 +232,7 @@ def draw(path: Path, panels: dict[str, Recorded], shown: int = 10) -> None:
 
 
 async def main(
-    launches: int, in_flight: int, seed: int, outputs: Path, size: int = 48, width: int = 160
+    launches: int, concurrent: int, seed: int, outputs: Path, size: int = 48, width: int = 160
 ) -> dict[str, Recorded]:
     """Run both ways, print how busy the stages were, and draw the picture into the folder `outputs`."""
     flow.manual_seed(seed)
@@ -239,18 +241,18 @@ async def main(
         model = network()
         batches = make_batches(decoder, 4, size, width, seed)
         graph = Pipeline(decoder, model)
-        # The first time it is built.
+        # Builds the graph, too.
         await have_kernels(lambda: launch_all(graph, batches, 2, 2))
         panels = {
             "each launch awaited before the next": await record(graph, batches, launches, 1),
-            f"{in_flight} launches in flight": await record(graph, batches, launches, in_flight),
+            f"{concurrent} launches at a time": await record(graph, batches, launches, concurrent),
         }
         for name, recorded in panels.items():
             report(name, recorded)
-        one, many = panels.values()
-        if one.classes != many.classes:
-            raise RuntimeError("overlapping has changed what comes out")
-        print(f"the results are the same, {one.seconds / many.seconds:.2f} times as fast")
+        awaited, overlapped = panels.values()
+        if awaited.classes != overlapped.classes:
+            raise RuntimeError("overlapping has changed the results")
+        print(f"the results are the same, {awaited.seconds / overlapped.seconds:.2f} times as fast")
     picture = outputs / "pipeline.png"
     draw(picture, panels)
     print(f"saved {picture}")
@@ -260,9 +262,9 @@ async def main(
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--launches", type=int, default=24)
-    parser.add_argument("--in-flight", type=int, default=8)
+    parser.add_argument("--concurrent", type=int, default=8)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--outputs", type=Path, default=Path("outputs"), help="folder for the picture")
     options = parser.parse_args()
     options.outputs.mkdir(parents=True, exist_ok=True)
-    asyncio.run(main(options.launches, options.in_flight, options.seed, options.outputs))
+    asyncio.run(main(options.launches, options.concurrent, options.seed, options.outputs))

@@ -1,7 +1,7 @@
 """Stream tokens from a small language model, each as soon as it is known.
 
-A GRU learns one sentence, letter by letter, in a few seconds.  Then a session streams what follows a prompt: to this
-program, or with --serve to HTTP clients, as server-sent events.
+A GRU learns one sentence, letter by letter, in a few seconds.  Then a session streams the continuation of a prompt: to
+this program, or with --serve to HTTP clients, as server-sent events.
 
     python examples/stream_tokens.py [--steps 150] [--seed 0] [--prompt "Tokens "] [--serve]
 
@@ -28,12 +28,12 @@ TEXT = "Tokens come one by one, each as soon as it is known, and stop when nobod
 CODES = 256  # of one byte, so that none can be out of range
 MOST_TOKENS = 200
 
-# Prompts differ in length; they are padded to one of these to be computed together.
+# Prompts differ in length; they are padded to one of these lengths to be computed together.
 LENGTH = serving.Dim("length", (16, 64))
 
 
 class Writer(nn.Module):
-    """From character codes (batch, length) to scores of the next one after each (batch, length, codes)."""
+    """Maps character codes (batch, length) to scores of the next one after each (batch, length, codes)."""
 
     def __init__(self, width: int = 64) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class Writer(nn.Module):
         return scores
 
     def step(self, codes: flow.Tensor, state: flow.Tensor | None) -> tuple[flow.Tensor, flow.Tensor]:
-        """The scores after each code, and the state to go on from."""
+        """The scores after each code, and the state from which to continue."""
         outputs, state = self.gru(self.embedding(codes.to(flow.int64)), state)
         return self.head(outputs), state
 
@@ -65,19 +65,19 @@ async def train(model: Writer, steps: int) -> float:
     return loss
 
 
-# As a decorator: a `with` block that stays open across a yield would last for who reads the tokens.
+# As a decorator: a `with` block that stays open across a yield would also apply to the code that reads the tokens.
 @flow.no_grad()
 async def tokens(model: Writer, prompt: Any) -> AsyncIterator[str]:
-    """What follows a prompt, up to the end of the line: the stream function of the session.
+    """The stream function of the session: the continuation of a prompt, up to the end of the line.
 
     Args:
-        model: that of the session.
+        model: the session's model.
         prompt: character codes of one request, a uint8 array of shape (length,).
     """
     codes, state = flow.from_numpy(prompt[np.newaxis]), None
     for _ in range(MOST_TOKENS):
         scores, state = model.step(codes, state)
-        # Awaited, so that others on the event loop go on meanwhile.
+        # Awaited, so that other tasks of the event loop run meanwhile.
         best = (await scores[0, -1].argmax()).item()
         if chr(best) == "\n":
             return
@@ -98,11 +98,11 @@ def session_of(model: Writer) -> serving.InferenceSession:
 
 
 async def write(session: serving.InferenceSession, prompt: str) -> str:
-    """Print a prompt and what follows it, token by token, and return it."""
+    """Print a prompt and its continuation, token by token, and return both."""
     written = prompt
     print(prompt, end="", flush=True)
     codes = [ord(letter) for letter in prompt]
-    # Closed at once where the reading ends early, so that no more tokens are computed.
+    # Closed immediately when the reading ends early, so that no more tokens are computed.
     async with contextlib.aclosing(session.stream(codes)) as stream:
         async for token in stream:
             written += token
@@ -112,7 +112,7 @@ async def write(session: serving.InferenceSession, prompt: str) -> str:
 
 
 async def main(steps: int, seed: int, prompt: str) -> tuple[Writer, str]:
-    """Train, write, and return the model and what was written."""
+    """Train and write; returns the model and the text."""
     flow.manual_seed(seed)
     model = Writer()
     loss = await train(model, steps)
@@ -126,10 +126,10 @@ if __name__ == "__main__":
     parser.add_argument("--steps", type=int, default=150)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--prompt", default="Tokens ")
-    parser.add_argument("--serve", action="store_true", help="on http://127.0.0.1:8000, until Ctrl+C")
-    given = parser.parse_args()
-    trained, _ = asyncio.run(main(given.steps, given.seed, given.prompt))
-    if given.serve:
+    parser.add_argument("--serve", action="store_true", help="serve on http://127.0.0.1:8000, until Ctrl+C")
+    options = parser.parse_args()
+    trained, _ = asyncio.run(main(options.steps, options.seed, options.prompt))
+    if options.serve:
         import uvicorn
 
         uvicorn.run(serving.app(session_of(trained)))

@@ -20,7 +20,7 @@ async def test_digits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
         # Nothing is compiled beside what was timed.
         assert example.flow.backends.codegen.pending() == 0
     printed = capsys.readouterr().out
-    assert "as a graph the 23 losses and the predictions are the same to the last bit" in printed
+    assert "the 23 losses and the predictions of the graph are the same to the last bit" in printed
     assert (tmp_path / "digits.png").stat().st_size > 1000
     found = read(printed)
     assert min(found.graph, found.eager, found.ratio) > 0

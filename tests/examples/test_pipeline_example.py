@@ -1,4 +1,4 @@
-"""The stages of the pipeline run once for each launch, and overlap only where several launches are in flight."""
+"""The stages of the pipeline run once for each launch, and overlap only if several launches run together."""
 
 from __future__ import annotations
 
