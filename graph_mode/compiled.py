@@ -191,11 +191,11 @@ class CompiledGraph:
             self._variables = self._present_variables()
             runtime = self._runtime(mode)
 
-    def run_by_vm(self, given: Sequence[Tensor], numbers: Sequence[float]) -> Any:
+    def run_by_vm(self, arguments: Sequence[Tensor], numbers: Sequence[float]) -> Any:
         """Run the graph once, op by op."""
         machine = current_machine()
         draws = self._draws()
-        results = vm_run.run(machine, self.full_job, self._bindings, given, numbers, draws)
+        results = vm_run.run(machine, self.full_job, self._bindings, arguments, numbers, draws)
         return self._structured(results)
 
     def close(self) -> None:

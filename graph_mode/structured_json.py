@@ -75,16 +75,16 @@ def parsed(text: str, kind: str, versions: Collection[int]) -> tuple[int, dict[s
     if not isinstance(content, dict) or content.get("kind") != kind:
         found = content.get("kind") if isinstance(content, dict) else content
         raise refused(kind, f"expected an object of the kind {kind!r}, found {shown(found)}")
-    found = content.get("version")
-    if type(found) is not int or found not in versions:
+    version = content.get("version")
+    if type(version) is not int or version not in versions:
         reason = "there is no such version"
-        if type(found) is int and found > max(versions):
+        if type(version) is int and version > max(versions):
             reason = "a newer version of vmflow has written it"
-        elif type(found) is int and 1 <= found < min(versions):
+        elif type(version) is int and 1 <= version < min(versions):
             reason = "an older version of vmflow has written it"
         known = " and ".join(map(str, versions))
-        raise refused(kind, f"the format's version is {shown(found)}, and this vmflow reads {known}: {reason}")
-    return found, {key: value for key, value in content.items() if key not in ("kind", "version")}
+        raise refused(kind, f"the format's version is {shown(version)}, and this vmflow reads {known}: {reason}")
+    return version, {key: value for key, value in content.items() if key not in ("kind", "version")}
 
 
 def read(text: str, kind: str, builders: Mapping[int, Callable[[dict[str, Any]], Any]]) -> Any:

@@ -38,7 +38,7 @@ def drop_identities(job: Job, settings: Settings) -> Job:
     """Let ops read the sources of copies and of other ops that change nothing."""
     walk = _Walk(flow_of(job))
     ops = [walk.rewritten(position, op) for position, op in enumerate(job.ops)]
-    return job if all([one is other for one, other in zip(ops, job.ops, strict=True)]) else job.with_ops(ops)
+    return job if all([new is old for new, old in zip(ops, job.ops, strict=True)]) else job.with_ops(ops)
 
 
 @attrs.frozen

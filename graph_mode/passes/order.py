@@ -29,7 +29,7 @@ def reorder(job: Job, settings: Settings) -> Job:
     for place, run in groupby(range(len(job.ops)), lambda position: _place(job.ops[position])):
         positions = list(run)
         ops += _reordered(flow, positions, wanted) if place else [job.ops[position] for position in positions]
-    return job if all([one is other for one, other in zip(ops, job.ops, strict=True)]) else job.with_ops(ops)
+    return job if all([new is old for new, old in zip(ops, job.ops, strict=True)]) else job.with_ops(ops)
 
 
 def _place(op: JobOp) -> tuple[object, ...]:

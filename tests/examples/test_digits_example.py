@@ -1,4 +1,4 @@
-"""The digits are learned in both ways, and what is timed is found by who measures first runs."""
+"""The digits are learned in both ways, and the benchmark of first runs can read the printed times."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ async def test_digits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
         pytest.importorskip(needed, reason="comes with the extra examples")
     with imported("digits") as example:
         await example.main(2, 0, tmp_path)
-        # Nothing is compiled beside what was timed.
+        # Nothing was compiled during the timed runs.
         assert example.flow.backends.codegen.pending() == 0
     printed = capsys.readouterr().out
     assert "the 23 losses and the predictions of the graph are the same to the last bit" in printed

@@ -1,4 +1,4 @@
-"""The four ways to train have the same losses, and spread what they say."""
+"""The four ways to train have the same losses, and spread the tensors as documented."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the examples serve answers."""
+"""The answers of the served examples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Running one program eagerly, as a graph, and op by op, and comparing every bit of what comes out."""
+"""Runs one program eagerly, as a graph, and op by op, and compares every bit of the results."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .support import computing
 
 Bits: TypeAlias = tuple[str, tuple[int, ...], bytes]
 
-# program(state, *arguments) -> results; the state is what it may change, and becomes variables of the graph.
+# program(state, *arguments) -> results; the program may change the state, whose tensors are variables of the graph.
 Program: TypeAlias = Callable[..., Any]
 
 
@@ -29,7 +29,7 @@ class ProgramGraph(Graph):
         self.state = list(state)
 
     def build(self, *arguments: Any) -> Any:
-        """What the program does."""
+        """Run the program."""
         return self.program(self.state, *arguments)
 
 
@@ -67,7 +67,7 @@ def _all_bits(results: Any, state: Sequence[Tensor]) -> list[Bits]:
 
 
 def eagerly(program: Program, make_state: Callable[[], list[Tensor]], rounds: Sequence[Sequence[Any]]) -> Any:
-    """What the program gives and what the state is, after each round."""
+    """The results of the program and the state, after each round."""
     flow.manual_seed(7)
     state = make_state()
     return [_all_bits(program(state, *arguments), state) for arguments in _copies(rounds)]

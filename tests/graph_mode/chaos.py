@@ -4,7 +4,7 @@ A round is a few programs, lists of steps, played at once by a script, by thread
 graphs, arguments and parameters of its own; all share one more graph, which changes nothing.  Afterwards every program
 is played again, eagerly and alone, and must have found the same values to the bit, or the same errors.  Where it is a
 matter of time what happens (a deadline, a device that fails, a machine that is closed in the middle), the error that
-may come instead is allowed.  What a step of training has left that a failing device has torn, nobody can know.
+may come instead is allowed.  After a device has failed in a step of training, its results are unknown.
 
 In some rounds there are two machines.  Programs begin on one of them, and move to the other in the middle of things.
 
@@ -54,7 +54,7 @@ ROWS, WIDTH = 3, 4
 
 
 class DeviceFault(OSError):
-    """What the simulated device was told to fail with."""
+    """The error with which the simulated device fails."""
 
 
 class Contradiction(AssertionError):
@@ -70,7 +70,7 @@ def check(good: bool, what: str) -> None:
         raise Contradiction(what)
 
 
-# What is played
+# Rounds
 
 
 class Step(NamedTuple):
@@ -82,7 +82,7 @@ class Step(NamedTuple):
 
 
 class Round(NamedTuple):
-    """What is played at once.
+    """Programs that are played together.
 
     Attributes:
         graphs: by program, the kinds of its graphs, and how many slots their registers have.
@@ -154,11 +154,11 @@ def _program(choose: random.Random, graphs: int, length: int, machines: int) -> 
     return tuple(steps)
 
 
-# What is called
+# Models
 
 
 class Net(nn.Module):
-    """A small model; what it computes depends on its kind.
+    """A small model, whose computation depends on its kind.
 
     Args:
         kind: one of `KINDS`.
@@ -265,7 +265,7 @@ def _leaves(tree: Any) -> list[flow.Tensor]:
     return list(tree) if isinstance(tree, (tuple, list)) else [tree]
 
 
-# Who plays
+# Players
 
 
 class Player:
@@ -316,10 +316,10 @@ class Player:
         return made
 
     def go_to(self, machine: int) -> None:
-        """Issue what comes to this one."""
+        """Issue the following steps on this machine."""
         MODE.set(MODE.get().replace(machine=self.machines[machine % len(self.machines)]))
 
-    # Each step returns what is to be waited for, if it is to be read.
+    # Each step returns the tensors to wait for, if they are to be read.
 
     def take(self, position: int) -> int | None:
         """Take a step; returns the one whose results are to be read now."""
@@ -362,7 +362,7 @@ class Player:
         return None
 
     def glanced(self, position: int) -> flow.Tensor | None:
-        """What is awaited at this step, and given up."""
+        """The result that this step awaits and then gives up; None if it does not."""
         step = self.steps[position]
         left = [result for result in self.results if result not in self.found]
         return self.results[left[step.detail % len(left)]][0] if step.kind == "glance" and left else None
@@ -425,7 +425,7 @@ class Player:
         self.results[position] = _leaves(tree)
 
     def rest(self) -> list[int]:
-        """What is left to read in the end; the others never are."""
+        """The tensors to read in the end; the others are never read."""
         choose = random.Random(self.round.seed)
         return [result for result in self.results if result not in self.found and choose.random() < 0.8]
 
@@ -437,7 +437,7 @@ def _places(mode: str, number: int) -> tuple[str, str]:
 
 
 def _value(read: Any) -> Any:
-    """What reading gives: an array, or the error."""
+    """The result of reading: an array, or the error."""
     try:
         return read()
     except (Exception, Cancelled, DeadlineExceeded) as error:
@@ -535,7 +535,7 @@ def _surroundings(mode: str, seed: int) -> Iterator[None]:
 
 
 def run(rounds: Round) -> Counter[str]:
-    """Play a round and check everything; some figures about what happened.
+    """Play a round and check everything; returns figures about it.
 
     Raises:
         Contradiction: if a graph did something else than eager code.
@@ -615,7 +615,7 @@ def _play(rounds: Round, machines: tuple[VirtualMachine, ...]) -> list[Player]:
 
 
 def _drain(machines: tuple[VirtualMachine, ...]) -> None:
-    # What ends on one may leave something to do for another.
+    # The end of one machine may leave something to do for another.
     for _ in range(5):
         for machine in machines:
             machine.drain()
@@ -652,7 +652,7 @@ def _players(rounds: Round, machines: tuple[VirtualMachine, ...]) -> list[Player
     shared = Run(Net("hop", rounds.seed + 50, home, away), None, 2)
     found = [Player(rounds, number, True, shared, machines) for number in range(len(rounds.programs))]
     for player in found:
-        # The shared graph takes what is on its own devices.
+        # The shared graph takes arguments on its own devices.
         if player.home != home:
             player.shared = Run(Net("hop", rounds.seed + 50, player.home, home), None, 1)
     return found
@@ -718,7 +718,7 @@ def _judge(rounds: Round, player: Player, figures: Counter[str], torn: set[str])
 
 
 def _only_faults(rounds: Round, values: list[Any], figures: Counter[str]) -> None:
-    """What a device has torn is anything, or the error that the device gave."""
+    """The variables of a failed step hold anything, or the device's error."""
     allowed = (DeviceFault, IndexError, VirtualMachineClosed) if rounds.abort else (DeviceFault, IndexError)
     for value in values:
         figures["after a fault"] += 1
@@ -767,7 +767,7 @@ def _leave_nothing(machines: tuple[VirtualMachine, ...], runtimes: list[GraphRun
     gc.collect()
     for device, allocator in [value for machine in machines for value in machine.memory.allocators.items()]:
         allocator.check_invariants()
-        allocator.largest(1)  # takes back what was dropped without being freed
+        allocator.largest(1)  # takes dropped memory back that was not freed
         left = allocator.statistics()["allocated_bytes.all.current"]
         check(left == 0, f"{left} bytes of {device} are left: {allocator.largest(3)}")
 

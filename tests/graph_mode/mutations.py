@@ -1,6 +1,6 @@
-"""Saved graphs that somebody has changed: seeds, random changes of JSON, and what loading and running makes of them.
+"""Saved graphs with random changes of their JSON: seeds, changes, and the outcomes of loading and running them.
 
-A child process loads and runs what was changed, so that a crash ends the child alone and is told of by its number.
+A child process loads and runs the changed graph, so that a crash ends the child alone and is reported by its number.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from vmflow.graph_mode.job import Kind
 # Seconds that one graph may take to be loaded and run.
 PATIENCE: Final = 20.0
 
-# Bytes that a child may have: what a changed graph asks for beyond that is a MemoryError, and not the machine's end.
+# Bytes that a child may have: a changed graph that needs more gets a MemoryError, and does not stop the machine.
 MEMORY: Final = 6 << 30
 
 # Errors that are documented: of the folder, of memory, and of the values that an op meets when it runs.
@@ -45,7 +45,7 @@ ALLOWED: Final = (
 # And this one, which the function documents as a RuntimeError.
 _OF_VALUES: Final = "binary_cross_entropy: probabilities must be within [0, 1]"
 
-# How many are given to one child, which is then replaced: what it has compiled and remembered goes with it.
+# The graphs of one child, which is then replaced, with all that it has compiled and remembered.
 _BATCH: Final = 500
 
 
@@ -385,7 +385,7 @@ def changed(seed: Seed, draw: random.Random) -> tuple[str, dict[str, Any]]:
 
 
 def outcome(seed: Seed, files: dict[str, Any], folder: Path) -> str:
-    """Load it and run it; what came of that, in a word."""
+    """Load it and run it; returns the outcome in a word."""
     for name, content in files.items():
         (folder / name).write_text(json.dumps(content))
     try:
@@ -424,7 +424,7 @@ def _child(seeds: list[Seed], base: int, first: int, last: int, told: mmap.mmap,
             signal.setitimer(signal.ITIMER_REAL, PATIENCE)
             try:
                 found = outcome(seed, files, folder)
-            except BaseException as error:  # whatever else it is, it is told
+            except BaseException as error:  # any error is reported
                 found = "FAULT " + "".join(traceback.format_exception(error))
             signal.setitimer(signal.ITIMER_REAL, 0)
             os.write(out, json.dumps([number, seed.name, names, found]).encode() + b"\n")
@@ -433,11 +433,11 @@ def _child(seeds: list[Seed], base: int, first: int, last: int, told: mmap.mmap,
 
 @attrs.define
 class Tally:
-    """What came of it.
+    """The outcomes of changed graphs.
 
     Attributes:
-        outcomes: how many of each kind.
-        faults: number, seed, changes and trouble of what must not be.
+        outcomes: the number of each kind.
+        faults: number, seed, changes and trouble of the outcomes that are not allowed.
     """
 
     outcomes: Counter[str] = attrs.field(factory=Counter)
@@ -455,7 +455,7 @@ def tried(seeds: list[Seed], base: int, first: int, last: int, tally: Tally) -> 
     """Change, load and run these numbers, in children of this process.
 
     Args:
-        seeds: what is changed.
+        seeds: the saved graphs to change.
         base: the same numbers of the same base are the same changes.
         first, last: the numbers, without the last.
         tally: to which the outcomes are added.

@@ -1,4 +1,4 @@
-"""What of a job's order a plan keeps."""
+"""The order of a job's ops that a plan keeps."""
 
 from __future__ import annotations
 

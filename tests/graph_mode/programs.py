@@ -1,4 +1,4 @@
-"""Random programs of ops, and running them in planned memory to see whether they compute what they should."""
+"""Random programs of ops, and runs of them in planned memory that check their results."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ Bytes = npt.NDArray[np.uint8]
 
 @attrs.frozen
 class Program:
-    """Ops that could run in the order given.
+    """Ops that can run in the given order.
 
     Attributes:
-        ops: of which each reads what is pinned or was written before.
-        nbytes: of each buffer, by id.
-        pinned: what has memory of its own: what no op writes, and some of the rest.
+        ops: each reads buffers that are pinned or were written before.
+        nbytes: the size of each buffer, by id.
+        pinned: buffers with memory of their own: those that no op writes, and some others.
     """
 
     ops: list[Op]
@@ -53,7 +53,7 @@ def programs(draw: st.DrawFn, at_most: int = 12) -> Program:
 
 
 def run(program: Program, memory: Mapping[int, Bytes], story: list[list[Bytes]]) -> None:
-    """Run the ops on this memory, as carelessly as they may, and tell what each has read.
+    """Run the ops on this memory, without any checks, and return the values that each has read.
 
     An op spoils its outputs before it looks at its inputs, but for those that may share: these it reads beforehand if
     they really do.
@@ -89,7 +89,7 @@ def apart(program: Program) -> dict[int, Bytes]:
 
 
 def in_one(program: Program, layout: Layout) -> dict[int, Bytes]:
-    """Memory as the layout has it, and of its own for what is pinned."""
+    """Memory as the layout has it, and separate memory for pinned buffers."""
     memory = apart(program)
     whole = np.full(layout.nbytes, 77, np.uint8)
     for name, offset in layout.offsets.items():

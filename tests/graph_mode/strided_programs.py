@@ -1,6 +1,6 @@
 """Random programs as graphs, called with tensors that lie in memory in many ways.
 
-Each is compared with what eager ops give of copies in order: the runtime, op by op, a saved and loaded graph, and a
+Each is compared with eager ops on copies in order: the runtime, op by op, a saved and loaded graph, and a
 compiled function.
 """
 
@@ -76,13 +76,13 @@ Nest: TypeAlias = "tuple[str, tuple[Any, ...]] | str"
 
 @attrs.frozen
 class GraphProgram:
-    """What a graph does.
+    """The program of a graph.
 
     Attributes:
         given: the arguments.
-        steps: what is done with `x0`, `x1`, ...
-        results: how the tensors by name are nested in what is returned.
-        writes: whether arguments are changed in place; their memory is then to be in order, since what is a view of
+        steps: the ops on `x0`, `x1`, ...
+        results: the nesting of the returned tensors, by name.
+        writes: whether arguments are changed in place; their memory is then to be in order, since views of
             them depends on it.
     """
 
@@ -210,14 +210,14 @@ class GraphCheck:
 
     Attributes:
         folder: for saved graphs.
-        counts: of what was done.
+        counts: the numbers of comparisons.
     """
 
     folder: Path
     counts: Counter[str] = attrs.field(factory=Counter)
 
     def problem(self, program: GraphProgram, seed: int) -> str | None:
-        """What differs, in words; None if nothing does."""
+        """The difference, in words; None if there is none."""
         rng = random.Random(seed)
         plain = ["in order"] * len(program.given)
         sets = [plain, *([] if program.writes else [[rng.choice(LAYOUTS) for _ in plain] for _ in range(2)])]

@@ -1,4 +1,4 @@
-"""What the tests of whole graphs share: a graph of a function, and comparison to the bit."""
+"""Shared by the tests of whole graphs: a graph of a function, and comparison to the bit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Of(flow.nn.Graph):
     """The graph of a function, with the modules that it uses.
 
     Args:
-        call: what `build` does.
+        call: the function that `build` calls.
         modules: whose parameters are part of the graph.
     """
 
@@ -32,7 +32,7 @@ class Train(flow.nn.Graph):
     """Steps of an optimizer by the loss of a model.
 
     Args:
-        model: what to train.
+        model: the model to train.
         loss_of: given the model and the arguments of a call, returns the loss.
         optimizer: of the model's parameters.
         schedule: of the optimizer's learning rates.
@@ -60,7 +60,7 @@ class Train(flow.nn.Graph):
 
 
 def flattened(result: Any) -> Iterator[Any]:
-    """What is in nested tuples, lists and dicts."""
+    """The leaves of nested tuples, lists and dicts."""
     if isinstance(result, dict):
         result = list(result.values())
     if isinstance(result, (tuple, list)) and not isinstance(result, flow.Size):
@@ -84,7 +84,7 @@ def assert_same(found: Any, expected: Any) -> None:
 
 
 def check_in_graph(call: Callable[..., Any], given: Callable[[], list[flow.Tensor]]) -> None:
-    """What a graph of `call` gives, run by actors, twice, and op by op, is what eager ops give.
+    """A graph of `call`, run by actors, twice, and op by op, gives the results of eager ops.
 
     Args:
         call: of tensors.

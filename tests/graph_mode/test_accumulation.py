@@ -22,7 +22,7 @@ functional = nn.functional
 
 
 def model() -> nn.Sequential:
-    """Running statistics, random numbers, and what must not change."""
+    """Running statistics, random numbers, and a value that must not change."""
     flow.manual_seed(1)
     made = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.3), nn.Linear(8, 4))
     made[4].bias.requires_grad_(False)
@@ -41,7 +41,7 @@ class Train(nn.Graph):
             self.set_grad_scaler(scaler)
 
     def build(self, x: flow.Tensor, y: flow.Tensor) -> Any:
-        """The loss, and what it was computed of."""
+        """The loss, and the tensors that it was computed from."""
         out = self.model(x)
         loss = functional.cross_entropy(out, y)
         loss.backward()
@@ -177,7 +177,7 @@ class Whatever(nn.Graph):
 
 
 def views(module: Any, x: flow.Tensor) -> Any:
-    """Parts of other tensors, the same one twice, and what is no result of an op."""
+    """Parts of other tensors, the same one twice, and tensors that are no results of an op."""
     y = x * 2
     return y.t(), y[0, 0], (y, y), x, module.weight, flow.full((), 3.0)
 
@@ -292,7 +292,7 @@ def test_a_failing_micro_batch_fails_the_call_and_not_the_next() -> None:
 
 
 class Across(nn.Graph):
-    """Trains on one device what comes from another."""
+    """Trains on one device with inputs from another."""
 
     def __init__(self, module: nn.Module, optimizer: optim.Optimizer, slots: int) -> None:
         super().__init__()

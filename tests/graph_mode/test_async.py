@@ -1,4 +1,4 @@
-"""Graphs in coroutines: awaiting results, several launches at once, what is given up, and what fails."""
+"""Graphs in coroutines: awaiting results, several launches together, cancellation, and failures."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ async def test_a_cancelled_await_leaves_the_launch_alone(gate: Gate) -> None:
 
 @pytest.mark.host
 @pytest.mark.usefixtures("collected")
-async def test_memory_of_what_nobody_waits_for_comes_back(gate: Gate) -> None:
+async def test_memory_of_unawaited_launches_comes_back(gate: Gate) -> None:
     big = MIB // 4
     device = flow.device("cpu")
     async with VirtualMachine(cpu_worker="always"):
@@ -323,7 +323,7 @@ class Update(nn.Graph):
             {name: nn.Parameter(flow.zeros(3), requires_grad=False) for name in ("before", "by", "behind")}
         )
         self.fails_in_place = fails_in_place
-        # What fails besides is something that nobody reads, and it is to do so between the two.
+        # The second failure is of an unread result, and has to happen between the two.
         self.config.disable_pass("dead_ops")
         self.config.set_execution_order("given")
 
@@ -467,7 +467,7 @@ async def test_no_memory_for_the_result_of_one_of_several_launches(short_of_memo
     assert (await f(x)[0]).item() == 1
 
 
-async def test_what_nobody_awaits_is_reported_once() -> None:
+async def test_an_unawaited_failure_is_reported_once() -> None:
     f = compiled(lambda x, at: (gathered(x, at), x + 1))
     with listening("never looked at") as listener:
         results = f(flow.ones(3), index(BAD))
@@ -479,7 +479,7 @@ async def test_what_nobody_awaits_is_reported_once() -> None:
         assert len(listener.messages) == 1
 
 
-async def test_what_somebody_has_seen_is_not_reported() -> None:
+async def test_an_observed_failure_is_not_reported() -> None:
     f = compiled(gathered)
     with listening("never looked at") as listener:
         result = f(flow.ones(3), index(BAD))
@@ -558,7 +558,7 @@ async def test_other_work_goes_on_while_a_graph_is_held_up(gate: Gate) -> None:
 
 
 @pytest.mark.host
-async def test_a_machine_that_closes_fails_what_it_has_not_run(gate: Gate) -> None:
+async def test_a_closing_machine_fails_launches_that_have_not_run(gate: Gate) -> None:
     f = compiled(lambda x: gate.step(x) + 1)
     machine = VirtualMachine(cpu_worker="always")
     async with machine:
@@ -597,7 +597,7 @@ async def test_one_graph_on_two_machines() -> None:
     assert (await f(flow.ones(2) * 2)).tolist() == [3, 3]
 
 
-# What can be seen of it
+# Observing launches
 
 
 @pytest.mark.host

@@ -52,7 +52,7 @@ Made = TypeVar("Made", bound=nn.Graph)
 
 
 def ready(graph: Made, *given: flow.Tensor) -> Made:
-    """The graph after calls that have made it what later calls find."""
+    """The graph after its first calls, which differ from later ones."""
     for _ in range(2):
         graph(*given).numpy()
     return graph
@@ -388,7 +388,7 @@ def test_ctrl_c_at_any_call_within_keeps_nothing(machine: VirtualMachine) -> Non
     def call() -> Any:
         nonlocal inside
         inside = False
-        gc.disable()  # the destructors of what other tests have left are no calls of the graph's
+        gc.disable()  # destructors of other tests' objects are no calls of the graph
         sys.settrace(interrupt)
         try:
             return graph(x)

@@ -58,7 +58,7 @@ def test_the_order_has_three_ways() -> None:
         config.enable_straighten_algorithm("Fast")
 
 
-def test_what_makes_no_difference_is_accepted() -> None:
+def test_settings_without_effect_are_accepted() -> None:
     graph = Chain()
     graph.config.enable_cudnn_conv_heuristic_search_algo(False)
     graph.config.enable_choose_best_memory_allocation(True)
@@ -67,7 +67,7 @@ def test_what_makes_no_difference_is_accepted() -> None:
 
 
 @pytest.mark.parametrize("name", ["enable_zero", "enable_auto_parallel"])
-def test_what_takes_several_ranks_is_refused(name: str) -> None:
+def test_settings_for_several_ranks_are_refused(name: str) -> None:
     ask: Any = getattr(GraphConfig(), name)
     ask(False)
     with pytest.raises(RuntimeError, match="there is one rank"):

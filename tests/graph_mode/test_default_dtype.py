@@ -1,4 +1,4 @@
-"""A graph computes in the default dtype of whoever built it, whatever that of those who run it is."""
+"""A graph computes in the default dtype at its build, independently of the one at a call."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def test_outside_of_graphs_it_is_the_input() -> None:
 
 
 @pytest.mark.parametrize("dtype", [flow.float32, flow.bool_], ids=lambda x: x.name)
-def test_what_is_depended_on_is_not_left_out_and_comes_before(dtype: flow.dtype) -> None:
+def test_dependences_are_kept_and_come_first(dtype: flow.dtype) -> None:
     def program(state: list[Tensor], x: Tensor) -> Any:
         first, second = x.exp().to(dtype), x.sum()
         return F.depend(x, [first, second]).cos()

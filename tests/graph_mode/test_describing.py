@@ -1,4 +1,4 @@
-"""What graphs say of themselves: the tree, what building prints, and where memory goes."""
+"""Descriptions of graphs: the tree, the output of a build, and the use of memory."""
 
 from __future__ import annotations
 

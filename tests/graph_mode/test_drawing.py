@@ -1,4 +1,4 @@
-"""Pictures of jobs and plans: the text is DOT, and says what the job and the plan say."""
+"""Pictures of jobs and plans: the text is DOT, and has the facts of the job and the plan."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TOKENS = re.compile(r'\s*(?:("(?:[^"\\]|\\.)*")|(->|[{}\[\];=,])|([A-Za-z0-9_]+
 
 @attrs.define
 class Picture:
-    """What a text in DOT draws.
+    """The content of a text in DOT.
 
     Attributes:
         name: of the whole.
@@ -115,7 +115,7 @@ class Twice(nn.Graph):
 
 
 @pytest.mark.host  # elsewhere, the constant is copied there
-def test_a_job_shows_ops_in_their_modules_and_what_flows_between_them() -> None:
+def test_a_drawn_job_shows_ops_in_their_modules_and_the_buffers_between_them() -> None:
     job = compiled(Twice(), flow.ones(2, 3)).job
     picture = parsed(job.to_dot())
     assert picture.name == job.name
@@ -175,6 +175,6 @@ def test_registers_that_hold_data_tell_how_much() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "graph {}", "digraph x {", 'digraph x { a [label="1" }'])
-def test_the_parser_of_these_tests_refuses_what_is_no_dot(text: str) -> None:
+def test_the_parser_of_these_tests_refuses_other_text_than_dot(text: str) -> None:
     with pytest.raises((AssertionError, IndexError)):
         parsed(text)

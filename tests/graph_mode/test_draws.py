@@ -26,7 +26,7 @@ class Draws(nn.Graph):
 
 
 @pytest.mark.parametrize(("name", "draw"), DRAWS, ids=NAMES)
-def test_graphs_draw_what_eager_ops_draw(name: str, draw: Callable[[Generator | None], flow.Tensor]) -> None:
+def test_graphs_draw_the_same_numbers_as_eager_ops(name: str, draw: Callable[[Generator | None], flow.Tensor]) -> None:
     graph, x = Draws(draw), flow.zeros(())
     flow.manual_seed(5)
     expected = [(draw(None) + 0 * x).numpy() for _ in range(4)]

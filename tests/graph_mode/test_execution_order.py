@@ -1,4 +1,4 @@
-"""Orders of ops: they respect what has to come before what, and need no more memory than the order given."""
+"""Orders of ops respect all dependences, and need no more memory than the given order."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _before(ops: Sequence[Op], edges: Edges) -> list[set[int]]:
 
 
 def _least_peak(program: Program) -> int:
-    """Of all orders: what lives depends on which ops have run, not on their order."""
+    """Among all orders: the bytes alive depend on the ops that have run, not on their order."""
     before = _before(program.ops, [])
     readers: dict[int, set[int]] = {name: set() for name in program.nbytes}
     for position, op in enumerate(program.ops):
@@ -62,7 +62,7 @@ def _least_peak(program: Program) -> int:
 
 @st.composite
 def _cases(draw: st.DrawFn) -> tuple[Program, Edges, list[int]]:
-    """A program, some more edges, and what is needed after its end."""
+    """A program, additional edges, and the buffers needed after its end."""
     program = draw(programs())
     positions = st.integers(0, len(program.ops) - 1)
     pairs = draw(st.lists(st.tuples(positions, positions), max_size=3))
@@ -115,7 +115,7 @@ def test_edges_are_respected() -> None:
     assert execution_order(program.ops, edges, program.nbytes) == list(range(7))
 
 
-def test_what_is_pinned_or_kept_is_not_freed() -> None:
+def test_pinned_and_kept_buffers_are_not_freed() -> None:
     # The third op frees something large, if that is not kept.
     ops = [Op((), (0,)), Op((), (1,)), Op((0,), (2,)), Op((1, 2), ())]
     sizes = {0: 6400, 1: 640, 2: 64}

@@ -1,4 +1,4 @@
-"""A program with graphs ends at once and cleanly, whatever they are at; and what is left of them after a fork."""
+"""A program with graphs ends immediately and cleanly, in the middle of anything; and graphs still work after a fork."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_with_unread_results() -> None:
 
 
 @pytest.mark.parametrize("keep", [True, False])
-def test_with_launches_in_flight_on_the_worker(keep: bool) -> None:
+def test_with_launches_running_on_the_worker(keep: bool) -> None:
     code, output, errors = run(
         program(
             f"""
@@ -77,7 +77,7 @@ def test_on_the_simulated_device() -> None:
     assert (code, output, errors) == (0, "end\n", "")
 
 
-def test_what_is_in_order_at_exit() -> None:
+def test_a_clean_exit() -> None:
     """The graphs end before their session, and that before the machines; a program's own handlers run before all."""
     code, output, errors = run(
         """
@@ -174,7 +174,7 @@ def test_an_exception_while_building() -> None:
 @pytest.mark.parametrize("when", ["before", "pending", "never"])
 @pytest.mark.parametrize("mode", ["script", "loop"])
 def test_fork(when: str, mode: str) -> None:
-    """The child calls what was built before, and builds anew."""
+    """The child calls graphs that were built before, and builds others."""
     body = {
         "script": "main()",
         "loop": (
@@ -257,7 +257,7 @@ print("parent", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 @pytest.mark.parametrize("layers", [1, 3])
 @pytest.mark.parametrize("elsewhere", [True, False])
 def test_fork_while_launches_are_being_started(elsewhere: bool, layers: int) -> None:
-    """Whoever is at it in the parent is not there in the child, but for the thread that forks."""
+    """Threads that start launches in the parent do not exist in the child, except the thread that forks."""
     code, output, errors = run(
         f"""
 import warnings

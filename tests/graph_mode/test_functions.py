@@ -29,7 +29,7 @@ def variables(compiled: Any) -> list[str]:
     return [buffer.name for buffer in compiled.graph.job.variables()]
 
 
-# What runs
+# Calls
 
 
 def test_a_traced_function_runs_as_a_graph() -> None:
@@ -105,7 +105,7 @@ def test_other_shapes_make_another_graph() -> None:
         (np.float32(1), np.float64(1)),
     ],
 )
-def test_what_is_no_tensor_is_part_of_the_graph(one: Any, other: Any) -> None:
+def test_arguments_other_than_tensors_are_part_of_the_graph(one: Any, other: Any) -> None:
     seen: list[Any] = []
 
     @flow.global_function
@@ -248,7 +248,7 @@ def test_gradients_of_modules_that_are_met_are_added_to() -> None:
     gradient = (x * free).detach().sum(0, keepdim=True)
     equal(found, gradient)
     graph(x)
-    equal(found, gradient)  # which is not the memory of what is added to
+    equal(found, gradient)  # adding to `grad` must not change the returned gradient
     assert layer.weight.grad is before
     equal(before, 1 + gradient + gradient)
     assert layer.bias.grad is not None
@@ -421,7 +421,7 @@ def test_the_settings_are_the_graphs() -> None:
         (lambda x: x.detach().sum(), ValueError, "does not depend on anything that requires a gradient"),
     ],
 )
-def test_what_a_train_function_must_return(result: Any, error: type[Exception], message: str) -> None:
+def test_a_train_function_must_return_the_loss(result: Any, error: type[Exception], message: str) -> None:
     weight = values(3).requires_grad_()
     optimizer = flow.optim.SGD([weight], lr=0.1)
 
@@ -451,7 +451,7 @@ def test_a_train_function_is_not_called_while_another_graph_is_built() -> None:
         outer(values(3))
 
 
-# What is refused
+# Refused functions
 
 
 async def coroutine(x: flow.Tensor) -> flow.Tensor:
@@ -489,14 +489,14 @@ def test_functions_that_cannot_be_compiled_are_refused(decorator: Any, function:
         decorator(function)
 
 
-def test_what_is_no_function_at_all() -> None:
+def test_objects_that_are_no_functions_are_refused() -> None:
     with pytest.raises(TypeError, match="got a int"):
         flow.global_function()(3)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="put @classmethod above"):
         nn.Graph.trace(classmethod(lambda cls: cls))  # type: ignore[arg-type]
 
 
-def test_what_the_decorator_refuses() -> None:
+def test_the_decorator_refuses_wrong_arguments() -> None:
     weight = values(3).requires_grad_()
     optimizer = flow.optim.SGD([weight], lr=0.1)
     other = flow.optim.SGD([weight], lr=0.1)

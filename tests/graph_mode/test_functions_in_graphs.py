@@ -1,4 +1,4 @@
-"""Every function that PyTorch also has does in a graph what it does eagerly, or says that it needs values."""
+"""Every function that PyTorch also has gives the same in a graph as eagerly, or says that it needs values."""
 
 from __future__ import annotations
 

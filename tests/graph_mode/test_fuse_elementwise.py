@@ -1,4 +1,4 @@
-"""Fusing elementwise ops of a job: what becomes one, what stays apart, and that nothing else changes."""
+"""Fusing elementwise ops of a job: some ops become one, others stay apart, and nothing else changes."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_in_place_ops_come_between() -> None:
 
     before, after = _changed(function, flow.randn(*X), flow.randn(*X))
     assert before == ["mul_scalar", "add", "mul_scalar", "mul_scalar", "add"]
-    # The first two must see what the third overwrites, and the others what it has written.
+    # The first two must read the values that the third overwrites, and the others the new values.
     assert after == ["fused(mul_scalar, add)", "mul_scalar", "fused(mul_scalar, add)"]
 
 
@@ -323,7 +323,7 @@ BINARY: list[Callable[[flow.Tensor, flow.Tensor], flow.Tensor]] = [
 
 
 def _program(choices: Sequence[tuple[int, int, int]], picks: Sequence[int]) -> Built:
-    """A function that applies ops, by their numbers, to what there is; those that do not fit are left out."""
+    """A function that applies ops, by their numbers, to the available tensors; ops that do not fit are left out."""
 
     def function(*args: flow.Tensor) -> list[flow.Tensor]:
         values = list(args)
@@ -376,7 +376,7 @@ def test_any_program_has_the_bits_of_eager(
 
 
 def _held(job: Job, fused: JobOp) -> int:
-    """The bytes that a fused op needs and its last op alone would not: its tiles, and what only earlier ones read."""
+    """The bytes that a fused op needs beyond its last op: its tiles, and the operands of earlier ones."""
     made = set(fused.writes())
     last = max([position for position, op in enumerate(job.ops) if made & set(op.writes())])
     later = {buffer for op in job.ops[last:] for buffer in op.reads()}

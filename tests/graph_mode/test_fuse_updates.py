@@ -50,7 +50,7 @@ def _names(job: Job) -> list[str]:
 
 
 def _run(job: Job) -> dict[int, list[float]]:
-    """What the variables are afterwards."""
+    """The variables afterwards."""
     arrays = {number: np.array([number + 1, -number], np.float32) for number in job.buffers}
     for op in computing(job):
         inputs, outputs = [[arrays[value.buffer] for value in those] for those in (op.inputs, op.outputs)]
@@ -62,7 +62,7 @@ def _run(job: Job) -> dict[int, list[float]]:
 
 
 def _same(ops: list[JobOp], variables: list[int]) -> list[str]:
-    """The names after fusing; what is computed is made sure to be the same."""
+    """The names after fusing; checks that the results are the same."""
     job = _job(ops, variables)
     after = fuse_updates(job)
     after.check()
@@ -162,7 +162,7 @@ class _Train(nn.Graph):
 
 
 @pytest.mark.parametrize("clip", [False, True])
-def test_two_optimizers_do_what_they_did(clip: bool) -> None:
+def test_two_optimizers_give_the_same_results_as_separately(clip: bool) -> None:
     batches = [flow.randn(6, 4) for _ in range(3)]
     fused, apart = _Train(True, clip), _Train(False, clip)
     for x in batches:
@@ -175,7 +175,7 @@ def test_two_optimizers_do_what_they_did(clip: bool) -> None:
 
 
 @pytest.mark.not_on_cuda
-def test_what_fails_before_a_fused_step_leaves_both_parts_as_they_were() -> None:
+def test_a_failure_before_a_fused_step_changes_neither_part() -> None:
     class Guarded(_Train):
         def build(self, x: flow.Tensor, divisor: flow.Tensor) -> Any:  # type: ignore[override]
             loss = self.two(self.one(x).tanh()).square().sum() * (6 // divisor)

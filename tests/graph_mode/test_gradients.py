@@ -102,7 +102,7 @@ async def test_in_a_coroutine() -> None:
     np.testing.assert_allclose((await model[0].weight.grad).numpy(), 2 * first.numpy(), rtol=1e-6)
 
 
-def test_what_build_has_used_up_does_not_come_out() -> None:
+def test_gradients_that_build_has_used_are_not_returned() -> None:
     model, free = made()
 
     class ByHand(nn.Graph):

@@ -1,4 +1,4 @@
-"""`nn.Graph` does what its users expect: building, arguments, training, sharing, and errors where they are made."""
+"""`nn.Graph` as users see it: building, arguments, training, sharing, and errors where they are made."""
 
 from __future__ import annotations
 
@@ -393,7 +393,7 @@ def test_share_from() -> None:
         Predict().share_from(Of(lambda x: x))
 
 
-def test_names_are_unique_and_what_is_built_can_be_asked_for() -> None:
+def test_names_are_unique_and_is_compiled_says_whether_a_graph_is_built() -> None:
     one, other = Of(lambda x: x + 1), Of(lambda x: x + 1)
     assert one.name != other.name
     assert not one.is_compiled
@@ -405,7 +405,7 @@ def test_names_are_unique_and_what_is_built_can_be_asked_for() -> None:
     assert one.job.name == one.name
 
 
-def test_what_cannot_be_assigned_is_refused_with_the_reason() -> None:
+def test_invalid_attributes_are_refused_with_the_reason() -> None:
     graph = Of(lambda x: x)
     with pytest.raises(TypeError, match=r"no state of its own.*parameter or buffer of a module"):
         graph.weight = flow.ones(2)
@@ -516,7 +516,7 @@ VALUED: dict[str, Callable[[flow.Tensor], Any]] = {
 
 
 @pytest.mark.parametrize("name", VALUED)
-def test_what_needs_values_is_refused_at_its_line(name: str) -> None:
+def test_ops_that_need_values_are_refused_at_their_line(name: str) -> None:
     def call(x: flow.Tensor) -> Any:
         return VALUED[name](x + 1)
 
@@ -527,7 +527,7 @@ def test_what_needs_values_is_refused_at_its_line(name: str) -> None:
 
 
 @pytest.mark.host
-def test_shapes_may_depend_on_what_is_data_while_building() -> None:
+def test_shapes_may_depend_on_data_known_while_building() -> None:
     def call(x: flow.Tensor) -> Any:
         numbers = flow.tensor([3, 1, 3])
         values, counts = numbers.unique(return_counts=True)
@@ -619,7 +619,7 @@ def test_results_do_not_change_with_variables_or_arguments() -> None:
 
 
 def test_arguments_changed_in_build() -> None:
-    """The graph changes its copy: what the caller has stays."""
+    """The graph changes its copy, and not the caller's tensor."""
 
     def call(x: flow.Tensor) -> flow.Tensor:
         x.add_(1)
@@ -924,7 +924,7 @@ def test_a_graph_within_a_graph_is_refused() -> None:
     assert_same(inner(flow.ones(2)), flow.full((2,), 2.0))
 
 
-def test_gradients_are_recorded_whatever_surrounds_the_call() -> None:
+def test_gradients_are_recorded_in_any_grad_mode() -> None:
     model = mlp()
     twin = copy_of(model, mlp)
     graph = Train(model, loss_of, flow.optim.SGD(model.parameters(), lr=0.1))
@@ -937,11 +937,11 @@ def test_gradients_are_recorded_whatever_surrounds_the_call() -> None:
 
 
 @pytest.mark.host  # elsewhere masks made in a build are copied, and have no values there
-def test_a_constant_whose_shape_comes_from_values_is_waited_for() -> None:
+def test_building_waits_for_a_constant_whose_shape_depends_on_values() -> None:
     class Chosen(nn.Graph):
         def build(self, x: flow.Tensor) -> flow.Tensor:
             return x[flow.tensor([True, False, True])]
 
-    # What is issued runs when somebody waits for it.
+    # Issued work runs when a thread waits for it.
     with entered(VirtualMachine("late", gather=1000)):
         assert Chosen()(flow.arange(3)).tolist() == [0, 2]

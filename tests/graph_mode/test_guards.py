@@ -1,4 +1,4 @@
-"""A graph notices that what it was built from has changed, and builds a form for the new state."""
+"""A graph notices changes of the state that it was built from, and builds a form for the new state."""
 
 from __future__ import annotations
 

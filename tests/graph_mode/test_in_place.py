@@ -79,7 +79,7 @@ def test_a_chain_of_elementwise_ops_needs_the_memory_of_one() -> None:
         pytest.param([Op((), (0,)), Op((0,), (4,), SHARE)], [], {}, id="there is nothing to save"),
     ],
 )
-def test_what_may_not_be_shared_is_not(ops: list[Op], pinned: list[int], last_uses: dict[int, int]) -> None:
+def test_memory_is_shared_only_where_allowed(ops: list[Op], pinned: list[int], last_uses: dict[int, int]) -> None:
     sizes = {0: 100, 1: 100, 2: 100, 3: 64, 4: 0}
     assert choose_in_place(ops, sizes, pinned, last_uses) == {}
 
@@ -94,7 +94,7 @@ def test_sizes_are_compared_aligned() -> None:
     assert choose_in_place(ops, {0: 65, 1: 128}, alignment=1) == {}
 
 
-def test_what_saves_most_comes_first() -> None:
+def test_the_pair_that_saves_most_comes_first() -> None:
     ops = [Op((), (0,)), Op((0,), (1, 2), ((0, 0), (0, 1)))]
     assert choose_in_place(ops, {0: 1000, 1: 64, 2: 1000}) == {2: 0}
 
@@ -108,7 +108,7 @@ def test_a_small_output_does_not_hold_on_to_large_memory_at_the_peak() -> None:
 
 
 def test_an_alike_output_deep_in_a_chain_finds_its_room() -> None:
-    """The second takes over from one that has taken over itself: what counts is the memory of the first."""
+    """The second takes over from one that has taken over itself: the memory of the first counts."""
     ops = [Op((), (0,)), Op((0,), (1,), SHARE), Op((1,), (2,), SHARE), Op((), (3,)), Op((2, 3), ())]
     sizes = {0: 640, 1: 128, 2: 64, 3: 640}
     shares = choose_in_place(ops, sizes)

@@ -170,7 +170,7 @@ def test_variables_as_results_and_as_arguments() -> None:
     graph = Of(build, layer)
     for _ in range(3):
         before = layer.weight.detach().numpy().copy()
-        # What is given is the memory that the run changes.
+        # The argument lies in the memory that the run changes.
         now, old, twice = graph(layer.weight.data)
         assert np.array_equal(now.detach().numpy(), before * 2)
         assert np.array_equal(old.detach().numpy(), before)
@@ -179,7 +179,7 @@ def test_variables_as_results_and_as_arguments() -> None:
         assert address(now) != address(layer.weight)
 
 
-def test_what_the_caller_writes_afterwards_comes_too_late() -> None:
+def test_later_writes_of_the_caller_have_no_effect() -> None:
     graph = Of(lambda x: x + 1)
     x = large()
     before = x.numpy().copy()
@@ -236,7 +236,7 @@ def test_nothing_of_the_caller_is_held_afterwards() -> None:
     graph(x).numpy()
     gone = weakref.ref(given)
     del x, given
-    flow.ones(1).numpy()  # gives back what was released
+    flow.ones(1).numpy()  # takes released memory back
     gc.collect()
     assert gone() is None
     assert lent(graph) == (1, 1)
@@ -269,7 +269,7 @@ async def test_an_argument_is_free_behind_its_last_use(monkeypatch: pytest.Monke
     assert (await result).item() == wanted
 
 
-def test_what_takes_long_gets_a_copy() -> None:
+def test_arguments_of_long_runs_are_copied() -> None:
     def build(x: flow.Tensor) -> flow.Tensor:
         y = x
         for _ in range(10):

@@ -1,6 +1,6 @@
 """The memory of a training step, measured by the simulated device's allocator: eagerly, as a graph, and as planned.
 
-What lives before and after a step (parameters, the optimizer's state, the batch) is left out everywhere.
+Memory that is alive before and after a step (parameters, the optimizer's state, the batch) is left out everywhere.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ def _on_the_simulated_device() -> Iterator[None]:
 
 
 def beside_the_plan(graph: Step) -> int:
-    """What a call takes that is not the plan's: its result, and what is constant."""
+    """The memory of a call beyond the plan's: its result, and constants."""
     constants = [buffer.meta.nbytes for buffer in graph.full_job.buffers.values() if buffer.role == "constant"]
     return LOSS + sum(constants)
 
 
 @pytest.mark.slow
-def test_a_graph_of_a_gpt_takes_what_was_planned_and_much_less_than_eager_code() -> None:
+def test_a_gpts_graph_takes_the_planned_memory_and_much_less_than_eager_code() -> None:
     subject = graph_memory.trained(MODELS["GPT"])
     eager = subject.eager()
     plain, graph = subject.graph()
@@ -61,7 +61,7 @@ def test_a_graph_of_a_gpt_takes_what_was_planned_and_much_less_than_eager_code()
 
 
 @pytest.mark.parametrize("name", ["digits CNN", "MLP"])
-def test_other_models_take_what_was_planned_too_and_hardly_more_than_eager_code(name: str) -> None:
+def test_other_graphs_take_the_planned_memory_and_hardly_more_than_eager_code(name: str) -> None:
     subject = graph_memory.trained(MODELS[name])
     eager = subject.eager()
     for way in graph_memory.WAYS:
@@ -92,7 +92,7 @@ def test_later_calls_take_nothing_but_their_results() -> None:
     assert flow.memory_stats("sim")["requested_bytes.all.current"] == before - planned
 
 
-def test_what_is_measured_is_what_was_asked_for() -> None:
+def test_the_measured_memory_is_the_requested_memory() -> None:
     """A step whose memory can be told by hand."""
 
     def step() -> flow.Tensor:
@@ -109,6 +109,6 @@ def test_a_trained_model_has_its_state_before_anything_is_measured() -> None:
     subject: Trained = graph_memory.trained(MODELS["MLP"])
     parameters = sum([parameter.numel() * 4 for parameter in subject.model.module.parameters()])
     measured = subject.eager()
-    # Two moments for each parameter; and the gradients are what a step leaves.
+    # Two moments for each parameter; and a step leaves the gradients.
     assert measured.lives >= 3 * parameters
     assert parameters <= measured.kept < measured.peak

@@ -87,7 +87,7 @@ def _most_live(buffers: Sequence[Buffer], alignment: int) -> int:
     return max((sum(size for size, first, last in chains if first <= step <= last) for step in steps), default=0)
 
 
-# What holds for all layouts
+# Properties of all layouts
 
 
 @given(_buffers(), st.sampled_from([1, 64, 512]), st.none() | st.sampled_from(STRATEGIES))
@@ -268,7 +268,7 @@ def test_ten_thousand_buffers_take_a_second_or_two(lifetime: int) -> None:
     assert seconds < 4
 
 
-# What is given and what comes out
+# Arguments and results
 
 
 def test_a_buffer_that_takes_over_has_the_same_place() -> None:

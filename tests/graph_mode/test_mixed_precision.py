@@ -1,4 +1,4 @@
-"""Automatic mixed precision and loss scaling in graphs: bit for bit what the eager loop does."""
+"""Automatic mixed precision and loss scaling in graphs: the same bits as in the eager loop."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LOW = [flow.bfloat16, flow.float16]
 
 
 def model() -> nn.Module:
-    """Ops that compute in a lower precision, in float32, and in what they are given."""
+    """Ops that compute in a lower precision, in float32, and in the dtype of their operands."""
     flow.manual_seed(1)
     return nn.Sequential(
         nn.Conv2d(1, 4, 3),

@@ -1,4 +1,4 @@
-"""Every op of the table does in a graph what it does eagerly, to the bit, forwards and backwards."""
+"""Every op of the table gives the same in a graph as eagerly, to the bit, forwards and backwards."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_its_gradients_do(row: Row) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(test_coverage.MADE))
-def test_what_is_made_of_nothing_is_the_same(name: str) -> None:
+def test_ops_without_operands_give_the_same_results(name: str) -> None:
     """Random numbers too: a graph takes them from the generator as eager ops do."""
     call, dtypes = test_coverage.MADE[name]
 

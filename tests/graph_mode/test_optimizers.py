@@ -1,4 +1,4 @@
-"""Optimizers and schedules in graphs: bit for bit what eager steps do, and what is remembered is shared with them."""
+"""Optimizers and schedules in graphs: the same bits as eager steps, with the same state."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def eager_step(module: nn.Module, optimizer: optim.Optimizer, clip: bool = False
 
 
 def same(one: Any, other: Any) -> None:
-    """Two state dicts, or what is in them."""
+    """Compare two state dicts, or parts of them."""
     if isinstance(one, flow.Tensor):
         np.testing.assert_array_equal(one.detach().numpy(), other.detach().numpy(), strict=True)
     elif isinstance(one, dict):
@@ -137,7 +137,7 @@ def test_a_state_dict_goes_round(name: str, through: str) -> None:
     same(eager[1].state_dict()["state"], second[1].state_dict()["state"])
 
 
-def test_loading_what_was_remembered_before_the_first_step() -> None:
+def test_loading_an_optimizers_state_before_the_first_step() -> None:
     """The graph has been built, so that there is a running sum, but no step has been added to it."""
     eager, shared = [(value, MADE["SGD with momentum"](value.parameters())) for value in (model(), model())]
     eager_step(*eager)

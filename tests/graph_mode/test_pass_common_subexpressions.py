@@ -1,4 +1,4 @@
-"""What is computed twice of the same is computed once."""
+"""Equal expressions are computed once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is the same at each launch is computed when the graph is built."""
+"""Results that are equal at each launch are computed when the graph is built."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_constants_are_seen_through_views() -> None:
     assert names(graph.full_job) == ["add"]
 
 
-def test_random_ops_and_what_is_written_later_are_left() -> None:
+def test_random_ops_and_results_written_later_are_kept() -> None:
     def program(state: list[Tensor], x: Tensor) -> Any:
         noise = flow.rand(3, device="cpu")
         target = flow.zeros(3, device="cpu")

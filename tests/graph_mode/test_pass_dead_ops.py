@@ -1,4 +1,4 @@
-"""Ops that nobody needs are left out; what they draw of random generators is drawn all the same."""
+"""Unused ops are left out, but their random numbers are drawn all the same."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _x() -> Tensor:
     return flow.arange(6, dtype=flow.float32).reshape(2, 3).clone()
 
 
-def test_what_nobody_sees_is_left_out_with_all_that_it_needs() -> None:
+def test_unused_ops_are_left_out_with_their_operands() -> None:
     def program(state: list[Tensor], x: Tensor) -> Any:
         unseen = x.exp()
         unseen.sin().sum()
@@ -38,7 +38,7 @@ def test_writes_to_variables_stay() -> None:
     assert graph.full_job is graph.job
 
 
-def test_what_is_overwritten_before_anyone_reads_it_is_left_out() -> None:
+def test_results_overwritten_unread_are_left_out() -> None:
     def program(state: list[Tensor], x: Tensor) -> Any:
         y = x * 2
         z = y.exp()

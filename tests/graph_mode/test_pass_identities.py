@@ -27,7 +27,7 @@ def _x() -> Tensor:
     return flow.tensor([[0.5, -0.0, float("nan")], [4.0, float("-inf"), 6.0]])
 
 
-def test_copies_of_what_nobody_writes_are_left_out() -> None:
+def test_copies_of_unwritten_buffers_are_left_out() -> None:
     def program(state: list[Tensor], x: Tensor) -> Any:
         copy = (x + 1).clone()
         again = copy.clone()
@@ -38,7 +38,7 @@ def test_copies_of_what_nobody_writes_are_left_out() -> None:
     assert names(graph.full_job) == ["add_scalar", "exp", "sin", "sum"]
 
 
-def test_copies_of_what_is_written_afterwards_stay() -> None:
+def test_copies_of_buffers_written_afterwards_stay() -> None:
     def program(state: list[Tensor], x: Tensor) -> Any:
         before = state[0].clone()
         early = before.exp()
@@ -50,7 +50,7 @@ def test_copies_of_what_is_written_afterwards_stay() -> None:
     assert names(graph.full_job) == ["cast", "exp", "add", "mul_scalar"]
     copy, exp, add, _ = computing(graph.full_job)
     assert exp.inputs == copy.inputs
-    # What overwrites the original must not read it at the same time in another order.
+    # An op that overwrites the original must not read it at the same time in another order.
     assert add.inputs[1].buffer == copy.outputs[0].buffer
 
 
@@ -63,14 +63,14 @@ def test_parts_of_copies_are_parts_of_the_original() -> None:
     assert names(graph.full_job) == ["exp", "sin", "sum"]
 
 
-def test_what_begins_between_two_elements_stays() -> None:
+def test_a_view_that_begins_between_two_elements_stays() -> None:
     original = Operand(0, meta((4,), flow.float32, flow.device("cpu")), (1,), 3)
     complex_ = meta((2,), flow.complex64, flow.device("cpu"))
     assert _through(Operand(1, complex_, (1,), 1), original) is None
     assert _through(Operand(1, complex_, (1,), 1), attrs.evolve(original, offset=2)) == Operand(0, complex_, (1,), 2)
 
 
-def test_what_is_copied_into_a_part_is_not_the_whole() -> None:
+def test_a_copy_into_a_part_is_no_copy_of_the_whole() -> None:
     def program(state: list[Tensor], x: Tensor) -> Any:
         target = flow.zeros(2, 3, device=x.device)
         target[0].copy_(x[0])
@@ -82,7 +82,7 @@ def test_what_is_copied_into_a_part_is_not_the_whole() -> None:
     assert names(graph.full_job) == ["fill", "copy_", "copy_", "exp", "exp"]
 
 
-def test_a_part_of_what_was_negated_or_cast_is_not_the_original() -> None:
+def test_a_part_of_a_negated_or_cast_buffer_is_not_the_original() -> None:
     def program(state: list[Tensor], x: Tensor) -> Any:
         y = x.sin()
         return y.neg()[1:].neg(), y.double()[1:].float(), y.neg().t().neg()
@@ -101,7 +101,7 @@ def test_casts_of_foreign_nans_stay() -> None:
     assert names(graph.full_job) == ["cast", "cast", "cast", "cast", "neg", "neg", "mul_scalar"]
 
 
-def test_copies_of_what_is_strided_stay() -> None:
+def test_copies_of_strided_operands_stay() -> None:
     def program(state: list[Tensor], x: Tensor) -> Any:
         return x.t().clone().sum(0), x[:, :2].clone().exp()
 
@@ -109,7 +109,7 @@ def test_copies_of_what_is_strided_stay() -> None:
     assert names(graph.full_job) == ["cast", "sum", "cast", "exp"]
 
 
-def test_a_copy_that_is_written_is_made_by_what_writes_it() -> None:
+def test_a_copy_that_is_overwritten_is_made_by_the_overwriting_op() -> None:
     def program(state: list[Tensor], x: Tensor) -> Any:
         copy = x.clone()
         copy.add_(1)
@@ -123,7 +123,7 @@ def test_a_copy_that_is_written_is_made_by_what_writes_it() -> None:
     assert [op.kind for op in computing(graph.full_job)] == ["call", "call", "into"]
 
 
-def test_what_is_copied_into_a_buffer_is_read_where_it_was() -> None:
+def test_the_source_of_a_copy_is_read_directly() -> None:
     def program(state: list[Tensor], x: Tensor) -> Any:
         target = flow.empty(2, 3, device=x.device)
         target.copy_(x + 1)
@@ -184,12 +184,12 @@ def test_integers_may_come_from_outside() -> None:
         (lambda y: y.isnan().float().bool(), ["sin", "isnan", "cast", "cast"]),
     ],
 )
-def test_casts_by_way_of_what_holds_everything(way: Callable[[Tensor], Tensor], left: list[str]) -> None:
+def test_casts_through_a_dtype_that_holds_all_values(way: Callable[[Tensor], Tensor], left: list[str]) -> None:
     graph = agreed(lambda state, x: way(x.sin()), _x(), setting=ALONE)
     assert names(graph.full_job) == left
 
 
-def test_of_16_bits_every_number_survives_what_is_said_to_lose_nothing() -> None:
+def test_every_16_bit_number_survives_lossless_casts() -> None:
     patterns = np.arange(1 << 16, dtype=np.uint16)
     for first in (dtypes.float16, dtypes.bfloat16):
         values = patterns.view(first.numpy)
@@ -197,14 +197,14 @@ def test_of_16_bits_every_number_survives_what_is_said_to_lose_nothing() -> None
         _check_chains(first, values)
 
 
-def test_integers_survive_what_is_said_to_lose_nothing() -> None:
+def test_integers_survive_lossless_casts() -> None:
     generator = np.random.default_rng(3)
     for first in (dtypes.bool_, dtypes.uint8, dtypes.int8, dtypes.int16, dtypes.int32, dtypes.int64):
         values = np.frombuffer(generator.bytes(512), np.uint8)
         _check_chains(first, values % 2 == 1 if first is dtypes.bool_ else values.view(first.numpy))
 
 
-def test_floats_survive_what_is_said_to_lose_nothing() -> None:
+def test_floats_survive_lossless_casts() -> None:
     values = np.random.default_rng(3).integers(0, 1 << 32, 10_000, np.uint32).view(np.float32)
     _check_chains(dtypes.float32, values[~np.isnan(values)])
 

@@ -1,4 +1,4 @@
-"""Ops change places for memory or speed, and find what they would find in the order given."""
+"""Ops change places for memory or speed, and find the same values as in the given order."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class _Training(Graph):
 
 
 @pytest.mark.parametrize("order", ["memory", "speed"])
-def test_updates_wait_for_all_who_read_the_variable(order: Literal["memory", "speed"]) -> None:
+def test_updates_wait_for_all_readers_of_the_variable(order: Literal["memory", "speed"]) -> None:
     model = flow.nn.Linear(3, 2)
     graph = _Training(model, flow.optim.SGD(model.parameters(), lr=0.1))
     graph.config.set_execution_order(order)

@@ -1,4 +1,4 @@
-"""Random programs: whatever the passes do, a graph gives eager's bits, and leaves eager's bits in what it changes."""
+"""Random programs: after any passes, a graph's results and changed tensors have eager's bits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from vmflow.tensors import Tensor
 from .agreement import ProgramGraph, Setting, as_graph, eagerly
 from .plan_order import unordered
 
-# What to do, and which of the tensors and values there are to do it with.
+# An op, and the indices of its operands among the tensors and values.
 Step: TypeAlias = tuple[str, int, int, int]
 
 _FLOATS: Final = (dtypes.float32, dtypes.float16, dtypes.bfloat16, dtypes.float64)
@@ -163,13 +163,15 @@ def test_every_bit_is_eagers(steps: list[Step], results: list[int]) -> None:
 @pytest.mark.not_on_cuda
 @settings(max_examples=60, deadline=None)
 @given(_steps, _results, st.sampled_from(["memory", "speed"]))
-def test_what_passes_make_of_a_job(steps: list[Step], results: list[int], order: Literal["memory", "speed"]) -> None:
+def test_jobs_give_the_same_results_after_all_passes(
+    steps: list[Step], results: list[int], order: Literal["memory", "speed"]
+) -> None:
     graph = ProgramGraph(_program(steps, results), _state())
     graph.config.set_execution_order("given")
     graph._compile(*_arguments())
     again = Settings(graph.config)
     job = graph.full_job
-    # What is well enough is left alone.
+    # A job that needs no change is returned as it is.
     dropped = next(each for each in PASSES if each.name == "dead_ops")
     assert dropped.apply(job, again) is job
     graph.config.set_execution_order(order)

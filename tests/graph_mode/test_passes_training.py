@@ -1,4 +1,4 @@
-"""Training steps: whatever the passes do, parameters and states go the way that they go eagerly, bit for bit."""
+"""Training steps: after any passes, parameters and states change as they do eagerly, bit for bit."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_in_micro_batches(setting: str) -> None:
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
-def test_updates_come_behind_all_who_read_what_they_change(setting: str) -> None:
+def test_updates_come_after_all_readers_of_the_old_values(setting: str) -> None:
     _, graph = _as_graph(_adam, SETTINGS[setting])
     job = graph.full_job
     versions = flow_of(job)
@@ -141,7 +141,7 @@ def test_updates_come_behind_all_who_read_what_they_change(setting: str) -> None
         assert len(versions.readers[weight]) > 1
 
 
-def test_what_changes_nothing_is_gone() -> None:
+def test_ops_that_change_nothing_are_left_out() -> None:
     _, graph = _as_graph(_sgd, SETTINGS["all"])
     casts = [op for op in graph.full_job.ops if op.op == "cast" and not op.backward]
     assert [op.outputs[0].meta.dtype for op in casts] == [flow.float16, flow.float32]

@@ -1,4 +1,4 @@
-"""Checkpointed blocks: what is computed twice, that nothing else changes, and what memory it saves."""
+"""Checkpointed blocks: the ops that are repeated, the memory that this saves, and that nothing else changes."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_the_job_before_and_after() -> None:
     after = [op.op for op in graph.full_job.ops if op.module.startswith("model.1")]
     forward = ["linear", "relu", "dropout", "linear", "tanh"]
     assert before[: len(forward)] == forward == after[: len(forward)]
-    # What leaves the block is still there, so that its last two ops need not be repeated.
+    # The block's results are still there, so that its last two ops need not be repeated.
     assert after[len(forward) :].count("linear") == 1
     assert [value for value in after[len(forward) :] if value in forward][:3] == ["linear", "relu", "dropout"]
     assert len(after) == len(before) + 3
@@ -140,7 +140,7 @@ def test_running_statistics_are_updated_once() -> None:
 
 
 class Counting(nn.Module):
-    """Reads what it changes."""
+    """Reads its own changes."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -154,7 +154,7 @@ class Counting(nn.Module):
         return y.cos()
 
 
-def test_a_block_that_reads_what_it_changes_is_left_alone() -> None:
+def test_a_block_that_reads_its_own_changes_is_left_alone() -> None:
     plain, graph = compared(lambda: nn.Sequential(nn.Linear(6, 6), Counting(6)), ["1"], numbers(4, 6))
     assert [op.op for op in graph.full_job.ops] == [op.op for op in plain.full_job.ops]
 
@@ -180,14 +180,14 @@ def transformer() -> nn.Module:
 LAYERS = [f"1.layers.{layer}" for layer in range(6)]
 
 
-def test_what_it_saves() -> None:
+def test_the_saved_memory() -> None:
     plain, graph = compared(transformer, LAYERS, numbers(8, 16, 16))
     assert graph.plan.nbytes < 0.4 * plain.plan.nbytes
 
 
 @pytest.mark.parametrize("order", ["memory", "speed"])
-def test_what_it_saves_with_everything_else_on(order: Any) -> None:
-    """Ops that are put into another order, and fused, must not bring back what was to be forgotten."""
+def test_the_saved_memory_with_all_passes(order: Any) -> None:
+    """Reordering and fusing ops must not keep values that are to be computed again."""
     x = numbers(8, 16, 16)
     sizes: list[int] = []
     losses: list[Any] = []
@@ -204,7 +204,7 @@ def test_what_it_saves_with_everything_else_on(order: Any) -> None:
 
 
 class InPlace(nn.Module):
-    """Writes into what it has made, and into a view of it."""
+    """Writes into its own result, and into a view of it."""
 
     def forward(self, x: flow.Tensor) -> flow.Tensor:
         """Another function of each column."""
@@ -215,7 +215,7 @@ class InPlace(nn.Module):
 
 
 class Residual(nn.Module):
-    """Adds what it is given, which has to live on."""
+    """Adds its argument, which has to live on."""
 
     def __init__(self, inner: nn.Module) -> None:
         super().__init__()

@@ -88,7 +88,7 @@ def added(plain: Job, job: Job) -> list[JobOp]:
 
 
 def normalised(width: int = 32) -> nn.Module:
-    """Four times a normalisation and products, added to what went in."""
+    """Four times a normalisation and products, added to the input."""
     layers = [nn.Sequential(nn.LayerNorm(width), nn.Linear(width, width), nn.Linear(width, width)) for _ in range(4)]
     return nn.Sequential(*[Residual(layer) for layer in layers])
 
@@ -107,13 +107,13 @@ def test_the_job_before_and_after() -> None:
         original = next(value for value in ops if value.op == "layer_norm" and value.module == op.module)
         assert (op.inputs, op.attributes, op.scalars) == (original.inputs, original.attributes, original.scalars)
         assert [value.op for value in ops if original.outputs[0].buffer in value.reads()] == ["linear"]
-    # Without the copies it is the job it was, but for what reads them.
+    # Without the copies the ops are the same, except for those that read copies.
     assert [op.name for op in ops if op not in again] == [op.name for op in plain.full_job.ops]
 
 
-def test_what_it_saves() -> None:
+def test_the_saved_memory() -> None:
     plain, graph = compared(normalised, numbers(256, 32))
-    # Of each block there were what goes in, the normalised and the product before the last.
+    # Each block kept its input, the normalised tensor and the product before the last.
     assert graph.plan.nbytes < 0.8 * plain.plan.nbytes
     assert graph.plan.lower_bound < 0.8 * plain.plan.lower_bound
 
@@ -126,7 +126,7 @@ def test_it_takes_no_more_than_the_time_that_it_is_given() -> None:
     assert counts[0] == counts[1]
 
 
-def test_what_does_not_live_at_the_peak_is_kept() -> None:
+def test_values_outside_of_the_peak_are_kept() -> None:
     def make() -> nn.Module:
         wide = [nn.Linear(16, 512), nn.Linear(512, 512), nn.Linear(512, 4)]
         return nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.Linear(4, 16), *wide)
@@ -159,7 +159,7 @@ class Shifted(nn.Module):
         self.register_buffer("shift", flow.ones(()))
 
     def forward(self, x: flow.Tensor) -> flow.Tensor:
-        """Both need what they were given once more: the sum can be made again of the product and the number."""
+        """Both read their operands again: the sum can be computed again from the product and the number."""
         product = self.linear(x)
         shifted = product + self.shift
         if self.changing:
@@ -169,7 +169,7 @@ class Shifted(nn.Module):
 
 
 @pytest.mark.parametrize("changing", [False, True])
-def test_what_was_made_of_what_has_changed_is_kept(changing: bool) -> None:
+def test_values_whose_operands_have_changed_are_kept(changing: bool) -> None:
     plain, graph = compared(lambda: nn.Sequential(*[Shifted(32, changing) for _ in range(3)]), numbers(256, 32))
     again = [op for op in added(plain.full_job, graph.full_job) if op.op == "add" and op.inputs[1].meta.numel == 1]
     assert bool(again) is not changing

@@ -32,7 +32,7 @@ class Predict(nn.Graph):
     def __init__(self) -> None:
         super().__init__()
         self.layer = nn.Linear(3, 2)
-        # Sums of small integers are exact, whoever adds them up.
+        # Sums of small integers are exact, in any order of adding.
         with flow.no_grad():
             self.layer.weight.copy_(flow.tensor([[1.0, 2.0, 3.0], [-4.0, 5.0, -6.0]]))
             self.layer.bias.copy_(flow.tensor([7.0, -8.0]))
@@ -68,11 +68,11 @@ def recorded(graph: nn.Graph, *args: Any) -> Job:
 
 
 def comparable(job: Job) -> Job:
-    """Without what depends on where and after which tests it was recorded."""
+    """Without the parts that depend on the place and the earlier tests of the recording."""
     return attrs.evolve(job, ops=tuple([attrs.evolve(op, line="", default_dtype=None) for op in job.ops]))
 
 
-def test_a_saved_graph_computes_what_it_did() -> None:
+def test_a_graph_saved_by_an_earlier_version_gives_the_same_results() -> None:
     pytest.importorskip("safetensors")
     loaded = flow.load_graph(SAVED / "predict")
     x, scale = arguments()
@@ -89,7 +89,7 @@ FILES: list[tuple[str, type[nn.Graph], int]] = [("predict/job_0.json", Predict, 
 
 
 @pytest.mark.parametrize(("file", "kind", "results"), FILES)
-def test_a_saved_job_is_what_would_be_recorded(file: str, kind: type[nn.Graph], results: int) -> None:
+def test_a_saved_job_equals_a_newly_recorded_one(file: str, kind: type[nn.Graph], results: int) -> None:
     text = (SAVED / file).read_text("ascii")
     job = Job.from_json(text)
     assert comparable(job) == comparable(recorded(kind(), *(arguments() if kind is Predict else (flow.ones(4, 3),))))
@@ -106,7 +106,7 @@ def test_a_saved_job_is_what_would_be_recorded(file: str, kind: type[nn.Graph], 
 
 @settings(max_examples=300, deadline=None)
 @given(data=st.data())
-def test_whatever_is_changed_comes_back_or_is_refused(data: st.DataObject) -> None:
+def test_changed_texts_are_read_or_refused(data: st.DataObject) -> None:
     text = (SAVED / "train.json").read_text("ascii")
     for _ in range(data.draw(st.integers(1, 3))):
         content = json.loads(text)

@@ -1,4 +1,4 @@
-"""Saved graphs: what is loaded computes the same bits without any class, and damage is refused by name."""
+"""Saved graphs: a loaded graph computes the same bits without any class, and damage is refused by name."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Model(nn.Module):
 
 
 class Predict(nn.Graph):
-    """The model's opinion, and what it is made of."""
+    """The model's prediction, and the tensors that it was made from."""
 
     def __init__(self, model: Model) -> None:
         super().__init__()
@@ -123,7 +123,7 @@ def test_load_says_which_function_loads_the_folder(model: Model, folder: Path) -
         flow.save([graph], folder)
 
 
-def test_a_coroutine_awaits_what_is_loaded(model: Model, folder: Path) -> None:
+def test_a_coroutine_awaits_results_of_a_loaded_graph(model: Model, folder: Path) -> None:
     graph, x = Predict(model), flow.randn(2, 1, 8, 8)
     expected = bits(graph(x))
     loaded = saved_and_loaded(graph, folder)
@@ -199,7 +199,7 @@ def test_variables_of_all_kinds(folder: Path) -> None:
     assert {name.partition("_")[0] for name in loaded.state_dict()} == {"free"}
 
 
-def test_what_changes_its_variables_in_place_goes_on_from_where_it_was(folder: Path) -> None:
+def test_a_loaded_graph_continues_with_the_saved_variables(folder: Path) -> None:
     count = flow.zeros(())
 
     def build(x: flow.Tensor) -> flow.Tensor:
@@ -240,7 +240,7 @@ def test_settings_are_kept(model: Model, folder: Path) -> None:
     assert json.loads((folder / "manifest.json").read_text())["blocks"] == {"model": {"activation_checkpointing": True}}
 
 
-# What is refused
+# Refused graphs
 
 
 def test_a_graph_that_was_not_built_is_refused(model: Model, folder: Path) -> None:
@@ -282,7 +282,7 @@ def test_something_else_in_the_place_is_left_alone(model: Model, folder: Path) -
 
 @pytest.mark.parametrize("step", ["save", "flush", "rename", "second rename"])
 @pytest.mark.parametrize("there_before", [False, True])
-def test_a_save_that_fails_leaves_what_was_there(
+def test_a_failed_save_leaves_the_old_content(
     step: str, there_before: bool, model: Model, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graph, x = Predict(model), flow.randn(2, 1, 8, 8)
@@ -420,7 +420,7 @@ def _manifest(folder: Path) -> str:
 
 @settings(max_examples=200, deadline=None)
 @given(data=st.data())
-def test_whatever_is_changed_in_a_manifest_is_refused_or_loads(data: st.DataObject, tmp_path_factory: Any) -> None:
+def test_changed_manifests_are_refused_or_load(data: st.DataObject, tmp_path_factory: Any) -> None:
     folder = tmp_path_factory.getbasetemp() / "mutated"
     text = _manifest(folder)
     path = any_of(data, places(json.loads(text)))

@@ -1,4 +1,4 @@
-"""Jobs and plans as JSON: everything comes back, and whatever does not fit is refused by its place."""
+"""Jobs and plans as JSON: everything comes back, and text that does not fit is refused by its place."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def check_round_trip(graph: nn.Graph, *args: flow.Tensor) -> None:
     expected = bits(made.call(blobs_of(args), [], MODE.get()))
     flow.manual_seed(3)
     found = bits(again.call(blobs_of(args), [], MODE.get()))
-    if [op.op for op in computing(made.job)] != ["empty"]:  # what is in there nobody knows
+    if [op.op for op in computing(made.job)] != ["empty"]:  # its content is undefined
         assert found == expected
 
 
@@ -434,7 +434,7 @@ def valid() -> dict[type, str]:
 @pytest.mark.parametrize("kind", [Job, Plan])
 @settings(max_examples=400, deadline=None)
 @given(data=st.data())
-def test_whatever_is_changed_comes_back_or_is_refused(kind: Any, valid: dict[type, str], data: st.DataObject) -> None:
+def test_changed_texts_are_read_or_refused(kind: Any, valid: dict[type, str], data: st.DataObject) -> None:
     text = valid[kind]
     for _ in range(data.draw(st.integers(1, 3))):
         content = json.loads(text)
@@ -453,7 +453,7 @@ def test_whatever_is_changed_comes_back_or_is_refused(kind: Any, valid: dict[typ
 
 
 def test_jobs_are_equal_by_the_bits_of_their_numbers() -> None:
-    """With nan they were not what they had been written from, and 0.0 and -0.0 were the same."""
+    """Jobs with nan were not equal to their copies, and 0.0 equalled -0.0."""
 
     def job(number: float) -> Job:
         return compiled(Forward(lambda x: (x * number).clamp(number, 2.0)), flow.ones(2)).job

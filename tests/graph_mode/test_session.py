@@ -1,4 +1,4 @@
-"""Sessions: what they own, and what happens to it when they are closed."""
+"""Sessions: the graphs that they own, and the effects of closing them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from vmflow.graph_mode import (
 
 @pytest.fixture(autouse=True)
 def _session_of_its_own(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What a test closes are not the graphs of others."""
+    """A test must not close the graphs of other tests."""
     with monkeypatch.context() as patch:
         patch.setattr(sessions, "_default", None)
         yield
@@ -81,7 +81,7 @@ def test_after_closing_calls_raise() -> None:
         ):
             call(flow.ones(3))
     assert not late.is_compiled
-    # What was launched before has its result.
+    # An earlier launch has its result.
     np.testing.assert_array_equal(unread.numpy(), [2, 2, 2])
 
 

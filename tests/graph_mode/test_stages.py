@@ -1,4 +1,4 @@
-"""Stages of a pipeline: streams of their own, slots by distance, and what overlapping is worth."""
+"""Stages of a pipeline: streams of their own, slots by distance, and the gain of overlapping."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_two_slots_nearly_double_the_throughput_of_three_stages() -> None:
     one, two = [makespan(with_slots(graph.plan, slots), durations, LAUNCHES) for slots in (1, 2)]
     assert two == LAUNCHES + 2
     assert one / two >= 1.8
-    # What the compiler chooses is as good.
+    # The compiler's choice is as good.
     assert makespan(graph.plan, durations, LAUNCHES) == two
 
 
@@ -141,7 +141,7 @@ def test_slots_take_up_what_stages_of_changing_speed_lack() -> None:
 
 
 def test_too_few_slots_in_a_circle_are_refused_by_name() -> None:
-    """Two of what `first` makes have to be packed before the one that waits beside can go on."""
+    """Two results of `first` have to be packed before the other input can be used."""
 
     def plan(slots: int) -> Any:
         sketch = Sketch().source(writes="fed")
@@ -157,7 +157,7 @@ def test_too_few_slots_in_a_circle_are_refused_by_name() -> None:
 
 
 def test_the_compiler_refuses_a_plan_that_cannot_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever it makes is checked: here, registers that are all read by those that write them."""
+    """The compiler checks its own plans: here, one whose registers are all read by their writers."""
     from vmflow.graph_mode import compiler
 
     def backwards(self: Any) -> Any:

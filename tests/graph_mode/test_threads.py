@@ -19,7 +19,7 @@ from vmflow.vm.virtual_machine import current_machine
 
 
 def at_once(count: int, work: Callable[[int], object]) -> list[Any]:
-    """What `work` returns for 0, 1, ... on as many threads, which begin together."""
+    """The results of `work` for 0, 1, ... on as many threads, which begin together."""
     barrier = threading.Barrier(count)
     results: list[Any] = [None] * count
     errors: list[BaseException] = []
@@ -31,7 +31,7 @@ def at_once(count: int, work: Callable[[int], object]) -> list[Any]:
         except BaseException as error:
             errors.append(error)
 
-    # Each with a copy of what surrounds this, such as the default device.
+    # Each in a copy of the context, such as the default device.
     threads = [threading.Thread(target=copy_context().run, args=(run, number)) for number in range(count)]
     for thread in threads:
         thread.start()
@@ -93,7 +93,7 @@ def test_one_thread_builds_and_the_others_wait() -> None:
 
 
 def test_graphs_over_one_module_are_built_one_at_a_time() -> None:
-    """Each puts gradients and learning rates of its own into what they share."""
+    """Each replaces gradients and learning rates of the shared modules."""
     layer = nn.Linear(3, 1)
     before = [value.detach().numpy().copy() for value in layer.parameters()]
     optimizer = flow.optim.SGD(layer.parameters(), lr=0.25)
@@ -184,7 +184,7 @@ def test_draws_are_never_handed_out_twice() -> None:
 
 
 @pytest.mark.usefixtures("collected")
-def test_a_graph_that_is_dropped_in_flight_still_delivers() -> None:
+def test_a_graph_that_is_dropped_while_running_still_delivers() -> None:
     for round in range(20):
         f: Any = nn.Graph.trace(lambda x: (x + 1).exp())
         results = [f(flow.full((4,), float(number))) for number in range(3 + round % 3)]

@@ -1,4 +1,4 @@
-"""What a graph is given, and constants, are the same at each launch, also if `build` writes them in place."""
+"""Arguments and constants are the same at each launch, also if `build` writes them in place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A GPT's training step as ops and sizes: what memory planning is given in practice."""
+"""A GPT's training step as ops and sizes: a realistic input of memory planning."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SHARE = ((0, 0),)
 
 @attrs.frozen
 class _Node:
-    """What the backward pass has to know of an op: what it reads again, and whether its gradient may be in place."""
+    """The backward pass's view of an op: the operands that it reads again, and whether its gradient may be in place."""
 
     inputs: tuple[int, ...]
     parameters: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""A driver of actors whose streams take the time that it is told: what a plan would do, to the nanosecond.
+"""A driver of actors whose streams take given times: the schedule of a plan, to the nanosecond.
 
 No thread, no clock: each thread of the plan is a stream that runs one act at a time, and time goes on to the next end.
 """
@@ -73,6 +73,6 @@ def makespan(plan: Plan, durations: Mapping[int, float], launches: int) -> float
 
 
 def with_slots(plan: Plan, slots: int) -> Plan:
-    """The same plan with other counts of what holds data."""
+    """The same plan with other counts of data registers."""
     registers = [register if register.control else attrs.evolve(register, count=slots) for register in plan.registers]
     return attrs.evolve(plan, registers=tuple(registers))

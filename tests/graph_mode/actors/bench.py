@@ -13,7 +13,7 @@ import vmflow.graph_mode.actors
 from vmflow.graph_mode.actors import ActorSystem, Message, RegisterDescriptor, TaskDescriptor, TaskId, ThreadId, check
 from vmflow.graph_mode.actors.bus import Action
 
-# What a copy has in common with the original, and what it has of its own, in the order of importing.
+# The modules that a copy shares with the original, and its own, in the order of importing.
 SHARED = ("identifiers", "descriptors")
 COPIED = ("messages", "buffers", "bus", "actor", "light", "construction", "stalls", "checks", "system")
 
@@ -118,7 +118,7 @@ class Bench:
     def __init__(self, sketch: Sketch, system_class: Any = ActorSystem) -> None:
         self.sketch = sketch
         tasks, registers = sketch.plan()
-        # Here, since a broken class might refuse it for want of what is to be tested.
+        # Checked here, since a broken class might refuse the plan for the defect that is to be tested.
         check(tasks, registers)
         self.names = {task.id: task.name for task in tasks}
         self.posted: list[Message] = []
@@ -149,7 +149,7 @@ class Bench:
             self.system.launch(piece)
 
     def deliver(self) -> list[str]:
-        """Deliver all that has been posted; what it was."""
+        """Deliver all posted messages; returns them."""
         posted, self.posted = self.posted, []
         for message in posted:
             self.system.deliver(message.thread, message)
@@ -176,7 +176,7 @@ class Bench:
     # Decisions
 
     def turn(self, on: int = 0, limit: int = 1024) -> list[str]:
-        """The names of what one turn decides to run; "-" for what only keeps the order."""
+        """The names of the actions that one turn decides to run; "-" for those that only keep the order."""
         actions: list[Action] = self.system.turn(self.threads[on], limit)
         self.flights[on] += actions
         return ["-" if action.actor is None else self.names[action.actor.id] for action in actions]

@@ -1,7 +1,7 @@
-"""Random plans, what they compute according to a plain sequential interpreter, and runs of them in random order.
+"""Random plans, their results by a plain sequential interpreter, and runs of them in random order.
 
 A run has its own memory, in which in-place registers share cells.  Acts take time: an act begins, other things happen,
-it ends; what it reads must not change in between, and what it writes is garbage until it has ended.
+it ends; its inputs must not change in between, and its outputs are garbage until it has ended.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ def random_sketch(chosen: random.Random, most: int = 3) -> Sketch:
     """A plan whose rates match; its counts, `most` at most, need not suffice."""
     sketch = Sketch()
     threads, ranks = chosen.randint(1, 4), chosen.choice([1, 1, 2])
-    # Light actors are for what has one slot each.
+    # Light actors need registers of one slot.
     most = chosen.choice([1, 1, most])
     # Acts per launch, by register.
     rates: dict[str, Fraction] = {}
-    # What must not be written over, since it is handed out several times.
+    # Registers that are handed out several times, and must not be overwritten.
     repeated: set[str] = set()
 
     def place() -> Place:
@@ -65,7 +65,7 @@ def random_sketch(chosen: random.Random, most: int = 3) -> Sketch:
 
     source_writes = [named(Fraction(1)) + slots() for _ in range(chosen.randint(1, 2))]
     sketch.source(writes=" ".join(source_writes), **place())
-    # What was gathered is often spread again, and joined with what has not been: for that counts have to suffice.
+    # Gathered results are often spread again, and joined with others: then the counts of slots have to suffice.
     planned: list[tuple[str, list[str], int]] = []
     for number in range(chosen.randint(1, 9)):
         if planned and not any([value in sketch.in_place.values() for value in planned[0][1]]):
@@ -78,7 +78,7 @@ def random_sketch(chosen: random.Random, most: int = 3) -> Sketch:
         planned = []
         rate = rates[chosen.choice(list(rates))]
         alike = [value for value, other in rates.items() if other == rate]
-        # What lies over something must stay its only reader.
+        # An in-place output must be the only reader of its input.
         alike = [value for value in alike if value not in sketch.in_place.values()]
         data = [value for value in alike if not value.startswith("!")]
         if not data:
@@ -144,7 +144,7 @@ def with_enough_slots(sketch: Sketch) -> bool:
 
 
 def interpret(tasks: list[TaskDescriptor], registers: list[RegisterDescriptor], pieces: list[int]) -> dict[int, Any]:
-    """What each sink gets, by task: a list of (piece, values), one after the other, without any actors."""
+    """The results of each sink, by task: a list of (piece, values), in order, computed without actors."""
     control = {value.id for value in registers if value.control}
     tokens: dict[int, list[Value]] = {}
     results: dict[int, Any] = {}
@@ -263,7 +263,7 @@ class Run:
             if close and self.to_launch and not self.closed:
                 steps.append((self._launch,))
             if close and self.chosen.random() < close and not self.closed:
-                # Several ranks would have to agree on what has begun.
+                # Several ranks would have to agree on the launches that have begun.
                 steps = [(self._close, len(self.systems) == 1 and self.chosen.random() < 0.5)]
             if not steps:
                 return
@@ -337,7 +337,7 @@ class Run:
         for number, slot in enumerate(action.outputs):
             cell: Any = slot.memory
             self._write(cell, self._value(task, action, number, inputs, cell.value))
-            # What is gathered stays its writer's until the group is complete.
+            # A gathered slot belongs to its writer until the group is complete.
             if not KINDS[task.kind].gathers or action.index == task.count - 1:
                 cell.writer = None
 
@@ -377,7 +377,7 @@ class Run:
 
 
 def check_invariants(system: Any) -> None:
-    """The counters of all actors say what they should, and no credit is negative or there twice."""
+    """Check the counters of all actors: none is wrong, and no slot is free twice."""
     for actor in system._construction.actors.values():
         if type(actor).__name__ == "LightActor":
             assert 0 <= actor.away <= actor.sends

@@ -133,7 +133,7 @@ def _in_place(slots: int, reader_on: int) -> Sketch:
 
 
 @pytest.mark.parametrize("slots", [1, 2])
-def test_what_an_output_lies_in_goes_back_when_that_is_back(slots: int, system: Any) -> None:
+def test_an_input_goes_back_after_the_output_in_its_memory(slots: int, system: Any) -> None:
     bench = Bench(_in_place(slots, 2), system)
     bench.launch(1)
     bench.turn(0)
@@ -153,15 +153,15 @@ def test_what_an_output_lies_in_goes_back_when_that_is_back(slots: int, system: 
 
 
 def _in_place_1(system: Any) -> None:
-    test_what_an_output_lies_in_goes_back_when_that_is_back(1, system)
+    test_an_input_goes_back_after_the_output_in_its_memory(1, system)
 
 
 def _in_place_2(system: Any) -> None:
-    test_what_an_output_lies_in_goes_back_when_that_is_back(2, system)
+    test_an_input_goes_back_after_the_output_in_its_memory(2, system)
 
 
 @pytest.mark.parametrize("slots", [1, 2])
-def test_what_is_still_being_read_on_the_stream_goes_back_behind_it(slots: int, system: Any) -> None:
+def test_a_slot_that_the_stream_still_reads_goes_back_later(slots: int, system: Any) -> None:
     bench = Bench(_in_place(slots, 1), system)
     bench.launch(1)
     bench.turn(0)
@@ -177,14 +177,14 @@ def test_what_is_still_being_read_on_the_stream_goes_back_behind_it(slots: int, 
 
 
 def _behind_1(system: Any) -> None:
-    test_what_is_still_being_read_on_the_stream_goes_back_behind_it(1, system)
+    test_a_slot_that_the_stream_still_reads_goes_back_later(1, system)
 
 
 def _behind_2(system: Any) -> None:
-    test_what_is_still_being_read_on_the_stream_goes_back_behind_it(2, system)
+    test_a_slot_that_the_stream_still_reads_goes_back_later(2, system)
 
 
-def test_what_nobody_reads_is_free_behind_the_act(system: Any) -> None:
+def test_a_slot_without_readers_is_free_after_the_act(system: Any) -> None:
     sketch = Sketch().source(writes="x").task("over", reads="x", writes="y@x", on=1).task("more", reads="x2", on=2)
     sketch.tasks[0]["writes"].append(sketch._write("source", "x2"))
     bench = Bench(sketch, system)
@@ -202,7 +202,7 @@ def test_the_end_is_told_once_behind_everything_else(system: Any) -> None:
     bench.launch(1)
     bench.turn(0)
     bench.system.close()
-    # Behind the act that is still in flight.
+    # After the act that is still running.
     assert bench.turn(0) == ["-"]
     assert bench.deliver() == []
     bench.finish(0, 2)
@@ -217,7 +217,7 @@ def test_the_end_is_told_once_behind_everything_else(system: Any) -> None:
     assert bench.system.ended()
 
 
-def test_a_zombie_gives_back_what_comes_unread(system: Any) -> None:
+def test_a_zombie_gives_slots_back_unread(system: Any) -> None:
     # The tick's own buffer ends, though its input goes on.
     sketch = Sketch().source(writes="x").task("tick", "critical_section_wait_tick", reads="x", on=1)
     bench = Bench(sketch, system)
@@ -238,7 +238,7 @@ def test_a_zombie_gives_back_what_comes_unread(system: Any) -> None:
 
 
 @pytest.mark.parametrize("slots", [1, 2])
-def test_what_is_here_when_another_input_ends_goes_back_unread(slots: int, system: Any) -> None:
+def test_slots_that_wait_when_another_input_ends_go_back_unread(slots: int, system: Any) -> None:
     sketch = Sketch().source(writes="a b").task("tick", "critical_section_wait_tick", reads="a", writes="c", on=1)
     sketch.task("both", reads="b c", writes=f"d*{slots}", on=2).task("last", reads="d", on=3)
     bench = Bench(sketch, system)
@@ -264,11 +264,11 @@ def test_what_is_here_when_another_input_ends_goes_back_unread(slots: int, syste
 
 
 def _left_1(system: Any) -> None:
-    test_what_is_here_when_another_input_ends_goes_back_unread(1, system)
+    test_slots_that_wait_when_another_input_ends_go_back_unread(1, system)
 
 
 def _left_2(system: Any) -> None:
-    test_what_is_here_when_another_input_ends_goes_back_unread(2, system)
+    test_slots_that_wait_when_another_input_ends_go_back_unread(2, system)
 
 
 @pytest.mark.parametrize("slots", [1, 2])
@@ -313,7 +313,7 @@ def test_closing_twice_and_launching_afterwards() -> None:
 
 
 def _indices(bench: Bench, name: str) -> list[tuple[int, list[int], list[int]]]:
-    """What all acts of a task are about: the index, the slots read and the slots written."""
+    """The parts of all acts of a task: the index, the slots read and the slots written."""
     actor = bench.actor(name)
     return [
         (flight.index, [slot.slot for slot in flight.inputs], [slot.slot for slot in flight.outputs])
@@ -390,7 +390,7 @@ def test_repeating_hands_out_one_slot_several_times(written: str, system: Any) -
     bench.finish(2)
     bench.deliver()
     bench.turn(1)
-    # Now, and not before, what was repeated goes back.
+    # Only now the repeated slot goes back.
     assert bench.deliver() == ["free x to source"]
     bench.end()
     assert bench.acted.count("reader") == 6

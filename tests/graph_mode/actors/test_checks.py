@@ -1,4 +1,4 @@
-"""What plans are refused for, and that the message names who is at fault."""
+"""Plans are refused with messages that name the tasks at fault."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_plan_that_can_run_passes() -> None:
         ),
     ],
 )
-def test_what_contradicts_itself_is_refused(plan: Any, message: str) -> None:
+def test_contradictory_plans_are_refused(plan: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         check(*plan)
 

@@ -25,7 +25,7 @@ THREADS = st.builds(
 
 
 @given(THREADS, st.integers(0, 2**21 - 1))
-def test_what_is_encoded_can_be_decoded(thread: ThreadId, index: int) -> None:
+def test_encoded_ids_can_be_decoded(thread: ThreadId, index: int) -> None:
     task = TaskId(thread, index)
     number = task.encode()
     assert 0 <= number < 2**64

@@ -1,6 +1,6 @@
 """Break one rule of the actors at a time, in a copy of the sources, and see that a test notices.
 
-A rule that could be broken unnoticed would not be tested, whatever the tests' names say.
+A rule that could be broken unnoticed would not be tested, even if a test's name claims it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .simulation import simulate
 
 Script = Callable[[Any], None]
 
-# What a test raises that fails.  The lists that empty too early are the actors' own.
+# The errors that failing tests raise.  The lists that empty too early are the actors' own.
 FAILS = (AssertionError, InternalError, IndexError, pytest.fail.Exception)
 
 # Seeds that the random plans have to notice a broken rule.
@@ -26,7 +26,7 @@ SEEDS = range(400)
 
 
 class Mutation(NamedTuple):
-    """A rule, how to break it in which module's source, and what must fail then."""
+    """A rule, the change of a module's source that breaks it, and the test that must fail then."""
 
     rule: str
     module: str
@@ -127,7 +127,7 @@ MUTATIONS = [
         "construction",
         "            if in_place is not None and consumers:\n",
         "            if in_place is not None:\n",
-        test_actor.test_what_nobody_reads_is_free_behind_the_act,
+        test_actor.test_a_slot_without_readers_is_free_after_the_act,
     ),
     Mutation(
         "an in-place slot is the one that it lies in",
@@ -171,7 +171,7 @@ MUTATIONS = [
         "actor",
         "                self.thread.send(source.acks[message.slot], True)\n                return\n",
         "                return\n",
-        test_actor.test_a_zombie_gives_back_what_comes_unread,
+        test_actor.test_a_zombie_gives_slots_back_unread,
         in_plans=False,
     ),
     Mutation(
@@ -195,14 +195,14 @@ MUTATIONS = [
         "actor",
         "any([port.ended and not port.fifo for port in self.inputs])",
         "any([port.ended for port in self.inputs])",
-        test_system.test_what_was_launched_runs_before_the_end,
+        test_system.test_all_launches_run_before_the_end,
     ),
     Mutation(
         "a light actor reads what has come before the end",
         "light",
         "        if self.ended & ~self.here and not self.zombie:\n",
         "        if self.ended and not self.zombie:\n",
-        test_system.test_what_was_launched_runs_before_the_end,
+        test_system.test_all_launches_run_before_the_end,
     ),
     Mutation(
         "the end of one input is the end",

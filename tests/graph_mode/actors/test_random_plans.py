@@ -22,7 +22,7 @@ def test_random_plans(seed: int) -> None:
 
 @settings(max_examples=150, deadline=None, derandomize=True)
 @given(SEEDS)
-def test_what_is_refused_would_have_got_stuck(seed: int) -> None:
+def test_refused_plans_would_get_stuck(seed: int) -> None:
     chosen = random.Random(seed)
     sketch = random_sketch(chosen, most=2)
     counts = dict(sketch.counts)
@@ -38,7 +38,7 @@ def test_what_is_refused_would_have_got_stuck(seed: int) -> None:
     assert not all([system.ended() for system in run.systems.values()])
 
 
-def test_the_plans_contain_what_they_are_to_test() -> None:
+def test_the_random_plans_contain_all_features() -> None:
     """Otherwise the tests above would prove less than they say."""
     kinds: dict[str, int] = {}
     in_place = shared = two_ranks = light = refused = early = discarded = ahead = 0

@@ -1,4 +1,4 @@
-"""The whole: commands, launches, the end, several ranks, and what is said of stalls."""
+"""The whole system: commands, launches, the end, several ranks, and descriptions of stalls."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_launch_fills_the_buffers_in_order(system: Any) -> None:
     bench.end()
 
 
-def test_what_was_launched_runs_before_the_end(system: Any) -> None:
+def test_all_launches_run_before_the_end(system: Any) -> None:
     for slots in (1, 2):
         sketch = Sketch().source(writes=f"x*{slots} w*{slots}").task("slow", reads="w", writes=f"z*{slots}", on=3)
         sketch.task("middle", reads="x z", writes=f"y*{slots}", on=1)
@@ -118,7 +118,7 @@ def test_it_is_idle_when_nothing_will_happen() -> None:
     assert not bench.system.idle()
     bench.finish(0)
     bench.turn(2)
-    # What was posted is the driver's to know.
+    # The driver has to look after posted messages.
     assert bench.system.idle()
     assert not bench.system.ended()
     bench.end()
@@ -145,7 +145,7 @@ def test_a_stall_is_described() -> None:
     assert bench.system.describe() == ""
 
 
-def test_a_stall_names_who_holds_a_slot() -> None:
+def test_a_stall_names_the_holder_of_a_slot() -> None:
     sketch = Sketch().source(writes="x").task("never", reads="x y", on=1).task("tick", "tick", reads="z", writes="y")
     sketch.tasks[0]["writes"].append(sketch._write("source", "z"))
     bench = Bench(sketch)
@@ -198,7 +198,7 @@ def test_two_ranks_talk_by_ids() -> None:
     assert all([system.ended() for system in systems])
 
 
-def test_what_is_delivered_to_the_wrong_system_is_told() -> None:
+def test_a_message_to_the_wrong_system_is_refused() -> None:
     sketch = Sketch().source(writes="x", rank=0).task("reader", reads="x", rank=1)
     tasks, registers = sketch.plan()
     system = ActorSystem(tasks, registers, {}, None, 0)
