@@ -88,8 +88,8 @@ class GraphConfig:
 
         Args:
             part_of_time: the part of a step's time that repeated ops may add, by the estimated costs of the ops.  0.03
-                is 3 percent, enough for most elementwise ops and normalisations; 0.2 allows for some products, too.
-                0 keeps everything.
+                repeats little but elementwise ops and normalisations; 0.2 allows for some products, too.  0 keeps
+                everything.
 
         Raises:
             ValueError: if `part_of_time` is negative or not a number.

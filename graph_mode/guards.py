@@ -5,7 +5,7 @@ functions use from their surroundings (`surroundings.py`), on the settings of th
 defaults of new tensors.  A call compares only autocast and the defaults, the surrounding values by identity, and one
 count of changes (`vmflow.changes`); all is compared only if one of these differs.
 
-Changes by building itself do not count: a counter in `forward` would make every call build again.
+Changes by building itself do not count; else a counter in `forward` would make every call build again.
 """
 
 from __future__ import annotations

@@ -92,8 +92,7 @@ class Operand:
 
 @attrs.frozen
 class Drawn:
-    """A placeholder for a scalar: half of a random op's place in its generator's sequence, which every launch draws
-    anew.
+    """A placeholder for a scalar: half of a random op's place in its generator's sequence, drawn by every launch.
 
     Attributes:
         draw: the number of the job's draw.

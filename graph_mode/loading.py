@@ -104,7 +104,7 @@ class _Loading:
                 for job, outside, tree, metas, out_tree in parts
             ]
         except (LookupError, ArithmeticError, LinAlgError) as error:
-            # Loading computes ops of constants alone.
+            # Raised by ops on constants, which run now.
             raise ValueError(f"load_graph: the graph in {self.path} cannot be computed: {error}") from error
         return LoadedGraph(self.manifest.name, settings, forms, self.variables)
 

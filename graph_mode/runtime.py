@@ -53,8 +53,7 @@ _SHORT: Final = 20_000
 class Handle:
     """A weak reference through which others close a runtime without keeping it, and its machine, alive.
 
-    The runtime refers to its handle, since a weak reference that is garbage itself would be dead when destructors use
-    it.
+    The runtime refers to its handle, since a weak reference that is garbage itself is dead when destructors use it.
     """
 
     __slots__ = ("_runtime",)

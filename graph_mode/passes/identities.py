@@ -61,7 +61,7 @@ class _Walk:
     """Walks from the first op to the last.
 
     Attributes:
-        flow: of the job as given.  No op changes its place or its results, so that versions keep their numbers.
+        flow: the versions of the given job.  No op changes its place or its results, so that versions keep their numbers.
         same: by version, the source that it is a copy of.
         negated: by version, the source that it is the negative of.
         cast: by version, the source that it is in another dtype.
@@ -173,7 +173,7 @@ def _loses_nothing(first: DType, second: DType, third: DType) -> bool:
     if first.is_floating_point:
         return second in _HELD.get(first, ()) and third.is_floating_point
     if max(first.category, second.category, third.category) >= dtypes.FLOATING:
-        # numpy rounds integers differently on their way to 16 bits of floating point.
+        # numpy has a rounding of its own from integers to 16 bits of floating point.
         return False
     if first is dtypes.bool_ or first is second:
         return True
