@@ -61,7 +61,7 @@ class _Walk:
     """Walks from the first op to the last.
 
     Attributes:
-        flow: the versions of the given job.  No op changes its place or its results, so that versions keep their numbers.
+        flow: the given job's versions.  No op changes its place or its results, so that versions keep their numbers.
         same: by version, the source that it is a copy of.
         negated: by version, the source that it is the negative of.
         cast: by version, the source that it is in another dtype.
