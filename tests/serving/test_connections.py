@@ -23,7 +23,7 @@ from tests.serving.processes import PATIENCE, answer, chunks, head, request, ser
 from vmflow.__main__ import main
 from vmflow.serving import connections
 from vmflow.serving.command import listen_in_file_system, serve
-from vmflow.serving.connections import Connection, Door, Limits, connection_limit
+from vmflow.serving.connections import Acceptor, Connection, Limits, connection_limit
 
 pytest.importorskip("uvicorn", reason="uvicorn comes with the serve extra")
 pytest.importorskip("safetensors", reason="safetensors comes with the serve extra")
@@ -256,12 +256,12 @@ async def test_a_lack_of_descriptors_is_told_once_and_survived(
     monkeypatch.setattr(connections, "_PAUSE", 0.001)
     with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_connection(listener.getsockname()) as client:
         exhausted: Any = Exhausted(listener)
-        door = Door(exhausted, Limits(10), Protocol)
-        door.open()
+        acceptor = Acceptor(exhausted, Limits(10), Protocol)
+        acceptor.open()
         async with asyncio.timeout(PATIENCE):
             transport = await made
-            door.leave()  # it would look for requests, of which this protocol knows nothing
-            door.shut()
+            acceptor.leave()  # it would look for requests, of which this protocol knows nothing
+            acceptor.shut()
             client.close()
             transport.close()
             await ended.wait()

@@ -1,8 +1,8 @@
 """Models inside asyncio servers: sessions, dynamic batching, deadlines, load shedding, streams, drain.
 
-`InferenceSession` needs nothing but asyncio.  `app` makes an HTTP application of one, which needs starlette (the extra
-"serve"); `python -m vmflow serve` is that with a server.  For applications of one's own `vmflow.serving.asgi` has
-middleware, and `lifespan` is the life of a session in one.
+`InferenceSession` needs nothing but asyncio.  `app` makes it an HTTP application, which needs starlette (the extra
+"serve"); `python -m vmflow serve` runs it in a server.  For other ASGI applications, `vmflow.serving.asgi` has
+middleware, and `lifespan` starts and ends a session with them.
 """
 
 from .application import app as app, lifespan as lifespan

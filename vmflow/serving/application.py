@@ -1,4 +1,4 @@
-"""`app`: a session as a whole HTTP application, with what those who run it look at."""
+"""`app`: a session as a whole HTTP application, with its health checks, metrics and a page for operators."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-# Who asks, and how urgently.
+# From a request, its client and its priority.
 Identify: TypeAlias = Callable[[Any], tuple[Hashable, int]]
-# What is done if the session cannot be started.
+# Called if the session cannot be started.
 OnFailure: TypeAlias = Callable[[BaseException], None]
 
 _log: Final = logging.getLogger(__name__)
@@ -59,54 +59,58 @@ def app(
     drain_timeout: float | None = None,
     on_failure: OnFailure | None = None,
 ) -> Starlette:
-    """An application that serves a session.
+    """An ASGI application that serves a session.
 
         application = serving.app(serving.InferenceSession("saved_graph"))  # uvicorn module:application
 
-    - ``POST /predict``: a sample as JSON ``{"inputs": ...}``, npy or safetensors; the result as the client accepts it.
-      In JSON, what is nan or infinite in a result is null.
+    - ``POST /predict``: takes a sample as JSON ``{"inputs": ...}``, npy or safetensors; answers in the format that the
+      client accepts.  JSON has null in place of nan and infinities.
     - ``POST /stream``: the same, answered by server-sent events, each as soon as the client has read those before; then
       one named "end" or "error".
-    - ``GET /live`` answers at once, ``GET /ready`` with 503 unless the session is ready; ``GET /metrics`` is for
-      Prometheus, ``GET /stats`` the same as JSON, ``GET /openapi.json`` describes all this, ``GET /`` is for people.
+    - ``GET /live`` always answers, ``GET /ready`` with 503 unless the session is ready; ``GET /metrics`` is for
+      Prometheus, ``GET /stats`` the same as JSON, ``GET /openapi.json`` describes all this, ``GET /`` is a page for
+      people.
 
     Errors are JSON, see `ErrorResponses`.  A client may give a deadline and a name, see `RequestScope`.
 
     A request has its place in the session's queue from when it begins: its deadline counts from then, a full queue
-    refuses it before its body is read, and what its body has brought counts against a budget.  How many connections
-    there are, and how long one may be silent, only the server can limit: `python -m vmflow serve` does.
+    refuses it before its body is read, and the bytes of its body count against a budget as they arrive.  Only the
+    server can limit the number of connections, and how long one may be silent: `python -m vmflow serve` does.
 
-    The session is started with the application, and closed with it; the application answers meanwhile.  On SIGTERM and
-    SIGINT it is drained before the server ends, where the server lets that be done: see `drain_on_signal`.  Where it is
-    mounted in another application, that needs the `lifespan`.
+    The session is started and closed with the application, which answers while the session warms up.  On SIGTERM and
+    SIGINT the session is drained before the server ends, if the server permits: see `drain_on_signal`.  An application
+    that mounts this one has to run the `lifespan` itself.
 
-    Large arrays as JSON are read on a thread, one after the other; 150,000 numbers take a tenth of a second or two, in
-    which the event loop is late by some milliseconds; so it is while as many are written.  npy and safetensors take no
-    time, either way.
+    Large arrays as JSON are read on a thread, one after the other.  Reading or writing 150,000 numbers takes 0.1 to
+    0.2 seconds, in which the event loop is late by some milliseconds.  npy and safetensors take next to no time.
 
     Args:
-        session: one that has not been started; or one that somebody else starts and closes, on the same loop.
-        on_disconnect: whether to "cancel" or to "finish" what a client has asked for that leaves.  A stream is
-            cancelled.
-        identify: from a `starlette.requests.Request`, the client and the priority of its requests.  By default the
-            address of the peer, which behind a proxy is the proxy's unless the server is told to look further, and 0.
-        max_body: bytes; by default what the largest inputs may need.
+        session: one that has not been started; or one that other code starts and closes, on the same loop.
+        on_disconnect: "cancel" or "finish" the requests of a client that leaves.  Streams are always cancelled.
+        identify: from a `starlette.requests.Request` to its client and priority.  By default the address of the peer
+            (behind a proxy the proxy's address, unless the server is told to look further) and 0.
+        max_body: most bytes of a body; by default enough for the largest inputs.
         body_budget: bytes that all bodies may hold together until their inputs are read, half of them one client's;
-            what goes beyond is refused with 503.  By default 256 MiB, or those of four bodies if these are more.
-        body_timeout: seconds in which a body must have come; one that has not is refused with 408.
-        write_timeout: seconds in which a client must take each part of its answer; from one that does not, what it
-            has asked for is taken, and its connection is ended.
-        page: whether there is one.
+            further bodies are refused with 503.  By default 256 MiB, or those of four bodies if these are more.
+        body_timeout: seconds in which a body must have arrived; else it is refused with 408.
+        write_timeout: seconds in which a client must take each part of its answer; else its request is cancelled and
+            its connection closed.
+        page: whether ``GET /`` exists.
         drain_route: whether ``POST /drain`` drains, and answers when that has been done: for servers that keep their
-            signals.  Whoever can reach it can end the service, but for pages in browsers, see `check_origin`.
+            signals.  Every program that can reach it can end the service; pages in browsers cannot, see `check_origin`.
         hosts: names by which clients may call the server to drain it, beside its addresses and localhost.
         drain_delay, drain_timeout: see `InferenceSession.drain`.
-        on_failure: called with what the session could not be started for; by default that is logged, and the process
-            gets SIGTERM.
+        on_failure: called with the exception if the session cannot be started; by default it is logged, and the
+            process gets SIGTERM.
 
     Raises:
         ImportError: if starlette is not installed.
-        ValueError: for limits that do not fit.
+        ValueError: if `write_timeout` or `body_timeout` is not positive, or `body_budget` too small for two bodies.
+
+    Example:
+        >>> session = flow.serving.InferenceSession(abs, inputs=flow.serving.TensorSpec((2,)))
+        >>> [route.path for route in flow.serving.app(session, page=False).routes]  # doctest: +SKIP
+        ['/predict', '/stream', '/live', '/ready', '/stats', '/metrics', '/openapi.json']
     """
     if not write_timeout > 0:
         raise ValueError(f"write_timeout must be a positive number of seconds, not {write_timeout!r}")
@@ -131,7 +135,7 @@ def app(
     if drain_route:
         routes.append(Route("/drain", endpoints.drain, methods=["POST"]))
     endpoints.paths = [route.path for route in routes]
-    made: Starlette = applications.Starlette(
+    application: Starlette = applications.Starlette(
         routes=routes,
         lifespan=lifespan(
             session, drain_delay=drain_delay, drain_timeout=drain_timeout, on_failure=on_failure, lag=endpoints.lag
@@ -144,12 +148,12 @@ def app(
             Middleware(ErrorResponses, others=True),
         ],
     )
-    # A redirect from /stats/ to /stats would lead to whatever host the request names.
-    made.router.redirect_slashes = False
-    return made
+    # A redirect from /stats/ to /stats would lead to the host that the request names, which may be any.
+    application.router.redirect_slashes = False
+    return application
 
 
-# Life
+# Starting and ending
 
 
 def lifespan(
@@ -160,19 +164,35 @@ def lifespan(
     on_failure: OnFailure | None = None,
     lag: LoopLag | None = None,
 ) -> Callable[[Any], AbstractAsyncContextManager[None]]:
-    """The life of a session inside that of an application: ``FastAPI(lifespan=serving.lifespan(session))``.
+    """Starts and ends a session together with an application: ``FastAPI(lifespan=serving.lifespan(session))``.
 
-    It is started without holding the application up, and drained and closed at the end; signals are taken where that
-    can be done, see `drain_on_signal`.  A session that somebody else has started is neither started nor closed.
+    The session starts in the background, so that the application answers meanwhile, and is drained and closed at the
+    end; signals are taken where the server permits, see `drain_on_signal`.  A session that has been started before is
+    neither started nor closed.
 
     Args:
-        session: whose.
+        session: the session.
         drain_delay, drain_timeout, on_failure: see `app`.
-        lag: runs meanwhile.
+        lag: started and stopped with the application.
+
+    Raises no error itself; a session that cannot be started is passed to `on_failure`.
+
+    Example:
+        >>> import asyncio
+        >>> session = flow.serving.InferenceSession(abs, inputs=flow.serving.TensorSpec((2,)), max_batch=1)
+        >>> async def main():
+        ...     async with flow.serving.lifespan(session)(None):  # None in place of the application
+        ...         while session.state != "ready":
+        ...             await asyncio.sleep(0.001)
+        ...         print(await session.run([-1, 2]))
+        >>> asyncio.run(main())
+        [1. 2.]
+        >>> session.state
+        'closed'
     """
 
     @asynccontextmanager
-    async def living(application: Any) -> AsyncIterator[None]:
+    async def around(application: Any) -> AsyncIterator[None]:
         taken = (
             drain_on_signal(session, delay=drain_delay, timeout=drain_timeout) if can_take_signals() else nullcontext()
         )
@@ -192,7 +212,7 @@ def lifespan(
                 await session.drain(timeout=drain_timeout)
                 await session.close()
 
-    return living
+    return around
 
 
 async def _start(session: InferenceSession, on_failure: OnFailure | None) -> None:
@@ -211,7 +231,7 @@ async def _start(session: InferenceSession, on_failure: OnFailure | None) -> Non
 
 @attrs.frozen(eq=False)
 class _Raw:
-    """A coroutine function of ASGI in a form that starlette does not take for one of requests."""
+    """An ASGI application made of a coroutine function; starlette would pass requests to the bare function."""
 
     function: ASGIApp
 
@@ -219,47 +239,47 @@ class _Raw:
         try:
             await self.function(scope, receive, send)
         except _Unread:
-            _log.info("an answer was broken off that its client did not read")
+            _log.info("an answer was broken off because its client did not read it in time")
 
 
 @attrs.frozen(eq=False)
 class _Goodbye:
-    """Ends connections behind an answer: while the session ends, for clients to open new ones elsewhere; and where the
+    """Closes connections after an answer: while the session ends, so that clients open new ones elsewhere, and if the
     client has not sent all of its request in time.
 
     Args:
         app: the application.
-        session: its.
+        session: its session.
     """
 
     app: ASGIApp
     session: InferenceSession
 
     async def __call__(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
-        async def parting(message: Message) -> None:
+        async def send_closing(message: Message) -> None:
             if message["type"] == "http.response.start" and (
                 message["status"] == SlowBody.status or self.session.state in ("draining", "closed")
             ):
                 message = {**message, "headers": [*message.get("headers", ()), (b"connection", b"close")]}
             await send(message)
 
-        plain = scope["type"] == "http" and scope.get("http_version", "1.1").startswith("1")
-        await self.app(scope, receive, parting if plain else send)
+        http_1 = scope["type"] == "http" and scope.get("http_version", "1.1").startswith("1")
+        await self.app(scope, receive, send_closing if http_1 else send)
 
 
 @attrs.define(eq=False)
 class _Endpoints:
-    """The answers.
+    """The functions that answer requests.
 
     Args:
         session, identify, write_timeout, hosts: see `app`.
-        most: bytes of a body.
-        intake: takes requests in.
+        most: the most bytes of a body.
+        intake: receives the bodies of requests.
         ending: the delay and the timeout of a drain.
 
     Attributes:
-        lag: of the loop.
-        paths: that exist.
+        lag: measures how late the loop is.
+        paths: the paths that exist.
     """
 
     _session: InferenceSession
@@ -276,7 +296,7 @@ class _Endpoints:
 
     @contextmanager
     def _arriving(self) -> Iterator[None]:
-        """A block in which a request arrives: it is counted, and so is why it is turned away."""
+        """A block in which a request arrives: counts the request, and the reason if it is refused."""
         statistics = self._session.statistics
         statistics.arrived += 1
         try:
@@ -285,8 +305,8 @@ class _Endpoints:
             statistics.reject(error)
             raise
 
-    async def _asked(self, scope: ASGIScope, receive: Receive, *, stream: bool) -> tuple[Any, dict[str, Any]]:
-        """The inputs of a request, and its other arguments for the session."""
+    async def _arguments(self, scope: ASGIScope, receive: Receive, *, stream: bool) -> tuple[Any, dict[str, Any]]:
+        """The inputs of a request, and the keyword arguments for `InferenceSession.run`."""
         from starlette.requests import Request
 
         client, priority = scope["client"][0] if scope.get("client") else None, 0
@@ -296,21 +316,21 @@ class _Endpoints:
         return inputs, {"timeout": timeout, "client": client, "priority": priority}
 
     async def predict(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
-        """One result."""
+        """Answer with one result."""
         with self._arriving():
             kind = bodies.accepted(scope["headers"])
-            inputs, told = await self._asked(scope, receive, stream=False)
-        result = await self._session.run(inputs, **told)
+            inputs, options = await self._arguments(scope, receive, stream=False)
+        result = await self._session.run(inputs, **options)
         body = await bodies.encoded(result, kind)
         headers = [(b"content-type", kind.encode()), (b"content-length", str(len(body)).encode())]
         start = {"type": "http.response.start", "status": 200, "headers": headers}
         await self._write(send, start, {"type": "http.response.body", "body": body})
 
     async def _write(self, send: Send, *messages: Message) -> None:
-        """Send parts of an answer, which returns when the client has taken enough of those before.
+        """Send parts of an answer; a server's `send` waits until the client has read enough of the parts before.
 
         Raises:
-            _Unread: if it does not in time.
+            _Unread: if the client does not read in time.
         """
         limit = asyncio.timeout(self._write_timeout)
         try:
@@ -323,14 +343,14 @@ class _Endpoints:
             raise _Unread from None
 
     async def stream(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
-        """One event for each chunk.
+        """Answer with one event for each chunk.
 
-        The answer begins with the first of them, so that until then an error is an answer with its status.
+        The answer begins with the first chunk: an error before it is an answer with a status of its own.
         """
         with self._arriving():
-            inputs, told = await self._asked(scope, receive, stream=True)
+            inputs, options = await self._arguments(scope, receive, stream=True)
         begun = False
-        async with aclosing(self._session.stream(inputs, **told)) as chunks:
+        async with aclosing(self._session.stream(inputs, **options)) as chunks:
             try:
                 async for chunk in chunks:
                     for tensor in args_tree.flatten(chunk)[1]:
@@ -356,16 +376,16 @@ class _Endpoints:
         await self._write(send, _event(b"event: end\ndata: {}", more=False))
 
     async def live(self, request: Request) -> Response:
-        """That it is."""
+        """Answer that the process is alive."""
         return _json({"status": "live"})
 
     async def ready(self, request: Request) -> Response:
-        """Whether the session is ready."""
+        """Answer whether the session is ready."""
         state = self._session.state
         return _json({"status": state}, 200 if state == "ready" else 503)
 
     async def stats(self, request: Request) -> Response:
-        """Counts, and how large things are."""
+        """Answer with counts and sizes."""
         memory = flow.memory_stats()
         return _json(
             {
@@ -382,28 +402,28 @@ class _Endpoints:
         )
 
     async def metrics(self, request: Request) -> Response:
-        """For Prometheus."""
+        """Answer in the format of Prometheus."""
         from starlette.responses import Response
 
         if self._metrics is None:
             try:
                 self._metrics = Metrics(self._session, self.lag, self._intake.budget)
             except ImportError as error:
-                return _told(Problem(501, "NotInstalled", str(error)))
+                return _problem_response(Problem(501, "NotInstalled", str(error)))
         return Response(self._metrics.text(), media_type=self._metrics.media_type)
 
     async def openapi(self, request: Request) -> Response:
-        """The description."""
+        """Answer with the OpenAPI description."""
         return _json(description(self._session, self._most, self.paths))
 
     async def page(self, request: Request) -> Response:
-        """The page."""
+        """Answer with the page for people."""
         from starlette.responses import HTMLResponse
 
         return HTMLResponse(page_of(self._session), headers={"content-security-policy": POLICY})
 
     async def drain(self, request: Request) -> Response:
-        """End what there is."""
+        """Drain the session, and answer when that has been done."""
         check_origin(request.scope["headers"], self._hosts)
         delay, timeout = self._ending
         drained = await self._session.drain(delay, timeout)
@@ -411,13 +431,13 @@ class _Endpoints:
 
 
 class _Unread(Exception):
-    """The client has not taken its answer in time.  It is broken off, at which servers end the connection."""
+    """The client has not read its answer in time.  An answer that is broken off makes servers close the connection."""
 
 
 _EVENTS: Final[Message] = {
     "type": "http.response.start",
     "status": 200,
-    # The last one keeps proxies from gathering events.
+    # The last header keeps proxies from gathering events.
     "headers": [
         (b"content-type", b"text/event-stream; charset=utf-8"),
         (b"cache-control", b"no-store"),
@@ -436,20 +456,20 @@ def _json(value: Any, status: int = 200) -> Response:
     return JSONResponse(value, status, headers={"cache-control": "no-store"})
 
 
-def _told(problem: Problem, headers: Any = None) -> Response:
+def _problem_response(problem: Problem, headers: Any = None) -> Response:
     from starlette.responses import Response
 
     return Response(problem.body(), problem.status, {**(headers or {}), **problem.headers()})
 
 
 def _handlers() -> dict[Any, Any]:
-    """What starlette itself answers, as JSON."""
+    """Handlers that turn starlette's own errors, such as 404, into JSON."""
     from starlette.exceptions import HTTPException
 
-    async def told(request: Any, error: Any) -> Response:
-        return _told(Problem(error.status_code, "HTTPException", str(error.detail)), error.headers)
+    async def of_starlette(request: Any, error: Any) -> Response:
+        return _problem_response(Problem(error.status_code, "HTTPException", str(error.detail)), error.headers)
 
     async def failed(request: Any, error: Any) -> Response:
-        return _told(FAILED)
+        return _problem_response(FAILED)
 
-    return {HTTPException: told, Exception: failed}
+    return {HTTPException: of_starlette, Exception: failed}

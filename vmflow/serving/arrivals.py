@@ -1,4 +1,4 @@
-"""`Arrivals`: requests that have come but not gone in yet."""
+"""`Arrivals`: requests that have begun to arrive and are not in the queue yet."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ if TYPE_CHECKING:
 
 @attrs.define(eq=False)
 class Arrivals:
-    """Requests that are on their way into a session, for whoever closes its door to wait for."""
+    """Requests that are on their way into a session; a drain waits for them before it refuses new ones."""
 
     _there: set[Arrival] = attrs.field(factory=set)
-    # Set when one has gone in, or away; None if nobody wants to know.
+    # Set when a request has gone in, or away; None if nobody waits for that.
     _left: asyncio.Event | None = None
 
     def __len__(self) -> int:
         return len(self._there)
 
     def add(self, arrival: Arrival) -> None:
-        """One more is on its way."""
+        """Note a request that has begun to arrive."""
         self._there.add(arrival)
 
     def remove(self, arrival: Arrival) -> None:
-        """One is about to go in: without an await in between."""
+        """Note that a request goes into the queue, which must follow without an await in between."""
         self._there.discard(arrival)
         if self._left is not None:
             self._left.set()
 
     async def gone_in(self) -> None:
-        """Return when those that are there now have gone in, or away; later ones are not waited for."""
+        """Wait until the requests that are arriving now have gone in, or away; ignores later ones."""
         there = set(self._there)
         while there & self._there:
             if self._left is None:
@@ -45,12 +45,12 @@ class Arrivals:
 
 @attrs.frozen(eq=False)
 class Arrival:
-    """One request on its way in: a block in which it has a place in a queue; see `InferenceSession.arriving`.
+    """A block in which a request has a place in a queue while it arrives; see `InferenceSession.arriving`.
 
     Args:
-        arrivals: those of the session.
-        batcher: takes it in.
-        client: sends it.
+        arrivals: of the session.
+        batcher: holds the place.
+        client: sends the request.
 
     Attributes:
         deadline: on the loop's clock; None for none.

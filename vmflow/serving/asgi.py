@@ -1,13 +1,13 @@
-"""Middleware that lets vmflow live in any ASGI application: cancelling, errors, deadlines and traces of requests.
+"""Middleware for ASGI applications that use vmflow: cancelling, errors, deadlines and traces of requests.
 
-All of it is pure ASGI, so that it works above and below other middleware, with or without a framework:
+It uses nothing but ASGI, so that it works above and below other middleware, with or without a framework:
 
     app = FastAPI()
     app.add_middleware(ErrorResponses)  # the innermost
     app.add_middleware(RequestScope)
     app.add_middleware(DisconnectScope, paths={"/billing": "finish"})  # the outermost
 
-What is no request of HTTP passes through untouched.
+Anything else than HTTP requests passes through untouched.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ ASGIApp: TypeAlias = Callable[[Any, Any, Any], Awaitable[None]]
 
 _log: Final = logging.getLogger(__name__)
 
-# Told to other middleware of a request whose client has gone; the client itself hears nothing any more.
+# Sent to the surrounding middleware if the client has gone; the client itself gets no answer any more.
 CLIENT_GONE: Final = Problem(499, "ClientGone", "the client has left before it was answered")
 
 _GONE: Final[Message] = {"type": "http.disconnect"}
@@ -50,18 +50,28 @@ _GONE: Final[Message] = {"type": "http.disconnect"}
 class DisconnectScope:
     """Cancels the handler of a request as soon as its client has gone, if that is wanted.
 
-    Servers tell that a client has gone by a message that a handler gets if it asks for it, and handlers do not ask.
-    Here one task for each request does: it reads one message ahead of the handler, hands all of them on, and when it
-    meets ``http.disconnect`` before the answer is complete, cancels the handler.  What this issued is dropped, too.
-    Background tasks that run behind a complete answer are left alone.
+    A server reports a disconnect only to a handler that calls ``receive``, which handlers rarely do.  So one task for
+    each request reads one message ahead of the handler and passes all messages on.  If it reads ``http.disconnect``
+    before the answer is complete, it cancels the handler, and vmflow drops the instructions that the handler issued.
+    Background tasks that run after a complete answer are left alone.
 
     A request that waits for permission to send its body (``Expect: 100-continue``) is watched from when its handler
     begins to read.
 
     Args:
-        app: the application.
+        app: the ASGI application.
         on_disconnect: "cancel", or "finish" to leave the handler alone.
-        paths: for some paths another of the two; one that ends with "/" holds for all below it, the longest counts.
+        paths: the policy for some paths; a path that ends with "/" holds for all below it, and the longest path counts.
+
+    Raises:
+        ValueError: for another policy.
+
+    Example:
+        >>> async def app(scope, receive, send):
+        ...     await send({"type": "http.response.start", "status": 200, "headers": []})
+        >>> flow.serving.DisconnectScope(app, paths={"/pay": "never"})
+        Traceback (most recent call last):
+        ValueError: on_disconnect must be "cancel" or "finish", not 'never'
     """
 
     def __init__(
@@ -86,14 +96,14 @@ class DisconnectScope:
         if (b"expect", b"100-continue") not in scope["headers"]:
             watch.begin()
         try:
-            # Left by being cancelled, it drops what was issued within.
+            # A cancellation that leaves this block drops the instructions issued within.
             async with flow.scope(name=f"{scope['method']} {scope['path']}"):
                 await self.app(scope, watch.receive, watch.send)
         except asyncio.CancelledError:
             if not watch.cancelled or handler.cancelling() > cancelled_before + 1:
                 raise
             if not watch.begun:
-                # For middleware around this, which might take no answer for a mistake.
+                # The surrounding middleware might take a missing answer for an error.
                 for message in CLIENT_GONE.messages():
                     await send(message)
         finally:
@@ -111,7 +121,7 @@ class DisconnectScope:
 
 @attrs.define(eq=False)
 class _Watch:
-    """One request, of which messages are read ahead.
+    """Reads the messages of one request ahead of its handler.
 
     Args:
         handler: the task to cancel.
@@ -119,7 +129,7 @@ class _Watch:
 
     Attributes:
         cancelled: whether the handler was cancelled because its client has gone.
-        begun: whether the answer has.
+        begun: whether the answer has begun.
     """
 
     _handler: asyncio.Task[Any]
@@ -135,16 +145,16 @@ class _Watch:
     _task: asyncio.Task[None] | None = None
 
     def begin(self) -> None:
-        """Read, from now on."""
+        """Start to read ahead."""
         self._task = asyncio.create_task(self._run())
 
     async def end(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
         if self._error is not None:
-            _log.error("nobody was told that the next message of a request could not be read", exc_info=self._error)
+            _log.error("a message that the handler did not ask for could not be read", exc_info=self._error)
 
     async def receive(self) -> Message:
         """The handler's next message."""
@@ -163,12 +173,12 @@ class _Watch:
         return message
 
     async def send(self, message: Message) -> None:
-        """Hand on what the handler sends."""
+        """Send a message of the handler."""
         kind = message["type"]
         if kind == "http.response.start":
             self.begun = True
         elif kind == "http.response.pathsend" or (kind == "http.response.body" and not message.get("more_body", False)):
-            # Before it is sent: servers say that the client has gone when there is nothing more to send, too.
+            # Before it is sent: servers report a disconnect after a complete answer, too.
             self._answered = True
         await self._send(message)
 
@@ -181,7 +191,7 @@ class _Watch:
         self._changed.set()
 
     async def _read(self) -> bool:
-        """Read one message; whether there will be more."""
+        """Read one message; returns whether more will follow."""
         message = await self._receive()
         if message["type"] == "http.disconnect":
             self._gone = True
@@ -193,7 +203,7 @@ class _Watch:
         self._changed.set()
         if message["type"] == "http.request" and not message.get("more_body", False):
             return True
-        while self._messages:  # so that no more than one waits here, and the server can hold up the client
+        while self._messages:  # at most one waits here, so that the server can slow the client down
             self._changed.clear()
             await self._changed.wait()
         return True
@@ -204,16 +214,28 @@ class _Watch:
 
 @attrs.define(eq=False)
 class ErrorResponses:
-    """Answers with JSON what vmflow raises: see `problems.problem_of`.
+    """Turns vmflow's exceptions into JSON answers of the form of RFC 9457.
 
-    `ServingError` has a status and perhaps ``Retry-After``; `flow.DeadlineExceeded` becomes 504, `flow.OutOfMemory`
-    503, and a `flow.BlockingCallWarning` that the program's filters made an error 500, with the line that blocked.  Any
-    other exception goes on, and so does one behind the begin of an answer.
+    A `ServingError` has a status of its own, and some have ``Retry-After``; `flow.DeadlineExceeded` becomes 504,
+    `flow.OutOfMemory` 503, and a `flow.BlockingCallWarning` that the program's filters made an error 500, with the line
+    that blocked.  Any other exception is raised further, and so is one after the beginning of an answer.
 
     Args:
-        app: the application.
-        others: whether other exceptions are answered with 500 before they go on, so that middleware around this, such
-            as `RequestScope`, sees the answer.
+        app: the ASGI application.
+        others: whether other exceptions are answered with 500 before they are raised further, so that surrounding
+            middleware, such as `RequestScope`, sees the answer.
+
+    Raises no error when it is made.
+
+    Example:
+        >>> import asyncio
+        >>> async def app(scope, receive, send):
+        ...     raise flow.serving.InvalidInput("no image")
+        >>> async def send(message):
+        ...     print(message.get("status"), message.get("body"))
+        >>> asyncio.run(flow.serving.ErrorResponses(app)({"type": "http"}, None, send))
+        422 None
+        None b'{"title": "InvalidInput", "status": 422, "detail": "no image"}'
     """
 
     app: ASGIApp
@@ -243,7 +265,7 @@ class ErrorResponses:
                     await send(message)
             finally:
                 if problem is None:
-                    raise error  # for the server to log
+                    raise error  # so that the server logs it
 
 
 # Deadlines and traces
@@ -256,24 +278,39 @@ _SECONDS: Final = re.compile(r"[0-9]{1,9}(?:\.[0-9]{0,9})?")
 
 
 def trace_id() -> str | None:
-    """The name of the request that this task works for, for logs and for requests to others; None outside of one."""
+    """The name of the request that this task works for; None outside of a request.  For logs and for further requests.
+
+    Example:
+        >>> flow.serving.trace_id() is None
+        True
+    """
     return _trace.get()
 
 
 class RequestScope:
     """Gives each request a `flow.scope`, with a name, the deadline that the client asks for, and a trace.
 
-    The client may say in ``X-Request-Timeout`` in how many seconds it wants the answer, as a decimal number; what
-    vmflow has not begun by then is dropped, and sessions answer 504 at that moment.
+    The client may give in ``X-Request-Timeout`` the seconds in which it wants the answer, as a decimal number; then
+    vmflow drops the instructions that have not begun, and sessions answer 504.
 
-    The request is called what ``X-Request-ID`` says, else by the trace in ``traceparent``, else something new; see
+    The name of the request is ``X-Request-ID``, else the trace id of ``traceparent``, else a random one; see
     `trace_id`.  The answer has that name in ``X-Request-ID``.  If opentelemetry is installed there is a span for each
-    request, a child of what ``traceparent`` says; it is exported if the program has an SDK set up.
+    request, a child of the span in ``traceparent``; it is exported if the program has set up an SDK.
 
     Args:
-        app: the application.
-        header: in which clients say a timeout; None to let them say none.
-        longest: the most seconds they may ask for; more is cut to that.
+        app: the ASGI application.
+        header: the header in which clients give a timeout; None to ignore their timeouts.
+        longest: the most seconds that a client may ask for; larger timeouts are cut to that.
+
+    Raises no error when it is made; a timeout that is no positive number is answered with 400.
+
+    Example:
+        >>> import asyncio
+        >>> async def app(scope, receive, send):
+        ...     print(flow.serving.trace_id())
+        >>> request = {"type": "http", "method": "GET", "path": "/", "headers": [(b"x-request-id", b"first")]}
+        >>> asyncio.run(flow.serving.RequestScope(app)(request, None, None))
+        first
     """
 
     def __init__(self, app: ASGIApp, *, header: str | None = "x-request-timeout", longest: float = math.inf) -> None:
@@ -306,10 +343,10 @@ class RequestScope:
                 await self.app(scope, receive, named)
 
     def _timeout(self, headers: Any) -> float | None:
-        given = [value.decode("latin-1").strip() for name, value in headers if name == self._header]
-        if not given:
+        timeouts = [value.decode("latin-1").strip() for name, value in headers if name == self._header]
+        if not timeouts:
             return None if self._longest == math.inf else self._longest
-        seconds = float(given[0]) if len(given) == 1 and _SECONDS.fullmatch(given[0]) else 0.0
+        seconds = float(timeouts[0]) if len(timeouts) == 1 and _SECONDS.fullmatch(timeouts[0]) else 0.0
         if not seconds > 0:
             assert self._header is not None
             raise ValueError(f"{self._header.decode('latin-1')} must be a positive number of seconds, such as 0.25")
@@ -327,17 +364,17 @@ def _named(name: str) -> Iterator[None]:
 
 
 def _name_of(headers: Any) -> str:
-    found: dict[bytes, str] = {name: value.decode("latin-1").strip() for name, value in headers}
-    own = found.get(b"x-request-id", "")
+    by_name: dict[bytes, str] = {name: value.decode("latin-1").strip() for name, value in headers}
+    own = by_name.get(b"x-request-id", "")
     if _REQUEST_ID.fullmatch(own):
         return own
-    parent = _TRACEPARENT.match(found.get(b"traceparent", ""))
+    parent = _TRACEPARENT.match(by_name.get(b"traceparent", ""))
     return str(parent[2]) if parent is not None else secrets.token_hex(16)
 
 
 @cache
 def _opentelemetry() -> tuple[Any, Any] | None:
-    """Its modules propagate and trace, if it is installed."""
+    """The modules `propagate` and `trace` of opentelemetry, if it is installed."""
     try:
         from opentelemetry import propagate, trace
     except ImportError:
@@ -357,11 +394,11 @@ class _Span:
         self._scope = scope
         self._manager: Any = nullcontext()
         self._span: Any = None
-        found = _opentelemetry()
-        # A provider that stands for one to come has nobody to tell.
-        if found is None or isinstance(found[1].get_tracer_provider(), found[1].ProxyTracerProvider):
+        modules = _opentelemetry()
+        # A proxy exports nothing: the program has set up no SDK so far.
+        if modules is None or isinstance(modules[1].get_tracer_provider(), modules[1].ProxyTracerProvider):
             return
-        propagate, trace = found
+        propagate, trace = modules
         headers = {key.decode("latin-1"): value.decode("latin-1") for key, value in scope["headers"]}
         self._manager = trace.get_tracer("vmflow.serving").start_as_current_span(
             scope["method"],
@@ -395,6 +432,6 @@ class _Span:
             return
         self._span.set_attribute("http.response.status_code", status)
         if status >= 500:
-            found = _opentelemetry()
-            assert found is not None
-            self._span.set_status(found[1].Status(found[1].StatusCode.ERROR))
+            modules = _opentelemetry()
+            assert modules is not None
+            self._span.set_status(modules[1].Status(modules[1].StatusCode.ERROR))

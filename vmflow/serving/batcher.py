@@ -1,10 +1,10 @@
-"""`Batcher`: from single requests to batches, and from a batch's results back to the callers of its requests.
+"""`Batcher`: joins single requests into batches, and delivers a batch's results to the callers of its requests.
 
 As soon as a place to compute is free, a batch of as many waiting requests as possible begins: under low load a request
 does not wait for others, and under high load batches become large by themselves.  A batch is computed in the next turn
-of the loop, and takes along the requests that arrive before.  If the loop's own thread computes it, the batch waits for
-further turns, until one brings no request.  A request that comes alone, as the one before it did, is computed in the
-call that submits it, as far as possible without waiting.
+of the loop, with the requests that arrive until then.  If the loop's own thread computes it, the batch waits until a
+turn in which no request arrives.  A request that comes alone, as the one before it did, is computed in the call that
+submits it, as far as possible without waiting.
 
 Each request ends once, in `_ended`: done, failed, cancelled or expired.
 """
@@ -35,7 +35,7 @@ _log: Final = logging.getLogger(__name__)
 # only between turns; but each turn costs time, too.
 _DELIVERED_TOGETHER: Final = 32
 
-# compute(requests, the scope-like thing to cancel it by) -> results in the same order
+# compute(requests, their batch) -> results in the same order
 Compute = Callable[[Sequence[Request], "Batch"], Coroutine[Any, Any, Sequence[Any]]]
 
 
@@ -43,18 +43,18 @@ class Batch:
     """Requests that are computed together.
 
     Attributes:
-        requests: how many there are.
-        wanted: how many of them somebody still waits for.
-        number: among those that its session has computed, from 1; 0 before it does.
-        begun: when the turn of its requests came, in nanoseconds of `time.perf_counter_ns`; 0 if nobody recorded then.
-        again: whether it is a part of one that has failed.
+        requests: the number of requests.
+        wanted: the number of requests that somebody still waits for.
+        number: the how-manieth batch that the session computes, from 1; 0 before it is computed.
+        begun: when its requests left the queue, in nanoseconds of `time.perf_counter_ns`; 0 without a recording.
+        again: whether it is a part of a batch that has failed.
 
     `compute` sets these, all but the first for traces:
         abandon: called when nobody waits any more.
         kind: "batch" or "stream".
-        size: to how many places it was padded; 0 if to none.
+        size: the number of places that it was padded to; 0 without padding.
         scope: of the instructions issued for it.
-        pace: to be told how long it took.
+        pace: notes how long it took.
     """
 
     __slots__ = ("abandon", "again", "begun", "kind", "number", "pace", "requests", "scope", "size", "wanted")
@@ -80,18 +80,18 @@ class Batcher:
         compute: see `Compute`; if it raises for several requests, they are tried in halves, so that one that cannot be
             computed fails alone and one batch that is too large for the memory becomes two.
         statistics, work: the counters of requests, and of batches.
-        most: requests in a batch.
-        places: batches that are computed at a time.
+        most: the most requests in a batch.
+        places: how many batches are computed at a time.
         wait: seconds that a request may wait for others although there is a place to compute.
         limit, limit_per_client: see `RequestQueue`.
         places_per_client: how many of the places one known client may have; None for all.  Then each batch is of one
             request, whose key is its client.
         hurries: whether a request that comes alone may be computed in the call of `submit`, as far as `compute` gets
-            without waiting.  There it has no task of its own, and must use nothing that asks for that, such as
-            `asyncio.timeout`.
-        computed_here: whether this thread computes a batch of so many requests of a key. It could read none meanwhile,
-            so that such a batch first takes along the requests of each turn of the loop, until one brings none.
-        tracing: to tell when somebody records; by default one of its own.
+            without waiting.  There it has no task of its own, and must use nothing that asks for the current task, such
+            as `asyncio.timeout`.
+        computed_here: whether this thread computes a batch of so many requests of a key.  Meanwhile the thread cannot
+            read requests, so such a batch first waits for a turn of the loop in which no further one arrives.
+        tracing: passes events on to recordings; by default one of its own.
     """
 
     def __init__(
@@ -123,10 +123,10 @@ class Batcher:
         # A batch belongs to no single request: its task must not inherit the context of the first one.
         self._context = contextvars.copy_context()
         self._tasks: set[asyncio.Task[None]] = set()
-        # Whether a request that comes alone is computed at once, the last one came alone, one was computed so in this
-        # turn, and one is right now.
-        self._hurries = hurries and not wait
         self._computed_here = computed_here
+        # Whether requests that come alone are computed in `submit`; whether the last one came alone; whether one was
+        # computed so in this turn of the loop; and whether one is being computed so now.
+        self._hurries = hurries and not wait
         self._alone = True
         self._hurried = False
         self._computing_here = False
@@ -137,10 +137,10 @@ class Batcher:
         self._refusing: type[Draining] | type[NotReady] | None = None
         self._tracing = SessionTracing("batcher") if tracing is None else tracing
         self._tracing.loads.append(self._load)
-        # Set when nothing waits and nothing is computed; None if nobody wants to know.
+        # Set when nothing waits and nothing is computed; None if nobody waits for that.
         self._idle: asyncio.Event | None = None
 
-    # Looking at it
+    # Load
 
     def queued(self) -> int:
         """How many requests wait."""
@@ -161,17 +161,17 @@ class Batcher:
     # Requests
 
     def reserve(self, client: Hashable) -> None:
-        """Take a place in the queue for a request that is on its way in, until `release`.
+        """Take a place in the queue for a request that is arriving, until `release`.
 
         Raises:
-            Overloaded: if there is no room for it.
-            Draining, NotReady: if nothing is taken any more.
+            Overloaded: if the queue is full.
+            Draining, NotReady: if the session takes no more requests.
         """
         self._look_whether_open()
         self._queue.reserve(client, self.expected_wait, self._spare)
 
     def release(self, client: Hashable) -> None:
-        """Give up a place that was reserved; the request itself may be submitted at once, and has room."""
+        """Give up a reserved place; the request finds it free if it is submitted without an await in between."""
         self._queue.release(client)
 
     def _look_whether_open(self) -> None:
@@ -179,7 +179,7 @@ class Batcher:
             raise self._refusing("nothing new is taken: the session is ending")
 
     def _spare(self) -> int:
-        """How many more batches could be begun at once: the first request of each would not wait."""
+        """How many more batches could begin now: the first request of each would not wait."""
         if self._held or len(self._queue):
             return 0
         return self._places - len(self._tasks) - self._computing_here
@@ -188,13 +188,13 @@ class Batcher:
         """Let a request wait for its turn.
 
         Raises:
-            Overloaded: if there is no room for it.
-            Draining, NotReady: if nothing is taken any more.
+            Overloaded: if the queue is full.
+            Draining, NotReady: if the session takes no more requests.
         """
         self._look_whether_open()
         due = request.deadline is not None and request.deadline <= self._loop.time()
-        at_once = self._alone and not due and self._would_hurry()
-        if not at_once:
+        hurry = self._alone and not due and self._would_hurry()
+        if not hurry:
             self._queue.put(request, self.expected_wait, self._spare)
         self._statistics.accepted += 1
         request.number = self._statistics.accepted
@@ -205,13 +205,13 @@ class Batcher:
             return
         if request.deadline is not None:
             request.timer = self._loop.call_at(request.deadline, self._expire, request)
-        if at_once:
-            self._compute_at_once(request)
+        if hurry:
+            self._compute_in_submit(request)
         elif len(self._tasks) < self._places:
             self._pump()
 
     def cancel(self, request: Request) -> None:
-        """Nobody waits for it any more; does nothing if it has ended."""
+        """Take a request out, since its caller waits no more; does nothing if it has ended."""
         if not request.ended():
             self._end(request, CANCELLED, None)
 
@@ -324,7 +324,7 @@ class Batcher:
             return False
         return not (self._tasks or len(self._queue))
 
-    def _compute_at_once(self, request: Request) -> None:
+    def _compute_in_submit(self, request: Request) -> None:
         batch = Batch(1)
         requests, begin = [request], request.arrived
         left = False
@@ -334,7 +334,7 @@ class Batcher:
         self._running += 1
         request.state = RUNNING
         try:
-            # Once in a turn of the loop: further requests in the same turn are not alone.
+            # Only once in a turn of the loop: further requests in the same turn are not alone.
             self._computing_here = True
             self._loop.call_soon(self._turned, context=self._context)
             self._hurried = True
@@ -361,13 +361,13 @@ class Batcher:
         finally:
             self._computing_here = False
             if not left:
-                self._fail_what_runs(requests)
+                self._fail_running(requests)
             if len(self._queue):
                 self._pump()
             self._look_whether_idle()
 
     def _count_places(self, client: Hashable, more: int) -> None:
-        """A client has so many more of the places; if that is all it may have, its other requests are passed over."""
+        """A client takes so many more places; at its limit, its other requests are passed over."""
         if self._places_per_client is None or client is None:
             return
         taken = self._places_of.pop(client, 0) + more
@@ -395,7 +395,7 @@ class Batcher:
         self._count_places(requests[0].client, -1)
         # The task may have been cancelled before its first step.
         run.close()
-        self._fail_what_runs(requests)
+        self._fail_running(requests)
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.error("a batch has ended in a way that nobody expected", exc_info=error)
         self._pump()
@@ -404,7 +404,7 @@ class Batcher:
     async def _run(
         self, requests: list[Request], batch: Batch, begun: Awaitable[Sequence[Any]] | None = None, begin: float = 0.0
     ) -> None:
-        """Compute requests, with those that have come since they were taken.
+        """Compute requests, together with fitting ones that have arrived since these left the queue.
 
         Args:
             begun, begin: see `_attempt`.
@@ -416,10 +416,10 @@ class Batcher:
                 came = self._take_along(requests, batch)
             await self._attempt(requests, batch, begun, begin)
         finally:
-            self._fail_what_runs(requests)
+            self._fail_running(requests)
 
     def _take_along(self, requests: list[Request], batch: Batch) -> bool:
-        """Whether there were requests that can be computed with these, which they now are."""
+        """Add waiting requests that can be computed with these; returns whether there were any."""
         if self._held or not len(self._queue):
             return False
         others = self._queue.take_along(requests[0].key, self._most - len(requests))
@@ -432,8 +432,8 @@ class Batcher:
         requests += others
         return True
 
-    def _fail_what_runs(self, requests: list[Request]) -> None:
-        """By KeyboardInterrupt, or a task that was cancelled: nobody may be left waiting."""
+    def _fail_running(self, requests: list[Request]) -> None:
+        """Leave no caller waiting after a KeyboardInterrupt, or for a task that was cancelled."""
         for request in requests:
             if request.state == RUNNING:
                 self._end(request, FAILED, NotReady("the session has stopped in the middle of the request"))
@@ -445,15 +445,15 @@ class Batcher:
         begun: Awaitable[Sequence[Any]] | None = None,
         begin: float = 0.0,
     ) -> None:
-        """Compute those that are still wanted; if that fails, in halves, for the fault may be one request's.
+        """Compute the requests that are still wanted; if that fails, each half, since one request may be the cause.
 
         Args:
             requests: of one batch.
-            batch: that, if it is to be computed for the first time.
-            begun: the rest of their computation, if that has begun.
-            begin: when it has, on the loop's clock.
+            batch: their batch; None for a half of one that has failed.
+            begun: the rest of their computation, if it has begun.
+            begin: when it began, on the loop's clock.
         """
-        wanted = [value for value in requests if value.state == RUNNING] if begun is None else requests
+        wanted = [request for request in requests if request.state == RUNNING] if begun is None else requests
         if not wanted:
             return
         if batch is None or len(wanted) < batch.requests:
@@ -495,12 +495,12 @@ class Batcher:
             try:
                 await asyncio.sleep(0)
             except asyncio.CancelledError:
-                self._deliver(outcomes[start:], self._loop.time())  # they are there
+                self._deliver(outcomes[start:], self._loop.time())  # they have been computed
                 raise
             self._deliver(outcomes[start : start + _DELIVERED_TOGETHER], self._loop.time())
 
     def _computed(self, batch: Batch, requests: int, begin: float) -> float:
-        """So many requests of a batch have been; when they have, on the loop's clock."""
+        """Count a batch with so many requests; returns when it ended, on the loop's clock."""
         end = self._loop.time()
         if batch.pace is not None:
             batch.pace.took(end - begin)
@@ -518,16 +518,16 @@ class Batcher:
     # The end
 
     def refuse(self, why: type[Draining] | type[NotReady]) -> None:
-        """Take nothing new."""
+        """Take no more requests; raise this error instead."""
         self._refusing = why
 
     async def until_nothing_runs(self) -> None:
-        """Return when nothing is computed: soon, if it has been told to `hold`."""
+        """Wait until nothing is computed, which is soon after `hold`."""
         while self._tasks:
             await asyncio.wait(list(self._tasks))
 
     async def until_idle(self) -> None:
-        """Return when nothing waits and nothing is computed."""
+        """Wait until no request waits and none is computed."""
         while not self._is_idle():
             if self._idle is None:
                 self._idle = asyncio.Event()

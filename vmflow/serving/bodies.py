@@ -1,12 +1,12 @@
-"""Bodies of requests and answers: from the bytes of a stranger to the inputs of a session, and from results to bytes.
+"""Bodies of requests and answers: from untrusted bytes to the inputs of a session, and from results to bytes.
 
 A body is JSON, ``{"inputs": ...}``, with nested lists of numbers; or one array as an npy file; or several, by name, as
-a safetensors file.  However it is made, reading it costs time and memory in proportion to what the session takes, since
-all that can be counted is counted before anything is made of it:
+a safetensors file.  Even a hostile body costs time and memory only in proportion to the inputs of the session, since
+these are checked before objects are made of it:
 
-- the bytes, as they come in, after a look at what the headers say;
-- in JSON, how deep and how many its lists are, its values, its strings and the digits of its numbers;
-- in the other two, what their headers say of dtypes and shapes.
+- the number of bytes, by the headers and as they arrive;
+- in JSON, the depth and number of lists, and the numbers of values, strings and digits;
+- in npy and safetensors, the dtypes and shapes in their headers.
 
 Errors are `InvalidInput`, with the status that fits.
 """
@@ -37,14 +37,14 @@ KINDS: Final = (JSON, NPY, SAFETENSORS)
 
 Number = TypeVar("Number", int, float)
 
-# What an ASGI server calls an application with.
+# The arguments that an ASGI server passes to an application.
 Message: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Headers: TypeAlias = Iterable[tuple[bytes, bytes]]
 # Called every so often while a long body is read.
 Pause: TypeAlias = Callable[[], None]
 
-# Bytes of a number in JSON, at the most with which room is reckoned: "-1.7976931348623157e+308, ".
+# The most bytes of a number in JSON that `body_limit` counts on: "-1.7976931348623157e+308, ".
 _NUMBER: Final = 26
 # No number that any dtype can hold has more digits before it is rounded.
 _MOST_DIGITS: Final = 400
@@ -53,7 +53,7 @@ _STRIDE: Final = 1024
 # Characters that are written in one turn of a loop.
 _TURN: Final = 16 * _STRIDE
 
-# One that does not end reaches to the end, so that no place is looked at twice.
+# An unterminated string reaches to the end of the body, so that no byte is scanned twice.
 _STRING: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 _NOT_STRUCTURE: Final = bytes([index for index in range(256) if index not in b"[]{},:"])
 _DIGITS: Final = bytes([ord("0") if chr(index).isdecimal() and index < 128 else ord(" ") for index in range(256)])
@@ -79,7 +79,7 @@ class NotAcceptable(InvalidInput, status=406):
 
 
 class ClientGone(ServingError, status=499, reason="gone"):
-    """The client has left before its request was complete; there is nobody to answer."""
+    """The client has left before its request was complete; nobody reads an answer."""
 
 
 class SlowBody(ServingError, status=408, reason="slow"):
@@ -90,7 +90,7 @@ class SlowBody(ServingError, status=408, reason="slow"):
 
 
 def body_limit(signature: Signature) -> int:
-    """How many bytes a body can need for the largest inputs, in whichever kind."""
+    """The most bytes that a body with the largest inputs can have, in any kind."""
     most = _most(tuple(signature.specs))
     return max(most.elements * _NUMBER + 2 * most.lists, 2 * signature.nbytes()) + (1 << 14)
 
@@ -103,13 +103,13 @@ async def read_body(
     Args:
         receive: of the ASGI server.
         headers: of the request.
-        most: bytes.
-        take: told of each part how many bytes it has, before it is kept.  What it raises is raised here.
+        most: the most bytes.
+        take: called with the size of each part before it is kept; its exceptions pass through.
 
     Raises:
-        TooLarge: if there are more.
-        BadBody: if what the headers say of its length is no number.
-        UnknownKind: if it is compressed: nobody knows how large it is.
+        TooLarge: if there are more bytes.
+        BadBody: if Content-Length is no number.
+        UnknownKind: if the body is compressed, so that its size is unknown.
         ClientGone: if the client leaves.
     """
     for name, value in headers:
@@ -138,23 +138,23 @@ async def read_body(
 
 
 def kind_of(headers: Headers) -> str:
-    """The kind of a body, one of `KINDS`; JSON if it does not say.
+    """The kind of a body, one of `KINDS`; JSON without Content-Type.
 
     Raises:
         UnknownKind: if it is another, or JSON in another encoding than UTF-8.
     """
-    given = [value for name, value in headers if name == b"content-type"]
-    if not given:
+    types = [value for name, value in headers if name == b"content-type"]
+    if not types:
         return JSON
-    name, _, parameters = given[0].decode("latin-1").lower().partition(";")
+    name, _, parameters = types[0].decode("latin-1").lower().partition(";")
     name = name.strip()
-    if len(given) > 1 or name not in KINDS:
+    if len(types) > 1 or name not in KINDS:
         raise UnknownKind(f"the body is {name[:80] or 'of no kind'!r}; taken are {', '.join(KINDS)}")
     charset = [
         entry.partition("=")[2].strip(' "') for entry in parameters.split(";") if entry.strip().startswith("charset=")
     ]
     if any([entry not in ("utf-8", "utf8", "us-ascii") for entry in charset]):
-        raise UnknownKind("JSON is UTF-8, whatever else is said")
+        raise UnknownKind(f"JSON must be UTF-8, not {charset[0][:80]}")
     return name
 
 
@@ -162,21 +162,21 @@ def inputs_of(body: bytes, kind: str, signature: Signature, pause: Pause | None 
     """The inputs in a body, as `InferenceSession.run` takes them, which checks them further.
 
     Args:
-        body: all of it.
+        body: the whole body.
         kind: one of `KINDS`.
         signature: of the session.
-        pause: called every so often while numbers are read from JSON, which then takes half as long again: for a thread
-            to let others go on.  What it raises is raised here.
+        pause: called every so often while numbers are read from JSON, so that a thread lets others run; reading takes
+            half as long again.  Its exceptions pass through.
 
     Raises:
-        InvalidInput: if the body is none of that kind, or cannot be inputs of that signature.
+        InvalidInput: if the body is not of that kind, or cannot be inputs of that signature.
     """
     if kind == JSON:
         return _from_json(body, signature, pause)
     if kind == NPY:
         if len(signature.specs) != 1:
             raise InvalidInput(f"an npy file is one array, and {len(signature.specs)} inputs are expected")
-        return signature.given([read_npy(body)])
+        return signature.packed([read_npy(body)])
     arrays = {name: _widened(safetensor) for name, safetensor in read_safetensors(body, len(signature.specs)).items()}
     if signature.named:
         return arrays
@@ -191,7 +191,7 @@ def inputs_of(body: bytes, kind: str, signature: Signature, pause: Pause | None 
 
 
 def _widened(array: Array) -> Array:
-    """bfloat16, which numpy does not know for a number, as float32."""
+    """Converts bfloat16, which numpy does not count as a number, to float32."""
     return array.astype(np.float32) if array.dtype.kind == "V" else array
 
 
@@ -200,7 +200,7 @@ def _from_json(body: bytes, signature: Signature, pause: Pause | None) -> Any:
     finite = all([spec.finite for spec in signature.specs])
     real = None if pause is None else _pausing(float, pause)
     try:
-        found = json.loads(
+        content = json.loads(
             body.decode("utf-8"),
             object_pairs_hook=unique,
             parse_constant=_no_constant if finite else real,
@@ -209,13 +209,13 @@ def _from_json(body: bytes, signature: Signature, pause: Pause | None) -> Any:
         )
     except (ValueError, RecursionError) as error:
         raise BadBody(f"the body is not JSON: {error}") from None
-    if not isinstance(found, dict) or found.keys() != {"inputs"}:
+    if not isinstance(content, dict) or content.keys() != {"inputs"}:
         raise InvalidInput('expected an object {"inputs": ...} with nothing else in it')
-    return found["inputs"]
+    return content["inputs"]
 
 
 def _pausing(convert: Callable[[str], Number], pause: Pause) -> Callable[[str], Number]:
-    """The same conversion, with pauses."""
+    """The same conversion, with a pause after every `_STRIDE` numbers."""
     left = _STRIDE
 
     def converted(text: str) -> Number:
@@ -230,9 +230,9 @@ def _pausing(convert: Callable[[str], Number], pause: Pause) -> Callable[[str], 
 
 
 def _count(body: bytes, signature: Signature) -> None:
-    """Refuse what cannot be inputs, judging by brackets, commas, strings and digits; in linear time."""
+    """Refuse JSON that cannot be inputs, by its brackets, commas, strings and digits; in linear time."""
     most = _most(tuple(signature.specs))
-    # Before anything is split at them.
+    # Before the body is split at its strings.
     if body.count(b'"') > 2 * (len(signature.specs) + 2) + sum([name.count('"') for name in signature.names]):
         raise InvalidInput("the body has more strings than there are names of inputs")
     bare, strings = _STRING.subn(b'"', body)
@@ -257,7 +257,7 @@ def _no_constant(name: str) -> float:
 
 
 class _Most(NamedTuple):
-    """What the largest inputs of a signature have."""
+    """How many elements and lists the largest inputs of a signature have, and how deep the lists are nested."""
 
     elements: int
     lists: int
@@ -267,7 +267,7 @@ class _Most(NamedTuple):
 @cache
 def _most(specs: tuple[TensorSpec, ...]) -> _Most:
     shapes = [spec.largest() for spec in specs]
-    # An array is one list of lists of lists: of so many as its first sizes say.
+    # An array of shape (a, b, c) is 1 + a + a * b lists.
     lists = sum([math.prod(sizes[:place]) for sizes in shapes for place in range(len(sizes))])
     deepest = max([len(sizes) for sizes in shapes])
     return _Most(sum([math.prod(sizes) for sizes in shapes]), lists + 1, deepest + 2)
@@ -277,16 +277,16 @@ def _most(specs: tuple[TensorSpec, ...]) -> _Most:
 
 
 def accepted(headers: Headers) -> str:
-    """The kind in which an answer is wanted most, JSON where that is as good as another.
+    """The kind that the client prefers for the answer, JSON among equals.
 
     Raises:
         NotAcceptable: if none of `KINDS` is wanted.
     """
-    given = b",".join([value for name, value in headers if name == b"accept"]).decode("latin-1").lower()
-    if not given.strip():
+    accept = b",".join([value for name, value in headers if name == b"accept"]).decode("latin-1").lower()
+    if not accept.strip():
         return JSON
     ranges: dict[str, float] = {}
-    for entry in given.split(",")[:100]:
+    for entry in accept.split(",")[:100]:
         name, *parameters = [part.strip() for part in entry.split(";")]
         ranges[name] = max([_quality(part) for part in parameters if part.startswith("q=")], default=1.0)
     best, most = JSON, 0.0
@@ -300,18 +300,18 @@ def accepted(headers: Headers) -> str:
 
 
 def _quality(parameter: str) -> float:
-    found = re.fullmatch(r"q=(0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?)", parameter)
-    return float(found[1]) if found is not None else 0.0
+    match = re.fullmatch(r"q=(0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?)", parameter)
+    return float(match[1]) if match is not None else 0.0
 
 
 async def encoded(result: Any, kind: str) -> bytes:
     """A result as the body of an answer.
 
-    JSON is ``{"outputs": ...}``, see `to_json`.  In a safetensors file the arrays have the names by which they are
-    nested, joined by dots, or "outputs" if there is but one.
+    JSON is ``{"outputs": ...}``, see `to_json`.  In a safetensors file the name of an array is the path to it, joined
+    by dots, or "outputs" for a single array.
 
     Raises:
-        NotAcceptable: if it is more than one array and npy is wanted, or has what safetensors cannot tell.
+        NotAcceptable: for npy, if there is more than one array; for safetensors, if it lacks the value or dtype.
     """
     if kind == JSON:
         return await to_json({"outputs": result})
@@ -337,13 +337,13 @@ def _named(value: Any, name: str) -> list[tuple[str, Array]]:
 
 
 async def to_json(value: Any) -> bytes:
-    """A result as JSON, in one line.  While it is written, others on the loop get their turn every millisecond or so.
+    """A result as JSON, in one line.  While it is written, other tasks of the loop run every millisecond or so.
 
-    JSON has no word for nan and the infinities: they become null.  A complex number becomes [real, imaginary], bfloat16
-    an ordinary number.
+    JSON has no nan and no infinities: they become null.  A complex number becomes [real, imaginary], bfloat16 an
+    ordinary number.
 
     Raises:
-        TypeError: for what is neither array, number, string nor nested of these.
+        TypeError: for a value other than an array, a tensor, a number, a string, None, or lists and dicts of these.
     """
     parts: list[str] = []
     since = 0
@@ -357,7 +357,7 @@ async def to_json(value: Any) -> bytes:
 
 
 def _parts(value: Any) -> Iterator[str]:
-    """Pieces of the JSON, none of which takes long."""
+    """Pieces of the JSON, each of which is written quickly."""
     if isinstance(value, Tensor):
         value = value.detach().numpy()
     if isinstance(value, (np.ndarray, np.generic)):

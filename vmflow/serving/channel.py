@@ -1,4 +1,4 @@
-"""`Channel`: chunks from who computes them to who reads them, a bounded number at a time."""
+"""`Channel`: a bounded queue of chunks from the task that computes them to the task that reads them."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ class Channel:
     """A bounded queue with an end.  One task puts and one gets.
 
     Args:
-        room: how many chunks may wait to be read.
+        capacity: how many chunks may wait to be read.
     """
 
-    _room: int
+    _capacity: int
     _chunks: deque[Any] = attrs.field(factory=deque)
     _ended: bool = False
     _changed: asyncio.Event = attrs.field(factory=asyncio.Event)
 
     async def put(self, chunk: Any) -> None:
-        """Add a chunk as soon as there is room for it."""
-        while len(self._chunks) >= self._room:
+        """Add a chunk; waits while the channel is full."""
+        while len(self._chunks) >= self._capacity:
             await self._change()
         self._chunks.append(chunk)
         self._changed.set()
 
     async def wait(self) -> bool:
-        """Whether there is a chunk; False at the end.  Returns when one of the two is known."""
+        """Wait for a chunk, or for the end; returns whether there is a chunk."""
         while not self._chunks:
             if self._ended:
                 return False
@@ -44,7 +44,7 @@ class Channel:
         return chunk
 
     def end(self) -> None:
-        """There will be no more chunks behind those that are there."""
+        """Let the reader see the end after the chunks that are in the channel."""
         self._ended = True
         self._changed.set()
 

@@ -1,4 +1,4 @@
-"""``python -m vmflow serve``: a saved graph, served over HTTP until a signal says that it is enough."""
+"""``python -m vmflow serve``: serves a saved graph over HTTP until a signal ends it."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ def serve(
     """Serve until a signal comes, and return the exit code; errors are printed with advice.
 
     Args:
-        folder: in which `vmflow.save` has put a graph.
-        host, port: to listen on; port 0 for one that is free, which is printed.
-        uds: the path of a socket to listen on in place of these; only this user can connect to it.
+        folder: where `vmflow.save` has put a graph.
+        host, port: to listen on; port 0 chooses a free one, which is printed.
+        uds: the path of a socket to listen on instead; only this user can connect to it.
         max_queue, timeout: see `InferenceSession`.
         max_connections, header_timeout, keep_alive: see `Limits`; by default 1000 connections, or as many as the limit
             of descriptors lets.
@@ -126,8 +126,8 @@ def _listen(host: str, port: int, reuse_port: bool) -> tuple[str, socket.socket]
         raise ValueError(
             f"cannot listen on port {port} of {host}: {error}; choose others by --host and --port"
         ) from None
-    # Connections inherit it.  asyncio sees to it only for sockets that it has made; without it the second part of an
-    # answer on a connection that is kept waits 40 ms for the client to acknowledge the first.
+    # Connections inherit the option.  asyncio sets it only for sockets that it has made; without it the second part of
+    # an answer on a connection that is kept waits 40 ms for the client to acknowledge the first.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     shown = f"[{host}]" if ":" in host else host
     return f"http://{shown}:{listener.getsockname()[1]}", listener
@@ -139,12 +139,12 @@ def listen_in_file_system(path: str) -> socket.socket:
     A socket that another process has left there is replaced.
 
     Raises:
-        ValueError: if somebody listens there, or something else is there, or nothing can be made there.
+        ValueError: if another process listens there, another file is there, or no socket can be made there.
     """
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        _remove_what_was_left(path)
-        # Made so, and not changed afterwards: in between, others could connect.
+        _remove_stale_socket(path)
+        # The umask, since others could connect before a later chmod.
         before = os.umask(0o177)
         try:
             listener.bind(path)
@@ -160,7 +160,7 @@ def listen_in_file_system(path: str) -> socket.socket:
     return listener
 
 
-def _remove_what_was_left(path: str) -> None:
+def _remove_stale_socket(path: str) -> None:
     with suppress(FileNotFoundError), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as other:
         try:
             other.connect(path)
@@ -173,7 +173,7 @@ def _remove_what_was_left(path: str) -> None:
 
 
 def _run(server: Any) -> None:
-    """Until it ends; the signal that ended it is not to end the process once more."""
+    """Run the server until it ends; the signal that ended it must not end the process before the cleanup."""
     before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         server.run(sockets=[])

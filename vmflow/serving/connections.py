@@ -1,13 +1,13 @@
-"""Connections of the command's server: limits of their number, and of the time that each may keep the server waiting.
+"""Limits of the connections of the command's server: their number, and how long each may wait for its client.
 
-An application hears of a request when its head has come, and cannot end a connection.  Only the server can set limits
-before and after that, and uvicorn sets none: it accepts connections until there are no more descriptors, and waits
-without end for a head, and for a client to read its answer.  So this module accepts connections itself:
+An application hears of a request when its head has arrived, and cannot end a connection.  Only the server can set
+limits before and after that, and uvicorn sets none: it accepts connections until there are no more descriptors, and
+waits without end for a head, and for a client to read its answer.  So this module accepts connections itself:
 
-- No more than a number that leaves descriptors for other things.  At that number, a connection that waits for its
-  client is ended for each new one: of the client with the most connections that has such, the oldest that has sent no
-  request, or else the oldest that is sending a body, or else the oldest that does not take its answer.  So neither
-  idle nor slow ones keep others from being answered.
+- It accepts so many that descriptors are left for other things.  At that number, it ends a connection that waits for
+  its client for each new one.  It takes the client with the most connections that has such a one, and ends that
+  client's oldest one without a request, else the oldest that is sending a body, else the oldest that does not read its
+  answer.  So neither idle nor slow connections keep others from being answered.
 - Once in a while it looks at each connection, and ends those that have waited for their client too long.
 """
 
@@ -30,19 +30,19 @@ _log: Final = logging.getLogger(__name__)
 
 # A connection waits for a request, for the rest of one, for its answer, or for its client to read the answer.
 Phase: TypeAlias = Literal["head", "body", "answer", "write"]
-# Those in which it waits for its client; the first are ended first.
+# The phases in which a connection waits for its client; connections in the first phase are ended first.
 _PHASES: Final[tuple[Phase, ...]] = ("head", "body", "write")
 
-# Connections that are let in by default, if there are as many descriptors, and descriptors that are left for the rest.
+# Connections that are accepted by default, if there are as many descriptors, and descriptors left for other things.
 MOST: Final = 1000
 _OTHER_DESCRIPTORS: Final = 64
 
-# Connections that are let in before those that are there get their turn.
+# Connections that are accepted in one turn of the loop, before existing ones are served.
 _TOGETHER: Final = 16
 
-# Seconds until it is tried again to let one in where there are no descriptors, and between two messages about that.
+# Without descriptors: seconds until the next try to accept a connection, and between two log messages about that.
 _PAUSE: Final = 0.1
-_MESSAGES_APART: Final = 60.0
+_WARNING_INTERVAL: Final = 60.0
 _EXHAUSTED: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 _FULL: Final = Problem(503, "Overloaded", "there are as many connections as may be, and all are being answered", 1.0)
@@ -54,11 +54,11 @@ class Limits:
 
     Attributes:
         connections: how many there may be.
-        header_timeout: seconds in which the head of a request must have come, from when the connection was made or the
-            answer before it was complete.
-        body_timeout: seconds in which the rest of the request must have.
+        header_timeout: seconds in which the head of a request must have arrived, from when the connection was made or
+            the previous answer was complete.
+        body_timeout: seconds in which the rest of the request must have arrived.
         write_timeout: seconds in which the client must read some of the data that waits to be sent.
-        keep_alive: seconds that a connection is kept on which nothing comes behind an answer.
+        keep_alive: seconds that a connection is kept without a further request after an answer.
 
     Raises:
         ValueError: for a number that is not positive.
@@ -90,7 +90,7 @@ def connection_limit(wanted: int | None) -> int:
     """How many connections there may be.
 
     Args:
-        wanted: None for `MOST`, or as many as the limit of descriptors lets.
+        wanted: None for `MOST`, or fewer if the limit of descriptors requires it.
 
     Raises:
         ValueError: if it is not positive, or more than there can be descriptors for.
@@ -98,12 +98,12 @@ def connection_limit(wanted: int | None) -> int:
     import resource
 
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    room = MOST if soft == resource.RLIM_INFINITY else soft - _OTHER_DESCRIPTORS
+    possible = MOST if soft == resource.RLIM_INFINITY else soft - _OTHER_DESCRIPTORS
     if wanted is None:
-        return max(1, min(MOST, room))
+        return max(1, min(MOST, possible))
     if wanted < 1:
         raise ValueError(f"the number of connections must be positive, not {wanted}")
-    if soft != resource.RLIM_INFINITY and wanted > room:
+    if soft != resource.RLIM_INFINITY and wanted > possible:
         raise ValueError(
             f"{wanted} connections need {wanted + _OTHER_DESCRIPTORS} descriptors, and this process may have {soft}; "
             "raise that with ulimit -n, or let in fewer"
@@ -119,18 +119,18 @@ class Connection:
         client: the address of the other side; None if it has none.
         protocol: None until there is one.
         ended: whether it has been told to end.
-        taken: how often the client has taken so much that the server went on to write.
+        taken: how often the client has read so much that the server resumed writing.
     """
 
     client: Hashable
     protocol: Any = None
     ended: bool = False
     taken: int = 0
-    _seen: Any = None
+    _last_state: Any = None
     _since: float = 0.0
 
     def made(self) -> bool:
-        """Whether its protocol has it yet."""
+        """Whether it has its protocol and transport yet."""
         return self.protocol is not None and self.protocol.transport is not None
 
     def phase(self) -> Phase:
@@ -138,14 +138,14 @@ class Connection:
         return self._doing()[0]
 
     def waited(self, now: float) -> tuple[Phase, float]:
-        """The present phase, and for how many seconds nothing has been seen to change."""
+        """The present phase, and the seconds since the last progress that was noticed."""
         doing = self._doing()
-        if doing != self._seen:
-            self._seen, self._since = doing, now
+        if doing != self._last_state:
+            self._last_state, self._since = doing, now
         return doing[0], now - self._since
 
     def end(self) -> None:
-        """Drop it with all that has not been sent."""
+        """Abort the connection; unsent data is lost."""
         self.ended = True
         self.protocol.transport.abort()
 
@@ -162,51 +162,51 @@ class Connection:
         return ("head" if answered else "answer"), cycle
 
 
-class Door:
-    """Lets connections in, and ends those that keep others out.
+class Acceptor:
+    """Accepts connections, and ends those that keep others out.
 
     Args:
         listener: a socket that listens.
-        limits: see there.
-        make: a protocol for a connection.
+        limits: see `Limits`.
+        make: makes the protocol for a connection.
     """
 
     def __init__(self, listener: socket.socket, limits: Limits, make: Any) -> None:
         self._listener = listener
         self._limits = limits
         self._make = make
-        # By client, in the order in which they came.
+        # By client, in the order of accepting.
         self._there: dict[Hashable, dict[Connection, None]] = {}
         self._count = 0
         self._ending = 0
         self._coming: set[asyncio.Task[Any]] = set()
         self._handles: dict[str, asyncio.TimerHandle] = {}
-        self._told = -math.inf
+        self._last_warning = -math.inf
         self._interval = min(1.0, *[limits.seconds(phase) / 4 for phase in _PHASES])
 
     def open(self) -> None:
-        """Begin on the running loop."""
+        """Start accepting on the running loop."""
         self._loop = asyncio.get_running_loop()
         self._listener.setblocking(False)
         self._listen()
         self._look()
 
     def shut(self) -> None:
-        """Let no more in; those that are there are still looked at."""
+        """Accept no more; the limits of time still hold for the existing ones."""
         self._loop.remove_reader(self._listener)
         self._cancel("listen")
 
     def leave(self) -> None:
-        """Look at nothing any more."""
+        """Stop enforcing the limits of time."""
         self._cancel("look")
 
-    # Letting in
+    # Accepting
 
     def _listen(self) -> None:
-        self._loop.add_reader(self._listener, self._knocked)
+        self._loop.add_reader(self._listener, self._accept)
 
-    def _knocked(self) -> None:
-        """At least one connection waits to be let in."""
+    def _accept(self) -> None:
+        """Accept some of the connections that wait for it."""
         for _ in range(_TOGETHER):
             if self._count >= self._limits.connections:
                 self._make_room()
@@ -219,7 +219,7 @@ class Door:
                 if error.errno in _EXHAUSTED:
                     self._exhausted(error)
                     return
-                continue  # it has gone already
+                continue  # the client has gone already
             accepted.setblocking(False)
             connection = Connection(address[0] if isinstance(address, tuple) else None)
             self._there.setdefault(connection.client, {})[connection] = None
@@ -230,7 +230,7 @@ class Door:
 
     async def _let_in(self, accepted: socket.socket, connection: Connection) -> None:
         try:
-            with suppress(OSError):  # it has gone meanwhile
+            with suppress(OSError):  # the client has gone meanwhile
                 await self._loop.connect_accepted_socket(lambda: self._make(connection, self._lost), accepted)
         finally:
             if not connection.made():
@@ -238,7 +238,7 @@ class Door:
                 self._lost(connection)
 
     def _lost(self, connection: Connection) -> None:
-        """It is no more; may be called again."""
+        """Forget a connection that has ended; may be called again."""
         of_client = self._there.get(connection.client, {})
         if connection not in of_client:
             return
@@ -251,9 +251,9 @@ class Door:
     # Ending
 
     def _make_room(self) -> None:
-        """End a connection for the one that waits; or refuse that."""
+        """End a connection in favour of the one that waits, or refuse that one."""
         if self._ending:
-            return  # in the next turn of the loop there is room
+            return  # in the next turn of the loop there is a place
         victim = self._victim()
         if victim is not None:
             self._end(victim)
@@ -284,11 +284,11 @@ class Door:
             connection.end()
 
     def _exhausted(self, error: OSError) -> None:
-        """There are fewer descriptors than there should be: others in this process have them."""
+        """Pause: other parts of this process have used up the descriptors."""
         now = self._loop.time()
-        if now >= self._told + _MESSAGES_APART:
-            self._told = now
-            _log.warning("no connection can be let in with %d there: %s", self._count, error)
+        if now >= self._last_warning + _WARNING_INTERVAL:
+            self._last_warning = now
+            _log.warning("no connection can be accepted beside %d others: %s", self._count, error)
         victim = self._victim()
         if victim is not None:
             self._end(victim)
@@ -296,7 +296,7 @@ class Door:
         self._handles["listen"] = self._loop.call_later(_PAUSE, self._listen)
 
     def _look(self) -> None:
-        """End those that have waited for their client too long."""
+        """End the connections that have waited for their client too long."""
         now = self._loop.time()
         for of_client in list(self._there.values()):
             for connection in list(of_client):
@@ -324,13 +324,13 @@ def _refusal() -> bytes:
 
 
 def server(application: Any, listener: socket.socket, limits: Limits, **options: Any) -> Any:
-    """A `uvicorn.Server` that serves an application on a socket within limits; its ``run()`` does.
+    """A `uvicorn.Server` whose ``run()`` serves an application on a socket, within limits.
 
     Args:
-        application: of ASGI.
+        application: an ASGI application.
         listener: a socket that listens.
-        limits: see there.
-        options: more of `uvicorn.Config`.
+        limits: see `Limits`.
+        options: further arguments of `uvicorn.Config`.
 
     Raises:
         ImportError: if uvicorn is not installed.
@@ -339,7 +339,7 @@ def server(application: Any, listener: socket.socket, limits: Limits, **options:
     from uvicorn.protocols.http.h11_impl import H11Protocol
 
     class Watched(H11Protocol):
-        """Tells the door what happens inside the protocol."""
+        """Keeps the `Connection` up to date."""
 
         def __init__(self, *args: Any, connection: Connection, lost: Any, **named: Any) -> None:
             super().__init__(*args, **named)
@@ -357,7 +357,7 @@ def server(application: Any, listener: socket.socket, limits: Limits, **options:
             super().resume_writing()
 
     class Server(uvicorn.Server):
-        """Lets connections in by a `Door`."""
+        """Accepts connections by an `Acceptor`."""
 
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets=[])
@@ -371,15 +371,15 @@ def server(application: Any, listener: socket.socket, limits: Limits, **options:
                     lost=lost,
                 )
 
-            self.door = Door(listener, limits, make)
-            self.door.open()
+            self.acceptor = Acceptor(listener, limits, make)
+            self.acceptor.open()
 
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-            self.door.shut()
+            self.acceptor.shut()
             await super().shutdown(sockets=[listener])
-            self.door.leave()
+            self.acceptor.leave()
 
-    # h11 bounds the heads of requests, which the other parser does not.  Nothing here speaks of web sockets, whose
-    # connections would be out of sight.
+    # h11 bounds the heads of requests, which the other parser does not.  Connections of web sockets would escape the
+    # limits, so there are none.
     options |= {"http": "h11", "ws": "none", "timeout_keep_alive": limits.keep_alive}
     return Server(uvicorn.Config(application, **options))

@@ -1,9 +1,9 @@
-"""`Decoder`: bodies into the inputs of a session, large ones without holding the event loop up.
+"""`Decoder`: from bodies to the inputs of a session, without blocking the event loop for long.
 
-JSON holds a loop up.  Its parser is a single call that keeps the interpreter's lock on every thread; other threads get
-the lock only where the parser calls back into Python, as it does here for every number.  So large bodies are read on a
-thread, which pauses after every thousand numbers.  Counting beforehand, and making arrays of the numbers in the end,
-take a tenth of the time, without a pause.
+The JSON parser is a single call that keeps the interpreter's lock, on every thread; other threads get the lock only
+where the parser calls back into Python, as it does here for every number.  So large bodies are read on a thread, which
+pauses after every thousand numbers.  Counting beforehand and making arrays in the end take a tenth of the time, and
+have no pause.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class _GivenUp(Exception):
 
 @attrs.define(eq=False)
 class _Pace:
-    """Lets other threads go on now and then, and stops reading once nobody waits."""
+    """Lets other threads run now and then, and stops reading once nobody waits."""
 
     stopped: bool = False
 
@@ -41,7 +41,7 @@ class _Pace:
 
 @attrs.define(eq=False)
 class Decoder:
-    """Reads the bodies for a session; of the large ones one at a time, since two would only take turns.
+    """Reads bodies for a session; large ones one at a time, since two would only share the interpreter's lock.
 
     Args:
         session: the session.
@@ -51,14 +51,14 @@ class Decoder:
     _turn: asyncio.Lock = attrs.field(factory=asyncio.Lock)
 
     async def inputs(self, body: bytes, kind: str) -> Any:
-        """The inputs in a body, as arrays of just the kind that the session takes.
+        """The inputs in a body, as arrays of the dtypes and shapes that the session takes.
 
         Args:
-            body: all of it.
+            body: the whole body.
             kind: one of `bodies.KINDS`.
 
         Raises:
-            InvalidInput: if it is none of that kind, or does not fit.
+            InvalidInput: if the body is not of that kind, or the inputs do not fit.
         """
         if kind != JSON or len(body) < LARGE:
             return _inputs(body, kind, self._session.signature, None)
@@ -70,11 +70,11 @@ class Decoder:
         )
         task.add_done_callback(self._ended)
         try:
-            # A cancelled caller stops waiting at once; the turn passes on when the thread has noticed.
+            # A cancelled caller stops waiting immediately; the next body has its turn when the thread has noticed.
             return await asyncio.shield(task)
         finally:
             pace.stopped = True
-            del task  # has the error, if there is one, which has this frame, which has the body
+            del task  # breaks the cycle from the task to its error, to this frame, which would keep the body
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._turn.release()
@@ -83,6 +83,6 @@ class Decoder:
 
 
 def _inputs(body: bytes, kind: str, signature: Signature, pause: Pause | None) -> Any:
-    # As arrays of just the kind, which a session takes without a further look at every number.
+    # A session takes such arrays without a further look at every number.
     arrays, _ = signature.arrays(inputs_of(body, kind, signature, pause))
-    return signature.given(arrays)
+    return signature.packed(arrays)

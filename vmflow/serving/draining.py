@@ -1,8 +1,8 @@
-"""Ending a server without failing anybody: a session's drain comes before its server stops listening.
+"""Ending a server without failed requests: the session is drained before its server stops listening.
 
-A server that is told to stop closes its door, waits for its connections and only then tells the application.  So the
-signal is taken first: the session says that it is not ready, still takes requests until the load balancer has heard of
-that, finishes its requests, and only then the server gets its signal.
+A server that is told to stop closes its socket, waits for its connections and only then tells the application.  So the
+signal is caught first: the session reports that it is not ready, still takes requests until the load balancer has
+noticed, finishes its requests, and only then the server gets its signal.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _log: Final = logging.getLogger(__name__)
 def can_take_signals() -> bool:
     """Whether a server on this thread has signals that `drain_on_signal` could take before it.
 
-    Those of uvicorn can; hypercorn's come from the event loop, and other servers have none in the process that serves.
+    uvicorn has; hypercorn's signals come from the event loop, and other servers have none in the process that serves.
     """
     if threading.current_thread() is not threading.main_thread():
         return False
-    given = signal.getsignal(signal.SIGTERM)
-    return callable(given) and getattr(given, "__module__", "") != "asyncio.unix_events"
+    handler = signal.getsignal(signal.SIGTERM)
+    return callable(handler) and getattr(handler, "__module__", "") != "asyncio.unix_events"
 
 
 @contextmanager
@@ -42,17 +42,27 @@ def drain_on_signal(
 ) -> Iterator[None]:
     """A block in which signals drain a session before they have their usual effect.
 
-    Enter it in a coroutine on the main thread when the server has begun, as in the lifespan of its application.  The
-    same signal again is not held back any more.
+    Enter it in a coroutine on the main thread after the server has started, as in the lifespan of its application.  A
+    second signal has its usual effect immediately.
 
     Args:
         session: the session to drain.
-        delay: see `InferenceSession.drain`; so long a load balancer may take to look again.
+        delay: see `InferenceSession.drain`; as long as a load balancer may take to look again.
         timeout: see there; requests that have not ended by then fail.
-        signals: their numbers.
+        signals: the signals' numbers.
 
     Raises:
-        RuntimeError: on another thread.
+        RuntimeError: on another thread, or outside of a coroutine.
+
+    Example:
+        >>> import asyncio, signal
+        >>> session = flow.serving.InferenceSession(abs, inputs=flow.serving.TensorSpec((2,)))
+        >>> async def main():
+        ...     before = signal.getsignal(signal.SIGTERM)
+        ...     with flow.serving.drain_on_signal(session):
+        ...         print(signal.getsignal(signal.SIGTERM) is before)
+        >>> asyncio.run(main())
+        False
     """
     if threading.current_thread() is not threading.main_thread():
         raise RuntimeError("drain_on_signal: only the main thread has signals")
@@ -68,14 +78,14 @@ def drain_on_signal(
     async def drain(number: int) -> None:
         try:
             if not await session.drain(delay, timeout):
-                _log.warning("session %r has not ended in %s s; what it has fails", session.name, timeout)
+                _log.warning("session %r has not ended in %s s; its remaining requests fail", session.name, timeout)
                 await session.close()
-        except Exception:  # the server has to end all the same
+        except Exception:  # the server must end nevertheless
             _log.exception("session %r could not be drained", session.name)
         pass_on(number)
 
     def begin(number: int) -> None:
-        if tasks:  # and another signal has come
+        if tasks:  # a second signal
             pass_on(number)
         else:
             _log.info("draining session %r", session.name)

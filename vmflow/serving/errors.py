@@ -10,12 +10,17 @@ from vmflow.errors import DeadlineExceeded
 class ServingError(RuntimeError):
     """A request was not served.
 
-    Subclasses may give the attributes in the class line: ``class TooLarge(ServingError, status=413)``.
+    Subclasses may give the attributes in the class line.
 
     Attributes:
         status: the HTTP status of the answer.
         reason: the key of `Statistics.rejected` that counts requests rejected by it.
         retry_after: seconds after which another try may succeed; None if none will.
+
+    Example:
+        >>> class TooLarge(flow.serving.ServingError, status=413): ...
+        >>> TooLarge.status, TooLarge.reason
+        (413, 'failed')
     """
 
     status: ClassVar[int] = 500
@@ -29,11 +34,23 @@ class ServingError(RuntimeError):
 
 
 class InvalidInput(ServingError, ValueError, status=422, reason="invalid"):
-    """The inputs do not fit the declaration of the session; nothing was computed."""
+    """The inputs do not fit the declaration of the session; nothing was computed.
+
+    Example:
+        >>> session = flow.serving.InferenceSession(abs, inputs=flow.serving.TensorSpec((2,)))
+        >>> session.signature.arrays([1.0, 2.0, 3.0])
+        Traceback (most recent call last):
+        vmflow.serving.errors.InvalidInput: expected shape [2], got [3]
+    """
 
 
 class Overloaded(ServingError, status=503, reason="overloaded"):
-    """As many requests are waiting as may wait."""
+    """As many requests are waiting as may wait.
+
+    Example:
+        >>> flow.serving.Overloaded("256 requests are waiting", retry_after=2.0).retry_after
+        2.0
+    """
 
     def __init__(self, message: str, retry_after: float) -> None:
         super().__init__(message)
@@ -41,12 +58,29 @@ class Overloaded(ServingError, status=503, reason="overloaded"):
 
 
 class Draining(ServingError, status=503, reason="draining", retry_after=1.0):
-    """The session finishes what it has and takes nothing new; another process may."""
+    """The session finishes its requests and takes no new ones; another process may.
+
+    Example:
+        >>> flow.serving.Draining.status, flow.serving.Draining.retry_after
+        (503, 1.0)
+    """
 
 
 class NotReady(ServingError, status=503, reason="not_ready", retry_after=1.0):
-    """The session has not been started, is warming up, or has been closed."""
+    """The session has not been started, is warming up, or has been closed.
+
+    Example:
+        >>> session = flow.serving.InferenceSession(abs, inputs=flow.serving.TensorSpec((2,)))
+        >>> session.run_sync([1.0, 2.0])
+        Traceback (most recent call last):
+        vmflow.serving.errors.NotReady: session 'session' has not been started; use it in a `with` block
+    """
 
 
 class Expired(ServingError, DeadlineExceeded, status=504, reason="expired"):
-    """The deadline of a request has passed before it had its result."""
+    """The deadline of a request has passed before it had its result.
+
+    Example:
+        >>> issubclass(flow.serving.Expired, flow.DeadlineExceeded)
+        True
+    """

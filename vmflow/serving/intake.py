@@ -1,8 +1,8 @@
-"""`Intake`: requests from their first moment to their inputs, and what each may hold until then.
+"""`Intake`: receives the bodies of requests, within limits of time and memory.
 
-A client decides how fast its body comes.  So a request takes a place in the queue when it begins, not when all of it is
-there: its deadline counts from then, its body has a time to come in, and the bytes that have come count against a
-budget, of which one client may have half.
+A client decides how fast its body arrives.  So a request takes a place in the queue when it begins, not when it is
+complete: its deadline counts from then, its body must arrive in time, and the bytes count against a budget as they
+arrive, of which one client may have half.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from .decoding import Decoder
 from .errors import Expired, Overloaded
 from .session import InferenceSession
 
-# Bytes of bodies that are held at a time, or those of so many bodies of the largest kind if that is more.
+# Bytes of bodies that are held at a time, or so many bodies of the largest size if that is more.
 _BUDGET: Final = 256 << 20
 _BUDGET_BODIES: Final = 4
 
 
 @attrs.define(eq=False)
 class ByteBudget:
-    """Bytes that all bodies may have together while they come in and are read.
+    """Limits the bytes of all bodies together while they arrive and are read.
 
     Attributes:
-        most: of all; half of them may be one known client's.
-        held: how many are, now.
+        most: the limit; a known client may have half of it.
+        held: the bytes that are held now.
     """
 
     most: int
@@ -40,7 +40,7 @@ class ByteBudget:
         """Take bytes for a body of a client.
 
         Raises:
-            Overloaded: if there are not as many left.
+            Overloaded: if the budget is used up.
         """
         own = self._by_client.get(client, 0) + size
         if self.held + size > self.most or (client is not None and own > self.most // 2):
@@ -62,8 +62,8 @@ class Share:
     """The bytes that one body has of a budget; all of them are given back at the end of the block.
 
     Args:
-        budget: of which.
-        client: whose the body is; None if nobody knows.
+        budget: the budget.
+        client: sends the body; None if unknown.
     """
 
     _budget: ByteBudget
@@ -74,7 +74,7 @@ class Share:
         """Take more bytes.
 
         Raises:
-            Overloaded: if there are not as many left.
+            Overloaded: if the budget is used up.
         """
         self._budget.take(self._client, size)
         self._size += size
@@ -88,19 +88,19 @@ class Share:
 
 
 class Intake:
-    """Takes requests in.
+    """Receives bodies and makes them inputs.
 
     Args:
-        session: for which.
-        most: bytes of one body.
-        budget: bytes of all bodies at a time; None for 256 MiB, or those of four bodies if these are more.
-        body_timeout: seconds in which a body has to come.
+        session: takes the inputs.
+        most: the most bytes of one body.
+        budget: the most bytes of all bodies at a time; None for 256 MiB, or those of four bodies if these are more.
+        body_timeout: seconds in which a body must arrive.
 
     Attributes:
         budget: see `ByteBudget`.
 
     Raises:
-        ValueError: for a budget in which one body has no room, or a time that is not positive.
+        ValueError: for a budget below two bodies, or a time that is not positive.
     """
 
     def __init__(self, session: InferenceSession, most: int, budget: int | None, body_timeout: float) -> None:
@@ -122,19 +122,19 @@ class Intake:
     ) -> tuple[Any, float | None]:
         """The inputs of a request, and the seconds that are left for its answer; None for no limit.
 
-        They are to be given to the session at once, see `InferenceSession.arriving`.
+        Pass them to the session without an await in between, see `InferenceSession.arriving`.
 
         Args:
             headers, receive: of the request.
-            client: whose it is; None if nobody knows.
-            stream: whether it is to be answered by a stream.
+            client: sends the request; None if unknown.
+            stream: whether the request is answered by a stream.
 
         Raises:
-            InvalidInput: if they are not what the session takes.
-            Overloaded, Draining, NotReady: before the body is read, if the session takes none now; or `Overloaded` as
-                soon as there are too many bytes.
-            SlowBody: if the body does not come in time.
-            Expired: if the deadline passes before the inputs are there.
+            InvalidInput: if the inputs do not fit the session.
+            Overloaded, Draining, NotReady: before the body is read, if the session takes no request now; or
+                `Overloaded` as soon as the bytes exceed the budget.
+            SlowBody: if the body does not arrive in time.
+            Expired: if the deadline passes before the inputs are read.
             ClientGone: if the client leaves.
         """
         loop = asyncio.get_running_loop()

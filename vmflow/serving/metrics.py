@@ -1,7 +1,7 @@
-"""What a session tells Prometheus.
+"""The metrics of a session, for Prometheus.
 
-All of it is read in one go, on the session's loop, so that the counters of one answer add up: accepted is done and
-failed and cancelled and expired, and what is queued and running.
+All of them are read together, on the session's loop, so that the counters of one answer add up: accepted = done +
+failed + cancelled + expired + queued + running.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ PREFIX: Final = "vmflow_"
 
 
 class Metrics:
-    """A collector for a registry of prometheus-client; `text` needs none.
+    """A collector of prometheus-client; `text` needs no registry.
 
     Args:
-        session: whose.
+        session: the session.
         lag: of its loop.
         budget: of the bodies of its requests.
 
@@ -38,25 +38,25 @@ class Metrics:
 
     @property
     def media_type(self) -> str:
-        """Of `text`."""
+        """The media type of `text`."""
         return str(self._exposition.CONTENT_TYPE_LATEST)
 
     def text(self) -> bytes:
-        """All of it, in the format that Prometheus reads."""
+        """All metrics, in the format that Prometheus reads."""
         return bytes(self._exposition.generate_latest(self))
 
     def collect(self) -> Iterator[Any]:
         """The families of metrics."""
         session = self._session
         now = session.stats()
-        found = session.statistics
-        work = {"batch": found.batches, "stream": found.streams}
-        yield self._counter("requests_arrived", "Requests that have begun over HTTP.", {(): found.arrived})
-        yield self._counter("requests_accepted", "Requests that were let in.", {(): found.accepted})
-        yield self._counter("requests_ended", "Requests by how they ended.", _by(found.ends), "outcome")
-        yield self._counter("requests_rejected", "Requests not let in, by reason.", _by(found.rejected), "reason")
+        statistics = session.statistics
+        work = {"batch": statistics.batches, "stream": statistics.streams}
+        yield self._counter("requests_arrived", "Requests that have begun over HTTP.", {(): statistics.arrived})
+        yield self._counter("requests_accepted", "Requests that were let in.", {(): statistics.accepted})
+        yield self._counter("requests_ended", "Requests by how they ended.", _by(statistics.ends), "outcome")
+        yield self._counter("requests_rejected", "Requests not let in, by reason.", _by(statistics.rejected), "reason")
         yield self._counter(
-            "requests_never_ran", "Ended requests that nothing was computed for.", {(): found.never_ran}
+            "requests_never_ran", "Ended requests that nothing was computed for.", {(): statistics.never_ran}
         )
         yield self._gauge("requests_arriving", "Requests whose bodies are on their way.", {(): now["arriving"]})
         yield self._gauge("arriving_bytes", "Bytes of these bodies that are there.", {(): self._budget.held})
@@ -68,14 +68,14 @@ class Metrics:
             {(kind,): value.batches for kind, value in work.items()},
             "kind",
         )
-        yield self._counter("samples", "Samples in computed batches.", {(): found.batches.samples})
-        yield self._counter("places", "Places in begun batches, with padding.", {(): found.places})
-        yield self._counter("begun", "Batches begun, by reason.", _by(found.batches.begun), "reason")
-        yield self._counter("compiled", "Graphs compiled.", _by(found.compiled), "when")
+        yield self._counter("samples", "Samples in computed batches.", {(): statistics.batches.samples})
+        yield self._counter("places", "Places in begun batches, with padding.", {(): statistics.places})
+        yield self._counter("begun", "Batches begun, by reason.", _by(statistics.batches.begun), "reason")
+        yield self._counter("compiled", "Graphs compiled.", _by(statistics.compiled), "when")
         yield self._gauge("version", "Version of the weights.", {(): session.version})
         yield self._gauge("ready", "Whether requests are taken.", {(): int(session.state == "ready")})
-        yield self._histogram("waiting_seconds", "How long requests waited.", {(): found.waiting})
-        yield self._histogram("serving_seconds", "How long requests took in all.", {(): found.serving})
+        yield self._histogram("waiting_seconds", "How long requests waited.", {(): statistics.waiting})
+        yield self._histogram("serving_seconds", "How long requests took in all.", {(): statistics.serving})
         computing: dict[tuple[str, ...], Histogram] = {(kind,): value.computing for kind, value in work.items()}
         yield self._histogram("computing_seconds", "How long batches and streams took.", computing, "kind")
         yield self._histogram("loop_lag_seconds", "How late the event loop was.", {(): self._lag.late})
@@ -89,16 +89,16 @@ class Metrics:
     def _family(
         self, kind: str, name: str, about: str, values: dict[tuple[str, ...], int], labels: tuple[str, ...]
     ) -> Any:
-        made = getattr(self._families, kind)(PREFIX + name, about, labels=("session", *labels))
+        family = getattr(self._families, kind)(PREFIX + name, about, labels=("session", *labels))
         for key, value in values.items():
-            made.add_metric((self._session.name, *key), value)
-        return made
+            family.add_metric((self._session.name, *key), value)
+        return family
 
     def _histogram(self, name: str, about: str, values: dict[tuple[str, ...], Histogram], *labels: str) -> Any:
-        made = self._families.HistogramMetricFamily(PREFIX + name, about, labels=("session", *labels))
+        family = self._families.HistogramMetricFamily(PREFIX + name, about, labels=("session", *labels))
         for key, value in values.items():
-            made.add_metric((self._session.name, *key), buckets=_buckets(value), sum_value=value.total)
-        return made
+            family.add_metric((self._session.name, *key), buckets=_buckets(value), sum_value=value.total)
+        return family
 
 
 def _by(counts: dict[str, int]) -> dict[tuple[str, ...], int]:
@@ -106,10 +106,10 @@ def _by(counts: dict[str, int]) -> dict[tuple[str, ...], int]:
 
 
 def _buckets(histogram: Histogram) -> list[tuple[str, int]]:
-    """Prometheus counts in each bucket what is in those before, too."""
-    found = []
+    """The buckets as Prometheus counts them, each including those before it."""
+    buckets = []
     count = 0
     for bound, own in zip([*[str(value) for value in BOUNDS], "+Inf"], histogram.counts, strict=True):
         count += own
-        found.append((bound, count))
-    return found
+        buckets.append((bound, count))
+    return buckets

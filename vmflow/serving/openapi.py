@@ -12,20 +12,20 @@ from .session import InferenceSession
 from .specs import Dim, Signature, TensorSpec
 
 _PROBLEMS: Final = {
-    400: "The body or a header is not what it says it is.",
+    400: "The body is not of its declared kind, or a header is malformed.",
     406: "The answer cannot be given in any of the kinds that are accepted.",
-    408: "The body has not come in the time that it is waited for.",
+    408: "The body has not arrived in time.",
     413: "The body is larger than inputs of this session can be.",
     415: "The body is of a kind that is not taken.",
-    422: "The inputs are not what the session takes.",
+    422: "The inputs do not fit the session.",
     500: "The model failed for these inputs.",
-    503: "Too many requests wait, or the server is starting or ending; Retry-After says when to come again.",
+    503: "Too many requests wait, or the server is starting or ending; Retry-After says when to try again.",
     504: "The deadline has passed.",
 }
 
-_FOREIGN: Final = "It is asked for by a page of another origin, or under a name that is not the server's."
+_FOREIGN: Final = "The request comes from a page of another origin, or under a name that is not the server's."
 
-# Not zero.
+# Positive decimal numbers.
 _SECONDS: Final = "^(?=.*[1-9])[0-9]{1,9}(\\.[0-9]{0,9})?$"
 
 
@@ -33,14 +33,14 @@ def description(session: InferenceSession, most: int, paths: list[str]) -> dict[
     """The document.
 
     Args:
-        session: what is served.
-        most: bytes of a body.
-        paths: those that exist.
+        session: the served session.
+        most: the most bytes of a body.
+        paths: the paths that exist.
     """
     described = {
         "/predict": {"post": _post(session, most, "The result for one sample.", _RESULT)},
         "/stream": {"post": _post(session, most, "The chunks for one sample, as server-sent events.", _EVENTS)},
-        "/live": {"get": _get("Whether the process lives.", {200: "It does."})},
+        "/live": {"get": _get("Whether the process is alive.", {200: "It is."})},
         "/ready": {"get": _get("Whether requests are taken.", {200: "They are.", 503: "Not yet, or not any more."})},
         "/stats": {"get": _get("Counts and sizes at this moment.", {200: "As JSON."})},
         "/metrics": {
@@ -48,7 +48,7 @@ def description(session: InferenceSession, most: int, paths: list[str]) -> dict[
         },
         "/openapi.json": {"get": _get("This document.", {200: "As JSON."})},
         "/drain": {
-            "post": _get("Take nothing new, and end what there is.", {200: "All of it has ended.", 403: _FOREIGN})
+            "post": _get("Take no more requests, and finish the others.", {200: "All have ended.", 403: _FOREIGN})
         },
         "/": {"get": _get("A page for people.", {200: "As HTML."})},
     }
@@ -139,7 +139,7 @@ def _object(properties: dict[str, Any]) -> dict[str, Any]:
 
 
 def _array(spec: TensorSpec) -> dict[str, Any]:
-    """Lists in lists, of numbers."""
+    """The schema of nested lists of numbers."""
     if spec.dtype.category == BOOL:
         schema: dict[str, Any] = {"type": "boolean"}
     elif spec.dtype.category < FLOATING:
@@ -160,7 +160,7 @@ def _array(spec: TensorSpec) -> dict[str, Any]:
 
 
 _RESULT: Final[dict[str, Any]] = {
-    "description": "The result; what is nan or infinite is null in JSON.",
+    "description": "The result; nan and infinities are null in JSON.",
     "headers": {"X-Request-ID": {"$ref": "#/components/headers/RequestID"}},
     "content": {
         JSON: {"schema": {"type": "object", "properties": {"outputs": {}}, "required": ["outputs"]}},

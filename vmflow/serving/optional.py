@@ -1,4 +1,4 @@
-"""Packages that only those need who serve over HTTP."""
+"""Packages that only serving over HTTP needs."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ import importlib
 from typing import Any
 
 
-def required(module: str, extra: str, what: str) -> Any:
-    """A module of a package that an extra installs.
+def required(module: str, extra: str, feature: str) -> Any:
+    """Import a module of a package that an extra of vmflow installs.
 
     Args:
-        module: its name.
-        extra: of vmflow.
-        what: needs it, for the message.
+        module: the name of the module.
+        extra: the extra that installs it.
+        feature: needs the module; for the message.
 
     Raises:
-        ImportError: if it is not installed; says how to.
+        ImportError: if it is not installed; the message says how to install it.
     """
     try:
         return importlib.import_module(module)
     except ImportError as error:
         package = module.partition(".")[0]
         raise ImportError(
-            f"{what} needs the package {package}; in a checkout of vmflow, install it with: pip install '.[{extra}]'"
+            f"{feature} needs the package {package}; in a checkout of vmflow, install it with: pip install '.[{extra}]'"
         ) from error

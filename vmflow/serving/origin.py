@@ -1,9 +1,9 @@
-"""`check_origin`: whether a request that changes the server may come from where it says that it does.
+"""`check_origin`: refuses requests that a foreign page makes a browser send (CSRF and DNS rebinding).
 
 A page in somebody's browser can make that browser send requests to a server that only the browser's machine can reach.
-The browser then says in ``Origin`` where the page is from, and in ``Host`` by which name it has found the server.  A
-page of another origin gives itself away by the first.  One that has let its own name lead to the server's address, by
-which both become the same, gives itself away by that name.
+The browser then names the page's origin in ``Origin``, and the name by which it has found the server in ``Host``.  A
+page of another origin is recognized by ``Origin``.  A page whose own name has been made to resolve to the server's
+address has the same name in both, and is recognized by that name.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ class ForeignOrigin(ServingError, status=403):
 
 
 def check_origin(headers: Iterable[tuple[bytes, bytes]], hosts: Sequence[str] = ()) -> None:
-    """Return if a request is one of a program, or of a page that the server itself has sent.
+    """Check that a request comes from a program, or from a page of this server.
 
     Args:
         headers: of the request, names in lower case.
-        hosts: names of the server, beside ``localhost`` and addresses, which no other can let lead elsewhere.
+        hosts: names of the server, beside ``localhost`` and addresses, which nobody can redirect.
 
     Raises:
-        ForeignOrigin: if it is not.
+        ForeignOrigin: if it comes from another page.
     """
-    given: dict[bytes, set[str]] = {}
+    values: dict[bytes, set[str]] = {}
     for name, value in headers:
-        given.setdefault(name, set()).add(value.decode("latin-1").strip().lower())
-    named = given.get(b"host", set())
+        values.setdefault(name, set()).add(value.decode("latin-1").strip().lower())
+    named = values.get(b"host", set())
     if len(named) > 1 or not all([_is_own(host, hosts) for host in named]):
         raise ForeignOrigin(
-            f"Host is {', '.join(sorted(named))[:200]!r}, which is not known for a name of this server; call it by an "
+            f"Host is {', '.join(sorted(named))[:200]!r}, which is no known name of this server; call it by an "
             "address or as localhost, or name it in hosts="
         )
-    for origin in given.get(b"origin", set()):
+    for origin in values.get(b"origin", set()):
         if {urlsplit(origin).netloc} != named:
             raise ForeignOrigin(f"a page of {origin[:200]!r} must not ask for this")
-    if given.get(b"sec-fetch-site", set()) - {"same-origin", "none"}:
+    if values.get(b"sec-fetch-site", set()) - {"same-origin", "none"}:
         raise ForeignOrigin("a page of another origin must not ask for this")
 
 

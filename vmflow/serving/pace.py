@@ -4,34 +4,33 @@ from __future__ import annotations
 
 from typing import Final
 
-# What a batch takes, in seconds, that is computed on the thread of the loop: as much as a machine takes of a turn
-# anyway. To hand it to a worker, and to hear of its end, keeps that thread for a fifth of it, and on a busy server the
-# batch for half of it longer.
+# Batches that take fewer seconds than this are computed on the thread of the loop: a machine takes as much of a turn
+# anyway.  Handing a batch to a worker, and hearing of its end, costs the loop's thread a fifth of this time, and
+# delays the batch by half of it on a busy server.
 HERE_BELOW: Final = 1e-3
 
-# Where it takes longer than this while warming up, the loop is not to stand still to see whether it takes less now.
+# Batches that took longer than this while warming up are never tried on the loop's thread, which they would block.
 TRIED_BELOW: Final = 5e-3
 
-# How many more slow ones than quick ones it takes for the next to be computed elsewhere.
+# After so many more slow batches than quick ones, the next is computed elsewhere.
 GIVEN_UP_AFTER: Final = 8
 
-# How many are computed elsewhere before one is tried on the loop's thread; after each in vain twice as many, up to the
-# second.
+# So many batches are computed elsewhere before one is tried on the loop's thread; the number doubles with each slow
+# trial, up to the second constant.
 TRIED_AFTER: Final = 64
 TRIED_AFTER_MOST: Final = 4096
 
 
 class Pace:
-    """Of batches of one size and padding.
+    """Decides for the batches of one size and padding whether they are computed on the loop's thread.
 
-    A machine has other things to do, while warming up as later: what it was too busy for is tried again.
+    Other work may have slowed the measured batches, while warming up and later; so the decision is tried again.
 
     Args:
-        seconds: what the quickest took while warming up; infinity for those that are never computed on the loop's
-            thread.
+        seconds: the quickest time while warming up; infinity for batches that never run on the loop's thread.
 
     Attributes:
-        here: whether they are computed there, as a rule.
+        here: whether they are computed on the loop's thread, as a rule.
     """
 
     __slots__ = ("_slow", "_tried_after", "_until_trial", "_worth_trying", "here")
@@ -43,21 +42,21 @@ class Pace:
         self._tried_after = self._until_trial = TRIED_AFTER
 
     def next_is_here(self) -> bool:
-        """Whether the next one is: as a rule, or to see how long it takes."""
+        """Whether the next batch runs on the loop's thread: as a rule, or as a trial."""
         if self.here or not self._worth_trying:
             return self.here
         self._until_trial -= 1
         if self._until_trial >= 0:
             return False
-        self._until_trial = self._tried_after  # also if nobody will tell how long it took, since it failed
+        self._until_trial = self._tried_after  # also for a trial that fails, whose time is never reported
         return True
 
     def took(self, seconds: float) -> None:
-        """Be told of one that was computed on the loop's thread."""
+        """Note the time of a batch that was computed on the loop's thread."""
         quick = seconds < HERE_BELOW
         if self.here:
             if quick and not self._slow:
-                return  # as nearly all
+                return  # the usual case
             self._slow = max(0, self._slow - 1) if quick else self._slow + 1
             if self._slow < GIVEN_UP_AFTER:
                 return

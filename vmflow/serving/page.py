@@ -1,6 +1,6 @@
-"""The page of a served session: what it is doing, as numbers and curves, and a digit to draw if it takes such images.
+"""The page of a served session: its load as numbers and curves, and a digit to draw if it takes such images.
 
-It is one document that needs nothing from anywhere else.
+It is one document that loads nothing else.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ if (setup.image) {
   pad.onpointerup = pad.onpointercancel = () => { if (down) { down = false; ask(); } };
   $("clear").onclick = clear;
   function pixels() {
-    // What was drawn, as large as it fits and in the middle, as in the collections of digits.
+    // The drawing, centred and as large as it fits, as in the data sets of digits.
     const seen = pen.getImageData(0, 0, side, side).data, ink = (x, y) => 1 - seen[4 * (y * side + x)] / 255;
     let left = side, right = 0, top = side, bottom = 0;
     for (let y = 0; y < side; y++) for (let x = 0; x < side; x++) if (ink(x, y) > .5) {
@@ -205,7 +205,7 @@ def _hash(text: str) -> str:
     return "'sha256-" + b64encode(sha256(text.encode()).digest()).decode() + "'"
 
 
-# Nothing but what is on the page runs there.
+# Only scripts and styles of the page itself run there.
 POLICY: Final = (
     f"default-src 'none'; script-src {_hash(_SCRIPT)}; style-src {_hash(_STYLE)}; "
     "img-src data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"

@@ -1,4 +1,4 @@
-"""`Problem`: the answer to an HTTP request that was not served, in the form of RFC 9457."""
+"""`Problem`: the answer to an HTTP request that failed, in the form of RFC 9457."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vmflow.errors import BlockingCallWarning, DeadlineExceeded, OutOfMemory
 
 from .errors import ServingError
 
-# Beginnings of the names of vmflow's files; compiled code has them as they were when it was compiled.
+# Beginnings of the names of vmflow's files; compiled code has the names from when it was compiled.
 _OURS: Final = (os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep, os.path.join("vmflow", ""))
 
 MEDIA_TYPE: Final = "application/problem+json"
@@ -26,10 +26,10 @@ class Problem:
     """An error as an answer.
 
     Attributes:
-        status: of HTTP.
+        status: the HTTP status.
         title: the kind of error.
         detail: the cause in this case.
-        retry_after: seconds after which it is worth trying again; None if it is not.
+        retry_after: seconds after which another try may succeed; None if none will.
     """
 
     status: int
@@ -38,18 +38,18 @@ class Problem:
     retry_after: float | None = None
 
     def body(self) -> bytes:
-        """As JSON."""
-        told: dict[str, Any] = {"title": self.title, "status": self.status, "detail": self.detail}
+        """The body of the answer, JSON."""
+        fields: dict[str, Any] = {"title": self.title, "status": self.status, "detail": self.detail}
         if self.retry_after is not None:
-            told["retry_after"] = self.retry_after
-        return json.dumps(told).encode()
+            fields["retry_after"] = self.retry_after
+        return json.dumps(fields).encode()
 
     def headers(self) -> dict[str, str]:
-        """Those of the answer, beside the length."""
-        told = {"content-type": MEDIA_TYPE, "cache-control": "no-store"}
+        """The headers of the answer, except for the length."""
+        headers = {"content-type": MEDIA_TYPE, "cache-control": "no-store"}
         if self.retry_after is not None:
-            told["retry-after"] = str(math.ceil(self.retry_after))
-        return told
+            headers["retry-after"] = str(math.ceil(self.retry_after))
+        return headers
 
     def messages(self) -> Iterator[dict[str, Any]]:
         """The messages that an ASGI application sends."""
@@ -60,35 +60,35 @@ class Problem:
         yield {"type": "http.response.body", "body": body, "more_body": False}
 
 
-# For mistakes of the program, whose details are not for clients.
+# For errors of the program, whose details are not for clients.
 FAILED: Final = Problem(500, "InternalServerError", "the server has made a mistake")
 
 
 def problem_of(error: BaseException) -> Problem | None:
     """The answer for an error of vmflow; None for other errors, such as a mistake in a handler."""
-    error = _alone(error)
+    error = _single(error)
     title = type(error).__name__
     if isinstance(error, ServingError):
         return Problem(error.status, title, str(error), error.retry_after)
     if isinstance(error, DeadlineExceeded):
         return Problem(504, title, str(error))
     if isinstance(error, OutOfMemory):
-        # The error's own message tells sizes of other requests' memory.
-        return Problem(503, title, "the device has no room for this request at the moment", 1.0)
+        # The error's own message shows sizes of other requests' memory.
+        return Problem(503, title, "the device has too little memory for this request at the moment", 1.0)
     if isinstance(error, BlockingCallWarning):
         return Problem(500, title, f"{error} ({_line(error)})")
     return None
 
 
-def _alone(error: BaseException) -> BaseException:
-    """The one error in a group, as which task groups raise it."""
+def _single(error: BaseException) -> BaseException:
+    """The error itself, if a task group has put it alone into an exception group."""
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error
 
 
 def _line(error: BaseException) -> str:
-    """Where the user's code was when it was raised: the innermost line that is not vmflow's."""
+    """The line of the user's code that raised the error: the innermost one outside of vmflow."""
     for frame in reversed(extract_tb(error.__traceback__)):
         if not frame.filename.startswith(_OURS):
             return f"{frame.filename}:{frame.lineno}, in {frame.name}"

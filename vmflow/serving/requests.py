@@ -1,4 +1,4 @@
-"""`Request`, from its admission to its end, and `RequestQueue`, in which it waits for its turn."""
+"""`Request`: one sample and its state; `RequestQueue`: where requests wait for their turn."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .errors import Overloaded
 if TYPE_CHECKING:
     from .batcher import Batch
 
-# The states of a request.  Each of the last four is an end.
+# The states of a request; the last four are final.
 QUEUED: Final = "queued"
 RUNNING: Final = "running"
 DONE: Final = "done"
@@ -23,27 +23,27 @@ FAILED: Final = "failed"
 CANCELLED: Final = "cancelled"
 EXPIRED: Final = "expired"
 
-# How many requests of others overtake one, for each step that their priority is above its own.
+# How many requests of a higher priority may overtake a request, for each step between the priorities.
 AGEING: Final = 16
 
 
 class Request:
-    """One sample on its way.
+    """One sample, from its admission to its result.
 
     Args:
         payload: the operands; the queue does not look inside.
         key: only requests of equal keys go into one batch.
         deadline: on the loop's clock; None for none.
         priority: higher goes first.
-        client: that asks; None if it is not known.
+        client: the sender; None if unknown.
 
     Attributes:
         future: of the result.
         state: one of the above.
-        arrived: on the loop's clock.
-        timer: that ends it at its deadline.
+        arrived: the time of its arrival, on the loop's clock.
+        timer: ends it at its deadline.
         rank: the place in the queue; lower goes first.
-        number: among those that the session has let in, from 1; 0 before that.
+        number: counts the accepted requests of the session, from 1; 0 before it is accepted.
         arrival: the record of its arrival, if there was a recording.
         batch: the last one that it was in; None before its turn has come.
     """
@@ -101,11 +101,11 @@ class RequestQueue:
     that often and then has its turn.
 
     Args:
-        limit: how many may wait.
+        limit: how many requests may wait.
         limit_per_client: how many of these may be one known client's.
 
     Attributes:
-        passed_over: keys whose requests are not taken, for as long as they are in it.
+        passed_over: keys whose requests are not taken now.
     """
 
     def __init__(self, limit: int, limit_per_client: int) -> None:
@@ -114,16 +114,16 @@ class RequestQueue:
         # By key, heaps of (rank, serial, request); ended requests stay until they come to the top.
         self._heaps: dict[Hashable, list[tuple[int, int, Request]]] = {}
         self._serial = count()
-        # How many wait: by key, by client, and in all.
+        # Numbers of waiting requests: by key, by client, and in all.
         self._together: dict[Hashable, int] = {}
         self._by_client: dict[Hashable, int] = {}
         self._waiting = 0
-        # Places that are taken for requests on their way in: in all, and by client.
+        # Numbers of places held by arriving requests: in all, and by client.
         self._reserved = 0
         self._reserved_by_client: dict[Hashable, int] = {}
         # Keys whose requests have to wait, even if their turn has come.
         self.passed_over: set[Hashable] = set()
-        # How many entries of the heaps do not.
+        # How many entries of the heaps have ended.
         self._stale = 0
         # The rank, before priority, of the last request of each client that waits, and of the last one taken.
         self._last: dict[Hashable, int] = {}
@@ -133,19 +133,19 @@ class RequestQueue:
         return self._waiting
 
     def reserve(self, client: Hashable, retry_after: Callable[[], float], spare: Callable[[], int]) -> None:
-        """Take a place for a request that is on its way in, until `release`.
+        """Take a place for a request that is arriving, until `release`.
 
         Args: as `put`.
 
         Raises:
-            Overloaded: if there is no room for it.
+            Overloaded: if the queue, or the client's part of it, is full.
         """
-        self._look_for_room(client, retry_after, spare)
+        self._check_limits(client, retry_after, spare)
         self._reserved += 1
         self._reserved_by_client[client] = self._reserved_by_client.get(client, 0) + 1
 
     def release(self, client: Hashable) -> None:
-        """Give up a place that was reserved."""
+        """Give up a reserved place."""
         self._reserved -= 1
         left = self._reserved_by_client[client] - 1
         if left:
@@ -153,7 +153,7 @@ class RequestQueue:
         else:
             del self._reserved_by_client[client]
 
-    def _look_for_room(self, client: Hashable, retry_after: Callable[[], float], spare: Callable[[], int]) -> None:
+    def _check_limits(self, client: Hashable, retry_after: Callable[[], float], spare: Callable[[], int]) -> None:
         taken = self._waiting + self._reserved
         if taken >= self.limit and taken >= self.limit + spare():
             raise Overloaded(f"{taken} requests are waiting, which is all that may", retry_after())
@@ -166,18 +166,18 @@ class RequestQueue:
             raise Overloaded(f"{own} requests of this client are waiting, which is all that may", retry_after())
 
     def put(self, request: Request, retry_after: Callable[[], float], spare: Callable[[], int] = lambda: 0) -> None:
-        """Let it wait.
+        """Let a request wait.
 
         Args:
             request: a new one.
-            retry_after: the seconds to tell a refused caller.
-            spare: how many requests would be taken at once, beside those for which there is room.
+            retry_after: the seconds after which a refused caller may try again.
+            spare: how many requests would be computed without waiting, which are accepted beyond the limit.
 
         Raises:
-            Overloaded: if there is no room for it.
+            Overloaded: if the queue, or the client's part of it, is full.
         """
         client, key = request.client, request.key
-        self._look_for_room(client, retry_after, spare)
+        self._check_limits(client, retry_after, spare)
         of_client = self._by_client.get(client, 0)
         tag = self._now + 1
         if of_client and self._last[client] >= tag:
@@ -193,11 +193,11 @@ class RequestQueue:
         self._by_client[client] = of_client + 1
 
     def take(self, most: int) -> list[Request]:
-        """The request whose turn it is, and up to `most` in all that can go with it; in order."""
+        """Take the request whose turn it is and those that can go with it, up to `most` in all; in order."""
         return self._taken(self._first(), most)
 
     def take_along(self, key: Hashable, most: int) -> list[Request]:
-        """Up to `most` that can go with one of this key; in order."""
+        """Take up to `most` requests that can go with one of this key; in order."""
         return self._taken(self._heaps.get(key), most)
 
     def _taken(self, heap: list[tuple[int, int, Request]] | None, most: int) -> list[Request]:
@@ -238,12 +238,12 @@ class RequestQueue:
         return None if heap is None else (heap[0][2], self._together[heap[0][2].key])
 
     def discard(self, request: Request, state: str) -> None:
-        """Take a request out that waits: it has come to this end."""
+        """Take out a waiting request, which has ended in this state."""
         assert request.state == QUEUED
         request.state = state
         self._left(request)
         self._stale += 1
-        # Ended requests must not take the memory that the limit of waiting ones is to save.
+        # The limit of waiting requests bounds memory, so ended ones must not pile up.
         if self._stale > self._waiting + 64:
             for key, heap in list(self._heaps.items()):
                 heap[:] = [value for value in heap if value[2].state == QUEUED]
@@ -253,7 +253,7 @@ class RequestQueue:
             self._stale = 0
 
     def waiting(self) -> list[Request]:
-        """All of them, in no order."""
+        """All waiting requests, in no order."""
         return [value[2] for heap in self._heaps.values() for value in heap if value[2].state == QUEUED]
 
     def _left(self, request: Request) -> None:

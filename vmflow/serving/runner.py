@@ -1,4 +1,4 @@
-"""`Runner`: from the arrays of several requests to one call of the model, and back to the results of each."""
+"""`Runner`: calls the model once for the arrays of several requests, and splits the results."""
 
 from __future__ import annotations
 
@@ -28,12 +28,11 @@ from .pace import TRIED_BELOW, Pace
 from .specs import Dim, Signature, Specs, TensorSpec
 from .statistics import Statistics
 
-# How often a batch is timed while warming up, because the machine has other work, too; and the seconds after which it
-# is too slow in any case.
+# While warming up, a batch is timed so often, since other work may disturb a trial, but for no more seconds than this.
 _TRIALS: Final = 5
 _TRIALS_TAKE: Final = 2 * TRIED_BELOW
 
-# Up to this many bytes numpy joins a batch: that takes less time than issuing an op.
+# Up to this many bytes numpy joins a batch, which takes less time than issuing an op.
 _JOINED_HERE: Final = 1 << 18
 
 _HOST: Final = flow.device("cpu")
@@ -55,7 +54,7 @@ class _Served(Graph):
         return self.model(*args, **kwargs)
 
     def forms(self) -> int:
-        """How many there are of it, for inputs of different shapes."""
+        """How many input shapes it has been compiled for."""
         return len(self._compiled)
 
 
@@ -63,8 +62,7 @@ class Runner:
     """A model, called with batches of a few sizes.
 
     Args:
-        model: see `InferenceSession`, as for the next four.
-        inputs, outputs, graph, batch_sizes: there.
+        model, inputs, outputs, graph, batch_sizes: see `InferenceSession`.
         invariant: whether a sample's bits must not depend on the other samples of the batch.
         statistics: where compilations and places are counted.
 
@@ -95,12 +93,12 @@ class Runner:
         if isinstance(model, (str, os.PathLike)):
             model = flow.load_graph(model)
         if isinstance(model, LoadedGraph):
-            told, sizes = _told(model)
-            inputs = inputs if inputs is not None else told
+            saved_inputs, sizes = _saved_inputs(model)
+            inputs = inputs if inputs is not None else saved_inputs
         elif not callable(model):
             raise TypeError(f"expected a module, a function, a graph or a folder, got {type(model).__name__}")
         if inputs is None:
-            raise TypeError("inputs must be given: only a saved graph tells what it takes")
+            raise TypeError("inputs must be given as a TensorSpec; only a saved graph declares its own")
         if isinstance(model, Module) and any([module.training for module in model.modules()]):
             raise ValueError("the model is in training mode, in which layers such as dropout differ; call model.eval()")
         self.model = model
@@ -133,7 +131,7 @@ class Runner:
         Args:
             payloads, key: of `prepared`.
             priority: of the instructions.
-            batch: told how to give it up.
+            batch: gets the function that abandons it.
         """
         size = self._size_of(len(payloads))
         self._statistics.places += size
@@ -143,17 +141,17 @@ class Runner:
         around = MODE.get()
         scope = Scope(around.scope, "batch", priority, here=here)
         batch.abandon, batch.scope = scope.cancel, scope
-        # `flow.scope` and `flow.no_grad` at once: this is done for each batch, and many are of one request.
+        # `flow.scope` and `flow.no_grad` in one step: this runs for each batch, and many batches are of one request.
         MODE.set(around.inferring(scope))
         try:
             tree, leaves = args_tree.flatten(self._call(self._inputs(payloads, size)))
-            arrays = [settled_array(value) for value in leaves]
+            arrays = [settled_array(leaf) for leaf in leaves]
             if any([array is None for array in arrays]):
-                # Not one after the other: parts are copied, and nothing must change them before the last is there.
-                leaves = [value.to(_HOST) for value in leaves]
+                # Issue all copies before awaiting any, so that nothing changes the later results in between.
+                leaves = [leaf.to(_HOST) for leaf in leaves]
                 for leaf in leaves:
                     await leaf
-                arrays = [value.numpy() for value in leaves]
+                arrays = [leaf.numpy() for leaf in leaves]
             elif here:
                 batch.pace = pace
         except BaseException as error:
@@ -173,7 +171,7 @@ class Runner:
 
     def _inputs(self, payloads: Sequence[Payload], size: int) -> list[flow.Tensor]:
         """For each input, the batch; missing requests are zeros."""
-        return [self._batch(arrays, size) for arrays in zip(*[given for given, _ in payloads], strict=True)]
+        return [self._batch(arrays, size) for arrays in zip(*[arrays for arrays, _ in payloads], strict=True)]
 
     def _batch(self, arrays: Sequence[Array], size: int) -> flow.Tensor:
         first = arrays[0]
@@ -183,7 +181,7 @@ class Runner:
         return self._on_device(flow.stack([*[flow.from_numpy(array) for array in arrays], *rest]))
 
     def _on_device(self, tensor: flow.Tensor) -> flow.Tensor:
-        """`Tensor.to`, which to come to nothing takes longer than some ops."""
+        """`Tensor.to`, which takes longer than some ops even if there is nothing to do."""
         return tensor if tensor.device is self._device else tensor.to(self._device)
 
     def _call(self, inputs: Sequence[flow.Tensor]) -> Any:
@@ -194,7 +192,7 @@ class Runner:
 
     def _parted(self, tree: Tree, leaves: Sequence[Array], payloads: Sequence[Payload]) -> list[Any]:
         """For each request, its part of all results, in memory of its own."""
-        if type(tree) is Leaf and self._cuts is None:  # as of most models
+        if type(tree) is Leaf and self._cuts is None:  # as for most models
             (rows,) = leaves
             return [rows[place].copy() for place in range(len(payloads))]
         results = []
@@ -216,8 +214,8 @@ class Runner:
         """Call the model once with each size of batch and of dimensions; settle the sizes that are invariant.
 
         Raises:
-            ValueError: if a result has not as many rows as the batch, or not the dimensions that it was said to have.
-            RuntimeError: if bits must not depend on neighbours, and do for every size.
+            ValueError: if a result has not as many rows as the batch, or not the dimensions that `outputs` declares.
+            RuntimeError: if `batch_invariant` holds for no size.
         """
         with flow.no_grad():
             if self._invariant:
@@ -232,7 +230,7 @@ class Runner:
         self._statistics.compiled["warming"] = self._forms()
 
     def _seconds(self, inputs: Sequence[flow.Tensor]) -> float:
-        """The time that a batch like this one takes, after the first of its kind; see `Pace`."""
+        """The time that a batch like this one takes, after the first one; see `Pace`."""
         if not isinstance(self._called, (Graph, LoadedGraph)):
             return math.inf  # each op decides for itself where it runs
         quickest, left = math.inf, _TRIALS_TAKE
@@ -257,25 +255,27 @@ class Runner:
         if self._cuts is not None and len(self._cuts) != len(leaves):
             raise ValueError(f"outputs has {len(self._cuts)} shapes, and the model returns {len(leaves)} tensors")
         for number, leaf in enumerate(leaves):
-            shape = tuple(leaf.numpy().shape)  # which waits until it is there
+            shape = tuple(leaf.numpy().shape)  # `numpy` waits for the result
             if not shape or shape[0] != size:
                 raise ValueError(
-                    f"result {number} of a batch of {size} has shape {list(shape)}; its first dimension must be that"
+                    f"result {number} of a batch of {size} has shape {list(shape)}; its first dimension must be {size}"
                 )
             if self._cuts is None:
                 continue
             wanted = [sizes.get(cut.name) if isinstance(cut, Dim) else cut for cut in self._cuts[number]]
             if list(shape[1:]) != wanted:
-                raise ValueError(f"result {number} has shape {list(shape)}; by outputs it is {[size, *wanted]}")
+                raise ValueError(f"result {number} has shape {list(shape)}; outputs declares {[size, *wanted]}")
 
     def _invariant_size(self) -> int:
         for size in reversed(self.batch_sizes):
             if all([self._is_invariant(size, padding) for padding in self._paddings()]):
                 return size
-        raise RuntimeError("batch_invariant: what a sample comes to depends on its neighbours for every size of batch")
+        raise RuntimeError(
+            "batch_invariant: the result of a sample depends on the others in its batch, for every size of batch"
+        )
 
     def _is_invariant(self, size: int, sizes: Mapping[str, int]) -> bool:
-        """Whether a sample gets the same bits in each place, among neighbours drawn at random."""
+        """Whether a sample gets the same bits in each place of a batch, among samples drawn at random."""
         random = np.random.default_rng(size)
         shapes = [(spec.padded_shape(sizes), spec.dtype.numpy) for spec in self.signature.specs]
         sample = [_drawn(random, shape, dtype) for shape, dtype in shapes]
@@ -286,10 +286,10 @@ class Runner:
                 batch = _drawn(random, (size, *shape), dtype)
                 batch[place] = own
                 inputs.append(flow.from_numpy(batch).to(self._device))
-            found = [leaf.numpy()[place].tobytes() for leaf in args_tree.flatten(self._call(inputs))[1]]
+            result = [leaf.numpy()[place].tobytes() for leaf in args_tree.flatten(self._call(inputs))[1]]
             if known is None:
-                known = found
-            elif known != found:
+                known = result
+            elif known != result:
                 return False
         return True
 
@@ -297,16 +297,16 @@ class Runner:
         return self._served.forms() if self._served is not None else 0
 
     def count_compilations(self) -> None:
-        """Note those that were made after warming up, of which there should be none."""
+        """Count the graphs compiled after warming up, of which there should be none."""
         self._statistics.compiled["ready"] = self._forms() - self._statistics.compiled["warming"]
 
     # Weights
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Issue the change to other weights, all or nothing; see `InferenceSession.swap`."""
+        """Issue the change to other weights, all of them or none; see `InferenceSession.swap`."""
         owner = self.model
         if not hasattr(owner, "load_state_dict"):
-            raise TypeError(f"swap: a {type(owner).__name__} has no weights that could be given to it by name")
+            raise TypeError(f"swap: a {type(owner).__name__} has no load_state_dict, and so no weights to change")
         with flow.no_grad():
             owner.load_state_dict(_tensors(state))
 
@@ -322,19 +322,19 @@ def _key(padded: Mapping[str, int]) -> Hashable:
 
 
 def _stacked(arrays: Sequence[Array], size: int) -> Array:
-    """Arrays of one shape along a new first dimension of this size, with zeros behind them; of one, its own memory."""
+    """Arrays of one shape along a new first dimension of this size, filled up with zeros; a view for size 1."""
     first = arrays[0]
     if size == 1:
         return first[np.newaxis]
-    made = np.empty((size, *first.shape), first.dtype)
+    stacked = np.empty((size, *first.shape), first.dtype)
     for place, array in enumerate(arrays):
-        made[place] = array
-    made[len(arrays) :] = 0
-    return made
+        stacked[place] = array
+    stacked[len(arrays) :] = 0
+    return stacked
 
 
 def _device_of(model: Any) -> flow.device:
-    """Where a model takes its inputs."""
+    """The device on which a model takes its inputs."""
     if isinstance(model, LoadedGraph):
         return model.forms()[0].metas[0].device
     tensors = args_tree.flatten(model.state_dict())[1] if isinstance(model, (Module, Graph)) else []
@@ -342,38 +342,38 @@ def _device_of(model: Any) -> flow.device:
 
 
 def _drawn(random: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    # Of integers, which may be places in a table, nobody knows how large they may be.
+    # Integers may be indices of a table whose size is unknown, so they are 0.
     return random.standard_normal(shape).astype(dtype) if dtype.kind not in "iub" else np.zeros(shape, dtype)
 
 
 def _tensors(state: Mapping[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    tensors: dict[str, Any] = {}
     for name, value in state.items():
         if isinstance(value, Mapping):
-            found[name] = _tensors(value)
+            tensors[name] = _tensors(value)
         else:
-            found[name] = flow.from_numpy(value) if isinstance(value, np.ndarray) else value
-    return found
+            tensors[name] = flow.from_numpy(value) if isinstance(value, np.ndarray) else value
+    return tensors
 
 
-def _told(graph: LoadedGraph) -> tuple[Specs, tuple[int, ...]]:
-    """The inputs of a saved graph, without the batch, and the sizes of batches that it was saved for.
+def _saved_inputs(graph: LoadedGraph) -> tuple[Specs, tuple[int, ...]]:
+    """The inputs of a saved graph, without the batch dimension, and the sizes of batches that it was saved for.
 
     Raises:
-        ValueError: if that is more than tensors, or they differ in more than the size of the batch.
+        ValueError: if there are other inputs than tensors, or inputs that differ in more than the size of the batch.
     """
-    found: set[tuple[tuple[tuple[int, ...], Any], ...]] = set()
+    samples: set[tuple[tuple[tuple[int, ...], Any], ...]] = set()
     sizes: set[int] = set()
     tree: Tree | None = None
     for form in graph.forms():
         tree = form.tree
         if not all([meta.shape for meta in form.metas]) or len({meta.shape[0] for meta in form.metas}) != 1:
             raise ValueError(f"{graph.name}: its inputs have no batch as their first dimension, which a session needs")
-        found.add(tuple([(tuple(meta.shape[1:]), meta.dtype) for meta in form.metas]))
+        samples.add(tuple([(tuple(meta.shape[1:]), meta.dtype) for meta in form.metas]))
         sizes.add(form.metas[0].shape[0])
-    if len(found) != 1:
+    if len(samples) != 1:
         raise ValueError(f"{graph.name} was saved for inputs that differ in more than the batch; give inputs=")
-    specs = [TensorSpec(shape, dtype) for shape, dtype in found.pop()]
+    specs = [TensorSpec(shape, dtype) for shape, dtype in samples.pop()]
     assert isinstance(tree, Branch)
     args, kwargs = tree.children
     assert isinstance(args, Branch)

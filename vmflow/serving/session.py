@@ -1,4 +1,4 @@
-"""`InferenceSession`: a model made ready to answer single requests, by many at once."""
+"""`InferenceSession`: a model that answers single requests, computed in batches."""
 
 from __future__ import annotations
 
@@ -41,39 +41,48 @@ class InferenceSession:
     graph is compiled before the session is ready.  In plain code ``with`` does the same on a thread of its own, and
     `run_sync` waits for the result.
 
-    Batches of a graph that take less than a millisecond, which is found out by trying, are computed on the loop's
-    thread; larger ones on a worker.
+    Batches of a graph that take less than a millisecond, which is measured, are computed on the loop's thread; larger
+    ones on a worker.
 
     Args:
         model: a module in evaluation mode, a function of tensors, an `nn.Graph`, or a folder in which one was saved.
             It is called with batches: every input and output has one more dimension in front.
-        inputs: a `TensorSpec`, or several in a sequence or by name, as the model takes them.  Only a folder tells them.
+        inputs: a `TensorSpec`, or several in a sequence or by name, as the model takes them; not needed for a folder.
         outputs: the shapes of the results, in the order in which `build` or `forward` nests them, without the dimension
-            of the batch and with a `Dim` where they are to be cut back to what the request had; by default nothing is.
+            of the batch.  A `Dim` cuts a padded dimension back to the request's size; by default nothing is cut.
         graph: whether a module is compiled; if not, its ops are issued one by one.
         max_batch: the most samples in a batch.
         batch_sizes: to which batches are padded, ascending; by default the powers of two up to `max_batch`.
-        batch_invariant: give each sample the same bits whatever it is batched with.  What sizes this holds for is found
-            out while warming up, see `batch_sizes` afterwards; it may well be slower.
-        max_wait: seconds that a request may wait for others although nothing keeps it from being computed.
-        max_queue: how many requests may wait, with those that are on their way in, see `arriving`.
+        batch_invariant: give a sample the same bits with any other samples in its batch.  Warming up chooses the
+            largest size for which this holds, see `batch_sizes` afterwards; it may well be slower.
+        max_wait: seconds that a request may wait for others although it could be computed.
+        max_queue: how many requests may wait, including those that are arriving, see `arriving`.
         max_queue_per_client: how many of these may be one client's; by default half of them.
         concurrency: batches that are computed at a time.
-        timeout: seconds in which a request must have its result, where it does not say so itself; None for no limit.
+        timeout: seconds in which a request without a timeout of its own must have its result; None for no limit.
         stream: a function of the model and the inputs of one request to the chunks of a stream; see `stream`.
         max_streams: streams that run at a time; the others wait as requests do.
         max_streams_per_client: how many of these may be one client's; by default half of them.
-        look_ahead: chunks that a stream computes before somebody asks for them.
+        look_ahead: chunks that a stream computes before a reader asks for them.
         name: for messages and metrics.
 
     Attributes:
         state: "new", "warming", "ready", "draining" or "closed".
         statistics: see `Statistics`.
-        arrivals: what a drain lets in first.
+        arrivals: requests that are arriving, which a drain lets in first.
         version: of the weights; goes up with each `swap`.
 
     Raises:
-        TypeError, ValueError: for arguments that do not fit.
+        TypeError: if `model` cannot be called, or `inputs` are missing or no `TensorSpec`.
+        ValueError: for a count that is not positive, a negative time, batch sizes that do not ascend, or a module in
+            training mode.
+
+    Example:
+        >>> model, inputs = flow.nn.Linear(2, 1).eval(), flow.serving.TensorSpec((2,))
+        >>> _ = flow.nn.init.ones_(model.weight), flow.nn.init.zeros_(model.bias)
+        >>> with flow.serving.InferenceSession(model, inputs=inputs, batch_sizes=[1, 4]) as session:
+        ...     session.run_sync([1.0, 2.0])
+        array([3.], dtype=float32)
     """
 
     def __init__(
@@ -108,9 +117,9 @@ class InferenceSession:
             counts["max_queue_per_client"] = max_queue_per_client
         if max_streams_per_client is not None:
             counts["max_streams_per_client"] = max_streams_per_client
-        for what, value in counts.items():
+        for argument, value in counts.items():
             if type(value) is not int or value < 1:
-                raise ValueError(f"InferenceSession: {what} must be a positive integer, not {value!r}")
+                raise ValueError(f"InferenceSession: {argument} must be a positive integer, not {value!r}")
         if not max_wait >= 0 or (timeout is not None and not timeout > 0):
             raise ValueError(f"InferenceSession: expected seconds, got max_wait={max_wait!r} and timeout={timeout!r}")
         self.name = name
@@ -138,11 +147,11 @@ class InferenceSession:
         self._own_loop: LoopThread | None = None
         self._swapping: asyncio.Lock | None = None
 
-    # What it is
+    # Properties
 
     @property
     def signature(self) -> Signature:
-        """Its inputs."""
+        """The declaration of its inputs."""
         return self._runner.signature
 
     @property
@@ -156,8 +165,8 @@ class InferenceSession:
         return self._stream_function is not None
 
     def stats(self) -> dict[str, Any]:
-        """The counts of `Statistics`, and how many requests are on their way in, wait and are computed now."""
-        batchers = [value for value in (self._batches, self._streams) if value is not None]
+        """The counts of `Statistics`, and how many requests are arriving, waiting and being computed now."""
+        batchers = self._batchers()
         self._runner.count_compilations()
         return {
             "state": self.state,
@@ -168,14 +177,14 @@ class InferenceSession:
             "running": sum([batcher.running() for batcher in batchers]),
         }
 
-    # Life
+    # Starting and ending
 
     async def start(self) -> None:
         """Compile and run the model once for every size, on a thread; returns when the session is ready.
 
         Raises:
             RuntimeError: if it has been started before.
-            Exception: what the model raises for inputs of the declared shapes.
+            Exception: exceptions of the model for inputs of the declared shapes.
         """
         if self.state != "new":
             raise RuntimeError(f"session {self.name!r} is {self.state}; make a new one")
@@ -219,12 +228,12 @@ class InferenceSession:
         self.state = "ready"
 
     async def drain(self, delay: float = 0.0, timeout: float | None = None) -> bool:
-        """Say at once that it is not ready, and finish what there is; whether all of it was finished.
+        """Report "not ready", refuse new requests after a delay, and finish the others; returns whether all ended.
 
         Args:
-            delay: seconds in which requests are still taken, for who sends them to hear that it is not ready; also
-                those go in whose bodies are being read at the end.
-            timeout: seconds after that for what is under way; None for as long as it takes.
+            delay: seconds in which requests are still taken, until load balancers have noticed that the session is not
+                ready; requests whose bodies are being read at the end are taken, too.
+            timeout: seconds after that for the requests under way; None for as long as they take.
         """
         if self.state != "ready" and self.state != "draining":
             return True
@@ -245,7 +254,7 @@ class InferenceSession:
         return True
 
     async def close(self) -> None:
-        """End at once: what waits or is computed fails with `NotReady`."""
+        """End immediately: requests that wait or are being computed fail with `NotReady`."""
         self.state = "closed"
         for batcher in self._batchers():
             await batcher.close()
@@ -282,7 +291,7 @@ class InferenceSession:
             own.stop()
 
     def _batchers(self) -> list[Batcher]:
-        return [value for value in (self._batches, self._streams) if value is not None]
+        return [batcher for batcher in (self._batches, self._streams) if batcher is not None]
 
     # Requests
 
@@ -298,15 +307,15 @@ class InferenceSession:
                 list or a dict.
             timeout: seconds in which it must have its result; by default the session's.  The deadline of the scope
                 around holds as well.
-            priority: requests of a higher one go first; a lower one gets its turn, but later.
-            client: who asks; requests of different clients take turns.
+            priority: requests of a higher priority go first; a lower one gets its turn, but later.
+            client: the sender; requests of different clients take turns.
 
         Raises:
-            InvalidInput: if the inputs are not what the session takes.
-            Overloaded: if as many are waiting as may; says when to come again.
-            Draining, NotReady: if the session takes nothing.
-            Expired: if the deadline has passed; at that moment, whatever is being computed.
-            Exception: what the model raises for this sample.
+            InvalidInput: if the inputs do not fit the session.
+            Overloaded: if as many requests are waiting as may; `retry_after` says when to try again.
+            Draining, NotReady: if the session takes no requests.
+            Expired: as soon as the deadline has passed, even while the request is being computed.
+            Exception: exceptions of the model for this sample.
         """
         try:
             batches = self._ready(self._batches)
@@ -326,10 +335,11 @@ class InferenceSession:
             raise
 
     def run_sync(self, inputs: Any, *, timeout: float | None = None, priority: int = 0, client: Hashable = None) -> Any:
-        """`run` for plain code, on any thread but that of the session's loop; see there.
+        """`run` for plain code, on any thread but that of the session's loop.
 
         Raises:
-            RuntimeError: on that thread, which would wait for itself.
+            RuntimeError: on the thread of the session's loop, which would wait for itself.
+            Exception: as `run`.
         """
         loop = self._loop
         if loop is None or loop.is_closed():
@@ -354,7 +364,7 @@ class InferenceSession:
                 for _ in range(100):
                     with flow.no_grad():
                         best = model(codes)[0, -1].argmax()
-                    yield (await best).item()  # one chunk; awaited, not waited for, since it runs on the event loop
+                    yield (await best).item()  # one chunk; awaited, since waiting would block the event loop
                     codes = flow.cat([codes, best.reshape(1, 1)], 1)
 
             session = serving.InferenceSession(model, inputs=spec, stream=tokens)
@@ -365,21 +375,20 @@ class InferenceSession:
         ``examples/stream_tokens.py`` is a whole program.  The stream function is called as ``function(model, inputs)``
         and must return an async iterator, as an async generator function does:
 
-        - *What it gets.*  The model that the session was made of, which it calls itself: no batches are formed, and
+        - *Arguments.*  The model that the session was made of, which it calls itself: no batches are formed, and
           nothing is padded or compiled for it.  The inputs of this one request, checked, as arrays that are its own:
-          of the shape and dtype of the `TensorSpec`, without a batch dimension and with each `Dim` as long as it was
-          given.  One array for a session of one `TensorSpec`; else a tuple of them, or a dict by name.
-        - *What it yields.*  Chunks of any type; they are handed on as they are.  Over HTTP a chunk must be something
-          that JSON can tell: numbers, strings, None, arrays, tensors, and lists and dicts of these.
-        - *When it runs.*  On the event loop, in a task of its own with the `contextvars` that the session was started
-          in, when the request has one of `max_streams` places; the place is taken until it ends.  It records gradients
-          unless it says ``no_grad``: as a decorator, or in a block that no ``yield`` is in.  It is never more than
-          `look_ahead` chunks, and the one that it is about to hand over, ahead of who reads: at a ``yield`` it stands
-          still until there is room.
-        - *How it ends.*  By returning, or by an exception, which the reader gets behind the chunks before it.  When the
-          reader closes the iterator, the deadline passes, or the client of an HTTP request leaves or reads no more,
-          it is ended from outside: `asyncio.CancelledError` at the ``await`` it is in, or `GeneratorExit` at its
-          ``yield``.  Its ``finally`` blocks run, and may await.
+          of the shape and dtype of the `TensorSpec`, without a batch dimension and with each `Dim` in the request's
+          size.  One array for a session of one `TensorSpec`; else a tuple of arrays, or a dict by name.
+        - *Chunks.*  Objects of any type, passed on as they are.  Over HTTP a chunk must fit into JSON: numbers,
+          strings, None, arrays, tensors, and lists and dicts of these.
+        - *Running.*  On the event loop, in a task of its own with the `contextvars` that the session was started in,
+          when the request has one of `max_streams` places; the place is taken until it ends.  It records gradients
+          unless it uses ``no_grad``: as a decorator, or in a block without a ``yield``.  It computes at most
+          `look_ahead` chunks, and the one that it yields, ahead of the reader: then it waits at its ``yield``.
+        - *End.*  By returning, or by an exception, which the reader gets after the chunks before it.  When the reader
+          closes the iterator, the deadline passes, or the client of an HTTP request leaves or stops reading, it is
+          ended from outside: `asyncio.CancelledError` at its ``await``, or `GeneratorExit` at its ``yield``.  Its
+          ``finally`` blocks run, and may await.
 
         A reader that leaves before the end should close the iterator, as above: else the function waits at its
         ``yield``, and keeps its place, until garbage is collected.  New weights (`swap`) wait for streams that run.
@@ -391,7 +400,7 @@ class InferenceSession:
         Raises:
             InvalidInput: if the session has no stream function, or as `run`.
             Overloaded, Draining, NotReady, Expired: as `run`.
-            Exception: between two chunks, whatever the function raises.
+            Exception: exceptions of the function, between two chunks.
         """
         try:
             streams = self._ready_streams()
@@ -412,18 +421,18 @@ class InferenceSession:
             streams.cancel(request)
 
     def arriving(self, *, client: Hashable = None, stream: bool = False) -> Arrival:
-        """For a block in which a request is on its way in, as while its body is received: it has a place in the queue.
+        """Holds a place in the queue for a request that is arriving: for a ``with`` block that receives its body.
 
-        At its end `run` or `stream` is to be called, without another await in between, so that no one else gets the
-        place; and with a timeout that ends at the `deadline` of what this returns, which counts from now.  A drain
-        waits for requests that are in such a block.
+        After the block, call `run` or `stream` without an await in between, so that no other request gets the place,
+        and with a timeout that ends at the `deadline` of the returned object, which counts from now.  A drain waits for
+        the requests in such blocks.
 
         Args:
             client: as for `run`.
-            stream: whether it is to be answered by a stream.
+            stream: whether the request is answered by a stream.
 
         Raises:
-            InvalidInput: if it is to be a stream, and the session has none.
+            InvalidInput: for a stream, if the session has no stream function.
             NotReady: as `run`; when the block is entered, also `Overloaded` and `Draining`.  They are not counted here,
                 see `Statistics.reject`.
         """
@@ -443,11 +452,11 @@ class InferenceSession:
         return batcher
 
     async def _read(self, inputs: Any) -> None:
-        """Wait for the tensors that are among the inputs, so that to look at them keeps nobody."""
+        """Wait for the tensors among the inputs, so that reading their values does not block."""
         try:
             values = self.signature.values(inputs)
         except InvalidInput:
-            return  # which is said when they are looked at
+            return  # `Signature.arrays` raises it
         for value in values:
             several = isinstance(value, list | tuple) and len(value) and isinstance(value[0], Tensor)
             for entry in value if several else (value,):
@@ -479,11 +488,11 @@ class InferenceSession:
         task = asyncio.current_task()
         assert task is not None
         batch.abandon, batch.kind = task.cancel, "stream"
-        # In this task's own surroundings, never to be left: traces tell by it what was issued for the stream.
+        # The scope is set in this task's own context, and never left: by it, traces show the stream's instructions.
         around = MODE.get()
         batch.scope = Scope(around.scope, "stream")
         MODE.set(around.replace(scope=batch.scope))
-        produced = self._stream_function(self._runner.model, self.signature.given(arrays))
+        produced = self._stream_function(self._runner.model, self.signature.packed(arrays))
         try:
             async for chunk in produced:
                 if request.state != RUNNING:
@@ -500,18 +509,18 @@ class InferenceSession:
     async def swap(self, state: Mapping[str, Any]) -> int:
         """Give the model other weights; every response is of one version, the old one or the new one.
 
-        What is being computed ends with the old weights, and so do the streams that are under way: new ones wait for
-        these, while single requests go on.
+        Running batches and streams end with the old weights; new streams wait for the running ones, while single
+        requests go on.
 
         Args:
-            state: as `state_dict` of the model gives it; arrays or tensors.
+            state: arrays or tensors, named as in the model's `state_dict`.
 
         Returns:
             The new version.
 
         Raises:
-            Exception: what the model's `load_state_dict` raises if names or shapes do not fit; nothing is changed.
-            TypeError: for a model that has none.
+            Exception: from the model's `load_state_dict`, if names or shapes do not fit; nothing is changed.
+            TypeError: for a model without `load_state_dict`.
         """
         batches, streams = self._ready(self._batches), self._streams
         assert streams is not None

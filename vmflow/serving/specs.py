@@ -1,6 +1,6 @@
-"""`TensorSpec`: the declaration of an input, and the conversion of a caller's values to arrays that fit it.
+"""`TensorSpec`: declares an input, and converts a caller's values to arrays that fit the declaration.
 
-Everything is checked before memory is allocated for it.
+Values are checked before memory is allocated for them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from vmflow.tensors import Tensor
 
 from .errors import InvalidInput
 
-# By numpy's kinds: also of those for which vmflow has no dtype, as the longest floating-point one.
+# By numpy's kinds: also of dtypes that vmflow lacks, such as the longest floating-point one.
 _CATEGORIES: Final = {"b": BOOL, "i": INTEGER, "u": INTEGER, "f": FLOATING}
 
 
@@ -32,8 +32,16 @@ class Dim:
     A request is padded to the next of the sizes, and batched with others that were padded to the same.
 
     Attributes:
-        name: by which the same dimension is known in several inputs and outputs.
-        sizes: to which it is padded, ascending; the last is the longest that is taken.
+        name: identifies the dimension in several inputs and outputs.
+        sizes: to which it is padded, ascending; the last is the longest that is accepted.
+
+    Raises:
+        ValueError: if the sizes are not different positive integers, ascending.
+
+    Example:
+        >>> length = flow.serving.Dim("length", (16, 64))
+        >>> length.padded(10), length.padded(64), length.padded(65)
+        (16, 64, None)
     """
 
     name: str
@@ -49,7 +57,7 @@ class Dim:
             raise ValueError(f"Dim {self.name!r}: sizes must be different positive integers, ascending, not {sizes}")
 
     def padded(self, size: int) -> int | None:
-        """The next of the sizes; None if this is more than the largest."""
+        """The smallest of the sizes that is not below `size`; None if there is none."""
         place = bisect_left(self.sizes, size)
         return self.sizes[place] if place < len(self.sizes) else None
 
@@ -60,9 +68,18 @@ class TensorSpec:
 
     Attributes:
         shape: sizes, and `Dim` where they differ.
-        dtype: to which values are converted if that loses nothing in kind: integers become floats, not the reverse.
+        dtype: of the array; values are converted to the same or a wider kind: integers to floats, not the reverse.
         pad: the value that a `Dim` is filled up with.
         finite: whether nan and inf are refused.
+
+    Raises:
+        ValueError: for a size that is neither a `Dim` nor an integer from 0 on.
+
+    Example:
+        >>> text = flow.serving.TensorSpec((flow.serving.Dim("length", (4, 8)),), flow.int64, pad=-1)
+        >>> sizes = {}
+        >>> text.padded(text.array("text", [7, 8, 9], sizes), {"length": 4}), sizes
+        (array([ 7,  8,  9, -1]), {'length': 3})
     """
 
     shape: tuple[int | Dim, ...] = attrs.field(converter=tuple[int | Dim, ...])
@@ -72,9 +89,9 @@ class TensorSpec:
 
     @shape.validator
     def _check(self, attribute: object, shape: tuple[int | Dim, ...]) -> None:
-        for value in shape:
-            if not isinstance(value, Dim) and (type(value) is not int or value < 0):
-                raise ValueError(f"TensorSpec: a size must be an integer from 0 on or a Dim, not {value!r}")
+        for size in shape:
+            if not isinstance(size, Dim) and (type(size) is not int or size < 0):
+                raise ValueError(f"TensorSpec: a size must be an integer from 0 on or a Dim, not {size!r}")
 
     def array(self, name: str, value: Any, sizes: dict[str, int]) -> Array:
         """A copy of the value as an array, checked and not yet padded.
@@ -82,47 +99,47 @@ class TensorSpec:
         Args:
             name: of the input, for messages; "" if it has none.
             value: a numpy array, a tensor, a number, or nested lists of numbers.
-            sizes: of the dimensions known so far, by name; those of this value are added.
+            sizes: of the dimensions known so far, by name; the sizes of this value are added.
 
         Raises:
-            InvalidInput: if it is something else, of another shape or kind, or not finite.
+            InvalidInput: if the value is none of these, of another shape or kind, or not finite.
         """
         to = self.dtype.numpy
         if type(value) is np.ndarray and value.dtype is to:
             if value.shape != self.shape:
                 self._check_shape(name, value.shape, sizes)
-            made: Array = value.copy()
-            self._check_finite(name, made)
-            return made
+            copy: Array = value.copy()
+            self._check_finite(name, copy)
+            return copy
         if isinstance(value, Tensor):
             value = value.detach().numpy()
-        found = value if isinstance(value, np.ndarray) else _array_of(name, value, self)
-        category = self.dtype.category if found.dtype == to else _CATEGORIES.get(found.dtype.kind)
+        array = value if isinstance(value, np.ndarray) else _array_of(name, value, self)
+        category = self.dtype.category if array.dtype == to else _CATEGORIES.get(array.dtype.kind)
         if category is None:
-            raise InvalidInput(f"{_about(name)}expected numbers, got an array of {found.dtype}")
-        self._check_shape(name, found.shape, sizes)
+            raise InvalidInput(f"{_about(name)}expected numbers, got an array of {array.dtype}")
+        self._check_shape(name, array.shape, sizes)
         if category > self.dtype.category:
-            raise InvalidInput(f"{_about(name)}{found.dtype} values do not fit into {self.dtype.name}")
-        made = self._converted(name, found)
-        self._check_finite(name, made)
-        return made
+            raise InvalidInput(f"{_about(name)}{array.dtype} values do not fit into {self.dtype.name}")
+        converted = self._converted(name, array)
+        self._check_finite(name, converted)
+        return converted
 
     def _check_finite(self, name: str, array: Array) -> None:
         if not self.finite or self.dtype.category < FLOATING:
             return
         if self.dtype.category == FLOATING and isfinite(np.vdot(array, array)):
-            return  # as no sum of squares is of which one is not; this takes half the time
+            return  # a finite sum of squares has finite terms; this takes half the time of the next check
         if not np.isfinite(array).all():
             raise InvalidInput(f"{_about(name)}there are values that are nan or infinite")
 
-    def _converted(self, name: str, found: Array) -> Array:
+    def _converted(self, name: str, array: Array) -> Array:
         to = self.dtype.numpy
-        if to.kind in "iu" and found.dtype.kind in "iu" and found.size:
+        if to.kind in "iu" and array.dtype.kind in "iu" and array.size:
             limits = np.iinfo(to)
-            if found.min() < limits.min or found.max() > limits.max:
+            if array.min() < limits.min or array.max() > limits.max:
                 raise InvalidInput(f"{_about(name)}there are values that do not fit into {self.dtype.name}")
-        with np.errstate(all="ignore"):  # values that do not fit become infinite, and are refused then
-            return found.astype(to, order="C", copy=True)
+        with np.errstate(all="ignore"):  # values that do not fit become infinite, and are refused later
+            return array.astype(to, order="C", copy=True)
 
     def _check_shape(self, name: str, shape: tuple[int, ...], sizes: dict[str, int]) -> None:
         if len(shape) != len(self.shape):
@@ -138,29 +155,29 @@ class TensorSpec:
                 raise InvalidInput(f"{_about(name)}{want.name} is {have} here, and {sizes[want.name]} in another input")
 
     def padded(self, array: Array, sizes: Mapping[str, int]) -> Array:
-        """Filled up to these sizes of the named dimensions."""
+        """The array filled up to these sizes of the named dimensions."""
         shape = self.padded_shape(sizes)
         if array.shape == shape:
             return array
-        made = np.full(shape, self.pad, self.dtype.numpy)
-        made[tuple([slice(value) for value in array.shape])] = array
-        return made
+        filled = np.full(shape, self.pad, self.dtype.numpy)
+        filled[tuple([slice(size) for size in array.shape])] = array
+        return filled
 
     def padded_shape(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
         """The shape with these sizes of the named dimensions."""
-        return tuple([sizes[value.name] if isinstance(value, Dim) else value for value in self.shape])
+        return tuple([sizes[size.name] if isinstance(size, Dim) else size for size in self.shape])
 
     def nbytes(self) -> int:
-        """Of the largest that is taken."""
+        """The bytes of the largest array that is accepted."""
         return prod(self.largest()) * self.dtype.itemsize
 
     def largest(self) -> list[int]:
         """The shape with the largest sizes."""
-        return [value.sizes[-1] if isinstance(value, Dim) else value for value in self.shape]
+        return [size.sizes[-1] if isinstance(size, Dim) else size for size in self.shape]
 
     def shown(self) -> str:
         """The shape, for people."""
-        return "[" + ", ".join([value.name if isinstance(value, Dim) else str(value) for value in self.shape]) + "]"
+        return "[" + ", ".join([size.name if isinstance(size, Dim) else str(size) for size in self.shape]) + "]"
 
 
 def _about(name: str) -> str:
@@ -172,38 +189,38 @@ def _array_of(name: str, value: Any, spec: TensorSpec) -> Array:
     if isinstance(value, (str, bytes)) or value is None:
         raise InvalidInput(f"{_about(name)}expected numbers, got {type(value).__name__}")
     try:
-        found = np.asarray(value, spec.dtype.numpy if isinstance(value, list) and not value else None)
+        array = np.asarray(value, spec.dtype.numpy if isinstance(value, list) and not value else None)
     except (ValueError, TypeError, OverflowError) as error:
         raise InvalidInput(f"{_about(name)}expected numbers of shape {spec.shown()}: {error}") from None
-    if found.dtype == object and all([type(entry) in (int, float, bool) for entry in found.flat]):
-        return _with_large_integers(name, found, spec)
-    return found
+    if array.dtype == object and all([type(entry) in (int, float, bool) for entry in array.flat]):
+        return _with_large_integers(name, array, spec)
+    return array
 
 
-def _with_large_integers(name: str, found: Array, spec: TensorSpec) -> Array:
-    """Numbers of which some are integers that numpy has no dtype for; to a client they are numbers like others."""
+def _with_large_integers(name: str, array: Array, spec: TensorSpec) -> Array:
+    """Converts numbers among which are integers too large for numpy, which to a client are numbers like others."""
     if spec.dtype.category >= FLOATING:
         with suppress(OverflowError):
-            return found.astype(np.float64)
+            return array.astype(np.float64)
     raise InvalidInput(f"{_about(name)}there are values that do not fit into {spec.dtype.name}")
 
 
-# One, several in order, or several by name: as the model is called with them.
+# One input, several in order, or several by name: as the model takes them.
 Specs: TypeAlias = TensorSpec | Sequence[TensorSpec] | Mapping[str, TensorSpec]
 
 
 class Signature:
-    """The inputs of a session, and how it is called with them.
+    """The inputs of a session, and the form in which callers pass them.
 
     Args:
         inputs: see `Specs`.
 
     Attributes:
         specs: in order.
-        names: of them; where they have none, their places, and "" for a single one: for messages.
+        names: of the inputs, for messages; "inputs[0]" and so on for a sequence, "" for a single one.
         dims: by name.
-        named: whether the model takes them by name.
-        single: whether it takes one, which callers give without a container.
+        named: whether the model takes its inputs by name.
+        single: whether there is one input, which callers pass without a container.
     """
 
     def __init__(self, inputs: Specs) -> None:
@@ -216,7 +233,7 @@ class Signature:
         else:
             self.specs = tuple(inputs)
             self.names = tuple([f"inputs[{place}]" for place in range(len(self.specs))])
-        if not self.specs or not all([isinstance(value, TensorSpec) for value in self.specs]):
+        if not self.specs or not all([isinstance(spec, TensorSpec) for spec in self.specs]):
             raise TypeError("inputs must be a TensorSpec, or several in a sequence or by name")
         self.dims: dict[str, Dim] = {}
         for spec in self.specs:
@@ -242,14 +259,14 @@ class Signature:
         """The values of all inputs, in order.
 
         Raises:
-            InvalidInput: if it is not as many, or not by these names.
+            InvalidInput: if there are more or fewer inputs, or other names.
         """
         if self.single:
             return [inputs]
         if self.named:
             if not isinstance(inputs, Mapping):
                 raise InvalidInput(f"expected inputs by name ({', '.join(self.names)}), got {type(inputs).__name__}")
-            wrong = sorted([str(operand) for operand in inputs.keys() ^ set(self.names)])
+            wrong = sorted([str(name) for name in inputs.keys() ^ set(self.names)])
             if wrong:
                 raise InvalidInput(
                     f"expected the inputs {', '.join(self.names)}; missing or unknown: {', '.join(wrong)}"
@@ -261,19 +278,19 @@ class Signature:
 
     def padded_sizes(self, sizes: Mapping[str, int]) -> dict[str, int]:
         """The sizes to which the dimensions are padded."""
-        found = {}
+        padded = {}
         for name, dim in self.dims.items():
-            to = dim.padded(sizes[name])
-            assert to is not None  # checked with the shape
-            found[name] = to
-        return found
+            size = dim.padded(sizes[name])
+            assert size is not None  # checked with the shape
+            padded[name] = size
+        return padded
 
-    def given(self, arrays: Sequence[Array]) -> Any:
-        """The arrays as callers give them."""
+    def packed(self, arrays: Sequence[Array]) -> Any:
+        """The arrays in the form in which callers pass them: one array, a tuple or a dict."""
         if self.single:
             return arrays[0]
         return dict(zip(self.names, arrays, strict=True)) if self.named else tuple(arrays)
 
     def nbytes(self) -> int:
-        """Of the largest request."""
+        """The bytes of the largest request."""
         return sum([spec.nbytes() for spec in self.specs])

@@ -1,4 +1,4 @@
-"""`Statistics`: what has become of the requests of a session, counted so that the figures add up; and `LoopLag`."""
+"""`Statistics`: counts of a session's requests and their ends, which add up; `LoopLag`: how late the loop is."""
 
 from __future__ import annotations
 
@@ -14,48 +14,49 @@ from .requests import CANCELLED, DONE, EXPIRED, FAILED
 # Upper bounds in seconds.
 BOUNDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
-# Why a request was turned away.  The last three: its body did not come in time; its client left before all of it had
-# come; the program made a mistake.
+# Why a request was refused.  The last three: its body did not arrive in time; its client left before it was complete;
+# the program failed.
 REASONS: Final = ("invalid", "expired", "overloaded", "draining", "not_ready", "slow", "gone", "failed")
 
-# Why a batch was begun: it was as large as may be; there was a free place to compute; it had waited long enough.
+# Why a batch began: it had the largest size; a place to compute was free; its first request had waited long enough.
 RELEASES: Final = ("full", "free", "waited")
 
 
 @attrs.define(eq=False)
 class Histogram:
-    """How often something took how long.
+    """Counts durations.
 
     Attributes:
-        counts: for each of `BOUNDS`, how many took that long at most and longer than the one before; then the rest.
-        total: seconds, of all.
+        counts: for each of `BOUNDS`, the durations up to it and above the bound before; then the longer ones.
+        total: the sum of the durations, in seconds.
     """
 
     counts: list[int] = attrs.field(factory=lambda: [0] * (len(BOUNDS) + 1))
     total: float = 0.0
 
     def add(self, seconds: float) -> None:
-        """Count one."""
+        """Count a duration."""
         self.counts[bisect_left(BOUNDS, seconds)] += 1
         self.total += seconds
 
     def count(self) -> int:
-        """How many there were."""
+        """The number of durations."""
         return sum(self.counts)
 
     def mean(self) -> float:
-        """Seconds; 0 if there were none."""
+        """The mean in seconds; 0 if there were none."""
         count = self.count()
         return self.total / count if count else 0.0
 
 
 @attrs.define(eq=False)
 class Work:
-    """What was computed of one kind.
+    """Counts of batches, or of streams.
 
     Attributes:
-        begun: by the reason, how often something was begun.
-        batches: how many were computed to their end, and `samples` in them.
+        begun: how many began, by reason.
+        batches: how many were computed to their end.
+        samples: in these.
         computing: how long they took.
     """
 
@@ -69,19 +70,27 @@ class Work:
 class Statistics:
     """Counts since the session was made.
 
-    At every moment: ``accepted == done + failed + cancelled + expired + queued + running``.  While requests come over
-    HTTP alone, also: ``arrived == accepted + the sum of rejected + arriving``.
+    At every moment: ``accepted == done + failed + cancelled + expired + queued + running``.  If all requests come over
+    HTTP, also: ``arrived == accepted + the sum of rejected + arriving``.
 
     Attributes:
-        arrived: requests that have begun over HTTP, whether or not their bodies have come.
-        accepted: requests that were let in.
-        ends: of these, how many came to which end: done, failed, cancelled, expired.
-        never_ran: of those that ended, how many nothing was computed for.
-        rejected: requests that were not let in, by the reason.
-        batches, streams: what was computed.
-        places: in batches, with those that were only padding.
-        compiled: graphs made while warming up, and since the session is ready.
+        arrived: requests that have begun over HTTP, with or without their bodies.
+        accepted: requests that were accepted.
+        ends: how many of these are done, failed, cancelled or expired.
+        never_ran: how many of the ended requests were never computed.
+        rejected: requests that were refused, by reason.
+        batches, streams: counts of the computed ones.
+        places: in batches, including padding.
+        compiled: graphs compiled while warming up, and since the session is ready.
         waiting, serving: how long requests waited, and took in all.
+
+    Raises no errors.
+
+    Example:
+        >>> statistics = flow.serving.Statistics()
+        >>> statistics.reject(flow.serving.InvalidInput("no image"))
+        >>> statistics.rejected["invalid"], statistics.accepted
+        (1, 0)
     """
 
     arrived: int = 0
@@ -97,14 +106,14 @@ class Statistics:
     serving: Histogram = attrs.field(factory=Histogram)
 
     def reject(self, error: BaseException) -> None:
-        """Count a request that was not let in.
+        """Count a refused request.
 
         Args:
-            error: that it was turned away by.
+            error: the reason.
         """
         if isinstance(error, ServingError):
             self.rejected[error.reason] += 1
-        else:  # what waits for a client is cancelled when that has gone
+        else:  # a task that waits for a client is cancelled when the client has gone
             self.rejected["gone" if isinstance(error, asyncio.CancelledError) else "failed"] += 1
 
     def as_dict(self) -> dict[str, Any]:
@@ -129,14 +138,14 @@ class Statistics:
 
 @attrs.define(eq=False)
 class LoopLag:
-    """Lets a loop call it a few times a second, and keeps account of how much later than agreed it does.
+    """Measures by a timer how late the event loop runs its callbacks.
 
     Args:
-        interval: seconds between two calls.
+        interval: seconds between two measurements.
 
     Attributes:
-        late: by how much.
-        last: seconds, at the last call.
+        late: all delays.
+        last: the last delay, in seconds.
     """
 
     _interval: float = 0.1
@@ -145,12 +154,12 @@ class LoopLag:
     _handle: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Begin on the running loop."""
+        """Start measuring the running loop."""
         loop = asyncio.get_running_loop()
         self._handle = loop.call_later(self._interval, self._tick, loop, loop.time() + self._interval)
 
     def stop(self) -> None:
-        """End; may be called again."""
+        """Stop; may be called again."""
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None

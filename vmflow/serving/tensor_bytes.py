@@ -1,7 +1,7 @@
-"""Arrays as bytes, in numpy's npy and in the safetensors format: read from strangers, and written.
+"""Reads and writes arrays in numpy's npy and in the safetensors format; the bytes may come from anybody.
 
-What is read is looked at without copying it, and nothing is ever executed or unpickled: a header is matched against
-what the formats allow, and everything it says is compared with how many bytes there are.
+Reading copies nothing, and never executes or unpickles anything: a header must match the format exactly, and its sizes
+must match the number of bytes.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from vmflow.instructions.blob import Array
 
 from .errors import InvalidInput
 
-# Of a header; numpy itself refuses longer ones.
+# Bytes of a header; numpy itself refuses longer ones.
 _LONGEST_HEADER: Final = 10_000
 
-# numpy makes no array whose sizes, those that are 0 left out, come to more bytes than this; and an array may be
-# converted to the widest dtype, whose elements have 16.
+# numpy makes no array whose nonzero sizes multiply to more than sys.maxsize bytes, and an array may be converted to
+# the widest dtype, whose elements have 16.
 _MOST_ELEMENTS: Final = sys.maxsize // 16
 
 _MAGIC: Final = b"\x93NUMPY"
@@ -38,7 +38,7 @@ _ITEM: Final = re.compile(
 )
 _KINDS: Final = {"descr": "string", "fortran_order": "truth", "shape": "sizes"}
 
-# What vmflow has, of what npy can say.
+# The dtypes of npy that vmflow has, too.
 _DESCRIPTIONS: Final[dict[str, Any]] = {
     "b1": np.uint8,
     "u1": np.uint8,
@@ -47,7 +47,7 @@ _DESCRIPTIONS: Final[dict[str, Any]] = {
     **{f"f{size}": f"f{size}" for size in (2, 4, 8)},
 }
 
-# The names of safetensors; a bool is looked at as a byte, since a byte need not be 0 or 1.
+# The names of safetensors; a bool is read as a byte, since a byte need not be 0 or 1.
 _NAMES: Final[dict[str, Any]] = {
     "BOOL": np.uint8,
     "U8": np.uint8,
@@ -73,10 +73,10 @@ class BadBytes(InvalidInput, status=400):
 
 
 def read_npy(body: bytes) -> Array:
-    """The array in an npy file, without a copy; of nothing but numbers.
+    """The array in an npy file, as a view; only numbers are accepted.
 
     Raises:
-        BadBytes: if it is no such file, or has not as many bytes as its header says.
+        BadBytes: if it is no such file, or its size does not match its header.
     """
     if len(body) < 10 or body[:6] != _MAGIC:
         raise BadBytes("npy: the body does not begin as an npy file does")
@@ -92,7 +92,7 @@ def read_npy(body: bytes) -> Array:
     if dtype is None:
         raise BadBytes(f"npy: {descr} is not a dtype of numbers that is taken")
     dtype = np.dtype(dtype).newbyteorder(">" if descr[0] == ">" else "<")
-    array = _seen(body, begin + length, len(body), dtype, shape, fortran, "npy")
+    array = _view(body, begin + length, len(body), dtype, shape, fortran, "npy")
     return array != 0 if descr.endswith("b1") else array
 
 
@@ -115,10 +115,10 @@ def _npy_header(header: str) -> tuple[str, bool, tuple[int, ...]]:
     return found["descr"][1:-1], found["fortran_order"] == "True", sizes
 
 
-def _seen(
+def _view(
     body: bytes, begin: int, end: int, dtype: np.dtype[Any], shape: tuple[int, ...], fortran: bool, about: str
 ) -> Array:
-    """These bytes of the body as an array of this kind, if there are as many as it has."""
+    """These bytes of the body as an array of this dtype and shape, if the number of bytes fits."""
     if math.prod([size for size in shape if size]) > _MOST_ELEMENTS:  # also where another size is 0
         raise BadBytes(f"{about}: no array can have the shape {list(shape)}, its sizes are too large")
     if len(shape) > 32 or math.prod(shape) * dtype.itemsize != end - begin:
@@ -127,7 +127,7 @@ def _seen(
 
 
 def write_npy(array: Array) -> bytes:
-    """The file that `numpy.load` reads."""
+    """An array as a file for `numpy.load`."""
     from io import BytesIO
 
     if array.dtype == ml_dtypes.bfloat16:  # which npy has no word for
@@ -160,7 +160,7 @@ def read_safetensors(body: bytes, most: int) -> dict[str, Array]:
         if end > len(body) - 8 - length:
             raise BadBytes(f"safetensors: tensor {name[:80]!r} ends behind the end of the body")
         about = f"safetensors: tensor {name[:80]!r}"
-        array = _seen(
+        array = _view(
             body, 8 + length + begin, 8 + length + end, np.dtype(_NAMES[dtype]).newbyteorder("<"), shape, False, about
         )
         found[name] = array != 0 if dtype == "BOOL" else array
@@ -210,16 +210,16 @@ def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """A JSON object.
 
     Raises:
-        ValueError: if it has a key twice, of which readers differ in which one they take.
+        ValueError: if a key occurs twice, since readers differ in the value that they take.
     """
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    content = dict(pairs)
+    if len(content) != len(pairs):
         raise ValueError("an object has the same key twice")
-    return found
+    return content
 
 
 def write_safetensors(arrays: Mapping[str, Array]) -> bytes:
-    """The file that every reader of the format takes; the dtypes are those of vmflow but the complex ones.
+    """Arrays as a safetensors file; all dtypes of vmflow but the complex ones.
 
     Raises:
         TypeError: for another dtype.

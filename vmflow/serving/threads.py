@@ -1,4 +1,4 @@
-"""Threads of the sessions' own: the executor that everybody shares may be full of others' work."""
+"""Threads of the sessions' own, since the loop's executor may be full of other work."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ Result = TypeVar("Result")
 
 
 async def in_thread(function: Callable[[], Result], name: str) -> Result:
-    """What a function returns that is called on a thread of this name, in a copy of this context.
+    """Call a function on a new thread of this name, in a copy of this context; returns its result.
 
-    Cancelling does not stop the function; what it returns is dropped.
+    Cancelling does not stop the function; then its result is dropped.
     """
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[None] = loop.create_future()
     results: list[Result] = []
-    # Taken out again: an error that its own frames can reach would keep all they have until garbage is collected.
+    # Popped below: an error that its own frames refer to would keep their objects alive until garbage is collected.
     errors: list[BaseException] = []
 
     def end() -> None:
@@ -39,14 +39,14 @@ async def in_thread(function: Callable[[], Result], name: str) -> Result:
     thread = threading.Thread(target=contextvars.copy_context().run, args=(work,), name=name, daemon=True)
     thread.start()
     await ended
-    thread.join()  # which has nothing left to do: that it has ended can be relied on
+    thread.join()  # immediate; callers rely on the thread having ended
     if errors:
         raise errors.pop()
     return results[0]
 
 
 class LoopThread:
-    """An event loop on a thread, for programs that have none.
+    """An event loop on a thread of its own, for plain code.
 
     Args:
         name: of the thread.
@@ -58,7 +58,7 @@ class LoopThread:
         self._thread.start()
 
     def call(self, function: Callable[[], Awaitable[Result]]) -> Result:
-        """What a coroutine function returns, run there; blocks until it has."""
+        """Run a coroutine function on the loop; blocks until it has returned, and returns its result."""
 
         async def called() -> Result:
             return await function()

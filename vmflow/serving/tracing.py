@@ -1,4 +1,4 @@
-"""`SessionTracing`: tells recordings about a session's requests and batches."""
+"""`SessionTracing`: passes a session's requests and batches on to recordings."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ _keys: Final = count()
 
 @attrs.define(eq=False)
 class SessionTracing:
-    """Passes the events of a session on to all recordings; called only while there are some, and on its loop.
+    """Passes the events of a session on to all recordings; called only during recordings, on the session's loop.
 
-    The times are those of `time.perf_counter_ns`, as in all of a recording, whatever clock the loop has.
+    Times are of `time.perf_counter_ns`, as in all of a recording, since loops differ in their clocks.
 
     Args:
         name: of the session.
 
     Attributes:
-        batches: numbers for them.
-        loads: functions that return numbers of waiting and of computed requests; their sums are the session's.
+        batches: numbers the batches.
+        loads: functions that return the numbers of waiting and of running requests; the session's are their sums.
     """
 
     name: str
@@ -43,15 +43,15 @@ class SessionTracing:
     _key: int = attrs.field(factory=_keys.__next__)
 
     def arrived(self, request: Request) -> None:
-        """It has been let in, by the task that waits for it."""
+        """A request has been accepted; called by the task that waits for it."""
         scope = MODE.get().scope
         request.arrival = (perf_counter_ns(), () if scope is None else _names(scope), trace_id())
-        # Here and in `ended` written out: every request passes.
+        # `_recorders` is written out here and in `ended`, for speed: they run for every request.
         for recording in tuple(LISTENING):
             (recording.sessions.get(self._key) or self._recorder(recording)).arrived(request)
 
     def begun(self, requests: Sequence[Request], batch: Batch) -> None:
-        """Their turn has come."""
+        """The turn of these requests has come."""
         batch.begun = perf_counter_ns()
         for recorder in self._recorders():
             recorder.begun(requests)
@@ -69,13 +69,13 @@ class SessionTracing:
             (recording.sessions.get(self._key) or self._recorder(recording)).ended(request, error, now)
 
     def batch_began(self, batch: Batch) -> None:
-        """It is about to be computed."""
+        """A batch is about to be computed."""
         now = perf_counter_ns()
         for recorder in self._recorders():
             recorder.batch_began(batch, now)
 
     def batch_ended(self, batch: Batch, error: BaseException | None) -> None:
-        """Its results are there, or it was left by an exception."""
+        """A batch has been computed, or has raised an error."""
         now = perf_counter_ns()
         state = DONE if error is None else FAILED if batch.wanted else CANCELLED
         message = None if error is None or state == CANCELLED else message_of(error)
@@ -83,7 +83,7 @@ class SessionTracing:
             recorder.batch_ended(batch, state, message, now)
 
     def _recorders(self) -> list[SessionRecorder]:
-        return [value.sessions.get(self._key) or self._recorder(value) for value in tuple(LISTENING)]
+        return [recording.sessions.get(self._key) or self._recorder(recording) for recording in tuple(LISTENING)]
 
     def _recorder(self, recording: Recording) -> SessionRecorder:
         return recording.session(self._key, self.name, self._load)
@@ -94,10 +94,10 @@ class SessionTracing:
 
 
 def _names(scope: Scope | None) -> tuple[str, ...]:
-    """Of it and those around it that have one, the outermost first."""
-    found: list[str] = []
+    """The names of a scope and of those around it, the outermost first."""
+    names: list[str] = []
     while scope is not None:
         if scope.name is not None:
-            found.append(scope.name)
+            names.append(scope.name)
         scope = scope.outer
-    return tuple(reversed(found))
+    return tuple(reversed(names))
